@@ -1,0 +1,154 @@
+//! Time as a value and as an argument.
+//!
+//! Responsible for:
+//! - instants in microseconds, their RFC 3339 form, and where "now" comes from.
+//!
+//! Not responsible for:
+//! - keeping ids and positions increasing when the clock steps back (`actor::ticker`).
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// An instant: microseconds since 1970-01-01T00:00:00Z, negative before.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UnixMicros(pub i64);
+
+/// A text that is no instant as the API takes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a time is RFC 3339 in UTC with at most microseconds, as 2026-11-20T10:00:00.123456Z")]
+pub struct TimeError;
+
+impl UnixMicros {
+    /// This instant moved later, or the last one there is.
+    #[must_use]
+    pub fn saturating_add(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(micros(by)))
+    }
+
+    /// This instant moved earlier, or the first one there is.
+    #[must_use]
+    pub fn saturating_sub(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(micros(by)))
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+impl FromStr for UnixMicros {
+    type Err = TimeError;
+
+    fn from_str(text: &str) -> Result<Self, TimeError> {
+        if !text.ends_with('Z') {
+            return Err(TimeError);
+        }
+        let at = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| TimeError)?;
+        let nanos = at.unix_timestamp_nanos();
+        if nanos % 1_000 != 0 {
+            return Err(TimeError);
+        }
+        i64::try_from(nanos / 1_000).map(Self).map_err(|_| TimeError)
+    }
+}
+
+impl fmt::Display for UnixMicros {
+    /// RFC 3339 in UTC. Instants beyond the year 9999, which no request can name, are written as the number they are.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let formatted = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1_000)
+            .ok()
+            .and_then(|at| at.format(&Rfc3339).ok());
+        match formatted {
+            Some(text) => f.write_str(&text),
+            None => self.0.fmt(f),
+        }
+    }
+}
+
+/// Where "now" comes from.
+pub trait Clock: Send + Sync + 'static {
+    /// The present instant. May step back.
+    fn now(&self) -> UnixMicros;
+}
+
+/// The machine's clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> UnixMicros {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => UnixMicros(micros(since)),
+            Err(before) => UnixMicros(-micros(before.duration())),
+        }
+    }
+}
+
+/// A clock that stands still until it is told to move: for tests and replays.
+#[derive(Debug)]
+pub struct ManualClock(AtomicI64);
+
+impl ManualClock {
+    /// A clock that shows `at`.
+    pub fn new(at: UnixMicros) -> Self {
+        Self(AtomicI64::new(at.0))
+    }
+
+    /// Shows `at` from now on, earlier or later than before.
+    pub fn set(&self, at: UnixMicros) {
+        self.0.store(at.0, Ordering::SeqCst);
+    }
+
+    /// Moves on by `by`.
+    pub fn advance(&self, by: Duration) {
+        self.0.fetch_add(micros(by), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> UnixMicros {
+        UnixMicros(self.0.load(Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_and_written_to_the_microsecond() {
+        for (text, at) in [
+            ("1970-01-01T00:00:00Z", 0),
+            ("1970-01-01T00:00:00.000001Z", 1),
+            ("1969-12-31T23:59:59.999999Z", -1),
+            ("2026-11-20T10:00:00.123456Z", 1_795_168_800_123_456),
+        ] {
+            assert_eq!(text.parse(), Ok(UnixMicros(at)));
+            assert_eq!(UnixMicros(at).to_string(), text);
+        }
+        for bad in [
+            "",
+            "now",
+            "2026-11-20",
+            "2026-11-20T10:00:00",
+            "2026-11-20T10:00:00+01:00",
+            "2026-11-20T10:00:00.1234567Z",
+            "2026-13-20T10:00:00Z",
+            "1795168800",
+        ] {
+            assert_eq!(bad.parse::<UnixMicros>(), Err(TimeError), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn times_out_of_any_calendar_are_still_written() {
+        assert_eq!(UnixMicros(i64::MAX).to_string(), i64::MAX.to_string());
+    }
+}

@@ -1,0 +1,265 @@
+//! The k-way merge: one run of positions out of an inbox and many outboxes.
+//!
+//! Responsible for:
+//! - walking all streams together in one direction, each position once, by a heap of stream heads;
+//! - asking each source only for what the page can need, a little at a time.
+//!
+//! Not responsible for:
+//! - what may be shown (`feed::page`), where outboxes are kept ([`Outboxes`] is the seam).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::feed::inbox::Inbox;
+use crate::feed::outbox::Part;
+use crate::feed::position::{Direction, Position, Span};
+use crate::id::SourceSlot;
+
+/// What is asked of an outbox.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ask {
+    /// Pushed posts, pulled ones, or all.
+    pub part: Part,
+    /// Between these positions.
+    pub span: Span,
+    /// Nearest first in this direction.
+    pub direction: Direction,
+    /// At most so many.
+    pub max: usize,
+}
+
+/// The outbox could not be read in time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unavailable;
+
+/// Where outboxes are read from.
+pub trait Outboxes {
+    /// Appends to `into` what is asked of the outbox of `source`.
+    ///
+    /// # Errors
+    /// When it cannot be read in time. Nothing was appended then.
+    fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Unavailable>;
+}
+
+/// Something to merge.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// An inbox.
+    Inbox(&'a Inbox),
+    /// A part of a source's outbox.
+    Outbox(SourceSlot, Part),
+}
+
+/// A walk over all inputs together. Yields each position once, however many inputs have it.
+pub struct Merge<'a, O> {
+    outboxes: &'a O,
+    direction: Direction,
+    /// How long the walk is expected to be: what the inbox, likely to have most of it, is asked for at a time.
+    wanted: usize,
+    /// How many positions an outbox is asked for at a time.
+    chunk: usize,
+    streams: Vec<Stream<'a>>,
+    /// The head of every stream that is not exhausted, the next position on top.
+    heads: BinaryHeap<Reverse<(u128, u32)>>,
+    /// Chunks of all streams, one behind the other, so that a stream costs no allocation of its own.
+    buffer: Vec<Position>,
+    unavailable: Vec<SourceSlot>,
+}
+
+struct Stream<'a> {
+    input: Input<'a>,
+    /// What was not asked for yet.
+    rest: Span,
+    /// What is left of the last chunk, in the buffer.
+    at: usize,
+    end: usize,
+    /// The last chunk came up short: there is nothing more.
+    dry: bool,
+}
+
+impl<'a, O: Outboxes> Merge<'a, O> {
+    /// Starts a walk over `inputs` through `span` that is expected to be `wanted` positions long.
+    pub fn new(
+        outboxes: &'a O,
+        inputs: impl Iterator<Item = Input<'a>>,
+        span: Span,
+        direction: Direction,
+        wanted: usize,
+    ) -> Self {
+        let streams: Vec<_> =
+            inputs.map(|input| Stream { input, rest: span, at: 0, end: 0, dry: span.is_empty() }).collect();
+        // Twice an even share, so that most streams are asked once; never more than the whole.
+        let share = (2 * wanted).div_ceil(streams.len().max(1));
+        let chunk = share.clamp(2, wanted.max(2));
+        let mut merge = Self {
+            outboxes,
+            direction,
+            wanted: wanted.max(2),
+            chunk,
+            heads: BinaryHeap::with_capacity(streams.len()),
+            buffer: Vec::with_capacity(streams.len() * chunk),
+            streams,
+            unavailable: Vec::new(),
+        };
+        (0..merge.streams.len()).for_each(|nth| merge.advance(nth));
+        merge
+    }
+
+    /// The sources whose outboxes could not be read so far.
+    pub fn into_unavailable(self) -> Vec<SourceSlot> {
+        self.unavailable
+    }
+
+    /// Puts the next position of a stream into the heap.
+    fn advance(&mut self, nth: usize) {
+        let stream = &mut self.streams[nth];
+        if stream.at == stream.end && !stream.dry {
+            self.refill(nth);
+        }
+        let stream = &mut self.streams[nth];
+        if stream.at < stream.end {
+            let position = self.buffer[stream.at];
+            stream.at += 1;
+            self.heads.push(Reverse((order(position, self.direction), nth as u32)));
+        }
+    }
+
+    fn refill(&mut self, nth: usize) {
+        let stream = &mut self.streams[nth];
+        let start = self.buffer.len();
+        let max = match stream.input {
+            Input::Inbox(_) => self.wanted,
+            Input::Outbox(..) => self.chunk,
+        };
+        match stream.input {
+            Input::Inbox(inbox) => inbox.copy(stream.rest, self.direction, max, &mut self.buffer),
+            Input::Outbox(source, part) => {
+                let ask = Ask { part, span: stream.rest, direction: self.direction, max };
+                if self.outboxes.pull(source, ask, &mut self.buffer).is_err() {
+                    self.unavailable.push(source);
+                }
+            }
+        }
+        (stream.at, stream.end) = (start, self.buffer.len());
+        stream.dry = stream.end - stream.at < max;
+        if let Some(last) = self.buffer[start..].last() {
+            stream.rest = stream.rest.beyond(*last, self.direction);
+        }
+    }
+}
+
+impl<O: Outboxes> Iterator for Merge<'_, O> {
+    type Item = Position;
+
+    fn next(&mut self) -> Option<Position> {
+        let &Reverse((next, _)) = self.heads.peek()?;
+        while let Some(&Reverse((head, nth))) = self.heads.peek()
+            && head == next
+        {
+            self.heads.pop();
+            self.advance(nth as usize);
+        }
+        Some(position(next, self.direction))
+    }
+}
+
+/// A number that is smallest for the position that comes first.
+fn order(position: Position, direction: Direction) -> u128 {
+    match direction {
+        Direction::Newer => position.rank(),
+        Direction::Older => !position.rank(),
+    }
+}
+
+fn position(order: u128, direction: Direction) -> Position {
+    match direction {
+        Direction::Newer => Position::of_rank(order),
+        Direction::Older => Position::of_rank(!order),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::feed::outbox::{Outbox, Route};
+    use crate::feed::position::at;
+    use proptest::prelude::*;
+    use std::cell::Cell;
+    use std::collections::BTreeSet;
+    use std::num::NonZeroUsize;
+
+    /// Outboxes by slot, which count what they are asked for and fail from the n-th pull on.
+    #[derive(Default)]
+    pub(crate) struct Shelf {
+        pub(crate) outboxes: Vec<Outbox>,
+        pub(crate) copied: Cell<usize>,
+        pub(crate) pulls_left: Option<Cell<usize>>,
+    }
+
+    impl Outboxes for Shelf {
+        fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Unavailable> {
+            if let Some(left) = &self.pulls_left {
+                left.set(left.get().checked_sub(1).ok_or(Unavailable)?);
+            }
+            let before = into.len();
+            self.outboxes[source.0 as usize].copy(ask.part, ask.span, ask.direction, ask.max, into);
+            self.copied.set(self.copied.get() + into.len() - before);
+            Ok(())
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_sorted_union(
+            posts in prop::collection::vec((0..5usize, 0..40i64, 0..3u64, any::<bool>()), 0..200),
+            in_inbox in prop::collection::vec((0..40i64, 0..3u64), 0..30),
+            (above, below) in (0..20i64, 20..45i64),
+            newer: bool,
+            wanted in 1..30usize,
+        ) {
+            let mut shelf = Shelf { outboxes: vec![Outbox::default(); 5], ..Shelf::default() };
+            let mut all = BTreeSet::new();
+            for (source, time, id, push) in posts {
+                shelf.outboxes[source].insert(at(time, id), if push { Route::Push } else { Route::Pull });
+                all.insert(at(time, id));
+            }
+            let mut inbox = Inbox::new(NonZeroUsize::new(100).unwrap());
+            for (time, id) in in_inbox {
+                inbox.push(at(time, id));
+                all.insert(at(time, id));
+            }
+            let span = Span { above: at(above, 1), below: at(below, 1) };
+            let direction = if newer { Direction::Newer } else { Direction::Older };
+            let inputs = (0..5).map(|slot| Input::Outbox(SourceSlot(slot), Part::Whole)).chain([Input::Inbox(&inbox)]);
+            let merged: Vec<_> = Merge::new(&shelf, inputs, span, direction, wanted).collect();
+            let mut expected: Vec<_> = all.into_iter().filter(|p| *p > span.above && *p < span.below).collect();
+            if !newer {
+                expected.reverse();
+            }
+            prop_assert_eq!(merged, expected);
+        }
+    }
+
+    #[test]
+    fn a_source_is_asked_only_for_what_the_page_can_need() {
+        let mut shelf = Shelf { outboxes: vec![Outbox::default(); 300], ..Shelf::default() };
+        for (slot, outbox) in shelf.outboxes.iter_mut().enumerate() {
+            (0..1_000).for_each(|time| assert!(outbox.insert(at(time, slot as u64), Route::Pull)));
+        }
+        let inputs = (0..300).map(|slot| Input::Outbox(SourceSlot(slot), Part::Pulled));
+        let page: Vec<_> = Merge::new(&shelf, inputs, Span::ALL, Direction::Older, 20).take(20).collect();
+        assert_eq!(page.len(), 20);
+        assert!(shelf.copied.get() <= 300 * 2 + 20 * 2, "copied {}", shelf.copied.get());
+    }
+
+    #[test]
+    fn an_outbox_that_fails_is_named_and_the_rest_goes_on() {
+        let mut shelf = Shelf { outboxes: vec![Outbox::default(); 2], pulls_left: Some(Cell::new(1)), ..Shelf::default() };
+        shelf.outboxes[0].insert(at(1, 1), Route::Pull);
+        shelf.outboxes[1].insert(at(2, 2), Route::Pull);
+        let inputs = (0..2).map(|slot| Input::Outbox(SourceSlot(slot), Part::Whole));
+        let mut merge = Merge::new(&shelf, inputs, Span::ALL, Direction::Older, 5);
+        assert_eq!(merge.by_ref().collect::<Vec<_>>(), [at(1, 1)]);
+        assert_eq!(merge.into_unavailable(), [SourceSlot(1)]);
+    }
+}

@@ -1,0 +1,16 @@
+//! The pure core: what a feed is, without actors, files, sockets, locks or clocks.
+//!
+//! Everything here is a plain value with plain methods. The rest of the crate decides when they are called.
+
+pub mod cursor;
+pub mod event;
+pub mod graph;
+pub mod inbox;
+pub mod merge;
+pub mod outbox;
+pub mod page;
+pub mod policy;
+pub mod position;
+pub mod post;
+pub mod runs;
+pub mod schedule;

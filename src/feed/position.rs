@@ -1,0 +1,109 @@
+//! A position: where a post stands in every feed.
+
+use crate::clock::UnixMicros;
+use crate::id::PostId;
+
+/// Where a post stands: by publish time, and among equal times by id. Feeds show the largest position first.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Position {
+    /// When the post was published.
+    pub published_at: UnixMicros,
+    /// The post.
+    pub id: PostId,
+}
+
+impl Position {
+    /// Below every post.
+    pub const MIN: Self = Self { published_at: UnixMicros(i64::MIN), id: PostId(0) };
+    /// Above every post.
+    pub const MAX: Self = Self { published_at: UnixMicros(i64::MAX), id: PostId(u64::MAX) };
+
+    /// The position right above this one. [`Position::MAX`] stays.
+    #[must_use]
+    pub fn next_up(self) -> Self {
+        let Self { published_at, id } = self;
+        match (id.0.checked_add(1), published_at.0.checked_add(1)) {
+            (Some(id), _) => Self { published_at, id: PostId(id) },
+            (None, Some(later)) => Self { published_at: UnixMicros(later), id: PostId(0) },
+            (None, None) => self,
+        }
+    }
+
+    /// The same order as a plain number, so that a heap can turn it round by complementing it.
+    pub(crate) fn rank(self) -> u128 {
+        let time = self.published_at.0.cast_unsigned() ^ (1 << 63);
+        (u128::from(time) << 64) | u128::from(self.id.0)
+    }
+
+    /// The position that has this [`Position::rank`].
+    pub(crate) fn of_rank(rank: u128) -> Self {
+        let time = ((rank >> 64) as u64 ^ (1 << 63)).cast_signed();
+        Self { published_at: UnixMicros(time), id: PostId(rank as u64) }
+    }
+}
+
+/// Which way a page is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// From new to old.
+    Older,
+    /// From old to new.
+    Newer,
+}
+
+/// The positions strictly between two others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// Exclusive lower bound.
+    pub above: Position,
+    /// Exclusive upper bound.
+    pub below: Position,
+}
+
+impl Span {
+    /// Every post.
+    pub const ALL: Self = Self { above: Position::MIN, below: Position::MAX };
+
+    /// Whether no position can lie in it.
+    pub fn is_empty(self) -> bool {
+        self.above.next_up() >= self.below
+    }
+
+    /// What is left of the span once everything up to and including `at` was read in `direction`.
+    #[must_use]
+    pub fn beyond(self, at: Position, direction: Direction) -> Self {
+        match direction {
+            Direction::Older => Self { below: at.min(self.below), ..self },
+            Direction::Newer => Self { above: at.max(self.above), ..self },
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn at(published_at: i64, id: u64) -> Position {
+    Position { published_at: UnixMicros(published_at), id: PostId(id) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_order_by_time_then_id_and_ranks_agree() {
+        let ascending = [Position::MIN, at(-5, 9), at(0, 0), at(0, 1), at(3, 0), Position::MAX];
+        for pair in ascending.windows(2) {
+            assert!(pair[0] < pair[1]);
+            assert!(pair[0].rank() < pair[1].rank());
+            assert_eq!(Position::of_rank(pair[0].rank()), pair[0]);
+        }
+    }
+
+    #[test]
+    fn next_up_leaves_no_position_between() {
+        assert_eq!(at(1, 1).next_up(), at(1, 2));
+        assert_eq!(at(1, u64::MAX).next_up(), at(2, 0));
+        assert_eq!(Position::MAX.next_up(), Position::MAX);
+        assert!(Span { above: at(1, 1), below: at(1, 2) }.is_empty());
+        assert!(!Span { above: at(1, 1), below: at(1, 3) }.is_empty());
+    }
+}

@@ -1,0 +1,390 @@
+//! Posts: as an author hands them in, and as the engine keeps them.
+//!
+//! Responsible for:
+//! - checking a body once, and keeping it as the bytes it came in;
+//! - encoding a post to JSON once, so that pages and live events are assembled by copying.
+//!
+//! Not responsible for:
+//! - ids and times of posts that come without (`actor::ticker`), storing posts (`state::posts`).
+
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::clock::UnixMicros;
+use crate::feed::position::Position;
+use crate::id::{PostId, SourceId, SourceSlot};
+use crate::limits::{POST_BODY_BYTES_MAX, POST_BODY_DEPTH_MAX};
+
+/// What an entry is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Something an author published.
+    #[default]
+    Post,
+    /// A recommended user.
+    User,
+    /// An advertisement.
+    Ad,
+}
+
+impl Kind {
+    /// As written in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Post => "post",
+            Self::User => "user",
+            Self::Ad => "ad",
+        }
+    }
+}
+
+/// The content of a post: checked JSON text, byte for byte as the author sent it. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Body(Arc<str>);
+
+/// Why a text is no [`Body`].
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// Longer than the limit.
+    #[error("a body may have at most {POST_BODY_BYTES_MAX} bytes of JSON, this one has {bytes}")]
+    TooLarge {
+        /// Its length.
+        bytes: usize,
+    },
+    /// Arrays and objects inside each other beyond the limit.
+    #[error("a body may nest at most {POST_BODY_DEPTH_MAX} arrays and objects")]
+    TooDeep,
+    /// Not JSON.
+    #[error("a body must be JSON")]
+    NotJson(#[from] serde_json::Error),
+}
+
+impl Body {
+    /// Checks `json` and keeps it as it is, without the white space around it.
+    ///
+    /// # Errors
+    /// Says which limit the text breaks, or where it stops being JSON.
+    pub fn new(json: &str) -> Result<Self, BodyError> {
+        let json = json.trim_matches([' ', '\t', '\n', '\r']);
+        if json.len() > POST_BODY_BYTES_MAX {
+            return Err(BodyError::TooLarge { bytes: json.len() });
+        }
+        if depth(json) > POST_BODY_DEPTH_MAX {
+            return Err(BodyError::TooDeep);
+        }
+        serde_json::from_str::<IgnoredAny>(json)?;
+        Ok(Self(json.into()))
+    }
+
+    /// The JSON text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// How deep arrays and objects nest in a JSON text.
+fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest) = (0usize, 0);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// A post as its author hands it in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// The author's own id for it. Publishing the same id and content again changes nothing.
+    pub id: Option<PostId>,
+    /// Who publishes.
+    pub author: SourceId,
+    /// When it was published, if not now.
+    pub published_at: Option<UnixMicros>,
+    /// What it is.
+    pub kind: Kind,
+    /// Its content.
+    pub body: Body,
+    /// The tags it joins, as sources, each once.
+    pub tags: Vec<SourceId>,
+    /// The topic it joins, as a source.
+    pub topic: Option<SourceId>,
+    /// The post it repeats.
+    pub repost_of: Option<PostId>,
+    /// The post it answers.
+    pub reply_to: Option<PostId>,
+}
+
+impl Draft {
+    /// A post of `author` with `body` and nothing else.
+    pub fn new(author: SourceId, body: Body) -> Self {
+        Self {
+            id: None,
+            author,
+            published_at: None,
+            kind: Kind::Post,
+            body,
+            tags: Vec::new(),
+            topic: None,
+            repost_of: None,
+            reply_to: None,
+        }
+    }
+
+    /// A number that tells contents apart, whatever the id and time. Part of the stored format: XXH3-64 over the fields,
+    /// each under its letter and length.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hash = Xxh3::new();
+        let mut field = |letter: u8, bytes: &[u8]| {
+            hash.update(&[letter]);
+            hash.update(&(bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        field(b'a', self.author.as_str().as_bytes());
+        field(b'k', self.kind.as_str().as_bytes());
+        field(b'b', self.body.as_str().as_bytes());
+        self.tags.iter().for_each(|tag| field(b't', tag.as_str().as_bytes()));
+        self.topic.iter().for_each(|topic| field(b'o', topic.as_str().as_bytes()));
+        self.repost_of.iter().for_each(|id| field(b'r', &id.0.to_le_bytes()));
+        self.reply_to.iter().for_each(|id| field(b'y', &id.0.to_le_bytes()));
+        hash.digest()
+    }
+
+    /// The sources whose outboxes the post joins: its author, its tags, its topic.
+    pub fn sources(&self) -> impl Iterator<Item = &SourceId> {
+        std::iter::once(&self.author).chain(&self.tags).chain(&self.topic)
+    }
+}
+
+/// A source a post belongs to, under both its names.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    /// Inside this process.
+    pub slot: SourceSlot,
+    /// Outside.
+    pub id: SourceId,
+}
+
+/// A post as the engine keeps it. Never changed: an edit makes another one.
+#[derive(Clone, Debug)]
+pub struct Post {
+    /// Where it stands in feeds.
+    pub position: Position,
+    /// What it is.
+    pub kind: Kind,
+    /// Kept out of every feed until it is shown again.
+    pub hidden: bool,
+    /// When its body was last changed.
+    pub edited_at: Option<UnixMicros>,
+    /// The post it repeats.
+    pub repost_of: Option<PostId>,
+    /// The post it answers.
+    pub reply_to: Option<PostId>,
+    /// [`Draft::fingerprint`] of what was first published, whatever was edited since.
+    pub fingerprint: u64,
+    /// Its author, its tags, its topic, in this order.
+    sources: Box<[Membership]>,
+    /// The whole post as JSON.
+    json: Box<str>,
+    /// Where in `json` the body stands.
+    body: Range<u32>,
+}
+
+impl Post {
+    /// A post from what was published. `sources` are those of [`Draft::sources`], in that order.
+    pub fn new(position: Position, draft: &Draft, sources: Box<[Membership]>) -> Self {
+        let mut post = Self {
+            position,
+            kind: draft.kind,
+            hidden: false,
+            edited_at: None,
+            repost_of: draft.repost_of,
+            reply_to: draft.reply_to,
+            fingerprint: draft.fingerprint(),
+            sources,
+            json: Box::default(),
+            body: 0..0,
+        };
+        post.encode(draft.body.as_str());
+        post
+    }
+
+    /// The same post after an edit.
+    #[must_use]
+    pub fn edited(&self, body: Option<&Body>, hidden: Option<bool>, at: UnixMicros) -> Self {
+        let mut post = self.clone();
+        post.hidden = hidden.unwrap_or(self.hidden);
+        if body.is_some() {
+            post.edited_at = Some(at);
+        }
+        post.encode(body.map_or(self.body(), Body::as_str));
+        post
+    }
+
+    /// Its id.
+    pub fn id(&self) -> PostId {
+        self.position.id
+    }
+
+    /// Who published it.
+    pub fn author(&self) -> &Membership {
+        &self.sources[0]
+    }
+
+    /// Its author, its tags, its topic.
+    pub fn sources(&self) -> &[Membership] {
+        &self.sources
+    }
+
+    /// Its content, as JSON.
+    pub fn body(&self) -> &str {
+        &self.json[self.body.start as usize..self.body.end as usize]
+    }
+
+    /// The whole post as JSON, encoded when it was made.
+    pub fn json(&self) -> &str {
+        &self.json
+    }
+
+    /// Bytes it takes, without the allocator's own.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val::<[Membership]>(&self.sources) + self.json.len()
+    }
+
+    fn encode(&mut self, body: &str) {
+        let mut json = String::with_capacity(body.len() + 192);
+        self.encode_head(&mut json);
+        let start = json.len();
+        json.push_str(body);
+        self.body = start as u32..json.len() as u32;
+        self.encode_tail(&mut json);
+        self.json = json.into_boxed_str();
+    }
+
+    // Ids and times hold no character that JSON escapes. Writing to a `String` cannot fail.
+    fn encode_head(&self, json: &mut String) {
+        let Position { published_at, id } = self.position;
+        let (author, kind) = (&self.author().id, self.kind.as_str());
+        let _ = write!(
+            json,
+            r#"{{"id":"{id}","author":"{author}","published_at":"{published_at}","kind":"{kind}","body":"#
+        );
+    }
+
+    fn encode_tail(&self, json: &mut String) {
+        let mut separator = r#","tags":["#;
+        for tag in self.sources[1..].iter().filter_map(|source| source.id.tag_name()) {
+            let _ = write!(json, r#"{separator}"{tag}""#);
+            separator = ",";
+        }
+        if separator == "," {
+            json.push(']');
+        }
+        if let Some(topic) = self.sources[1..].iter().find_map(|source| source.id.topic_name()) {
+            let _ = write!(json, r#","topic":"{topic}""#);
+        }
+        if let Some(id) = self.repost_of {
+            let _ = write!(json, r#","repost_of":"{id}""#);
+        }
+        if let Some(id) = self.reply_to {
+            let _ = write!(json, r#","reply_to":"{id}""#);
+        }
+        let _ = write!(json, r#","hidden":{}"#, self.hidden);
+        if let Some(at) = self.edited_at {
+            let _ = write!(json, r#","edited_at":"{at}""#);
+        }
+        json.push('}');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::position::at;
+
+    fn draft(body: &str) -> Draft {
+        Draft::new(SourceId::new("ann").unwrap(), Body::new(body).unwrap())
+    }
+
+    fn post(draft: &Draft) -> Post {
+        let member = |(nth, id): (usize, &SourceId)| Membership { slot: SourceSlot(nth as u32), id: id.clone() };
+        Post::new(at(1_000_000, 7), draft, draft.sources().enumerate().map(member).collect())
+    }
+
+    #[test]
+    fn a_post_is_encoded_with_its_body_as_it_came() {
+        let mut draft = draft(r#" {"b": 1.0,"a":"\u00e9"} "#);
+        assert_eq!(
+            post(&draft).json(),
+            r#"{"id":"7","author":"ann","published_at":"1970-01-01T00:00:01Z","kind":"post","body":{"b": 1.0,"a":"\u00e9"},"hidden":false}"#
+        );
+        draft.tags = ["rust", "news"].map(|tag| SourceId::tag(tag).unwrap()).into();
+        draft.topic = Some(SourceId::topic("42").unwrap());
+        draft.repost_of = Some(PostId(3));
+        draft.reply_to = Some(PostId(4));
+        let post = post(&draft).edited(Some(&Body::new("[]").unwrap()), Some(true), UnixMicros(2_000_000));
+        assert_eq!(
+            post.json(),
+            r#"{"id":"7","author":"ann","published_at":"1970-01-01T00:00:01Z","kind":"post","body":[],"tags":["rust","news"],"topic":"42","repost_of":"3","reply_to":"4","hidden":true,"edited_at":"1970-01-01T00:00:02Z"}"#
+        );
+        assert_eq!(post.body(), "[]");
+        assert_eq!(post.fingerprint, draft.fingerprint());
+    }
+
+    #[test]
+    fn hiding_is_no_edit() {
+        let post = post(&draft("1")).edited(None, Some(true), UnixMicros(5));
+        assert_eq!((post.hidden, post.edited_at, post.body()), (true, None, "1"));
+    }
+
+    #[test]
+    fn an_author_called_like_a_tag_prefix_gets_no_tags() {
+        assert!(!post(&draft("1")).json().contains("tags"));
+    }
+
+    #[test]
+    fn fingerprints_tell_fields_apart() {
+        let plain = draft("1");
+        let mut variants = vec![plain.clone(), draft("2")];
+        variants.push(Draft { kind: Kind::Ad, ..plain.clone() });
+        variants.push(Draft { tags: vec![SourceId::tag("x").unwrap()], ..plain.clone() });
+        variants.push(Draft { topic: Some(SourceId::topic("x").unwrap()), ..plain.clone() });
+        variants.push(Draft { repost_of: Some(PostId(1)), ..plain.clone() });
+        variants.push(Draft { reply_to: Some(PostId(1)), ..plain.clone() });
+        let distinct: std::collections::BTreeSet<u64> = variants.iter().map(Draft::fingerprint).collect();
+        assert_eq!(distinct.len(), variants.len());
+        let dated = Draft { id: Some(PostId(9)), published_at: Some(UnixMicros(1)), ..plain.clone() };
+        assert_eq!(dated.fingerprint(), plain.fingerprint());
+    }
+
+    #[test]
+    fn bodies_are_bounded_json() {
+        let string_of = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        for good in ["null", "0", r#""[[[\"[""#, &string_of(POST_BODY_BYTES_MAX), &nested(POST_BODY_DEPTH_MAX)] {
+            assert_eq!(Body::new(good).unwrap().as_str(), good);
+        }
+        assert!(matches!(Body::new(&string_of(POST_BODY_BYTES_MAX + 1)), Err(BodyError::TooLarge { .. })));
+        assert!(matches!(Body::new(&nested(POST_BODY_DEPTH_MAX + 1)), Err(BodyError::TooDeep)));
+        for bad in ["", "{", "1 2", "nul", "{'a':1}", "[1,]"] {
+            assert!(matches!(Body::new(bad), Err(BodyError::NotJson(_))), "{bad:?}");
+        }
+    }
+}

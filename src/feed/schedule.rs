@@ -1,0 +1,275 @@
+//! The fan-out schedule: whose turn it is.
+//!
+//! Responsible for:
+//! - serving the posts being fanned out in turns, slice by slice, separately for each shard, so that neither a huge
+//!   author nor a slow shard holds up the others;
+//! - how many slices a shard has in its hands, and which post is delivered everywhere.
+//!
+//! Not responsible for:
+//! - finding recipients or reaching them (`actor::fanout`).
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+use crate::feed::position::Position;
+use crate::id::SourceSlot;
+
+/// Names a post being fanned out.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct JobId(u64);
+
+/// A post being fanned out.
+#[derive(Debug)]
+struct Job<T> {
+    position: Position,
+    /// The sources whose followers receive it.
+    sources: Box<[SourceSlot]>,
+    /// Shards that have not received all of it.
+    shards_left: usize,
+    /// Handed back when all is delivered.
+    token: T,
+}
+
+/// How far a job is in one shard. Copied into every slice, and put back when the slice is cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// The job.
+    pub job: JobId,
+    /// Which of its sources.
+    nth_source: usize,
+    /// The follower to go on with, by its number within the shard.
+    pub from: u32,
+}
+
+/// What to do next for a shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Turn {
+    /// Where the job stands.
+    pub progress: Progress,
+    /// The post.
+    pub position: Position,
+    /// Whose followers come next.
+    pub source: SourceSlot,
+}
+
+/// Where a cut slice left its job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cut {
+    /// All followers of this source in this shard were looked at.
+    SourceDone,
+    /// Go on from this follower.
+    Resume(u32),
+}
+
+/// What is left of one job in one shard.
+#[derive(Clone, Copy, Debug, Default)]
+struct Open {
+    /// Slices cut and not yet confirmed.
+    in_flight: u32,
+    /// No more slices will be cut.
+    all_cut: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    /// The jobs with slices left to cut. The front one is next; after its slice it goes to the back.
+    turns: VecDeque<Progress>,
+    open: FxHashMap<JobId, Open>,
+    in_flight: usize,
+}
+
+/// The posts being fanned out. `T` is handed back for each post when it is delivered.
+#[derive(Debug)]
+pub struct Schedule<T> {
+    jobs: FxHashMap<JobId, Job<T>>,
+    shards: Vec<Shard>,
+    in_flight_max: usize,
+    next_id: u64,
+}
+
+impl<T> Schedule<T> {
+    /// A schedule for `shards` shards, each of which takes `in_flight_max` slices at once.
+    pub fn new(shards: usize, in_flight_max: usize) -> Self {
+        let shards = (0..shards).map(|_| Shard::default()).collect();
+        Self { jobs: FxHashMap::default(), shards, in_flight_max, next_id: 0 }
+    }
+
+    /// How many posts are being fanned out.
+    pub fn jobs(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Slices in the hands of `shard`.
+    pub fn in_flight(&self, shard: usize) -> usize {
+        self.shards[shard].in_flight
+    }
+
+    /// Adds a post for the followers of `sources`, in the shards where `reaches` says that there are any. Hands the token
+    /// straight back if there are none.
+    pub fn add(
+        &mut self,
+        position: Position,
+        sources: Box<[SourceSlot]>,
+        token: T,
+        reaches: impl Fn(usize) -> bool,
+    ) -> Option<T> {
+        let job = JobId(self.next_id);
+        self.next_id += 1;
+        let mut shards_left = 0;
+        for (_, shard) in self.shards.iter_mut().enumerate().filter(|(nth, _)| reaches(*nth)) {
+            shard.turns.push_back(Progress { job, nth_source: 0, from: 0 });
+            shard.open.insert(job, Open::default());
+            shards_left += 1;
+        }
+        if shards_left == 0 {
+            return Some(token);
+        }
+        self.jobs.insert(job, Job { position, sources, shards_left, token });
+        None
+    }
+
+    /// The next turn of `shard`, if it may take another slice. The caller cuts the slice and says so by
+    /// [`Schedule::cut`] before it asks again.
+    pub fn turn(&mut self, shard: usize) -> Option<Turn> {
+        let of = &mut self.shards[shard];
+        if of.in_flight >= self.in_flight_max {
+            return None;
+        }
+        let progress = of.turns.pop_front()?;
+        let job = &self.jobs[&progress.job];
+        Some(Turn { progress, position: job.position, source: job.sources[progress.nth_source] })
+    }
+
+    /// Says where the slice of a turn was cut, and whether it has recipients, who must then be confirmed by
+    /// [`Schedule::delivered`]. Returns the token if that was all of the job.
+    pub fn cut(&mut self, shard: usize, progress: Progress, cut: Cut, has_recipients: bool) -> Option<T> {
+        let next = match cut {
+            Cut::Resume(from) => Progress { from, ..progress },
+            Cut::SourceDone => Progress { nth_source: progress.nth_source + 1, from: 0, ..progress },
+        };
+        let all_cut = next.nth_source == self.jobs[&progress.job].sources.len();
+        let of = &mut self.shards[shard];
+        if !all_cut {
+            of.turns.push_back(next);
+        }
+        let open = of.open.get_mut(&progress.job)?;
+        open.all_cut = all_cut;
+        if has_recipients {
+            open.in_flight += 1;
+            of.in_flight += 1;
+        }
+        self.close_if_done(shard, progress.job)
+    }
+
+    /// Says that the recipients of a slice have it. Returns the token if that was all of the job.
+    pub fn delivered(&mut self, shard: usize, job: JobId) -> Option<T> {
+        let of = &mut self.shards[shard];
+        of.open.get_mut(&job)?.in_flight -= 1;
+        of.in_flight -= 1;
+        self.close_if_done(shard, job)
+    }
+
+    fn close_if_done(&mut self, shard: usize, job: JobId) -> Option<T> {
+        let of = &mut self.shards[shard];
+        let open = of.open.get(&job)?;
+        if !open.all_cut || open.in_flight > 0 {
+            return None;
+        }
+        of.open.remove(&job);
+        let shards_left = &mut self.jobs.get_mut(&job)?.shards_left;
+        *shards_left -= 1;
+        if *shards_left > 0 {
+            return None;
+        }
+        self.jobs.remove(&job).map(|job| job.token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::position::at;
+    use proptest::prelude::*;
+
+    fn sources<const N: usize>(slots: [u32; N]) -> Box<[SourceSlot]> {
+        slots.map(SourceSlot).into()
+    }
+
+    #[test]
+    fn a_huge_author_takes_turns_with_small_ones() {
+        let mut schedule = Schedule::new(1, 100);
+        schedule.add(at(1, 1), sources([1]), "huge", |_| true);
+        let mut served = Vec::new();
+        for round in 0..6 {
+            if round == 2 {
+                schedule.add(at(2, 2), sources([2]), "small", |_| true);
+            }
+            let turn = schedule.turn(0).unwrap();
+            served.push(turn.source.0);
+            let cut = if turn.source.0 == 1 { Cut::Resume(turn.progress.from + 1) } else { Cut::SourceDone };
+            schedule.cut(0, turn.progress, cut, true);
+        }
+        assert_eq!(served, [1, 1, 1, 2, 1, 1]);
+    }
+
+    #[test]
+    fn a_shard_takes_no_more_slices_than_it_may() {
+        let mut schedule = Schedule::new(2, 1);
+        schedule.add(at(1, 1), sources([1]), (), |_| true);
+        let turn = schedule.turn(0).unwrap();
+        schedule.cut(0, turn.progress, Cut::Resume(9), true);
+        assert_eq!(schedule.turn(0), None);
+        assert!(schedule.turn(1).is_some());
+        schedule.delivered(0, turn.progress.job);
+        assert_eq!(schedule.turn(0).unwrap().progress.from, 9);
+    }
+
+    #[test]
+    fn a_post_that_reaches_nobody_is_delivered_at_once() {
+        let mut schedule = Schedule::new(2, 1);
+        assert_eq!(schedule.add(at(1, 1), sources([1]), "token", |_| false), Some("token"));
+        assert_eq!(schedule.jobs(), 0);
+    }
+
+    proptest! {
+        /// Jobs of `slices` slices per source and shard, some of them empty, confirmed in any order.
+        #[test]
+        fn every_job_ends_once_and_only_when_all_of_it_is_confirmed(
+            jobs in prop::collection::vec((1..4usize, prop::collection::vec(0..4u32, 2)), 1..12),
+            choices in prop::collection::vec((0..3u8, any::<bool>()), 400),
+        ) {
+            let mut schedule = Schedule::new(2, 3);
+            let mut ended = Vec::new();
+            for (token, (sources, slices)) in jobs.iter().enumerate() {
+                let sources = (0..*sources as u32).map(SourceSlot).collect();
+                ended.extend(schedule.add(at(0, token as u64), sources, token, |shard| slices[shard] > 0));
+            }
+            let mut in_flight: Vec<(usize, JobId, usize)> = Vec::new();
+            let drain = (0..2_000).map(|n| ((n % 3) as u8, true));
+            for (choice, has_recipients) in choices.into_iter().chain(drain) {
+                let done = if choice < 2 {
+                    let shard = usize::from(choice);
+                    let Some(turn) = schedule.turn(shard) else { continue };
+                    let token = turn.position.id.0 as usize;
+                    let last = turn.progress.from + 1 >= jobs[token].1[shard];
+                    let cut = if last { Cut::SourceDone } else { Cut::Resume(turn.progress.from + 1) };
+                    if has_recipients {
+                        in_flight.push((shard, turn.progress.job, token));
+                    }
+                    schedule.cut(shard, turn.progress, cut, has_recipients)
+                } else {
+                    let Some((shard, job, _)) = in_flight.pop() else { continue };
+                    schedule.delivered(shard, job)
+                };
+                if let Some(token) = done {
+                    prop_assert!(in_flight.iter().all(|(_, _, other)| *other != token));
+                    ended.push(token);
+                }
+            }
+            ended.sort_unstable();
+            prop_assert!(ended.into_iter().eq(0..jobs.len()));
+            prop_assert_eq!((schedule.jobs(), schedule.in_flight(0), schedule.in_flight(1)), (0, 0, 0));
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Identifiers: external ids of sources, post ids, and the dense slots that stand for sources inside the process.
+//!
+//! Responsible for:
+//! - checking external ids once, at the border, so that no other module has to;
+//! - telling users, tags and topics apart.
+//!
+//! Not responsible for:
+//! - handing out slots (`state::sources`) or minting post ids (`actor::ticker`).
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::SOURCE_ID_BYTES_MAX;
+
+/// The checked external id of a source: 1–128 characters of `[A-Za-z0-9._:@~-]`.
+///
+/// Cheap to clone: the text is shared.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SourceId(Arc<str>);
+
+/// Why a text is no [`SourceId`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SourceIdError {
+    /// No characters at all.
+    #[error("an id must have at least 1 character")]
+    Empty,
+    /// Longer than the limit.
+    #[error("an id may have at most {SOURCE_ID_BYTES_MAX} characters, this one has {length}")]
+    TooLong {
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// A character outside the allowed set.
+    #[error("an id may hold letters, digits and any of . _ : @ ~ - only, not {found:?} at byte {at}")]
+    BadCharacter {
+        /// The first such character.
+        found: char,
+        /// Its offset in bytes.
+        at: usize,
+    },
+}
+
+const TAG_PREFIX: &str = "tag:";
+const TOPIC_PREFIX: &str = "topic:";
+
+impl SourceId {
+    /// Checks `text` and shares it.
+    ///
+    /// # Errors
+    /// Says what is wrong with the text, and where.
+    pub fn new(text: &str) -> Result<Self, SourceIdError> {
+        if text.is_empty() {
+            return Err(SourceIdError::Empty);
+        }
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "._:@~-".contains(c);
+        if let Some((at, found)) = text.char_indices().find(|&(_, c)| !allowed(c)) {
+            return Err(SourceIdError::BadCharacter { found, at });
+        }
+        if text.len() > SOURCE_ID_BYTES_MAX {
+            return Err(SourceIdError::TooLong { length: text.len() });
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The source that collects the posts tagged `name`.
+    ///
+    /// # Errors
+    /// As [`SourceId::new`], of the whole id `tag:NAME`.
+    pub fn tag(name: &str) -> Result<Self, SourceIdError> {
+        Self::prefixed(TAG_PREFIX, name)
+    }
+
+    /// The source that collects the posts on topic `name`.
+    ///
+    /// # Errors
+    /// As [`SourceId::new`], of the whole id `topic:NAME`.
+    pub fn topic(name: &str) -> Result<Self, SourceIdError> {
+        Self::prefixed(TOPIC_PREFIX, name)
+    }
+
+    fn prefixed(prefix: &str, name: &str) -> Result<Self, SourceIdError> {
+        if name.is_empty() {
+            return Err(SourceIdError::Empty);
+        }
+        Self::new(&format!("{prefix}{name}"))
+    }
+
+    /// The text of the id.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The tag's name, if this is a tag.
+    pub fn tag_name(&self) -> Option<&str> {
+        self.0.strip_prefix(TAG_PREFIX)
+    }
+
+    /// The topic's name, if this is a topic.
+    pub fn topic_name(&self) -> Option<&str> {
+        self.0.strip_prefix(TOPIC_PREFIX)
+    }
+
+    /// Whether this is a user (or an account of another kind that can publish), neither a tag nor a topic.
+    pub fn is_user(&self) -> bool {
+        self.tag_name().is_none() && self.topic_name().is_none()
+    }
+}
+
+impl Borrow<str> for SourceId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SourceId {
+    type Err = SourceIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for SourceId {
+    type Error = SourceIdError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::new(&text)
+    }
+}
+
+impl From<SourceId> for String {
+    fn from(id: SourceId) -> Self {
+        id.0.as_ref().to_owned()
+    }
+}
+
+impl fmt::Display for SourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for SourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A post's id. Written as a decimal string in JSON, since not every JSON reader keeps 64 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PostId(pub u64);
+
+/// A text that is no [`PostId`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a post id is a whole number from 0 to 18446744073709551615 in decimal digits, without sign or leading zeros")]
+pub struct PostIdError;
+
+impl FromStr for PostId {
+    type Err = PostIdError;
+
+    fn from_str(text: &str) -> Result<Self, PostIdError> {
+        let digits_only = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let canonical = text == "0" || !text.starts_with('0');
+        if !(digits_only && canonical) {
+            return Err(PostIdError);
+        }
+        text.parse().map(Self).map_err(|_| PostIdError)
+    }
+}
+
+impl fmt::Display for PostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The dense number that stands for a source inside this process. It never leaves the process: after a restart the
+/// same source may have another slot.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct SourceSlot(pub u32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_ids_allow_their_alphabet_up_to_their_length() {
+        let longest = "x".repeat(SOURCE_ID_BYTES_MAX);
+        for good in ["a", "Ann.Lee_7", "tag:rust", "topic:42", "u@host", "~-", longest.as_str()] {
+            assert_eq!(SourceId::new(good).unwrap().as_str(), good);
+        }
+        let one_over = "x".repeat(SOURCE_ID_BYTES_MAX + 1);
+        let length = one_over.len();
+        for (bad, why) in [
+            ("", SourceIdError::Empty),
+            ("a b", SourceIdError::BadCharacter { found: ' ', at: 1 }),
+            ("ab/é", SourceIdError::BadCharacter { found: '/', at: 2 }),
+            ("é", SourceIdError::BadCharacter { found: 'é', at: 0 }),
+            ("a\0", SourceIdError::BadCharacter { found: '\0', at: 1 }),
+            (one_over.as_str(), SourceIdError::TooLong { length }),
+        ] {
+            assert_eq!(SourceId::new(bad).unwrap_err(), why, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn tags_and_topics_are_no_users() {
+        let tag = SourceId::tag("rust").unwrap();
+        assert_eq!((tag.as_str(), tag.tag_name(), tag.is_user()), ("tag:rust", Some("rust"), false));
+        let topic = SourceId::topic("42").unwrap();
+        assert_eq!((topic.as_str(), topic.topic_name(), topic.is_user()), ("topic:42", Some("42"), false));
+        assert!(SourceId::new("tagged").unwrap().is_user());
+        assert_eq!(SourceId::tag(""), Err(SourceIdError::Empty));
+    }
+
+    #[test]
+    fn post_ids_have_one_spelling() {
+        for (text, id) in [("0", 0), ("7", 7), ("18446744073709551615", u64::MAX)] {
+            assert_eq!(text.parse(), Ok(PostId(id)));
+            assert_eq!(PostId(id).to_string(), text);
+        }
+        for bad in ["", "-1", "+1", "01", "1.0", "0x1", " 1", "18446744073709551616", "１"] {
+            assert_eq!(bad.parse::<PostId>(), Err(PostIdError), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Tidewire
+pub mod clock;
+pub mod feed;
+pub mod id;
+pub mod limits;

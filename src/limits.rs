@@ -1,0 +1,87 @@
+//! Every fixed limit, in one place. What an operator may want to change is in `config` instead.
+
+use std::time::Duration;
+
+/// Longest source id.
+pub const SOURCE_ID_BYTES_MAX: usize = 128;
+
+/// Most sources one process can know: slots are 32 bits wide, and the last is kept free.
+pub const SOURCES_MAX: usize = u32::MAX as usize - 1;
+
+/// Longest `body` of a post, as JSON text.
+pub const POST_BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// Deepest nesting of arrays and objects in a `body`: what common JSON readers take without a setting.
+pub const POST_BODY_DEPTH_MAX: usize = 64;
+
+/// Most tags on one post.
+pub const POST_TAGS_MAX: usize = 16;
+
+/// Most sources one post can belong to: its author, its tags and its topic.
+pub const POST_SOURCES_MAX: usize = 1 + POST_TAGS_MAX + 1;
+
+/// How far ahead of the server's clock a post may be dated.
+pub const PUBLISH_AHEAD_MAX: Duration = Duration::from_secs(5 * 60);
+
+/// Entries of a page when the request names no limit.
+pub const PAGE_POSTS_DEFAULT: usize = 20;
+
+/// Most entries of a page.
+pub const PAGE_POSTS_MAX: usize = 100;
+
+/// Most candidates looked at for one page. Past it the page ends early, with a `next` cursor from where to go on.
+pub const PAGE_SCAN_MAX: usize = 10_000;
+
+/// Most edges in one bulk follow.
+pub const FOLLOWS_PER_REQUEST_MAX: usize = 10_000;
+
+/// Most refused edges that one bulk follow's error lists.
+pub const REFUSALS_LISTED_MAX: usize = FOLLOWS_PER_REQUEST_MAX;
+
+/// Largest request body of a single write: a post body, its escapes around it, and the other fields.
+pub const REQUEST_BYTES_MAX: usize = POST_BODY_BYTES_MAX + 16 * 1024;
+
+/// Largest request body of a bulk follow: its edges with the longest ids.
+pub const BULK_REQUEST_BYTES_MAX: usize = FOLLOWS_PER_REQUEST_MAX * (2 * SOURCE_ID_BYTES_MAX + 96);
+
+/// Commands waiting for the scribe.
+pub const SCRIBE_QUEUE_MAX: usize = 16 * 1024;
+
+/// Commands the scribe journals and answers together.
+pub const SCRIBE_BATCH_MAX: usize = 512;
+
+/// Posts handed to the fan-out supervisor and not yet taken up. Beyond it publishing is refused.
+pub const FANOUT_QUEUE_MAX: usize = 16 * 1024;
+
+/// Posts being fanned out at the same time.
+pub const FANOUT_JOBS_MAX: usize = 4 * 1024;
+
+/// Recipients in one slice of a fan-out, the unit in which jobs take turns.
+pub const SLICE_RECIPIENTS_MAX: usize = 1_000;
+
+/// Followers looked at for one slice, active or not.
+pub const SLICE_SCAN_MAX: usize = 64 * 1024;
+
+/// Slices a shard may have in its hands at once.
+pub const SLICES_IN_FLIGHT_MAX: usize = 4;
+
+/// Deliveries a courier makes before it lets the other actors of its shard have a turn.
+pub const DELIVERIES_PER_TURN_MAX: usize = 512;
+
+/// Messages waiting for one user actor.
+pub const USER_MAILBOX_MAX: usize = 128;
+
+/// Readers of one shard waiting to be woken.
+pub const WAKE_QUEUE_MAX: usize = 4 * 1024;
+
+/// Times a read is tried again when its user actor goes away under it (asleep just then, or crashed).
+pub const READ_ATTEMPTS_MAX: usize = 3;
+
+/// Crashes of one user actor after which it is quarantined.
+pub const USER_PANICS_MAX: u32 = 5;
+
+/// How long a quarantined user actor is left alone.
+pub const QUARANTINE: Duration = Duration::from_secs(60);
+
+/// Shards at most.
+pub const SHARDS_MAX: usize = 256;
