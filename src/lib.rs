@@ -1,5 +1,11 @@
 //! Tidewire
+pub mod actor;
 pub mod clock;
+pub mod config;
+pub mod engine;
+pub mod error;
 pub mod feed;
 pub mod id;
 pub mod limits;
+pub mod state;
+pub mod storage;

@@ -77,7 +77,7 @@ impl Following {
     }
 
     /// All followed sources, hidden ones too, by slot.
-    pub fn sources(&self) -> impl Iterator<Item = SourceSlot> {
+    pub fn sources(&self) -> impl Iterator<Item = SourceSlot> + Clone {
         self.edges.iter().map(|edge| edge.source)
     }
 

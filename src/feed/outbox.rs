@@ -69,6 +69,11 @@ impl Outbox {
         !self.pulled.is_empty()
     }
 
+    /// Whether a post is here and was pushed.
+    pub fn was_pushed(&self, position: Position) -> bool {
+        self.pushed.contains(&position)
+    }
+
     /// Appends to `into` at most `max` positions of `part` inside `span`, nearest first in `direction`.
     pub fn copy(&self, part: Part, span: Span, direction: Direction, max: usize, into: &mut Vec<Position>) {
         let start = into.len();

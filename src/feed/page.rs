@@ -72,13 +72,13 @@ impl<E> Page<E> {
 
 /// What a feed is made of.
 #[derive(Debug)]
-pub struct Feed<'a, O> {
+pub struct Feed<'a, O, S> {
     /// The reader's inbox; without one the whole feed is cold.
     pub inbox: Option<&'a Inbox>,
     /// What must be merged with the inbox above its floor.
     pub warm: &'a [(SourceSlot, Part)],
     /// Every source of the feed.
-    pub sources: &'a [SourceSlot],
+    pub sources: S,
     /// Where outboxes are read.
     pub outboxes: &'a O,
     /// Candidates looked at for one page, at most.
@@ -91,7 +91,7 @@ struct Scan<E> {
     stopped_at: Option<Position>,
 }
 
-impl<O: Outboxes> Feed<'_, O> {
+impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
     /// Builds a page of at most `limit` entries.
     pub fn page<V: View>(&self, range: Range, limit: usize, view: &mut V) -> Page<V::Entry> {
         let mut page = Page::empty();
@@ -199,7 +199,7 @@ impl<O: Outboxes> Feed<'_, O> {
                 Merge::new(self.outboxes, inputs, span, direction, wanted)
             }
             Zone::Cold(span) => {
-                let inputs = self.sources.iter().map(|source| Input::Outbox(*source, Part::Whole));
+                let inputs = self.sources.clone().map(|source| Input::Outbox(source, Part::Whole));
                 Merge::new(self.outboxes, inputs, span, direction, wanted)
             }
         }
@@ -275,7 +275,8 @@ mod tests {
         fn page(&self, range: Range, limit: usize, view: &mut Filter) -> Page<()> {
             let warm = [(SourceSlot(2), Part::Pulled)];
             let (inbox, scan_max) = (Some(&self.inbox), self.scan_max);
-            Feed { inbox, warm: &warm, sources: &SOURCES, outboxes: &self.shelf, scan_max }.page(range, limit, view)
+            Feed { inbox, warm: &warm, sources: SOURCES.into_iter(), outboxes: &self.shelf, scan_max }
+                .page(range, limit, view)
         }
     }
 

@@ -1,0 +1,121 @@
+//! The courier: drops mail into the inboxes of its shard, without ringing.
+//!
+//! A mailbox hop costs several times the delivery itself, so bulk mail does not go through user actors' mailboxes: the
+//! courier runs on the same thread as they do and writes into their inboxes while none of them runs.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+use actix::{Actor, ActorFuture, Addr, AsyncContext, Context, Handler};
+
+use crate::actor::fanout::FanoutSupervisor;
+use crate::actor::mailroom::Mailroom;
+use crate::actor::message::{Census, Deliver, SliceDelivered};
+use crate::actor::vital::Vital;
+use crate::engine::Shared;
+use crate::limits::DELIVERIES_PER_TURN_MAX;
+
+/// The courier of one shard.
+pub struct Courier {
+    shard: usize,
+    shared: Arc<Shared>,
+    mailroom: Rc<RefCell<Mailroom>>,
+    supervisor: Addr<FanoutSupervisor>,
+    /// Slices to deliver, the first of them from its `next`-th recipient on. As many as the supervisor gives credit for.
+    slices: VecDeque<Deliver>,
+    next: usize,
+    _vital: Vital,
+}
+
+impl Courier {
+    /// A courier for the inboxes in `mailroom`.
+    pub fn new(
+        shard: usize,
+        shared: Arc<Shared>,
+        mailroom: Rc<RefCell<Mailroom>>,
+        supervisor: Addr<FanoutSupervisor>,
+    ) -> Self {
+        let slices = VecDeque::new();
+        Self { shard, shared, mailroom, supervisor, slices, next: 0, _vital: Vital("courier") }
+    }
+
+    /// Delivers for one turn. Returns whether anything is left for another.
+    fn deliver_turn(&mut self) -> bool {
+        let mut left = DELIVERIES_PER_TURN_MAX;
+        while let Some(slice) = self.slices.front()
+            && left > 0
+        {
+            let end = slice.recipients.len().min(self.next + left);
+            let delivered =
+                self.mailroom.borrow_mut().deliver(slice.position, &slice.recipients[self.next..end]);
+            left -= end - self.next;
+            self.next = end;
+            let counters = &self.shared.counters;
+            counters.deliveries.add(delivered.added);
+            counters.duplicates.add(delivered.duplicates);
+            counters.below_floor.add(delivered.below_floor);
+            if end == slice.recipients.len() {
+                self.confirm();
+            }
+        }
+        !self.slices.is_empty()
+    }
+
+    fn confirm(&mut self) {
+        self.next = 0;
+        let Some(slice) = self.slices.pop_front() else { return };
+        let confirmed = self.supervisor.try_send(SliceDelivered { shard: self.shard, job: slice.job });
+        assert!(
+            !matches!(confirmed, Err(actix::dev::SendError::Full(_))),
+            "the supervisor's mailbox has room for every slice it gave credit for"
+        );
+    }
+}
+
+impl Actor for Courier {
+    type Context = Context<Self>;
+}
+
+impl Handler<Deliver> for Courier {
+    type Result = ();
+
+    fn handle(&mut self, slice: Deliver, ctx: &mut Self::Context) {
+        self.slices.push_back(slice);
+        if self.slices.len() == 1 {
+            ctx.spawn(Round);
+        }
+    }
+}
+
+impl Handler<Census> for Courier {
+    type Result = ();
+
+    fn handle(&mut self, Census(reply): Census, _: &mut Self::Context) {
+        let _ = reply.send(self.mailroom.borrow().totals());
+    }
+}
+
+/// A courier's way through its slices: a turn at a time, and between turns the other actors of the shard run. A mailbox
+/// alone would not yield while messages keep coming.
+struct Round;
+
+impl ActorFuture<Courier> for Round {
+    type Output = ();
+
+    fn poll(
+        self: Pin<&mut Self>,
+        courier: &mut Courier,
+        _: &mut Context<Courier>,
+        task: &mut TaskContext<'_>,
+    ) -> Poll<()> {
+        if courier.deliver_turn() {
+            task.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+}

@@ -1,0 +1,139 @@
+//! The doorkeeper: wakes the readers of its shard and puts the idle ones to sleep.
+//!
+//! All wake-ups of a shard pass through one actor, so a reader is woken once, however many ask at the same time.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::dev::SendError;
+use actix::{Actor, AsyncContext, Context, Handler};
+
+use crate::actor::mailroom::Mailroom;
+use crate::actor::message::{Read, Sleep, Wake};
+use crate::actor::user::UserActor;
+use crate::actor::vital::Vital;
+use crate::engine::Shared;
+use crate::error::Error;
+use crate::id::SourceSlot;
+use crate::limits::USER_MAILBOX_MAX;
+use crate::state::sources::Source;
+
+/// The doorkeeper of one shard.
+pub struct Doorkeeper {
+    shard: usize,
+    shared: Arc<Shared>,
+    mailroom: Rc<RefCell<Mailroom>>,
+    /// Who was woken, in that order, since last looked at: the hand of a clock goes round it.
+    round: VecDeque<SourceSlot>,
+    _vital: Vital,
+}
+
+/// Readers looked at in one sweep, at most, so that a sweep does not hold up the shard.
+const SWEEP_MAX: usize = 4_096;
+
+/// Readers compared when one of them must make room.
+const CANDIDATES: usize = 8;
+
+/// Sweeps in one active window.
+const SWEEPS_PER_WINDOW: u32 = 8;
+
+impl Doorkeeper {
+    /// A doorkeeper for the readers whose inboxes are in `mailroom`.
+    pub fn new(shard: usize, shared: Arc<Shared>, mailroom: Rc<RefCell<Mailroom>>) -> Self {
+        Self { shard, shared, mailroom, round: VecDeque::new(), _vital: Vital("doorkeeper") }
+    }
+
+    fn ask(&mut self, reader: Arc<Source>, read: Read) {
+        let read = match self.shared.directory.get(reader.slot) {
+            None => read,
+            Some(user) => match user.try_send(read) {
+                Ok(()) => return,
+                Err(SendError::Full(read)) => {
+                    let _ = read.reply.send(Err(self.shared.overloaded("user mailbox", USER_MAILBOX_MAX)));
+                    return;
+                }
+                Err(SendError::Closed(read)) => read,
+            },
+        };
+        self.wake(reader, read);
+    }
+
+    fn wake(&mut self, reader: Arc<Source>, read: Read) {
+        self.make_room();
+        let slot = reader.slot;
+        // Asleep a moment longer than the window would be a sleep right after the wake.
+        reader.seen(self.shared.clock.now());
+        let (mailroom, shared) = (Rc::clone(&self.mailroom), Arc::clone(&self.shared));
+        let user = UserActor::create(|ctx| {
+            ctx.set_mailbox_capacity(USER_MAILBOX_MAX);
+            UserActor::new(reader, mailroom, shared)
+        });
+        self.shared.directory.list(slot, user.clone());
+        self.round.push_back(slot);
+        if let Err(SendError::Full(read) | SendError::Closed(read)) = user.try_send(read) {
+            let _ = read.reply.send(Err(Error::ShuttingDown));
+        }
+    }
+
+    /// At the limit, puts one reader to sleep for each that wakes: of the few longest awake, the one idle for longest.
+    fn make_room(&mut self) {
+        if self.shared.directory.active_len(self.shard) < self.shared.config.active_readers_max_per_shard() {
+            return;
+        }
+        let few: Vec<SourceSlot> = self.round.drain(..self.round.len().min(CANDIDATES)).collect();
+        let idlest = few.iter().copied().min_by_key(|slot| self.shared.world.sources.at(*slot).last_seen());
+        self.round.extend(few.into_iter().filter(|slot| Some(*slot) != idlest));
+        if let Some(slot) = idlest {
+            self.put_to_sleep(slot);
+        }
+    }
+
+    fn sweep(&mut self) {
+        let now = self.shared.clock.now();
+        let window = self.shared.config.active_window;
+        for _ in 0..self.round.len().min(SWEEP_MAX) {
+            let Some(slot) = self.round.pop_front() else { return };
+            let seen = self.shared.world.sources.at(slot).last_seen();
+            if seen.is_none_or(|seen| seen.saturating_add(window) <= now) {
+                self.put_to_sleep(slot);
+            } else if self.shared.directory.is_active(slot) {
+                self.round.push_back(slot);
+            }
+        }
+    }
+
+    /// Asks a reader's actor to end. It leaves the directory itself, when it comes to the message.
+    fn put_to_sleep(&mut self, slot: SourceSlot) {
+        let Some(user) = self.shared.directory.get(slot) else { return };
+        if let Err(SendError::Full(_)) = user.try_send(Sleep) {
+            // It is being asked a lot: far from idle.
+            self.round.push_back(slot);
+        }
+    }
+}
+
+impl Actor for Doorkeeper {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let period = (self.shared.config.active_window / SWEEPS_PER_WINDOW).max(Duration::from_millis(10));
+        ctx.run_interval(period.min(Duration::from_secs(1)), |doorkeeper, _| doorkeeper.sweep());
+    }
+}
+
+impl Handler<Wake> for Doorkeeper {
+    type Result = ();
+
+    fn handle(&mut self, Wake { reader, read }: Wake, _: &mut Self::Context) {
+        let now = self.shared.clock.now();
+        match self.shared.directory.quarantined(reader.slot, now) {
+            Some(crashes) => {
+                let _ = read.reply.send(Err(Error::Quarantined { reader: reader.id.clone(), crashes }));
+            }
+            None => self.ask(reader, read),
+        }
+    }
+}

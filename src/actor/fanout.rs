@@ -1,0 +1,198 @@
+//! The fan-out supervisor: takes published posts and hands them to couriers, slice by slice, in turns.
+//!
+//! Responsible for:
+//! - skipping inactive recipients: a slice is an intersection of followers and active readers;
+//! - telling who waits for a post that it is delivered.
+//!
+//! Not responsible for:
+//! - the order of turns (`feed::schedule`), who is a celebrity (`state::world`), writing inboxes (`actor::courier`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use actix::{Actor, Addr, Context, Handler};
+use crossbeam_channel::{Receiver, Sender, TrySendError};
+
+use crate::actor::courier::Courier;
+use crate::actor::message::{Deliver, FanoutOrder, Hire, Published, Reply, Ring, SliceDelivered};
+use crate::actor::vital::Vital;
+use crate::engine::Shared;
+use crate::feed::graph::{Slice, SliceEnd};
+use crate::feed::schedule::{Cut, Schedule, Turn};
+use crate::limits::{
+    FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, SLICE_RECIPIENTS_MAX, SLICE_SCAN_MAX, SLICES_IN_FLIGHT_MAX,
+};
+
+/// Who waits for a post's delivery, and the answer then.
+type Waiting = Option<(Reply<Published>, Published)>;
+
+/// The fan-out supervisor.
+pub struct FanoutSupervisor {
+    shared: Arc<Shared>,
+    orders: Receiver<FanoutOrder>,
+    bell: Arc<Bell>,
+    couriers: Vec<Addr<Courier>>,
+    schedule: Schedule<Waiting>,
+    _vital: Vital,
+}
+
+/// Set while a ring is on its way: one is enough, however many orders wait.
+#[derive(Debug, Default)]
+struct Bell(AtomicBool);
+
+/// The scribe's end of the supervisor.
+pub struct FanoutQueue {
+    orders: Sender<FanoutOrder>,
+    bell: Arc<Bell>,
+    supervisor: Addr<FanoutSupervisor>,
+}
+
+/// Messages the supervisor's mailbox holds: a confirmation for each slice in flight, and the few others.
+pub fn mailbox_max(shards: usize) -> usize {
+    shards * SLICES_IN_FLIGHT_MAX + 8
+}
+
+impl FanoutQueue {
+    /// A queue, and its other end for the supervisor, which `start` turns into an actor.
+    pub fn new(
+        shared: &Arc<Shared>,
+        start: impl FnOnce(FanoutSupervisor) -> Addr<FanoutSupervisor>,
+    ) -> (Self, Addr<FanoutSupervisor>) {
+        let (orders, receiver) = crossbeam_channel::bounded(FANOUT_QUEUE_MAX);
+        let bell = Arc::new(Bell::default());
+        let shards = shared.world.sharding.shards();
+        let supervisor = start(FanoutSupervisor {
+            shared: Arc::clone(shared),
+            orders: receiver,
+            bell: Arc::clone(&bell),
+            couriers: Vec::new(),
+            schedule: Schedule::new(shards, SLICES_IN_FLIGHT_MAX),
+            _vital: Vital("fan-out supervisor"),
+        });
+        (Self { orders, bell, supervisor: supervisor.clone() }, supervisor)
+    }
+
+    /// Whether so many more posts have room. Only the scribe adds any, so the answer stays true until it does.
+    pub fn has_room_for(&self, more: usize) -> bool {
+        self.orders.len() + more <= FANOUT_QUEUE_MAX
+    }
+
+    /// Hands a post on. The caller made sure of [`FanoutQueue::has_room_for`] it.
+    pub fn push(&self, order: FanoutOrder) {
+        if let Err(TrySendError::Full(_)) = self.orders.try_send(order) {
+            unreachable!("the scribe asks for room before it accepts a post");
+        }
+        if !self.bell.0.swap(true, Ordering::AcqRel) {
+            // Refused only by a supervisor that has stopped.
+            let _ = self.supervisor.try_send(Ring);
+        }
+    }
+}
+
+impl FanoutSupervisor {
+    /// Takes up orders, and gives every shard what it may have, until neither can be.
+    fn pump(&mut self) {
+        loop {
+            self.take_up();
+            for shard in 0..self.couriers.len() {
+                while let Some(turn) = self.schedule.turn(shard) {
+                    self.serve(shard, turn);
+                }
+            }
+            // Jobs that found nobody awake ended just now: their room is for orders that still wait.
+            if self.schedule.jobs() == FANOUT_JOBS_MAX || self.orders.is_empty() {
+                break;
+            }
+        }
+        self.shared.fanout_jobs.store(self.schedule.jobs(), Ordering::Relaxed);
+    }
+
+    fn take_up(&mut self) {
+        while self.schedule.jobs() < FANOUT_JOBS_MAX {
+            let Ok(FanoutOrder { position, sources, waiting }) = self.orders.try_recv() else { break };
+            let world = &self.shared.world;
+            let shards = world.sharding.shards();
+            let mut reached = vec![false; shards];
+            for source in &sources {
+                let followers = world.sources.at(*source).followers();
+                for (shard, reached) in reached.iter_mut().enumerate() {
+                    *reached = *reached || followers.reaches(shard, world.sharding);
+                }
+            }
+            let done = self.schedule.add(position, sources, waiting, |shard| reached[shard]);
+            answer(done);
+        }
+    }
+
+    fn serve(&mut self, shard: usize, turn: Turn) {
+        let mut recipients = Vec::new();
+        let end = {
+            let active = self.shared.directory.active(shard);
+            let world = &self.shared.world;
+            world.sources.at(turn.source).followers().slice(
+                Slice {
+                    sharding: world.sharding,
+                    shard,
+                    from: turn.progress.from,
+                    active: &active,
+                    max: SLICE_RECIPIENTS_MAX,
+                    scan_max: SLICE_SCAN_MAX,
+                },
+                &mut recipients,
+            )
+        };
+        let cut = match end {
+            SliceEnd::Done => Cut::SourceDone,
+            SliceEnd::Resume(from) => Cut::Resume(from),
+        };
+        let done = self.schedule.cut(shard, turn.progress, cut, !recipients.is_empty());
+        answer(done);
+        if !recipients.is_empty() {
+            let slice = Deliver { job: turn.progress.job, position: turn.position, recipients };
+            let sent = self.couriers[shard].try_send(slice);
+            assert!(
+                !matches!(sent, Err(actix::dev::SendError::Full(_))),
+                "a courier's mailbox has room for every slice it has credit for"
+            );
+        }
+    }
+}
+
+fn answer<T>(done: Option<Option<(Reply<T>, T)>>) {
+    if let Some(Some((reply, answer))) = done {
+        // A caller that went away needs no answer.
+        let _ = reply.send(Ok(answer));
+    }
+}
+
+impl Actor for FanoutSupervisor {
+    type Context = Context<Self>;
+}
+
+impl Handler<Hire> for FanoutSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, Hire(couriers): Hire, _: &mut Self::Context) {
+        self.couriers = couriers;
+        self.pump();
+    }
+}
+
+impl Handler<Ring> for FanoutSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, _: Ring, _: &mut Self::Context) {
+        // Before looking at the queue: an order that comes while looking rings again.
+        self.bell.0.store(false, Ordering::Release);
+        self.pump();
+    }
+}
+
+impl Handler<SliceDelivered> for FanoutSupervisor {
+    type Result = ();
+
+    fn handle(&mut self, SliceDelivered { shard, job }: SliceDelivered, _: &mut Self::Context) {
+        answer(self.schedule.delivered(shard, job));
+        self.pump();
+    }
+}

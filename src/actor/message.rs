@@ -1,0 +1,188 @@
+//! Every message between actors, on one page.
+//!
+//! | message | from | to | twice? |
+//! |---|---|---|---|
+//! | [`Command`] | engine | scribe | yes for all but a publish without id |
+//! | [`FanoutOrder`] | scribe | fan-out supervisor | yes: deliveries are idempotent |
+//! | [`Ring`] | scribe | fan-out supervisor | yes: it only says "look at your queue" |
+//! | [`Hire`] | engine | fan-out supervisor | no, once at start |
+//! | [`Deliver`] | fan-out supervisor | courier | yes: the same post twice appears once |
+//! | [`SliceDelivered`] | courier | fan-out supervisor | no: it returns the shard's credit |
+//! | [`Census`] | engine | courier | yes |
+//! | [`Wake`] | engine | doorkeeper | yes: a reader that is awake is just asked |
+//! | [`Read`] | engine, doorkeeper | user actor | yes |
+//! | [`Sleep`] | doorkeeper | user actor | yes |
+//!
+//! Answers go through one-shot channels inside the messages, so that a queue's limit is felt by its sender at once.
+
+use std::sync::Arc;
+
+use actix::{Addr, Message};
+use tokio::sync::oneshot;
+
+use crate::actor::courier::Courier;
+use crate::error::Error;
+use crate::feed::event::NewEdge;
+use crate::feed::page::Page;
+use crate::feed::position::Position;
+use crate::feed::post::{Body, Draft, Post};
+use crate::feed::schedule::JobId;
+use crate::id::{PostId, SourceId, SourceSlot};
+use crate::state::reader::PageRequest;
+use crate::state::sources::Source;
+use crate::state::view::Entry;
+
+/// Where an answer goes.
+pub type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+/// A change that is asked for.
+#[derive(Debug)]
+pub enum Command {
+    /// Publish a post; with `wait`, answer once it is in every active follower's inbox.
+    Publish {
+        /// The post.
+        draft: Box<Draft>,
+        /// Answer after delivery instead of after the journal.
+        wait: bool,
+        /// The answer.
+        reply: Reply<Published>,
+    },
+    /// Change a post.
+    Edit {
+        /// The post.
+        id: PostId,
+        /// Its new body.
+        body: Option<Body>,
+        /// Whether to keep it out of feeds.
+        hidden: Option<bool>,
+        /// The answer.
+        reply: Reply<Arc<Post>>,
+    },
+    /// Delete a post for good.
+    Delete {
+        /// The post.
+        id: PostId,
+        /// The answer.
+        reply: Reply<()>,
+    },
+    /// Make edges, all or none.
+    Follow {
+        /// The edges.
+        edges: Vec<NewEdge>,
+        /// The answer.
+        reply: Reply<Followed>,
+    },
+    /// Remove an edge.
+    Unfollow {
+        /// Who follows.
+        follower: SourceId,
+        /// Whom.
+        source: SourceId,
+        /// The answer.
+        reply: Reply<()>,
+    },
+    /// Finish what was taken, then end.
+    Stop,
+}
+
+/// The answer to a publish.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// The post.
+    pub post: Arc<Post>,
+    /// False if the same post had been published before.
+    pub created: bool,
+}
+
+/// The answer to a follow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Followed {
+    /// Edges that are new.
+    pub created: usize,
+    /// Edges that were there.
+    pub existing: usize,
+}
+
+/// A post to be fanned out.
+#[derive(Debug)]
+pub struct FanoutOrder {
+    /// The post.
+    pub position: Position,
+    /// The sources whose followers receive it.
+    pub sources: Box<[SourceSlot]>,
+    /// Who waits for the delivery.
+    pub waiting: Option<(Reply<Published>, Published)>,
+}
+
+/// There are orders in the queue.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Ring;
+
+/// The couriers are there, in the order of their shards.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Hire(pub Vec<Addr<Courier>>);
+
+/// Put a post into inboxes.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Deliver {
+    /// The job this slice is of.
+    pub job: JobId,
+    /// The post.
+    pub position: Position,
+    /// Whose, by their numbers within the shard, ascending.
+    pub recipients: Vec<u32>,
+}
+
+/// A slice is in its inboxes.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct SliceDelivered {
+    /// The shard.
+    pub shard: usize,
+    /// The job.
+    pub job: JobId,
+}
+
+/// Count what the shard's inboxes hold.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Census(pub oneshot::Sender<InboxTotals>);
+
+/// What inboxes hold, in total.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct InboxTotals {
+    /// Inboxes.
+    pub inboxes: usize,
+    /// Entries in them.
+    pub entries: usize,
+    /// Bytes they take, without the allocator's own.
+    pub bytes: usize,
+}
+
+/// Wake a reader, if it sleeps, and ask it.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Wake {
+    /// The reader.
+    pub reader: Arc<Source>,
+    /// What to ask.
+    pub read: Read,
+}
+
+/// Build a page.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Read {
+    /// Which.
+    pub request: PageRequest,
+    /// The answer.
+    pub reply: Reply<Page<Entry>>,
+}
+
+/// Give up the inbox and end.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Sleep;

@@ -1,0 +1,23 @@
+//! Actors: thin shells around `feed` and `state` that decide which thread does what, and when.
+//!
+//! | who | runs on | may change |
+//! |---|---|---|
+//! | scribe | its own thread | the world, through the one `Writer` |
+//! | fan-out supervisor | its own arbiter | the fan-out schedule |
+//! | courier, one per shard | the shard's arbiter | the inboxes of its shard |
+//! | doorkeeper, one per shard | the shard's arbiter | who is awake |
+//! | user actor, one per active reader | the shard's arbiter | its own inbox |
+//!
+//! Nothing here blocks an actor's thread, and every queue has a limit in `limits`.
+
+pub mod counters;
+pub mod courier;
+pub mod directory;
+pub mod doorkeeper;
+pub mod fanout;
+pub mod mailroom;
+pub mod message;
+pub mod scribe;
+pub mod ticker;
+pub mod user;
+pub mod vital;

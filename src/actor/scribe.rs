@@ -1,0 +1,392 @@
+//! The scribe: the one writer.
+//!
+//! Responsible for:
+//! - judging commands against the state, journaling what is accepted, applying it, answering, handing posts on;
+//! - doing so in groups: commands that wait are journaled together and answered after one commit.
+//!
+//! Not responsible for:
+//! - JSON, HTTP, fan-out.
+//!
+//! An event is applied after it is committed, so nobody reads what a crash could take back. Commands of one group must not
+//! depend on each other, since each is judged against the state before the group: a command about a post or a follower
+//! that the group already changes waits for the next group.
+
+use std::sync::Arc;
+
+use crossbeam_channel::Receiver;
+use rustc_hash::FxHashMap;
+use tracing::error;
+
+use crate::actor::fanout::FanoutQueue;
+use crate::actor::message::{Command, FanoutOrder, Followed, Published, Reply};
+use crate::actor::ticker::Ticker;
+use crate::actor::vital::Vital;
+use crate::config::EngineConfig;
+use crate::error::{Error, FollowRefusal};
+use crate::feed::event::{Event, NewEdge};
+use crate::feed::position::Position;
+use crate::feed::post::{Body, Draft, Post};
+use crate::id::{PostId, SourceId};
+use crate::limits::{FANOUT_QUEUE_MAX, PUBLISH_AHEAD_MAX, SCRIBE_BATCH_MAX, SOURCES_MAX};
+use crate::state::posts::Stored;
+use crate::state::world::{Applied, Writer};
+use crate::storage::journal::Journal;
+
+/// The one writer.
+pub struct Scribe<J> {
+    writer: Writer,
+    journal: J,
+    ticker: Ticker,
+    fanout: FanoutQueue,
+    config: Arc<EngineConfig>,
+    commands: Receiver<Command>,
+    group: Vec<Accepted>,
+    /// Posts and followers that the group changes.
+    touched: Vec<Key>,
+    failed: Option<Error>,
+    _vital: Vital,
+}
+
+/// What a command reads and changes: commands that share no key do not depend on each other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Key {
+    Post(PostId),
+    Follower(SourceId),
+}
+
+/// A journaled event, and whom to answer once it is committed and applied.
+struct Accepted {
+    event: Event,
+    then: Then,
+}
+
+enum Then {
+    Publish { wait: bool, reply: Reply<Published> },
+    Edit(Reply<Arc<Post>>),
+    Follow(Reply<Followed>, Followed),
+    Answer(Reply<()>),
+}
+
+impl<J: Journal> Scribe<J> {
+    /// A scribe that writes through `writer` and takes its orders from `commands`.
+    pub fn new(
+        writer: Writer,
+        journal: J,
+        ticker: Ticker,
+        fanout: FanoutQueue,
+        config: Arc<EngineConfig>,
+        commands: Receiver<Command>,
+    ) -> Self {
+        Self {
+            writer,
+            journal,
+            ticker,
+            fanout,
+            config,
+            commands,
+            group: Vec::new(),
+            touched: Vec::new(),
+            failed: None,
+            _vital: Vital("scribe"),
+        }
+    }
+
+    /// Works until it is told to stop or nobody is left to ask.
+    pub fn run(mut self) {
+        while let Ok(first) = self.commands.recv() {
+            let mut command = first;
+            loop {
+                if matches!(command, Command::Stop) {
+                    self.commit();
+                    return;
+                }
+                self.take(command);
+                if self.group.len() >= SCRIBE_BATCH_MAX {
+                    break;
+                }
+                let Ok(next) = self.commands.try_recv() else { break };
+                command = next;
+            }
+            self.commit();
+        }
+    }
+
+    fn take(&mut self, command: Command) {
+        let keys = keys(&command);
+        if keys.iter().any(|key| self.touched.contains(key)) {
+            self.commit();
+        }
+        let before = self.group.len();
+        match command {
+            Command::Publish { draft, wait, reply } => self.publish(*draft, wait, reply),
+            Command::Edit { id, body, hidden, reply } => self.edit(id, body, hidden, reply),
+            Command::Delete { id, reply } => self.delete(id, reply),
+            Command::Follow { edges, reply } => self.follow(edges, reply),
+            Command::Unfollow { follower, source, reply } => self.unfollow(follower, source, reply),
+            Command::Stop => {}
+        }
+        if self.group.len() > before {
+            self.touched.extend(keys);
+        }
+    }
+
+    fn publish(&mut self, draft: Draft, wait: bool, reply: Reply<Published>) {
+        match self.judge_publish(&draft) {
+            Err(refused) => refuse(reply, refused),
+            Ok(Some(post)) => self.published_before(post, wait, reply),
+            Ok(None) => {
+                let now = self.ticker.take(1);
+                let id = draft.id.unwrap_or_else(|| self.mint(now));
+                let position = Position { published_at: draft.published_at.unwrap_or(now), id };
+                self.accept(Event::Published { position, draft }, Then::Publish { wait, reply });
+            }
+        }
+    }
+
+    /// The post, if the draft was published before; nothing, if it may be.
+    fn judge_publish(&self, draft: &Draft) -> Result<Option<Arc<Post>>, Error> {
+        if !draft.author.is_user() {
+            return Err(Error::NotAUser { id: draft.author.clone(), action: "publish" });
+        }
+        let world = self.writer.world();
+        if let Some(id) = draft.id {
+            match world.posts.stored(id) {
+                None => {}
+                Some(Stored::Deleted) => return Err(Error::PostDeleted(id)),
+                Some(Stored::Live(post)) => {
+                    let same_time = draft.published_at.is_none_or(|at| at == post.position.published_at);
+                    let same = same_time && draft.fingerprint() == post.fingerprint;
+                    return if same { Ok(Some(post)) } else { Err(Error::PostIdTaken(id)) };
+                }
+            }
+        }
+        let now = self.ticker.now();
+        if let Some(at) = draft.published_at
+            && at > now.saturating_add(PUBLISH_AHEAD_MAX)
+        {
+            let ahead_seconds = (at.0.abs_diff(now.0)) / 1_000_000;
+            return Err(Error::PublishedInFuture { ahead_seconds, limit_seconds: PUBLISH_AHEAD_MAX.as_secs() });
+        }
+        if !self.fanout.has_room_for(self.group.len() + 1) {
+            return Err(Error::Overloaded { queue: "fan-out", limit: FANOUT_QUEUE_MAX });
+        }
+        let limit = self.config.store_bytes_max;
+        if world.posts.bytes() >= limit {
+            return Err(Error::Full { what: "post (bytes)", limit });
+        }
+        self.room_for_sources(draft.sources().count())?;
+        Ok(None)
+    }
+
+    /// Answers a post that was published before. Whoever waits for its delivery gets it delivered again: that changes
+    /// nothing where it already is.
+    fn published_before(&mut self, post: Arc<Post>, wait: bool, reply: Reply<Published>) {
+        let published = Published { post: Arc::clone(&post), created: false };
+        let pushed = self.writer.pushed(&post);
+        if !wait || pushed.is_empty() {
+            let _ = reply.send(Ok(published));
+        } else if self.fanout.has_room_for(self.group.len() + 1) {
+            let waiting = Some((reply, published));
+            self.fanout.push(FanoutOrder { position: post.position, sources: pushed, waiting });
+        } else {
+            refuse(reply, Error::Overloaded { queue: "fan-out", limit: FANOUT_QUEUE_MAX });
+        }
+    }
+
+    fn edit(&mut self, id: PostId, body: Option<Body>, hidden: Option<bool>, reply: Reply<Arc<Post>>) {
+        let Some(post) = self.writer.world().posts.get(id) else {
+            return refuse(reply, Error::UnknownPost(id));
+        };
+        let body = body.filter(|body| body.as_str() != post.body());
+        let hidden = hidden.filter(|hidden| *hidden != post.hidden);
+        if body.is_none() && hidden.is_none() {
+            let _ = reply.send(Ok(post));
+            return;
+        }
+        let at = self.ticker.take(1);
+        self.accept(Event::Edited { id, body, hidden, at }, Then::Edit(reply));
+    }
+
+    fn delete(&mut self, id: PostId, reply: Reply<()>) {
+        if self.writer.world().posts.get(id).is_none() {
+            let _ = reply.send(Ok(()));
+            return;
+        }
+        self.accept(Event::Deleted { id }, Then::Answer(reply));
+    }
+
+    fn follow(&mut self, edges: Vec<NewEdge>, reply: Reply<Followed>) {
+        let requested = edges.len();
+        let edges = match self.judge_follows(edges) {
+            Ok(edges) => edges,
+            Err(refused) => return refuse(reply, refused),
+        };
+        let followed = Followed { created: edges.len(), existing: requested - edges.len() };
+        if edges.is_empty() {
+            let _ = reply.send(Ok(followed));
+            return;
+        }
+        let since = self.ticker.take(edges.len());
+        self.accept(Event::Followed { edges, since }, Then::Follow(reply, followed));
+    }
+
+    /// The edges that are new, if all of them may be made.
+    fn judge_follows(&self, edges: Vec<NewEdge>) -> Result<Vec<NewEdge>, Error> {
+        let world = self.writer.world();
+        let requested = edges.len();
+        let limit = self.config.following_max;
+        let (mut fresh, mut refusals) = (Vec::with_capacity(requested), Vec::new());
+        // Edges this request already adds, by follower: each counts toward the limit and may repeat.
+        let mut added: FxHashMap<SourceId, Vec<SourceId>> = FxHashMap::default();
+        for (nth, edge) in edges.into_iter().enumerate() {
+            let follower = world.sources.get(&edge.follower);
+            let following = follower.map(|follower| follower.following()).unwrap_or_default();
+            let added = added.entry(edge.follower.clone()).or_default();
+            let known = world.sources.get(&edge.source).is_some_and(|source| following.contains(source.slot));
+            if !edge.follower.is_user() {
+                refusals.push((nth, FollowRefusal::NotAUser(edge.follower)));
+            } else if edge.follower == edge.source {
+                refusals.push((nth, FollowRefusal::Oneself(edge.follower)));
+            } else if known || added.contains(&edge.source) {
+            } else if following.len() + added.len() >= limit {
+                refusals.push((nth, FollowRefusal::Limit { follower: edge.follower, limit }));
+            } else {
+                added.push(edge.source.clone());
+                fresh.push(edge);
+            }
+        }
+        if !refusals.is_empty() {
+            return Err(Error::FollowsRefused { requested, refusals });
+        }
+        self.room_for_sources(2 * fresh.len())?;
+        Ok(fresh)
+    }
+
+    fn unfollow(&mut self, follower: SourceId, source: SourceId, reply: Reply<()>) {
+        let sources = &self.writer.world().sources;
+        let (from, to) = (sources.get(&follower), sources.get(&source));
+        let exists = from.zip(to).is_some_and(|(from, to)| from.following().contains(to.slot));
+        if exists {
+            self.accept(Event::Unfollowed { follower, source }, Then::Answer(reply));
+        } else {
+            let _ = reply.send(Ok(()));
+        }
+    }
+
+    fn room_for_sources(&self, more: usize) -> Result<(), Error> {
+        let limit = self.config.sources_max.min(SOURCES_MAX);
+        let known = self.writer.world().sources.len();
+        if known + more > limit { Err(Error::Full { what: "source", limit }) } else { Ok(()) }
+    }
+
+    fn mint(&mut self, at: crate::clock::UnixMicros) -> PostId {
+        loop {
+            let id = self.ticker.mint(at);
+            let taken_in_group = self.touched.contains(&Key::Post(id));
+            if !taken_in_group && self.writer.world().posts.stored(id).is_none() {
+                return id;
+            }
+        }
+    }
+
+    /// Journals an event; it is applied and answered when the group is committed.
+    fn accept(&mut self, event: Event, then: Then) {
+        if self.failed.is_none()
+            && let Err(cause) = self.journal.append(&event)
+        {
+            self.fail(&cause.0);
+        }
+        self.group.push(Accepted { event, then });
+    }
+
+    fn commit(&mut self) {
+        self.touched.clear();
+        if self.group.is_empty() {
+            return;
+        }
+        if self.failed.is_none()
+            && let Err(cause) = self.journal.commit()
+        {
+            self.fail(&cause.0);
+        }
+        for Accepted { event, then } in std::mem::take(&mut self.group) {
+            match &self.failed {
+                Some(cause) => then.refuse(cause.clone()),
+                None => {
+                    let applied = self.writer.apply(&event);
+                    self.answer(applied, then);
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, applied: Applied, then: Then) {
+        // Callers that went away need no answer.
+        match (then, applied) {
+            (Then::Publish { wait, reply }, Applied::Published { post, push }) => {
+                self.hand_on(post, push, wait, reply);
+            }
+            (Then::Edit(reply), Applied::Edited(post)) => {
+                let _ = reply.send(Ok(post));
+            }
+            (Then::Follow(reply, followed), _) => {
+                let _ = reply.send(Ok(followed));
+            }
+            (Then::Answer(reply), _) => {
+                let _ = reply.send(Ok(()));
+            }
+            (Then::Publish { .. } | Then::Edit(_), applied) => {
+                unreachable!("the scribe accepted an event that did {applied:?}")
+            }
+        }
+    }
+
+    fn hand_on(&self, post: Arc<Post>, push: Box<[crate::id::SourceSlot]>, wait: bool, reply: Reply<Published>) {
+        let position = post.position;
+        let published = Published { post, created: true };
+        let mut waiting = Some((reply, published));
+        if !wait || push.is_empty() {
+            if let Some((reply, published)) = waiting.take() {
+                let _ = reply.send(Ok(published));
+            }
+        }
+        if !push.is_empty() {
+            self.fanout.push(FanoutOrder { position, sources: push, waiting });
+        }
+    }
+
+    fn fail(&mut self, cause: &str) {
+        error!("the journal failed, no more writes are taken until a restart: {cause}");
+        self.failed = Some(Error::JournalFailed(cause.to_owned()));
+    }
+}
+
+impl Then {
+    fn refuse(self, cause: Error) {
+        match self {
+            Self::Publish { reply, .. } => refuse(reply, cause),
+            Self::Edit(reply) => refuse(reply, cause),
+            Self::Follow(reply, _) => refuse(reply, cause),
+            Self::Answer(reply) => refuse(reply, cause),
+        }
+    }
+}
+
+fn refuse<T>(reply: Reply<T>, cause: Error) {
+    let _ = reply.send(Err(cause));
+}
+
+fn keys(command: &Command) -> Vec<Key> {
+    match command {
+        Command::Publish { draft, .. } => draft.id.map(Key::Post).into_iter().collect(),
+        Command::Edit { id, .. } | Command::Delete { id, .. } => vec![Key::Post(*id)],
+        Command::Follow { edges, .. } => {
+            // Bulk edges come grouped by follower more often than not.
+            let mut keys: Vec<Key> = edges.iter().map(|edge| Key::Follower(edge.follower.clone())).collect();
+            keys.dedup();
+            keys
+        }
+        Command::Unfollow { follower, .. } => vec![Key::Follower(follower.clone())],
+        Command::Stop => Vec::new(),
+    }
+}

@@ -1,0 +1,99 @@
+//! A user: the actor of one active reader, owner of its inbox.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread;
+
+use actix::{Actor, ActorContext, Context, Handler};
+use tracing::error;
+
+use crate::actor::mailroom::{Mailroom, Pigeonhole};
+use crate::actor::message::{Read, Sleep};
+use crate::engine::Shared;
+use crate::feed::page::Page;
+use crate::state::reader::{PageRequest, Reader};
+use crate::state::sources::Source;
+use crate::state::view::Entry;
+
+/// The actor of one active reader.
+pub struct UserActor {
+    shared: Arc<Shared>,
+    reader: Reader,
+    /// None once the actor was put to sleep.
+    pigeonhole: Option<Pigeonhole>,
+}
+
+impl UserActor {
+    /// The actor of a reader whose inbox takes mail from now on, and is filled before the first message.
+    pub fn new(source: Arc<Source>, mailroom: Rc<RefCell<Mailroom>>, shared: Arc<Shared>) -> Self {
+        let local = shared.world.sharding.local(source.slot);
+        let pigeonhole = Pigeonhole::open(mailroom, local, shared.config.inbox_posts);
+        shared.directory.enter(source.slot);
+        Self { shared, reader: Reader::new(source), pigeonhole: Some(pigeonhole) }
+    }
+
+    fn page(&mut self, request: PageRequest) -> Option<Page<Entry>> {
+        let shared = &self.shared;
+        let now = shared.clock.now();
+        self.reader.source().seen(now);
+        let (reader, oldest) = (&mut self.reader, shared.config.oldest_in_inbox(now));
+        let pigeonhole = self.pigeonhole.as_ref()?;
+        let page = pigeonhole.with(|inbox| reader.page(inbox, &shared.world, request, oldest, shared.read_clock(now)));
+        shared.counters.pages.add(1);
+        shared.counters.partial_pages.add(u64::from(!page.partial.is_empty()));
+        Some(page)
+    }
+
+    fn leave(&mut self) {
+        if self.pigeonhole.take().is_some() {
+            self.shared.directory.leave(self.reader.source().slot);
+        }
+    }
+}
+
+impl Actor for UserActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, _: &mut Self::Context) {
+        if let Some(pigeonhole) = &self.pigeonhole {
+            pigeonhole.with(|inbox| self.reader.rebuild(inbox, &self.shared.world));
+        }
+        self.shared.counters.wakes.add(1);
+    }
+}
+
+impl Handler<Read> for UserActor {
+    type Result = ();
+
+    fn handle(&mut self, Read { request, reply }: Read, _: &mut Self::Context) {
+        // An actor that was put to sleep drops the question; whoever asked asks again.
+        if let Some(page) = self.page(request) {
+            // A caller that went away needs no answer.
+            let _ = reply.send(Ok(page));
+        }
+    }
+}
+
+impl Handler<Sleep> for UserActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Sleep, ctx: &mut Self::Context) {
+        self.leave();
+        self.shared.counters.sleeps.add(1);
+        ctx.stop();
+    }
+}
+
+impl Drop for UserActor {
+    /// However the actor ends, its inbox ends with it and the directory knows. The next read makes both anew.
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let source = self.reader.source();
+            error!(reader = %source.id, "a user actor crashed; its next read rebuilds it");
+            self.shared.directory.crashed(source.slot, self.shared.clock.now());
+            self.shared.counters.user_crashes.add(1);
+        }
+        self.leave();
+    }
+}

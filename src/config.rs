@@ -1,0 +1,64 @@
+//! What an operator may set. Checked once, then immutable.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use crate::clock::UnixMicros;
+use crate::feed::policy::Policy;
+
+/// The engine's settings.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Entries an inbox holds at most. Default 300.
+    pub inbox_posts: NonZeroUsize,
+    /// Age at which a post leaves inboxes; it can still be reached by scrolling. Default: none.
+    pub inbox_age: Option<Duration>,
+    /// Which sources are celebrities, whose posts are pulled. Default: above 10,000 followers.
+    pub celebrity: Policy,
+    /// How long a reader stays awake after its last read. Default 7 days.
+    pub active_window: Duration,
+    /// Readers awake at the same time, at most, over all shards. Default 2,000,000.
+    pub active_readers_max: NonZeroUsize,
+    /// Threads that user actors are spread over. Default: one for each core.
+    pub shards: NonZeroUsize,
+    /// Sources one reader may follow. Default 5,000.
+    pub following_max: usize,
+    /// Bytes that posts may take in memory; beyond, publishing is refused. Default 8 GiB.
+    pub store_bytes_max: usize,
+    /// Sources that may be known; beyond, new ones are refused. Default 50,000,000.
+    pub sources_max: usize,
+    /// Time that one page may spend on pulling outboxes before it is returned as partial. Default 50 ms.
+    pub pull_budget: Duration,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        const fn some(value: usize) -> NonZeroUsize {
+            NonZeroUsize::new(value).expect("the defaults are not zero")
+        }
+        Self {
+            inbox_posts: some(300),
+            inbox_age: None,
+            celebrity: Policy::Above(std::num::NonZeroU64::new(10_000).expect("not zero")),
+            active_window: Duration::from_secs(7 * 24 * 3_600),
+            active_readers_max: some(2_000_000),
+            shards: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            following_max: 5_000,
+            store_bytes_max: 8 << 30,
+            sources_max: 50_000_000,
+            pull_budget: Duration::from_millis(50),
+        }
+    }
+}
+
+impl EngineConfig {
+    /// The share of one shard in the readers that may be awake.
+    pub(crate) fn active_readers_max_per_shard(&self) -> usize {
+        self.active_readers_max.get().div_ceil(self.shards.get())
+    }
+
+    /// The publish time at and before which posts have left the inboxes.
+    pub(crate) fn oldest_in_inbox(&self, now: UnixMicros) -> UnixMicros {
+        self.inbox_age.map_or(UnixMicros(i64::MIN), |age| now.saturating_sub(age))
+    }
+}

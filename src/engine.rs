@@ -1,0 +1,430 @@
+//! The engine: everything Tidewire does, as one plain type. HTTP merely wraps it; embed it to do without.
+//!
+//! Responsible for:
+//! - starting and stopping the threads;
+//! - carrying requests to the scribe and to user actors, and answers back, without ever waiting for room in a queue.
+//!
+//! Not responsible for:
+//! - any wire format (`api`), settings files (`cli`).
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use actix::dev::SendError;
+use actix::{Actor, Addr, Arbiter, System};
+use crossbeam_channel::{Sender, TrySendError};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::actor::counters::Counters;
+use crate::actor::courier::Courier;
+use crate::actor::directory::Directory;
+use crate::actor::doorkeeper::Doorkeeper;
+use crate::actor::fanout::{self, FanoutQueue, FanoutSupervisor};
+use crate::actor::mailroom::Mailroom;
+use crate::actor::message::{Census, Command, Followed, Hire, InboxTotals, Published, Read, Reply, Wake};
+use crate::actor::scribe::Scribe;
+use crate::actor::ticker::Ticker;
+use crate::clock::{Clock, SystemClock, UnixMicros};
+use crate::config::EngineConfig;
+use crate::error::Error;
+use crate::feed::event::NewEdge;
+use crate::feed::graph::Sharding;
+use crate::feed::page::Page;
+use crate::feed::post::{Body, Draft, Post};
+use crate::id::{PostId, SourceId};
+use crate::limits::{
+    FANOUT_JOBS_MAX, READ_ATTEMPTS_MAX, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX, USER_MAILBOX_MAX,
+    WAKE_QUEUE_MAX,
+};
+use crate::state::reader::{PageRequest, ReadClock, own_page};
+use crate::state::sources::Source;
+use crate::state::view::Entry;
+use crate::state::world::World;
+use crate::storage::journal::{Journal, MemoryJournal};
+
+/// What all actors share.
+pub struct Shared {
+    /// The settings.
+    pub config: Arc<EngineConfig>,
+    /// Posts, outboxes, graph.
+    pub world: Arc<World>,
+    /// Who is awake.
+    pub directory: Directory,
+    /// What happened so far.
+    pub counters: Counters,
+    /// Where "now" comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Posts being fanned out.
+    pub fanout_jobs: AtomicUsize,
+}
+
+impl Shared {
+    /// How a read that starts now looks at time.
+    pub(crate) fn read_clock(&self, now: UnixMicros) -> ReadClock<'_> {
+        ReadClock { clock: &*self.clock, deadline: now.saturating_add(self.config.pull_budget) }
+    }
+
+    /// The refusal of a full queue, counted.
+    pub(crate) fn overloaded(&self, queue: &'static str, limit: usize) -> Error {
+        self.counters.shed.add(1);
+        Error::Overloaded { queue, limit }
+    }
+}
+
+/// A running engine. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    commands: Sender<Command>,
+    shards: Vec<ShardAddrs>,
+    threads: Mutex<Option<Threads>>,
+}
+
+#[derive(Clone)]
+struct ShardAddrs {
+    courier: Addr<Courier>,
+    doorkeeper: Addr<Doorkeeper>,
+}
+
+struct Threads {
+    system: System,
+    system_thread: JoinHandle<()>,
+    scribe_thread: JoinHandle<()>,
+}
+
+/// A page of a feed.
+#[derive(Clone, Debug)]
+pub struct FeedPage {
+    /// Entries and cursors.
+    pub page: Page<Entry>,
+    /// The sources that could not be read in time.
+    pub partial: Vec<SourceId>,
+}
+
+/// One line of a list of followers or followed sources.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// Who.
+    pub id: SourceId,
+    /// Since when.
+    pub since: UnixMicros,
+}
+
+/// What is known of a source.
+#[derive(Clone, Debug)]
+pub struct SourceInfo {
+    /// Its id.
+    pub id: SourceId,
+    /// Followers that show.
+    pub followers: usize,
+    /// Followed sources that show.
+    pub following: usize,
+    /// Posts in its outbox.
+    pub posts: usize,
+    /// Whether its posts are pulled.
+    pub celebrity: bool,
+    /// Whether it is awake.
+    pub active: bool,
+    /// When it last read its feed.
+    pub last_seen: Option<UnixMicros>,
+}
+
+/// A queue, as an operator sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueDepth {
+    /// Its name.
+    pub name: &'static str,
+    /// How much is in it.
+    pub depth: usize,
+    /// How much may be.
+    pub limit: usize,
+}
+
+impl Engine {
+    /// Starts an engine on the machine's clock, keeping everything in memory.
+    pub fn start(config: EngineConfig) -> Self {
+        Self::start_with(config, MemoryJournal::default(), Arc::new(SystemClock))
+    }
+
+    /// Starts an engine on a journal and a clock of one's own.
+    pub fn start_with<J: Journal>(config: EngineConfig, journal: J, clock: Arc<dyn Clock>) -> Self {
+        let config = Arc::new(config);
+        let sharding = Sharding::new(config.shards.get());
+        let (world, writer) = World::create(config.celebrity, sharding);
+        let shared = Arc::new(Shared {
+            config: Arc::clone(&config),
+            world,
+            directory: Directory::new(sharding),
+            counters: Counters::default(),
+            clock: Arc::clone(&clock),
+            fanout_jobs: AtomicUsize::new(0),
+        });
+        let (system, system_thread) = start_system();
+        let (fanout, shards) = start_actors(&system, &shared);
+        let (commands, receiver) = crossbeam_channel::bounded(SCRIBE_QUEUE_MAX);
+        let scribe = Scribe::new(writer, journal, Ticker::new(clock), fanout, config, receiver);
+        let scribe_thread = spawn("tidewire-scribe", move || scribe.run());
+        let threads = Mutex::new(Some(Threads { system, system_thread, scribe_thread }));
+        Self { inner: Arc::new(Inner { shared, commands, shards, threads }) }
+    }
+
+    /// Publishes a post; with `wait`, answers only once it is in the inbox of every active follower.
+    ///
+    /// # Errors
+    /// When the post is refused, or a queue is full; nothing was done then.
+    pub async fn publish(&self, draft: Draft, wait: bool) -> Result<Published, Error> {
+        let draft = Box::new(draft);
+        self.command(|reply| Command::Publish { draft, wait, reply }).await
+    }
+
+    /// Changes a post. Its place in feeds stays.
+    ///
+    /// # Errors
+    /// When there is no such post.
+    pub async fn edit(&self, id: PostId, body: Option<Body>, hidden: Option<bool>) -> Result<Arc<Post>, Error> {
+        self.command(|reply| Command::Edit { id, body, hidden, reply }).await
+    }
+
+    /// Deletes a post for good. Deleting what is not there is fine.
+    ///
+    /// # Errors
+    /// When a queue is full.
+    pub async fn delete(&self, id: PostId) -> Result<(), Error> {
+        self.command(|reply| Command::Delete { id, reply }).await
+    }
+
+    /// Makes follow edges, all or none.
+    ///
+    /// # Errors
+    /// Names every edge that cannot be made.
+    pub async fn follow(&self, edges: Vec<NewEdge>) -> Result<Followed, Error> {
+        self.command(|reply| Command::Follow { edges, reply }).await
+    }
+
+    /// Removes an edge. Removing what is not there is fine.
+    ///
+    /// # Errors
+    /// When a queue is full.
+    pub async fn unfollow(&self, follower: SourceId, source: SourceId) -> Result<(), Error> {
+        self.command(|reply| Command::Unfollow { follower, source, reply }).await
+    }
+
+    /// The post with this id.
+    ///
+    /// # Errors
+    /// When there is none, or it was deleted.
+    pub fn post(&self, id: PostId) -> Result<Arc<Post>, Error> {
+        self.inner.shared.world.posts.get(id).ok_or(Error::UnknownPost(id))
+    }
+
+    /// A page of a reader's feed. Wakes the reader if it sleeps.
+    ///
+    /// # Errors
+    /// When a queue is full, or the reader's actor crashes.
+    pub async fn feed(&self, reader: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
+        let world = &self.inner.shared.world;
+        let Some(source) = world.sources.get(reader) else { return Ok(self.named(Page::empty())) };
+        if source.following().is_empty() && source.outbox().is_empty() {
+            return Ok(self.named(Page::empty()));
+        }
+        for _ in 0..READ_ATTEMPTS_MAX {
+            let (reply, answer) = oneshot::channel();
+            self.ask(&source, Read { request, reply })?;
+            // Without an answer the actor went away under the question: it fell asleep just then, or crashed.
+            if let Ok(answer) = answer.await {
+                return answer.map(|page| self.named(page));
+            }
+        }
+        Err(Error::ReaderCrashed(reader.clone()))
+    }
+
+    /// A page of a source's own posts.
+    pub fn own_page(&self, source: &SourceId, request: PageRequest) -> FeedPage {
+        let shared = &self.inner.shared;
+        let Some(source) = shared.world.sources.get(source) else { return self.named(Page::empty()) };
+        let now = shared.clock.now();
+        self.named(own_page(&source, &shared.world, request, shared.read_clock(now)))
+    }
+
+    /// At most `max` sources that `follower` follows, the newest edge before `before` first.
+    pub fn following(&self, follower: &SourceId, before: UnixMicros, max: usize) -> Vec<Listed> {
+        let sources = &self.inner.shared.world.sources;
+        let Some(follower) = sources.get(follower) else { return Vec::new() };
+        let edges = follower.following().newest_before(before, max);
+        edges.into_iter().map(|edge| Listed { id: sources.at(edge.source).id.clone(), since: edge.since }).collect()
+    }
+
+    /// At most `max` followers of `source`, the newest edge before `before` first.
+    pub fn followers(&self, source: &SourceId, before: UnixMicros, max: usize) -> Vec<Listed> {
+        let sources = &self.inner.shared.world.sources;
+        let Some(source) = sources.get(source) else { return Vec::new() };
+        let newest = source.followers().newest_before(before, max);
+        newest.into_iter().map(|(since, slot)| Listed { id: sources.at(slot).id.clone(), since }).collect()
+    }
+
+    /// What is known of a source.
+    ///
+    /// # Errors
+    /// When nothing ever named it.
+    pub fn source(&self, id: &SourceId) -> Result<SourceInfo, Error> {
+        let shared = &self.inner.shared;
+        let source = shared.world.sources.get(id).ok_or_else(|| Error::UnknownSource(id.clone()))?;
+        let (followers, posts) = (source.followers().visible_len(), source.outbox().len());
+        Ok(SourceInfo {
+            id: source.id.clone(),
+            followers,
+            following: source.following().visible_len(),
+            posts,
+            celebrity: shared.world.route(&source) == crate::feed::outbox::Route::Pull,
+            active: shared.directory.is_active(source.slot),
+            last_seen: source.last_seen(),
+        })
+    }
+
+    /// What all actors share: settings, state, counters.
+    pub fn shared(&self) -> &Shared {
+        &self.inner.shared
+    }
+
+    /// The engine's queues.
+    pub fn queues(&self) -> Vec<QueueDepth> {
+        let shared = &self.inner.shared;
+        vec![
+            QueueDepth { name: "scribe", depth: self.inner.commands.len(), limit: SCRIBE_QUEUE_MAX },
+            QueueDepth {
+                name: "fanout_jobs",
+                depth: shared.fanout_jobs.load(Ordering::Relaxed),
+                limit: FANOUT_JOBS_MAX,
+            },
+        ]
+    }
+
+    /// Counts what all inboxes hold. Walks every inbox, shard by shard.
+    pub async fn inbox_totals(&self) -> InboxTotals {
+        let mut totals = InboxTotals::default();
+        for shard in &self.inner.shards {
+            let (reply, answer) = oneshot::channel();
+            if shard.courier.send(Census(reply)).await.is_ok()
+                && let Ok(of_shard) = answer.await
+            {
+                totals.inboxes += of_shard.inboxes;
+                totals.entries += of_shard.entries;
+                totals.bytes += of_shard.bytes;
+            }
+        }
+        totals
+    }
+
+    /// Takes no more writes, finishes those that were taken, and ends all threads. Blocks until they have ended.
+    pub fn shutdown(&self) {
+        let Some(threads) = self.inner.threads.lock().take() else { return };
+        // Fails only if the scribe has ended.
+        let _ = self.inner.commands.send(Command::Stop);
+        let _ = threads.scribe_thread.join();
+        threads.system.stop();
+        let _ = threads.system_thread.join();
+    }
+
+    async fn command<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        match self.inner.commands.try_send(command(reply)) {
+            Ok(()) => answer.await.unwrap_or(Err(Error::ShuttingDown)),
+            Err(TrySendError::Full(_)) => Err(self.inner.shared.overloaded("scribe", SCRIBE_QUEUE_MAX)),
+            Err(TrySendError::Disconnected(_)) => Err(Error::ShuttingDown),
+        }
+    }
+
+    /// Puts a question into a reader's mailbox, or asks for the reader to be woken.
+    fn ask(&self, reader: &Arc<Source>, read: Read) -> Result<(), Error> {
+        let shared = &self.inner.shared;
+        let read = match shared.directory.get(reader.slot) {
+            None => read,
+            Some(user) => match user.try_send(read) {
+                Ok(()) => return Ok(()),
+                Err(SendError::Full(_)) => return Err(shared.overloaded("user mailbox", USER_MAILBOX_MAX)),
+                Err(SendError::Closed(read)) => read,
+            },
+        };
+        let doorkeeper = &self.inner.shards[shared.world.sharding.shard_of(reader.slot)].doorkeeper;
+        match doorkeeper.try_send(Wake { reader: Arc::clone(reader), read }) {
+            Ok(()) => Ok(()),
+            Err(SendError::Full(_)) => Err(shared.overloaded("wake-up", WAKE_QUEUE_MAX)),
+            Err(SendError::Closed(_)) => Err(Error::ShuttingDown),
+        }
+    }
+
+    fn named(&self, page: Page<Entry>) -> FeedPage {
+        let sources = &self.inner.shared.world.sources;
+        let partial = page.partial.iter().map(|slot| sources.at(*slot).id.clone()).collect();
+        FeedPage { page, partial }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The last handle is gone. Threads end by themselves; nobody is left to wait for them.
+        if let Some(threads) = self.threads.get_mut().take() {
+            let _ = self.commands.try_send(Command::Stop);
+            threads.system.stop();
+        }
+    }
+}
+
+/// Starts the actor system, on a thread of its own so that the engine runs under any runtime, or none.
+fn start_system() -> (System, JoinHandle<()>) {
+    let (tell, told) = std::sync::mpsc::channel();
+    let thread = spawn("tidewire-system", move || {
+        let runner = System::new();
+        // Fails only if the starting thread died meanwhile.
+        let _ = tell.send(System::current());
+        if let Err(cause) = runner.run() {
+            tracing::error!("the actor system ended: {cause}");
+        }
+    });
+    (told.recv().expect("a new system says so first of all"), thread)
+}
+
+fn start_actors(system: &System, shared: &Arc<Shared>) -> (FanoutQueue, Vec<ShardAddrs>) {
+    System::set_current(system.clone());
+    let shards = shared.config.shards.get();
+    let (fanout, supervisor) = FanoutQueue::new(shared, |supervisor| {
+        FanoutSupervisor::start_in_arbiter(&Arbiter::new().handle(), move |ctx| {
+            ctx.set_mailbox_capacity(fanout::mailbox_max(shards));
+            supervisor
+        })
+    });
+    let started: Vec<ShardAddrs> = (0..shards).map(|shard| start_shard(shard, shared, &supervisor)).collect();
+    let couriers = started.iter().map(|shard| shard.courier.clone()).collect();
+    supervisor.try_send(Hire(couriers)).expect("the mailbox of a new actor has room");
+    (fanout, started)
+}
+
+fn start_shard(shard: usize, shared: &Arc<Shared>, supervisor: &Addr<FanoutSupervisor>) -> ShardAddrs {
+    let (tell, told) = std::sync::mpsc::channel();
+    let (shared, supervisor) = (Arc::clone(shared), supervisor.clone());
+    Arbiter::new().spawn_fn(move || {
+        let mailroom = Rc::new(RefCell::new(Mailroom::default()));
+        let courier = Courier::create(|ctx| {
+            ctx.set_mailbox_capacity(SLICES_IN_FLIGHT_MAX + 8);
+            Courier::new(shard, Arc::clone(&shared), Rc::clone(&mailroom), supervisor)
+        });
+        let doorkeeper = Doorkeeper::create(|ctx| {
+            ctx.set_mailbox_capacity(WAKE_QUEUE_MAX);
+            Doorkeeper::new(shard, shared, mailroom)
+        });
+        let _ = tell.send(ShardAddrs { courier, doorkeeper });
+    });
+    told.recv().expect("a new arbiter runs what it is given")
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    thread::Builder::new().name(name.to_owned()).spawn(work).expect("the machine lets the engine start a thread")
+}

@@ -1,0 +1,144 @@
+//! Errors of the engine.
+//!
+//! Their text is for people and may change. Programs branch on [`Error::code`].
+
+use crate::id::{PostId, SourceId};
+
+/// Why the engine refused or failed a request. Nothing of a refused request was done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A bounded queue is full; the caller may retry.
+    #[error("overloaded: the {queue} queue is full at {limit}")]
+    Overloaded {
+        /// Which queue.
+        queue: &'static str,
+        /// How many it holds.
+        limit: usize,
+    },
+    /// The engine is stopping.
+    #[error("the engine is shutting down")]
+    ShuttingDown,
+    /// No such post, or it was deleted.
+    #[error("no post has id {0}")]
+    UnknownPost(PostId),
+    /// Nothing ever named this source.
+    #[error("no source has id {0}")]
+    UnknownSource(SourceId),
+    /// The id of a published post was used again for something else.
+    #[error("post id {0} is taken by a post of other content")]
+    PostIdTaken(PostId),
+    /// The id of a deleted post was used again.
+    #[error("post {0} was deleted; its id cannot be used again")]
+    PostDeleted(PostId),
+    /// A post dated too far ahead.
+    #[error("published_at is {ahead_seconds} s ahead of the server's clock, more than the {limit_seconds} s allowed")]
+    PublishedInFuture {
+        /// How far ahead it is.
+        ahead_seconds: u64,
+        /// How far ahead it may be.
+        limit_seconds: u64,
+    },
+    /// A tag or topic was used where only a user can stand.
+    #[error("{id} is a tag or topic, which cannot {action}")]
+    NotAUser {
+        /// The tag or topic.
+        id: SourceId,
+        /// What it was to do.
+        action: &'static str,
+    },
+    /// Edges that cannot be made; none of the request was.
+    #[error("{} of {requested} follow edges refused, none made; the first: {}", .refusals.len(), first(.refusals))]
+    FollowsRefused {
+        /// How many edges the request had.
+        requested: usize,
+        /// Each refused edge, by its index in the request.
+        refusals: Vec<(usize, FollowRefusal)>,
+    },
+    /// The store has no room for another post or source.
+    #[error("the {what} store is full at {limit}")]
+    Full {
+        /// What there is too much of.
+        what: &'static str,
+        /// How much there may be.
+        limit: usize,
+    },
+    /// The journal could not be written. No writes are taken until a restart.
+    #[error("the journal failed: {0}")]
+    JournalFailed(String),
+    /// The reader's actor crashed while it answered.
+    #[error("the feed of {0} could not be read: its actor crashed")]
+    ReaderCrashed(SourceId),
+    /// The reader's actor crashed repeatedly and is left alone for a while.
+    #[error("the feed of {reader} is quarantined after {crashes} crashes")]
+    Quarantined {
+        /// The reader.
+        reader: SourceId,
+        /// How often its actor crashed.
+        crashes: u32,
+    },
+}
+
+/// Why a follow edge was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FollowRefusal {
+    /// Nobody follows oneself.
+    #[error("{0} cannot follow itself")]
+    Oneself(SourceId),
+    /// Tags and topics follow nobody.
+    #[error("{0} is a tag or topic, which cannot follow")]
+    NotAUser(SourceId),
+    /// The follower is at its limit.
+    #[error("{follower} already follows the {limit} sources it may")]
+    Limit {
+        /// Who follows.
+        follower: SourceId,
+        /// How many sources it may follow.
+        limit: usize,
+    },
+}
+
+fn first(refusals: &[(usize, FollowRefusal)]) -> String {
+    refusals.first().map(|(_, refusal)| refusal.to_string()).unwrap_or_default()
+}
+
+impl FollowRefusal {
+    /// A stable name for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Oneself(_) => "self_follow",
+            Self::NotAUser(_) => "not_a_user",
+            Self::Limit { .. } => "following_limit",
+        }
+    }
+}
+
+impl Error {
+    /// A stable name for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Overloaded { .. } => "overloaded",
+            Self::ShuttingDown => "shutting_down",
+            Self::UnknownPost(_) => "unknown_post",
+            Self::UnknownSource(_) => "unknown_source",
+            Self::PostIdTaken(_) => "post_id_taken",
+            Self::PostDeleted(_) => "post_deleted",
+            Self::PublishedInFuture { .. } => "published_in_future",
+            Self::NotAUser { .. } => "not_a_user",
+            Self::FollowsRefused { refusals, .. } => refusals.first().map_or("follows_refused", |(_, r)| r.code()),
+            Self::Full { .. } => "store_full",
+            Self::JournalFailed(_) => "journal_failed",
+            Self::ReaderCrashed(_) => "reader_crashed",
+            Self::Quarantined { .. } => "quarantined",
+        }
+    }
+
+    /// Whether the same request may succeed later without anything else being changed.
+    pub fn is_temporary(&self) -> bool {
+        matches!(
+            self,
+            Self::Overloaded { .. } | Self::ShuttingDown | Self::ReaderCrashed(_) | Self::Quarantined { .. }
+        )
+    }
+}

@@ -1,0 +1,10 @@
+//! The shared state: read by many threads, written by the scribe alone.
+//!
+//! State is a function of the events applied to it, in their order; replay runs the same code. Nothing here starts a
+//! thread, touches a file or a socket.
+
+pub mod posts;
+pub mod reader;
+pub mod sources;
+pub mod view;
+pub mod world;

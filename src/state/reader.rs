@@ -1,0 +1,151 @@
+//! One reader: how an inbox is rebuilt, kept in step with the follow graph, and turned into pages.
+//!
+//! Responsible for:
+//! - filling an inbox by pull, whole when the reader wakes, and from a source when the reader starts to follow it;
+//! - knowing which followed sources have posts that must be pulled.
+//!
+//! Not responsible for:
+//! - the inbox's place in memory and who else writes to it (`actor::mailroom`).
+
+use std::sync::Arc;
+
+use crate::clock::{Clock, UnixMicros};
+use crate::feed::graph::Following;
+use crate::feed::inbox::Inbox;
+use crate::feed::merge::{Input, Merge};
+use crate::feed::outbox::Part;
+use crate::feed::page::{Feed, Page, Range};
+use crate::feed::position::{Direction, Position, Span};
+use crate::id::{PostId, SourceSlot};
+use crate::limits::PAGE_SCAN_MAX;
+use crate::state::sources::Source;
+use crate::state::view::{Entry, HomeView, OwnPageView, TimedOutboxes};
+use crate::state::world::World;
+
+/// A page that is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageRequest {
+    /// Which entries.
+    pub range: Range,
+    /// How many at most.
+    pub limit: usize,
+}
+
+/// How a read looks at time.
+#[derive(Clone, Copy)]
+pub struct ReadClock<'a> {
+    /// Where "now" comes from.
+    pub clock: &'a dyn Clock,
+    /// After this no further outbox is read.
+    pub deadline: UnixMicros,
+}
+
+/// What a reader's actor knows beside its inbox. All of it can be made anew from the world.
+#[derive(Debug)]
+pub struct Reader {
+    source: Arc<Source>,
+    /// The inbox has what was published before for all edges up to this version of the reader's edges.
+    synced: u32,
+    pulled: PulledSources,
+}
+
+/// The followed sources that have posts to pull, as of a version of the edges and an epoch of the world.
+#[derive(Debug, Default)]
+struct PulledSources {
+    as_of: Option<(u32, u64)>,
+    parts: Vec<(SourceSlot, Part)>,
+}
+
+impl Reader {
+    /// A reader whose inbox is not filled yet.
+    pub fn new(source: Arc<Source>) -> Self {
+        Self { source, synced: 0, pulled: PulledSources::default() }
+    }
+
+    /// Who reads.
+    pub fn source(&self) -> &Arc<Source> {
+        &self.source
+    }
+
+    /// Fills the inbox from every followed outbox. Posts pushed into it meanwhile stay.
+    pub fn rebuild(&mut self, inbox: &mut Inbox, world: &World) {
+        self.synced = 0;
+        self.sync(&self.source.following(), inbox, world);
+    }
+
+    /// Builds a page, by the state of this moment.
+    pub fn page(
+        &mut self,
+        inbox: &mut Inbox,
+        world: &World,
+        request: PageRequest,
+        oldest: UnixMicros,
+        time: ReadClock<'_>,
+    ) -> Page<Entry> {
+        // By age the inbox forgets what is older; reads go on below by pull.
+        inbox.raise_floor(Position { published_at: oldest, id: PostId(0) });
+        let following = self.source.following();
+        self.sync(&following, inbox, world);
+        self.pulled.refresh(&self.source, &following, world);
+        let own = self.source.slot;
+        let feed = Feed {
+            inbox: Some(inbox),
+            warm: &self.pulled.parts,
+            sources: following.sources().chain([own]),
+            outboxes: &TimedOutboxes::new(&world.sources, time.clock, time.deadline),
+            scan_max: PAGE_SCAN_MAX,
+        };
+        let page = feed.page(request.range, request.limit, &mut HomeView { world, reader: own, following: &following });
+        for position in &page.gone {
+            inbox.remove(*position);
+        }
+        page
+    }
+
+    /// Brings in what was published before by sources that are followed since the last time.
+    fn sync(&mut self, following: &Following, inbox: &mut Inbox, world: &World) {
+        if following.version() == self.synced {
+            return;
+        }
+        let posts_max = inbox.posts_max().get();
+        let inputs = following.made_since(self.synced).map(|source| Input::Outbox(source, Part::Pushed));
+        let span = Span { above: inbox.floor(), ..Span::ALL };
+        let merge = Merge::new(&world.sources, inputs, span, Direction::Older, posts_max + 1);
+        let newest: Vec<Position> = merge.take(posts_max + 1).collect();
+        let kept = newest.len().min(posts_max);
+        inbox.absorb(&newest[..kept], newest.get(posts_max).copied());
+        self.synced = following.version();
+    }
+
+    /// Bytes on the heap, without the allocator's own.
+    pub fn heap_bytes(&self) -> usize {
+        self.pulled.parts.capacity() * size_of::<(SourceSlot, Part)>()
+    }
+}
+
+impl PulledSources {
+    fn refresh(&mut self, own: &Source, following: &Following, world: &World) {
+        // The epoch is read first: a source that joins after it changes it again.
+        let as_of = Some((following.version(), world.pulled_epoch()));
+        if self.as_of == as_of {
+            return;
+        }
+        let has_pulled = |source: &SourceSlot| world.sources.at(*source).outbox().has_pulled();
+        let pulled = following.sources().filter(has_pulled).map(|source| (source, Part::Pulled));
+        // A reader's own posts are pushed to the followers, not to the reader.
+        self.parts = pulled.chain([(own.slot, Part::Whole)]).collect();
+        self.as_of = as_of;
+    }
+}
+
+/// Builds a page of a source's own posts.
+pub fn own_page(source: &Source, world: &World, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
+    let feed = Feed {
+        inbox: None,
+        warm: &[],
+        sources: std::iter::once(source.slot),
+        outboxes: &TimedOutboxes::new(&world.sources, time.clock, time.deadline),
+        scan_max: PAGE_SCAN_MAX,
+    };
+    feed.page(request.range, request.limit, &mut OwnPageView { world })
+}

@@ -1,0 +1,145 @@
+//! Sources: everything known about one followable thing, found by its external id or its slot.
+//!
+//! Responsible for:
+//! - handing out slots, once per id and for good;
+//! - the locks around a source's outbox, followers and followed sources.
+//!
+//! Not responsible for:
+//! - keeping several sources in step (`state::world`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use dashmap::DashMap;
+use parking_lot::{RwLock, RwLockReadGuard};
+
+use crate::clock::UnixMicros;
+use crate::feed::graph::{Followers, Following};
+use crate::feed::outbox::Outbox;
+use crate::id::{SourceId, SourceSlot};
+use crate::limits::SOURCES_MAX;
+
+/// A user, tag, topic or account of another kind.
+#[derive(Debug)]
+pub struct Source {
+    /// Its number in this process.
+    pub slot: SourceSlot,
+    /// Its name outside.
+    pub id: SourceId,
+    pub(super) outbox: RwLock<Outbox>,
+    pub(super) followers: RwLock<Followers>,
+    pub(super) following: RwLock<Arc<Following>>,
+    pub(super) celebrity: AtomicBool,
+    last_seen: AtomicI64,
+}
+
+const NEVER: i64 = i64::MIN;
+
+impl Source {
+    fn new(slot: SourceSlot, id: SourceId) -> Self {
+        Self {
+            slot,
+            id,
+            outbox: RwLock::default(),
+            followers: RwLock::default(),
+            following: RwLock::default(),
+            celebrity: AtomicBool::new(false),
+            last_seen: AtomicI64::new(NEVER),
+        }
+    }
+
+    /// Its posts. The guard must be short-lived: publishing waits for it.
+    pub fn outbox(&self) -> RwLockReadGuard<'_, Outbox> {
+        self.outbox.read()
+    }
+
+    /// Its followers. The guard must be short-lived: following waits for it.
+    pub fn followers(&self) -> RwLockReadGuard<'_, Followers> {
+        self.followers.read()
+    }
+
+    /// Whom it follows, as of now. Later edits do not change the returned value.
+    pub fn following(&self) -> Arc<Following> {
+        Arc::clone(&self.following.read())
+    }
+
+    /// Whether its posts are pulled.
+    pub fn is_celebrity(&self) -> bool {
+        self.celebrity.load(Ordering::Relaxed)
+    }
+
+    /// When it last read its feed.
+    pub fn last_seen(&self) -> Option<UnixMicros> {
+        match self.last_seen.load(Ordering::Relaxed) {
+            NEVER => None,
+            at => Some(UnixMicros(at)),
+        }
+    }
+
+    /// Notes that it reads its feed.
+    pub fn seen(&self, at: UnixMicros) {
+        self.last_seen.store(at.0, Ordering::Relaxed);
+    }
+
+    /// Bytes it takes, without the allocator's own.
+    pub fn bytes(&self) -> usize {
+        let id = self.id.as_str().len() + 2 * size_of::<usize>();
+        let parts =
+            self.outbox().heap_bytes() + self.followers().heap_bytes() + self.following.read().heap_bytes();
+        size_of::<Self>() + size_of::<Following>() + id + parts
+    }
+}
+
+/// All sources.
+#[derive(Debug, Default)]
+pub struct Sources {
+    by_id: DashMap<SourceId, Arc<Source>, foldhash::fast::RandomState>,
+    by_slot: boxcar::Vec<Arc<Source>>,
+}
+
+impl Sources {
+    /// The source with this id, if anything ever named it.
+    pub fn get(&self, id: &SourceId) -> Option<Arc<Source>> {
+        self.by_id.get(id).map(|entry| Arc::clone(&entry))
+    }
+
+    /// The source in this slot.
+    ///
+    /// # Panics
+    /// If no source has it: slots are only made here, and never taken back.
+    pub fn at(&self, slot: SourceSlot) -> &Arc<Source> {
+        self.by_slot.get(slot.0 as usize).expect("slots are handed out with their source and kept for good")
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_slot.count()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether so many more would still get slots.
+    pub fn has_room_for(&self, more: usize) -> bool {
+        self.len() + more <= SOURCES_MAX
+    }
+
+    /// All sources, in the order of their slots.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Source>> {
+        self.by_slot.iter().map(|(_, source)| source)
+    }
+
+    /// The source with this id, made if there was none. Only the writer calls it.
+    pub(super) fn intern(&self, id: &SourceId) -> Arc<Source> {
+        if let Some(known) = self.get(id) {
+            return known;
+        }
+        let make = |slot: usize| Arc::new(Source::new(SourceSlot(slot as u32), id.clone()));
+        let slot = self.by_slot.push_with(make);
+        let source = Arc::clone(&self.by_slot[slot]);
+        self.by_id.insert(id.clone(), Arc::clone(&source));
+        source
+    }
+}

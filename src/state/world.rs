@@ -1,0 +1,211 @@
+//! The world: posts, outboxes and the follow graph, and how events change them.
+//!
+//! Responsible for:
+//! - applying events, each idempotently, and keeping both sides of an edge and a post's outboxes in step;
+//! - which sources are celebrities.
+//!
+//! Not responsible for:
+//! - whether an event is allowed, its order and durability (`actor::scribe`).
+//!
+//! [`World`] is what everybody reads. Only [`Writer`] changes it, and there is one: the type has no copy.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::clock::UnixMicros;
+use crate::feed::event::{Event, NewEdge};
+use crate::feed::graph::Sharding;
+use crate::feed::outbox::Route;
+use crate::feed::policy::Policy;
+use crate::feed::position::Position;
+use crate::feed::post::{Body, Draft, Membership, Post};
+use crate::id::{PostId, SourceId, SourceSlot};
+use crate::state::posts::{Posts, Stored};
+use crate::state::sources::{Source, Sources};
+
+/// The shared state.
+#[derive(Debug)]
+pub struct World {
+    /// All sources.
+    pub sources: Sources,
+    /// All posts.
+    pub posts: Posts,
+    /// How sources are dealt out to shards.
+    pub sharding: Sharding,
+    policy: Policy,
+    edges: AtomicUsize,
+    pulled_epoch: AtomicU64,
+}
+
+/// The one hand that changes a [`World`].
+#[derive(Debug)]
+pub struct Writer(Arc<World>);
+
+/// What applying an event did.
+#[derive(Clone, Debug)]
+pub enum Applied {
+    /// A post is in its outboxes.
+    Published {
+        /// The post.
+        post: Arc<Post>,
+        /// The sources to whose followers it must be pushed.
+        push: Box<[SourceSlot]>,
+    },
+    /// A post was changed.
+    Edited(Arc<Post>),
+    /// The state was changed, or already was as the event says.
+    Done,
+}
+
+impl World {
+    /// An empty world, and the hand that changes it.
+    pub fn create(policy: Policy, sharding: Sharding) -> (Arc<Self>, Writer) {
+        let world = Arc::new(Self {
+            sources: Sources::default(),
+            posts: Posts::default(),
+            sharding,
+            policy,
+            edges: AtomicUsize::new(0),
+            pulled_epoch: AtomicU64::new(0),
+        });
+        (Arc::clone(&world), Writer(world))
+    }
+
+    /// How many follow edges there are, hidden ones too.
+    pub fn edges(&self) -> usize {
+        self.edges.load(Ordering::Relaxed)
+    }
+
+    /// Changes whenever a source comes to have posts that must be pulled: until then a reader's list of such sources
+    /// stays right.
+    pub fn pulled_epoch(&self) -> u64 {
+        self.pulled_epoch.load(Ordering::Acquire)
+    }
+
+    /// How a post is routed to the followers of one of its sources at this moment.
+    pub fn route(&self, source: &Source) -> Route {
+        // In the pure modes the flag is not consulted, since a source without an edge never had it set.
+        match self.policy {
+            Policy::PullAll => Route::Pull,
+            Policy::PushAll => Route::Push,
+            Policy::Above(_) => Policy::route(source.is_celebrity()),
+        }
+    }
+}
+
+impl Writer {
+    /// The world it writes.
+    pub fn world(&self) -> &Arc<World> {
+        &self.0
+    }
+
+    /// Applies an event. Twice is the same as once.
+    pub fn apply(&mut self, event: &Event) -> Applied {
+        match event {
+            Event::Published { position, draft } => self.publish(*position, draft),
+            Event::Edited { id, body, hidden, at } => self.edit(*id, body.as_ref(), *hidden, *at),
+            Event::Deleted { id } => self.delete(*id),
+            Event::Followed { edges, since } => self.follow(edges, *since),
+            Event::Unfollowed { follower, source } => self.unfollow(follower, source),
+        }
+    }
+
+    fn publish(&mut self, position: Position, draft: &Draft) -> Applied {
+        if let Some(stored) = self.0.posts.stored(position.id) {
+            return match stored {
+                Stored::Live(post) => Applied::Published { push: self.pushed(&post), post },
+                Stored::Deleted => Applied::Done,
+            };
+        }
+        let sources: Vec<Arc<Source>> = draft.sources().map(|id| self.0.sources.intern(id)).collect();
+        let memberships = sources.iter().map(|source| Membership { slot: source.slot, id: source.id.clone() });
+        let post = Arc::new(Post::new(position, draft, memberships.collect()));
+        // The post first: whoever meets its position in an outbox must find it.
+        self.0.posts.put(Arc::clone(&post));
+        let mut push = Vec::with_capacity(sources.len());
+        for source in &sources {
+            match self.0.route(source) {
+                Route::Push => {
+                    source.outbox.write().insert(position, Route::Push);
+                    push.push(source.slot);
+                }
+                Route::Pull => self.leave_for_pull(source, position),
+            }
+        }
+        Applied::Published { post, push: push.into() }
+    }
+
+    fn leave_for_pull(&self, source: &Source, position: Position) {
+        let mut outbox = source.outbox.write();
+        let first = !outbox.has_pulled();
+        outbox.insert(position, Route::Pull);
+        drop(outbox);
+        if first {
+            self.0.pulled_epoch.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// The sources to whose followers a known post was pushed.
+    pub fn pushed(&self, post: &Post) -> Box<[SourceSlot]> {
+        let by_push = |slot: &SourceSlot| self.0.sources.at(*slot).outbox().was_pushed(post.position);
+        post.sources().iter().map(|source| source.slot).filter(by_push).collect()
+    }
+
+    fn edit(&mut self, id: PostId, body: Option<&Body>, hidden: Option<bool>, at: UnixMicros) -> Applied {
+        let Some(post) = self.0.posts.get(id) else { return Applied::Done };
+        let edited = Arc::new(post.edited(body, hidden, at));
+        self.0.posts.put(Arc::clone(&edited));
+        Applied::Edited(edited)
+    }
+
+    fn delete(&mut self, id: PostId) -> Applied {
+        // The tombstone first: from then on no page shows the post, wherever its position still is.
+        if let Some(post) = self.0.posts.bury(id) {
+            for source in post.sources() {
+                self.0.sources.at(source.slot).outbox.write().remove(post.position);
+            }
+        }
+        Applied::Done
+    }
+
+    fn follow(&mut self, edges: &[NewEdge], first_since: UnixMicros) -> Applied {
+        for (nth, edge) in edges.iter().enumerate() {
+            let since = UnixMicros(first_since.0 + nth as i64);
+            let follower = self.0.sources.intern(&edge.follower);
+            let source = self.0.sources.intern(&edge.source);
+            // The follower's side last: its new version makes the reader fetch what was published before, and from
+            // here on it is pushed what comes after.
+            let mut followers = source.followers.write();
+            if !followers.insert(follower.slot, since, edge.hidden, self.0.sharding) {
+                continue;
+            }
+            let count = followers.len();
+            drop(followers);
+            Arc::make_mut(&mut *follower.following.write()).insert(source.slot, since, edge.hidden);
+            self.0.edges.fetch_add(1, Ordering::Relaxed);
+            self.choose_side(&source, count);
+        }
+        Applied::Done
+    }
+
+    fn unfollow(&mut self, follower: &SourceId, source: &SourceId) -> Applied {
+        let (Some(follower), Some(source)) = (self.0.sources.get(follower), self.0.sources.get(source)) else {
+            return Applied::Done;
+        };
+        let Some(edge) = Arc::make_mut(&mut *follower.following.write()).remove(source.slot) else {
+            return Applied::Done;
+        };
+        let mut followers = source.followers.write();
+        followers.remove(follower.slot, edge.since, self.0.sharding);
+        let count = followers.len();
+        drop(followers);
+        self.0.edges.fetch_sub(1, Ordering::Relaxed);
+        self.choose_side(&source, count);
+        Applied::Done
+    }
+
+    fn choose_side(&self, source: &Source, followers: u64) {
+        let celebrity = self.0.policy.is_celebrity(followers, source.is_celebrity());
+        source.celebrity.store(celebrity, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,3 @@
+//! Where accepted events are kept.
+
+pub mod journal;

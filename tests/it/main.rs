@@ -1,0 +1,4 @@
+//! The integration tests, in one binary.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod engine;
