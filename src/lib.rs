@@ -1,5 +1,6 @@
 //! Tidewire
 pub mod actor;
+pub mod api;
 pub mod clock;
 pub mod config;
 pub mod engine;

@@ -20,10 +20,17 @@ pub struct CursorError;
 
 /// Writes a feed cursor.
 pub fn encode(position: Position) -> String {
+    let mut text = String::new();
+    encode_into(position, &mut text);
+    text
+}
+
+/// Appends a feed cursor to `text`.
+pub fn encode_into(position: Position, text: &mut String) {
     let mut bytes = [FEED; 17];
     bytes[1..9].copy_from_slice(&position.published_at.0.to_be_bytes());
     bytes[9..].copy_from_slice(&position.id.0.to_be_bytes());
-    URL_SAFE_NO_PAD.encode(bytes)
+    URL_SAFE_NO_PAD.encode_string(bytes, text);
 }
 
 /// Reads a feed cursor.

@@ -1,0 +1,39 @@
+//! Feeds: a reader's home feed and a source's own page.
+
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+
+use crate::api::page_json::{self, Fields};
+use crate::api::problem::Problem;
+use crate::api::request::{Parameters, user};
+use crate::engine::{Engine, FeedPage};
+use crate::id::SourceId;
+use crate::state::reader::PageRequest;
+
+struct Asked {
+    user: SourceId,
+    page: PageRequest,
+    fields: Fields,
+}
+
+fn asked(request: &HttpRequest) -> Result<Asked, Problem> {
+    let parameters = Parameters::read(request, &["limit", "before", "after", "fields"])?;
+    let fields = if parameters.flag("fields", "ids")? { Fields::Ids } else { Fields::All };
+    Ok(Asked { user: user(request)?, page: parameters.page()?, fields })
+}
+
+/// `GET /v1/users/{user}/feed`
+pub(super) async fn home(request: HttpRequest, engine: Data<Engine>) -> Result<HttpResponse, Problem> {
+    let Asked { user, page, fields } = asked(&request)?;
+    Ok(answer(&engine.feed(&user, page).await?, fields))
+}
+
+/// `GET /v1/users/{user}/posts`
+pub(super) async fn own_page(request: HttpRequest, engine: Data<Engine>) -> Result<HttpResponse, Problem> {
+    let Asked { user, page, fields } = asked(&request)?;
+    Ok(answer(&engine.own_page(&user, page), fields))
+}
+
+fn answer(page: &FeedPage, fields: Fields) -> HttpResponse {
+    HttpResponse::Ok().content_type("application/json").body(page_json::page(page, fields))
+}

@@ -1,0 +1,66 @@
+//! Operations: whether the server lives, and what it is doing.
+
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use serde_json::{Value, json};
+
+use crate::api::problem::Problem;
+use crate::api::request::Parameters;
+use crate::engine::{Engine, QueueDepth};
+
+/// `GET /healthz`
+pub(super) async fn alive(request: HttpRequest) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    Ok(HttpResponse::Ok().json(json!({"alive": true})))
+}
+
+/// `GET /readyz`. All state is in memory, so whoever can answer is ready.
+pub(super) async fn ready(request: HttpRequest) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    Ok(HttpResponse::Ok().json(json!({"ready": true})))
+}
+
+/// `GET /v1/stats`, with `?inboxes=count` for figures that need a walk over all inboxes.
+pub(super) async fn stats(request: HttpRequest, engine: Data<Engine>) -> Result<HttpResponse, Problem> {
+    let count_inboxes = Parameters::read(&request, &["inboxes"])?.flag("inboxes", "count")?;
+    let mut stats = figures(&engine);
+    if count_inboxes {
+        let totals = engine.inbox_totals().await;
+        stats["inboxes"] = json!({"count": totals.inboxes, "entries": totals.entries, "bytes": totals.bytes});
+    }
+    Ok(HttpResponse::Ok().json(stats))
+}
+
+fn figures(engine: &Engine) -> Value {
+    let shared = engine.shared();
+    let (world, counters) = (&shared.world, &shared.counters);
+    let queue = |queue: QueueDepth| (queue.name.to_owned(), json!({"depth": queue.depth, "limit": queue.limit}));
+    let queues: serde_json::Map<String, Value> = engine.queues().into_iter().map(queue).collect();
+    json!({
+        "users": world.sources.len(),
+        "active": shared.directory.len(),
+        "edges": world.edges(),
+        "posts": world.posts.len(),
+        "deliveries": counters.deliveries.get(),
+        "duplicate_deliveries": counters.duplicates.get(),
+        "deliveries_below_floor": counters.below_floor.get(),
+        "pages": counters.pages.get(),
+        "partial_pages": counters.partial_pages.get(),
+        "wakes": counters.wakes.get(),
+        "sleeps": counters.sleeps.get(),
+        "user_crashes": counters.user_crashes.get(),
+        "shed": counters.shed.get(),
+        "queues": queues,
+        "memory": {"resident_bytes": resident_bytes(), "posts_bytes": world.posts.bytes()},
+        "journal": null,
+        "snapshots": [],
+    })
+}
+
+/// The memory of this process, where the system tells.
+fn resident_bytes() -> Option<u64> {
+    const PAGE_BYTES: u64 = 4_096;
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * PAGE_BYTES)
+}

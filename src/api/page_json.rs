@@ -1,0 +1,78 @@
+//! Pages as JSON, put together by copying: every post was encoded when it was published.
+
+use std::fmt::Write as _;
+
+use crate::engine::FeedPage;
+use crate::feed::cursor;
+use crate::feed::position::Position;
+use crate::id::SourceId;
+use crate::state::view::Entry;
+
+/// What a page says of each post.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fields {
+    /// All of it.
+    All,
+    /// Its id, author and time.
+    Ids,
+}
+
+// Ids, cursors and times hold no character that JSON escapes. Writing to a `String` cannot fail.
+
+/// Writes a page.
+pub(super) fn page(page: &FeedPage, fields: Fields) -> String {
+    let posts: usize = page.page.items.iter().map(|(_, entry)| entry.post.json().len() + 128).sum();
+    let mut json = String::with_capacity(posts + 128);
+    json.push_str(r#"{"items":["#);
+    for (nth, (position, entry)) in page.page.items.iter().enumerate() {
+        if nth > 0 {
+            json.push(',');
+        }
+        item(&mut json, *position, entry, fields);
+    }
+    json.push_str(r#"],"next":"#);
+    optional_cursor(&mut json, page.page.next);
+    json.push_str(r#","newest":"#);
+    optional_cursor(&mut json, page.page.newest);
+    json.push_str(r#","partial":"#);
+    ids(&mut json, page.partial.iter());
+    json.push('}');
+    json
+}
+
+fn item(json: &mut String, position: Position, entry: &Entry, fields: Fields) {
+    json.push_str(r#"{"post":"#);
+    match fields {
+        Fields::All => json.push_str(entry.post.json()),
+        Fields::Ids => {
+            let Position { published_at, id } = entry.post.position;
+            let author = &entry.post.author().id;
+            let _ = write!(json, r#"{{"id":"{id}","author":"{author}","published_at":"{published_at}"}}"#);
+        }
+    }
+    json.push_str(r#","cursor":""#);
+    cursor::encode_into(position, json);
+    json.push_str(r#"","reposts":[],"via":"#);
+    ids(json, entry.via());
+    json.push('}');
+}
+
+fn optional_cursor(json: &mut String, position: Option<Position>) {
+    match position {
+        None => json.push_str("null"),
+        Some(position) => {
+            json.push('"');
+            cursor::encode_into(position, json);
+            json.push('"');
+        }
+    }
+}
+
+fn ids<'a>(json: &mut String, ids: impl Iterator<Item = &'a SourceId>) {
+    json.push('[');
+    for (nth, id) in ids.enumerate() {
+        let comma = if nth > 0 { "," } else { "" };
+        let _ = write!(json, r#"{comma}"{id}""#);
+    }
+    json.push(']');
+}

@@ -1,0 +1,143 @@
+//! Posts: publish, read, edit, delete.
+
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::api::problem::Problem;
+use crate::api::request::{json, json_bytes, optional_text, path, wait};
+use crate::clock::UnixMicros;
+use crate::engine::Engine;
+use crate::feed::post::{Body, BodyError, Draft, Kind, Post};
+use crate::id::{PostId, SourceId};
+use crate::limits::{POST_TAGS_MAX, REQUEST_BYTES_MAX};
+
+/// A post as it comes in.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewPost<'a> {
+    author: SourceId,
+    #[serde(borrow)]
+    body: &'a RawValue,
+    #[serde(default, deserialize_with = "optional_text")]
+    id: Option<PostId>,
+    #[serde(default, deserialize_with = "optional_text")]
+    published_at: Option<UnixMicros>,
+    #[serde(default)]
+    kind: Option<Kind>,
+    #[serde(default)]
+    tags: Option<Vec<String>>,
+    #[serde(default)]
+    topic: Option<String>,
+    #[serde(default, deserialize_with = "optional_text")]
+    repost_of: Option<PostId>,
+    #[serde(default, deserialize_with = "optional_text")]
+    reply_to: Option<PostId>,
+}
+
+/// A change of a post as it comes in.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PostChange<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    body: Option<&'a RawValue>,
+    #[serde(default)]
+    hidden: Option<bool>,
+}
+
+/// A body of `null` is a body, not a missing one.
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(from).map(Some)
+}
+
+impl NewPost<'_> {
+    fn draft(self) -> Result<Draft, Problem> {
+        let tags = self.tags.unwrap_or_default();
+        if tags.len() > POST_TAGS_MAX {
+            let detail = format!("tags: a post may have at most {POST_TAGS_MAX}, this one has {}", tags.len());
+            return Err(Problem::bad("invalid_field", detail).of_field("tags"));
+        }
+        let mut checked = Vec::with_capacity(tags.len());
+        for (nth, tag) in tags.iter().enumerate() {
+            let tag = SourceId::tag(tag).map_err(|cause| invalid(&format!("tags[{nth}]"), &cause))?;
+            if !checked.contains(&tag) {
+                checked.push(tag);
+            }
+        }
+        let topic = self.topic.map(|topic| SourceId::topic(&topic).map_err(|cause| invalid("topic", &cause)));
+        Ok(Draft {
+            id: self.id,
+            author: self.author,
+            published_at: self.published_at,
+            kind: self.kind.unwrap_or_default(),
+            body: body(self.body)?,
+            tags: checked,
+            topic: topic.transpose()?,
+            repost_of: self.repost_of,
+            reply_to: self.reply_to,
+        })
+    }
+}
+
+fn body(raw: &RawValue) -> Result<Body, Problem> {
+    Body::new(raw.get()).map_err(|cause| match cause {
+        BodyError::TooLarge { .. } => {
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", cause.to_string()).of_field("body")
+        }
+        BodyError::TooDeep | BodyError::NotJson(_) => invalid("body", &cause),
+    })
+}
+
+fn invalid(field: &str, cause: &dyn std::error::Error) -> Problem {
+    Problem::bad("invalid_field", format!("{field}: {cause}")).of_field(field)
+}
+
+/// `POST /v1/posts`
+pub(super) async fn publish(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Data<Engine>,
+) -> Result<HttpResponse, Problem> {
+    let wait = wait(&request)?;
+    let bytes = json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
+    let draft = json::<NewPost<'_>>(&bytes)?.draft()?;
+    let published = engine.publish(draft, wait).await?;
+    let status = if published.created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(post(status, &published.post))
+}
+
+/// `GET /v1/posts/{id}`
+pub(super) async fn read(request: HttpRequest, engine: Data<Engine>) -> Result<HttpResponse, Problem> {
+    crate::api::request::Parameters::read(&request, &[])?;
+    Ok(post(StatusCode::OK, &*engine.post(path(&request, "id")?)?))
+}
+
+/// `PATCH /v1/posts/{id}`
+pub(super) async fn edit(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Data<Engine>,
+) -> Result<HttpResponse, Problem> {
+    wait(&request)?;
+    let id = path(&request, "id")?;
+    let bytes = json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
+    let change: PostChange<'_> = json(&bytes)?;
+    if change.body.is_none() && change.hidden.is_none() {
+        return Err(Problem::bad("missing_field", "body or hidden: nothing to change is given").of_field("body"));
+    }
+    let body = change.body.map(body).transpose()?;
+    Ok(post(StatusCode::OK, &*engine.edit(id, body, change.hidden).await?))
+}
+
+/// `DELETE /v1/posts/{id}`
+pub(super) async fn delete(request: HttpRequest, engine: Data<Engine>) -> Result<HttpResponse, Problem> {
+    wait(&request)?;
+    engine.delete(path(&request, "id")?).await?;
+    Ok(HttpResponse::NoContent().finish())
+}
+
+fn post(status: StatusCode, post: &Post) -> HttpResponse {
+    HttpResponse::build(status).content_type("application/json").body(post.json().to_owned())
+}

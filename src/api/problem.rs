@@ -1,0 +1,139 @@
+//! Problem documents (RFC 9457): what every refusal looks like.
+
+use std::fmt;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{ALLOW, RETRY_AFTER};
+use actix_web::{HttpResponse, ResponseError};
+use serde_json::{Map, Value, json};
+
+use crate::error::Error;
+use crate::limits::QUARANTINE;
+
+/// A refusal, as the client gets it.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    status: StatusCode,
+    code: &'static str,
+    detail: String,
+    /// The JSON field, path part or query parameter that is at fault.
+    field: Option<String>,
+    /// What is wrong with each part of a bulk request.
+    errors: Vec<Value>,
+    allow: Option<String>,
+    retry_after_seconds: Option<u64>,
+}
+
+impl Problem {
+    /// A problem with a stable `code` for programs and a `detail` for people.
+    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            status,
+            code,
+            detail: detail.into(),
+            field: None,
+            errors: Vec::new(),
+            allow: None,
+            retry_after_seconds: None,
+        }
+    }
+
+    /// A bad request.
+    pub fn bad(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, detail)
+    }
+
+    /// Names the field, path part or query parameter at fault.
+    #[must_use]
+    pub fn of_field(mut self, field: impl Into<String>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+
+    /// A path that leads nowhere.
+    pub fn not_found(path: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", format!("nothing is served at {path}"))
+    }
+
+    /// A method that the path does not take; `allow` lists those it does.
+    pub fn method_not_allowed(method: &str, allow: String) -> Self {
+        let detail = format!("{method} is not served here, but {allow} is");
+        let mut problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail);
+        problem.allow = Some(allow);
+        problem
+    }
+
+    fn document(&self) -> Value {
+        let mut document = Map::new();
+        document.insert("type".to_owned(), json!("about:blank"));
+        document.insert("title".to_owned(), json!(self.status.canonical_reason().unwrap_or("Error")));
+        document.insert("status".to_owned(), json!(self.status.as_u16()));
+        document.insert("code".to_owned(), json!(self.code));
+        document.insert("detail".to_owned(), json!(self.detail));
+        if let Some(field) = &self.field {
+            document.insert("field".to_owned(), json!(field));
+        }
+        if !self.errors.is_empty() {
+            document.insert("errors".to_owned(), Value::Array(self.errors.clone()));
+        }
+        Value::Object(document)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.status.as_u16(), self.code, self.detail)
+    }
+}
+
+impl ResponseError for Problem {
+    fn status_code(&self) -> StatusCode {
+        self.status
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let mut response = HttpResponse::build(self.status);
+        response.content_type("application/problem+json");
+        if let Some(allow) = &self.allow {
+            response.insert_header((ALLOW, allow.as_str()));
+        }
+        if let Some(seconds) = self.retry_after_seconds {
+            response.insert_header((RETRY_AFTER, seconds));
+        }
+        response.body(self.document().to_string())
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let status = match &error {
+            Error::UnknownPost(_) | Error::UnknownSource(_) => StatusCode::NOT_FOUND,
+            Error::PostIdTaken(_) | Error::PostDeleted(_) => StatusCode::CONFLICT,
+            Error::PublishedInFuture { .. } | Error::NotAUser { .. } | Error::FollowsRefused { .. } => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+            Error::Full { .. } => StatusCode::INSUFFICIENT_STORAGE,
+            Error::ReaderCrashed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Error::Overloaded { .. }
+            | Error::ShuttingDown
+            | Error::JournalFailed(_)
+            | Error::Quarantined { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let mut problem = Self::new(status, error.code(), error.to_string());
+        problem.retry_after_seconds = match &error {
+            Error::Quarantined { .. } => Some(QUARANTINE.as_secs()),
+            temporary if temporary.is_temporary() => Some(1),
+            _ => None,
+        };
+        if let Error::FollowsRefused { requested, refusals } = &error {
+            if let ([(_, refusal)], 1) = (refusals.as_slice(), requested) {
+                problem.detail = refusal.to_string();
+            }
+            let refused = |(index, refusal): &(usize, crate::error::FollowRefusal)| {
+                json!({"index": index, "code": refusal.code(), "detail": refusal.to_string()})
+            };
+            problem.errors = refusals.iter().map(refused).collect();
+        }
+        problem
+    }
+}

@@ -1,0 +1,212 @@
+//! Reading requests: path parts, query parameters and JSON bodies, each refused with a problem that names what is wrong.
+
+use std::borrow::Cow;
+use std::fmt::Display;
+use std::str::FromStr;
+use std::time::Duration;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use actix_web::web::{Bytes, Payload, Query};
+use actix_web::{HttpRequest, rt};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::error::Category;
+
+use crate::api::problem::Problem;
+use crate::feed::cursor;
+use crate::feed::page::Range;
+use crate::id::SourceId;
+use crate::limits::{PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX};
+use crate::state::reader::PageRequest;
+
+/// How long a client may take to send a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A checked part of the path.
+pub(super) fn path<T: FromStr<Err: Display>>(request: &HttpRequest, part: &str) -> Result<T, Problem> {
+    let text = request.match_info().query(part);
+    text.parse().map_err(|cause: T::Err| Problem::bad("invalid_path", format!("{part}: {cause}")).of_field(part))
+}
+
+/// The query parameters of a request, none of them unknown and none given twice.
+pub(super) struct Parameters {
+    pairs: Vec<(String, String)>,
+}
+
+impl Parameters {
+    /// Reads the query, which may have the parameters in `known` only.
+    pub(super) fn read(request: &HttpRequest, known: &[&str]) -> Result<Self, Problem> {
+        let pairs = Query::<Vec<(String, String)>>::from_query(request.query_string())
+            .map_err(|cause| Problem::bad("invalid_parameter", cause.to_string()))?
+            .into_inner();
+        for (nth, (name, _)) in pairs.iter().enumerate() {
+            if !known.contains(&name.as_str()) {
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                let detail = format!("unknown query parameter {name:?}; known here: {known}");
+                return Err(Problem::bad("unknown_parameter", detail).of_field(name));
+            }
+            if pairs[..nth].iter().any(|(earlier, _)| earlier == name) {
+                return Err(invalid_parameter(name, "given twice"));
+            }
+        }
+        Ok(Self { pairs })
+    }
+
+    /// A parameter as text.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A parameter that has one value only; whether it is given.
+    pub(super) fn flag(&self, name: &str, value: &str) -> Result<bool, Problem> {
+        match self.text(name) {
+            None => Ok(false),
+            Some(given) if given == value => Ok(true),
+            Some(given) => Err(invalid_parameter(name, &format!("{given:?} is not {value:?}"))),
+        }
+    }
+
+    /// `limit`, or its default.
+    pub(super) fn limit(&self) -> Result<usize, Problem> {
+        let Some(text) = self.text("limit") else { return Ok(PAGE_POSTS_DEFAULT) };
+        match text.parse() {
+            Ok(limit) if (1..=PAGE_POSTS_MAX).contains(&limit) => Ok(limit),
+            _ => Err(invalid_parameter("limit", &format!("{text:?} is no whole number from 1 to {PAGE_POSTS_MAX}"))),
+        }
+    }
+
+    /// A cursor.
+    pub(super) fn cursor<T>(
+        &self,
+        name: &str,
+        decode: impl Fn(&str) -> Result<T, cursor::CursorError>,
+    ) -> Result<Option<T>, Problem> {
+        let decode = |text| decode(text).map_err(|cause| invalid_parameter(name, &cause.to_string()));
+        self.text(name).map(decode).transpose()
+    }
+
+    /// `limit`, `before` and `after` of a page.
+    pub(super) fn page(&self) -> Result<PageRequest, Problem> {
+        let range = match (self.cursor("before", cursor::decode)?, self.cursor("after", cursor::decode)?) {
+            (None, None) => Range::Newest,
+            (Some(before), None) => Range::Before(before),
+            (None, Some(after)) => Range::After(after),
+            (Some(_), Some(_)) => return Err(invalid_parameter("after", "not together with \"before\"")),
+        };
+        Ok(PageRequest { range, limit: self.limit()? })
+    }
+}
+
+fn invalid_parameter(name: &str, what: &str) -> Problem {
+    Problem::bad("invalid_parameter", format!("{name}: {what}")).of_field(name)
+}
+
+/// `?wait=delivered`.
+pub(super) fn wait(request: &HttpRequest) -> Result<bool, Problem> {
+    Parameters::read(request, &["wait"])?.flag("wait", "delivered")
+}
+
+/// The body of a request, at most `bytes_max` of JSON.
+pub(super) async fn json_bytes(request: &HttpRequest, payload: Payload, bytes_max: usize) -> Result<Bytes, Problem> {
+    let bytes = bytes(request, payload, bytes_max).await?;
+    require_json(request)?;
+    Ok(bytes)
+}
+
+/// The body of a request that may have none.
+pub(super) async fn optional_json_bytes(
+    request: &HttpRequest,
+    payload: Payload,
+    bytes_max: usize,
+) -> Result<Option<Bytes>, Problem> {
+    let bytes = bytes(request, payload, bytes_max).await?;
+    if bytes.is_empty() {
+        // Some clients send an empty body without a type where others send none.
+        return Ok(None);
+    }
+    require_json(request)?;
+    Ok(Some(bytes))
+}
+
+async fn bytes(request: &HttpRequest, payload: Payload, bytes_max: usize) -> Result<Bytes, Problem> {
+    let too_large = || {
+        let detail = format!("the request body is larger than {bytes_max} bytes");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
+    };
+    let declared = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    if declared.and_then(|length| length.parse::<usize>().ok()).is_some_and(|length| length > bytes_max) {
+        return Err(too_large());
+    }
+    match rt::time::timeout(BODY_TIMEOUT, payload.to_bytes_limited(bytes_max)).await {
+        Err(_) => {
+            let detail = format!("the request body did not arrive within {} s", BODY_TIMEOUT.as_secs());
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail))
+        }
+        Ok(Err(_)) => Err(too_large()),
+        Ok(Ok(Err(cause))) => Err(Problem::bad("invalid_body", format!("the request body broke off: {cause}"))),
+        Ok(Ok(Ok(bytes))) => Ok(bytes),
+    }
+}
+
+fn require_json(request: &HttpRequest) -> Result<(), Problem> {
+    let given = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let essence = given.split(';').next().unwrap_or("").trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    let detail = "send the body as Content-Type: application/json";
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
+}
+
+/// Reads JSON into `T`, or says which field is wrong.
+pub(super) fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|cause| {
+        let at = cause.path().to_string();
+        json_problem(cause.inner(), &at)
+    })?;
+    reader.end().map_err(|cause| json_problem(&cause, "."))?;
+    Ok(value)
+}
+
+fn json_problem(cause: &serde_json::Error, path: &str) -> Problem {
+    let text = cause.to_string();
+    if cause.classify() != Category::Data {
+        return Problem::bad("invalid_json", text);
+    }
+    let quoted = text.split('`').nth(1).unwrap_or("");
+    let (code, named) = if text.starts_with("unknown field") {
+        ("unknown_field", quoted)
+    } else if text.starts_with("missing field") {
+        ("missing_field", quoted)
+    } else if text.starts_with("duplicate field") {
+        ("duplicate_field", quoted)
+    } else {
+        ("invalid_field", "")
+    };
+    // The path leads to the field for an unknown or ill-typed one, and to what should hold it for a missing one.
+    let parent = path.strip_suffix(named).unwrap_or(path).trim_end_matches('.');
+    let field = match (parent, named) {
+        ("" | ".", "") => ".".to_owned(),
+        ("" | ".", named) => named.to_owned(),
+        (parent, "") => parent.to_owned(),
+        (parent, named) => format!("{parent}.{named}"),
+    };
+    Problem::bad(code, format!("{field}: {text}")).of_field(field)
+}
+
+/// Reads a value that JSON writes as a string, if it is there.
+pub(super) fn optional_text<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: Display>,
+{
+    let text = Option::<Cow<str>>::deserialize(from)?;
+    text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
+}
+
+/// The user in the path.
+pub(super) fn user(request: &HttpRequest) -> Result<SourceId, Problem> {
+    path(request, "user")
+}

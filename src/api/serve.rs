@@ -1,0 +1,148 @@
+//! The server: routes, and running them until told to stop.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use actix_web::dev::{Server, ServerHandle};
+use actix_web::http::Method;
+use actix_web::web::{self, Data, ServiceConfig};
+use actix_web::{App, HttpRequest, HttpServer, Resource, Route, guard, rt};
+use tracing::info;
+
+use crate::api::problem::Problem;
+use crate::api::{feeds, follows, operations, posts};
+use crate::engine::Engine;
+
+/// How long requests under way may take to end after the signal to stop.
+const DRAIN_SECONDS: u64 = 10;
+
+/// How long a client may take to send a request's head.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a connection without requests is kept.
+const KEEP_ALIVE: Duration = Duration::from_secs(75);
+
+/// Registers every path on an `App` that has an [`Engine`] as data.
+pub fn routes(app: &mut ServiceConfig) {
+    use Method as M;
+    app.service(resource("/healthz", [(M::GET, web::to(operations::alive))]))
+        .service(resource("/readyz", [(M::GET, web::to(operations::ready))]))
+        .service(resource("/v1/stats", [(M::GET, web::to(operations::stats))]))
+        .service(resource("/v1/posts", [(M::POST, web::to(posts::publish))]))
+        .service(resource(
+            "/v1/posts/{id}",
+            [
+                (M::GET, web::to(posts::read)),
+                (M::PATCH, web::to(posts::edit)),
+                (M::DELETE, web::to(posts::delete)),
+            ],
+        ))
+        .service(resource("/v1/follows", [(M::POST, web::to(follows::follow_many))]))
+        .service(resource("/v1/users/{user}", [(M::GET, web::to(follows::info))]))
+        .service(resource("/v1/users/{user}/feed", [(M::GET, web::to(feeds::home))]))
+        .service(resource("/v1/users/{user}/posts", [(M::GET, web::to(feeds::own_page))]))
+        .service(resource("/v1/users/{user}/following", [(M::GET, web::to(follows::following))]))
+        .service(resource("/v1/users/{user}/followers", [(M::GET, web::to(follows::followers))]))
+        .service(resource(
+            "/v1/users/{user}/following/{source}",
+            [(M::PUT, web::to(follows::follow)), (M::DELETE, web::to(follows::unfollow))],
+        ))
+        .default_service(web::to(|request: HttpRequest| async move { nothing_here(&request) }));
+}
+
+fn nothing_here(request: &HttpRequest) -> Result<&'static str, Problem> {
+    Err(Problem::not_found(request.path()))
+}
+
+/// A path with its methods; all others are refused with the list of those. `HEAD` is served where `GET` is.
+fn resource<const N: usize>(path: &str, methods: [(Method, Route); N]) -> Resource {
+    let mut allowed: Vec<String> = Vec::new();
+    let mut resource = web::resource(path);
+    for (method, route) in methods {
+        allowed.push(method.to_string());
+        if method == Method::GET {
+            allowed.push(Method::HEAD.to_string());
+            resource = resource.route(route.guard(guard::Any(guard::Get()).or(guard::Head())));
+        } else {
+            resource = resource.route(route.method(method));
+        }
+    }
+    let allowed = allowed.join(", ");
+    resource.default_service(web::to(move |request: HttpRequest| {
+        let problem = Problem::method_not_allowed(request.method().as_str(), allowed.clone());
+        async move { Err::<&'static str, _>(problem) }
+    }))
+}
+
+/// A server on a bound socket. It ends when its handle is told to stop.
+///
+/// # Errors
+/// When the socket cannot be listened on.
+pub fn server(engine: Engine, listener: TcpListener, workers: usize) -> io::Result<Server> {
+    let engine = Data::new(engine);
+    let server = HttpServer::new(move || App::new().app_data(engine.clone()).configure(routes))
+        .workers(workers)
+        .keep_alive(KEEP_ALIVE)
+        .client_request_timeout(HEAD_TIMEOUT)
+        .shutdown_timeout(DRAIN_SECONDS)
+        .disable_signals()
+        .listen(listener)?
+        .run();
+    Ok(server)
+}
+
+/// Takes an address.
+///
+/// # Errors
+/// Names the address that could not be taken.
+pub fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::bind(listen).map_err(|cause| {
+        let hint = match cause.kind() {
+            io::ErrorKind::AddrInUse => "; another program has it, choose one by --listen",
+            _ => "",
+        };
+        io::Error::new(cause.kind(), format!("cannot listen on {listen}: {cause}{hint}"))
+    })
+}
+
+/// Serves until SIGINT or SIGTERM, then lets requests under way end, and stops the engine.
+///
+/// # Errors
+/// When the address cannot be taken or the server fails.
+pub async fn run(engine: Engine, listen: SocketAddr) -> io::Result<()> {
+    let listener = bind(listen)?;
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let server = server(engine.clone(), listener, workers)?;
+    info!("serving on http://{listen}");
+    rt::spawn(stop_on_signal(server.handle()));
+    let ended = server.await;
+    engine.shutdown();
+    info!("stopped");
+    ended
+}
+
+async fn stop_on_signal(server: ServerHandle) {
+    if let Ok(signal) = signalled().await {
+        info!("{signal}: finishing requests under way, at most {DRAIN_SECONDS} s");
+        server.stop(true).await;
+    }
+}
+
+#[cfg(unix)]
+async fn signalled() -> io::Result<&'static str> {
+    use actix_web::rt::signal::unix::{SignalKind, signal};
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(std::future::poll_fn(|task| {
+        if interrupt.poll_recv(task).is_ready() {
+            return std::task::Poll::Ready("SIGINT");
+        }
+        terminate.poll_recv(task).map(|_| "SIGTERM")
+    })
+    .await)
+}
+
+#[cfg(not(unix))]
+async fn signalled() -> io::Result<&'static str> {
+    actix_web::rt::signal::ctrl_c().await.map(|()| "Ctrl-C")
+}

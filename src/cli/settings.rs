@@ -1,0 +1,304 @@
+//! Settings of `tidewire serve`: from flags, the environment and a TOML file, in this order of precedence.
+//!
+//! Responsible for:
+//! - reading raw settings, merging them over the defaults, and refusing nonsense with the option's name.
+//!
+//! Not responsible for:
+//! - what the settings do (`config`).
+
+use std::fs;
+use std::net::SocketAddr;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+
+use crate::config::EngineConfig;
+use crate::feed::policy::Policy;
+use crate::limits::SHARDS_MAX;
+
+/// Raw settings: what was said, and nothing else. The names in the TOML file are those of the flags.
+#[derive(Debug, Clone, Default, clap::Args, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Settings {
+    /// Address and port to serve on [default: 127.0.0.1:8080]
+    #[arg(long, env = "TIDEWIRE_LISTEN", value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+
+    /// Posts an inbox holds; scrolling goes on below by pull [posts, default: 300]
+    #[arg(long, env = "TIDEWIRE_INBOX_POSTS", value_name = "POSTS")]
+    pub inbox_posts: Option<NonZeroUsize>,
+
+    /// Age at which posts leave inboxes; they can still be scrolled to [duration, default: none]
+    #[arg(long, env = "TIDEWIRE_INBOX_AGE", value_name = "DURATION")]
+    pub inbox_age: Option<Span>,
+
+    /// Followers above which a source's posts are pulled; 0: pull all, off: push all [followers, default: 10000]
+    #[arg(long, env = "TIDEWIRE_CELEBRITY_FOLLOWERS", value_name = "FOLLOWERS|0|off")]
+    pub celebrity_followers: Option<Celebrity>,
+
+    /// How long a reader stays awake after its last read [duration, default: 7d]
+    #[arg(long, env = "TIDEWIRE_ACTIVE_WINDOW", value_name = "DURATION")]
+    pub active_window: Option<Span>,
+
+    /// Readers awake at the same time [readers, default: 2000000]
+    #[arg(long, env = "TIDEWIRE_ACTIVE_READERS_MAX", value_name = "READERS")]
+    pub active_readers_max: Option<NonZeroUsize>,
+
+    /// Threads that readers are spread over [threads, default: one for each core]
+    #[arg(long, env = "TIDEWIRE_SHARDS", value_name = "THREADS")]
+    pub shards: Option<NonZeroUsize>,
+
+    /// Sources one reader may follow [sources, default: 5000]
+    #[arg(long, env = "TIDEWIRE_FOLLOWING_MAX", value_name = "SOURCES")]
+    pub following_max: Option<NonZeroUsize>,
+
+    /// Memory that posts may take; beyond it publishing is refused [bytes, default: 8589934592]
+    #[arg(long, env = "TIDEWIRE_STORE_BYTES_MAX", value_name = "BYTES")]
+    pub store_bytes_max: Option<NonZeroUsize>,
+
+    /// Sources that may be known; beyond it new ones are refused [sources, default: 50000000]
+    #[arg(long, env = "TIDEWIRE_SOURCES_MAX", value_name = "SOURCES")]
+    pub sources_max: Option<NonZeroUsize>,
+
+    /// Time one page may spend on pulling outboxes before it is returned as partial [duration, default: 50ms]
+    #[arg(long, env = "TIDEWIRE_PULL_BUDGET", value_name = "DURATION")]
+    pub pull_budget: Option<Span>,
+}
+
+/// A duration as people write it: `90s`, `50ms`, `7d`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span(pub Duration);
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        humantime::parse_duration(text).map(Self).map_err(|cause| format!("{cause}; write it as 50ms, 90s, 12h or 7d"))
+    }
+}
+
+/// Followers above which a source is a celebrity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Celebrity(pub Policy);
+
+impl FromStr for Celebrity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self(Policy::PushAll));
+        }
+        let followers: u64 = text.parse().map_err(|_| format!("{text:?} is neither a number of followers nor \"off\""))?;
+        Ok(Self(NonZeroU64::new(followers).map_or(Policy::PullAll, Policy::Above)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// In TOML `off` is a string and a threshold a number.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a number of followers or \"off\"")]
+enum Written {
+    Number(u64),
+    Text(String),
+}
+
+impl<'de> Deserialize<'de> for Celebrity {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = match Written::deserialize(from)? {
+            Written::Number(followers) => followers.to_string(),
+            Written::Text(text) => text,
+        };
+        text.parse().map_err(D::Error::custom)
+    }
+}
+
+impl Settings {
+    /// Reads a TOML file.
+    ///
+    /// # Errors
+    /// Names the file, and the line and key where it is wrong.
+    pub fn read(file: &Path) -> Result<Self, SettingsError> {
+        let text = fs::read_to_string(file)
+            .map_err(|cause| SettingsError::Unreadable { file: file.to_owned(), cause })?;
+        toml::from_str(&text).map_err(|cause| SettingsError::Malformed { file: file.to_owned(), cause })
+    }
+}
+
+/// Why settings were refused.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The file cannot be read.
+    #[error("cannot read the settings file {}: {cause}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// The file is not as it should be.
+    #[error("the settings file {} is wrong: {cause}", file.display())]
+    Malformed {
+        /// The file.
+        file: PathBuf,
+        /// Where and why.
+        cause: toml::de::Error,
+    },
+    /// A value makes no sense.
+    #[error("--{option}: {what}")]
+    Nonsense {
+        /// The option.
+        option: &'static str,
+        /// What is wrong with its value.
+        what: String,
+    },
+}
+
+impl Settings {
+    /// These settings, and those of `other` where these say nothing.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            listen: self.listen.or(other.listen),
+            inbox_posts: self.inbox_posts.or(other.inbox_posts),
+            inbox_age: self.inbox_age.or(other.inbox_age),
+            celebrity_followers: self.celebrity_followers.or(other.celebrity_followers),
+            active_window: self.active_window.or(other.active_window),
+            active_readers_max: self.active_readers_max.or(other.active_readers_max),
+            shards: self.shards.or(other.shards),
+            following_max: self.following_max.or(other.following_max),
+            store_bytes_max: self.store_bytes_max.or(other.store_bytes_max),
+            sources_max: self.sources_max.or(other.sources_max),
+            pull_budget: self.pull_budget.or(other.pull_budget),
+        }
+    }
+
+    /// Where to serve.
+    pub fn listen(&self) -> SocketAddr {
+        self.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8080)))
+    }
+
+    /// The engine's settings: these over the defaults.
+    ///
+    /// # Errors
+    /// Names the option whose value makes no sense.
+    pub fn engine(&self) -> Result<EngineConfig, SettingsError> {
+        let default = EngineConfig::default();
+        let span = |span: Option<Span>, default| span.map_or(default, |span| span.0);
+        let number = |number: Option<NonZeroUsize>, default| number.map_or(default, NonZeroUsize::get);
+        let config = EngineConfig {
+            inbox_posts: self.inbox_posts.unwrap_or(default.inbox_posts),
+            inbox_age: self.inbox_age.map(|age| age.0),
+            celebrity: self.celebrity_followers.map_or(default.celebrity, |celebrity| celebrity.0),
+            active_window: span(self.active_window, default.active_window),
+            active_readers_max: self.active_readers_max.unwrap_or(default.active_readers_max),
+            shards: self.shards.unwrap_or(default.shards),
+            following_max: number(self.following_max, default.following_max),
+            store_bytes_max: number(self.store_bytes_max, default.store_bytes_max),
+            sources_max: number(self.sources_max, default.sources_max),
+            pull_budget: span(self.pull_budget, default.pull_budget),
+        };
+        check(&config)?;
+        Ok(config)
+    }
+}
+
+/// Values that parse but make no sense.
+fn check(config: &EngineConfig) -> Result<(), SettingsError> {
+    let refuse = |option, what: String| Err(SettingsError::Nonsense { option, what });
+    if config.inbox_posts.get() > INBOX_POSTS_MAX {
+        return refuse("inbox-posts", format!("{} is more than the {INBOX_POSTS_MAX} allowed", config.inbox_posts));
+    }
+    if config.shards.get() > SHARDS_MAX {
+        return refuse("shards", format!("{} is more than the {SHARDS_MAX} allowed", config.shards));
+    }
+    let durations = [
+        ("inbox-age", config.inbox_age.unwrap_or(Duration::MAX)),
+        ("active-window", config.active_window),
+        ("pull-budget", config.pull_budget),
+    ];
+    match durations.iter().find(|(_, duration)| duration.is_zero()) {
+        Some((option, _)) => refuse(option, "must be longer than nothing".to_owned()),
+        None => Ok(()),
+    }
+}
+
+/// More would make one reader's wake-up slower than a page by pull.
+const INBOX_POSTS_MAX: usize = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Args, Command, FromArgMatches};
+
+    fn flags(words: &[&str]) -> Result<Settings, String> {
+        let command = Settings::augment_args(Command::new("serve").no_binary_name(true));
+        let matches = command.try_get_matches_from(words).map_err(|cause| cause.to_string())?;
+        Settings::from_arg_matches(&matches).map_err(|cause| cause.to_string())
+    }
+
+    fn file(text: &str) -> Result<Settings, String> {
+        toml::from_str(text).map_err(|cause: toml::de::Error| cause.to_string())
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_the_defaults() {
+        let flags = flags(&["--inbox-posts", "7", "--celebrity-followers", "off"]).unwrap();
+        let file = file("inbox-posts = 9\nactive-window = \"90s\"\ncelebrity-followers = 0").unwrap();
+        let config = flags.or(file).engine().unwrap();
+        assert_eq!(config.inbox_posts.get(), 7);
+        assert_eq!(config.celebrity, Policy::PushAll);
+        assert_eq!(config.active_window, Duration::from_secs(90));
+        assert_eq!(config.following_max, 5_000);
+    }
+
+    #[test]
+    fn thresholds_have_three_forms() {
+        let above = Policy::Above(NonZeroU64::new(5).unwrap());
+        for (flag, toml, policy) in [("off", "\"off\"", Policy::PushAll), ("0", "0", Policy::PullAll), ("5", "5", above)] {
+            assert_eq!(flags(&["--celebrity-followers", flag]).unwrap().celebrity_followers, Some(Celebrity(policy)));
+            let file = file(&format!("celebrity-followers = {toml}")).unwrap();
+            assert_eq!(file.celebrity_followers, Some(Celebrity(policy)));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_the_options_name() {
+        let cases: [&[&str]; 11] = [
+            &["--inbox-posts", "0"],
+            &["--inbox-posts", "100001"],
+            &["--inbox-posts", "many"],
+            &["--shards", "0"],
+            &["--shards", "257"],
+            &["--celebrity-followers", "-1"],
+            &["--celebrity-followers", "on"],
+            &["--active-window", "0s"],
+            &["--active-window", "soon"],
+            &["--pull-budget", "0ms"],
+            &["--listen", "8080"],
+        ];
+        for words in cases {
+            let refused = flags(words).and_then(|raw| raw.engine().map_err(|cause| cause.to_string()));
+            let cause = refused.expect_err(&words.join(" "));
+            assert!(cause.contains(words[0]), "{words:?}: {cause}");
+        }
+        for (text, named) in [
+            ("inbox-post = 3", "inbox-post"),
+            ("inbox-posts = 0", "inbox-posts"),
+            ("inbox_posts = 3", "inbox_posts"),
+            ("active-window = 5", "active-window"),
+            ("celebrity-followers = \"on\"", "celebrity-followers"),
+        ] {
+            let cause = file(text).expect_err(text);
+            assert!(cause.contains(named), "{text}: {cause}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Malformed requests: each with its exact status and code.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::json;
+use tidewire::config::EngineConfig;
+use tidewire::feed::cursor;
+use tidewire::feed::position::Position;
+
+use crate::server::{Answer, Server};
+
+fn server() -> Server {
+    Server::start(EngineConfig::default())
+}
+
+fn check(answer: &Answer, what: &str, status: u16, code: &str, field: Option<&str>) {
+    let problem = answer.json();
+    assert_eq!((answer.status, problem["code"].as_str()), (status, Some(code)), "{what}: {}", answer.text);
+    assert_eq!(answer.header("content-type"), "application/problem+json", "{what}");
+    assert_eq!(problem["status"], status, "{what}");
+    for member in ["type", "title", "detail"] {
+        assert!(problem[member].as_str().is_some_and(|text| !text.is_empty()), "{what}: {member}");
+    }
+    assert_eq!(problem["field"].as_str(), field, "{what}: {}", answer.text);
+}
+
+#[test]
+fn paths_and_parameters() {
+    let server = server();
+    let long = "x".repeat(129);
+    let edge_cursor = cursor::encode_edge(tidewire::clock::UnixMicros(5));
+    let feed_cursor = cursor::encode(Position::MAX);
+    let cases: &[(&str, String, u16, &str, Option<&str>)] = &[
+        ("GET", "/".into(), 404, "not_found", None),
+        ("GET", "/v1/nothing".into(), 404, "not_found", None),
+        ("GET", "/v1/posts/0".into(), 404, "unknown_post", None),
+        ("GET", "/v1/posts/abc".into(), 400, "invalid_path", Some("id")),
+        ("GET", "/v1/posts/-1".into(), 400, "invalid_path", Some("id")),
+        ("GET", "/v1/posts/007".into(), 400, "invalid_path", Some("id")),
+        ("GET", "/v1/posts/18446744073709551616".into(), 400, "invalid_path", Some("id")),
+        ("GET", "/v1/posts/1?x=1".into(), 400, "unknown_parameter", Some("x")),
+        ("PATCH", "/v1/posts/1".into(), 415, "unsupported_media_type", None),
+        ("DELETE", "/v1/posts/x".into(), 400, "invalid_path", Some("id")),
+        ("DELETE", "/v1/posts/1?wait=later".into(), 400, "invalid_parameter", Some("wait")),
+        ("GET", "/v1/users/a%20b/feed".into(), 400, "invalid_path", Some("user")),
+        ("GET", "/v1/users/%C3%A9/feed".into(), 400, "invalid_path", Some("user")),
+        ("GET", "/v1/users/a%2Fb/feed".into(), 400, "invalid_path", Some("user")),
+        ("GET", "/v1/users/a%00/feed".into(), 400, "invalid_path", Some("user")),
+        ("GET", format!("/v1/users/{long}/feed"), 400, "invalid_path", Some("user")),
+        ("GET", "/v1/users/a/feed?limit=0".into(), 400, "invalid_parameter", Some("limit")),
+        ("GET", "/v1/users/a/feed?limit=101".into(), 400, "invalid_parameter", Some("limit")),
+        ("GET", "/v1/users/a/feed?limit=-1".into(), 400, "invalid_parameter", Some("limit")),
+        ("GET", "/v1/users/a/feed?limit=ten".into(), 400, "invalid_parameter", Some("limit")),
+        ("GET", "/v1/users/a/feed?limit=".into(), 400, "invalid_parameter", Some("limit")),
+        ("GET", "/v1/users/a/feed?limit=1&limit=2".into(), 400, "invalid_parameter", Some("limit")),
+        ("GET", "/v1/users/a/feed?before=x".into(), 400, "invalid_parameter", Some("before")),
+        ("GET", format!("/v1/users/a/feed?after={edge_cursor}"), 400, "invalid_parameter", Some("after")),
+        ("GET", format!("/v1/users/a/feed?after={feed_cursor}A"), 400, "invalid_parameter", Some("after")),
+        (
+            "GET",
+            format!("/v1/users/a/feed?before={feed_cursor}&after={feed_cursor}"),
+            400,
+            "invalid_parameter",
+            Some("after"),
+        ),
+        ("GET", "/v1/users/a/feed?fields=body".into(), 400, "invalid_parameter", Some("fields")),
+        ("GET", "/v1/users/a/feed?cursor=x".into(), 400, "unknown_parameter", Some("cursor")),
+        ("GET", "/v1/users/a/posts?page=2".into(), 400, "unknown_parameter", Some("page")),
+        ("GET", format!("/v1/users/a/following?cursor={feed_cursor}"), 400, "invalid_parameter", Some("cursor")),
+        ("GET", "/v1/users/a/followers?before=x".into(), 400, "unknown_parameter", Some("before")),
+        ("PUT", "/v1/users/a/following/a".into(), 422, "self_follow", None),
+        ("PUT", "/v1/users/tag:a/following/b".into(), 422, "not_a_user", None),
+        ("PUT", "/v1/users/a/following/b%20c".into(), 400, "invalid_path", Some("source")),
+        ("PUT", "/v1/users/a/following/b?wait=x".into(), 400, "invalid_parameter", Some("wait")),
+        ("GET", "/v1/users/nobody".into(), 404, "unknown_source", None),
+        ("GET", "/healthz?verbose=1".into(), 400, "unknown_parameter", Some("verbose")),
+    ];
+    for (method, path, status, code, field) in cases {
+        let field = if *code == "self_follow" || *code == "not_a_user" { None } else { *field };
+        check(&server.send(method, path, None, ""), &format!("{method} {path}"), *status, code, field);
+    }
+}
+
+#[test]
+fn methods() {
+    let server = server();
+    for (method, path, allow) in [
+        ("PUT", "/v1/posts", "POST"),
+        ("GET", "/v1/posts", "POST"),
+        ("POST", "/v1/posts/1", "GET, HEAD, PATCH, DELETE"),
+        ("GET", "/v1/follows", "POST"),
+        ("DELETE", "/v1/users/a/feed", "GET, HEAD"),
+        ("POST", "/v1/users/a/following/b", "PUT, DELETE"),
+        ("BREW", "/v1/stats", "GET, HEAD"),
+    ] {
+        let answer = server.send(method, path, None, "");
+        check(&answer, &format!("{method} {path}"), 405, "method_not_allowed", None);
+        assert_eq!(answer.header("allow"), allow, "{method} {path}");
+    }
+}
+
+#[test]
+fn posts() {
+    let server = server();
+    let string_of = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
+    let post = |fields: &str| format!(r#"{{"author":"a","body":1{fields}}}"#);
+    let with_body = |body: &str| format!(r#"{{"author":"a","body":{body}}}"#);
+    let tags = |count: usize| format!(r#","tags":{}"#, json!((0..count).map(|n| n.to_string()).collect::<Vec<_>>()));
+    let long_tag = format!(r#","tags":["{}"]"#, "x".repeat(125));
+    let far = r#","published_at":"2999-01-01T00:00:00Z""#;
+    let cases: Vec<(String, u16, &str, Option<&str>)> = vec![
+        (String::new(), 400, "invalid_json", None),
+        ("{".into(), 400, "invalid_json", None),
+        ("[]".into(), 400, "invalid_field", Some(".")),
+        ("null".into(), 400, "invalid_field", Some(".")),
+        (post("") + "x", 400, "invalid_json", None),
+        ("{\"author\":\"a\",\"body\":\"\u{0}\"}".into(), 400, "invalid_json", None),
+        (r#"{"body":1}"#.into(), 400, "missing_field", Some("author")),
+        (r#"{"author":"a"}"#.into(), 400, "missing_field", Some("body")),
+        (r#"{"author":7,"body":1}"#.into(), 400, "invalid_field", Some("author")),
+        (r#"{"author":"","body":1}"#.into(), 400, "invalid_field", Some("author")),
+        (r#"{"author":"a b","body":1}"#.into(), 400, "invalid_field", Some("author")),
+        (r#"{"author":"tag:a","body":1}"#.into(), 422, "not_a_user", None),
+        (post(r#","author":"b""#), 400, "duplicate_field", Some("author")),
+        (post(r#","colour":1"#), 400, "unknown_field", Some("colour")),
+        (post(r#","id":7"#), 400, "invalid_field", Some("id")),
+        (post(r#","id":"-7""#), 400, "invalid_field", Some("id")),
+        (post(r#","id":"18446744073709551616""#), 400, "invalid_field", Some("id")),
+        (post(r#","published_at":"yesterday""#), 400, "invalid_field", Some("published_at")),
+        (post(r#","published_at":1700000000"#), 400, "invalid_field", Some("published_at")),
+        (post(r#","published_at":"2026-01-01T00:00:00+01:00""#), 400, "invalid_field", Some("published_at")),
+        (post(far), 422, "published_in_future", None),
+        (post(r#","kind":"song""#), 400, "invalid_field", Some("kind")),
+        (post(r#","tags":"rust""#), 400, "invalid_field", Some("tags")),
+        (post(r#","tags":[7]"#), 400, "invalid_field", Some("tags[0]")),
+        (post(r#","tags":["ok","not ok"]"#), 400, "invalid_field", Some("tags[1]")),
+        (post(r#","tags":[""]"#), 400, "invalid_field", Some("tags[0]")),
+        (post(&long_tag), 400, "invalid_field", Some("tags[0]")),
+        (post(&tags(17)), 400, "invalid_field", Some("tags")),
+        (post(r#","topic":"a/b""#), 400, "invalid_field", Some("topic")),
+        (post(r#","repost_of":5"#), 400, "invalid_field", Some("repost_of")),
+        (post(r#","reply_to":"x""#), 400, "invalid_field", Some("reply_to")),
+        (with_body(&string_of(65_537)), 413, "body_too_large", Some("body")),
+        (with_body(&string_of(99_000)), 413, "body_too_large", None),
+        (with_body(&("[".repeat(65) + &"]".repeat(65))), 400, "invalid_field", Some("body")),
+        (with_body(&"[".repeat(60_000)), 400, "invalid_json", None),
+    ];
+    for (body, status, code, field) in cases {
+        let what: String = body.chars().take(80).collect();
+        let answer = server.send("POST", "/v1/posts", Some("application/json"), body);
+        check(&answer, &what, status, code, field);
+    }
+    let not_utf8 = server.send("POST", "/v1/posts", Some("application/json"), b"{\"author\":\"a\",\"body\":\"\xff\"}");
+    check(&not_utf8, "not UTF-8", 400, "invalid_json", None);
+    assert_eq!(server.get("/v1/stats").json()["posts"], 0, "nothing of a refused request was done");
+
+    for good in [with_body(&string_of(65_536)), post(&tags(16)), with_body(&("[".repeat(64) + &"]".repeat(64)))] {
+        let answer = server.send("POST", "/v1/posts", Some("application/json; charset=utf-8"), good);
+        assert_eq!(answer.status, 201, "{}", answer.text);
+    }
+}
+
+#[test]
+fn changes_of_posts() {
+    let server = server();
+    server.post("/v1/posts", &json!({"id": "1", "author": "a", "body": 1}));
+    for (path, body, status, code, field) in [
+        ("/v1/posts/1", "{}", 400, "missing_field", Some("body")),
+        ("/v1/posts/1", r#"{"hidden":"yes"}"#, 400, "invalid_field", Some("hidden")),
+        ("/v1/posts/1", r#"{"author":"b"}"#, 400, "unknown_field", Some("author")),
+        ("/v1/posts/2", r#"{"hidden":true}"#, 404, "unknown_post", None),
+    ] {
+        check(&server.send("PATCH", path, Some("application/json"), body), body, status, code, field);
+    }
+}
+
+#[test]
+fn content_types() {
+    let server = server();
+    let body = r#"{"author":"a","body":1}"#;
+    for content_type in [None, Some("text/plain"), Some("application/xml"), Some("application/jsonp"), Some("")] {
+        let answer = server.send("POST", "/v1/posts", content_type, body);
+        check(&answer, &format!("{content_type:?}"), 415, "unsupported_media_type", None);
+    }
+}
+
+#[test]
+fn follows() {
+    let server = server();
+    let edge = json!({"follower": "a", "source": "b"});
+    let many = |count: usize| json!({"follows": vec![edge.clone(); count]}).to_string();
+    for (body, field, code) in [
+        ("{}".to_owned(), "follows", "missing_field"),
+        (r#"{"follows":{}}"#.into(), "follows", "invalid_field"),
+        (r#"{"follows":[{"follower":"a"}]}"#.into(), "follows[0].source", "missing_field"),
+        (r#"{"follows":[{"follower":"a","source":"b c"}]}"#.into(), "follows[0].source", "invalid_field"),
+        (r#"{"follows":[{"follower":"a","source":"b","since":1}]}"#.into(), "follows[0].since", "unknown_field"),
+        (r#"{"follows":[],"x":1}"#.into(), "x", "unknown_field"),
+        (many(10_001), "follows", "invalid_field"),
+    ] {
+        let what: String = body.chars().take(80).collect();
+        let answer = server.send("POST", "/v1/follows", Some("application/json"), body);
+        check(&answer, &what, 400, code, Some(field));
+    }
+    assert_eq!(server.send("POST", "/v1/follows", Some("application/json"), many(10_000)).status, 200);
+    let huge = format!(r#"{{"follows":[{}]}}"#, " ".repeat(4_000_000));
+    let answer = server.send("POST", "/v1/follows", Some("application/json"), huge);
+    check(&answer, "a huge request", 413, "body_too_large", None);
+    let option = server.send("PUT", "/v1/users/a/following/c", Some("application/json"), r#"{"colour":1}"#);
+    check(&option, "an unknown option", 400, "unknown_field", Some("colour"));
+}
+
+/// What the server says to raw bytes.
+fn raw(server: &Server, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut answer = [0; 1024];
+    let length = stream.read(&mut answer).unwrap_or(0);
+    String::from_utf8_lossy(&answer[..length]).into_owned()
+}
+
+#[test]
+fn bytes_that_are_no_http_do_not_bring_it_down() {
+    let server = server();
+    for bytes in [
+        &b"\0\0\0\0\r\n\r\n"[..],
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /v1/posts HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /v1/posts HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/posts HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ] {
+        let answer = raw(&server, bytes);
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
+    }
+    assert_eq!(server.get("/healthz").status, 200);
+}

@@ -1,0 +1,101 @@
+//! A real server on a free port of its own, and a client that reports what came back.
+
+use std::net::SocketAddr;
+use std::thread::{self, JoinHandle};
+
+use serde_json::Value;
+use tidewire::api::serve;
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+
+pub struct Server {
+    pub engine: Engine,
+    address: SocketAddr,
+    handle: actix_web::dev::ServerHandle,
+    thread: Option<JoinHandle<()>>,
+    agent: ureq::Agent,
+}
+
+/// What a request was answered with.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: ureq::http::HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or(Value::Null)
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+impl Server {
+    pub fn start(config: EngineConfig) -> Self {
+        let engine = Engine::start(config);
+        let listener = serve::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let serving = engine.clone();
+        let thread = thread::spawn(move || {
+            actix_web::rt::System::new().block_on(async move {
+                let server = serve::server(serving, listener, 2).unwrap();
+                tell.send(server.handle()).unwrap();
+                server.await.unwrap();
+            });
+        });
+        let agent = ureq::Agent::config_builder().http_status_as_error(false).allow_non_standard_methods(true).build();
+        let (handle, agent) = (told.recv().unwrap(), agent.new_agent());
+        Self { engine, address, handle, thread: Some(thread), agent }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, None, "")
+    }
+
+    pub fn post(&self, path: &str, json: &Value) -> Answer {
+        self.json("POST", path, json)
+    }
+
+    pub fn json(&self, method: &str, path: &str, json: &Value) -> Answer {
+        self.send(method, path, Some("application/json"), json.to_string())
+    }
+
+    pub fn send(&self, method: &str, path: &str, content_type: Option<&str>, body: impl Into<Vec<u8>>) -> Answer {
+        let mut request = ureq::http::Request::builder().method(method).uri(self.url(path));
+        if let Some(content_type) = content_type {
+            request = request.header("content-type", content_type);
+        }
+        let body: Vec<u8> = body.into();
+        let response = if body.is_empty() && content_type.is_none() {
+            self.agent.run(request.body(()).unwrap())
+        } else {
+            self.agent.run(request.body(body).unwrap())
+        };
+        let mut response = response.unwrap_or_else(|cause| panic!("{method} {path}: {cause}"));
+        let text = response.body_mut().read_to_string().unwrap();
+        Answer { status: response.status().as_u16(), headers: response.headers().clone(), text }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        actix_web::rt::System::new().block_on(self.handle.stop(true));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.engine.shutdown();
+    }
+}
