@@ -9,8 +9,8 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
 use actix::dev::SendError;
@@ -37,8 +37,7 @@ use crate::feed::page::Page;
 use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId};
 use crate::limits::{
-    FANOUT_JOBS_MAX, READ_ATTEMPTS_MAX, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX, USER_MAILBOX_MAX,
-    WAKE_QUEUE_MAX,
+    FANOUT_JOBS_MAX, READ_ATTEMPTS_MAX, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX, USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
 };
 use crate::state::reader::{PageRequest, ReadClock, own_page};
 use crate::state::sources::Source;

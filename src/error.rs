@@ -136,9 +136,6 @@ impl Error {
 
     /// Whether the same request may succeed later without anything else being changed.
     pub fn is_temporary(&self) -> bool {
-        matches!(
-            self,
-            Self::Overloaded { .. } | Self::ShuttingDown | Self::ReaderCrashed(_) | Self::Quarantined { .. }
-        )
+        matches!(self, Self::Overloaded { .. } | Self::ShuttingDown | Self::ReaderCrashed(_) | Self::Quarantined { .. })
     }
 }

@@ -1,6 +1,7 @@
 //! Tidewire
 pub mod actor;
 pub mod api;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod engine;

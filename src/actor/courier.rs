@@ -50,8 +50,7 @@ impl Courier {
             && left > 0
         {
             let end = slice.recipients.len().min(self.next + left);
-            let delivered =
-                self.mailroom.borrow_mut().deliver(slice.position, &slice.recipients[self.next..end]);
+            let delivered = self.mailroom.borrow_mut().deliver(slice.position, &slice.recipients[self.next..end]);
             left -= end - self.next;
             self.next = end;
             let counters = &self.shared.counters;

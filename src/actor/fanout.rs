@@ -19,9 +19,7 @@ use crate::actor::vital::Vital;
 use crate::engine::Shared;
 use crate::feed::graph::{Slice, SliceEnd};
 use crate::feed::schedule::{Cut, Schedule, Turn};
-use crate::limits::{
-    FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, SLICE_RECIPIENTS_MAX, SLICE_SCAN_MAX, SLICES_IN_FLIGHT_MAX,
-};
+use crate::limits::{FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, SLICE_RECIPIENTS_MAX, SLICE_SCAN_MAX, SLICES_IN_FLIGHT_MAX};
 
 /// Who waits for a post's delivery, and the answer then.
 type Waiting = Option<(Reply<Published>, Published)>;

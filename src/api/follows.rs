@@ -45,8 +45,7 @@ pub(super) async fn follow(
     wait(&request)?;
     let (follower, source) = (user(&request)?, path(&request, "source")?);
     let bytes = optional_json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
-    let options: FollowOptions =
-        bytes.as_deref().map(request::json).transpose()?.unwrap_or_default();
+    let options: FollowOptions = bytes.as_deref().map(request::json).transpose()?.unwrap_or_default();
     let followed = engine.follow(vec![NewEdge { follower, source, hidden: options.hidden }]).await?;
     let mut response = if followed.created > 0 { HttpResponse::Created() } else { HttpResponse::Ok() };
     Ok(response.json(json!({"created": followed.created > 0})))

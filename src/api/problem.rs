@@ -114,10 +114,9 @@ impl From<Error> for Problem {
             }
             Error::Full { .. } => StatusCode::INSUFFICIENT_STORAGE,
             Error::ReaderCrashed(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Error::Overloaded { .. }
-            | Error::ShuttingDown
-            | Error::JournalFailed(_)
-            | Error::Quarantined { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Overloaded { .. } | Error::ShuttingDown | Error::JournalFailed(_) | Error::Quarantined { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         };
         let mut problem = Self::new(status, error.code(), error.to_string());
         problem.retry_after_seconds = match &error {
@@ -129,9 +128,7 @@ impl From<Error> for Problem {
             if let ([(_, refusal)], 1) = (refusals.as_slice(), requested) {
                 problem.detail = refusal.to_string();
             }
-            let refused = |(index, refusal): &(usize, crate::error::FollowRefusal)| {
-                json!({"index": index, "code": refusal.code(), "detail": refusal.to_string()})
-            };
+            let refused = |(index, refusal): &(usize, crate::error::FollowRefusal)| json!({"index": index, "code": refusal.code(), "detail": refusal.to_string()});
             problem.errors = refusals.iter().map(refused).collect();
         }
         problem

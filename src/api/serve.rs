@@ -32,11 +32,7 @@ pub fn routes(app: &mut ServiceConfig) {
         .service(resource("/v1/posts", [(M::POST, web::to(posts::publish))]))
         .service(resource(
             "/v1/posts/{id}",
-            [
-                (M::GET, web::to(posts::read)),
-                (M::PATCH, web::to(posts::edit)),
-                (M::DELETE, web::to(posts::delete)),
-            ],
+            [(M::GET, web::to(posts::read)), (M::PATCH, web::to(posts::edit)), (M::DELETE, web::to(posts::delete))],
         ))
         .service(resource("/v1/follows", [(M::POST, web::to(follows::follow_many))]))
         .service(resource("/v1/users/{user}", [(M::GET, web::to(follows::info))]))
@@ -106,25 +102,29 @@ pub fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
     })
 }
 
-/// Serves until SIGINT or SIGTERM, then lets requests under way end, and stops the engine.
+/// Serves until SIGINT or SIGTERM, or for so long, then lets requests under way end, and stops the engine.
 ///
 /// # Errors
-/// When the address cannot be taken or the server fails.
-pub async fn run(engine: Engine, listen: SocketAddr) -> io::Result<()> {
-    let listener = bind(listen)?;
+/// When the server fails.
+pub async fn run_on(engine: Engine, listener: TcpListener, at_most: Option<Duration>) -> io::Result<()> {
+    let listen = listener.local_addr()?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let server = server(engine.clone(), listener, workers)?;
     info!("serving on http://{listen}");
-    rt::spawn(stop_on_signal(server.handle()));
+    rt::spawn(stop_in_time(server.handle(), at_most));
     let ended = server.await;
     engine.shutdown();
     info!("stopped");
     ended
 }
 
-async fn stop_on_signal(server: ServerHandle) {
-    if let Ok(signal) = signalled().await {
-        info!("{signal}: finishing requests under way, at most {DRAIN_SECONDS} s");
+async fn stop_in_time(server: ServerHandle, at_most: Option<Duration>) {
+    let reason = match at_most {
+        None => signalled().await,
+        Some(at_most) => rt::time::timeout(at_most, signalled()).await.unwrap_or(Ok("time is up")),
+    };
+    if let Ok(reason) = reason {
+        info!("{reason}: finishing requests under way, at most {DRAIN_SECONDS} s");
         server.stop(true).await;
     }
 }

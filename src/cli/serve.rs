@@ -1,10 +1,12 @@
 //! `tidewire serve`: the server.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use actix_web::rt::System;
 
-use crate::api;
+use crate::api::serve;
+use crate::cli::Outcome;
 use crate::cli::settings::Settings;
 use crate::engine::Engine;
 
@@ -21,14 +23,12 @@ pub struct Serve {
 
 impl Serve {
     /// Serves until told to stop by SIGINT or SIGTERM.
-    ///
-    /// # Errors
-    /// When the settings make no sense or the address cannot be taken.
-    pub fn run(self) -> Result<(), Box<dyn std::error::Error>> {
+    pub(crate) fn run(self) -> Outcome {
         let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
         let settings = self.settings.or(file);
         let config = settings.engine()?;
-        System::new().block_on(api::serve::run(Engine::start(config), settings.listen()))?;
-        Ok(())
+        let listener = serve::bind(settings.listen())?;
+        System::new().block_on(serve::run_on(Engine::start(config), listener, None))?;
+        Ok(ExitCode::SUCCESS)
     }
 }

@@ -92,7 +92,8 @@ impl FromStr for Celebrity {
         if text == "off" {
             return Ok(Self(Policy::PushAll));
         }
-        let followers: u64 = text.parse().map_err(|_| format!("{text:?} is neither a number of followers nor \"off\""))?;
+        let followers: u64 =
+            text.parse().map_err(|_| format!("{text:?} is neither a number of followers nor \"off\""))?;
         Ok(Self(NonZeroU64::new(followers).map_or(Policy::PullAll, Policy::Above)))
     }
 }
@@ -127,8 +128,8 @@ impl Settings {
     /// # Errors
     /// Names the file, and the line and key where it is wrong.
     pub fn read(file: &Path) -> Result<Self, SettingsError> {
-        let text = fs::read_to_string(file)
-            .map_err(|cause| SettingsError::Unreadable { file: file.to_owned(), cause })?;
+        let text =
+            fs::read_to_string(file).map_err(|cause| SettingsError::Unreadable { file: file.to_owned(), cause })?;
         toml::from_str(&text).map_err(|cause| SettingsError::Malformed { file: file.to_owned(), cause })
     }
 }
@@ -263,7 +264,9 @@ mod tests {
     #[test]
     fn thresholds_have_three_forms() {
         let above = Policy::Above(NonZeroU64::new(5).unwrap());
-        for (flag, toml, policy) in [("off", "\"off\"", Policy::PushAll), ("0", "0", Policy::PullAll), ("5", "5", above)] {
+        for (flag, toml, policy) in
+            [("off", "\"off\"", Policy::PushAll), ("0", "0", Policy::PullAll), ("5", "5", above)]
+        {
             assert_eq!(flags(&["--celebrity-followers", flag]).unwrap().celebrity_followers, Some(Celebrity(policy)));
             let file = file(&format!("celebrity-followers = {toml}")).unwrap();
             assert_eq!(file.celebrity_followers, Some(Celebrity(policy)));
@@ -278,7 +281,7 @@ mod tests {
             &["--inbox-posts", "many"],
             &["--shards", "0"],
             &["--shards", "257"],
-            &["--celebrity-followers", "-1"],
+            &["--celebrity-followers", "1.5"],
             &["--celebrity-followers", "on"],
             &["--active-window", "0s"],
             &["--active-window", "soon"],

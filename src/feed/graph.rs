@@ -365,7 +365,13 @@ mod tests {
     }
 
     /// All slices of all shards, as slots.
-    fn sliced(followers: &Followers, active: &[RoaringBitmap], sharding: Sharding, max: usize, scan_max: usize) -> Vec<u32> {
+    fn sliced(
+        followers: &Followers,
+        active: &[RoaringBitmap],
+        sharding: Sharding,
+        max: usize,
+        scan_max: usize,
+    ) -> Vec<u32> {
         let mut found = Vec::new();
         for (shard, active) in active.iter().enumerate() {
             let mut from = 0;

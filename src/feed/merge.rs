@@ -254,7 +254,8 @@ pub(crate) mod tests {
 
     #[test]
     fn an_outbox_that_fails_is_named_and_the_rest_goes_on() {
-        let mut shelf = Shelf { outboxes: vec![Outbox::default(); 2], pulls_left: Some(Cell::new(1)), ..Shelf::default() };
+        let mut shelf =
+            Shelf { outboxes: vec![Outbox::default(); 2], pulls_left: Some(Cell::new(1)), ..Shelf::default() };
         shelf.outboxes[0].insert(at(1, 1), Route::Pull);
         shelf.outboxes[1].insert(at(2, 2), Route::Pull);
         let inputs = (0..2).map(|slot| Input::Outbox(SourceSlot(slot), Part::Whole));

@@ -321,12 +321,9 @@ mod tests {
         let mut world = World { scan_max: 4, ..World::new(100) };
         (1..=20).for_each(|time| world.publish((time % 3) as usize, at(time, time as u64)));
         let mut view = Filter { hidden: (3..=18).collect(), gone: BTreeSet::new() };
-        for (direction, expected) in
-            [(Direction::Older, vec![20, 19, 2, 1]), (Direction::Newer, vec![1, 2, 19, 20])]
-        {
+        for (direction, expected) in [(Direction::Older, vec![20, 19, 2, 1]), (Direction::Newer, vec![1, 2, 19, 20])] {
             let (mut met, mut pages) = (Vec::new(), 0);
-            let mut range =
-                if direction == Direction::Older { Range::Newest } else { Range::After(Position::MIN) };
+            let mut range = if direction == Direction::Older { Range::Newest } else { Range::After(Position::MIN) };
             loop {
                 let page = world.page(range, 3, &mut view);
                 pages += 1;

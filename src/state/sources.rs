@@ -84,8 +84,7 @@ impl Source {
     /// Bytes it takes, without the allocator's own.
     pub fn bytes(&self) -> usize {
         let id = self.id.as_str().len() + 2 * size_of::<usize>();
-        let parts =
-            self.outbox().heap_bytes() + self.followers().heap_bytes() + self.following.read().heap_bytes();
+        let parts = self.outbox().heap_bytes() + self.followers().heap_bytes() + self.following.read().heap_bytes();
         size_of::<Self>() + size_of::<Following>() + id + parts
     }
 }

@@ -1,0 +1,186 @@
+//! A client of a running server, for imports.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use ureq::Agent;
+use ureq::http::header::RETRY_AFTER;
+
+/// Times a request is sent before a server that keeps refusing for lack of room is given up.
+const ATTEMPTS_MAX: u32 = 60;
+
+/// Longest wait between two attempts.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Sends JSON to a server.
+#[derive(Debug, Clone)]
+pub struct Client {
+    agent: Agent,
+    server: String,
+}
+
+/// Where to find the server.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ServerArgs {
+    /// Running server to import into
+    #[arg(long, env = "TIDEWIRE_SERVER", value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    pub server: String,
+}
+
+/// Why a server did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody is there.
+    #[error("no answer from {server}: {cause}; is `tidewire serve` running there?")]
+    Unreachable {
+        /// Where.
+        server: String,
+        /// Why.
+        cause: Box<ureq::Error>,
+    },
+    /// It is busy and stays so.
+    #[error("{server} is still overloaded after {ATTEMPTS_MAX} attempts: {detail}")]
+    Overloaded {
+        /// Where.
+        server: String,
+        /// What it says.
+        detail: String,
+    },
+    /// It answers something else than a server of this kind would.
+    #[error("{server} answered {status}, which is no answer of a Tidewire server: {text}")]
+    Foreign {
+        /// Where.
+        server: String,
+        /// The status.
+        status: u16,
+        /// The beginning of the answer.
+        text: String,
+    },
+}
+
+/// A problem document, as far as an import needs it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Refused {
+    /// A stable name.
+    pub code: String,
+    /// What is wrong, for people.
+    pub detail: String,
+    /// What is wrong with each part of a bulk request.
+    #[serde(default)]
+    pub errors: Vec<RefusedPart>,
+}
+
+/// What is wrong with one part of a bulk request.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct RefusedPart {
+    /// Which part, from 0.
+    pub index: usize,
+    /// What is wrong, for people.
+    pub detail: String,
+}
+
+/// What a server said.
+#[derive(Debug)]
+pub enum Said {
+    /// Done: the status and the answer.
+    Done(u16, String),
+    /// Refused, for a reason that will not go away.
+    Refused(Refused),
+}
+
+impl Client {
+    /// A client of the server that `args` name.
+    pub fn new(args: &ServerArgs) -> Self {
+        let agent = Agent::config_builder().http_status_as_error(false).timeout_global(Some(Duration::from_secs(60)));
+        Self { agent: agent.build().new_agent(), server: args.server.trim_end_matches('/').to_owned() }
+    }
+
+    /// Where the server is.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Posts `json` to `path`, again and again while the server has no room.
+    ///
+    /// # Errors
+    /// When there is no server, it stays overloaded, or it is something else.
+    pub fn post(&self, path: &str, json: &str) -> Result<Said, ClientError> {
+        let mut detail = String::new();
+        for _ in 0..ATTEMPTS_MAX {
+            let sent = self.agent.post(format!("{}{path}", self.server)).content_type("application/json").send(json);
+            let unreachable = |cause| ClientError::Unreachable { server: self.server.clone(), cause: Box::new(cause) };
+            let mut response = sent.map_err(unreachable)?;
+            let status = response.status().as_u16();
+            let wait = response.headers().get(RETRY_AFTER).and_then(|wait| wait.to_str().ok()?.parse().ok());
+            let text = response.body_mut().read_to_string().map_err(unreachable)?;
+            if status < 300 {
+                return Ok(Said::Done(status, text));
+            }
+            let Ok(refused) = serde_json::from_str::<Refused>(&text) else {
+                let text = text.chars().take(200).collect();
+                return Err(ClientError::Foreign { server: self.server.clone(), status, text });
+            };
+            match wait.map(Duration::from_secs) {
+                None => return Ok(Said::Refused(refused)),
+                Some(wait) => {
+                    detail = refused.detail;
+                    #[expect(clippy::disallowed_methods, reason = "a thread of the import, no actor's")]
+                    std::thread::sleep(wait.min(WAIT_MAX));
+                }
+            }
+        }
+        Err(ClientError::Overloaded { server: self.server.clone(), detail })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpListener;
+
+    /// A server that gives the answers of a script, one to each connection, and then is gone.
+    fn scripted(answers: &'static [&'static str]) -> Client {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = format!("http://{}/", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                let mut length = 0;
+                for line in reader.by_ref().lines() {
+                    let line = line.unwrap().to_ascii_lowercase();
+                    if let Some(value) = line.strip_prefix("content-length: ") {
+                        length = value.parse().unwrap();
+                    }
+                    if line.is_empty() {
+                        break;
+                    }
+                }
+                reader.read_exact(&mut vec![0; length]).unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        Client::new(&ServerArgs { server })
+    }
+
+    #[test]
+    fn it_waits_while_the_server_has_no_room() {
+        let client = scripted(&[
+            "HTTP/1.1 503 x\r\nRetry-After: 0\r\nConnection: close\r\n\r\n{\"code\":\"overloaded\",\"detail\":\"full\"}",
+            "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{}",
+        ]);
+        assert!(matches!(client.post("/x", "{}").unwrap(), Said::Done(200, _)));
+    }
+
+    #[test]
+    fn refusals_are_told_from_strangers_and_from_nobody() {
+        let refused = "HTTP/1.1 422 x\r\nConnection: close\r\n\r\n\
+            {\"code\":\"c\",\"detail\":\"d\",\"errors\":[{\"index\":3,\"code\":\"c\",\"detail\":\"e\"}]}";
+        let client = scripted(&[refused, "HTTP/1.1 500 x\r\nConnection: close\r\n\r\n<html>"]);
+        let Said::Refused(refused) = client.post("/x", "{}").unwrap() else { panic!("a refusal was expected") };
+        assert_eq!(refused.errors, [RefusedPart { index: 3, detail: "e".to_owned() }]);
+        assert!(matches!(client.post("/x", "{}"), Err(ClientError::Foreign { status: 500, .. })));
+        assert!(matches!(client.post("/x", "{}"), Err(ClientError::Unreachable { .. })));
+    }
+}

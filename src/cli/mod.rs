@@ -1,0 +1,71 @@
+//! The command line.
+//!
+//! Responsible for:
+//! - reading arguments and settings, talking to the person at the terminal, exit codes: 0 done, 1 failed, 2 usage.
+//!
+//! Not responsible for:
+//! - anything a program embedding the engine would need as well.
+
+pub mod client;
+pub mod demo;
+pub mod demo_world;
+pub mod import_follows;
+pub mod import_posts;
+pub mod lines;
+pub mod report;
+pub mod serve;
+pub mod settings;
+pub mod terminal;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// A feed engine in one process.
+#[derive(Debug, Parser)]
+#[command(name = "tidewire", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve feeds over HTTP
+    Serve(serve::Serve),
+    /// Serve a small generated world that keeps publishing
+    Demo(demo::Demo),
+    /// Bring data into a running server
+    #[command(subcommand)]
+    Import(Import),
+}
+
+#[derive(Debug, Subcommand)]
+enum Import {
+    /// Follow edges: `follower source` in each line
+    Follows(import_follows::ImportFollows),
+    /// Posts: a JSON object in each line, as POST /v1/posts takes it
+    Posts(import_posts::ImportPosts),
+}
+
+/// How a command failed: with a message, or with one already told.
+pub(crate) type Outcome = Result<ExitCode, Box<dyn Error>>;
+
+/// Runs the command line of this process.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = EnvFilter::try_from_env("TIDEWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("warn,tidewire=info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let outcome = match cli.command {
+        Command::Serve(serve) => serve.run(),
+        Command::Demo(demo) => demo.run(),
+        Command::Import(Import::Follows(import)) => import.run(),
+        Command::Import(Import::Posts(import)) => import.run(),
+    };
+    outcome.unwrap_or_else(|cause| {
+        terminal::fail(&*cause);
+        ExitCode::FAILURE
+    })
+}
