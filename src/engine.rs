@@ -37,7 +37,8 @@ use crate::feed::page::Page;
 use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId};
 use crate::limits::{
-    FANOUT_JOBS_MAX, READ_ATTEMPTS_MAX, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX, USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
+    FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, READ_ATTEMPTS_MAX, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX, USER_MAILBOX_MAX,
+    WAKE_QUEUE_MAX,
 };
 use crate::state::reader::{PageRequest, ReadClock, own_page};
 use crate::state::sources::Source;
@@ -57,8 +58,8 @@ pub struct Shared {
     pub counters: Counters,
     /// Where "now" comes from.
     pub clock: Arc<dyn Clock>,
-    /// Posts being fanned out.
-    pub fanout_jobs: AtomicUsize,
+    /// Posts handed to the fan-out supervisor and not yet delivered everywhere.
+    pub fanout_open: AtomicUsize,
 }
 
 impl Shared {
@@ -164,7 +165,7 @@ impl Engine {
             directory: Directory::new(sharding),
             counters: Counters::default(),
             clock: Arc::clone(&clock),
-            fanout_jobs: AtomicUsize::new(0),
+            fanout_open: AtomicUsize::new(0),
         });
         let (system, system_thread) = start_system();
         let (fanout, shards) = start_actors(&system, &shared);
@@ -299,9 +300,9 @@ impl Engine {
         vec![
             QueueDepth { name: "scribe", depth: self.inner.commands.len(), limit: SCRIBE_QUEUE_MAX },
             QueueDepth {
-                name: "fanout_jobs",
-                depth: shared.fanout_jobs.load(Ordering::Relaxed),
-                limit: FANOUT_JOBS_MAX,
+                name: "fanout",
+                depth: shared.fanout_open.load(Ordering::Relaxed),
+                limit: FANOUT_QUEUE_MAX + FANOUT_JOBS_MAX,
             },
         ]
     }

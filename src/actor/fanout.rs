@@ -43,6 +43,7 @@ pub struct FanoutQueue {
     orders: Sender<FanoutOrder>,
     bell: Arc<Bell>,
     supervisor: Addr<FanoutSupervisor>,
+    shared: Arc<Shared>,
 }
 
 /// Messages the supervisor's mailbox holds: a confirmation for each slice in flight, and the few others.
@@ -67,7 +68,7 @@ impl FanoutQueue {
             schedule: Schedule::new(shards, SLICES_IN_FLIGHT_MAX),
             _vital: Vital("fan-out supervisor"),
         });
-        (Self { orders, bell, supervisor: supervisor.clone() }, supervisor)
+        (Self { orders, bell, supervisor: supervisor.clone(), shared: Arc::clone(shared) }, supervisor)
     }
 
     /// Whether so many more posts have room. Only the scribe adds any, so the answer stays true until it does.
@@ -77,6 +78,7 @@ impl FanoutQueue {
 
     /// Hands a post on. The caller made sure of [`FanoutQueue::has_room_for`] it.
     pub fn push(&self, order: FanoutOrder) {
+        self.shared.fanout_open.fetch_add(1, Ordering::Relaxed);
         if let Err(TrySendError::Full(_)) = self.orders.try_send(order) {
             unreachable!("the scribe asks for room before it accepts a post");
         }
@@ -102,7 +104,6 @@ impl FanoutSupervisor {
                 break;
             }
         }
-        self.shared.fanout_jobs.store(self.schedule.jobs(), Ordering::Relaxed);
     }
 
     fn take_up(&mut self) {
@@ -118,7 +119,7 @@ impl FanoutSupervisor {
                 }
             }
             let done = self.schedule.add(position, sources, waiting, |shard| reached[shard]);
-            answer(done);
+            self.end(done);
         }
     }
 
@@ -144,7 +145,7 @@ impl FanoutSupervisor {
             SliceEnd::Resume(from) => Cut::Resume(from),
         };
         let done = self.schedule.cut(shard, turn.progress, cut, !recipients.is_empty());
-        answer(done);
+        self.end(done);
         if !recipients.is_empty() {
             let slice = Deliver { job: turn.progress.job, position: turn.position, recipients };
             let sent = self.couriers[shard].try_send(slice);
@@ -154,12 +155,15 @@ impl FanoutSupervisor {
             );
         }
     }
-}
 
-fn answer<T>(done: Option<Option<(Reply<T>, T)>>) {
-    if let Some(Some((reply, answer))) = done {
-        // A caller that went away needs no answer.
-        let _ = reply.send(Ok(answer));
+    /// Counts a post as delivered, if it is, and answers who waits for that.
+    fn end(&self, done: Option<Waiting>) {
+        let Some(waiting) = done else { return };
+        self.shared.fanout_open.fetch_sub(1, Ordering::Relaxed);
+        if let Some((reply, published)) = waiting {
+            // A caller that went away needs no answer.
+            let _ = reply.send(Ok(published));
+        }
     }
 }
 
@@ -190,7 +194,8 @@ impl Handler<SliceDelivered> for FanoutSupervisor {
     type Result = ();
 
     fn handle(&mut self, SliceDelivered { shard, job }: SliceDelivered, _: &mut Self::Context) {
-        answer(self.schedule.delivered(shard, job));
+        let done = self.schedule.delivered(shard, job);
+        self.end(done);
         self.pump();
     }
 }

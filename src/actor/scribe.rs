@@ -11,23 +11,24 @@
 //! depend on each other, since each is judged against the state before the group: a command about a post or a follower
 //! that the group already changes waits for the next group.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
-use rustc_hash::FxHashMap;
 use tracing::error;
 
 use crate::actor::fanout::FanoutQueue;
 use crate::actor::message::{Command, FanoutOrder, Followed, Published, Reply};
 use crate::actor::ticker::Ticker;
 use crate::actor::vital::Vital;
+use crate::clock::UnixMicros;
 use crate::config::EngineConfig;
 use crate::error::{Error, FollowRefusal};
 use crate::feed::event::{Event, NewEdge};
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft, Post};
-use crate::id::{PostId, SourceId};
-use crate::limits::{FANOUT_QUEUE_MAX, PUBLISH_AHEAD_MAX, SCRIBE_BATCH_MAX, SOURCES_MAX};
+use crate::id::{PostId, SourceId, SourceSlot};
+use crate::limits::{FANOUT_QUEUE_MAX, FOLLOWS_PER_REQUEST_MAX, PUBLISH_AHEAD_MAX, SCRIBE_BATCH_MAX, SOURCES_MAX};
 use crate::state::posts::Stored;
 use crate::state::world::{Applied, Writer};
 use crate::storage::journal::Journal;
@@ -42,13 +43,13 @@ pub struct Scribe<J> {
     commands: Receiver<Command>,
     group: Vec<Accepted>,
     /// Posts and followers that the group changes.
-    touched: Vec<Key>,
+    touched: HashSet<Key>,
     failed: Option<Error>,
     _vital: Vital,
 }
 
 /// What a command reads and changes: commands that share no key do not depend on each other.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Key {
     Post(PostId),
     Follower(SourceId),
@@ -85,7 +86,7 @@ impl<J: Journal> Scribe<J> {
             config,
             commands,
             group: Vec::new(),
-            touched: Vec::new(),
+            touched: HashSet::new(),
             failed: None,
             _vital: Vital("scribe"),
         }
@@ -133,7 +134,7 @@ impl<J: Journal> Scribe<J> {
     fn publish(&mut self, draft: Draft, wait: bool, reply: Reply<Published>) {
         match self.judge_publish(&draft) {
             Err(refused) => refuse(reply, refused),
-            Ok(Some(post)) => self.published_before(post, wait, reply),
+            Ok(Some(post)) => self.published_before(&post, wait, reply),
             Ok(None) => {
                 let now = self.ticker.take(1);
                 let id = draft.id.unwrap_or_else(|| self.mint(now));
@@ -174,15 +175,15 @@ impl<J: Journal> Scribe<J> {
         if world.posts.bytes() >= limit {
             return Err(Error::Full { what: "post (bytes)", limit });
         }
-        self.room_for_sources(draft.sources().count())?;
+        self.room_for_sources(draft.sources())?;
         Ok(None)
     }
 
     /// Answers a post that was published before. Whoever waits for its delivery gets it delivered again: that changes
     /// nothing where it already is.
-    fn published_before(&mut self, post: Arc<Post>, wait: bool, reply: Reply<Published>) {
-        let published = Published { post: Arc::clone(&post), created: false };
-        let pushed = self.writer.pushed(&post);
+    fn published_before(&self, post: &Arc<Post>, wait: bool, reply: Reply<Published>) {
+        let published = Published { post: Arc::clone(post), created: false };
+        let pushed = self.writer.pushed(post);
         if !wait || pushed.is_empty() {
             let _ = reply.send(Ok(published));
         } else if self.fanout.has_room_for(self.group.len() + 1) {
@@ -237,7 +238,7 @@ impl<J: Journal> Scribe<J> {
         let limit = self.config.following_max;
         let (mut fresh, mut refusals) = (Vec::with_capacity(requested), Vec::new());
         // Edges this request already adds, by follower: each counts toward the limit and may repeat.
-        let mut added: FxHashMap<SourceId, Vec<SourceId>> = FxHashMap::default();
+        let mut added: HashMap<SourceId, HashSet<SourceId>> = HashMap::new();
         for (nth, edge) in edges.into_iter().enumerate() {
             let follower = world.sources.get(&edge.follower);
             let following = follower.map(|follower| follower.following()).unwrap_or_default();
@@ -248,17 +249,18 @@ impl<J: Journal> Scribe<J> {
             } else if edge.follower == edge.source {
                 refusals.push((nth, FollowRefusal::Oneself(edge.follower)));
             } else if known || added.contains(&edge.source) {
+                continue;
             } else if following.len() + added.len() >= limit {
                 refusals.push((nth, FollowRefusal::Limit { follower: edge.follower, limit }));
             } else {
-                added.push(edge.source.clone());
+                added.insert(edge.source.clone());
                 fresh.push(edge);
             }
         }
         if !refusals.is_empty() {
             return Err(Error::FollowsRefused { requested, refusals });
         }
-        self.room_for_sources(2 * fresh.len())?;
+        self.room_for_sources(fresh.iter().flat_map(|edge| [&edge.follower, &edge.source]))?;
         Ok(fresh)
     }
 
@@ -273,13 +275,19 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    fn room_for_sources(&self, more: usize) -> Result<(), Error> {
+    /// Whether those of `ids` that are not known yet may become known.
+    fn room_for_sources<'a>(&self, ids: impl Iterator<Item = &'a SourceId>) -> Result<(), Error> {
+        let sources = &self.writer.world().sources;
         let limit = self.config.sources_max.min(SOURCES_MAX);
-        let known = self.writer.world().sources.len();
-        if known + more > limit { Err(Error::Full { what: "source", limit }) } else { Ok(()) }
+        if sources.len() + FOLLOWS_PER_REQUEST_MAX * 2 <= limit {
+            // Room for the largest request: no need to count.
+            return Ok(());
+        }
+        let unknown: HashSet<&SourceId> = ids.filter(|id| sources.get(id).is_none()).collect();
+        if sources.len() + unknown.len() > limit { Err(Error::Full { what: "source", limit }) } else { Ok(()) }
     }
 
-    fn mint(&mut self, at: crate::clock::UnixMicros) -> PostId {
+    fn mint(&mut self, at: UnixMicros) -> PostId {
         loop {
             let id = self.ticker.mint(at);
             let taken_in_group = self.touched.contains(&Key::Post(id));
@@ -341,17 +349,17 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    fn hand_on(&self, post: Arc<Post>, push: Box<[crate::id::SourceSlot]>, wait: bool, reply: Reply<Published>) {
+    /// Answers the author, now or once the post is delivered, and gives the post to the fan-out.
+    fn hand_on(&self, post: Arc<Post>, push: Box<[SourceSlot]>, wait: bool, reply: Reply<Published>) {
         let position = post.position;
         let published = Published { post, created: true };
-        let mut waiting = Some((reply, published));
-        if !wait || push.is_empty() {
-            if let Some((reply, published)) = waiting.take() {
-                let _ = reply.send(Ok(published));
-            }
-        }
+        let (now, later) =
+            if wait && !push.is_empty() { (None, Some((reply, published))) } else { (Some((reply, published)), None) };
         if !push.is_empty() {
-            self.fanout.push(FanoutOrder { position, sources: push, waiting });
+            self.fanout.push(FanoutOrder { position, sources: push, waiting: later });
+        }
+        if let Some((reply, published)) = now {
+            let _ = reply.send(Ok(published));
         }
     }
 

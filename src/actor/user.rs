@@ -97,3 +97,75 @@ impl Drop for UserActor {
         self.leave();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::EngineConfig;
+    use crate::engine::Engine;
+    use crate::feed::event::NewEdge;
+    use crate::feed::page::Range;
+    use crate::feed::post::{Body, Draft};
+    use crate::id::SourceId;
+    use crate::limits::USER_PANICS_MAX;
+    use actix::Message;
+
+    /// A message whose handler crashes.
+    #[derive(Message)]
+    #[rtype(result = "()")]
+    struct Poison;
+
+    impl Handler<Poison> for UserActor {
+        type Result = ();
+
+        fn handle(&mut self, _: Poison, _: &mut Self::Context) {
+            let pigeonhole = self.pigeonhole.as_ref().unwrap();
+            // In the middle of work on the inbox: the worst moment.
+            pigeonhole.with(|inbox| panic!("poisoned with {} posts in the inbox", inbox.len()));
+        }
+    }
+
+    const NEWEST: PageRequest = PageRequest { range: Range::Newest, limit: 9 };
+
+    fn id(text: &str) -> SourceId {
+        SourceId::new(text).unwrap()
+    }
+
+    async fn publish(engine: &Engine) {
+        engine.publish(Draft::new(id("bob"), Body::new("1").unwrap()), true).await.unwrap();
+    }
+
+    /// Lets the actor of `reader` crash, and waits until the directory knows.
+    async fn poison(engine: &Engine, reader: &SourceId) {
+        let slot = engine.shared().world.sources.get(reader).unwrap().slot;
+        let user = engine.shared().directory.get(slot).unwrap();
+        assert!(user.send(Poison).await.is_err());
+        while engine.shared().directory.is_active(slot) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_crashed_actor_is_rebuilt_by_the_next_read_and_left_alone_after_many() {
+        let engine = Engine::start(EngineConfig::default());
+        let edge = |follower: &str| NewEdge { follower: id(follower), source: id("bob"), hidden: false };
+        engine.follow(vec![edge("ann"), edge("cas")]).await.unwrap();
+        for posts in 1..=USER_PANICS_MAX {
+            publish(&engine).await;
+            for reader in ["ann", "cas"] {
+                let page = engine.feed(&id(reader), NEWEST).await.unwrap().page;
+                assert_eq!(page.items.len(), posts as usize);
+            }
+            poison(&engine, &id("ann")).await;
+        }
+        let refused = engine.feed(&id("ann"), NEWEST).await.unwrap_err();
+        assert_eq!(refused.code(), "quarantined");
+        // The courier of the shard still serves everyone else.
+        publish(&engine).await;
+        let page = engine.feed(&id("cas"), NEWEST).await.unwrap().page;
+        assert_eq!(page.items.len(), USER_PANICS_MAX as usize + 1);
+        assert_eq!(engine.shared().counters.user_crashes.get(), u64::from(USER_PANICS_MAX));
+        assert_eq!(engine.inbox_totals().await.inboxes, 1);
+        engine.shutdown();
+    }
+}

@@ -10,9 +10,12 @@ use serde_json::{Map, Value, json};
 use crate::error::Error;
 use crate::limits::QUARANTINE;
 
-/// A refusal, as the client gets it.
+/// A refusal, as the client gets it. Boxed, so that what succeeds does not pay for it.
 #[derive(Debug, Clone)]
-pub struct Problem {
+pub struct Problem(Box<Parts>);
+
+#[derive(Debug, Clone)]
+struct Parts {
     status: StatusCode,
     code: &'static str,
     detail: String,
@@ -27,7 +30,7 @@ pub struct Problem {
 impl Problem {
     /// A problem with a stable `code` for programs and a `detail` for people.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        Self {
+        Self(Box::new(Parts {
             status,
             code,
             detail: detail.into(),
@@ -35,7 +38,7 @@ impl Problem {
             errors: Vec::new(),
             allow: None,
             retry_after_seconds: None,
-        }
+        }))
     }
 
     /// A bad request.
@@ -46,7 +49,7 @@ impl Problem {
     /// Names the field, path part or query parameter at fault.
     #[must_use]
     pub fn of_field(mut self, field: impl Into<String>) -> Self {
-        self.field = Some(field.into());
+        self.0.field = Some(field.into());
         self
     }
 
@@ -59,22 +62,22 @@ impl Problem {
     pub fn method_not_allowed(method: &str, allow: String) -> Self {
         let detail = format!("{method} is not served here, but {allow} is");
         let mut problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail);
-        problem.allow = Some(allow);
+        problem.0.allow = Some(allow);
         problem
     }
 
     fn document(&self) -> Value {
         let mut document = Map::new();
         document.insert("type".to_owned(), json!("about:blank"));
-        document.insert("title".to_owned(), json!(self.status.canonical_reason().unwrap_or("Error")));
-        document.insert("status".to_owned(), json!(self.status.as_u16()));
-        document.insert("code".to_owned(), json!(self.code));
-        document.insert("detail".to_owned(), json!(self.detail));
-        if let Some(field) = &self.field {
+        document.insert("title".to_owned(), json!(self.0.status.canonical_reason().unwrap_or("Error")));
+        document.insert("status".to_owned(), json!(self.0.status.as_u16()));
+        document.insert("code".to_owned(), json!(self.0.code));
+        document.insert("detail".to_owned(), json!(self.0.detail));
+        if let Some(field) = &self.0.field {
             document.insert("field".to_owned(), json!(field));
         }
-        if !self.errors.is_empty() {
-            document.insert("errors".to_owned(), Value::Array(self.errors.clone()));
+        if !self.0.errors.is_empty() {
+            document.insert("errors".to_owned(), Value::Array(self.0.errors.clone()));
         }
         Value::Object(document)
     }
@@ -82,22 +85,22 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.status.as_u16(), self.code, self.detail)
+        write!(f, "{} {}: {}", self.0.status.as_u16(), self.0.code, self.0.detail)
     }
 }
 
 impl ResponseError for Problem {
     fn status_code(&self) -> StatusCode {
-        self.status
+        self.0.status
     }
 
     fn error_response(&self) -> HttpResponse {
-        let mut response = HttpResponse::build(self.status);
+        let mut response = HttpResponse::build(self.0.status);
         response.content_type("application/problem+json");
-        if let Some(allow) = &self.allow {
+        if let Some(allow) = &self.0.allow {
             response.insert_header((ALLOW, allow.as_str()));
         }
-        if let Some(seconds) = self.retry_after_seconds {
+        if let Some(seconds) = self.0.retry_after_seconds {
             response.insert_header((RETRY_AFTER, seconds));
         }
         response.body(self.document().to_string())
@@ -119,17 +122,17 @@ impl From<Error> for Problem {
             }
         };
         let mut problem = Self::new(status, error.code(), error.to_string());
-        problem.retry_after_seconds = match &error {
+        problem.0.retry_after_seconds = match &error {
             Error::Quarantined { .. } => Some(QUARANTINE.as_secs()),
             temporary if temporary.is_temporary() => Some(1),
             _ => None,
         };
         if let Error::FollowsRefused { requested, refusals } = &error {
             if let ([(_, refusal)], 1) = (refusals.as_slice(), requested) {
-                problem.detail = refusal.to_string();
+                problem.0.detail = refusal.to_string();
             }
             let refused = |(index, refusal): &(usize, crate::error::FollowRefusal)| json!({"index": index, "code": refusal.code(), "detail": refusal.to_string()});
-            problem.errors = refusals.iter().map(refused).collect();
+            problem.0.errors = refusals.iter().map(refused).collect();
         }
         problem
     }

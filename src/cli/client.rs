@@ -175,9 +175,9 @@ mod tests {
 
     #[test]
     fn refusals_are_told_from_strangers_and_from_nobody() {
-        let refused = "HTTP/1.1 422 x\r\nConnection: close\r\n\r\n\
+        const REFUSED: &str = "HTTP/1.1 422 x\r\nConnection: close\r\n\r\n\
             {\"code\":\"c\",\"detail\":\"d\",\"errors\":[{\"index\":3,\"code\":\"c\",\"detail\":\"e\"}]}";
-        let client = scripted(&[refused, "HTTP/1.1 500 x\r\nConnection: close\r\n\r\n<html>"]);
+        let client = scripted(&[REFUSED, "HTTP/1.1 500 x\r\nConnection: close\r\n\r\n<html>"]);
         let Said::Refused(refused) = client.post("/x", "{}").unwrap() else { panic!("a refusal was expected") };
         assert_eq!(refused.errors, [RefusedPart { index: 3, detail: "e".to_owned() }]);
         assert!(matches!(client.post("/x", "{}"), Err(ClientError::Foreign { status: 500, .. })));

@@ -65,12 +65,6 @@ impl Lines {
         Ok(Self { file: file.to_owned(), reader, number: 0, bar })
     }
 
-    #[cfg(test)]
-    fn of(bytes: &'static [u8]) -> Self {
-        let reader = unpacked(Box::new(bytes)).unwrap();
-        Self { file: "test".into(), reader, number: 0, bar: ProgressBar::hidden() }
-    }
-
     fn read(&mut self) -> io::Result<Option<Result<String, &'static str>>> {
         let mut bytes = Vec::new();
         let limit = LINE_BYTES_MAX as u64 + 1;
@@ -118,6 +112,13 @@ impl Iterator for Lines {
 mod tests {
     use super::*;
     use std::io::Write as _;
+
+    impl Lines {
+        fn of(bytes: &'static [u8]) -> Self {
+            let reader = unpacked(Box::new(bytes)).unwrap();
+            Self { file: "test".into(), reader, number: 0, bar: ProgressBar::hidden() }
+        }
+    }
 
     fn texts(lines: Lines) -> Vec<(u64, Result<String, &'static str>)> {
         lines.map(|line| line.unwrap()).map(|line| (line.number, line.text)).collect()

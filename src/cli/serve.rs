@@ -25,7 +25,7 @@ impl Serve {
     /// Serves until told to stop by SIGINT or SIGTERM.
     pub(crate) fn run(self) -> Outcome {
         let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
-        let settings = self.settings.or(file);
+        let settings = self.settings.or(&file);
         let config = settings.engine()?;
         let listener = serve::bind(settings.listen())?;
         System::new().block_on(serve::run_on(Engine::start(config), listener, None))?;

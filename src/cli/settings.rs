@@ -166,7 +166,7 @@ pub enum SettingsError {
 impl Settings {
     /// These settings, and those of `other` where these say nothing.
     #[must_use]
-    pub fn or(self, other: Self) -> Self {
+    pub fn or(self, other: &Self) -> Self {
         Self {
             listen: self.listen.or(other.listen),
             inbox_posts: self.inbox_posts.or(other.inbox_posts),
@@ -254,7 +254,7 @@ mod tests {
     fn flags_win_over_the_file_and_the_file_over_the_defaults() {
         let flags = flags(&["--inbox-posts", "7", "--celebrity-followers", "off"]).unwrap();
         let file = file("inbox-posts = 9\nactive-window = \"90s\"\ncelebrity-followers = 0").unwrap();
-        let config = flags.or(file).engine().unwrap();
+        let config = flags.or(&file).engine().unwrap();
         assert_eq!(config.inbox_posts.get(), 7);
         assert_eq!(config.celebrity, Policy::PushAll);
         assert_eq!(config.active_window, Duration::from_secs(90));

@@ -17,7 +17,6 @@ use crate::clock::UnixMicros;
 use crate::feed::graph::{Followers, Following};
 use crate::feed::outbox::Outbox;
 use crate::id::{SourceId, SourceSlot};
-use crate::limits::SOURCES_MAX;
 
 /// A user, tag, topic or account of another kind.
 #[derive(Debug)]
@@ -118,11 +117,6 @@ impl Sources {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Whether so many more would still get slots.
-    pub fn has_room_for(&self, more: usize) -> bool {
-        self.len() + more <= SOURCES_MAX
     }
 
     /// All sources, in the order of their slots.

@@ -1,22 +1,18 @@
-//! The engine through its own type: publish, fan-out, read.
+//! The engine through its own type: single features.
 
-use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
 
+use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, FeedPage};
-use tidewire::feed::event::NewEdge;
-use tidewire::feed::page::Range;
-use tidewire::feed::post::{Body, Draft};
-use tidewire::id::SourceId;
-use tidewire::state::reader::PageRequest;
+use tidewire::error::Error;
+use tidewire::feed::policy::Policy;
+use tidewire::feed::post::Draft;
+use tidewire::id::{PostId, SourceId};
+use tidewire::storage::journal::MemoryJournal;
 
-fn id(text: &str) -> SourceId {
-    SourceId::new(text).unwrap()
-}
-
-fn edge(follower: &str, source: &str) -> NewEdge {
-    NewEdge { follower: id(follower), source: id(source), hidden: false }
-}
+use crate::world::{NEWEST, above, all_asleep, config, draft, edge, id, some};
 
 fn bodies(page: &FeedPage) -> Vec<&str> {
     page.page.items.iter().map(|(_, entry)| entry.post.body()).collect()
@@ -24,20 +20,175 @@ fn bodies(page: &FeedPage) -> Vec<&str> {
 
 #[tokio::test]
 async fn a_post_reaches_its_followers_newest_first() {
-    let engine = Engine::start(EngineConfig { shards: NonZeroUsize::new(2).unwrap(), ..EngineConfig::default() });
-    let newest = PageRequest { range: Range::Newest, limit: 20 };
+    let engine = Engine::start(config(2, Policy::PushAll));
     engine.follow(vec![edge("ann", "bob"), edge("ann", "tag:rust"), edge("cas", "bob")]).await.unwrap();
     for (author, body) in [("bob", "1"), ("bob", "2"), ("dan", "3"), ("ann", "4")] {
-        let mut draft = Draft::new(id(author), Body::new(body).unwrap());
-        if author == "dan" {
-            draft.tags = vec![SourceId::tag("rust").unwrap()];
-        }
-        assert!(engine.publish(draft, true).await.unwrap().created);
+        let tags = if author == "dan" { vec![SourceId::tag("rust").unwrap()] } else { Vec::new() };
+        let post = Draft { tags, ..draft(author, body) };
+        assert!(engine.publish(post, true).await.unwrap().created);
     }
-    assert_eq!(bodies(&engine.feed(&id("ann"), newest).await.unwrap()), ["4", "3", "2", "1"]);
-    assert_eq!(bodies(&engine.feed(&id("cas"), newest).await.unwrap()), ["2", "1"]);
-    engine.publish(Draft::new(id("bob"), Body::new("5").unwrap()), true).await.unwrap();
-    assert_eq!(bodies(&engine.feed(&id("ann"), newest).await.unwrap()), ["5", "4", "3", "2", "1"]);
-    assert_eq!(engine.shared().counters.deliveries.get(), 2);
+    assert_eq!(bodies(&engine.feed(&id("ann"), NEWEST).await.unwrap()), ["4", "3", "2", "1"]);
+    assert_eq!(bodies(&engine.feed(&id("cas"), NEWEST).await.unwrap()), ["2", "1"]);
+    engine.publish(draft("bob", "5"), true).await.unwrap();
+    assert_eq!(bodies(&engine.feed(&id("ann"), NEWEST).await.unwrap()), ["5", "4", "3", "2", "1"]);
+    assert_eq!(engine.shared().counters.deliveries.get(), 2, "one for each follower who is awake");
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn the_inactive_are_skipped_and_miss_nothing() {
+    let engine = Engine::start(EngineConfig { active_window: Duration::from_millis(40), ..config(1, Policy::PushAll) });
+    engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    engine.publish(draft("bob", "1"), true).await.unwrap();
+    assert_eq!(bodies(&engine.feed(&id("ann"), NEWEST).await.unwrap()), ["1"]);
+    assert!(engine.source(&id("ann")).unwrap().active);
+    all_asleep(&engine).await;
+    engine.publish(draft("bob", "2"), true).await.unwrap();
+    assert_eq!(engine.shared().counters.deliveries.get(), 0);
+    assert_eq!(bodies(&engine.feed(&id("ann"), NEWEST).await.unwrap()), ["2", "1"]);
+    assert_eq!(engine.inbox_totals().await.inboxes, 1);
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_virtual_follow_works_and_is_named_nowhere() {
+    let engine = Engine::start(config(1, Policy::PushAll));
+    let hidden = tidewire::feed::event::NewEdge { hidden: true, ..edge("ann", "ads") };
+    engine.follow(vec![hidden]).await.unwrap();
+    engine.publish(draft("ads", "1"), true).await.unwrap();
+    let page = engine.feed(&id("ann"), NEWEST).await.unwrap();
+    assert_eq!(bodies(&page), ["1"]);
+    assert_eq!(page.page.items[0].1.via().count(), 0);
+    assert!(engine.following(&id("ann"), UnixMicros(i64::MAX), 9).is_empty());
+    assert!(engine.followers(&id("ads"), UnixMicros(i64::MAX), 9).is_empty());
+    assert_eq!(engine.source(&id("ads")).unwrap().followers, 0);
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn old_posts_leave_inboxes_by_age_and_can_still_be_scrolled_to() {
+    let clock = Arc::new(ManualClock::new(UnixMicros(0)));
+    let config = EngineConfig { inbox_age: Some(Duration::from_secs(60)), ..config(1, Policy::PushAll) };
+    let engine = Engine::start_with(config, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
+    engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    engine.feed(&id("ann"), NEWEST).await.unwrap();
+    for body in ["1", "2", "3"] {
+        clock.advance(Duration::from_secs(50));
+        engine.publish(draft("bob", body), true).await.unwrap();
+    }
+    assert_eq!(bodies(&engine.feed(&id("ann"), NEWEST).await.unwrap()), ["3", "2", "1"]);
+    assert_eq!(engine.inbox_totals().await.entries, 2);
+    engine.shutdown();
+}
+
+/// A clock that moves on by a second whenever it is read, while it is told to rush.
+struct RushingClock {
+    clock: ManualClock,
+    rushing: std::sync::atomic::AtomicBool,
+}
+
+impl Clock for RushingClock {
+    fn now(&self) -> UnixMicros {
+        if self.rushing.load(std::sync::atomic::Ordering::SeqCst) {
+            self.clock.advance(Duration::from_secs(1));
+        }
+        self.clock.now()
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_pulled_in_time_is_named_and_comes_later() {
+    let clock = Arc::new(RushingClock {
+        clock: ManualClock::new(SystemClock.now()),
+        rushing: std::sync::atomic::AtomicBool::new(false),
+    });
+    let engine =
+        Engine::start_with(config(1, Policy::PullAll), MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
+    let stars: Vec<String> = (0..40).map(|n| format!("star{n}")).collect();
+    engine.follow(stars.iter().map(|star| edge("ann", star)).collect()).await.unwrap();
+    for star in &stars {
+        engine.publish(draft(star, "1"), true).await.unwrap();
+    }
+    clock.rushing.store(true, std::sync::atomic::Ordering::SeqCst);
+    let page = engine.feed(&id("ann"), NEWEST).await.unwrap();
+    assert!(!page.partial.is_empty() && page.partial.len() < 40, "{:?}", page.partial);
+    assert!(!page.page.items.is_empty(), "the rest is returned");
+    assert_eq!(engine.shared().counters.partial_pages.get(), 1);
+    clock.rushing.store(false, std::sync::atomic::Ordering::SeqCst);
+    let page = engine.feed(&id("ann"), NEWEST).await.unwrap();
+    assert_eq!((page.partial.len(), page.page.items.len()), (0, 20));
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_follow_beyond_the_limit_is_refused_and_a_full_one_is_not() {
+    let engine = Engine::start(EngineConfig { following_max: 3, ..config(1, Policy::PushAll) });
+    let edges = |range: std::ops::Range<u32>| range.map(|n| edge("ann", &format!("s{n}"))).collect::<Vec<_>>();
+    let over = engine.follow(edges(0..4)).await.unwrap_err();
+    assert_eq!(over.code(), "following_limit");
+    assert!(engine.source(&id("ann")).is_err(), "nothing was made");
+    assert_eq!(engine.follow(edges(0..3)).await.unwrap().created, 3);
+    assert_eq!(engine.follow(edges(0..3)).await.unwrap().existing, 3);
+    assert_eq!(engine.follow(edges(3..4)).await.unwrap_err().code(), "following_limit");
+    engine.unfollow(id("ann"), id("s0")).await.unwrap();
+    assert_eq!(engine.follow(edges(3..4)).await.unwrap().created, 1);
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_full_store_refuses_posts_and_keeps_serving() {
+    let engine = Engine::start(EngineConfig { store_bytes_max: 1_000, ..config(1, Policy::PushAll) });
+    let mut published = 0;
+    let refused = loop {
+        match engine.publish(draft("bob", "\"some text\""), false).await {
+            Ok(_) => published += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert!(matches!(refused, Error::Full { limit: 1_000, .. }));
+    assert_eq!(engine.own_page(&id("bob"), NEWEST).page.items.len(), published);
+    engine.delete(engine.own_page(&id("bob"), NEWEST).page.items[0].0.id).await.unwrap();
+    engine.publish(draft("bob", "1"), false).await.unwrap();
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn known_sources_are_bounded() {
+    let engine = Engine::start(EngineConfig { sources_max: 2, ..config(1, Policy::PushAll) });
+    engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    assert_eq!(engine.follow(vec![edge("ann", "cas")]).await.unwrap_err().code(), "store_full");
+    assert_eq!(engine.publish(draft("dan", "1"), false).await.unwrap_err().code(), "store_full");
+    engine.publish(draft("bob", "1"), false).await.unwrap();
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn ids_and_times_increase_when_the_clock_steps_back() {
+    let clock = Arc::new(ManualClock::new(UnixMicros(5_000_000)));
+    let engine =
+        Engine::start_with(config(1, above(9)), MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
+    let mut last = (UnixMicros(0), PostId(0));
+    for at in [5_000_000, 1_000_000, 0, 7_000_000] {
+        clock.set(UnixMicros(at));
+        let post = engine.publish(draft("bob", "1"), false).await.unwrap().post;
+        let this = (post.position.published_at, post.id());
+        assert!(this.0 > last.0 && this.1 > last.1, "{this:?} after {last:?}");
+        last = this;
+    }
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn readers_beyond_the_limit_make_others_sleep_and_read_all_the_same() {
+    let engine = Engine::start(EngineConfig { active_readers_max: some(4), ..config(2, Policy::PushAll) });
+    let readers: Vec<String> = (0..40).map(|n| format!("r{n}")).collect();
+    engine.follow(readers.iter().map(|reader| edge(reader, "bob")).collect()).await.unwrap();
+    for round in 0..5 {
+        engine.publish(draft("bob", &round.to_string()), true).await.unwrap();
+        for reader in &readers {
+            assert_eq!(engine.feed(&id(reader), NEWEST).await.unwrap().page.items.len(), round + 1);
+        }
+    }
+    assert!(engine.shared().directory.len() <= 4 + 2, "{} awake", engine.shared().directory.len());
     engine.shutdown();
 }

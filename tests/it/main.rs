@@ -1,7 +1,14 @@
 //! The integration tests, in one binary.
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod api;
 mod bad_input;
+mod concurrency;
 mod engine;
+mod modes;
+mod oracle;
+mod paging;
+mod properties;
 mod server;
+mod tidy;
+mod world;

@@ -1,0 +1,134 @@
+//! Shared by the benchmarks: sizes, worlds, and how figures are printed.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    missing_docs,
+    unreachable_pub
+)]
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire::error::Error;
+use tidewire::feed::event::NewEdge;
+use tidewire::feed::page::Range;
+use tidewire::feed::policy::Policy;
+use tidewire::feed::post::{Body, Draft};
+use tidewire::id::SourceId;
+use tidewire::state::reader::PageRequest;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+/// Whether this is a measurement (`cargo bench`), or the small run of `cargo test`.
+pub fn measuring() -> bool {
+    std::env::args().any(|argument| argument == "--bench")
+}
+
+/// The first size when measuring, else the second.
+pub fn size(measured: usize, tested: usize) -> usize {
+    if measuring() { measured } else { tested }
+}
+
+pub const NEWEST: PageRequest = PageRequest { range: Range::Newest, limit: 20 };
+
+pub fn id(text: &str) -> SourceId {
+    SourceId::new(text).unwrap()
+}
+
+pub fn draft(author: &SourceId) -> Draft {
+    let body =
+        Body::new(r#"{"text":"Just setting up an inbox, and a hundred bytes of text to go with it, more or less."}"#);
+    Draft::new(author.clone(), body.unwrap())
+}
+
+pub fn some(count: usize) -> NonZeroUsize {
+    NonZeroUsize::new(count).unwrap()
+}
+
+pub fn config(inbox_posts: usize, celebrity: Policy) -> EngineConfig {
+    EngineConfig {
+        shards: some(2),
+        inbox_posts: some(inbox_posts),
+        celebrity,
+        active_readers_max: some(4_000_000),
+        store_bytes_max: 64 << 30,
+        ..EngineConfig::default()
+    }
+}
+
+pub fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+}
+
+/// Follows in batches.
+pub async fn follow_all(engine: &Engine, edges: impl Iterator<Item = (SourceId, SourceId)>) {
+    let edge = |(follower, source)| NewEdge { follower, source, hidden: false };
+    let mut batch = Vec::with_capacity(10_000);
+    for one in edges.map(edge) {
+        batch.push(one);
+        if batch.len() == 10_000 {
+            engine.follow(std::mem::take(&mut batch)).await.unwrap();
+        }
+    }
+    engine.follow(batch).await.unwrap();
+}
+
+/// Wakes all readers, many at a time.
+pub async fn wake_all(engine: &Engine, readers: &[SourceId]) {
+    let mut waking = JoinSet::new();
+    for reader in readers {
+        let (engine, reader) = (engine.clone(), reader.clone());
+        waking.spawn(async move { engine.feed(&reader, NEWEST).await.map(drop) });
+        if waking.len() >= 256 {
+            waking.join_next().await.unwrap().unwrap().unwrap();
+        }
+    }
+    while let Some(woken) = waking.join_next().await {
+        woken.unwrap().unwrap();
+    }
+}
+
+/// Publishes, waiting for room while there is none.
+pub async fn publish(engine: &Engine, author: &SourceId, wait: bool) {
+    loop {
+        match engine.publish(draft(author), wait).await {
+            Ok(_) => return,
+            Err(Error::Overloaded { .. }) => tokio::time::sleep(Duration::from_millis(1)).await,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// Power-law follower counts whose mean is `mean`: the n-th author has a share of n^-0.8.
+pub fn power_law(authors: usize, mean: usize, most: usize) -> Vec<usize> {
+    let share = |nth: usize| ((nth + 1) as f64).powf(-0.8);
+    let total: f64 = (0..authors).map(share).sum();
+    let scale = (authors * mean) as f64 / total;
+    (0..authors).map(|nth| ((share(nth) * scale) as usize).clamp(1, most)).collect()
+}
+
+pub fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+pub fn resident_bytes() -> f64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: f64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0.0);
+    pages * 4_096.0
+}
+
+/// Latencies in nanoseconds.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new(3).unwrap()
+}
+
+pub fn print_latency(what: &str, latencies: &Histogram<u64>) {
+    let micros = |quantile| latencies.value_at_quantile(quantile) as f64 / 1_000.0;
+    println!("{what}: p50 {:.1} us, p99 {:.1} us, n {}", micros(0.5), micros(0.99), latencies.len());
+}

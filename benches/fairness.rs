@@ -1,0 +1,83 @@
+//! Fairness: how long small authors' posts take to their followers' inboxes, with and without a huge author beside them.
+//!
+//! `cargo bench --bench fairness -- FOLLOWERS_OF_THE_HUGE_ONE`
+#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{config, draft, follow_all, histogram, id, print_latency, publish, runtime, size, wake_all};
+use tidewire::engine::Engine;
+use tidewire::feed::policy::Policy;
+use tidewire::id::SourceId;
+use tokio::task::JoinSet;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const SMALL_FANOUT: usize = 50;
+
+fn main() {
+    let asked = std::env::args().skip(1).find_map(|argument| argument.parse().ok());
+    let followers = asked.unwrap_or(size(1_000_000, 100));
+    runtime().block_on(async {
+        let engine = Engine::start(config(300, Policy::PushAll));
+        let readers: Vec<SourceId> = (0..followers).map(|n| id(&format!("r{n}"))).collect();
+        let huge = id("huge");
+        follow_all(&engine, readers.iter().map(|reader| (reader.clone(), huge.clone()))).await;
+        let small: Vec<SourceId> = (0..size(1_000, 5)).map(|n| id(&format!("a{n}"))).collect();
+        let edges = small.iter().enumerate().flat_map(|(nth, author)| {
+            let follower = |n: usize| readers[(nth * 1_009 + n * 7_919) % readers.len()].clone();
+            (0..SMALL_FANOUT).map(|n| (follower(n), author.clone())).collect::<Vec<_>>()
+        });
+        follow_all(&engine, edges).await;
+        wake_all(&engine, &readers).await;
+        publish(&engine, &huge, true).await;
+        for _ in 0..size(3, 1) {
+            small_posts(&engine, &small, None).await;
+            small_posts(&engine, &small, Some(&huge)).await;
+        }
+        engine.shutdown();
+    });
+}
+
+/// Small authors post at a steady rate, well below what can be delivered, each post timed from its intended start.
+async fn small_posts(engine: &Engine, small: &[SourceId], huge: Option<&SourceId>) {
+    let beside = huge.cloned().map(|huge| {
+        let engine = engine.clone();
+        tokio::spawn(async move {
+            let mut posts = 0;
+            loop {
+                publish(&engine, &huge, true).await;
+                posts += 1;
+                if posts > 10_000 {
+                    return;
+                }
+            }
+        })
+    });
+    let period = Duration::from_micros(1_000);
+    let mut latencies = histogram();
+    let mut waiting = JoinSet::new();
+    let began = Instant::now();
+    for nth in 0..size(6_000, 20) {
+        let intended = began + period * nth as u32;
+        tokio::time::sleep_until(intended.into()).await;
+        let (engine, post) = (engine.clone(), draft(&small[nth % small.len()]));
+        waiting.spawn(async move {
+            engine.publish(post, true).await.unwrap();
+            intended.elapsed()
+        });
+        while let Some(done) = waiting.try_join_next() {
+            latencies.record(done.unwrap().as_nanos() as u64).unwrap();
+        }
+    }
+    while let Some(done) = waiting.join_next().await {
+        latencies.record(done.unwrap().as_nanos() as u64).unwrap();
+    }
+    if let Some(beside) = beside {
+        beside.abort();
+    }
+    print_latency(if huge.is_some() { "small authors beside a huge one" } else { "small authors alone" }, &latencies);
+}

@@ -1,0 +1,170 @@
+//! Races: what must hold whoever comes first.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire::error::Error;
+use tidewire::feed::policy::Policy;
+use tidewire::feed::post::Draft;
+use tidewire::id::PostId;
+use tidewire::limits::SCRIBE_QUEUE_MAX;
+
+use crate::world::{NEWEST, config, draft, edge, id, ids, some, whole_feed};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waking_while_others_publish_loses_nothing() {
+    for round in 0..15 {
+        let engine = Engine::start(config(1 + round % 3, Policy::PushAll));
+        let readers: Vec<String> = (0..30).map(|n| format!("r{n}")).collect();
+        let edges = readers.iter().flat_map(|reader| ["x", "y", "z"].map(|author| edge(reader, author)));
+        engine.follow(edges.collect()).await.unwrap();
+        let publishers = ["x", "y", "z"].map(|author| {
+            let engine = engine.clone();
+            tokio::spawn(async move {
+                for nth in 0..60 {
+                    engine.publish(draft(author, &nth.to_string()), nth % 10 == 9).await.unwrap();
+                }
+            })
+        });
+        let waking = readers.clone().into_iter().map(|reader| {
+            let engine = engine.clone();
+            tokio::spawn(async move { engine.feed(&id(&reader), NEWEST).await.map(drop) })
+        });
+        for waking in waking.collect::<Vec<_>>() {
+            waking.await.unwrap().unwrap();
+        }
+        for publisher in publishers {
+            publisher.await.unwrap();
+        }
+        // All that is still on its way is ahead of these in the queue.
+        engine.publish(draft("x", "\"last\""), true).await.unwrap();
+        for reader in &readers {
+            assert_eq!(whole_feed(&engine, reader, 100).await.len(), 181, "{reader} in round {round}");
+        }
+        assert_eq!(engine.inbox_totals().await.entries, 30 * 181, "all of it was in inboxes");
+        engine.shutdown();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_list_that_changes_during_its_fanout_loses_nobody_who_stayed() {
+    let engine = Engine::start(config(2, Policy::PushAll));
+    let names = |from: usize, to: usize| (from..to).map(|n| format!("r{n}")).collect::<Vec<_>>();
+    let (stay, churn) = (names(0, 4_000), names(4_000, 6_000));
+    // Those who come and go lie between those who stay, by slot.
+    let mixed = stay.chunks(2).zip(churn.chunks(1)).flat_map(|(stay, churn)| stay.iter().chain(churn));
+    engine.follow(mixed.map(|reader| edge(reader, "star")).collect()).await.unwrap();
+    engine.publish(draft("star", "0"), true).await.unwrap();
+    for reader in &stay {
+        engine.feed(&id(reader), NEWEST).await.unwrap();
+    }
+    let churning = {
+        let (engine, churn) = (engine.clone(), churn.clone());
+        tokio::spawn(async move {
+            for _ in 0..3 {
+                for reader in &churn {
+                    engine.unfollow(id(reader), id("star")).await.unwrap();
+                }
+                engine.follow(churn.iter().map(|reader| edge(reader, "star")).collect()).await.unwrap();
+            }
+        })
+    };
+    let mut published = BTreeSet::new();
+    while !churning.is_finished() && published.len() < 100 {
+        published.insert(engine.publish(draft("star", "1"), true).await.unwrap().post.id());
+    }
+    churning.await.unwrap();
+    let entries = engine.inbox_totals().await.entries;
+    assert_eq!(entries, stay.len() * (published.len() + 1), "by push, before any read could bring them in");
+    for reader in stay.iter().step_by(97) {
+        let feed: BTreeSet<PostId> = whole_feed(&engine, reader, 100).await.into_iter().map(|entry| entry.0).collect();
+        assert!(published.is_subset(&feed));
+    }
+    engine.shutdown();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn falling_asleep_while_others_read_fails_no_read() {
+    let config = EngineConfig { active_readers_max: some(2), ..config(1, Policy::PushAll) };
+    let engine = Engine::start(EngineConfig { active_window: Duration::from_millis(1), ..config });
+    let readers: Vec<String> = (0..12).map(|n| format!("r{n}")).collect();
+    engine.follow(readers.iter().map(|reader| edge(reader, "bob")).collect()).await.unwrap();
+    engine.publish(draft("bob", "1"), true).await.unwrap();
+    let reading = readers.into_iter().map(|reader| {
+        let engine = engine.clone();
+        tokio::spawn(async move {
+            for _ in 0..300 {
+                let page = engine.feed(&id(&reader), NEWEST).await.unwrap();
+                assert_eq!(page.page.items.len(), 1);
+            }
+        })
+    });
+    for reading in reading.collect::<Vec<_>>() {
+        reading.await.unwrap();
+    }
+    assert!(engine.shared().counters.sleeps.get() > 100);
+    engine.shutdown();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_post_sent_by_many_at_once_is_published_once() {
+    let engine = Engine::start(config(2, Policy::PushAll));
+    engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    engine.feed(&id("ann"), NEWEST).await.unwrap();
+    for nth in 0..50 {
+        let sending = (0..8).map(|_| {
+            let (engine, post) = (engine.clone(), Draft { id: Some(PostId(nth)), ..draft("bob", "1") });
+            tokio::spawn(async move { engine.publish(post, true).await.unwrap().created })
+        });
+        let mut created = 0;
+        for sent in sending.collect::<Vec<_>>() {
+            created += usize::from(sent.await.unwrap());
+        }
+        assert_eq!(created, 1);
+    }
+    let page = whole_feed(&engine, "ann", 100).await;
+    assert_eq!((page.len(), engine.shared().counters.deliveries.get()), (50, 50));
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_and_what_it_took_is_done() {
+    let engine = Engine::start(config(1, Policy::PushAll));
+    engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    engine.feed(&id("ann"), NEWEST).await.unwrap();
+    // Polled once each, all are handed over before any answer is looked at.
+    let sent: Vec<_> = (0..4 * SCRIBE_QUEUE_MAX).map(|_| Box::pin(engine.publish(draft("bob", "1"), false))).collect();
+    let mut pending = Vec::new();
+    let (mut taken, mut refused) = (Vec::new(), 0);
+    let mut note = |answer: Result<tidewire::actor::message::Published, Error>| match answer {
+        Ok(published) => taken.push(published.post.id()),
+        Err(Error::Overloaded { .. }) => refused += 1,
+        Err(other) => panic!("{other}"),
+    };
+    for mut publish in sent {
+        let polled = std::future::poll_fn(|task| std::task::Poll::Ready(publish.as_mut().poll(task))).await;
+        match polled {
+            std::task::Poll::Ready(answer) => note(answer),
+            std::task::Poll::Pending => pending.push(publish),
+        }
+    }
+    for publish in pending {
+        note(publish.await);
+    }
+    assert_eq!(taken.len() + refused, 4 * SCRIBE_QUEUE_MAX);
+    loop {
+        match engine.publish(draft("bob", "2"), true).await {
+            Ok(_) => break,
+            Err(busy) => assert!(busy.is_temporary()),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let page = engine.own_page(&id("bob"), NEWEST);
+    taken.sort_unstable();
+    assert_eq!(ids(&page)[1..], taken.iter().rev().take(19).copied().collect::<Vec<_>>());
+    assert_eq!(engine.source(&id("bob")).unwrap().posts, taken.len() + 1);
+    assert_eq!(engine.shared().counters.deliveries.get(), taken.len() as u64 + 1);
+    engine.shutdown();
+}

@@ -1,0 +1,91 @@
+//! Shared by the engine's tests: an engine driven from a test's thread, and shorthands.
+
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::time::{Duration, Instant};
+
+use tidewire::config::EngineConfig;
+use tidewire::engine::{Engine, FeedPage};
+use tidewire::feed::event::NewEdge;
+use tidewire::feed::page::Range;
+use tidewire::feed::policy::Policy;
+use tidewire::feed::position::Position;
+use tidewire::feed::post::{Body, Draft};
+use tidewire::id::{PostId, SourceId};
+use tidewire::state::reader::PageRequest;
+
+use crate::oracle::Expected;
+
+pub fn id(text: &str) -> SourceId {
+    SourceId::new(text).unwrap()
+}
+
+pub fn edge(follower: &str, source: &str) -> NewEdge {
+    NewEdge { follower: id(follower), source: id(source), hidden: false }
+}
+
+pub fn draft(author: &str, body: &str) -> Draft {
+    Draft::new(id(author), Body::new(body).unwrap())
+}
+
+pub fn above(followers: u64) -> Policy {
+    Policy::Above(NonZeroU64::new(followers).unwrap())
+}
+
+pub fn some(count: usize) -> NonZeroUsize {
+    NonZeroUsize::new(count).unwrap()
+}
+
+pub fn config(shards: usize, celebrity: Policy) -> EngineConfig {
+    EngineConfig { shards: some(shards), celebrity, ..EngineConfig::default() }
+}
+
+pub const NEWEST: PageRequest = PageRequest { range: Range::Newest, limit: 20 };
+
+/// Entries of a page, as the oracle writes them.
+pub fn entries(page: &FeedPage) -> Vec<Expected> {
+    let entry = |(_, entry): &(Position, tidewire::state::view::Entry)| {
+        let via = entry.via().map(SourceId::to_string).collect();
+        (entry.post.id(), entry.post.body().to_owned(), via)
+    };
+    page.page.items.iter().map(entry).collect()
+}
+
+pub fn ids(page: &FeedPage) -> Vec<PostId> {
+    page.page.items.iter().map(|(position, _)| position.id).collect()
+}
+
+/// Pages a feed down to its end, and checks what holds for every page on the way.
+pub async fn whole_feed(engine: &Engine, reader: &str, limit: usize) -> Vec<Expected> {
+    let (mut all, mut range) = (Vec::new(), Range::Newest);
+    loop {
+        let page = engine.feed(&id(reader), PageRequest { range, limit }).await.unwrap();
+        assert!(page.partial.is_empty());
+        assert!(page.page.items.len() == limit || page.page.next.is_none(), "a page is full while anything is left");
+        all.extend(entries(&page));
+        let Some(next) = page.page.next else { return all };
+        assert_eq!(page.page.items.last().map(|item| item.0), Some(next));
+        range = Range::Before(next);
+    }
+}
+
+/// Pages a feed up from its very end, newest first in the answer.
+pub async fn whole_feed_upward(engine: &Engine, reader: &str, limit: usize) -> Vec<Expected> {
+    let (mut all, mut above) = (Vec::new(), Position::MIN);
+    loop {
+        let page = engine.feed(&id(reader), PageRequest { range: Range::After(above), limit }).await.unwrap();
+        let Some(first) = page.page.items.first() else { break };
+        above = first.0;
+        all.extend(entries(&page).into_iter().rev());
+    }
+    all.reverse();
+    all
+}
+
+/// Waits until everyone sleeps.
+pub async fn all_asleep(engine: &Engine) {
+    let began = Instant::now();
+    while !engine.shared().directory.is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(10), "readers fall asleep after the active window");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
