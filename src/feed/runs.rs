@@ -8,8 +8,9 @@
 //! - what the keys mean, how many there may be.
 //!
 //! A plain `BTreeMap` filled in ascending order leaves its nodes half empty and splits one every few insertions. Here
-//! the tree's values are runs of up to [`RUN_KEYS_MAX`] keys, and the newest run stands outside the tree: adding to the
-//! high end, which is what nearly every delivery does, writes one array element.
+//! the tree's values are runs of up to [`RUN_KEYS_MAX`] keys, and the newest keys stand outside the tree: adding near the
+//! high end, which is what nearly every delivery does, writes one small array. Only its settled lower half moves into
+//! the tree, so runs are full even when keys arrive a little out of order, as posts fanned out in turns do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -19,10 +20,13 @@ use crate::feed::position::Direction;
 /// Keys in one run. 32 positions fill eight cache lines; longer runs save little more and cost more in the middle.
 pub const RUN_KEYS_MAX: usize = 32;
 
+/// Keys outside the tree.
+const NEWEST_KEYS_MAX: usize = 2 * RUN_KEYS_MAX;
+
 /// A sorted set of `K`, in runs.
 #[derive(Clone, Debug)]
 pub struct SortedRuns<K> {
-    /// The highest run. Empty only if the set is.
+    /// The highest keys. Empty only if the set is.
     newest: VecDeque<K>,
     /// The other runs, none of them empty, each under a key no larger than its smallest and larger than all before it.
     older: BTreeMap<K, VecDeque<K>>,
@@ -154,41 +158,43 @@ impl<K: Copy + Ord> SortedRuns<K> {
     }
 
     fn append(&mut self, key: K) {
-        if self.newest.len() == RUN_KEYS_MAX {
-            let full = std::mem::replace(&mut self.newest, VecDeque::with_capacity(RUN_KEYS_MAX));
-            self.older.insert(full[0], full);
+        if self.newest.len() == NEWEST_KEYS_MAX {
+            self.settle();
         }
         self.newest.push_back(key);
     }
 
+    /// Moves the lower half of the newest keys into the tree.
+    fn settle(&mut self) {
+        let run: VecDeque<K> = self.newest.drain(..RUN_KEYS_MAX).collect();
+        self.older.insert(run[0], run);
+    }
+
     fn insert_below(&mut self, key: K) -> bool {
+        if self.newest.len() == NEWEST_KEYS_MAX {
+            self.settle();
+        }
         if self.newest.front().is_some_and(|first| key >= *first) {
-            let Err(at) = self.newest.binary_search(&key) else { return false };
-            self.newest.insert(at, key);
-            if self.newest.len() > RUN_KEYS_MAX {
-                let upper = self.newest.split_off(RUN_KEYS_MAX / 2);
-                let lower = std::mem::replace(&mut self.newest, upper);
-                self.older.insert(lower[0], lower);
-            }
-            return true;
+            return insert_sorted(&mut self.newest, key);
         }
         let Some((_, run)) = self.older.range_mut(..=key).next_back() else {
             return self.insert_lowest(key);
         };
-        let Err(at) = run.binary_search(&key) else { return false };
-        run.insert(at, key);
-        if run.len() > RUN_KEYS_MAX {
-            let upper = run.split_off(RUN_KEYS_MAX / 2);
-            self.older.insert(upper[0], upper);
+        if run.len() < RUN_KEYS_MAX {
+            return insert_sorted(run, key);
         }
-        true
+        let mut upper = run.split_off(RUN_KEYS_MAX / 2);
+        let half = if key < upper[0] { run } else { &mut upper };
+        let added = insert_sorted(half, key);
+        self.older.insert(upper[0], upper);
+        added
     }
 
     /// Adds a key below all others: in front of the first run while there is room.
     fn insert_lowest(&mut self, key: K) -> bool {
         let mut run = match self.older.first_entry() {
             Some(first) if first.get().len() < RUN_KEYS_MAX => first.remove(),
-            None if self.newest.len() < RUN_KEYS_MAX => {
+            None if self.newest.len() < NEWEST_KEYS_MAX => {
                 self.newest.push_front(key);
                 return true;
             }
@@ -212,6 +218,16 @@ impl<K: Copy + Ord> SortedRuns<K> {
             return Some(&self.newest);
         }
         self.older.range(..=*key).next_back().map(|(_, run)| run)
+    }
+}
+
+fn insert_sorted<K: Ord>(run: &mut VecDeque<K>, key: K) -> bool {
+    match run.binary_search(&key) {
+        Ok(_) => false,
+        Err(at) => {
+            run.insert(at, key);
+            true
+        }
     }
 }
 
@@ -252,6 +268,7 @@ mod tests {
         assert!(set.older.values().all(|run| !run.is_empty() && run.len() <= RUN_KEYS_MAX));
         assert!(set.older.iter().all(|(name, run)| *name <= run[0]));
         assert!(!set.newest.is_empty() || set.older.is_empty());
+        assert!(set.newest.len() <= NEWEST_KEYS_MAX);
     }
 
     proptest! {
@@ -286,7 +303,14 @@ mod tests {
         let mut set = SortedRuns::default();
         (0..320u32).for_each(|key| assert!(set.insert(key)));
         assert!(set.older.values().all(|run| run.len() == RUN_KEYS_MAX));
-        assert_eq!(set.older.len(), 9);
+        assert_eq!(set.older.len(), 8);
+    }
+
+    #[test]
+    fn keys_a_little_out_of_order_fill_their_runs_too() {
+        let mut set = SortedRuns::default();
+        (0..320u32).for_each(|key| assert!(set.insert(key ^ 7)));
+        assert!(set.older.values().all(|run| run.len() == RUN_KEYS_MAX && run.capacity() == RUN_KEYS_MAX));
     }
 
     #[test]
