@@ -1,4 +1,11 @@
-//! Tidewire
+//! Tidewire: a feed engine in one process.
+//!
+//! It answers one question, very fast and for very many people: what have the sources I follow published, newest first?
+//! [`engine::Engine`] is everything it does, as one type; [`api`] serves that over HTTP, [`cli`] is the command line.
+//!
+//! [`feed`] is the pure core, [`state`] what everybody reads and one writer writes, [`actor`] who does what on which
+//! thread. ARCHITECTURE.md is the map.
+
 pub mod actor;
 pub mod api;
 pub mod cli;

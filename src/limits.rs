@@ -57,13 +57,17 @@ pub const FANOUT_QUEUE_MAX: usize = 16 * 1024;
 pub const FANOUT_JOBS_MAX: usize = 4 * 1024;
 
 /// Recipients in one slice of a fan-out, the unit in which jobs take turns.
-pub const SLICE_RECIPIENTS_MAX: usize = 1_000;
+pub const SLICE_RECIPIENTS_MAX: usize = 500;
 
 /// Followers looked at for one slice, active or not.
 pub const SLICE_SCAN_MAX: usize = 64 * 1024;
 
-/// Slices a shard may have in its hands at once.
-pub const SLICES_IN_FLIGHT_MAX: usize = 4;
+/// Recipients a shard may have in its hands at once before it gets another slice: two full slices, so that it never
+/// waits for the next, and a small post never waits for more than those.
+pub const RECIPIENTS_IN_FLIGHT_MAX: usize = 2 * SLICE_RECIPIENTS_MAX;
+
+/// Slices a shard may have in its hands at once, however small.
+pub const SLICES_IN_FLIGHT_MAX: usize = 16;
 
 /// Deliveries a courier makes before it lets the other actors of its shard have a turn.
 pub const DELIVERIES_PER_TURN_MAX: usize = 512;

@@ -67,7 +67,8 @@ impl Courier {
     fn confirm(&mut self) {
         self.next = 0;
         let Some(slice) = self.slices.pop_front() else { return };
-        let confirmed = self.supervisor.try_send(SliceDelivered { shard: self.shard, job: slice.job });
+        let recipients = slice.recipients.len();
+        let confirmed = self.supervisor.try_send(SliceDelivered { shard: self.shard, job: slice.job, recipients });
         assert!(
             !matches!(confirmed, Err(actix::dev::SendError::Full(_))),
             "the supervisor's mailbox has room for every slice it gave credit for"

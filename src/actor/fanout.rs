@@ -18,8 +18,14 @@ use crate::actor::message::{Deliver, FanoutOrder, Hire, Published, Reply, Ring, 
 use crate::actor::vital::Vital;
 use crate::engine::Shared;
 use crate::feed::graph::{Slice, SliceEnd};
-use crate::feed::schedule::{Cut, Schedule, Turn};
-use crate::limits::{FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, SLICE_RECIPIENTS_MAX, SLICE_SCAN_MAX, SLICES_IN_FLIGHT_MAX};
+use crate::feed::schedule::{Cut, InFlight, Schedule, Turn};
+use crate::limits::{
+    FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, RECIPIENTS_IN_FLIGHT_MAX, SLICE_RECIPIENTS_MAX, SLICE_SCAN_MAX,
+    SLICES_IN_FLIGHT_MAX,
+};
+
+/// What a shard has in its hands at most, but for the slice that fills them.
+const IN_FLIGHT_MAX: InFlight = InFlight { slices: SLICES_IN_FLIGHT_MAX, recipients: RECIPIENTS_IN_FLIGHT_MAX };
 
 /// Who waits for a post's delivery, and the answer then.
 type Waiting = Option<(Reply<Published>, Published)>;
@@ -65,7 +71,7 @@ impl FanoutQueue {
             orders: receiver,
             bell: Arc::clone(&bell),
             couriers: Vec::new(),
-            schedule: Schedule::new(shards, SLICES_IN_FLIGHT_MAX),
+            schedule: Schedule::new(shards, IN_FLIGHT_MAX),
             _vital: Vital("fan-out supervisor"),
         });
         (Self { orders, bell, supervisor: supervisor.clone(), shared: Arc::clone(shared) }, supervisor)
@@ -144,7 +150,7 @@ impl FanoutSupervisor {
             SliceEnd::Done => Cut::SourceDone,
             SliceEnd::Resume(from) => Cut::Resume(from),
         };
-        let done = self.schedule.cut(shard, turn.progress, cut, !recipients.is_empty());
+        let done = self.schedule.cut(shard, turn.progress, cut, recipients.len());
         self.end(done);
         if !recipients.is_empty() {
             let slice = Deliver { job: turn.progress.job, position: turn.position, recipients };
@@ -193,8 +199,8 @@ impl Handler<Ring> for FanoutSupervisor {
 impl Handler<SliceDelivered> for FanoutSupervisor {
     type Result = ();
 
-    fn handle(&mut self, SliceDelivered { shard, job }: SliceDelivered, _: &mut Self::Context) {
-        let done = self.schedule.delivered(shard, job);
+    fn handle(&mut self, SliceDelivered { shard, job, recipients }: SliceDelivered, _: &mut Self::Context) {
+        let done = self.schedule.delivered(shard, job, recipients);
         self.end(done);
         self.pump();
     }

@@ -144,6 +144,8 @@ pub struct SliceDelivered {
     pub shard: usize,
     /// The job.
     pub job: JobId,
+    /// Recipients in the slice.
+    pub recipients: usize,
 }
 
 /// Count what the shard's inboxes hold.

@@ -39,6 +39,8 @@ pub struct Lines {
     file: PathBuf,
     reader: Box<dyn BufRead>,
     number: u64,
+    /// Reading failed: there are no more lines.
+    failed: bool,
     /// How much of the file was read.
     pub bar: ProgressBar,
 }
@@ -62,7 +64,7 @@ impl Lines {
         };
         let bar = terminal::progress(bytes);
         let reader = unpacked(Box::new(BufReader::with_capacity(1 << 16, bar.wrap_read(raw)))).map_err(failed)?;
-        Ok(Self { file: file.to_owned(), reader, number: 0, bar })
+        Ok(Self { file: file.to_owned(), reader, number: 0, failed: false, bar })
     }
 
     fn read(&mut self) -> io::Result<Option<Result<String, &'static str>>> {
@@ -97,13 +99,19 @@ impl Iterator for Lines {
     type Item = Result<Line, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
         match self.read() {
             Ok(None) => None,
             Ok(Some(text)) => {
                 self.number += 1;
                 Some(Ok(Line { number: self.number, text }))
             }
-            Err(cause) => Some(Err(ReadError { file: self.file.clone(), line: self.number, cause })),
+            Err(cause) => {
+                self.failed = true;
+                Some(Err(ReadError { file: self.file.clone(), line: self.number, cause }))
+            }
         }
     }
 }
@@ -116,7 +124,7 @@ mod tests {
     impl Lines {
         fn of(bytes: &'static [u8]) -> Self {
             let reader = unpacked(Box::new(bytes)).unwrap();
-            Self { file: "test".into(), reader, number: 0, bar: ProgressBar::hidden() }
+            Self { file: "test".into(), reader, number: 0, failed: false, bar: ProgressBar::hidden() }
         }
     }
 

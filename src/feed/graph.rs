@@ -1,7 +1,7 @@
 //! The follow graph, one source at a time: whom it follows, and who follows it.
 //!
 //! Responsible for:
-//! - the edges of one follower ([`Following`]), with a version that tells a cache which of them it has not seen;
+//! - the edges of one follower ([`Following`]), with a version that tells a cache when to look again;
 //! - the followers of one source ([`Followers`]), in age order for people and in slot order, by shard, for fan-out.
 //!
 //! Not responsible for:
@@ -22,28 +22,26 @@ const SMALL_FOLLOWERS_MAX: usize = 64;
 pub struct Edge {
     /// The followed source.
     pub source: SourceSlot,
-    /// Which change of [`Following`] made the edge; the top bit marks a hidden edge.
-    made_by: u32,
-    /// When it was made. No two edges are made at the same instant.
+    /// A virtual follow: it works, but shows in no list and no count.
+    pub hidden: bool,
+    /// When it was made. No two edges are made at the same instant, and a later one never has an earlier instant.
     pub since: UnixMicros,
 }
 
-const HIDDEN: u32 = 1 << 31;
-
-impl Edge {
-    /// A virtual follow: it works, but shows in no list and no count.
-    pub fn is_hidden(&self) -> bool {
-        self.made_by & HIDDEN != 0
-    }
-}
-
 /// Whom one reader follows.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Following {
     /// Sorted by source.
     edges: Vec<Edge>,
     hidden: usize,
-    version: u32,
+    version: u64,
+    last_made: UnixMicros,
+}
+
+impl Default for Following {
+    fn default() -> Self {
+        Self { edges: Vec::new(), hidden: 0, version: 0, last_made: UnixMicros(i64::MIN) }
+    }
 }
 
 impl Following {
@@ -51,8 +49,8 @@ impl Following {
     pub fn insert(&mut self, source: SourceSlot, since: UnixMicros, hidden: bool) -> bool {
         let Err(at) = self.find(source) else { return false };
         self.version += 1;
-        let made_by = if hidden { self.version | HIDDEN } else { self.version };
-        self.edges.insert(at, Edge { source, made_by, since });
+        self.last_made = self.last_made.max(since);
+        self.edges.insert(at, Edge { source, hidden, since });
         self.hidden += usize::from(hidden);
         true
     }
@@ -62,7 +60,7 @@ impl Following {
         let at = self.find(source).ok()?;
         self.version += 1;
         let edge = self.edges.remove(at);
-        self.hidden -= usize::from(edge.is_hidden());
+        self.hidden -= usize::from(edge.hidden);
         Some(edge)
     }
 
@@ -81,13 +79,18 @@ impl Following {
         self.edges.iter().map(|edge| edge.source)
     }
 
-    /// The sources whose edges were made after `version`.
-    pub fn made_since(&self, version: u32) -> impl Iterator<Item = SourceSlot> {
-        self.edges.iter().filter(move |edge| edge.made_by & !HIDDEN > version).map(|edge| edge.source)
+    /// The sources whose edges were made after `since`.
+    pub fn made_after(&self, since: UnixMicros) -> impl Iterator<Item = SourceSlot> {
+        self.edges.iter().filter(move |edge| edge.since > since).map(|edge| edge.source)
+    }
+
+    /// When the last edge was made, whether it is still there or not.
+    pub fn last_made(&self) -> UnixMicros {
+        self.last_made
     }
 
     /// Grows with every change.
-    pub fn version(&self) -> u32 {
+    pub fn version(&self) -> u64 {
         self.version
     }
 
@@ -109,7 +112,7 @@ impl Following {
     /// At most `max` edges that show and were made before `before`, newest first.
     pub fn newest_before(&self, before: UnixMicros, max: usize) -> Vec<Edge> {
         let mut edges: Vec<Edge> =
-            self.edges.iter().filter(|edge| !edge.is_hidden() && edge.since < before).copied().collect();
+            self.edges.iter().filter(|edge| !edge.hidden && edge.since < before).copied().collect();
         edges.sort_unstable_by_key(|edge| std::cmp::Reverse(edge.since));
         edges.truncate(max);
         edges
@@ -438,15 +441,16 @@ mod tests {
     }
 
     #[test]
-    fn a_new_edge_is_newer_than_any_version_seen_before() {
+    fn an_edge_made_again_is_a_new_one() {
         let mut following = Following::default();
         following.insert(SourceSlot(1), UnixMicros(1), false);
-        let seen = following.version();
+        let (version, seen) = (following.version(), following.last_made());
         following.remove(SourceSlot(1));
-        assert!(following.version() > seen);
+        assert!(following.version() > version);
+        assert_eq!(following.last_made(), seen);
         following.insert(SourceSlot(1), UnixMicros(2), false);
         following.insert(SourceSlot(2), UnixMicros(3), true);
-        assert!(following.made_since(seen).eq([SourceSlot(1), SourceSlot(2)]));
-        assert_eq!(following.made_since(following.version()).count(), 0);
+        assert!(following.made_after(seen).eq([SourceSlot(1), SourceSlot(2)]));
+        assert_eq!(following.made_after(following.last_made()).count(), 0);
     }
 }

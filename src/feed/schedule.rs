@@ -76,7 +76,16 @@ struct Shard {
     /// The jobs with slices left to cut. The front one is next; after its slice it goes to the back.
     turns: VecDeque<Progress>,
     open: FxHashMap<JobId, Open>,
-    in_flight: usize,
+    in_flight: InFlight,
+}
+
+/// What a shard has in its hands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct InFlight {
+    /// Slices.
+    pub slices: usize,
+    /// Recipients in them.
+    pub recipients: usize,
 }
 
 /// The posts being fanned out. `T` is handed back for each post when it is delivered.
@@ -84,13 +93,13 @@ struct Shard {
 pub struct Schedule<T> {
     jobs: FxHashMap<JobId, Job<T>>,
     shards: Vec<Shard>,
-    in_flight_max: usize,
+    in_flight_max: InFlight,
     next_id: u64,
 }
 
 impl<T> Schedule<T> {
-    /// A schedule for `shards` shards, each of which takes `in_flight_max` slices at once.
-    pub fn new(shards: usize, in_flight_max: usize) -> Self {
+    /// A schedule for `shards` shards, each of which gets slices until it has `in_flight_max` of either in its hands.
+    pub fn new(shards: usize, in_flight_max: InFlight) -> Self {
         let shards = (0..shards).map(|_| Shard::default()).collect();
         Self { jobs: FxHashMap::default(), shards, in_flight_max, next_id: 0 }
     }
@@ -100,8 +109,8 @@ impl<T> Schedule<T> {
         self.jobs.len()
     }
 
-    /// Slices in the hands of `shard`.
-    pub fn in_flight(&self, shard: usize) -> usize {
+    /// What `shard` has in its hands.
+    pub fn in_flight(&self, shard: usize) -> InFlight {
         self.shards[shard].in_flight
     }
 
@@ -133,7 +142,8 @@ impl<T> Schedule<T> {
     /// [`Schedule::cut`] before it asks again.
     pub fn turn(&mut self, shard: usize) -> Option<Turn> {
         let of = &mut self.shards[shard];
-        if of.in_flight >= self.in_flight_max {
+        let max = self.in_flight_max;
+        if of.in_flight.slices >= max.slices || of.in_flight.recipients >= max.recipients {
             return None;
         }
         let progress = of.turns.pop_front()?;
@@ -141,9 +151,9 @@ impl<T> Schedule<T> {
         Some(Turn { progress, position: job.position, source: job.sources[progress.nth_source] })
     }
 
-    /// Says where the slice of a turn was cut, and whether it has recipients, who must then be confirmed by
+    /// Says where the slice of a turn was cut, and how many recipients it has, who must then be confirmed by
     /// [`Schedule::delivered`]. Returns the token if that was all of the job.
-    pub fn cut(&mut self, shard: usize, progress: Progress, cut: Cut, has_recipients: bool) -> Option<T> {
+    pub fn cut(&mut self, shard: usize, progress: Progress, cut: Cut, recipients: usize) -> Option<T> {
         let next = match cut {
             Cut::Resume(from) => Progress { from, ..progress },
             Cut::SourceDone => Progress { nth_source: progress.nth_source + 1, from: 0, ..progress },
@@ -155,18 +165,20 @@ impl<T> Schedule<T> {
         }
         let open = of.open.get_mut(&progress.job)?;
         open.all_cut = all_cut;
-        if has_recipients {
+        if recipients > 0 {
             open.in_flight += 1;
-            of.in_flight += 1;
+            of.in_flight.slices += 1;
+            of.in_flight.recipients += recipients;
         }
         self.close_if_done(shard, progress.job)
     }
 
     /// Says that the recipients of a slice have it. Returns the token if that was all of the job.
-    pub fn delivered(&mut self, shard: usize, job: JobId) -> Option<T> {
+    pub fn delivered(&mut self, shard: usize, job: JobId, recipients: usize) -> Option<T> {
         let of = &mut self.shards[shard];
         of.open.get_mut(&job)?.in_flight -= 1;
-        of.in_flight -= 1;
+        of.in_flight.slices -= 1;
+        of.in_flight.recipients -= recipients;
         self.close_if_done(shard, job)
     }
 
@@ -192,13 +204,17 @@ mod tests {
     use crate::feed::position::at;
     use proptest::prelude::*;
 
+    fn slices(slices: usize) -> InFlight {
+        InFlight { slices, recipients: usize::MAX }
+    }
+
     fn sources<const N: usize>(slots: [u32; N]) -> Box<[SourceSlot]> {
         slots.map(SourceSlot).into()
     }
 
     #[test]
     fn a_huge_author_takes_turns_with_small_ones() {
-        let mut schedule = Schedule::new(1, 100);
+        let mut schedule = Schedule::new(1, slices(100));
         schedule.add(at(1, 1), sources([1]), "huge", |_| true);
         let mut served = Vec::new();
         for round in 0..6 {
@@ -208,26 +224,44 @@ mod tests {
             let turn = schedule.turn(0).unwrap();
             served.push(turn.source.0);
             let cut = if turn.source.0 == 1 { Cut::Resume(turn.progress.from + 1) } else { Cut::SourceDone };
-            schedule.cut(0, turn.progress, cut, true);
+            schedule.cut(0, turn.progress, cut, 9);
         }
         assert_eq!(served, [1, 1, 1, 2, 1, 1]);
     }
 
     #[test]
     fn a_shard_takes_no_more_slices_than_it_may() {
-        let mut schedule = Schedule::new(2, 1);
+        let mut schedule = Schedule::new(2, slices(1));
         schedule.add(at(1, 1), sources([1]), (), |_| true);
         let turn = schedule.turn(0).unwrap();
-        schedule.cut(0, turn.progress, Cut::Resume(9), true);
+        schedule.cut(0, turn.progress, Cut::Resume(9), 5);
         assert_eq!(schedule.turn(0), None);
         assert!(schedule.turn(1).is_some());
-        schedule.delivered(0, turn.progress.job);
+        schedule.delivered(0, turn.progress.job, 5);
         assert_eq!(schedule.turn(0).unwrap().progress.from, 9);
     }
 
     #[test]
+    fn a_shard_takes_many_small_slices_and_few_large_ones() {
+        let mut schedule = Schedule::new(1, InFlight { slices: 10, recipients: 100 });
+        for recipients in [1, 50] {
+            let mut taken = Vec::new();
+            for id in 0..20 {
+                schedule.add(at(0, id), sources([1]), (), |_| true);
+            }
+            while let Some(turn) = schedule.turn(0) {
+                schedule.cut(0, turn.progress, Cut::SourceDone, recipients);
+                taken.push(turn.progress.job);
+            }
+            assert_eq!(taken.len(), (100 / recipients).min(10));
+            let ended = taken.into_iter().filter_map(|job| schedule.delivered(0, job, recipients)).count();
+            assert!(ended > 0);
+        }
+    }
+
+    #[test]
     fn a_post_that_reaches_nobody_is_delivered_at_once() {
-        let mut schedule = Schedule::new(2, 1);
+        let mut schedule = Schedule::new(2, slices(1));
         assert_eq!(schedule.add(at(1, 1), sources([1]), "token", |_| false), Some("token"));
         assert_eq!(schedule.jobs(), 0);
     }
@@ -239,7 +273,7 @@ mod tests {
             jobs in prop::collection::vec((1..4usize, prop::collection::vec(0..4u32, 2)), 1..12),
             choices in prop::collection::vec((0..3u8, any::<bool>()), 400),
         ) {
-            let mut schedule = Schedule::new(2, 3);
+            let mut schedule = Schedule::new(2, slices(3));
             let mut ended = Vec::new();
             for (token, (sources, slices)) in jobs.iter().enumerate() {
                 let sources = (0..*sources as u32).map(SourceSlot).collect();
@@ -257,10 +291,10 @@ mod tests {
                     if has_recipients {
                         in_flight.push((shard, turn.progress.job, token));
                     }
-                    schedule.cut(shard, turn.progress, cut, has_recipients)
+                    schedule.cut(shard, turn.progress, cut, usize::from(has_recipients))
                 } else {
                     let Some((shard, job, _)) = in_flight.pop() else { continue };
-                    schedule.delivered(shard, job)
+                    schedule.delivered(shard, job, 1)
                 };
                 if let Some(token) = done {
                     prop_assert!(in_flight.iter().all(|(_, _, other)| *other != token));
@@ -268,8 +302,9 @@ mod tests {
                 }
             }
             ended.sort_unstable();
+            let slices_left = InFlight::default();
             prop_assert!(ended.into_iter().eq(0..jobs.len()));
-            prop_assert_eq!((schedule.jobs(), schedule.in_flight(0), schedule.in_flight(1)), (0, 0, 0));
+            prop_assert_eq!((schedule.jobs(), schedule.in_flight(0), schedule.in_flight(1)), (0, slices_left, slices_left));
         }
     }
 }

@@ -44,22 +44,22 @@ pub struct ReadClock<'a> {
 #[derive(Debug)]
 pub struct Reader {
     source: Arc<Source>,
-    /// The inbox has what was published before for all edges up to this version of the reader's edges.
-    synced: u32,
+    /// The inbox has what the sources of all edges made until then had published.
+    synced: UnixMicros,
     pulled: PulledSources,
 }
 
 /// The followed sources that have posts to pull, as of a version of the edges and an epoch of the world.
 #[derive(Debug, Default)]
 struct PulledSources {
-    as_of: Option<(u32, u64)>,
+    as_of: Option<(u64, u64)>,
     parts: Vec<(SourceSlot, Part)>,
 }
 
 impl Reader {
     /// A reader whose inbox is not filled yet.
     pub fn new(source: Arc<Source>) -> Self {
-        Self { source, synced: 0, pulled: PulledSources::default() }
+        Self { source, synced: UnixMicros(i64::MIN), pulled: PulledSources::default() }
     }
 
     /// Who reads.
@@ -69,7 +69,7 @@ impl Reader {
 
     /// Fills the inbox from every followed outbox. Posts pushed into it meanwhile stay.
     pub fn rebuild(&mut self, inbox: &mut Inbox, world: &World) {
-        self.synced = 0;
+        self.synced = UnixMicros(i64::MIN);
         self.sync(&self.source.following(), inbox, world);
     }
 
@@ -104,17 +104,17 @@ impl Reader {
 
     /// Brings in what was published before by sources that are followed since the last time.
     fn sync(&mut self, following: &Following, inbox: &mut Inbox, world: &World) {
-        if following.version() == self.synced {
+        if following.last_made() <= self.synced {
             return;
         }
         let posts_max = inbox.posts_max().get();
-        let inputs = following.made_since(self.synced).map(|source| Input::Outbox(source, Part::Pushed));
+        let inputs = following.made_after(self.synced).map(|source| Input::Outbox(source, Part::Pushed));
         let span = Span { above: inbox.floor(), ..Span::ALL };
         let merge = Merge::new(&world.sources, inputs, span, Direction::Older, posts_max + 1);
         let newest: Vec<Position> = merge.take(posts_max + 1).collect();
         let kept = newest.len().min(posts_max);
         inbox.absorb(&newest[..kept], newest.get(posts_max).copied());
-        self.synced = following.version();
+        self.synced = following.last_made();
     }
 
     /// Bytes on the heap, without the allocator's own.

@@ -57,7 +57,7 @@ impl View for HomeView<'_> {
             if let Some(edge) = self.following.get(source.slot) {
                 reached = true;
                 // A hidden edge brings posts, but is named nowhere.
-                via |= u32::from(!edge.is_hidden()) << nth;
+                via |= u32::from(!edge.hidden) << nth;
             }
         }
         if reached { Look::Shown(Entry { post, via }) } else { Look::Hidden }
