@@ -1,6 +1,6 @@
 //! Fairness: how long small authors' posts take to their followers' inboxes, with and without a huge author beside them.
 //!
-//! `cargo bench --bench fairness -- FOLLOWERS_OF_THE_HUGE_ONE`
+//! `cargo bench --bench fairness -- FOLLOWERS_OF_THE_HUGE_ONE SHARDS`
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, missing_docs)]
 
 mod common;
@@ -8,6 +8,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{config, draft, follow_all, histogram, id, print_latency, publish, size, wake_all};
+use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::feed::policy::Policy;
 use tidewire::id::SourceId;
@@ -19,11 +20,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const SMALL_FANOUT: usize = 50;
 
 fn main() {
-    let asked = std::env::args().skip(1).find_map(|argument| argument.parse().ok());
-    let followers = asked.unwrap_or(size(1_000_000, 100));
+    let asked: Vec<usize> = std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
+    let followers = asked.first().copied().unwrap_or(size(1_000_000, 100));
+    let shards = common::some(asked.get(1).copied().unwrap_or(2));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
     runtime.block_on(async {
-        let engine = Engine::start(config(300, Policy::PushAll));
+        let engine = Engine::start(EngineConfig { shards, ..config(300, Policy::PushAll) });
         let readers: Vec<SourceId> = (0..followers).map(|n| id(&format!("r{n}"))).collect();
         let huge = id("huge");
         follow_all(&engine, readers.iter().map(|reader| (reader.clone(), huge.clone()))).await;

@@ -345,13 +345,10 @@ impl Engine {
     /// Puts a question into a reader's mailbox, or asks for the reader to be woken.
     fn ask(&self, reader: &Arc<Source>, read: Read) -> Result<(), Error> {
         let shared = &self.inner.shared;
-        let read = match shared.directory.get(reader.slot) {
-            None => read,
-            Some(user) => match user.try_send(read) {
-                Ok(()) => return Ok(()),
-                Err(SendError::Full(_)) => return Err(shared.overloaded("user mailbox", USER_MAILBOX_MAX)),
-                Err(SendError::Closed(read)) => read,
-            },
+        let read = match shared.directory.send(reader.slot, read) {
+            Ok(()) => return Ok(()),
+            Err(SendError::Full(_)) => return Err(shared.overloaded("user mailbox", USER_MAILBOX_MAX)),
+            Err(SendError::Closed(read)) => read,
         };
         let doorkeeper = &self.inner.shards[shared.world.sharding.shard_of(reader.slot)].doorkeeper;
         match doorkeeper.try_send(Wake { reader: Arc::clone(reader), read }) {

@@ -113,6 +113,9 @@ impl ActorFuture<Courier> for Round {
         task: &mut TaskContext<'_>,
     ) -> Poll<()> {
         if courier.deliver_turn() {
+            // Where threads outnumber cores, the scribe and the supervisor need a turn too: a shard under load would
+            // keep its core until the system's scheduler took it away, milliseconds later.
+            std::thread::yield_now();
             task.waker().wake_by_ref();
             return Poll::Pending;
         }

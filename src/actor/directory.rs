@@ -7,7 +7,8 @@
 //! Not responsible for:
 //! - waking readers and putting them to sleep (`actor::doorkeeper`).
 
-use actix::Addr;
+use actix::dev::SendError;
+use actix::{Addr, Handler, Message};
 use dashmap::DashMap;
 use parking_lot::{RwLock, RwLockReadGuard};
 use roaring::RoaringBitmap;
@@ -41,9 +42,21 @@ impl Directory {
         Self { sharding, users: DashMap::default(), active, crashes: DashMap::default() }
     }
 
-    /// The actor of a reader, if it is awake.
-    pub fn get(&self, reader: SourceSlot) -> Option<Addr<UserActor>> {
-        self.users.get(&reader).map(|entry| entry.value().clone())
+    /// Puts a message into the mailbox of a reader's actor.
+    ///
+    /// All senders share the one address kept here, since each clone of an address gets a message past a full mailbox.
+    ///
+    /// # Errors
+    /// Hands the message back if the mailbox is full, or closed: nobody is awake there.
+    pub fn send<M>(&self, reader: SourceSlot, message: M) -> Result<(), SendError<M>>
+    where
+        M: Message<Result = ()> + Send + 'static,
+        UserActor: Handler<M>,
+    {
+        match self.users.get(&reader) {
+            Some(user) => user.try_send(message),
+            None => Err(SendError::Closed(message)),
+        }
     }
 
     /// Whether a reader is awake.

@@ -47,18 +47,13 @@ impl Doorkeeper {
     }
 
     fn ask(&mut self, reader: Arc<Source>, read: Read) {
-        let read = match self.shared.directory.get(reader.slot) {
-            None => read,
-            Some(user) => match user.try_send(read) {
-                Ok(()) => return,
-                Err(SendError::Full(read)) => {
-                    let _ = read.reply.send(Err(self.shared.overloaded("user mailbox", USER_MAILBOX_MAX)));
-                    return;
-                }
-                Err(SendError::Closed(read)) => read,
-            },
-        };
-        self.wake(reader, read);
+        match self.shared.directory.send(reader.slot, read) {
+            Ok(()) => {}
+            Err(SendError::Full(read)) => {
+                let _ = read.reply.send(Err(self.shared.overloaded("user mailbox", USER_MAILBOX_MAX)));
+            }
+            Err(SendError::Closed(read)) => self.wake(reader, read),
+        }
     }
 
     fn wake(&mut self, reader: Arc<Source>, read: Read) {
@@ -107,8 +102,7 @@ impl Doorkeeper {
 
     /// Asks a reader's actor to end. It leaves the directory itself, when it comes to the message.
     fn put_to_sleep(&mut self, slot: SourceSlot) {
-        let Some(user) = self.shared.directory.get(slot) else { return };
-        if let Err(SendError::Full(_)) = user.try_send(Sleep) {
+        if let Err(SendError::Full(_)) = self.shared.directory.send(slot, Sleep) {
             // It is being asked a lot: far from idle.
             self.round.push_back(slot);
         }

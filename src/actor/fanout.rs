@@ -17,6 +17,7 @@ use crate::actor::courier::Courier;
 use crate::actor::message::{Deliver, FanoutOrder, Hire, Published, Reply, Ring, SliceDelivered};
 use crate::actor::vital::Vital;
 use crate::engine::Shared;
+use crate::error::Error;
 use crate::feed::graph::{Slice, SliceEnd};
 use crate::feed::schedule::{Cut, InFlight, Schedule, Turn};
 use crate::limits::{
@@ -80,6 +81,11 @@ impl FanoutQueue {
     /// Whether so many more posts have room. Only the scribe adds any, so the answer stays true until it does.
     pub fn has_room_for(&self, more: usize) -> bool {
         self.orders.len() + more <= FANOUT_QUEUE_MAX
+    }
+
+    /// The refusal of a post that has no room, counted.
+    pub fn overloaded(&self) -> Error {
+        self.shared.overloaded("fan-out", FANOUT_QUEUE_MAX)
     }
 
     /// Hands a post on. The caller made sure of [`FanoutQueue::has_room_for`] it.

@@ -28,7 +28,7 @@ use crate::feed::event::{Event, NewEdge};
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId, SourceSlot};
-use crate::limits::{FANOUT_QUEUE_MAX, FOLLOWS_PER_REQUEST_MAX, PUBLISH_AHEAD_MAX, SCRIBE_BATCH_MAX, SOURCES_MAX};
+use crate::limits::{FOLLOWS_PER_REQUEST_MAX, PUBLISH_AHEAD_MAX, SCRIBE_BATCH_MAX, SOURCES_MAX};
 use crate::state::posts::Stored;
 use crate::state::world::{Applied, Writer};
 use crate::storage::journal::Journal;
@@ -169,7 +169,7 @@ impl<J: Journal> Scribe<J> {
             return Err(Error::PublishedInFuture { ahead_seconds, limit_seconds: PUBLISH_AHEAD_MAX.as_secs() });
         }
         if !self.fanout.has_room_for(self.group.len() + 1) {
-            return Err(Error::Overloaded { queue: "fan-out", limit: FANOUT_QUEUE_MAX });
+            return Err(self.fanout.overloaded());
         }
         let limit = self.config.store_bytes_max;
         if world.posts.bytes() >= limit {
@@ -190,7 +190,7 @@ impl<J: Journal> Scribe<J> {
             let waiting = Some((reply, published));
             self.fanout.push(FanoutOrder { position: post.position, sources: pushed, waiting });
         } else {
-            refuse(reply, Error::Overloaded { queue: "fan-out", limit: FANOUT_QUEUE_MAX });
+            refuse(reply, self.fanout.overloaded());
         }
     }
 
