@@ -37,8 +37,8 @@ use crate::feed::page::Page;
 use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId};
 use crate::limits::{
-    FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, READ_ATTEMPTS_MAX, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX, USER_MAILBOX_MAX,
-    WAKE_QUEUE_MAX,
+    FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, READ_ATTEMPTS_MAX, READ_CRASHES_MAX, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX,
+    USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
 };
 use crate::state::reader::{PageRequest, ReadClock, own_page};
 use crate::state::sources::Source;
@@ -235,15 +235,22 @@ impl Engine {
         if source.following().is_empty() && source.outbox().is_empty() {
             return Ok(self.named(Page::empty()));
         }
+        let directory = &self.inner.shared.directory;
+        let mut crashes_before = None;
         for _ in 0..READ_ATTEMPTS_MAX {
             let (reply, answer) = oneshot::channel();
             self.ask(&source, Read { request, reply })?;
-            // Without an answer the actor went away under the question: it fell asleep just then, or crashed.
             if let Ok(answer) = answer.await {
                 return answer.map(|page| self.named(page));
             }
+            // Without an answer the actor went away under the question. It fell asleep just then, which is no failure, or
+            // it crashed, maybe by this very question.
+            let crashes = directory.crashes(source.slot);
+            if crashes >= *crashes_before.get_or_insert(crashes) + READ_CRASHES_MAX {
+                return Err(Error::ReaderCrashed(reader.clone()));
+            }
         }
-        Err(Error::ReaderCrashed(reader.clone()))
+        Err(self.inner.shared.overloaded("wake-up", WAKE_QUEUE_MAX))
     }
 
     /// A page of a source's own posts.

@@ -78,8 +78,13 @@ pub const USER_MAILBOX_MAX: usize = 128;
 /// Readers of one shard waiting to be woken.
 pub const WAKE_QUEUE_MAX: usize = 4 * 1024;
 
-/// Times a read is tried again when its user actor goes away under it (asleep just then, or crashed).
-pub const READ_ATTEMPTS_MAX: usize = 3;
+/// Times a read is tried while its user actor keeps falling asleep under it. With far more readers than may be awake
+/// several times in a row is not rare.
+pub const READ_ATTEMPTS_MAX: usize = 32;
+
+/// Further crashes of its user actor, after a first try went without an answer, at which a read is given up. Together
+/// fewer than [`USER_PANICS_MAX`]: one bad question alone must not bring a reader into quarantine.
+pub const READ_CRASHES_MAX: u32 = 2;
 
 /// Crashes of one user actor after which it is quarantined.
 pub const USER_PANICS_MAX: u32 = 5;

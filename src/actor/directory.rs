@@ -111,6 +111,11 @@ impl Directory {
         crashes.last = at;
     }
 
+    /// How often a reader's actor crashed lately.
+    pub fn crashes(&self, reader: SourceSlot) -> u32 {
+        self.crashes.get(&reader).map_or(0, |crashes| crashes.count)
+    }
+
     /// How often a reader's actor crashed, if so often that it must be left alone at this time.
     pub fn quarantined(&self, reader: SourceSlot, at: UnixMicros) -> Option<u32> {
         let crashes = *self.crashes.get(&reader)?;
