@@ -17,7 +17,7 @@ use crate::feed::outbox::Part;
 use crate::feed::page::{Feed, Page, Range};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceSlot};
-use crate::limits::PAGE_SCAN_MAX;
+use crate::limits::{PAGE_POSTS_MAX, PAGE_SCAN_MAX};
 use crate::state::sources::Source;
 use crate::state::view::{Entry, HomeView, OwnPageView, TimedOutboxes};
 use crate::state::world::World;
@@ -27,8 +27,15 @@ use crate::state::world::World;
 pub struct PageRequest {
     /// Which entries.
     pub range: Range,
-    /// How many at most.
+    /// How many at most: 1 to [`PAGE_POSTS_MAX`]. What lies outside counts as the nearer of these.
     pub limit: usize,
+}
+
+impl PageRequest {
+    /// The limit that is kept to: a page's memory is taken before it is filled.
+    fn bounded_limit(self) -> usize {
+        self.limit.clamp(1, PAGE_POSTS_MAX)
+    }
 }
 
 /// How a read looks at time.
@@ -95,7 +102,11 @@ impl Reader {
             outboxes: &TimedOutboxes::new(&world.sources, time.clock, time.deadline),
             scan_max: PAGE_SCAN_MAX,
         };
-        let page = feed.page(request.range, request.limit, &mut HomeView { world, reader: own, following: &following });
+        let page = feed.page(
+            request.range,
+            request.bounded_limit(),
+            &mut HomeView { world, reader: own, following: &following },
+        );
         for position in &page.gone {
             inbox.remove(*position);
         }
@@ -147,5 +158,5 @@ pub fn own_page(source: &Source, world: &World, request: PageRequest, time: Read
         outboxes: &TimedOutboxes::new(&world.sources, time.clock, time.deadline),
         scan_max: PAGE_SCAN_MAX,
     };
-    feed.page(request.range, request.limit, &mut OwnPageView { world })
+    feed.page(request.range, request.bounded_limit(), &mut OwnPageView { world })
 }

@@ -192,3 +192,18 @@ async fn readers_beyond_the_limit_make_others_sleep_and_read_all_the_same() {
     assert!(engine.shared().directory.len() <= 4 + 2, "{} awake", engine.shared().directory.len());
     engine.shutdown();
 }
+
+#[tokio::test]
+async fn an_absurd_limit_costs_no_memory_and_none_is_one() {
+    let engine = Engine::start(config(1, Policy::PushAll));
+    for _ in 0..120 {
+        engine.publish(draft("bob", "1"), false).await.unwrap();
+    }
+    for (limit, shown) in [(usize::MAX, 100), (0, 1)] {
+        let request = tidewire::state::reader::PageRequest { limit, ..NEWEST };
+        for page in [engine.own_page(&id("bob"), request), engine.feed(&id("bob"), request).await.unwrap()] {
+            assert_eq!((page.page.items.len(), page.page.next.is_some()), (shown, true));
+        }
+    }
+    engine.shutdown();
+}
