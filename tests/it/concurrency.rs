@@ -1,15 +1,19 @@
 //! Races: what must hold whoever comes first.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tidewire::clock::{Clock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
 use tidewire::feed::policy::Policy;
 use tidewire::feed::post::Draft;
 use tidewire::id::PostId;
-use tidewire::limits::SCRIBE_QUEUE_MAX;
+use tidewire::limits::{SCRIBE_QUEUE_MAX, USER_MAILBOX_MAX};
+use tidewire::storage::journal::MemoryJournal;
 
 use crate::world::{NEWEST, config, draft, edge, id, ids, some, whole_feed};
 
@@ -166,5 +170,57 @@ async fn a_full_queue_refuses_and_what_it_took_is_done() {
     assert_eq!(ids(&page)[1..], taken.iter().rev().take(19).copied().collect::<Vec<_>>());
     assert_eq!(engine.source(&id("bob")).unwrap().posts, taken.len() + 1);
     assert_eq!(engine.shared().counters.deliveries.get(), taken.len() as u64 + 1);
+    engine.shutdown();
+}
+
+/// A clock that holds the threads of actors, and no others, while it is told to: a shard that hangs.
+#[derive(Default)]
+struct HoldingClock {
+    holding: AtomicBool,
+    held: AtomicBool,
+}
+
+impl Clock for HoldingClock {
+    fn now(&self) -> UnixMicros {
+        let of_an_actor = std::thread::current().name().is_some_and(|name| name.contains("arbiter"));
+        while of_an_actor && self.holding.load(Ordering::SeqCst) {
+            self.held.store(true, Ordering::SeqCst);
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        UnixMicros(1_000_000)
+    }
+}
+
+#[tokio::test]
+async fn a_mailbox_holds_what_it_may_and_the_rest_is_refused() {
+    let clock = Arc::new(HoldingClock::default());
+    let settings = config(1, Policy::PushAll);
+    let engine = Engine::start_with(settings, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
+    engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    engine.publish(draft("bob", "1"), true).await.unwrap();
+    engine.feed(&id("ann"), NEWEST).await.unwrap();
+    clock.holding.store(true, Ordering::SeqCst);
+    let ann = id("ann");
+    let (mut waiting, mut refused) = (Vec::new(), 0);
+    for nth in 0..3 * USER_MAILBOX_MAX {
+        let mut question = Box::pin(engine.feed(&ann, NEWEST));
+        match std::future::poll_fn(|task| std::task::Poll::Ready(question.as_mut().poll(task))).await {
+            std::task::Poll::Pending => waiting.push(question),
+            std::task::Poll::Ready(answer) => {
+                assert_eq!(answer.unwrap_err().code(), "overloaded");
+                refused += 1;
+            }
+        }
+        while nth == 0 && !clock.held.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    // The first is being answered, and the sender itself has room for one beyond the mailbox.
+    assert!((USER_MAILBOX_MAX..=USER_MAILBOX_MAX + 2).contains(&waiting.len()), "{} waiting", waiting.len());
+    assert_eq!(engine.shared().counters.shed.get(), refused);
+    clock.holding.store(false, Ordering::SeqCst);
+    for question in waiting {
+        assert_eq!(question.await.unwrap().page.items.len(), 1);
+    }
     engine.shutdown();
 }
