@@ -35,9 +35,6 @@ pub const PAGE_SCAN_MAX: usize = 10_000;
 /// Most edges in one bulk follow.
 pub const FOLLOWS_PER_REQUEST_MAX: usize = 10_000;
 
-/// Most refused edges that one bulk follow's error lists.
-pub const REFUSALS_LISTED_MAX: usize = FOLLOWS_PER_REQUEST_MAX;
-
 /// Largest request body of a single write: a post body, its escapes around it, and the other fields.
 pub const REQUEST_BYTES_MAX: usize = POST_BODY_BYTES_MAX + 16 * 1024;
 
