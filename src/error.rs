@@ -66,6 +66,18 @@ pub enum Error {
     /// The journal could not be written. No writes are taken until a restart.
     #[error("the journal failed: {0}")]
     JournalFailed(String),
+    /// There is no space for the journal. Nothing was done; the same may succeed once there is.
+    #[error("the disk is full: {0}")]
+    DiskFull(String),
+    /// A snapshot could not be taken.
+    #[error("the snapshot failed: {0}")]
+    SnapshotFailed(String),
+    /// There is no data directory to take a snapshot into.
+    #[error("this engine keeps everything in memory and has no data directory")]
+    NoDataDirectory,
+    /// The archive could not be read.
+    #[error("the archive failed: {0}")]
+    ArchiveFailed(String),
     /// The reader's actor crashed while it answered.
     #[error("the feed of {0} could not be read: its actor crashed")]
     ReaderCrashed(SourceId),
@@ -129,6 +141,10 @@ impl Error {
             Self::FollowsRefused { refusals, .. } => refusals.first().map_or("follows_refused", |(_, r)| r.code()),
             Self::Full { .. } => "store_full",
             Self::JournalFailed(_) => "journal_failed",
+            Self::DiskFull(_) => "disk_full",
+            Self::SnapshotFailed(_) => "snapshot_failed",
+            Self::NoDataDirectory => "no_data_directory",
+            Self::ArchiveFailed(_) => "archive_failed",
             Self::ReaderCrashed(_) => "reader_crashed",
             Self::Quarantined { .. } => "quarantined",
         }
@@ -136,6 +152,13 @@ impl Error {
 
     /// Whether the same request may succeed later without anything else being changed.
     pub fn is_temporary(&self) -> bool {
-        matches!(self, Self::Overloaded { .. } | Self::ShuttingDown | Self::ReaderCrashed(_) | Self::Quarantined { .. })
+        matches!(
+            self,
+            Self::Overloaded { .. }
+                | Self::ShuttingDown
+                | Self::DiskFull(_)
+                | Self::ReaderCrashed(_)
+                | Self::Quarantined { .. }
+        )
     }
 }

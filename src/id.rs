@@ -12,15 +12,16 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::limits::SOURCE_ID_BYTES_MAX;
 
 /// The checked external id of a source: 1–128 characters of `[A-Za-z0-9._:@~-]`.
 ///
 /// Cheap to clone: the text is shared.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
 pub struct SourceId(Arc<str>);
 
 /// Why a text is no [`SourceId`].
@@ -125,17 +126,24 @@ impl FromStr for SourceId {
     }
 }
 
-impl TryFrom<String> for SourceId {
-    type Error = SourceIdError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        Self::new(&text)
+impl<'de> Deserialize<'de> for SourceId {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_str(Text(Self::new))
     }
 }
 
-impl From<SourceId> for String {
-    fn from(id: SourceId) -> Self {
-        id.0.as_ref().to_owned()
+/// Reads a value from borrowed text, without an allocation on the way.
+pub(crate) struct Text<F>(pub F);
+
+impl<T, E: fmt::Display, F: FnOnce(&str) -> Result<T, E>> Visitor<'_> for Text<F> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_str<D: de::Error>(self, text: &str) -> Result<T, D> {
+        (self.0)(text).map_err(D::custom)
     }
 }
 

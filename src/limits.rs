@@ -45,7 +45,7 @@ pub const BULK_REQUEST_BYTES_MAX: usize = FOLLOWS_PER_REQUEST_MAX * (2 * SOURCE_
 pub const SCRIBE_QUEUE_MAX: usize = 16 * 1024;
 
 /// Commands the scribe journals and answers together.
-pub const SCRIBE_BATCH_MAX: usize = 512;
+pub const SCRIBE_BATCH_MAX: usize = 4 * 1024;
 
 /// Posts handed to the fan-out supervisor and not yet taken up. Beyond it publishing is refused.
 pub const FANOUT_QUEUE_MAX: usize = 16 * 1024;
@@ -91,3 +91,15 @@ pub const QUARANTINE: Duration = Duration::from_secs(60);
 
 /// Shards at most.
 pub const SHARDS_MAX: usize = 256;
+
+/// Bytes of encoded events that the scribe commits together.
+pub const SCRIBE_BATCH_BYTES_MAX: usize = 256 * 1024;
+
+/// Bytes after which the next journal segment is started.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// Largest payload of one frame: the largest event is a bulk of follow edges with the longest ids.
+pub const FRAME_PAYLOAD_BYTES_MAX: usize = 16 << 20;
+
+/// Largest file that is read as a segment: a full one, and a group beyond.
+pub const SEGMENT_READ_BYTES_MAX: usize = 1 << 30;

@@ -21,6 +21,7 @@ use actix::{Addr, Message};
 use tokio::sync::oneshot;
 
 use crate::actor::courier::Courier;
+use crate::clock::UnixMicros;
 use crate::error::Error;
 use crate::feed::event::NewEdge;
 use crate::feed::page::Page;
@@ -31,6 +32,7 @@ use crate::id::{PostId, SourceId, SourceSlot};
 use crate::state::reader::PageRequest;
 use crate::state::sources::Source;
 use crate::state::view::Entry;
+use crate::storage::journal::Sequence;
 
 /// Where an answer goes.
 pub type Reply<T> = oneshot::Sender<Result<T, Error>>;
@@ -81,8 +83,26 @@ pub enum Command {
         /// The answer.
         reply: Reply<()>,
     },
+    /// Say where the journal stands.
+    Mark {
+        /// Sync it first.
+        sync: bool,
+        /// The answer.
+        reply: Reply<Mark>,
+    },
     /// Finish what was taken, then end.
     Stop,
+}
+
+/// Where the journal stands, and the state with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark {
+    /// The last event that was applied.
+    pub last: Sequence,
+    /// How many sources there were.
+    pub sources: usize,
+    /// The last instant that was handed out.
+    pub last_instant: UnixMicros,
 }
 
 /// The answer to a publish.

@@ -15,10 +15,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::actor::fanout::FanoutQueue;
-use crate::actor::message::{Command, FanoutOrder, Followed, Published, Reply};
+use crate::actor::message::{Command, FanoutOrder, Followed, Mark, Published, Reply};
 use crate::actor::ticker::Ticker;
 use crate::actor::vital::Vital;
 use crate::clock::UnixMicros;
@@ -28,10 +28,12 @@ use crate::feed::event::{Event, NewEdge};
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId, SourceSlot};
-use crate::limits::{FOLLOWS_PER_REQUEST_MAX, PUBLISH_AHEAD_MAX, SCRIBE_BATCH_MAX, SOURCES_MAX};
+use crate::limits::{
+    FOLLOWS_PER_REQUEST_MAX, PUBLISH_AHEAD_MAX, SCRIBE_BATCH_BYTES_MAX, SCRIBE_BATCH_MAX, SOURCES_MAX,
+};
 use crate::state::posts::Stored;
 use crate::state::world::{Applied, Writer};
-use crate::storage::journal::Journal;
+use crate::storage::journal::{Journal, JournalError};
 
 /// The one writer.
 pub struct Scribe<J> {
@@ -98,17 +100,26 @@ impl<J: Journal> Scribe<J> {
             let mut command = first;
             loop {
                 if matches!(command, Command::Stop) {
-                    self.commit();
-                    return;
+                    return self.stop();
                 }
                 self.take(command);
-                if self.group.len() >= SCRIBE_BATCH_MAX {
+                if self.group.len() >= SCRIBE_BATCH_MAX || self.journal.pending_bytes() >= SCRIBE_BATCH_BYTES_MAX {
                     break;
                 }
                 let Ok(next) = self.commands.try_recv() else { break };
                 command = next;
             }
             self.commit();
+        }
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        self.commit();
+        if self.failed.is_none()
+            && let Err(cause) = self.journal.close()
+        {
+            error!("the journal could not be closed: {cause}");
         }
     }
 
@@ -124,6 +135,7 @@ impl<J: Journal> Scribe<J> {
             Command::Delete { id, reply } => self.delete(id, reply),
             Command::Follow { edges, reply } => self.follow(edges, reply),
             Command::Unfollow { follower, source, reply } => self.unfollow(follower, source, reply),
+            Command::Mark { sync, reply } => self.mark(sync, reply),
             Command::Stop => {}
         }
         if self.group.len() > before {
@@ -139,7 +151,7 @@ impl<J: Journal> Scribe<J> {
                 let now = self.ticker.take(1);
                 let id = draft.id.unwrap_or_else(|| self.mint(now));
                 let position = Position { published_at: draft.published_at.unwrap_or(now), id };
-                self.accept(Event::Published { position, draft }, Then::Publish { wait, reply });
+                self.accept(Event::Published { position, draft, accepted_at: now }, Then::Publish { wait, reply });
             }
         }
     }
@@ -275,6 +287,16 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
+    fn mark(&mut self, sync: bool, reply: Reply<Mark>) {
+        self.commit();
+        if sync && let Err(cause) = self.journal.sync() {
+            return refuse(reply, self.refusal(cause));
+        }
+        let sources = self.writer.world().sources.len();
+        let mark = Mark { last: self.journal.last(), sources, last_instant: self.ticker.last() };
+        let _ = reply.send(Ok(mark));
+    }
+
     /// Whether those of `ids` that are not known yet may become known.
     fn room_for_sources<'a>(&self, ids: impl Iterator<Item = &'a SourceId>) -> Result<(), Error> {
         let sources = &self.writer.world().sources;
@@ -302,7 +324,7 @@ impl<J: Journal> Scribe<J> {
         if self.failed.is_none()
             && let Err(cause) = self.journal.append(&event)
         {
-            self.fail(&cause.0);
+            self.refusal(cause);
         }
         self.group.push(Accepted { event, then });
     }
@@ -312,13 +334,14 @@ impl<J: Journal> Scribe<J> {
         if self.group.is_empty() {
             return;
         }
-        if self.failed.is_none()
+        let mut refusal = self.failed.clone();
+        if refusal.is_none()
             && let Err(cause) = self.journal.commit()
         {
-            self.fail(&cause.0);
+            refusal = Some(self.refusal(cause));
         }
         for Accepted { event, then } in std::mem::take(&mut self.group) {
-            match &self.failed {
+            match &refusal {
                 Some(cause) => then.refuse(cause.clone()),
                 None => {
                     let applied = self.writer.apply(&event);
@@ -363,9 +386,21 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    fn fail(&mut self, cause: &str) {
-        error!("the journal failed, no more writes are taken until a restart: {cause}");
-        self.failed = Some(Error::JournalFailed(cause.to_owned()));
+    /// What callers are told when the journal did not keep an event. After anything but a full disk it keeps none until a
+    /// restart, since what is on disk is unknown.
+    fn refusal(&mut self, cause: JournalError) -> Error {
+        match cause {
+            JournalError::DiskFull { .. } => {
+                warn!("{cause}; writes are refused until there is space");
+                Error::DiskFull(cause.to_string())
+            }
+            JournalError::Failed(cause) => {
+                error!("the journal failed, no more writes are taken until a restart: {cause}");
+                let failed = Error::JournalFailed(cause);
+                self.failed = Some(failed.clone());
+                failed
+            }
+        }
     }
 }
 
@@ -395,6 +430,6 @@ fn keys(command: &Command) -> Vec<Key> {
             keys
         }
         Command::Unfollow { follower, .. } => vec![Key::Follower(follower.clone())],
-        Command::Stop => Vec::new(),
+        Command::Mark { .. } | Command::Stop => Vec::new(),
     }
 }

@@ -21,6 +21,19 @@ impl Ticker {
         Self { clock, last: UnixMicros(i64::MIN), last_id: 0 }
     }
 
+    /// A ticker that goes on after `last`, which was taken in an earlier life.
+    #[must_use]
+    pub fn after(mut self, last: UnixMicros) -> Self {
+        self.last = last;
+        self.last_id = id_at(last) | ((1 << ID_SUB_BITS) - 1);
+        self
+    }
+
+    /// The last instant that was taken.
+    pub fn last(&self) -> UnixMicros {
+        self.last
+    }
+
     /// What the clock shows, without taking it.
     pub fn now(&self) -> UnixMicros {
         self.clock.now()
@@ -35,16 +48,32 @@ impl Ticker {
 
     /// Mints an id in time order: microseconds since 1970, shifted (until the year 2112), and a count.
     pub fn mint(&mut self, at: UnixMicros) -> PostId {
-        let by_time = u64::try_from(at.0).unwrap_or(0) << ID_SUB_BITS;
-        self.last_id = by_time.max(self.last_id + 1);
+        self.last_id = id_at(at).max(self.last_id + 1);
         PostId(self.last_id)
     }
+}
+
+/// The first id of an instant.
+fn id_at(at: UnixMicros) -> u64 {
+    u64::try_from(at.0).unwrap_or(0) << ID_SUB_BITS
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
+
+    #[test]
+    fn another_life_goes_on_where_the_last_one_ended() {
+        let clock = Arc::new(ManualClock::new(UnixMicros(1_000)));
+        let mut first = Ticker::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        let instant = first.take(7);
+        let id = first.mint(instant);
+        clock.set(UnixMicros(3));
+        let mut second = Ticker::new(clock).after(first.last());
+        let next = second.take(1);
+        assert!(next > first.last() && second.mint(next) > id);
+    }
 
     #[test]
     fn instants_and_ids_increase_when_the_clock_steps_back() {

@@ -115,8 +115,11 @@ impl From<Error> for Problem {
             Error::PublishedInFuture { .. } | Error::NotAUser { .. } | Error::FollowsRefused { .. } => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
-            Error::Full { .. } => StatusCode::INSUFFICIENT_STORAGE,
-            Error::ReaderCrashed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Error::Full { .. } | Error::DiskFull(_) => StatusCode::INSUFFICIENT_STORAGE,
+            Error::NoDataDirectory => StatusCode::CONFLICT,
+            Error::ReaderCrashed(_) | Error::SnapshotFailed(_) | Error::ArchiveFailed(_) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
             Error::Overloaded { .. } | Error::ShuttingDown | Error::JournalFailed(_) | Error::Quarantined { .. } => {
                 StatusCode::SERVICE_UNAVAILABLE
             }

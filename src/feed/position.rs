@@ -1,10 +1,13 @@
 //! A position: where a post stands in every feed.
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::UnixMicros;
 use crate::id::PostId;
 
 /// Where a post stands: by publish time, and among equal times by id. Feeds show the largest position first.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Position {
     /// When the post was published.
     pub published_at: UnixMicros,

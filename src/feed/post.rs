@@ -12,12 +12,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::clock::UnixMicros;
 use crate::feed::position::Position;
-use crate::id::{PostId, SourceId, SourceSlot};
+use crate::id::{PostId, SourceId, SourceSlot, Text};
 use crate::limits::{POST_BODY_BYTES_MAX, POST_BODY_DEPTH_MAX};
 
 /// What an entry is.
@@ -34,6 +34,11 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether this is the usual kind.
+    pub fn is_post(&self) -> bool {
+        *self == Self::Post
+    }
+
     /// As written in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -45,7 +50,7 @@ impl Kind {
 }
 
 /// The content of a post: checked JSON text, byte for byte as the author sent it. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Body(Arc<str>);
 
@@ -89,6 +94,13 @@ impl Body {
     }
 }
 
+/// From storage, which checksums what was checked when it came in: taken as it is.
+impl<'de> Deserialize<'de> for Body {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_str(Text(|json: &str| Ok::<_, BodyError>(Self(json.into()))))
+    }
+}
+
 /// How deep arrays and objects nest in a JSON text.
 fn depth(json: &str) -> usize {
     let (mut depth, mut deepest) = (0usize, 0);
@@ -110,25 +122,34 @@ fn depth(json: &str) -> usize {
 }
 
 /// A post as its author hands it in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Draft {
-    /// The author's own id for it. Publishing the same id and content again changes nothing.
+    /// The author's own id for it. Publishing the same id and content again changes nothing. Not stored: a published post has
+    /// a position.
+    #[serde(skip)]
     pub id: Option<PostId>,
     /// Who publishes.
     pub author: SourceId,
-    /// When it was published, if not now.
+    /// When it was published, if not now. Not stored either.
+    #[serde(skip)]
     pub published_at: Option<UnixMicros>,
     /// What it is.
+    #[serde(default, skip_serializing_if = "Kind::is_post")]
     pub kind: Kind,
     /// Its content.
     pub body: Body,
     /// The tags it joins, as sources, each once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<SourceId>,
     /// The topic it joins, as a source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topic: Option<SourceId>,
     /// The post it repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repost_of: Option<PostId>,
     /// The post it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<PostId>,
 }
 

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dashmap::DashMap;
+use dashmap::{DashMap, DashSet};
 
 use crate::feed::post::Post;
 use crate::id::PostId;
@@ -24,29 +24,34 @@ pub enum Stored {
     Deleted,
 }
 
+type State = foldhash::fast::RandomState;
+
 /// All posts.
 #[derive(Debug, Default)]
 pub struct Posts {
-    by_id: DashMap<PostId, Stored, foldhash::fast::RandomState>,
+    by_id: DashMap<PostId, Arc<Post>, State>,
+    deleted: DashSet<PostId, State>,
     live: AtomicUsize,
     bytes: AtomicUsize,
 }
 
 /// What a map entry takes beside the post: key, value, control byte, at the usual load.
-const ENTRY_BYTES: usize = 32;
+const ENTRY_BYTES: usize = 24;
+
+/// What a tombstone takes, reckoned likewise.
+const TOMBSTONE_BYTES: usize = 16;
 
 impl Posts {
     /// What is known under `id`.
     pub fn stored(&self, id: PostId) -> Option<Stored> {
-        self.by_id.get(&id).map(|entry| entry.value().clone())
+        // A delete buries before it removes, so an id is never found in neither.
+        let live = self.get(id).map(Stored::Live);
+        live.or_else(|| self.deleted.contains(&id).then_some(Stored::Deleted))
     }
 
     /// The post with this id, unless it was deleted.
     pub fn get(&self, id: PostId) -> Option<Arc<Post>> {
-        match self.by_id.get(&id)?.value() {
-            Stored::Live(post) => Some(Arc::clone(post)),
-            Stored::Deleted => None,
-        }
+        self.by_id.get(&id).map(|entry| Arc::clone(entry.value()))
     }
 
     /// How many posts there are, without deleted ones.
@@ -64,36 +69,32 @@ impl Posts {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// The ids of deleted posts, in no order. Whatever is deleted meanwhile may be among them or not.
+    pub fn deleted(&self) -> impl Iterator<Item = PostId> {
+        self.deleted.iter().map(|id| *id)
+    }
+
     /// Stores a post, new or edited. Only the writer calls it.
     pub(super) fn put(&self, post: Arc<Post>) {
-        self.bytes.fetch_add(post.bytes(), Ordering::Relaxed);
-        match self.by_id.insert(post.id(), Stored::Live(post)) {
-            Some(Stored::Live(before)) => {
-                self.bytes.fetch_sub(before.bytes(), Ordering::Relaxed);
-            }
-            Some(Stored::Deleted) => {
-                self.live.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(post.bytes() + ENTRY_BYTES, Ordering::Relaxed);
+        match self.by_id.insert(post.id(), post) {
+            Some(before) => {
+                self.bytes.fetch_sub(before.bytes() + ENTRY_BYTES, Ordering::Relaxed);
             }
             None => {
                 self.live.fetch_add(1, Ordering::Relaxed);
-                self.bytes.fetch_add(ENTRY_BYTES, Ordering::Relaxed);
             }
         }
     }
 
     /// Puts a tombstone in place of a post, and returns the post if there was one. Only the writer calls it.
     pub(super) fn bury(&self, id: PostId) -> Option<Arc<Post>> {
-        match self.by_id.insert(id, Stored::Deleted) {
-            Some(Stored::Live(post)) => {
-                self.live.fetch_sub(1, Ordering::Relaxed);
-                self.bytes.fetch_sub(post.bytes(), Ordering::Relaxed);
-                Some(post)
-            }
-            Some(Stored::Deleted) => None,
-            None => {
-                self.bytes.fetch_add(ENTRY_BYTES, Ordering::Relaxed);
-                None
-            }
+        if self.deleted.insert(id) {
+            self.bytes.fetch_add(TOMBSTONE_BYTES, Ordering::Relaxed);
         }
+        let (_, post) = self.by_id.remove(&id)?;
+        self.live.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(post.bytes() + ENTRY_BYTES, Ordering::Relaxed);
+        Some(post)
     }
 }

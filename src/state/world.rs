@@ -102,7 +102,7 @@ impl Writer {
     /// Applies an event. Twice is the same as once.
     pub fn apply(&mut self, event: &Event) -> Applied {
         match event {
-            Event::Published { position, draft } => self.publish(*position, draft),
+            Event::Published { position, draft, .. } => self.publish(*position, draft),
             Event::Edited { id, body, hidden, at } => self.edit(*id, body.as_ref(), *hidden, *at),
             Event::Deleted { id } => self.delete(*id),
             Event::Followed { edges, since } => self.follow(edges, *since),

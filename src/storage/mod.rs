@@ -1,3 +1,7 @@
-//! Where accepted events are kept.
+//! What outlives the process: the journal, snapshots, and how both become state again.
 
+pub mod error;
+pub mod files;
+pub mod frame;
 pub mod journal;
+pub mod segment;

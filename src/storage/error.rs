@@ -1,0 +1,111 @@
+//! What can be wrong with a data directory: what, where, and what to do about it.
+
+use std::io;
+
+use crate::storage::journal::Sequence;
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StorageError {
+    /// The file system refused.
+    #[error("cannot {action} {place}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file or directory.
+        place: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Another process works on the directory.
+    #[error("the data directory {directory} is in use{holder}; stop that process, or choose another by --data-dir")]
+    Locked {
+        /// The directory.
+        directory: String,
+        /// Which process has it, if it says so.
+        holder: String,
+    },
+    /// A file that has our name but is none of ours.
+    #[error("{place} is no Tidewire {what}: it does not begin as one; move it out of the data directory")]
+    Foreign {
+        /// The file.
+        place: String,
+        /// What its name claims.
+        what: &'static str,
+    },
+    /// Written by a later version.
+    #[error(
+        "{place} has format {found}, and this version reads up to {known}; use the version that wrote it, or a later one"
+    )]
+    NewerFormat {
+        /// The file.
+        place: String,
+        /// Its format.
+        found: u16,
+        /// The last format known here.
+        known: u16,
+    },
+    /// Damage before the end of what was acknowledged.
+    #[error(
+        "{place} is damaged at byte {offset_bytes}, where event {sequence} should be: {reason}; restore the file from a \
+         backup, or start with --repair to go on without what is gone"
+    )]
+    Damaged {
+        /// The file.
+        place: String,
+        /// Where in it.
+        offset_bytes: u64,
+        /// The event that should be there.
+        sequence: Sequence,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Events between two files are nowhere.
+    #[error(
+        "events {} to {} are in no journal segment before {place}; restore the missing segment, or start with --repair \
+         to go on without them", from, until.0 - 1
+    )]
+    Missing {
+        /// The file before which they should be.
+        place: String,
+        /// The first event that is missing.
+        from: Sequence,
+        /// The first event after the gap.
+        until: Sequence,
+    },
+    /// The journal ends before what a snapshot saw.
+    #[error(
+        "the journal ends at event {last}, but {place} saw event {through}; restore the newest segments, or start with \
+         --repair to go on without the events between"
+    )]
+    BehindSnapshot {
+        /// The snapshot.
+        place: String,
+        /// The last event of the journal.
+        last: Sequence,
+        /// The last event the snapshot saw.
+        through: Sequence,
+    },
+    /// A snapshot that cannot be read.
+    #[error("the snapshot {place} is damaged at byte {offset_bytes}: {reason}")]
+    BadSnapshot {
+        /// The file.
+        place: String,
+        /// Where in it.
+        offset_bytes: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The second-level store failed.
+    #[error("the archive failed: {0}")]
+    Archive(String),
+}
+
+impl StorageError {
+    /// For `map_err`: what was tried, on what.
+    pub(crate) fn io(action: &'static str, place: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let place = place.into();
+        move |source| Self::Io { action, place, source }
+    }
+}

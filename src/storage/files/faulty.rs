@@ -1,0 +1,141 @@
+//! Files that fail when they are told to.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::storage::files::{AppendFile, Files};
+
+/// What goes wrong, and when. Operations are counted from 1 on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Plan {
+    /// This sync fails, once; the ones after it claim to succeed, as disks do.
+    pub fail_sync: Option<u64>,
+    /// This operation that writes does not happen, nor does any after it: the process is dead.
+    pub die_at: Option<u64>,
+    /// Every sync takes so long.
+    pub sync_takes: Duration,
+}
+
+/// Files with faults. Clones share them.
+#[derive(Clone)]
+pub struct FaultyFiles<F> {
+    files: F,
+    faults: Arc<Faults>,
+}
+
+#[derive(Default)]
+struct Faults(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    plan: Plan,
+    syncs: u64,
+    operations: u64,
+}
+
+impl<F: Files> FaultyFiles<F> {
+    /// Files that fail by `plan`.
+    pub fn new(files: F, plan: Plan) -> Self {
+        Self { files, faults: Arc::new(Faults(Mutex::new(State { plan, ..State::default() }))) }
+    }
+
+    /// How many operations that write there were.
+    pub fn operations(&self) -> u64 {
+        self.faults.0.lock().operations
+    }
+}
+
+impl Faults {
+    /// Lets an operation that writes happen, or not.
+    fn write(&self) -> io::Result<()> {
+        let state = &mut *self.0.lock();
+        state.operations += 1;
+        match state.plan.die_at {
+            Some(at) if state.operations >= at => Err(io::Error::other("the process is dead")),
+            _ => Ok(()),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.write()?;
+        let (fails, takes) = {
+            let state = &mut *self.0.lock();
+            state.syncs += 1;
+            (state.plan.fail_sync == Some(state.syncs), state.plan.sync_takes)
+        };
+        if !takes.is_zero() {
+            std::thread::sleep(takes);
+        }
+        if fails { Err(io::Error::other("the disk could not be written")) } else { Ok(()) }
+    }
+}
+
+struct FaultyFile {
+    file: Arc<dyn AppendFile>,
+    faults: Arc<Faults>,
+}
+
+impl<F: Files> FaultyFiles<F> {
+    fn wrapped(&self, file: Arc<dyn AppendFile>) -> Arc<dyn AppendFile> {
+        Arc::new(FaultyFile { file, faults: Arc::clone(&self.faults) })
+    }
+}
+
+impl<F: Files> Files for FaultyFiles<F> {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.files.list()
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn AppendFile>> {
+        self.faults.write()?;
+        Ok(self.wrapped(self.files.create(name)?))
+    }
+
+    fn reopen(&self, name: &str, keep_bytes: u64) -> io::Result<Arc<dyn AppendFile>> {
+        self.faults.write()?;
+        Ok(self.wrapped(self.files.reopen(name, keep_bytes)?))
+    }
+
+    fn read(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)> {
+        self.files.read(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.faults.write()?;
+        self.files.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.faults.write()?;
+        self.files.remove(name)
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        self.faults.sync()?;
+        self.files.sync_directory()
+    }
+
+    fn place(&self, name: &str) -> String {
+        self.files.place(name)
+    }
+}
+
+impl AppendFile for FaultyFile {
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        self.faults.write()?;
+        self.file.append(bytes)
+    }
+
+    fn cut(&self, keep_bytes: u64) -> io::Result<()> {
+        self.faults.write()?;
+        self.file.cut(keep_bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.faults.sync()?;
+        self.file.sync()
+    }
+}

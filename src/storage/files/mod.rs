@@ -1,0 +1,83 @@
+//! Files: the little that storage asks of a file system, so that tests can own the disk.
+//!
+//! Responsible for:
+//! - naming the operations and what each promises about power loss.
+//!
+//! Not responsible for:
+//! - what is in the files, in which order they are written (`storage::journal`, `storage::snapshot`).
+
+pub mod disk;
+pub mod faulty;
+pub mod memory;
+
+use std::io::{self, Read};
+use std::sync::Arc;
+
+/// One flat directory of files.
+pub trait Files: Send + Sync + 'static {
+    /// The names of all files.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    fn list(&self) -> io::Result<Vec<String>>;
+
+    /// A new, empty file. Its name survives power loss after [`Files::sync_directory`].
+    ///
+    /// # Errors
+    /// When there is a file of this name, or none can be made.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn AppendFile>>;
+
+    /// A file that is there, cut to its first `keep_bytes` bytes, to append to.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be written.
+    fn reopen(&self, name: &str, keep_bytes: u64) -> io::Result<Arc<dyn AppendFile>>;
+
+    /// A file's content, from its start, and its length in bytes.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be read.
+    fn read(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)>;
+
+    /// Gives a file another name; a file that had it is gone.
+    ///
+    /// # Errors
+    /// When there is no such file, or the directory cannot be written.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Takes a file away.
+    ///
+    /// # Errors
+    /// When there is none, or the directory cannot be written.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Makes all names as they are now survive power loss.
+    ///
+    /// # Errors
+    /// When that cannot be known to have happened.
+    fn sync_directory(&self) -> io::Result<()>;
+
+    /// Where a file is, for messages to people.
+    fn place(&self, name: &str) -> String;
+}
+
+/// A file that is written at its end.
+pub trait AppendFile: Send + Sync + 'static {
+    /// Appends all of `bytes`.
+    ///
+    /// # Errors
+    /// After an error any part of them may be there.
+    fn append(&self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Drops everything after the first `keep_bytes` bytes.
+    ///
+    /// # Errors
+    /// When the file is as it was, as far as is known.
+    fn cut(&self, keep_bytes: u64) -> io::Result<()>;
+
+    /// Makes the content as it is now survive power loss.
+    ///
+    /// # Errors
+    /// After an error nothing is known of what was not synced before, whatever a later call says.
+    fn sync(&self) -> io::Result<()>;
+}

@@ -1,0 +1,268 @@
+//! The journal on disk, as it is written: one open segment at a time.
+//!
+//! Responsible for:
+//! - encoding events, writing a group at once, syncing as the policy says, starting the next segment;
+//! - leaving no half record behind when the disk is full, and writing no more after anything else failed.
+//!
+//! Not responsible for:
+//! - what is on disk already (`storage::journal::reader`), deleting segments (`storage::keeper`).
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use crate::feed::event::Event;
+use crate::limits::SEGMENT_BYTES;
+use crate::storage::error::StorageError;
+use crate::storage::files::{AppendFile, Files};
+use crate::storage::frame::{self, FrameKind};
+use crate::storage::journal::sync::SyncState;
+use crate::storage::journal::{Durability, Journal, JournalError, Sequence};
+use crate::storage::segment;
+
+/// How a journal is written.
+#[derive(Clone, Copy, Debug)]
+pub struct JournalOptions {
+    /// When an event counts as kept. Default: when it is synced.
+    pub durability: Durability,
+    /// Bytes after which the next segment is started. Default 64 MiB.
+    pub segment_bytes: u64,
+}
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        Self { durability: Durability::Always, segment_bytes: SEGMENT_BYTES }
+    }
+}
+
+/// Where to go on writing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tail {
+    /// The last event there is.
+    pub last: Sequence,
+    /// The last segment and how many of its bytes are good. None of them: it was never begun. No segment: start a new one.
+    pub segment: Option<(Sequence, u64)>,
+}
+
+/// What others may know of a journal while it is written.
+#[derive(Debug, Default)]
+pub struct JournalFigures {
+    /// The last event that is kept.
+    pub last: AtomicU64,
+    /// Bytes written since the start.
+    pub written_bytes: AtomicU64,
+    /// Groups committed since the start.
+    pub commits: AtomicU64,
+}
+
+/// A journal in segments.
+pub struct SegmentJournal {
+    files: Arc<dyn Files>,
+    options: JournalOptions,
+    segment: OpenSegment,
+    next: Sequence,
+    pending: Vec<u8>,
+    sync: Arc<SyncState>,
+    syncer: Option<JoinHandle<()>>,
+    figures: Arc<JournalFigures>,
+    failed: Option<String>,
+}
+
+struct OpenSegment {
+    file: Arc<dyn AppendFile>,
+    place: String,
+    first: Sequence,
+    bytes: u64,
+}
+
+impl SegmentJournal {
+    /// Goes on where `tail` says. Everything up to there survives power loss from then on.
+    ///
+    /// # Errors
+    /// When the segment cannot be opened or synced.
+    pub fn open(files: Arc<dyn Files>, tail: &Tail, options: JournalOptions) -> Result<Self, StorageError> {
+        let next = tail.last.next();
+        let segment = match tail.segment {
+            Some((first, good_bytes)) if good_bytes > 0 => {
+                let name = segment::name(first);
+                let place = files.place(&name);
+                let file = files.reopen(&name, good_bytes).map_err(StorageError::io("write", &*place))?;
+                OpenSegment { file, place, first, bytes: good_bytes }
+            }
+            torn => {
+                let place = files.place(&segment::name(next));
+                let name = segment::name(next);
+                if torn.is_some() {
+                    // Not even its header was synced.
+                    files.remove(&name).map_err(StorageError::io("remove", &*place))?;
+                } else if files.list().map_err(StorageError::io("read the directory of", &*place))?.contains(&name) {
+                    let aside = format!("{name}.damaged");
+                    files.rename(&name, &aside).map_err(StorageError::io("set aside", &*place))?;
+                }
+                OpenSegment::create(&*files, next).map_err(StorageError::io("create", place))?
+            }
+        };
+        let sync = Arc::new(SyncState::default());
+        sync.wrote(&segment.file, tail.last);
+        segment.file.sync().map_err(StorageError::io("sync", &*segment.place))?;
+        sync.sync().map_err(std::io::Error::other).map_err(StorageError::io("sync", &*segment.place))?;
+        files.sync_directory().map_err(StorageError::io("sync the directory of", &*segment.place))?;
+        let syncer = match options.durability {
+            Durability::EverySecond => Some(sync.start().map_err(StorageError::io("start a thread to sync", "the journal"))?),
+            Durability::Always | Durability::Never => None,
+        };
+        let figures = Arc::new(JournalFigures::default());
+        figures.last.store(tail.last.0, Ordering::Relaxed);
+        Ok(Self { files, options, segment, next, pending: Vec::new(), sync, syncer, figures, failed: None })
+    }
+
+    /// What others may know of it.
+    pub fn figures(&self) -> Arc<JournalFigures> {
+        Arc::clone(&self.figures)
+    }
+
+    fn push(&mut self, kind: FrameKind, sequence: Sequence, payload: impl FnOnce(&mut Vec<u8>)) {
+        frame::encode(&mut self.pending, kind, sequence, self.sync.synced(), payload);
+    }
+
+    /// Writes what is pending.
+    fn write(&mut self) -> Result<(), JournalError> {
+        if let Some(cause) = &self.failed {
+            return Err(JournalError::Failed(cause.clone()));
+        }
+        let has_frames = self.segment.bytes > segment::SEGMENT_HEADER_BYTES as u64;
+        if has_frames && self.segment.bytes + self.pending.len() as u64 > self.options.segment_bytes {
+            self.start_next()?;
+        }
+        let segment = &mut self.segment;
+        match segment.file.append(&self.pending) {
+            Ok(()) => {}
+            Err(cause) if cause.kind() == ErrorKind::StorageFull => {
+                let place = segment.place.clone();
+                return match segment.file.cut(segment.bytes) {
+                    Ok(()) => Err(JournalError::DiskFull { place }),
+                    Err(cause) => Err(self.fail(format!("cannot cut {place} after the disk was full: {cause}"))),
+                };
+            }
+            Err(cause) => {
+                let cause = format!("cannot append to {} at byte {}: {cause}", segment.place, segment.bytes);
+                return Err(self.fail(cause));
+            }
+        }
+        segment.bytes += self.pending.len() as u64;
+        self.figures.written_bytes.fetch_add(self.pending.len() as u64, Ordering::Relaxed);
+        self.figures.commits.fetch_add(1, Ordering::Relaxed);
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// Starts the next segment. The old one is synced first: that a segment follows means that it is whole.
+    fn start_next(&mut self) -> Result<(), JournalError> {
+        self.sync()?;
+        let first = self.sync.synced().next();
+        match OpenSegment::create(&*self.files, first) {
+            Ok(segment) => {
+                self.segment = segment;
+                Ok(())
+            }
+            Err(cause) => {
+                let name = segment::name(first);
+                let place = self.files.place(&name);
+                let full = cause.kind() == ErrorKind::StorageFull;
+                // What there is of it would be in the way of the next attempt.
+                if full && self.files.remove(&name).is_ok() {
+                    Err(JournalError::DiskFull { place })
+                } else {
+                    Err(self.fail(format!("cannot start segment {place}: {cause}")))
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, cause: String) -> JournalError {
+        self.failed = Some(cause.clone());
+        JournalError::Failed(cause)
+    }
+
+    fn settle(&mut self) -> Result<(), JournalError> {
+        let last = Sequence(self.next.0 - 1);
+        self.sync.wrote(&self.segment.file, last);
+        let kept = match self.options.durability {
+            Durability::Always => self.sync.sync(),
+            Durability::EverySecond => self.sync.keep_pace(),
+            Durability::Never => Ok(()),
+        };
+        kept.map_err(|cause| self.fail(format!("cannot sync {}: {cause}", self.segment.place)))?;
+        self.figures.last.store(last.0, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl OpenSegment {
+    fn create(files: &dyn Files, first: Sequence) -> std::io::Result<Self> {
+        let name = segment::name(first);
+        let (file, header) = (files.create(&name)?, segment::header(first));
+        file.append(&header)?;
+        file.sync()?;
+        files.sync_directory()?;
+        Ok(Self { file, place: files.place(&name), first, bytes: header.len() as u64 })
+    }
+}
+
+impl Journal for SegmentJournal {
+    fn append(&mut self, event: &Event) -> Result<Sequence, JournalError> {
+        let sequence = self.next;
+        self.push(FrameKind::Event, sequence, |into| frame::pack(event, into));
+        self.next = sequence.next();
+        Ok(sequence)
+    }
+
+    fn pending_bytes(&self) -> usize {
+        self.pending.len()
+    }
+
+    fn commit(&mut self) -> Result<(), JournalError> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let written = self.write();
+        if written.is_err() {
+            self.pending.clear();
+            self.next = Sequence(self.figures.last.load(Ordering::Relaxed)).next();
+        }
+        written?;
+        self.settle()
+    }
+
+    fn sync(&mut self) -> Result<(), JournalError> {
+        let synced = self.sync.sync();
+        synced.map_err(|cause| self.fail(format!("cannot sync {}: {cause}", self.segment.place)))
+    }
+
+    fn last(&self) -> Sequence {
+        Sequence(self.figures.last.load(Ordering::Relaxed))
+    }
+
+    fn close(&mut self) -> Result<(), JournalError> {
+        self.commit()?;
+        self.sync()?;
+        if self.last() >= self.segment.first {
+            self.push(FrameKind::Closed, self.last(), |_| {});
+            self.write()?;
+            let closed = self.segment.file.sync();
+            closed.map_err(|cause| self.fail(format!("cannot sync {}: {cause}", self.segment.place)))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SegmentJournal {
+    fn drop(&mut self) {
+        self.sync.stop();
+        if let Some(syncer) = self.syncer.take() {
+            // It ends by itself.
+            let _ = syncer.join();
+        }
+    }
+}

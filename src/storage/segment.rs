@@ -1,0 +1,214 @@
+//! A segment: one file of the journal, frames behind a header.
+//!
+//! Responsible for:
+//! - names and headers of segment files;
+//! - walking the frames of one segment, and saying how it ends: whole, torn, or damaged.
+//!
+//! Not responsible for:
+//! - how segments follow each other (`storage::journal::reader`), writing (`storage::journal::writer`).
+//!
+//! A header is 24 bytes: magic, format version (2 bytes), 2 bytes zero, sequence of the first event (8 bytes, all numbers
+//! little-endian), CRC-32C of the 20 bytes before.
+
+use std::io::Read;
+
+use crate::limits::SEGMENT_READ_BYTES_MAX;
+use crate::storage::error::StorageError;
+use crate::storage::files::Files;
+use crate::storage::frame::{self, Frame, FrameError, FrameKind};
+use crate::storage::journal::Sequence;
+
+/// The format that is written, and the last that is read.
+pub const SEGMENT_FORMAT: u16 = 1;
+
+/// Bytes before the first frame.
+pub const SEGMENT_HEADER_BYTES: usize = 24;
+
+const MAGIC: &[u8; 8] = b"TIDEJRNL";
+
+/// The name of the segment that starts with `first`.
+pub fn name(first: Sequence) -> String {
+    format!("journal-{:020}.log", first.0)
+}
+
+/// The first sequence of the segment that has this name, if it is one's name.
+pub fn parse_name(name: &str) -> Option<Sequence> {
+    let digits = name.strip_prefix("journal-")?.strip_suffix(".log")?;
+    let all_digits = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if all_digits { digits.parse().ok().map(Sequence) } else { None }
+}
+
+/// The header of the segment that starts with `first`.
+pub fn header(first: Sequence) -> Vec<u8> {
+    let mut header = Vec::with_capacity(SEGMENT_HEADER_BYTES);
+    header.extend(MAGIC);
+    header.extend(SEGMENT_FORMAT.to_le_bytes());
+    header.extend([0, 0]);
+    header.extend(first.0.to_le_bytes());
+    header.extend(crc32c::crc32c(&header).to_le_bytes());
+    header
+}
+
+/// A segment in memory.
+pub struct Segment {
+    /// Where it is.
+    pub place: String,
+    /// The first sequence, by its name.
+    pub first: Sequence,
+    bytes: Vec<u8>,
+}
+
+/// An event met in a segment.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    /// Where its frame starts.
+    pub offset_bytes: u64,
+    /// Its number.
+    pub sequence: Sequence,
+    /// The event, as MessagePack.
+    pub payload: &'a [u8],
+}
+
+/// How a segment ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum End {
+    /// With a whole frame.
+    Whole,
+    /// With bytes that were not synced when writing stopped: they hold nothing that had to be kept.
+    Torn,
+    /// Something that was whole and synced once is not any more.
+    Damaged {
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// What a walk through a segment came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Walk {
+    /// The event after the last one met.
+    pub next: Sequence,
+    /// Bytes from the start of the file that are good.
+    pub good_bytes: u64,
+    /// Bytes behind them.
+    pub rest_bytes: u64,
+    /// How it ends.
+    pub end: End,
+}
+
+impl Segment {
+    /// Reads a segment.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is no segment, or is of a later format.
+    pub fn read(files: &dyn Files, name: &str, first: Sequence) -> Result<Self, StorageError> {
+        let place = files.place(name);
+        let (mut reader, bytes_max) = files.read(name).map_err(StorageError::io("read", &*place))?;
+        let foreign = || StorageError::Foreign { place: place.clone(), what: "journal segment" };
+        if bytes_max > SEGMENT_READ_BYTES_MAX as u64 {
+            return Err(foreign());
+        }
+        let mut bytes = Vec::with_capacity(bytes_max as usize);
+        reader.read_to_end(&mut bytes).map_err(StorageError::io("read", &*place))?;
+        let magic_is = &bytes[..bytes.len().min(MAGIC.len())];
+        // Zeros are what a power loss leaves of a header that was not synced.
+        if !MAGIC.starts_with(magic_is) && magic_is.iter().any(|byte| *byte != 0) && frame::find(&bytes, first).is_none() {
+            return Err(foreign());
+        }
+        if let (Some(format), true) = (bytes.get(8..10), header_is_whole(&bytes)) {
+            let found = u16::from_le_bytes([format[0], format[1]]);
+            if found > SEGMENT_FORMAT {
+                return Err(StorageError::NewerFormat { place, found, known: SEGMENT_FORMAT });
+            }
+        }
+        Ok(Self { place, first, bytes })
+    }
+
+    /// Gives every event, with its payload, to `each`.
+    ///
+    /// # Errors
+    /// What `each` fails with.
+    pub fn walk<E>(&self, mut each: impl FnMut(Found<'_>) -> Result<(), E>) -> Result<Walk, E> {
+        let mut walk = Walk { next: self.first, good_bytes: 0, rest_bytes: self.bytes.len() as u64, end: End::Whole };
+        if !header_is_whole(&self.bytes) || self.bytes[..SEGMENT_HEADER_BYTES] != *header(self.first) {
+            walk.end = self.torn_or_damaged(0, self.first, "the segment's header is wrong".to_owned());
+            return Ok(walk);
+        }
+        let mut at = SEGMENT_HEADER_BYTES;
+        self.walk_from(&mut at, &mut walk.next, &mut walk.end, &mut each)?;
+        walk.good_bytes = at as u64;
+        walk.rest_bytes = (self.bytes.len() - at) as u64;
+        Ok(walk)
+    }
+
+    /// Goes on behind damage, with the next whole frame there is.
+    ///
+    /// # Errors
+    /// What `each` fails with.
+    pub fn walk_on<E>(
+        &self,
+        broken: &Walk,
+        mut each: impl FnMut(Found<'_>) -> Result<(), E>,
+    ) -> Result<Option<(Sequence, Walk)>, E> {
+        let start = (broken.good_bytes as usize).saturating_add(1).min(self.bytes.len());
+        let Some((offset, frame)) = frame::find(&self.bytes[start..], broken.next) else { return Ok(None) };
+        let found = frame.sequence;
+        let mut walk = Walk { next: found, good_bytes: 0, rest_bytes: 0, end: End::Whole };
+        let mut at = start + offset;
+        self.walk_from(&mut at, &mut walk.next, &mut walk.end, &mut each)?;
+        walk.good_bytes = at as u64;
+        walk.rest_bytes = (self.bytes.len() - at) as u64;
+        Ok(Some((found, walk)))
+    }
+
+    fn walk_from<E>(
+        &self,
+        at: &mut usize,
+        next: &mut Sequence,
+        end: &mut End,
+        each: &mut impl FnMut(Found<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while *at < self.bytes.len() {
+            match frame::decode(&self.bytes[*at..]).map_err(|error| error.to_string()).and_then(|frame| expect(frame, *next)) {
+                Ok(frame) => {
+                    if frame.kind == FrameKind::Event {
+                        let (offset_bytes, sequence) = (*at as u64, frame.sequence);
+                        each(Found { offset_bytes, sequence, payload: frame.payload })?;
+                        *next = next.next();
+                    }
+                    *at += frame.bytes();
+                }
+                Err(reason) => {
+                    *end = self.torn_or_damaged(*at, *next, reason);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A frame further on that knows `expected` to be synced proves damage.
+    fn torn_or_damaged(&self, at: usize, expected: Sequence, reason: String) -> End {
+        let mut from = (at + 1).min(self.bytes.len());
+        while let Some((offset, frame)) = frame::find(&self.bytes[from..], expected) {
+            if frame.synced >= expected {
+                return End::Damaged { reason };
+            }
+            from += offset + frame.bytes();
+        }
+        End::Torn
+    }
+}
+
+fn header_is_whole(bytes: &[u8]) -> bool {
+    let Some(header) = bytes.get(..SEGMENT_HEADER_BYTES) else { return false };
+    header.starts_with(MAGIC) && crc32c::crc32c(&header[..20]).to_le_bytes() == header[20..]
+}
+
+fn expect(frame: Frame<'_>, next: Sequence) -> Result<Frame<'_>, String> {
+    let right = match frame.kind {
+        FrameKind::Event => frame.sequence == next,
+        FrameKind::Closed => frame.sequence.next() == next,
+    };
+    if right { Ok(frame) } else { Err(format!("{}: event {}", FrameError::BadContent, frame.sequence)) }
+}
