@@ -103,3 +103,21 @@ pub const FRAME_PAYLOAD_BYTES_MAX: usize = 16 << 20;
 
 /// Largest file that is read as a segment: a full one, and a group beyond.
 pub const SEGMENT_READ_BYTES_MAX: usize = 1 << 30;
+
+/// Bytes of records after which a block of a snapshot is written.
+pub const SNAPSHOT_BLOCK_BYTES: usize = 1 << 20;
+
+/// Largest block of a snapshot: a full one, and the largest record.
+pub const SNAPSHOT_BLOCK_BYTES_MAX: usize = 64 << 20;
+
+/// Snapshots that are kept.
+pub const SNAPSHOTS_KEPT: usize = 2;
+
+/// Inboxes that a courier copies for a snapshot in one turn.
+pub const INBOXES_PER_COPY: usize = 64;
+
+/// Inboxes that are restored together after a start.
+pub const INBOXES_PER_RESTORE: usize = 4 * 1024;
+
+/// Requests for a snapshot that wait for the one being taken.
+pub const SNAPSHOT_REQUESTS_MAX: usize = 16;

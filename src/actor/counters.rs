@@ -37,6 +37,8 @@ pub struct Counters {
     pub sleeps: Counter,
     /// User actors that crashed.
     pub user_crashes: Counter,
+    /// Snapshots taken.
+    pub snapshots: Counter,
     /// Requests refused because a queue was full.
     pub shed: Counter,
 }

@@ -14,10 +14,10 @@ use actix::{Actor, ActorFuture, Addr, AsyncContext, Context, Handler};
 
 use crate::actor::fanout::FanoutSupervisor;
 use crate::actor::mailroom::Mailroom;
-use crate::actor::message::{Census, Deliver, SliceDelivered};
+use crate::actor::message::{Census, CopyInboxes, Deliver, SliceDelivered};
 use crate::actor::vital::Vital;
 use crate::engine::Shared;
-use crate::limits::DELIVERIES_PER_TURN_MAX;
+use crate::limits::{DELIVERIES_PER_TURN_MAX, INBOXES_PER_COPY};
 
 /// The courier of one shard.
 pub struct Courier {
@@ -96,6 +96,18 @@ impl Handler<Census> for Courier {
 
     fn handle(&mut self, Census(reply): Census, _: &mut Self::Context) {
         let _ = reply.send(self.mailroom.borrow().totals());
+    }
+}
+
+impl Handler<CopyInboxes> for Courier {
+    type Result = ();
+
+    fn handle(&mut self, CopyInboxes { from, reply }: CopyInboxes, _: &mut Self::Context) {
+        let sharding = self.shared.world.sharding;
+        let (inboxes, next) =
+            self.mailroom.borrow().copies(from, INBOXES_PER_COPY, |reader| sharding.source(self.shard, reader));
+        // A keeper that went away needs no answer.
+        let _ = reply.send((inboxes, next));
     }
 }
 

@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::dev::SendError;
-use actix::{Actor, AsyncContext, Context, Handler};
+use actix::{Actor, Addr, AsyncContext, Context, Handler};
 
 use crate::actor::mailroom::Mailroom;
-use crate::actor::message::{Read, Sleep, Wake};
+use crate::actor::message::{Read, Restore, Sleep, Wake};
 use crate::actor::user::UserActor;
 use crate::actor::vital::Vital;
 use crate::engine::Shared;
 use crate::error::Error;
+use crate::feed::inbox::Inbox;
 use crate::id::SourceSlot;
 use crate::limits::USER_MAILBOX_MAX;
 use crate::state::sources::Source;
@@ -58,19 +59,24 @@ impl Doorkeeper {
 
     fn wake(&mut self, reader: Arc<Source>, read: Read) {
         self.make_room();
-        let slot = reader.slot;
         // Asleep a moment longer than the window would be a sleep right after the wake.
         reader.seen(self.shared.clock.now());
-        let (mailroom, shared) = (Rc::clone(&self.mailroom), Arc::clone(&self.shared));
-        let user = UserActor::create(|ctx| {
-            ctx.set_mailbox_capacity(USER_MAILBOX_MAX);
-            UserActor::new(reader, mailroom, shared)
-        });
-        self.shared.directory.list(slot, user.clone());
-        self.round.push_back(slot);
+        let user = self.start(reader, None);
         if let Err(SendError::Full(read) | SendError::Closed(read)) = user.try_send(read) {
             let _ = read.reply.send(Err(Error::ShuttingDown));
         }
+    }
+
+    fn start(&mut self, reader: Arc<Source>, inbox: Option<Inbox>) -> Addr<UserActor> {
+        let slot = reader.slot;
+        let (mailroom, shared) = (Rc::clone(&self.mailroom), Arc::clone(&self.shared));
+        let user = UserActor::create(|ctx| {
+            ctx.set_mailbox_capacity(USER_MAILBOX_MAX);
+            UserActor::new(reader, inbox, mailroom, shared)
+        });
+        self.shared.directory.list(slot, user.clone());
+        self.round.push_back(slot);
+        user
     }
 
     /// At the limit, puts one reader to sleep for each that wakes: of the few longest awake, the one idle for longest.
@@ -115,6 +121,21 @@ impl Actor for Doorkeeper {
     fn started(&mut self, ctx: &mut Self::Context) {
         let period = (self.shared.config.active_window / SWEEPS_PER_WINDOW).max(Duration::from_millis(10));
         ctx.run_interval(period.min(Duration::from_secs(1)), |doorkeeper, _| doorkeeper.sweep());
+    }
+}
+
+impl Handler<Restore> for Doorkeeper {
+    type Result = ();
+
+    fn handle(&mut self, Restore { readers, reply }: Restore, _: &mut Self::Context) {
+        let most = self.shared.config.active_readers_max_per_shard();
+        for (reader, inbox) in readers {
+            // With fewer allowed than before, the rest are rebuilt when they come.
+            if self.shared.directory.active_len(self.shard) < most && !self.shared.directory.is_active(reader.slot) {
+                self.start(reader, Some(inbox));
+            }
+        }
+        let _ = reply.send(());
     }
 }
 

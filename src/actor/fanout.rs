@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use actix::{Actor, Addr, Context, Handler};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 
 use crate::actor::courier::Courier;
 use crate::actor::message::{Deliver, FanoutOrder, Hire, Published, Reply, Ring, SliceDelivered};
@@ -19,6 +21,7 @@ use crate::actor::vital::Vital;
 use crate::engine::Shared;
 use crate::error::Error;
 use crate::feed::graph::{Slice, SliceEnd};
+use crate::feed::position::Position;
 use crate::feed::schedule::{Cut, InFlight, Schedule, Turn};
 use crate::limits::{
     FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, RECIPIENTS_IN_FLIGHT_MAX, SLICE_RECIPIENTS_MAX, SLICE_SCAN_MAX,
@@ -28,8 +31,11 @@ use crate::limits::{
 /// What a shard has in its hands at most, but for the slice that fills them.
 const IN_FLIGHT_MAX: InFlight = InFlight { slices: SLICES_IN_FLIGHT_MAX, recipients: RECIPIENTS_IN_FLIGHT_MAX };
 
-/// Who waits for a post's delivery, and the answer then.
-type Waiting = Option<(Reply<Published>, Published)>;
+/// A post on its way, who waits for its delivery, and the answer then.
+struct Waiting {
+    position: Position,
+    caller: Option<(Reply<Published>, Published)>,
+}
 
 /// The fan-out supervisor.
 pub struct FanoutSupervisor {
@@ -45,7 +51,44 @@ pub struct FanoutSupervisor {
 #[derive(Debug, Default)]
 struct Bell(AtomicBool);
 
+/// Posts handed on and not yet delivered everywhere.
+#[derive(Debug, Default)]
+pub struct OpenFanouts(Mutex<FxHashMap<Position, u32>>);
+
+impl OpenFanouts {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of them, in no order.
+    pub fn positions(&self) -> Vec<Position> {
+        self.0.lock().keys().copied().collect()
+    }
+
+    fn begin(&self, position: Position) {
+        *self.0.lock().entry(position).or_default() += 1;
+    }
+
+    /// A post that is delivered again while it is being delivered is open until both are done.
+    fn end(&self, position: Position) {
+        let mut open = self.0.lock();
+        if let Some(times) = open.get_mut(&position) {
+            *times -= 1;
+            if *times == 0 {
+                open.remove(&position);
+            }
+        }
+    }
+}
+
 /// The scribe's end of the supervisor.
+#[derive(Clone)]
 pub struct FanoutQueue {
     orders: Sender<FanoutOrder>,
     bell: Arc<Bell>,
@@ -90,7 +133,7 @@ impl FanoutQueue {
 
     /// Hands a post on. The caller made sure of [`FanoutQueue::has_room_for`] it.
     pub fn push(&self, order: FanoutOrder) {
-        self.shared.fanout_open.fetch_add(1, Ordering::Relaxed);
+        self.shared.open_fanouts.begin(order.position);
         if let Err(TrySendError::Full(_)) = self.orders.try_send(order) {
             unreachable!("the scribe asks for room before it accepts a post");
         }
@@ -130,6 +173,7 @@ impl FanoutSupervisor {
                     *reached = *reached || followers.reaches(shard, world.sharding);
                 }
             }
+            let waiting = Waiting { position, caller: waiting };
             let done = self.schedule.add(position, sources, waiting, |shard| reached[shard]);
             self.end(done);
         }
@@ -170,9 +214,9 @@ impl FanoutSupervisor {
 
     /// Counts a post as delivered, if it is, and answers who waits for that.
     fn end(&self, done: Option<Waiting>) {
-        let Some(waiting) = done else { return };
-        self.shared.fanout_open.fetch_sub(1, Ordering::Relaxed);
-        if let Some((reply, published)) = waiting {
+        let Some(Waiting { position, caller }) = done else { return };
+        self.shared.open_fanouts.end(position);
+        if let Some((reply, published)) = caller {
             // A caller that went away needs no answer.
             let _ = reply.send(Ok(published));
         }

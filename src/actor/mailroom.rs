@@ -21,6 +21,8 @@ use slab::Slab;
 use crate::actor::message::InboxTotals;
 use crate::feed::inbox::{Inbox, Push};
 use crate::feed::position::Position;
+use crate::id::SourceSlot;
+use crate::state::image::{InboxRecord, pack_positions};
 
 /// The inboxes of one shard.
 #[derive(Debug, Default)]
@@ -72,6 +74,24 @@ impl Mailroom {
             }
         }
         delivered
+    }
+
+    /// Copies the inboxes of readers from number `from` on, at most `max` of them, and says from where to go on.
+    pub fn copies(&self, from: u32, max: usize, slot: impl Fn(u32) -> SourceSlot) -> (Vec<InboxRecord>, Option<u32>) {
+        let mut copies = Vec::with_capacity(max);
+        for reader in from..self.keys.len() as u32 {
+            if copies.len() == max {
+                return (copies, Some(reader));
+            }
+            let Some(inbox) = self.inboxes.get(self.keys[reader as usize] as usize) else { continue };
+            copies.push(InboxRecord {
+                reader: slot(reader).0,
+                synced: inbox.synced(),
+                floor: inbox.floor(),
+                posts: pack_positions(inbox.oldest_first()),
+            });
+        }
+        (copies, None)
     }
 
     /// Counts what the inboxes hold.

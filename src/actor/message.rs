@@ -9,6 +9,8 @@
 //! | [`Deliver`] | fan-out supervisor | courier | yes: the same post twice appears once |
 //! | [`SliceDelivered`] | courier | fan-out supervisor | no: it returns the shard's credit |
 //! | [`Census`] | engine | courier | yes |
+//! | [`CopyInboxes`] | keeper | courier | yes |
+//! | [`Restore`] | engine | doorkeeper | no, once at start |
 //! | [`Wake`] | engine | doorkeeper | yes: a reader that is awake is just asked |
 //! | [`Read`] | engine, doorkeeper | user actor | yes |
 //! | [`Sleep`] | doorkeeper | user actor | yes |
@@ -24,11 +26,13 @@ use crate::actor::courier::Courier;
 use crate::clock::UnixMicros;
 use crate::error::Error;
 use crate::feed::event::NewEdge;
+use crate::feed::inbox::Inbox;
 use crate::feed::page::Page;
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft, Post};
 use crate::feed::schedule::JobId;
 use crate::id::{PostId, SourceId, SourceSlot};
+use crate::state::image::InboxRecord;
 use crate::state::reader::PageRequest;
 use crate::state::sources::Source;
 use crate::state::view::Entry;
@@ -172,6 +176,39 @@ pub struct SliceDelivered {
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Census(pub oneshot::Sender<InboxTotals>);
+
+/// Copy some of the shard's inboxes, for a snapshot.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct CopyInboxes {
+    /// Those of readers from this number within the shard on.
+    pub from: u32,
+    /// The inboxes, and from where to go on if there are more.
+    pub reply: oneshot::Sender<(Vec<InboxRecord>, Option<u32>)>,
+}
+
+/// Wake readers with the inboxes they had when the process ended.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Restore {
+    /// The readers and their inboxes.
+    pub readers: Vec<(Arc<Source>, Inbox)>,
+    /// Told when it is done.
+    pub reply: std::sync::mpsc::Sender<()>,
+}
+
+/// A snapshot that was taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotTaken {
+    /// The name of its file.
+    pub file: String,
+    /// Replay goes on after this event.
+    pub sequence: Sequence,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was begun.
+    pub taken_at: UnixMicros,
+}
 
 /// What inboxes hold, in total.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -15,6 +15,7 @@ pub mod courier;
 pub mod directory;
 pub mod doorkeeper;
 pub mod fanout;
+pub mod keeper;
 pub mod mailroom;
 pub mod message;
 pub mod scribe;

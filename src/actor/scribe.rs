@@ -195,7 +195,7 @@ impl<J: Journal> Scribe<J> {
     /// nothing where it already is.
     fn published_before(&self, post: &Arc<Post>, wait: bool, reply: Reply<Published>) {
         let published = Published { post: Arc::clone(post), created: false };
-        let pushed = self.writer.pushed(post);
+        let pushed = self.writer.world().pushed(post);
         if !wait || pushed.is_empty() {
             let _ = reply.send(Ok(published));
         } else if self.fanout.has_room_for(self.group.len() + 1) {

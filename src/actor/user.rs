@@ -11,6 +11,7 @@ use tracing::error;
 use crate::actor::mailroom::{Mailroom, Pigeonhole};
 use crate::actor::message::{Read, Sleep};
 use crate::engine::Shared;
+use crate::feed::inbox::Inbox;
 use crate::feed::page::Page;
 use crate::state::reader::{PageRequest, Reader};
 use crate::state::sources::Source;
@@ -22,15 +23,25 @@ pub struct UserActor {
     reader: Reader,
     /// None once the actor was put to sleep.
     pigeonhole: Option<Pigeonhole>,
+    /// The inbox was filled before the actor started.
+    is_restored: bool,
 }
 
 impl UserActor {
-    /// The actor of a reader whose inbox takes mail from now on, and is filled before the first message.
-    pub fn new(source: Arc<Source>, mailroom: Rc<RefCell<Mailroom>>, shared: Arc<Shared>) -> Self {
+    /// The actor of a reader whose inbox takes mail from now on. It has what `restored` had, or is filled before the first
+    /// message.
+    pub fn new(
+        source: Arc<Source>,
+        restored: Option<Inbox>,
+        mailroom: Rc<RefCell<Mailroom>>,
+        shared: Arc<Shared>,
+    ) -> Self {
         let local = shared.world.sharding.local(source.slot);
         let pigeonhole = Pigeonhole::open(mailroom, local, shared.config.inbox_posts);
         shared.directory.enter(source.slot);
-        Self { shared, reader: Reader::new(source), pigeonhole: Some(pigeonhole) }
+        let is_restored = restored.is_some();
+        restored.into_iter().for_each(|restored| pigeonhole.with(|inbox| *inbox = restored));
+        Self { shared, reader: Reader::new(source), pigeonhole: Some(pigeonhole), is_restored }
     }
 
     fn page(&mut self, request: PageRequest) -> Option<Page<Entry>> {
@@ -56,7 +67,7 @@ impl Actor for UserActor {
     type Context = Context<Self>;
 
     fn started(&mut self, _: &mut Self::Context) {
-        if let Some(pigeonhole) = &self.pigeonhole {
+        if let Some(pigeonhole) = self.pigeonhole.as_ref().filter(|_| !self.is_restored) {
             pigeonhole.with(|inbox| self.reader.rebuild(inbox, &self.shared.world));
         }
         self.shared.counters.wakes.add(1);

@@ -1,12 +1,12 @@
 //! Feeds: a reader's home feed and a source's own page.
 
-use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
 use crate::api::page_json::{self, Fields};
 use crate::api::problem::Problem;
 use crate::api::request::{Parameters, user};
-use crate::engine::{Engine, FeedPage};
+use crate::api::slot::Live;
+use crate::engine::FeedPage;
 use crate::id::SourceId;
 use crate::state::reader::PageRequest;
 
@@ -23,13 +23,13 @@ fn asked(request: &HttpRequest) -> Result<Asked, Problem> {
 }
 
 /// `GET /v1/users/{user}/feed`
-pub(super) async fn home(request: HttpRequest, engine: Data<Engine>) -> Result<HttpResponse, Problem> {
+pub(super) async fn home(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     let Asked { user, page, fields } = asked(&request)?;
     Ok(answer(&engine.feed(&user, page).await?, fields))
 }
 
 /// `GET /v1/users/{user}/posts`
-pub(super) async fn own_page(request: HttpRequest, engine: Data<Engine>) -> Result<HttpResponse, Problem> {
+pub(super) async fn own_page(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     let Asked { user, page, fields } = asked(&request)?;
     Ok(answer(&engine.own_page(&user, page), fields))
 }

@@ -1,14 +1,15 @@
 //! Following: edges, one by one and in bulk, and the lists of them.
 
-use actix_web::web::{Data, Payload};
+use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::api::problem::Problem;
 use crate::api::request::{self, Parameters, json_bytes, optional_json_bytes, path, user, wait};
+use crate::api::slot::Live;
 use crate::clock::UnixMicros;
-use crate::engine::{Engine, Listed};
+use crate::engine::Listed;
 use crate::feed::cursor;
 use crate::feed::event::NewEdge;
 use crate::id::SourceId;
@@ -37,11 +38,7 @@ struct BulkEdge {
 }
 
 /// `PUT /v1/users/{user}/following/{source}`
-pub(super) async fn follow(
-    request: HttpRequest,
-    payload: Payload,
-    engine: Data<Engine>,
-) -> Result<HttpResponse, Problem> {
+pub(super) async fn follow(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let (follower, source) = (user(&request)?, path(&request, "source")?);
     let bytes = optional_json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
@@ -52,18 +49,14 @@ pub(super) async fn follow(
 }
 
 /// `DELETE /v1/users/{user}/following/{source}`
-pub(super) async fn unfollow(request: HttpRequest, engine: Data<Engine>) -> Result<HttpResponse, Problem> {
+pub(super) async fn unfollow(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     engine.unfollow(user(&request)?, path(&request, "source")?).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
 /// `POST /v1/follows`
-pub(super) async fn follow_many(
-    request: HttpRequest,
-    payload: Payload,
-    engine: Data<Engine>,
-) -> Result<HttpResponse, Problem> {
+pub(super) async fn follow_many(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let bytes = json_bytes(&request, payload, BULK_REQUEST_BYTES_MAX).await?;
     let Bulk { follows } = request::json(&bytes)?;
@@ -78,12 +71,12 @@ pub(super) async fn follow_many(
 }
 
 /// `GET /v1/users/{user}/following`
-pub(super) async fn following(request: HttpRequest, engine: Data<Engine>) -> Result<HttpResponse, Problem> {
+pub(super) async fn following(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     list(&request, |user, before, max| engine.following(user, before, max))
 }
 
 /// `GET /v1/users/{user}/followers`
-pub(super) async fn followers(request: HttpRequest, engine: Data<Engine>) -> Result<HttpResponse, Problem> {
+pub(super) async fn followers(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     list(&request, |user, before, max| engine.followers(user, before, max))
 }
 
@@ -105,7 +98,7 @@ fn list(
 }
 
 /// `GET /v1/users/{user}`
-pub(super) async fn info(request: HttpRequest, engine: Data<Engine>) -> Result<HttpResponse, Problem> {
+pub(super) async fn info(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     let info = engine.source(&user(&request)?)?;
     Ok(HttpResponse::Ok().json(json!({

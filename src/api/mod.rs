@@ -14,3 +14,4 @@ mod posts;
 pub mod problem;
 mod request;
 pub mod serve;
+pub mod slot;

@@ -1,12 +1,17 @@
 //! Operations: whether the server lives, and what it is doing.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 
+use crate::actor::message::SnapshotTaken;
 use crate::api::problem::Problem;
 use crate::api::request::Parameters;
+use crate::api::slot::{Live, Slot};
 use crate::engine::{Engine, QueueDepth};
+use crate::storage::journal::writer::JournalFigures;
 
 /// `GET /healthz`
 pub(super) async fn alive(request: HttpRequest) -> Result<HttpResponse, Problem> {
@@ -14,14 +19,33 @@ pub(super) async fn alive(request: HttpRequest) -> Result<HttpResponse, Problem>
     Ok(HttpResponse::Ok().json(json!({"alive": true})))
 }
 
-/// `GET /readyz`. All state is in memory, so whoever can answer is ready.
-pub(super) async fn ready(request: HttpRequest) -> Result<HttpResponse, Problem> {
+/// `GET /readyz`: whether the state is recovered, and how far that is.
+pub(super) async fn ready(request: HttpRequest, slot: Data<Slot>) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
-    Ok(HttpResponse::Ok().json(json!({"ready": true})))
+    if slot.engine().is_some() {
+        return Ok(HttpResponse::Ok().json(json!({"ready": true})));
+    }
+    let progress = slot.progress();
+    let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
+    Ok(HttpResponse::ServiceUnavailable().json(json!({
+        "ready": false,
+        "recovery": {
+            "phase": progress.phase(),
+            "snapshot_bytes": number(&progress.snapshot_bytes),
+            "snapshot_bytes_total": number(&progress.snapshot_bytes_total),
+            "events": number(&progress.events),
+        },
+    })))
+}
+
+/// `POST /v1/snapshots`
+pub(super) async fn snapshot(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    Ok(HttpResponse::Created().json(snapshot_figures(&engine.snapshot().await?)))
 }
 
 /// `GET /v1/stats`, with `?inboxes=count` for figures that need a walk over all inboxes.
-pub(super) async fn stats(request: HttpRequest, engine: Data<Engine>) -> Result<HttpResponse, Problem> {
+pub(super) async fn stats(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     let count_inboxes = Parameters::read(&request, &["inboxes"])?.flag("inboxes", "count")?;
     let mut stats = figures(&engine);
     if count_inboxes {
@@ -52,8 +76,21 @@ fn figures(engine: &Engine) -> Value {
         "shed": counters.shed.get(),
         "queues": queues,
         "memory": {"resident_bytes": resident_bytes(), "posts_bytes": world.posts.bytes()},
-        "journal": null,
-        "snapshots": [],
+        "journal": engine.journal().map(|journal| journal_figures(&journal)),
+        "snapshots": engine.snapshots().iter().map(snapshot_figures).collect::<Vec<_>>(),
+    })
+}
+
+fn snapshot_figures(SnapshotTaken { file, sequence, bytes, taken_at }: &SnapshotTaken) -> Value {
+    json!({"file": file, "sequence": sequence, "bytes": bytes, "taken_at": taken_at.to_string()})
+}
+
+fn journal_figures(journal: &JournalFigures) -> Value {
+    let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
+    json!({
+        "sequence": number(&journal.last),
+        "written_bytes": number(&journal.written_bytes),
+        "commits": number(&journal.commits),
     })
 }
 

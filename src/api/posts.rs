@@ -1,15 +1,15 @@
 //! Posts: publish, read, edit, delete.
 
 use actix_web::http::StatusCode;
-use actix_web::web::{Data, Payload};
+use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::api::problem::Problem;
 use crate::api::request::{json, json_bytes, optional_text, path, wait};
+use crate::api::slot::Live;
 use crate::clock::UnixMicros;
-use crate::engine::Engine;
 use crate::feed::post::{Body, BodyError, Draft, Kind, Post};
 use crate::id::{PostId, SourceId};
 use crate::limits::{POST_TAGS_MAX, REQUEST_BYTES_MAX};
@@ -95,11 +95,7 @@ fn invalid(field: &str, cause: &dyn std::error::Error) -> Problem {
 }
 
 /// `POST /v1/posts`
-pub(super) async fn publish(
-    request: HttpRequest,
-    payload: Payload,
-    engine: Data<Engine>,
-) -> Result<HttpResponse, Problem> {
+pub(super) async fn publish(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
     let wait = wait(&request)?;
     let bytes = json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
     let draft = json::<NewPost<'_>>(&bytes)?.draft()?;
@@ -109,17 +105,13 @@ pub(super) async fn publish(
 }
 
 /// `GET /v1/posts/{id}`
-pub(super) async fn read(request: HttpRequest, engine: Data<Engine>) -> Result<HttpResponse, Problem> {
+pub(super) async fn read(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     crate::api::request::Parameters::read(&request, &[])?;
     Ok(post(StatusCode::OK, &*engine.post(path(&request, "id")?)?))
 }
 
 /// `PATCH /v1/posts/{id}`
-pub(super) async fn edit(
-    request: HttpRequest,
-    payload: Payload,
-    engine: Data<Engine>,
-) -> Result<HttpResponse, Problem> {
+pub(super) async fn edit(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let id = path(&request, "id")?;
     let bytes = json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
@@ -132,7 +124,7 @@ pub(super) async fn edit(
 }
 
 /// `DELETE /v1/posts/{id}`
-pub(super) async fn delete(request: HttpRequest, engine: Data<Engine>) -> Result<HttpResponse, Problem> {
+pub(super) async fn delete(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     engine.delete(path(&request, "id")?).await?;
     Ok(HttpResponse::NoContent().finish())

@@ -66,6 +66,13 @@ impl Problem {
         problem
     }
 
+    /// Says when to try again.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u64) -> Self {
+        self.0.retry_after_seconds = Some(seconds);
+        self
+    }
+
     fn document(&self) -> Value {
         let mut document = Map::new();
         document.insert("type".to_owned(), json!("about:blank"));

@@ -2,17 +2,19 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::task::Poll;
 use std::time::Duration;
 
 use actix_web::dev::{Server, ServerHandle};
 use actix_web::http::Method;
 use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{App, HttpRequest, HttpServer, Resource, Route, guard, rt};
+use tokio::sync::oneshot;
 use tracing::info;
 
 use crate::api::problem::Problem;
+use crate::api::slot::Slot;
 use crate::api::{feeds, follows, operations, posts};
-use crate::engine::Engine;
 
 /// How long requests under way may take to end after the signal to stop.
 const DRAIN_SECONDS: u64 = 10;
@@ -23,12 +25,13 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection without requests is kept.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
-/// Registers every path on an `App` that has an [`Engine`] as data.
+/// Registers every path on an `App` that has a [`Slot`] as data.
 pub fn routes(app: &mut ServiceConfig) {
     use Method as M;
     app.service(resource("/healthz", [(M::GET, web::to(operations::alive))]))
         .service(resource("/readyz", [(M::GET, web::to(operations::ready))]))
         .service(resource("/v1/stats", [(M::GET, web::to(operations::stats))]))
+        .service(resource("/v1/snapshots", [(M::POST, web::to(operations::snapshot))]))
         .service(resource("/v1/posts", [(M::POST, web::to(posts::publish))]))
         .service(resource(
             "/v1/posts/{id}",
@@ -75,9 +78,9 @@ fn resource<const N: usize>(path: &str, methods: [(Method, Route); N]) -> Resour
 ///
 /// # Errors
 /// When the socket cannot be listened on.
-pub fn server(engine: Engine, listener: TcpListener, workers: usize) -> io::Result<Server> {
-    let engine = Data::new(engine);
-    let server = HttpServer::new(move || App::new().app_data(engine.clone()).configure(routes))
+pub fn server(engine: impl Into<Slot>, listener: TcpListener, workers: usize) -> io::Result<Server> {
+    let slot = Data::new(engine.into());
+    let server = HttpServer::new(move || App::new().app_data(slot.clone()).configure(routes))
         .workers(workers)
         .keep_alive(KEEP_ALIVE)
         .client_request_timeout(HEAD_TIMEOUT)
@@ -102,27 +105,49 @@ pub fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
     })
 }
 
-/// Serves until SIGINT or SIGTERM, or for so long, then lets requests under way end, and stops the engine.
+/// Serves until SIGINT or SIGTERM, or for so long, or until `failed` says that there will be no engine; then lets requests
+/// under way end, and stops the engine.
 ///
 /// # Errors
 /// When the server fails.
-pub async fn run_on(engine: Engine, listener: TcpListener, at_most: Option<Duration>) -> io::Result<()> {
+pub async fn run_on(
+    slot: Slot,
+    listener: TcpListener,
+    at_most: Option<Duration>,
+    failed: oneshot::Receiver<()>,
+) -> io::Result<()> {
     let listen = listener.local_addr()?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let server = server(engine.clone(), listener, workers)?;
+    let server = server(slot.clone(), listener, workers)?;
     info!("serving on http://{listen}");
-    rt::spawn(stop_in_time(server.handle(), at_most));
+    rt::spawn(stop_in_time(server.handle(), at_most, failed));
     let ended = server.await;
-    engine.shutdown();
+    if let Some(engine) = slot.engine() {
+        engine.shutdown();
+    }
     info!("stopped");
     ended
 }
 
-async fn stop_in_time(server: ServerHandle, at_most: Option<Duration>) {
-    let reason = match at_most {
-        None => signalled().await,
-        Some(at_most) => rt::time::timeout(at_most, signalled()).await.unwrap_or(Ok("time is up")),
+async fn stop_in_time(server: ServerHandle, at_most: Option<Duration>, failed: oneshot::Receiver<()>) {
+    let told = async {
+        match at_most {
+            None => signalled().await,
+            Some(at_most) => rt::time::timeout(at_most, signalled()).await.unwrap_or(Ok("time is up")),
+        }
     };
+    let failed = async {
+        if failed.await.is_err() {
+            // Dropped without a word: the engine is there and lives.
+            std::future::pending::<()>().await;
+        }
+    };
+    let (mut told, mut failed) = (std::pin::pin!(told), std::pin::pin!(failed));
+    let reason = std::future::poll_fn(|task| match failed.as_mut().poll(task) {
+        Poll::Ready(()) => Poll::Ready(Ok("the state cannot be recovered")),
+        Poll::Pending => told.as_mut().poll(task),
+    })
+    .await;
     if let Ok(reason) = reason {
         info!("{reason}: finishing requests under way, at most {DRAIN_SECONDS} s");
         server.stop(true).await;
@@ -135,7 +160,7 @@ async fn signalled() -> io::Result<&'static str> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     Ok(std::future::poll_fn(|task| {
         if interrupt.poll_recv(task).is_ready() {
-            return std::task::Poll::Ready("SIGINT");
+            return Poll::Ready("SIGINT");
         }
         terminate.poll_recv(task).map(|_| "SIGTERM")
     })

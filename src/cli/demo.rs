@@ -6,8 +6,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use actix_web::rt::{self, System};
+use tokio::sync::oneshot;
 
 use crate::api::serve;
+use crate::api::slot::Slot;
 use crate::cli::demo_world::{CELEBRITY_FOLLOWERS, DemoWorld};
 use crate::cli::{Outcome, terminal};
 use crate::clock::{Clock as _, SystemClock};
@@ -46,7 +48,8 @@ impl Demo {
             populate(&engine, &mut world).await?;
             introduce(&world, listen);
             rt::spawn(keep_publishing(engine.clone(), world));
-            serve::run_on(engine, listener, self.seconds.map(Duration::from_secs)).await?;
+            let (_alive, failed) = oneshot::channel();
+            serve::run_on(Slot::from(engine), listener, self.seconds.map(Duration::from_secs), failed).await?;
             Ok(ExitCode::SUCCESS)
         })
     }

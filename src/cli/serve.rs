@@ -2,12 +2,17 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
 
 use actix_web::rt::System;
+use tokio::sync::oneshot;
 
 use crate::api::serve;
+use crate::api::slot::Slot;
 use crate::cli::Outcome;
 use crate::cli::settings::Settings;
+use crate::clock::SystemClock;
 use crate::engine::Engine;
 
 /// What `tidewire serve` takes.
@@ -26,9 +31,26 @@ impl Serve {
     pub(crate) fn run(self) -> Outcome {
         let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
         let settings = self.settings.or(&file);
-        let config = settings.engine()?;
+        let (config, storage) = (settings.engine()?, settings.storage()?);
         let listener = serve::bind(settings.listen())?;
-        System::new().block_on(serve::run_on(Engine::start(config), listener, None))?;
+        let slot = Slot::default();
+        let (fail, failed) = oneshot::channel();
+        // Recovery has a thread of its own, so that the server can say how far it is.
+        let opened = slot.clone();
+        let opening = thread::spawn(move || {
+            match Engine::open(config, &storage, Arc::new(SystemClock), opened.progress()) {
+                Ok((engine, _)) => opened.fill(engine),
+                Err(cause) => {
+                    let _ = fail.send(());
+                    return Err(cause);
+                }
+            }
+            Ok(())
+        });
+        System::new().block_on(serve::run_on(slot.clone(), listener, None, failed))?;
+        if slot.engine().is_none() && opening.is_finished() {
+            opening.join().map_err(|_| "recovery crashed")??;
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -16,9 +16,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
+use crate::actor::keeper::SnapshotOptions;
 use crate::config::EngineConfig;
+use crate::engine::StorageConfig;
 use crate::feed::policy::Policy;
 use crate::limits::SHARDS_MAX;
+use crate::storage::journal::Durability;
+use crate::storage::journal::writer::JournalOptions;
 
 /// Raw settings: what was said, and nothing else. The names in the TOML file are those of the flags.
 #[derive(Debug, Clone, Default, clap::Args, Deserialize)]
@@ -64,6 +68,35 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_SOURCES_MAX", value_name = "SOURCES")]
     pub sources_max: Option<NonZeroUsize>,
 
+    /// Directory of journal, snapshots and archive [directory, default: ./snapshots]
+    #[arg(long, env = "TIDEWIRE_DATA_DIR", value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+
+    /// When a write is acknowledged: always: synced; everysec: written, synced once a second; no: written [default: always]
+    #[arg(long, env = "TIDEWIRE_DURABILITY", value_name = "always|everysec|no")]
+    pub durability: Option<Durability>,
+
+    /// Time after which there is a new snapshot, if anything was written [duration, default: 15m]
+    #[arg(long, env = "TIDEWIRE_SNAPSHOT_INTERVAL", value_name = "DURATION")]
+    pub snapshot_interval: Option<Span>,
+
+    /// Bytes of journal after which there is a new snapshot [bytes, default: 268435456]
+    #[arg(long, env = "TIDEWIRE_SNAPSHOT_JOURNAL_BYTES", value_name = "BYTES")]
+    pub snapshot_journal_bytes: Option<NonZeroU64>,
+
+    /// Inboxes in snapshots: of readers that are awake, so that they are warm after a restart, or none [default: resident]
+    #[arg(long, env = "TIDEWIRE_SNAPSHOT_INBOXES", value_name = "resident|none")]
+    pub snapshot_inboxes: Option<Inboxes>,
+
+    /// Compression of snapshots [default: none]
+    #[arg(long, env = "TIDEWIRE_SNAPSHOT_COMPRESSION", value_name = "none|zstd")]
+    pub snapshot_compression: Option<Compression>,
+
+    /// Start although acknowledged events are gone from the data directory, and list them
+    #[arg(long)]
+    #[serde(skip)]
+    pub repair: bool,
+
     /// Time one page may spend on pulling outboxes before it is returned as partial [duration, default: 50ms]
     #[arg(long, env = "TIDEWIRE_PULL_BUDGET", value_name = "DURATION")]
     pub pull_budget: Option<Span>,
@@ -98,11 +131,50 @@ impl FromStr for Celebrity {
     }
 }
 
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?.parse().map_err(D::Error::custom)
+/// Whether snapshots hold inboxes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inboxes(pub bool);
+
+impl FromStr for Inboxes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        either(text, "resident", "none").map(Self)
     }
 }
+
+/// Whether snapshots are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compression(pub bool);
+
+impl FromStr for Compression {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        either(text, "zstd", "none").map(Self)
+    }
+}
+
+fn either(text: &str, yes: &str, no: &str) -> Result<bool, String> {
+    match text {
+        _ if text == yes => Ok(true),
+        _ if text == no => Ok(false),
+        _ => Err(format!("{text:?} is neither {yes} nor {no}")),
+    }
+}
+
+/// Settings that are one word in TOML, as they are on the command line.
+macro_rules! read_as_text {
+    ($($setting:ty),+) => {$(
+        impl<'de> Deserialize<'de> for $setting {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                String::deserialize(from)?.parse().map_err(D::Error::custom)
+            }
+        }
+    )+};
+}
+
+read_as_text!(Span, Inboxes, Compression, Durability);
 
 /// In TOML `off` is a string and a threshold a number.
 #[derive(Deserialize)]
@@ -178,6 +250,13 @@ impl Settings {
             following_max: self.following_max.or(other.following_max),
             store_bytes_max: self.store_bytes_max.or(other.store_bytes_max),
             sources_max: self.sources_max.or(other.sources_max),
+            data_dir: self.data_dir.or_else(|| other.data_dir.clone()),
+            durability: self.durability.or(other.durability),
+            snapshot_interval: self.snapshot_interval.or(other.snapshot_interval),
+            snapshot_journal_bytes: self.snapshot_journal_bytes.or(other.snapshot_journal_bytes),
+            snapshot_inboxes: self.snapshot_inboxes.or(other.snapshot_inboxes),
+            snapshot_compression: self.snapshot_compression.or(other.snapshot_compression),
+            repair: self.repair,
             pull_budget: self.pull_budget.or(other.pull_budget),
         }
     }
@@ -209,6 +288,33 @@ impl Settings {
         };
         check(&config)?;
         Ok(config)
+    }
+}
+
+impl Settings {
+    /// Where and how state is kept: these settings over the defaults.
+    ///
+    /// # Errors
+    /// Names the option whose value makes no sense.
+    pub fn storage(&self) -> Result<StorageConfig, SettingsError> {
+        let default = StorageConfig::default();
+        let interval = self.snapshot_interval.map_or(default.snapshots.interval, |span| span.0);
+        if interval.is_zero() {
+            let what = "must be longer than nothing".to_owned();
+            return Err(SettingsError::Nonsense { option: "snapshot-interval", what });
+        }
+        let durability = self.durability.unwrap_or(default.journal.durability);
+        Ok(StorageConfig {
+            directory: self.data_dir.clone().unwrap_or(default.directory),
+            journal: JournalOptions { durability, ..default.journal },
+            snapshots: SnapshotOptions {
+                interval,
+                journal_bytes: self.snapshot_journal_bytes.map_or(default.snapshots.journal_bytes, NonZeroU64::get),
+                inboxes: self.snapshot_inboxes.unwrap_or(Inboxes(default.snapshots.inboxes)).0,
+                compress: self.snapshot_compression.unwrap_or(Compression(default.snapshots.compress)).0,
+            },
+            repair: self.repair,
+        })
     }
 }
 

@@ -74,6 +74,17 @@ impl Following {
         self.find(source).is_ok()
     }
 
+    /// The edges that were kept somewhere, sorted by source.
+    pub fn restored(edges: Vec<Edge>) -> Self {
+        let last_made = edges.iter().map(|edge| edge.since).max().unwrap_or(UnixMicros(i64::MIN));
+        Self { hidden: edges.iter().filter(|edge| edge.hidden).count(), version: 1, last_made, edges }
+    }
+
+    /// All edges, by source.
+    pub fn edges(&self) -> &[Edge] {
+        &self.edges
+    }
+
     /// All followed sources, hidden ones too, by slot.
     pub fn sources(&self) -> impl Iterator<Item = SourceSlot> + Clone {
         self.edges.iter().map(|edge| edge.source)

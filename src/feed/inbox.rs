@@ -14,6 +14,7 @@
 
 use std::num::NonZeroUsize;
 
+use crate::clock::UnixMicros;
 use crate::feed::position::{Direction, Position, Span};
 use crate::feed::runs::SortedRuns;
 
@@ -23,6 +24,7 @@ pub struct Inbox {
     posts: SortedRuns<Position>,
     floor: Position,
     posts_max: NonZeroUsize,
+    synced: UnixMicros,
 }
 
 /// What became of a pushed post.
@@ -42,7 +44,7 @@ pub enum Push {
 impl Inbox {
     /// An empty inbox that is complete: right for a reader none of whose sources has pushed anything.
     pub fn new(posts_max: NonZeroUsize) -> Self {
-        Self { posts: SortedRuns::default(), floor: Position::MIN, posts_max }
+        Self { posts: SortedRuns::default(), floor: Position::MIN, posts_max, synced: UnixMicros(i64::MIN) }
     }
 
     /// Adds a post. Idempotent: the same position twice changes nothing.
@@ -72,6 +74,31 @@ impl Inbox {
         for position in newest_first.iter().rev() {
             self.push(*position);
         }
+    }
+
+    /// An inbox that was kept somewhere: complete above `floor`, with what the sources of edges made until `synced` had
+    /// published.
+    pub fn restored(
+        posts_max: NonZeroUsize,
+        floor: Position,
+        synced: UnixMicros,
+        posts: impl Iterator<Item = Position>,
+    ) -> Self {
+        let mut inbox = Self { floor, synced, ..Self::new(posts_max) };
+        posts.for_each(|position| {
+            inbox.push(position);
+        });
+        inbox
+    }
+
+    /// It has what the sources of all edges made until then had published.
+    pub fn synced(&self) -> UnixMicros {
+        self.synced
+    }
+
+    /// Notes up to which edges it was brought in step.
+    pub fn set_synced(&mut self, synced: UnixMicros) {
+        self.synced = synced;
     }
 
     /// Drops every post at or below `floor`, and says no more to know about them.
@@ -123,6 +150,11 @@ impl Inbox {
     /// All positions, newest first.
     pub fn iter(&self) -> impl Iterator<Item = Position> {
         self.posts.below(Position::MAX)
+    }
+
+    /// All positions, oldest first.
+    pub fn oldest_first(&self) -> impl Iterator<Item = Position> {
+        self.posts.above(Position::MIN)
     }
 
     /// Bytes on the heap, without the allocator's own.

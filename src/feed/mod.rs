@@ -12,5 +12,6 @@ pub mod page;
 pub mod policy;
 pub mod position;
 pub mod post;
+pub mod record;
 pub mod runs;
 pub mod schedule;

@@ -17,6 +17,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::clock::UnixMicros;
 use crate::feed::position::Position;
+use crate::feed::record::PostRecord;
 use crate::id::{PostId, SourceId, SourceSlot, Text};
 use crate::limits::{POST_BODY_BYTES_MAX, POST_BODY_DEPTH_MAX};
 
@@ -88,6 +89,11 @@ impl Body {
         Ok(Self(json.into()))
     }
 
+    /// JSON that was checked when it came in.
+    pub(crate) fn kept(json: &str) -> Self {
+        Self(json.into())
+    }
+
     /// The JSON text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -97,7 +103,7 @@ impl Body {
 /// From storage, which checksums what was checked when it came in: taken as it is.
 impl<'de> Deserialize<'de> for Body {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_str(Text(|json: &str| Ok::<_, BodyError>(Self(json.into()))))
+        from.deserialize_str(Text(|json: &str| Ok::<_, BodyError>(Self::kept(json))))
     }
 }
 
@@ -244,6 +250,24 @@ impl Post {
             body: 0..0,
         };
         post.encode(draft.body.as_str());
+        post
+    }
+
+    /// A post that was kept somewhere, as of [`PostRecord`]. `sources` are those of the record, in that order.
+    pub fn restored<S>(record: &PostRecord<S>, sources: Box<[Membership]>) -> Self {
+        let mut post = Self {
+            position: record.at,
+            kind: record.kind,
+            hidden: record.hidden,
+            edited_at: record.edited_at,
+            repost_of: record.repost_of,
+            reply_to: record.reply_to,
+            fingerprint: record.fingerprint,
+            sources,
+            json: Box::default(),
+            body: 0..0,
+        };
+        post.encode(record.body.as_str());
         post
     }
 

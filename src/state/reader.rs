@@ -51,8 +51,6 @@ pub struct ReadClock<'a> {
 #[derive(Debug)]
 pub struct Reader {
     source: Arc<Source>,
-    /// The inbox has what the sources of all edges made until then had published.
-    synced: UnixMicros,
     pulled: PulledSources,
 }
 
@@ -66,7 +64,7 @@ struct PulledSources {
 impl Reader {
     /// A reader whose inbox is not filled yet.
     pub fn new(source: Arc<Source>) -> Self {
-        Self { source, synced: UnixMicros(i64::MIN), pulled: PulledSources::default() }
+        Self { source, pulled: PulledSources::default() }
     }
 
     /// Who reads.
@@ -76,8 +74,8 @@ impl Reader {
 
     /// Fills the inbox from every followed outbox. Posts pushed into it meanwhile stay.
     pub fn rebuild(&mut self, inbox: &mut Inbox, world: &World) {
-        self.synced = UnixMicros(i64::MIN);
-        self.sync(&self.source.following(), inbox, world);
+        inbox.set_synced(UnixMicros(i64::MIN));
+        sync(&self.source.following(), inbox, world);
     }
 
     /// Builds a page, by the state of this moment.
@@ -92,7 +90,7 @@ impl Reader {
         // By age the inbox forgets what is older; reads go on below by pull.
         inbox.raise_floor(Position { published_at: oldest, id: PostId(0) });
         let following = self.source.following();
-        self.sync(&following, inbox, world);
+        sync(&following, inbox, world);
         self.pulled.refresh(&self.source, &following, world);
         let own = self.source.slot;
         let feed = Feed {
@@ -113,25 +111,25 @@ impl Reader {
         page
     }
 
-    /// Brings in what was published before by sources that are followed since the last time.
-    fn sync(&mut self, following: &Following, inbox: &mut Inbox, world: &World) {
-        if following.last_made() <= self.synced {
-            return;
-        }
-        let posts_max = inbox.posts_max().get();
-        let inputs = following.made_after(self.synced).map(|source| Input::Outbox(source, Part::Pushed));
-        let span = Span { above: inbox.floor(), ..Span::ALL };
-        let merge = Merge::new(&world.sources, inputs, span, Direction::Older, posts_max + 1);
-        let newest: Vec<Position> = merge.take(posts_max + 1).collect();
-        let kept = newest.len().min(posts_max);
-        inbox.absorb(&newest[..kept], newest.get(posts_max).copied());
-        self.synced = following.last_made();
-    }
-
     /// Bytes on the heap, without the allocator's own.
     pub fn heap_bytes(&self) -> usize {
         self.pulled.parts.capacity() * size_of::<(SourceSlot, Part)>()
     }
+}
+
+/// Brings in what was published before by sources that are followed since the last time.
+fn sync(following: &Following, inbox: &mut Inbox, world: &World) {
+    if following.last_made() <= inbox.synced() {
+        return;
+    }
+    let posts_max = inbox.posts_max().get();
+    let inputs = following.made_after(inbox.synced()).map(|source| Input::Outbox(source, Part::Pushed));
+    let span = Span { above: inbox.floor(), ..Span::ALL };
+    let merge = Merge::new(&world.sources, inputs, span, Direction::Older, posts_max + 1);
+    let newest: Vec<Position> = merge.take(posts_max + 1).collect();
+    let kept = newest.len().min(posts_max);
+    inbox.absorb(&newest[..kept], newest.get(posts_max).copied());
+    inbox.set_synced(following.last_made());
 }
 
 impl PulledSources {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::clock::UnixMicros;
 use crate::feed::event::{Event, NewEdge};
-use crate::feed::graph::Sharding;
+use crate::feed::graph::{Edge, Following, Sharding};
 use crate::feed::outbox::Route;
 use crate::feed::policy::Policy;
 use crate::feed::position::Position;
@@ -82,6 +82,12 @@ impl World {
         self.pulled_epoch.load(Ordering::Acquire)
     }
 
+    /// The sources to whose followers a known post was pushed.
+    pub fn pushed(&self, post: &Post) -> Box<[SourceSlot]> {
+        let by_push = |slot: &SourceSlot| self.sources.at(*slot).outbox().was_pushed(post.position);
+        post.sources().iter().map(|source| source.slot).filter(by_push).collect()
+    }
+
     /// How a post is routed to the followers of one of its sources at this moment.
     pub fn route(&self, source: &Source) -> Route {
         // In the pure modes the flag is not consulted, since a source without an edge never had it set.
@@ -113,7 +119,7 @@ impl Writer {
     fn publish(&mut self, position: Position, draft: &Draft) -> Applied {
         if let Some(stored) = self.0.posts.stored(position.id) {
             return match stored {
-                Stored::Live(post) => Applied::Published { push: self.pushed(&post), post },
+                Stored::Live(post) => Applied::Published { push: self.0.pushed(&post), post },
                 Stored::Deleted => Applied::Done,
             };
         }
@@ -135,6 +141,44 @@ impl Writer {
         Applied::Published { post, push: push.into() }
     }
 
+    /// Places a post that was kept somewhere, by the route it then had to each of its sources.
+    pub(super) fn restore_placed(&mut self, post: Arc<Post>, route: impl Fn(usize) -> Route) {
+        let position = post.position;
+        self.0.posts.put(Arc::clone(&post));
+        for (nth, source) in post.sources().iter().enumerate() {
+            let source = self.0.sources.at(source.slot);
+            match route(nth) {
+                Route::Push => {
+                    source.outbox.write().insert(position, Route::Push);
+                }
+                Route::Pull => self.leave_for_pull(source, position),
+            }
+        }
+    }
+
+    /// Remembers that an id was deleted.
+    pub(super) fn restore_tombstone(&mut self, id: PostId) {
+        self.delete(id);
+    }
+
+    /// Makes all edges of one follower, which has none.
+    pub(super) fn restore_following(&mut self, follower: SourceSlot, edges: Vec<Edge>) {
+        for edge in &edges {
+            let source = self.0.sources.at(edge.source);
+            source.followers.write().insert(follower, edge.since, edge.hidden, self.0.sharding);
+        }
+        self.0.edges.fetch_add(edges.len(), Ordering::Relaxed);
+        *self.0.sources.at(follower).following.write() = Arc::new(Following::restored(edges));
+    }
+
+    /// Decides anew who is a celebrity, once all edges are there: the threshold may be another than it was.
+    pub fn choose_sides(&mut self) {
+        for source in self.0.sources.iter() {
+            let followers = source.followers().len();
+            self.choose_side(source, followers);
+        }
+    }
+
     fn leave_for_pull(&self, source: &Source, position: Position) {
         let mut outbox = source.outbox.write();
         let first = !outbox.has_pulled();
@@ -143,12 +187,6 @@ impl Writer {
         if first {
             self.0.pulled_epoch.fetch_add(1, Ordering::Release);
         }
-    }
-
-    /// The sources to whose followers a known post was pushed.
-    pub fn pushed(&self, post: &Post) -> Box<[SourceSlot]> {
-        let by_push = |slot: &SourceSlot| self.0.sources.at(*slot).outbox().was_pushed(post.position);
-        post.sources().iter().map(|source| source.slot).filter(by_push).collect()
     }
 
     fn edit(&mut self, id: PostId, body: Option<&Body>, hidden: Option<bool>, at: UnixMicros) -> Applied {

@@ -97,6 +97,9 @@ pub enum StorageError {
         /// What is wrong.
         reason: String,
     },
+    /// The state after a repair could not be kept.
+    #[error("repaired, but cannot keep the result: {0}")]
+    Repair(String),
     /// The second-level store failed.
     #[error("the archive failed: {0}")]
     Archive(String),

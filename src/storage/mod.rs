@@ -4,4 +4,7 @@ pub mod error;
 pub mod files;
 pub mod frame;
 pub mod journal;
+pub mod lock;
+pub mod recovery;
 pub mod segment;
+pub mod snapshot;

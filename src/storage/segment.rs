@@ -112,7 +112,10 @@ impl Segment {
         reader.read_to_end(&mut bytes).map_err(StorageError::io("read", &*place))?;
         let magic_is = &bytes[..bytes.len().min(MAGIC.len())];
         // Zeros are what a power loss leaves of a header that was not synced.
-        if !MAGIC.starts_with(magic_is) && magic_is.iter().any(|byte| *byte != 0) && frame::find(&bytes, first).is_none() {
+        if !MAGIC.starts_with(magic_is)
+            && magic_is.iter().any(|byte| *byte != 0)
+            && frame::find(&bytes, first).is_none()
+        {
             return Err(foreign());
         }
         if let (Some(format), true) = (bytes.get(8..10), header_is_whole(&bytes)) {
@@ -169,7 +172,10 @@ impl Segment {
         each: &mut impl FnMut(Found<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         while *at < self.bytes.len() {
-            match frame::decode(&self.bytes[*at..]).map_err(|error| error.to_string()).and_then(|frame| expect(frame, *next)) {
+            match frame::decode(&self.bytes[*at..])
+                .map_err(|error| error.to_string())
+                .and_then(|frame| expect(frame, *next))
+            {
                 Ok(frame) => {
                     if frame.kind == FrameKind::Event {
                         let (offset_bytes, sequence) = (*at as u64, frame.sequence);

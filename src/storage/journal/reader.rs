@@ -137,7 +137,9 @@ impl Pass {
                 break;
             }
             self.damaged(segment, &walk)?;
-            let Some((found, further)) = segment.walk_on(&walk, |found| self.take(segment, found, each))? else { break };
+            let Some((found, further)) = segment.walk_on(&walk, |found| self.take(segment, found, each))? else {
+                break;
+            };
             if let Some(lost) = self.read.lost.last_mut() {
                 lost.until = Some(found);
             }

@@ -109,7 +109,9 @@ impl SegmentJournal {
         sync.sync().map_err(std::io::Error::other).map_err(StorageError::io("sync", &*segment.place))?;
         files.sync_directory().map_err(StorageError::io("sync the directory of", &*segment.place))?;
         let syncer = match options.durability {
-            Durability::EverySecond => Some(sync.start().map_err(StorageError::io("start a thread to sync", "the journal"))?),
+            Durability::EverySecond => {
+                Some(sync.start().map_err(StorageError::io("start a thread to sync", "the journal"))?)
+            }
             Durability::Always | Durability::Never => None,
         };
         let figures = Arc::new(JournalFigures::default());

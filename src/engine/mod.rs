@@ -1,50 +1,48 @@
 //! The engine: everything Tidewire does, as one plain type. HTTP merely wraps it; embed it to do without.
 //!
 //! Responsible for:
-//! - starting and stopping the threads;
+//! - stopping the threads (`engine::start` starts them);
 //! - carrying requests to the scribe and to user actors, and answers back, without ever waiting for room in a queue.
 //!
 //! Not responsible for:
 //! - any wire format (`api`), settings files (`cli`).
 
-use std::cell::RefCell;
-use std::rc::Rc;
+mod start;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use actix::dev::SendError;
-use actix::{Actor, Addr, Arbiter, System};
+use actix::{Addr, System};
 use crossbeam_channel::{Sender, TrySendError};
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use crate::actor::counters::Counters;
 use crate::actor::courier::Courier;
 use crate::actor::directory::Directory;
 use crate::actor::doorkeeper::Doorkeeper;
-use crate::actor::fanout::{self, FanoutQueue, FanoutSupervisor};
-use crate::actor::mailroom::Mailroom;
-use crate::actor::message::{Census, Command, Followed, Hire, InboxTotals, Published, Read, Reply, Wake};
-use crate::actor::scribe::Scribe;
-use crate::actor::ticker::Ticker;
-use crate::clock::{Clock, SystemClock, UnixMicros};
+use crate::actor::fanout::OpenFanouts;
+pub use crate::actor::keeper::SnapshotOptions;
+use crate::actor::message::{Census, Command, Followed, InboxTotals, Published, Read, Reply, SnapshotTaken, Wake};
+use crate::clock::{Clock, UnixMicros};
 use crate::config::EngineConfig;
+pub use crate::engine::start::StorageConfig;
 use crate::error::Error;
 use crate::feed::event::NewEdge;
-use crate::feed::graph::Sharding;
 use crate::feed::page::Page;
 use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId};
 use crate::limits::{
-    FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, READ_ATTEMPTS_MAX, READ_CRASHES_MAX, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX,
+    FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, READ_ATTEMPTS_MAX, READ_CRASHES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX,
     USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
 };
 use crate::state::reader::{PageRequest, ReadClock, own_page};
 use crate::state::sources::Source;
 use crate::state::view::Entry;
 use crate::state::world::World;
-use crate::storage::journal::{Journal, MemoryJournal};
+use crate::storage::journal::writer::JournalFigures;
 
 /// What all actors share.
 pub struct Shared {
@@ -58,8 +56,10 @@ pub struct Shared {
     pub counters: Counters,
     /// Where "now" comes from.
     pub clock: Arc<dyn Clock>,
+    /// The snapshots that are kept, newest first.
+    pub snapshots: Mutex<Vec<SnapshotTaken>>,
     /// Posts handed to the fan-out supervisor and not yet delivered everywhere.
-    pub fanout_open: AtomicUsize,
+    pub open_fanouts: OpenFanouts,
 }
 
 impl Shared {
@@ -86,6 +86,14 @@ struct Inner {
     commands: Sender<Command>,
     shards: Vec<ShardAddrs>,
     threads: Mutex<Option<Threads>>,
+    keeper: Mutex<Option<KeeperHandle>>,
+}
+
+/// The engine's hold on its keeper, which ends when it is let go.
+struct KeeperHandle {
+    requests: Sender<Reply<SnapshotTaken>>,
+    thread: JoinHandle<()>,
+    figures: Arc<JournalFigures>,
 }
 
 #[derive(Clone)]
@@ -149,33 +157,6 @@ pub struct QueueDepth {
 }
 
 impl Engine {
-    /// Starts an engine on the machine's clock, keeping everything in memory.
-    pub fn start(config: EngineConfig) -> Self {
-        Self::start_with(config, MemoryJournal::default(), Arc::new(SystemClock))
-    }
-
-    /// Starts an engine on a journal and a clock of one's own.
-    pub fn start_with<J: Journal>(config: EngineConfig, journal: J, clock: Arc<dyn Clock>) -> Self {
-        let config = Arc::new(config);
-        let sharding = Sharding::new(config.shards.get());
-        let (world, writer) = World::create(config.celebrity, sharding);
-        let shared = Arc::new(Shared {
-            config: Arc::clone(&config),
-            world,
-            directory: Directory::new(sharding),
-            counters: Counters::default(),
-            clock: Arc::clone(&clock),
-            fanout_open: AtomicUsize::new(0),
-        });
-        let (system, system_thread) = start_system();
-        let (fanout, shards) = start_actors(&system, &shared);
-        let (commands, receiver) = crossbeam_channel::bounded(SCRIBE_QUEUE_MAX);
-        let scribe = Scribe::new(writer, journal, Ticker::new(clock), fanout, config, receiver);
-        let scribe_thread = spawn("tidewire-scribe", move || scribe.run());
-        let threads = Mutex::new(Some(Threads { system, system_thread, scribe_thread }));
-        Self { inner: Arc::new(Inner { shared, commands, shards, threads }) }
-    }
-
     /// Publishes a post; with `wait`, answers only once it is in the inbox of every active follower.
     ///
     /// # Errors
@@ -306,11 +287,7 @@ impl Engine {
         let shared = &self.inner.shared;
         vec![
             QueueDepth { name: "scribe", depth: self.inner.commands.len(), limit: SCRIBE_QUEUE_MAX },
-            QueueDepth {
-                name: "fanout",
-                depth: shared.fanout_open.load(Ordering::Relaxed),
-                limit: FANOUT_QUEUE_MAX + FANOUT_JOBS_MAX,
-            },
+            QueueDepth { name: "fanout", depth: shared.open_fanouts.len(), limit: FANOUT_QUEUE_MAX + FANOUT_JOBS_MAX },
         ]
     }
 
@@ -330,9 +307,53 @@ impl Engine {
         totals
     }
 
+    /// Takes a snapshot.
+    ///
+    /// # Errors
+    /// When there is no data directory, or the snapshot cannot be written.
+    pub async fn snapshot(&self) -> Result<SnapshotTaken, Error> {
+        self.ask_keeper()?.await.unwrap_or(Err(Error::ShuttingDown))
+    }
+
+    /// Takes a snapshot, on a thread that may wait.
+    fn snapshot_now(&self) -> Result<SnapshotTaken, Error> {
+        let mut answer = self.ask_keeper()?;
+        loop {
+            match answer.try_recv() {
+                Ok(taken) => return taken,
+                Err(TryRecvError::Closed) => return Err(Error::ShuttingDown),
+                Err(TryRecvError::Empty) => thread::park_timeout(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    fn ask_keeper(&self) -> Result<oneshot::Receiver<Result<SnapshotTaken, Error>>, Error> {
+        let keeper = self.inner.keeper.lock();
+        let keeper = keeper.as_ref().ok_or(Error::NoDataDirectory)?;
+        let (reply, answer) = oneshot::channel();
+        match keeper.requests.try_send(reply) {
+            Ok(()) => Ok(answer),
+            Err(_) => Err(self.inner.shared.overloaded("snapshot", SNAPSHOT_REQUESTS_MAX)),
+        }
+    }
+
+    /// The snapshots that are kept, newest first.
+    pub fn snapshots(&self) -> Vec<SnapshotTaken> {
+        self.inner.shared.snapshots.lock().clone()
+    }
+
+    /// What is known of the journal, if there is one on disk.
+    pub fn journal(&self) -> Option<Arc<JournalFigures>> {
+        self.inner.keeper.lock().as_ref().map(|keeper| Arc::clone(&keeper.figures))
+    }
+
     /// Takes no more writes, finishes those that were taken, and ends all threads. Blocks until they have ended.
     pub fn shutdown(&self) {
         let Some(threads) = self.inner.threads.lock().take() else { return };
+        if let Some(KeeperHandle { requests, thread, .. }) = self.inner.keeper.lock().take() {
+            drop(requests);
+            let _ = thread.join();
+        }
         // Fails only if the scribe has ended.
         let _ = self.inner.commands.send(Command::Stop);
         let _ = threads.scribe_thread.join();
@@ -380,55 +401,4 @@ impl Drop for Inner {
             threads.system.stop();
         }
     }
-}
-
-/// Starts the actor system, on a thread of its own so that the engine runs under any runtime, or none.
-fn start_system() -> (System, JoinHandle<()>) {
-    let (tell, told) = std::sync::mpsc::channel();
-    let thread = spawn("tidewire-system", move || {
-        let runner = System::new();
-        // Fails only if the starting thread died meanwhile.
-        let _ = tell.send(System::current());
-        if let Err(cause) = runner.run() {
-            tracing::error!("the actor system ended: {cause}");
-        }
-    });
-    (told.recv().expect("a new system says so first of all"), thread)
-}
-
-fn start_actors(system: &System, shared: &Arc<Shared>) -> (FanoutQueue, Vec<ShardAddrs>) {
-    System::set_current(system.clone());
-    let shards = shared.config.shards.get();
-    let (fanout, supervisor) = FanoutQueue::new(shared, |supervisor| {
-        FanoutSupervisor::start_in_arbiter(&Arbiter::new().handle(), move |ctx| {
-            ctx.set_mailbox_capacity(fanout::mailbox_max(shards));
-            supervisor
-        })
-    });
-    let started: Vec<ShardAddrs> = (0..shards).map(|shard| start_shard(shard, shared, &supervisor)).collect();
-    let couriers = started.iter().map(|shard| shard.courier.clone()).collect();
-    supervisor.try_send(Hire(couriers)).expect("the mailbox of a new actor has room");
-    (fanout, started)
-}
-
-fn start_shard(shard: usize, shared: &Arc<Shared>, supervisor: &Addr<FanoutSupervisor>) -> ShardAddrs {
-    let (tell, told) = std::sync::mpsc::channel();
-    let (shared, supervisor) = (Arc::clone(shared), supervisor.clone());
-    Arbiter::new().spawn_fn(move || {
-        let mailroom = Rc::new(RefCell::new(Mailroom::default()));
-        let courier = Courier::create(|ctx| {
-            ctx.set_mailbox_capacity(SLICES_IN_FLIGHT_MAX + 8);
-            Courier::new(shard, Arc::clone(&shared), Rc::clone(&mailroom), supervisor)
-        });
-        let doorkeeper = Doorkeeper::create(|ctx| {
-            ctx.set_mailbox_capacity(WAKE_QUEUE_MAX);
-            Doorkeeper::new(shard, shared, mailroom)
-        });
-        let _ = tell.send(ShardAddrs { courier, doorkeeper });
-    });
-    told.recv().expect("a new arbiter runs what it is given")
-}
-
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
-    thread::Builder::new().name(name.to_owned()).spawn(work).expect("the machine lets the engine start a thread")
 }

@@ -1,0 +1,217 @@
+//! The keeper: takes snapshots in the background, and drops what they make superfluous.
+//!
+//! Responsible for:
+//! - when a snapshot is due: on request, after some time, after some bytes of journal;
+//! - walking the state while it changes, and asking the shards for the inboxes of active readers;
+//! - keeping two snapshots, and the journal back to the older one.
+//!
+//! Not responsible for:
+//! - the bytes of a snapshot (`storage::snapshot`), what is in it (`state::image`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use actix::Addr;
+use actix::dev::SendError;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+use crate::actor::courier::Courier;
+use crate::actor::message::{Command, CopyInboxes, Mark, Reply, SnapshotTaken};
+use crate::engine::Shared;
+use crate::error::Error;
+use crate::limits::SNAPSHOTS_KEPT;
+use crate::state::image::{InboxRecord, UnderWayRecord, Walk, pack_positions};
+use crate::storage::error::StorageError;
+use crate::storage::files::Files;
+use crate::storage::journal::Sequence;
+use crate::storage::journal::reader;
+use crate::storage::journal::writer::JournalFigures;
+use crate::storage::snapshot::{self, Section, SnapshotHeader, SnapshotReader, SnapshotWriter};
+
+/// When and how snapshots are taken.
+#[derive(Clone, Copy, Debug)]
+pub struct SnapshotOptions {
+    /// Time after which there is a new one, if anything was written. Default 15 minutes.
+    pub interval: Duration,
+    /// Bytes of journal after which there is a new one. Default 256 MiB.
+    pub journal_bytes: u64,
+    /// Whether inboxes of active readers are in it, so that they are warm after a restart. Default: yes.
+    pub inboxes: bool,
+    /// Whether it is compressed, by zstd. Default: no.
+    pub compress: bool,
+}
+
+impl Default for SnapshotOptions {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(15 * 60), journal_bytes: 256 << 20, inboxes: true, compress: false }
+    }
+}
+
+/// The keeper.
+pub struct Keeper {
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) options: SnapshotOptions,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) commands: Sender<Command>,
+    pub(crate) couriers: Vec<Addr<Courier>>,
+    pub(crate) figures: Arc<JournalFigures>,
+    pub(crate) requests: Receiver<Reply<SnapshotTaken>>,
+}
+
+/// How often it is looked whether a snapshot is due.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The state when a snapshot was begun last.
+struct Last {
+    at: Instant,
+    written_bytes: u64,
+}
+
+impl Keeper {
+    /// Takes snapshots until nobody is left to ask for one.
+    pub fn run(self) {
+        self.list();
+        let mut last = self.now();
+        loop {
+            let asked = match self.requests.recv_timeout(LOOK) {
+                Ok(reply) => Some(reply),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            if asked.is_none() && !self.is_due(&last) {
+                continue;
+            }
+            last = self.now();
+            let taken = self.take();
+            match &taken {
+                Ok(taken) => info!("took snapshot {}: {} bytes in {:.1?}", taken.file, taken.bytes, last.at.elapsed()),
+                Err(cause) => warn!("{cause}"),
+            }
+            if let Some(reply) = asked {
+                let _ = reply.send(taken);
+            }
+        }
+    }
+
+    /// Notes the snapshots that are there from before.
+    fn list(&self) {
+        let there = snapshot::snapshots(&*self.files).unwrap_or_default();
+        let describe = |(file, sequence): (String, Sequence)| {
+            let reader = SnapshotReader::open(&*self.files, &file).ok()?;
+            Some(SnapshotTaken { file, sequence, bytes: reader.file_bytes(), taken_at: reader.header().taken_at })
+        };
+        *self.shared.snapshots.lock() = there.into_iter().filter_map(describe).collect();
+    }
+
+    fn now(&self) -> Last {
+        Last { at: Instant::now(), written_bytes: self.figures.written_bytes.load(Ordering::Relaxed) }
+    }
+
+    fn is_due(&self, last: &Last) -> bool {
+        let new_bytes = self.figures.written_bytes.load(Ordering::Relaxed) - last.written_bytes;
+        new_bytes >= self.options.journal_bytes || (new_bytes > 0 && last.at.elapsed() >= self.options.interval)
+    }
+
+    fn take(&self) -> Result<SnapshotTaken, Error> {
+        let began = self.shared.clock.now();
+        let mark = self.mark(false)?;
+        // After the mark: what is not under way any more is in its inboxes, and these are copied later still.
+        let under_way = self.shared.open_fanouts.positions();
+        let header = SnapshotHeader { sequence: mark.last, taken_at: began };
+        let failed = |cause: StorageError| Error::SnapshotFailed(cause.to_string());
+        let mut writer = SnapshotWriter::begin(&*self.files, header, self.options.compress).map_err(failed)?;
+        let written = self.write(&mut writer, mark, under_way).map_err(failed).and_then(|()| {
+            // The walk may have met anything that happened until now, so all of that must be there to be replayed.
+            self.mark(true)
+        });
+        let end = match written {
+            Ok(end) => end,
+            Err(cause) => {
+                writer.abandon();
+                return Err(cause);
+            }
+        };
+        let bytes = writer.finish(end.last, end.last_instant).map_err(failed)?;
+        self.drop_superfluous().map_err(failed)?;
+        let taken = SnapshotTaken { file: snapshot::name(mark.last), sequence: mark.last, bytes, taken_at: began };
+        self.shared.counters.snapshots.add(1);
+        let mut kept = self.shared.snapshots.lock();
+        kept.retain(|older| older.sequence != taken.sequence);
+        kept.insert(0, taken.clone());
+        kept.truncate(SNAPSHOTS_KEPT);
+        Ok(taken)
+    }
+
+    fn mark(&self, sync: bool) -> Result<Mark, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Command::Mark { sync, reply }).map_err(|_| Error::ShuttingDown)?;
+        answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown))
+    }
+
+    fn write(
+        &self,
+        writer: &mut SnapshotWriter<'_>,
+        mark: Mark,
+        under_way: Vec<crate::feed::position::Position>,
+    ) -> Result<(), StorageError> {
+        let walk = Walk { world: &self.shared.world, sources: mark.sources };
+        walk.sources().try_for_each(|record| writer.record(Section::Sources, &record))?;
+        walk.edges().try_for_each(|record| writer.record(Section::Edges, &record))?;
+        walk.posts(|record| writer.record(Section::Posts, &record))?;
+        walk.deleted().try_for_each(|record| writer.record(Section::Deleted, &record))?;
+        if self.options.inboxes {
+            let posts = pack_positions(under_way.into_iter());
+            writer.record(Section::UnderWay, &UnderWayRecord { posts })?;
+            self.inboxes(mark.sources, |record| writer.record(Section::Inboxes, &record))?;
+        }
+        Ok(())
+    }
+
+    fn inboxes(
+        &self,
+        sources: usize,
+        mut each: impl FnMut(InboxRecord) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        for courier in &self.couriers {
+            let mut from = Some(0);
+            while let Some(start) = from {
+                let (reply, answer) = oneshot::channel();
+                let sent = match courier.try_send(CopyInboxes { from: start, reply }) {
+                    Err(SendError::Full(_)) => {
+                        std::thread::park_timeout(Duration::from_millis(1));
+                        continue;
+                    }
+                    sent => sent.is_ok(),
+                };
+                let Some((records, next)) = sent.then(|| answer.blocking_recv().ok()).flatten() else { break };
+                records.into_iter().filter(|record| (record.reader as usize) < sources).try_for_each(&mut each)?;
+                from = next;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the newest snapshots, and the segments with events after the oldest of them.
+    fn drop_superfluous(&self) -> Result<(), StorageError> {
+        let files = &*self.files;
+        let snapshots = snapshot::snapshots(files)?;
+        let remove = |name: &str| files.remove(name).map_err(StorageError::io("remove", files.place(name)));
+        for (name, _) in snapshots.iter().skip(SNAPSHOTS_KEPT) {
+            remove(name)?;
+        }
+        let Some((_, oldest)) = snapshots.get(SNAPSHOTS_KEPT - 1) else { return Ok(()) };
+        // The names of the snapshots must be kept before anything they replace is not.
+        files.sync_directory().map_err(StorageError::io("sync the directory", files.place("")))?;
+        let segments = reader::segments(files)?;
+        for pair in segments.windows(2) {
+            let next_first: Sequence = pair[1].1;
+            if next_first <= oldest.next() {
+                remove(&pair[0].0)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! Starting an engine: its threads and actors, on an empty state or on one that was kept.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use actix::{Actor, Addr, Arbiter, System};
+use parking_lot::Mutex;
+use tracing::{error, info, warn};
+
+use crate::actor::counters::Counters;
+use crate::actor::courier::Courier;
+use crate::actor::directory::Directory;
+use crate::actor::doorkeeper::Doorkeeper;
+use crate::actor::fanout::{self, FanoutQueue, FanoutSupervisor, OpenFanouts};
+use crate::actor::keeper::{Keeper, SnapshotOptions};
+use crate::actor::mailroom::Mailroom;
+use crate::actor::message::{FanoutOrder, Hire, Restore};
+use crate::actor::scribe::Scribe;
+use crate::actor::ticker::Ticker;
+use crate::clock::{Clock, SystemClock, UnixMicros};
+use crate::config::EngineConfig;
+use crate::engine::{Engine, Inner, ShardAddrs, Shared, Threads};
+use crate::feed::graph::Sharding;
+use crate::feed::inbox::Inbox;
+use crate::feed::position::Position;
+use crate::id::SourceSlot;
+use crate::limits::{
+    INBOXES_PER_RESTORE, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX, SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
+};
+use crate::state::image::{InboxRecord, unpack_positions};
+use crate::state::sources::Source;
+use crate::state::world::{World, Writer};
+use crate::storage::error::StorageError;
+use crate::storage::files::Files;
+use crate::storage::files::disk::DiskFiles;
+use crate::storage::journal::writer::{JournalFigures, JournalOptions, SegmentJournal};
+use crate::storage::journal::{Journal, MemoryJournal};
+use crate::storage::lock::DirectoryLock;
+use crate::storage::recovery::{Progress, Recovered, Recovery, Report};
+
+/// Where and how an engine keeps its state.
+#[derive(Clone, Debug)]
+pub struct StorageConfig {
+    /// The data directory. Default `./snapshots`.
+    pub directory: PathBuf,
+    /// How the journal is written.
+    pub journal: JournalOptions,
+    /// When and how snapshots are taken.
+    pub snapshots: SnapshotOptions,
+    /// Start although events that were acknowledged are gone. Default: no.
+    pub repair: bool,
+}
+
+impl Default for StorageConfig {
+    fn default() -> Self {
+        Self {
+            directory: PathBuf::from("snapshots"),
+            journal: JournalOptions::default(),
+            snapshots: SnapshotOptions::default(),
+            repair: false,
+        }
+    }
+}
+
+/// What an engine starts from.
+struct Foundation<J> {
+    config: Arc<EngineConfig>,
+    clock: Arc<dyn Clock>,
+    world: Arc<World>,
+    writer: Writer,
+    journal: J,
+    last_instant: Option<UnixMicros>,
+    lock: Option<Arc<DirectoryLock>>,
+}
+
+impl Engine {
+    /// Starts an engine on the machine's clock, keeping everything in memory.
+    pub fn start(config: EngineConfig) -> Self {
+        Self::start_with(config, MemoryJournal::default(), Arc::new(SystemClock))
+    }
+
+    /// Starts an engine on an empty state, with a journal and a clock of one's own.
+    pub fn start_with<J: Journal>(config: EngineConfig, journal: J, clock: Arc<dyn Clock>) -> Self {
+        let (world, writer) = World::create(config.celebrity, Sharding::new(config.shards.get()));
+        let config = Arc::new(config);
+        start(Foundation { config, clock, world, writer, journal, last_instant: None, lock: None }).0
+    }
+
+    /// Starts an engine on what a data directory holds, and keeps everything there.
+    ///
+    /// # Errors
+    /// Says what is wrong with the directory, where, and what to do.
+    pub fn open(
+        config: EngineConfig,
+        storage: &StorageConfig,
+        clock: Arc<dyn Clock>,
+        progress: &Progress,
+    ) -> Result<(Self, Report), StorageError> {
+        let place = storage.directory.display().to_string();
+        let files = DiskFiles::open(&storage.directory).map_err(StorageError::io("use the data directory", place))?;
+        let lock = Arc::new(DirectoryLock::take(&storage.directory)?);
+        Self::open_on(config, Arc::new(files), Some(lock), storage, clock, progress)
+    }
+
+    /// Starts an engine on files of one's own.
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    pub fn open_on(
+        config: EngineConfig,
+        files: Arc<dyn Files>,
+        lock: Option<Arc<DirectoryLock>>,
+        storage: &StorageConfig,
+        clock: Arc<dyn Clock>,
+        progress: &Progress,
+    ) -> Result<(Self, Report), StorageError> {
+        let began = Instant::now();
+        let config = Arc::new(config);
+        let make_world = || World::create(config.celebrity, Sharding::new(config.shards.get()));
+        let recovery = Recovery { files: &*files, make_world: &make_world, repair: storage.repair, progress };
+        let Recovered { world, writer, tail, last_instant, inboxes, under_way, report } = recovery.run()?;
+        let journal = SegmentJournal::open(Arc::clone(&files), &tail, storage.journal)?;
+        let figures = journal.figures();
+        let last_instant = Some(last_instant);
+        let (engine, fanout) =
+            start(Foundation { config, clock, world, writer, journal, last_instant, lock: lock.clone() });
+        progress.enter("waking readers");
+        engine.restore_inboxes(&inboxes);
+        engine.fan_out_again(&fanout, under_way);
+        engine.keep_snapshots(files, storage.snapshots, figures, lock);
+        tell(&report, began.elapsed());
+        if !report.lost.is_empty() {
+            engine.snapshot_now().map_err(|cause| StorageError::Repair(cause.to_string()))?;
+        }
+        progress.finish();
+        Ok((engine, report))
+    }
+
+    /// Wakes the readers that were active, each with the inbox it had.
+    fn restore_inboxes(&self, records: &[InboxRecord]) {
+        let shared = self.shared();
+        let sharding = shared.world.sharding;
+        let restored = |record: &InboxRecord| -> (Arc<Source>, Inbox) {
+            let reader = Arc::clone(shared.world.sources.at(SourceSlot(record.reader)));
+            let positions = unpack_positions(&record.posts);
+            (reader, Inbox::restored(shared.config.inbox_posts, record.floor, record.synced, positions))
+        };
+        for records in records.chunks(INBOXES_PER_RESTORE) {
+            let mut by_shard: Vec<Vec<_>> = vec![Vec::new(); sharding.shards()];
+            for (reader, inbox) in records.iter().map(restored) {
+                by_shard[sharding.shard_of(reader.slot)].push((reader, inbox));
+            }
+            for (shard, readers) in self.inner.shards.iter().zip(by_shard) {
+                let (reply, done) = std::sync::mpsc::channel();
+                // One at a time per shard, so its mailbox has room.
+                if shard.doorkeeper.try_send(Restore { readers, reply }).is_ok() {
+                    let _ = done.recv();
+                }
+            }
+        }
+    }
+
+    /// Delivers what was under way when the process ended. Where it is already, that changes nothing.
+    fn fan_out_again(&self, fanout: &FanoutQueue, positions: Vec<Position>) {
+        let world = &self.shared().world;
+        for position in positions {
+            let Some(post) = world.posts.get(position.id) else { continue };
+            let sources = world.pushed(&post);
+            if sources.is_empty() {
+                continue;
+            }
+            while !fanout.has_room_for(SCRIBE_QUEUE_MAX / 2) {
+                thread::park_timeout(Duration::from_millis(1));
+            }
+            fanout.push(FanoutOrder { position, sources, waiting: None });
+        }
+    }
+
+    fn keep_snapshots(
+        &self,
+        files: Arc<dyn Files>,
+        options: SnapshotOptions,
+        figures: Arc<JournalFigures>,
+        lock: Option<Arc<DirectoryLock>>,
+    ) {
+        let (requests, receiver) = crossbeam_channel::bounded(SNAPSHOT_REQUESTS_MAX);
+        let couriers = self.inner.shards.iter().map(|shard| shard.courier.clone()).collect();
+        let keeper = Keeper {
+            files,
+            options,
+            shared: Arc::clone(&self.inner.shared),
+            commands: self.inner.commands.clone(),
+            couriers,
+            figures: Arc::clone(&figures),
+            requests: receiver,
+        };
+        let thread = spawn("tidewire-keeper", move || {
+            keeper.run();
+            drop(lock);
+        });
+        *self.inner.keeper.lock() = Some(super::KeeperHandle { requests, thread, figures });
+    }
+}
+
+fn tell(report: &Report, took: Duration) {
+    if let Some(torn) = &report.torn {
+        warn!(
+            "cut {} bytes that were never acknowledged off {}, after byte {}",
+            torn.torn_bytes, torn.place, torn.good_bytes
+        );
+    }
+    for lost in &report.lost {
+        let until = lost.until.map_or("the end".to_owned(), |until| (until.0 - 1).to_string());
+        error!("gone: events {} to {until}, {}: {}", lost.from, lost.place, lost.reason);
+    }
+    let from = report.snapshot.map_or("nothing".to_owned(), |sequence| format!("the snapshot at event {sequence}"));
+    info!("recovered from {from} and {} journaled events in {took:.1?}", report.events);
+}
+
+fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
+    let Foundation { config, clock, world, writer, journal, last_instant, lock } = foundation;
+    let shared = Arc::new(Shared {
+        directory: Directory::new(world.sharding),
+        config: Arc::clone(&config),
+        world,
+        counters: Counters::default(),
+        clock: Arc::clone(&clock),
+        open_fanouts: OpenFanouts::default(),
+        snapshots: Mutex::default(),
+    });
+    let (system, system_thread) = start_system();
+    let (fanout, shards) = start_actors(&system, &shared);
+    let (commands, receiver) = crossbeam_channel::bounded(SCRIBE_QUEUE_MAX);
+    let ticker = Ticker::new(clock);
+    let ticker = last_instant.map_or(Ticker::new(Arc::clone(&shared.clock)), |last| ticker.after(last));
+    let scribe = Scribe::new(writer, journal, ticker, fanout.clone(), config, receiver);
+    let scribe_thread = spawn("tidewire-scribe", move || {
+        scribe.run();
+        // Nobody writes to the directory any more.
+        drop(lock);
+    });
+    let threads = Mutex::new(Some(Threads { system, system_thread, scribe_thread }));
+    let inner = Inner { shared, commands, shards, threads, keeper: Mutex::new(None) };
+    (Engine { inner: Arc::new(inner) }, fanout)
+}
+
+/// Starts the actor system, on a thread of its own so that the engine runs under any runtime, or none.
+fn start_system() -> (System, JoinHandle<()>) {
+    let (tell, told) = std::sync::mpsc::channel();
+    let thread = spawn("tidewire-system", move || {
+        let runner = System::new();
+        // Fails only if the starting thread died meanwhile.
+        let _ = tell.send(System::current());
+        if let Err(cause) = runner.run() {
+            tracing::error!("the actor system ended: {cause}");
+        }
+    });
+    (told.recv().expect("a new system says so first of all"), thread)
+}
+
+fn start_actors(system: &System, shared: &Arc<Shared>) -> (FanoutQueue, Vec<ShardAddrs>) {
+    System::set_current(system.clone());
+    let shards = shared.config.shards.get();
+    let (fanout, supervisor) = FanoutQueue::new(shared, |supervisor| {
+        FanoutSupervisor::start_in_arbiter(&Arbiter::new().handle(), move |ctx| {
+            ctx.set_mailbox_capacity(fanout::mailbox_max(shards));
+            supervisor
+        })
+    });
+    let started: Vec<ShardAddrs> = (0..shards).map(|shard| start_shard(shard, shared, &supervisor)).collect();
+    let couriers = started.iter().map(|shard| shard.courier.clone()).collect();
+    supervisor.try_send(Hire(couriers)).expect("the mailbox of a new actor has room");
+    (fanout, started)
+}
+
+fn start_shard(shard: usize, shared: &Arc<Shared>, supervisor: &Addr<FanoutSupervisor>) -> ShardAddrs {
+    let (tell, told) = std::sync::mpsc::channel();
+    let (shared, supervisor) = (Arc::clone(shared), supervisor.clone());
+    Arbiter::new().spawn_fn(move || {
+        let mailroom = Rc::new(RefCell::new(Mailroom::default()));
+        let courier = Courier::create(|ctx| {
+            ctx.set_mailbox_capacity(SLICES_IN_FLIGHT_MAX + 8);
+            Courier::new(shard, Arc::clone(&shared), Rc::clone(&mailroom), supervisor)
+        });
+        let doorkeeper = Doorkeeper::create(|ctx| {
+            ctx.set_mailbox_capacity(WAKE_QUEUE_MAX);
+            Doorkeeper::new(shard, shared, mailroom)
+        });
+        let _ = tell.send(ShardAddrs { courier, doorkeeper });
+    });
+    told.recv().expect("a new arbiter runs what it is given")
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    thread::Builder::new().name(name.to_owned()).spawn(work).expect("the machine lets the engine start a thread")
+}

@@ -1,0 +1,310 @@
+//! The image: the world as records, for snapshots, and back.
+//!
+//! Responsible for:
+//! - what each record holds, and its names, which are part of the stored format (`storage::snapshot` holds its version);
+//! - walking a world while it changes, and building one from records.
+//!
+//! Not responsible for:
+//! - files, checksums, when to take a snapshot (`storage::snapshot`, `actor::keeper`), inboxes (`actor::courier`).
+//!
+//! The walk does not stop the writer, so records may already hold what later events did. That does no harm: those events are
+//! replayed, and twice is once. What names a source that came after the walk began is left out, since the event that made
+//! it is replayed as well. Followers are not in the image; they are the edges read the other way. Neither are the outboxes
+//! of tags and topics: posts say where they belong.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use crate::clock::UnixMicros;
+use crate::feed::graph::Edge;
+use crate::feed::outbox::Part;
+use crate::feed::position::{Direction, Position, Span};
+use crate::feed::post::{Body, Membership, Post};
+use crate::feed::record::PostRecord;
+use crate::id::{PostId, SourceId, SourceSlot};
+use crate::state::sources::Source;
+use crate::state::world::{World, Writer};
+
+/// A source, in the order of slots: others name it by its place in that order.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceRecord {
+    /// Its id.
+    pub id: SourceId,
+    /// When it last read its feed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_seen: Option<UnixMicros>,
+    /// Whether its posts are pulled: within the hysteresis that depends on the past.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub celebrity: bool,
+}
+
+/// Whom one source follows, as columns: numbers little-endian, one after the other.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EdgesRecord {
+    /// Who follows.
+    pub follower: u32,
+    /// Whom: 4 bytes each, ascending.
+    pub sources: ByteBuf,
+    /// Since when: 8 bytes each, in the same order.
+    pub since: ByteBuf,
+    /// Which of them, by place, are hidden: 4 bytes each.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub hidden: ByteBuf,
+}
+
+/// Ids of deleted posts, 8 bytes each, little-endian.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeletedRecord {
+    /// The ids.
+    pub ids: ByteBuf,
+}
+
+/// The inbox of an active reader.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InboxRecord {
+    /// Whose.
+    pub reader: u32,
+    /// It has what the sources of all edges made until then had published.
+    pub synced: UnixMicros,
+    /// It is complete above this position.
+    pub floor: Position,
+    /// Its posts, oldest first: 8 bytes time and 8 bytes id each, little-endian.
+    pub posts: ByteBuf,
+}
+
+/// Posts whose fan-out was under way, each as in [`InboxRecord::posts`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnderWayRecord {
+    /// The posts.
+    pub posts: ByteBuf,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+fn is_empty(bytes: &ByteBuf) -> bool {
+    bytes.is_empty()
+}
+
+/// Positions as bytes.
+pub fn pack_positions(positions: impl Iterator<Item = Position>) -> ByteBuf {
+    let mut bytes = ByteBuf::new();
+    for Position { published_at, id } in positions {
+        bytes.extend(published_at.0.to_le_bytes());
+        bytes.extend(id.0.to_le_bytes());
+    }
+    bytes
+}
+
+/// Positions from bytes; a rest that is none is ignored.
+pub fn unpack_positions(bytes: &[u8]) -> impl Iterator<Item = Position> {
+    let (pairs, _) = bytes.as_chunks::<16>();
+    pairs.iter().map(|pair| Position {
+        published_at: UnixMicros(u64::from_le_bytes(half(pair, 0)).cast_signed()),
+        id: PostId(u64::from_le_bytes(half(pair, 8))),
+    })
+}
+
+fn half(pair: &[u8; 16], at: usize) -> [u8; 8] {
+    pair[at..at + 8].try_into().expect("eight of sixteen bytes")
+}
+
+/// A record does not fit the others: no version writes such a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct MisfitError(pub String);
+
+fn misfit<T>(what: impl Into<String>) -> Result<T, MisfitError> {
+    Err(MisfitError(what.into()))
+}
+
+/// Tombstones in one record.
+const DELETED_PER_RECORD: usize = 64 * 1_024;
+
+/// Posts looked at while an outbox is locked.
+const OUTBOX_CHUNK: usize = 1_024;
+
+/// Walks the first `sources` sources of a world.
+#[derive(Clone, Copy)]
+pub struct Walk<'a> {
+    /// The world.
+    pub world: &'a World,
+    /// How many sources there were when the walk began.
+    pub sources: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn each_source(self) -> impl Iterator<Item = &'a Arc<Source>> {
+        (0..self.sources).map(move |slot| self.world.sources.at(SourceSlot(slot as u32)))
+    }
+
+    /// All sources.
+    pub fn sources(self) -> impl Iterator<Item = SourceRecord> {
+        self.each_source().map(|source| SourceRecord {
+            id: source.id.clone(),
+            last_seen: source.last_seen(),
+            celebrity: source.is_celebrity(),
+        })
+    }
+
+    /// All edges, by follower.
+    pub fn edges(self) -> impl Iterator<Item = EdgesRecord> {
+        self.each_source().filter_map(move |follower| {
+            let mut record = EdgesRecord {
+                follower: follower.slot.0,
+                sources: ByteBuf::new(),
+                since: ByteBuf::new(),
+                hidden: ByteBuf::new(),
+            };
+            let following = follower.following();
+            let known = following.edges().iter().filter(|edge| (edge.source.0 as usize) < self.sources);
+            for (place, edge) in known.enumerate() {
+                record.sources.extend(edge.source.0.to_le_bytes());
+                record.since.extend(edge.since.0.to_le_bytes());
+                if edge.hidden {
+                    record.hidden.extend((place as u32).to_le_bytes());
+                }
+            }
+            (!record.sources.is_empty()).then_some(record)
+        })
+    }
+
+    /// Gives all posts in memory to `each`, by author, newest first.
+    ///
+    /// # Errors
+    /// What `each` fails with.
+    pub fn posts<E>(self, mut each: impl FnMut(PostRecord<u32>) -> Result<(), E>) -> Result<(), E> {
+        let mut positions = Vec::with_capacity(OUTBOX_CHUNK);
+        for author in self.each_source() {
+            let mut span = Span::ALL;
+            loop {
+                positions.clear();
+                author.outbox().copy(Part::Whole, span, Direction::Older, OUTBOX_CHUNK, &mut positions);
+                let posts = positions.iter().filter_map(|position| self.world.posts.get(position.id));
+                // Outboxes of tags and topics have posts of others, which stand with their authors.
+                let own = posts.filter(|post| post.author().slot == author.slot);
+                own.filter_map(|post| self.record(&post)).try_for_each(&mut each)?;
+                match positions.last() {
+                    Some(last) if positions.len() == OUTBOX_CHUNK => span = span.beyond(*last, Direction::Older),
+                    _ => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn record(self, post: &Post) -> Option<PostRecord<u32>> {
+        let known = post.sources().iter().all(|source| (source.slot.0 as usize) < self.sources);
+        known.then(|| record(self.world, post, |source| source.slot.0))
+    }
+
+    /// All tombstones in memory.
+    pub fn deleted(self) -> impl Iterator<Item = DeletedRecord> {
+        let ids: Vec<PostId> = self.world.posts.deleted().collect();
+        let record = |ids: &[PostId]| DeletedRecord {
+            ids: ids.iter().flat_map(|id| id.0.to_le_bytes()).collect::<Vec<u8>>().into(),
+        };
+        ids.chunks(DELETED_PER_RECORD).map(record).collect::<Vec<_>>().into_iter()
+    }
+}
+
+/// A post as a record, its sources named by `name`.
+pub fn record<S>(world: &World, post: &Post, name: impl Fn(&Membership) -> S) -> PostRecord<S> {
+    let pushed = |source: &Membership| world.sources.at(source.slot).outbox().was_pushed(post.position);
+    let pulled = post.sources().iter().enumerate().filter(|(_, source)| !pushed(source)).map(|(nth, _)| 1 << nth).sum();
+    PostRecord {
+        at: post.position,
+        kind: post.kind,
+        body: Body::kept(post.body()),
+        sources: post.sources().iter().map(name).collect(),
+        pulled,
+        hidden: post.hidden,
+        edited_at: post.edited_at,
+        repost_of: post.repost_of,
+        reply_to: post.reply_to,
+        fingerprint: post.fingerprint,
+    }
+}
+
+/// Builds a world from records. The order is: all sources, then edges and posts, then tombstones.
+impl Writer {
+    /// Takes a source in.
+    ///
+    /// # Errors
+    /// When it is known already.
+    pub fn restore_source(&mut self, record: &SourceRecord) -> Result<(), MisfitError> {
+        let before = self.world().sources.len();
+        let source = self.world().sources.intern(&record.id);
+        if source.slot.0 as usize != before {
+            return misfit(format!("source {} stands in it twice", record.id));
+        }
+        record.last_seen.into_iter().for_each(|at| source.seen(at));
+        source.celebrity.store(record.celebrity, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes the edges of one follower in.
+    ///
+    /// # Errors
+    /// When a source is not known, or the columns do not fit each other.
+    pub fn restore_edges(&mut self, record: &EdgesRecord) -> Result<(), MisfitError> {
+        let ((slots, rest), (instants, rest2)) = (record.sources.as_chunks::<4>(), record.since.as_chunks::<8>());
+        if slots.len() != instants.len() || !rest.is_empty() || !rest2.is_empty() {
+            return misfit(format!("the columns of the edges of source {} are of different length", record.follower));
+        }
+        let edge = |(slot, since): (&[u8; 4], &[u8; 8])| Edge {
+            source: SourceSlot(u32::from_le_bytes(*slot)),
+            hidden: false,
+            since: UnixMicros(u64::from_le_bytes(*since).cast_signed()),
+        };
+        let mut edges: Vec<Edge> = slots.iter().zip(instants).map(edge).collect();
+        for place in record.hidden.as_chunks::<4>().0 {
+            match edges.get_mut(u32::from_le_bytes(*place) as usize) {
+                Some(edge) => edge.hidden = true,
+                None => return misfit(format!("a hidden edge of source {} is not there", record.follower)),
+            }
+        }
+        let known = self.world().sources.len();
+        let ascending = edges.windows(2).all(|pair| pair[0].source < pair[1].source);
+        let all_known = edges.iter().all(|edge| (edge.source.0 as usize) < known);
+        if !ascending || !all_known || record.follower as usize >= known {
+            return misfit(format!("the edges of source {} name sources that are not there", record.follower));
+        }
+        self.restore_following(SourceSlot(record.follower), edges);
+        Ok(())
+    }
+
+    /// Takes a post in.
+    ///
+    /// # Errors
+    /// When a source is not known.
+    pub fn restore_post(&mut self, record: &PostRecord<u32>) -> Result<(), MisfitError> {
+        let sources = &self.world().sources;
+        let known = sources.len();
+        if record.sources.is_empty() || record.sources.iter().any(|slot| *slot as usize >= known) {
+            return misfit(format!("post {} names sources that are not there", record.at.id));
+        }
+        let member = |slot: &u32| {
+            let slot = SourceSlot(*slot);
+            Membership { slot, id: sources.at(slot).id.clone() }
+        };
+        let post = Post::restored(record, record.sources.iter().map(member).collect());
+        self.restore_placed(Arc::new(post), |nth| record.route(nth));
+        Ok(())
+    }
+
+    /// Takes tombstones in.
+    pub fn restore_deleted(&mut self, record: &DeletedRecord) {
+        for id in record.ids.as_chunks::<8>().0 {
+            self.restore_tombstone(PostId(u64::from_le_bytes(*id)));
+        }
+    }
+}

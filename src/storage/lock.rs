@@ -1,0 +1,42 @@
+//! The lock on a data directory: one process at a time.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+
+use crate::storage::error::StorageError;
+
+/// Held for as long as the process works on the directory. The system gives it up when the process ends, however that is.
+#[derive(Debug)]
+pub struct DirectoryLock {
+    _file: File,
+}
+
+impl DirectoryLock {
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// When another process has it.
+    pub fn take(directory: &Path) -> Result<Self, StorageError> {
+        let path = directory.join("LOCK");
+        let place = path.display().to_string();
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file = open.map_err(StorageError::io("open", &*place))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut process = String::new();
+                // Only for the message: without it the message says less.
+                let _ = (&file).take(20).read_to_string(&mut process);
+                let process = process.trim();
+                let holder = if process.is_empty() { String::new() } else { format!(" by process {process}") };
+                return Err(StorageError::Locked { directory: directory.display().to_string(), holder });
+            }
+            Err(TryLockError::Error(cause)) => return Err(StorageError::io("lock", place)(cause)),
+        }
+        let process = format!("{}\n", std::process::id());
+        let noted = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(process.as_bytes()));
+        noted.map_err(StorageError::io("write", place))?;
+        Ok(Self { _file: file })
+    }
+}

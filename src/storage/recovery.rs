@@ -1,0 +1,316 @@
+//! Recovery: from a data directory to the state that was acknowledged.
+//!
+//! Responsible for:
+//! - choosing the newest snapshot that is whole, loading it, and replaying the journal behind it;
+//! - saying what was found, cut off, skipped or lost, and how far it has come.
+//!
+//! Not responsible for:
+//! - bytes of files (`storage::snapshot`, `storage::journal::reader`), threads of the engine that starts then.
+//!
+//! Reading and decoding run on a thread of their own, a few blocks ahead of applying.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use crossbeam_channel::{Receiver, Sender};
+use parking_lot::Mutex;
+use tracing::{info, warn};
+
+use crate::clock::UnixMicros;
+use crate::feed::event::Event;
+use crate::feed::position::Position;
+use crate::feed::record::PostRecord;
+use crate::state::image::{
+    DeletedRecord, EdgesRecord, InboxRecord, MisfitError, SourceRecord, UnderWayRecord, unpack_positions,
+};
+use crate::state::world::{Applied, World, Writer};
+use crate::storage::error::StorageError;
+use crate::storage::files::Files;
+use crate::storage::frame::unpack;
+use crate::storage::journal::Sequence;
+use crate::storage::journal::reader::{self, Lost, Reading, Torn};
+use crate::storage::journal::writer::Tail;
+use crate::storage::snapshot::{self, Block, EndRecord, Section, SnapshotReader};
+
+/// How far a recovery has come, for whoever waits for it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    phase: Mutex<&'static str>,
+    /// Bytes of the snapshot that were loaded.
+    pub snapshot_bytes: AtomicU64,
+    /// Bytes of the snapshot.
+    pub snapshot_bytes_total: AtomicU64,
+    /// Events that were replayed.
+    pub events: AtomicU64,
+    done: AtomicBool,
+}
+
+impl Progress {
+    /// What is being done.
+    pub fn phase(&self) -> &'static str {
+        *self.phase.lock()
+    }
+
+    /// Whether all is done.
+    pub fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn enter(&self, phase: &'static str) {
+        *self.phase.lock() = phase;
+    }
+
+    pub(crate) fn finish(&self) {
+        self.enter("done");
+        self.done.store(true, Ordering::Release);
+    }
+}
+
+/// What was found in a data directory.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The snapshot that was loaded.
+    pub snapshot: Option<Sequence>,
+    /// Snapshots that could not be, and why.
+    pub skipped: Vec<String>,
+    /// Events that were replayed.
+    pub events: u64,
+    /// What was cut off the journal's end.
+    pub torn: Option<Torn>,
+    /// What is gone, if it was told to go on without.
+    pub lost: Vec<Lost>,
+}
+
+/// The state that was acknowledged.
+pub struct Recovered {
+    /// The state.
+    pub world: Arc<World>,
+    /// The hand that changes it.
+    pub writer: Writer,
+    /// Where the journal goes on.
+    pub tail: Tail,
+    /// The last instant that was handed out.
+    pub last_instant: UnixMicros,
+    /// Inboxes of the readers that were active.
+    pub inboxes: Vec<InboxRecord>,
+    /// Posts that some of these inboxes may lack.
+    pub under_way: Vec<Position>,
+    /// What was found.
+    pub report: Report,
+}
+
+/// What a recovery works on.
+pub struct Recovery<'a> {
+    /// The data directory.
+    pub files: &'a dyn Files,
+    /// Makes an empty world: one for each attempt.
+    pub make_world: &'a (dyn Fn() -> (Arc<World>, Writer) + Sync),
+    /// Go on behind damage.
+    pub repair: bool,
+    /// Told how far it has come.
+    pub progress: &'a Progress,
+}
+
+/// Records or events on the way from the thread that decodes to the one that applies.
+enum Batch {
+    Sources(Vec<SourceRecord>),
+    Edges(Vec<EdgesRecord>),
+    Posts(Vec<PostRecord<u32>>),
+    Deleted(Vec<DeletedRecord>),
+    UnderWay(Vec<UnderWayRecord>),
+    Inboxes(Vec<InboxRecord>),
+}
+
+/// Batches decoded ahead.
+const BATCHES_AHEAD: usize = 8;
+
+/// Events in one batch.
+const EVENTS_PER_BATCH: usize = 1_024;
+
+struct Loaded {
+    state: Recovered,
+    sequence: Sequence,
+    through: Sequence,
+    place: String,
+}
+
+impl Recovery<'_> {
+    /// Recovers.
+    ///
+    /// # Errors
+    /// When what was acknowledged is not all there, and it was not told to go on without.
+    pub fn run(self) -> Result<Recovered, StorageError> {
+        self.progress.enter("loading the snapshot");
+        let mut skipped = Vec::new();
+        let mut loaded = self.newest_snapshot(&mut skipped)?;
+        loaded.state.report.skipped = skipped;
+        self.progress.enter("replaying the journal");
+        self.replay(&mut loaded)?;
+        let Loaded { mut state, .. } = loaded;
+        state.writer.choose_sides();
+        if state.inboxes.is_empty() {
+            state.under_way.clear();
+        }
+        Ok(state)
+    }
+
+    fn newest_snapshot(&self, skipped: &mut Vec<String>) -> Result<Loaded, StorageError> {
+        for (name, sequence) in snapshot::snapshots(self.files)? {
+            match self.load(&name, sequence) {
+                Ok(loaded) => return Ok(loaded),
+                Err(cause @ (StorageError::BadSnapshot { .. } | StorageError::Foreign { .. })) => {
+                    warn!("{cause}; going on with an older one and more of the journal");
+                    skipped.push(cause.to_string());
+                }
+                Err(cause) => return Err(cause),
+            }
+        }
+        let place = self.files.place("");
+        Ok(Loaded { state: self.empty(), sequence: Sequence(0), through: Sequence(0), place })
+    }
+
+    fn empty(&self) -> Recovered {
+        let (world, writer) = (self.make_world)();
+        Recovered {
+            world,
+            writer,
+            tail: Tail::default(),
+            last_instant: UnixMicros(i64::MIN),
+            inboxes: Vec::new(),
+            under_way: Vec::new(),
+            report: Report::default(),
+        }
+    }
+
+    fn load(&self, name: &str, sequence: Sequence) -> Result<Loaded, StorageError> {
+        let mut reader = SnapshotReader::open(self.files, name)?;
+        let place = reader.place().to_owned();
+        if reader.header().sequence != sequence {
+            return Err(reader.bad("its name says another sequence than its header".to_owned()));
+        }
+        self.progress.snapshot_bytes.store(0, Ordering::Relaxed);
+        self.progress.snapshot_bytes_total.store(reader.file_bytes(), Ordering::Relaxed);
+        let mut state = self.empty();
+        let (batches, taken) = crossbeam_channel::bounded(BATCHES_AHEAD);
+        let end = thread::scope(|scope| {
+            // It takes the sender along: once it is gone, all there is was sent.
+            let decoding = scope.spawn(move || {
+                self.decode(&mut reader, &batches)?;
+                Ok(reader.end())
+            });
+            // The receiver goes out of scope with the first misfit, which ends the other thread.
+            let fits = apply_all(&mut state, taken);
+            let decoded = decoding.join().expect("decoding does not panic");
+            let misfit = |cause: MisfitError| StorageError::BadSnapshot {
+                place: place.clone(),
+                offset_bytes: 0,
+                reason: cause.to_string(),
+            };
+            fits.map_err(misfit)?;
+            decoded
+        })?;
+        let EndRecord { through, last_instant, .. } = end.expect("all blocks were read");
+        state.last_instant = last_instant;
+        state.report.snapshot = Some(sequence);
+        info!("loaded {place}: {} posts, {} edges", state.world.posts.len(), state.world.edges());
+        Ok(Loaded { state, sequence, through, place })
+    }
+
+    fn decode(&self, reader: &mut SnapshotReader, batches: &Sender<Batch>) -> Result<(), StorageError> {
+        while let Some(block) = reader.next_block()? {
+            let batch = decode(&block).map_err(|reason| reader.bad(reason))?;
+            self.progress.snapshot_bytes.fetch_add(block.stored_bytes, Ordering::Relaxed);
+            if batches.send(batch).is_err() {
+                return Err(reader.bad("a record does not fit".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn replay(&self, loaded: &mut Loaded) -> Result<(), StorageError> {
+        let (events, taken) = crossbeam_channel::bounded::<Vec<Event>>(BATCHES_AHEAD);
+        let reading = Reading { after: loaded.sequence, repair: self.repair };
+        let state = &mut loaded.state;
+        let read = thread::scope(|scope| {
+            let reading = scope.spawn(move || {
+                let mut batch = Vec::with_capacity(EVENTS_PER_BATCH);
+                let read = reader::read(self.files, reading, |found| {
+                    batch.push(unpack(found.payload)?);
+                    if batch.len() == EVENTS_PER_BATCH {
+                        let full = std::mem::replace(&mut batch, Vec::with_capacity(EVENTS_PER_BATCH));
+                        events.send(full).map_err(|_| "replay has ended".to_owned())?;
+                    }
+                    Ok(())
+                });
+                // Fails only if replay has ended.
+                let _ = events.send(batch);
+                read
+            });
+            for batch in taken {
+                self.progress.events.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                batch.iter().for_each(|event| apply(state, event));
+            }
+            reading.join().expect("reading does not panic")
+        })?;
+        let (through, place) = (loaded.through, loaded.place.clone());
+        state.tail = read.tail;
+        (state.report.events, state.report.torn, state.report.lost) = (read.events, read.torn, read.lost);
+        if state.tail.last < through {
+            let last = state.tail.last;
+            if !self.repair {
+                return Err(StorageError::BehindSnapshot { place, last, through });
+            }
+            let reason = "the journal ends before what the snapshot saw".to_owned();
+            state.report.lost.push(Lost { from: last.next(), until: Some(through.next()), place, reason });
+            state.tail = Tail { last: through, segment: None };
+        }
+        Ok(())
+    }
+}
+
+fn decode(block: &Block) -> Result<Batch, String> {
+    Ok(match block.section {
+        Section::Sources => Batch::Sources(block.decode()?),
+        Section::Edges => Batch::Edges(block.decode()?),
+        Section::Posts => Batch::Posts(block.decode()?),
+        Section::Deleted => Batch::Deleted(block.decode()?),
+        Section::UnderWay => Batch::UnderWay(block.decode()?),
+        Section::Inboxes => Batch::Inboxes(block.decode()?),
+        Section::End => return Err("an end record among others".to_owned()),
+    })
+}
+
+fn apply_all(state: &mut Recovered, taken: Receiver<Batch>) -> Result<(), MisfitError> {
+    for batch in taken {
+        let writer = &mut state.writer;
+        match batch {
+            Batch::Sources(records) => records.iter().try_for_each(|record| writer.restore_source(record))?,
+            Batch::Edges(records) => records.iter().try_for_each(|record| writer.restore_edges(record))?,
+            Batch::Posts(records) => records.iter().try_for_each(|record| writer.restore_post(record))?,
+            Batch::Deleted(records) => records.iter().for_each(|record| writer.restore_deleted(record)),
+            Batch::UnderWay(records) => {
+                state.under_way.extend(records.iter().flat_map(|record| unpack_positions(&record.posts)));
+            }
+            Batch::Inboxes(records) => {
+                let known = state.world.sources.len();
+                if let Some(record) = records.iter().find(|record| record.reader as usize >= known) {
+                    return Err(MisfitError(format!("the inbox of source {} is of nobody", record.reader)));
+                }
+                state.inboxes.extend(records);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn apply(state: &mut Recovered, event: &Event) {
+    state.last_instant = state.last_instant.max(event.last_instant().unwrap_or(state.last_instant));
+    let applied = state.writer.apply(event);
+    if let Applied::Published { post, push } = applied
+        && !push.is_empty()
+        && !state.inboxes.is_empty()
+    {
+        state.under_way.push(post.position);
+    }
+}

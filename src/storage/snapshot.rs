@@ -1,0 +1,472 @@
+//! A snapshot: the state at about one event, in one file, so that not the whole journal has to be replayed.
+//!
+//! Responsible for:
+//! - the bytes of a snapshot file: a header, blocks of records, an end;
+//! - writing it under another name until it is whole, reading it block by block, noticing any damage.
+//!
+//! Not responsible for:
+//! - what records mean (`state::image`), when snapshots are taken and dropped (`actor::keeper`).
+//!
+//! Numbers are little-endian. The header: magic (8 bytes), format (2), 2 bytes zero, sequence of the last event the walk
+//! can rely on (8), time of its start in microseconds (8), CRC-32C of the 28 bytes before. A block: kind (1), compression (1:
+//! none 0, zstd 1), records (4), bytes of the records (4), bytes stored (4), CRC-32C of what is stored (4), CRC-32C of the
+//! 18 bytes before, then the records as stored: MessagePack, maps with named fields, one behind the other. The last block is
+//! an end record, and nothing follows it.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::UnixMicros;
+use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_BYTES_MAX};
+use crate::storage::error::StorageError;
+use crate::storage::files::{AppendFile, Files};
+use crate::storage::frame::{pack, unpack, unpack_next};
+use crate::storage::journal::Sequence;
+
+/// The format that is written, and the last that is read.
+pub const SNAPSHOT_FORMAT: u16 = 1;
+
+const MAGIC: &[u8; 8] = b"TIDESNAP";
+const HEADER_BYTES: usize = 32;
+const BLOCK_HEADER_BYTES: usize = 22;
+
+/// zstd's level: above 1 it costs far more than it saves on such records.
+const ZSTD_LEVEL: i32 = 1;
+
+/// What the records of a block are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Section {
+    /// [`crate::state::image::SourceRecord`], in the order of their numbers.
+    Sources,
+    /// [`crate::state::image::EdgesRecord`].
+    Edges,
+    /// [`crate::feed::record::PostRecord`].
+    Posts,
+    /// [`crate::state::image::DeletedRecord`].
+    Deleted,
+    /// [`crate::state::image::UnderWayRecord`].
+    UnderWay,
+    /// [`crate::state::image::InboxRecord`].
+    Inboxes,
+    /// [`EndRecord`].
+    End,
+}
+
+impl Section {
+    const ALL: [Self; 7] =
+        [Self::Sources, Self::Edges, Self::Posts, Self::Deleted, Self::UnderWay, Self::Inboxes, Self::End];
+
+    fn byte(self) -> u8 {
+        match self {
+            Self::Sources => 1,
+            Self::Edges => 2,
+            Self::Posts => 3,
+            Self::Deleted => 4,
+            Self::UnderWay => 5,
+            Self::Inboxes => 6,
+            Self::End => 255,
+        }
+    }
+
+    /// Its name, for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sources => "sources",
+            Self::Edges => "edges",
+            Self::Posts => "posts",
+            Self::Deleted => "deleted",
+            Self::UnderWay => "under way",
+            Self::Inboxes => "inboxes",
+            Self::End => "end",
+        }
+    }
+}
+
+/// The last record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EndRecord {
+    /// The last event that may have left something in the snapshot: the journal must reach it.
+    pub through: Sequence,
+    /// The last instant that had been handed out.
+    pub last_instant: UnixMicros,
+    /// Blocks before this one.
+    pub blocks: u64,
+}
+
+/// What a snapshot file begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SnapshotHeader {
+    /// Replay goes on after this event.
+    pub sequence: Sequence,
+    /// When the walk began.
+    pub taken_at: UnixMicros,
+}
+
+/// The name of the snapshot at `sequence`.
+pub fn name(sequence: Sequence) -> String {
+    format!("snapshot-{:020}.tide", sequence.0)
+}
+
+/// The sequence of the snapshot that has this name, if it is one's name.
+pub fn parse_name(name: &str) -> Option<Sequence> {
+    let digits = name.strip_prefix("snapshot-")?.strip_suffix(".tide")?;
+    let all_digits = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if all_digits { digits.parse().ok().map(Sequence) } else { None }
+}
+
+/// The snapshots of a directory, newest first.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn snapshots(files: &dyn Files) -> Result<Vec<(String, Sequence)>, StorageError> {
+    let names = files.list().map_err(StorageError::io("read the directory", files.place("")))?;
+    let with_sequence = |name: String| parse_name(&name).map(|sequence| (name, sequence));
+    let mut snapshots: Vec<_> = names.into_iter().filter_map(with_sequence).collect();
+    snapshots.sort_unstable_by_key(|snapshot| std::cmp::Reverse(snapshot.1));
+    Ok(snapshots)
+}
+
+/// A snapshot being written.
+pub struct SnapshotWriter<'a> {
+    files: &'a dyn Files,
+    file: Arc<dyn AppendFile>,
+    unfinished: String,
+    header: SnapshotHeader,
+    compress: bool,
+    section: Section,
+    records: u32,
+    raw: Vec<u8>,
+    blocks: u64,
+    bytes: u64,
+}
+
+/// The end of the name of a file that is not finished.
+pub const UNFINISHED: &str = ".unfinished";
+
+impl<'a> SnapshotWriter<'a> {
+    /// Begins a snapshot.
+    ///
+    /// # Errors
+    /// When no file can be written.
+    pub fn begin(files: &'a dyn Files, header: SnapshotHeader, compress: bool) -> Result<Self, StorageError> {
+        let unfinished = name(header.sequence) + UNFINISHED;
+        let place = files.place(&unfinished);
+        // One may be left from a process that died over it.
+        let _ = files.remove(&unfinished);
+        let file = files.create(&unfinished).map_err(StorageError::io("create", place))?;
+        let mut writer = Self {
+            files,
+            file,
+            unfinished,
+            header,
+            compress,
+            section: Section::Sources,
+            records: 0,
+            raw: Vec::with_capacity(SNAPSHOT_BLOCK_BYTES),
+            blocks: 0,
+            bytes: 0,
+        };
+        let mut bytes = Vec::with_capacity(HEADER_BYTES);
+        bytes.extend(MAGIC);
+        bytes.extend(SNAPSHOT_FORMAT.to_le_bytes());
+        bytes.extend([0, 0]);
+        bytes.extend(header.sequence.0.to_le_bytes());
+        bytes.extend(header.taken_at.0.to_le_bytes());
+        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        writer.append(&bytes)?;
+        Ok(writer)
+    }
+
+    /// Adds a record.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn record<T: Serialize>(&mut self, section: Section, record: &T) -> Result<(), StorageError> {
+        if section != self.section {
+            self.end_block()?;
+            self.section = section;
+        }
+        pack(record, &mut self.raw);
+        self.records += 1;
+        if self.raw.len() >= SNAPSHOT_BLOCK_BYTES { self.end_block() } else { Ok(()) }
+    }
+
+    /// Writes the end, makes the file survive power loss, and gives it its name. Returns its bytes.
+    ///
+    /// # Errors
+    /// When any of that fails. The file is not a snapshot then.
+    pub fn finish(mut self, through: Sequence, last_instant: UnixMicros) -> Result<u64, StorageError> {
+        self.end_block()?;
+        let end = EndRecord { through, last_instant, blocks: self.blocks };
+        self.record(Section::End, &end)?;
+        self.end_block()?;
+        let name = name(self.header.sequence);
+        self.file.sync().map_err(StorageError::io("sync", self.files.place(&self.unfinished)))?;
+        self.files.rename(&self.unfinished, &name).map_err(StorageError::io("rename", self.files.place(&name)))?;
+        self.files.sync_directory().map_err(StorageError::io("sync the directory of", self.files.place(&name)))?;
+        Ok(self.bytes)
+    }
+
+    /// Gives up, and takes away what was written.
+    pub fn abandon(self) {
+        // If it stays, the next snapshot at this event takes it away.
+        let _ = self.files.remove(&self.unfinished);
+    }
+
+    fn end_block(&mut self) -> Result<(), StorageError> {
+        if self.records == 0 {
+            return Ok(());
+        }
+        let compressed = if self.compress { zstd::bulk::compress(&self.raw, ZSTD_LEVEL).ok() } else { None };
+        let stored = compressed.as_deref().filter(|smaller| smaller.len() < self.raw.len());
+        let (how, stored) = stored.map_or((0, self.raw.as_slice()), |smaller| (1, smaller));
+        let mut block = Vec::with_capacity(BLOCK_HEADER_BYTES + stored.len());
+        block.extend([self.section.byte(), how]);
+        block.extend(self.records.to_le_bytes());
+        block.extend((self.raw.len() as u32).to_le_bytes());
+        block.extend((stored.len() as u32).to_le_bytes());
+        block.extend(crc32c::crc32c(stored).to_le_bytes());
+        block.extend(crc32c::crc32c(&block).to_le_bytes());
+        block.extend(stored);
+        self.append(&block)?;
+        self.blocks += 1;
+        self.records = 0;
+        self.raw.clear();
+        Ok(())
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<(), StorageError> {
+        self.bytes += bytes.len() as u64;
+        self.file.append(bytes).map_err(StorageError::io("write", self.files.place(&self.unfinished)))
+    }
+}
+
+/// A block of records, its checksum right.
+pub struct Block {
+    /// What the records are.
+    pub section: Section,
+    /// How many.
+    pub records: u32,
+    /// Bytes in the file.
+    pub stored_bytes: u64,
+    raw: Vec<u8>,
+}
+
+impl Block {
+    /// The records.
+    ///
+    /// # Errors
+    /// When they are not what the section says.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<Vec<T>, String> {
+        let mut rest = self.raw.as_slice();
+        // No record is smaller than a byte: what the block claims is not believed further than that.
+        let mut records = Vec::with_capacity((self.records as usize).min(rest.len() / 8));
+        for _ in 0..self.records {
+            records.push(unpack_next(&mut rest)?);
+        }
+        if rest.is_empty() { Ok(records) } else { Err(format!("{} bytes too many in a block", rest.len())) }
+    }
+
+    /// Bytes of the records, uncompressed.
+    pub fn raw_bytes(&self) -> usize {
+        self.raw.len()
+    }
+}
+
+/// A snapshot being read.
+pub struct SnapshotReader {
+    place: String,
+    reader: Box<dyn Read + Send>,
+    header: SnapshotHeader,
+    file_bytes: u64,
+    at: u64,
+    blocks: u64,
+    end: Option<EndRecord>,
+}
+
+impl SnapshotReader {
+    /// Opens a snapshot.
+    ///
+    /// # Errors
+    /// When it cannot be read, is none, or is of a later format.
+    pub fn open(files: &dyn Files, name: &str) -> Result<Self, StorageError> {
+        let place = files.place(name);
+        let (mut reader, file_bytes) = files.read(name).map_err(StorageError::io("read", &*place))?;
+        let mut bytes = [0; HEADER_BYTES];
+        let too_short = |_| StorageError::BadSnapshot {
+            place: place.clone(),
+            offset_bytes: 0,
+            reason: "it is shorter than a header".to_owned(),
+        };
+        reader.read_exact(&mut bytes).map_err(too_short)?;
+        if !bytes.starts_with(MAGIC) {
+            return Err(StorageError::Foreign { place, what: "snapshot" });
+        }
+        if crc32c::crc32c(&bytes[..28]).to_le_bytes() != bytes[28..] {
+            let reason = "the checksum of its header is wrong".to_owned();
+            return Err(StorageError::BadSnapshot { place, offset_bytes: 0, reason });
+        }
+        let found = u16::from_le_bytes([bytes[8], bytes[9]]);
+        if found > SNAPSHOT_FORMAT {
+            return Err(StorageError::NewerFormat { place, found, known: SNAPSHOT_FORMAT });
+        }
+        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes were taken"));
+        let header = SnapshotHeader { sequence: Sequence(number(12)), taken_at: UnixMicros(number(20).cast_signed()) };
+        Ok(Self { place, reader, header, file_bytes, at: HEADER_BYTES as u64, blocks: 0, end: None })
+    }
+
+    /// What the file begins with.
+    pub fn header(&self) -> SnapshotHeader {
+        self.header
+    }
+
+    /// Bytes of the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// The next block of records, until all were read.
+    ///
+    /// # Errors
+    /// Names the file, the offset, and what is wrong there.
+    pub fn next_block(&mut self) -> Result<Option<Block>, StorageError> {
+        if self.end.is_some() {
+            return Ok(None);
+        }
+        let block = self.block().map_err(|reason| self.bad(reason))?;
+        if block.section != Section::End {
+            self.blocks += 1;
+            return Ok(Some(block));
+        }
+        let end: EndRecord = unpack(&block.raw).map_err(|reason| self.bad(reason))?;
+        if end.blocks != self.blocks || self.at != self.file_bytes {
+            return Err(self.bad(format!("it has {} blocks where {} were written", self.blocks, end.blocks)));
+        }
+        self.end = Some(end);
+        Ok(None)
+    }
+
+    /// The end record, once all blocks were read.
+    pub fn end(&self) -> Option<EndRecord> {
+        self.end
+    }
+
+    /// An error at the place that is being read.
+    pub fn bad(&self, reason: String) -> StorageError {
+        StorageError::BadSnapshot { place: self.place.clone(), offset_bytes: self.at, reason }
+    }
+
+    fn block(&mut self) -> Result<Block, String> {
+        let mut header = [0; BLOCK_HEADER_BYTES];
+        self.reader.read_exact(&mut header).map_err(|_| "it ends before its end record".to_owned())?;
+        let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes were taken"));
+        if crc32c::crc32c(&header[..18]) != number(18) {
+            return Err("the checksum of a block's header is wrong".to_owned());
+        }
+        let section = Section::ALL.into_iter().find(|section| section.byte() == header[0]);
+        let section = section.ok_or_else(|| format!("no version writes blocks of kind {}", header[0]))?;
+        let (raw_bytes, stored_bytes) = (number(6) as usize, number(10) as usize);
+        let left = self.file_bytes.saturating_sub(self.at + BLOCK_HEADER_BYTES as u64);
+        if stored_bytes as u64 > left || raw_bytes > SNAPSHOT_BLOCK_BYTES_MAX {
+            return Err("a block is larger than any version writes".to_owned());
+        }
+        let mut stored = vec![0; stored_bytes];
+        self.reader.read_exact(&mut stored).map_err(|cause| format!("cannot read a block: {cause}"))?;
+        if crc32c::crc32c(&stored) != number(14) {
+            return Err("the checksum of a block is wrong".to_owned());
+        }
+        let raw = match header[1] {
+            0 => stored,
+            1 => zstd::bulk::decompress(&stored, raw_bytes).map_err(|cause| format!("zstd: {cause}"))?,
+            other => return Err(format!("no version compresses by method {other}")),
+        };
+        if raw.len() != raw_bytes {
+            return Err("a block has another length than it says".to_owned());
+        }
+        let stored_bytes = (BLOCK_HEADER_BYTES + stored_bytes) as u64;
+        self.at += stored_bytes;
+        Ok(Block { section, records: number(2), stored_bytes, raw })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::image::DeletedRecord;
+    use crate::storage::files::memory::MemoryFiles;
+
+    const HEADER: SnapshotHeader = SnapshotHeader { sequence: Sequence(7), taken_at: UnixMicros(-5) };
+
+    fn written(compress: bool) -> (MemoryFiles, String) {
+        let files = MemoryFiles::default();
+        let mut writer = SnapshotWriter::begin(&files, HEADER, compress).unwrap();
+        for nth in 0..40u8 {
+            writer.record(Section::Deleted, &DeletedRecord { ids: vec![nth; 64].into() }).unwrap();
+        }
+        writer.finish(Sequence(9), UnixMicros(3)).unwrap();
+        (files, name(Sequence(7)))
+    }
+
+    fn read(files: &MemoryFiles, name: &str) -> Result<Vec<DeletedRecord>, StorageError> {
+        let mut reader = SnapshotReader::open(files, name)?;
+        let mut records = Vec::new();
+        while let Some(block) = reader.next_block()? {
+            records.extend(block.decode::<DeletedRecord>().map_err(|reason| reader.bad(reason))?);
+        }
+        assert_eq!((reader.header(), reader.end().unwrap().through), (HEADER, Sequence(9)));
+        Ok(records)
+    }
+
+    #[test]
+    fn a_snapshot_is_read_back_compressed_or_not() {
+        let sizes = [false, true].map(|compress| {
+            let (files, name) = written(compress);
+            assert_eq!(files.list().unwrap(), [name.clone()]);
+            assert_eq!(read(&files, &name).unwrap().len(), 40);
+            files.bytes()
+        });
+        assert!(sizes[1] < sizes[0] / 4, "{sizes:?}");
+    }
+
+    #[test]
+    fn every_flipped_byte_and_every_cut_is_noticed() {
+        for compress in [false, true] {
+            let (files, name) = written(compress);
+            let whole = files.content(&name);
+            for at in 0..whole.len() {
+                let flipped = files.copied();
+                flipped.tamper(&name, |bytes| bytes[at] ^= 0x10);
+                assert!(read(&flipped, &name).is_err(), "byte {at}");
+                let cut = files.copied();
+                cut.tamper(&name, |bytes| bytes.truncate(at));
+                assert!(read(&cut, &name).is_err(), "cut at {at}");
+            }
+            let longer = files.copied();
+            longer.tamper(&name, |bytes| bytes.push(0));
+            assert!(read(&longer, &name).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_no_snapshot_or_a_later_one_is_told_apart() {
+        let (files, name) = written(false);
+        files.tamper(&name, |bytes| bytes[0] = b'X');
+        assert!(matches!(read(&files, &name), Err(StorageError::Foreign { .. })));
+        let (files, name) = written(false);
+        files.tamper(&name, |bytes| {
+            bytes[8] = 9;
+            let checksum = crc32c::crc32c(&bytes[..28]).to_le_bytes();
+            bytes[28..32].copy_from_slice(&checksum);
+        });
+        assert!(matches!(read(&files, &name), Err(StorageError::NewerFormat { found: 9, .. })));
+    }
+}
