@@ -23,12 +23,18 @@ pub struct EngineConfig {
     pub shards: NonZeroUsize,
     /// Sources one reader may follow. Default 5,000.
     pub following_max: usize,
-    /// Bytes that posts may take in memory; beyond, publishing is refused. Default 8 GiB.
+    /// Bytes that posts may take in memory. Beyond seven eighths of it the oldest go to the archive; beyond all of it publishing
+    /// is refused. Default 8 GiB.
     pub store_bytes_max: usize,
+    /// Posts of one outbox that stay in memory; older ones are read from the archive. Without a data directory there is no
+    /// archive, and all stay. Default 1,000.
+    pub outbox_posts: NonZeroUsize,
     /// Sources that may be known; beyond, new ones are refused. Default 50,000,000.
     pub sources_max: usize,
     /// Time that one page may spend on pulling outboxes before it is returned as partial. Default 50 ms.
     pub pull_budget: Duration,
+    /// The same for a page that is read from the archive. Default 2 s.
+    pub archive_budget: Duration,
 }
 
 impl Default for EngineConfig {
@@ -45,8 +51,10 @@ impl Default for EngineConfig {
             shards: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
             following_max: 5_000,
             store_bytes_max: 8 << 30,
+            outbox_posts: some(1_000),
             sources_max: 50_000_000,
             pull_budget: Duration::from_millis(50),
+            archive_budget: Duration::from_secs(2),
         }
     }
 }

@@ -121,3 +121,27 @@ pub const INBOXES_PER_RESTORE: usize = 4 * 1024;
 
 /// Requests for a snapshot that wait for the one being taken.
 pub const SNAPSHOT_REQUESTS_MAX: usize = 16;
+
+/// Posts that an outbox may have in memory beyond its limit before the oldest are shelved together.
+pub const SHELVING_SLACK: usize = 128;
+
+/// Outbox entries that are shelved in one round.
+pub const SHELVING_ENTRIES_MAX: usize = 8 * 1024;
+
+/// Outboxes looked at in one round when posts take too many bytes.
+pub const BUDGET_SOURCES_PER_ROUND: usize = 1_024;
+
+/// Tombstones that stay in memory after the archive has them: pages meet these most.
+pub const TOMBSTONES_IN_MEMORY_MAX: usize = 1 << 20;
+
+/// Rounds of shelving between two that make the archive survive power loss.
+pub const SHELVINGS_PER_PERSIST: u32 = 32;
+
+/// Reads that wait for a thread that may wait for a disk.
+pub const ARCHIVE_QUEUE_MAX: usize = 1_024;
+
+/// Threads that read the archive.
+pub const ARCHIVE_READERS: usize = 4;
+
+/// Bytes of the archive that are cached in memory.
+pub const ARCHIVE_CACHE_BYTES: usize = 64 << 20;

@@ -29,6 +29,8 @@ pub struct Counters {
     pub below_floor: Counter,
     /// Pages built by user actors.
     pub pages: Counter,
+    /// Pages built with the archive.
+    pub cold_pages: Counter,
     /// Pages that lacked an outbox which could not be read in time.
     pub partial_pages: Counter,
     /// Readers woken.

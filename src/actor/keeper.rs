@@ -122,7 +122,8 @@ impl Keeper {
         let under_way = self.shared.open_fanouts.positions();
         let header = SnapshotHeader { sequence: mark.last, taken_at: began };
         let failed = |cause: StorageError| Error::SnapshotFailed(cause.to_string());
-        let mut writer = SnapshotWriter::begin(&*self.files, header, self.options.compress).map_err(failed)?;
+        let begun = SnapshotWriter::begin(&*self.files, header, self.options.compress).map_err(failed);
+        let mut writer = begun.inspect_err(|_| drop(self.mark(true)))?;
         let written = self.write(&mut writer, mark, under_way).map_err(failed).and_then(|()| {
             // The walk may have met anything that happened until now, so all of that must be there to be replayed.
             self.mark(true)
@@ -131,6 +132,8 @@ impl Keeper {
             Ok(end) => end,
             Err(cause) => {
                 writer.abandon();
+                // The snapshot's end, which lets shelving go on. What else it says does not matter here.
+                let _ = self.mark(true);
                 return Err(cause);
             }
         };

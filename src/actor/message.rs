@@ -2,7 +2,8 @@
 //!
 //! | message | from | to | twice? |
 //! |---|---|---|---|
-//! | [`Command`] | engine | scribe | yes for all but a publish without id |
+//! | [`Command`] | engine, keeper, archivist | scribe | yes for all but a publish without id |
+//! | [`crate::actor::archivist::Task`] | scribe | archivist | yes |
 //! | [`FanoutOrder`] | scribe | fan-out supervisor | yes: deliveries are idempotent |
 //! | [`Ring`] | scribe | fan-out supervisor | yes: it only says "look at your queue" |
 //! | [`Hire`] | engine | fan-out supervisor | no, once at start |
@@ -34,6 +35,7 @@ use crate::feed::schedule::JobId;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::state::image::InboxRecord;
 use crate::state::reader::PageRequest;
+use crate::state::shelving::Shelving;
 use crate::state::sources::Source;
 use crate::state::view::Entry;
 use crate::storage::journal::Sequence;
@@ -87,12 +89,20 @@ pub enum Command {
         /// The answer.
         reply: Reply<()>,
     },
-    /// Say where the journal stands.
+    /// Say where the journal stands. A snapshot begins with one without sync and ends with one with it; in between nothing goes
+    /// from memory to the archive.
     Mark {
-        /// Sync it first.
+        /// Sync it first, and the archive.
         sync: bool,
         /// The answer.
         reply: Reply<Mark>,
+    },
+    /// Take out of memory what is in the archive now, or keep it if it could not be written.
+    Shelved {
+        /// What was to be written.
+        shelving: Box<Shelving>,
+        /// Whether it was.
+        written: bool,
     },
     /// Finish what was taken, then end.
     Stop,

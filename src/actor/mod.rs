@@ -10,6 +10,7 @@
 //!
 //! Nothing here blocks an actor's thread, and every queue has a limit in `limits`.
 
+pub mod archivist;
 pub mod counters;
 pub mod courier;
 pub mod directory;

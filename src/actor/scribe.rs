@@ -14,9 +14,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, Sender};
 use tracing::{error, warn};
 
+use crate::actor::archivist::{Task, archive_failed};
 use crate::actor::fanout::FanoutQueue;
 use crate::actor::message::{Command, FanoutOrder, Followed, Mark, Published, Reply};
 use crate::actor::ticker::Ticker;
@@ -29,9 +30,11 @@ use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::{
-    FOLLOWS_PER_REQUEST_MAX, PUBLISH_AHEAD_MAX, SCRIBE_BATCH_BYTES_MAX, SCRIBE_BATCH_MAX, SOURCES_MAX,
+    FOLLOWS_PER_REQUEST_MAX, PUBLISH_AHEAD_MAX, SCRIBE_BATCH_BYTES_MAX, SCRIBE_BATCH_MAX, SHELVINGS_PER_PERSIST,
+    SOURCES_MAX,
 };
 use crate::state::posts::Stored;
+use crate::state::shelving::Shelving;
 use crate::state::world::{Applied, Writer};
 use crate::storage::journal::{Journal, JournalError};
 
@@ -47,7 +50,22 @@ pub struct Scribe<J> {
     /// Posts and followers that the group changes.
     touched: HashSet<Key>,
     failed: Option<Error>,
+    archivist: Option<Archivist>,
     _vital: Vital,
+}
+
+/// The scribe's side of the archivist.
+struct Archivist {
+    tasks: Sender<Task>,
+    /// A round of shelving is on its way: the next waits for it.
+    is_busy: bool,
+    /// A snapshot is being walked, which must not miss what goes from memory: that waits.
+    is_paused: bool,
+    /// What was written meanwhile, and is still in memory.
+    held: Option<Shelving>,
+    /// It could not write. Everything stays in memory, up to the limit.
+    has_failed: bool,
+    rounds: u32,
 }
 
 /// What a command reads and changes: commands that share no key do not depend on each other.
@@ -79,6 +97,7 @@ impl<J: Journal> Scribe<J> {
         fanout: FanoutQueue,
         config: Arc<EngineConfig>,
         commands: Receiver<Command>,
+        archivist: Option<Sender<Task>>,
     ) -> Self {
         Self {
             writer,
@@ -90,6 +109,14 @@ impl<J: Journal> Scribe<J> {
             group: Vec::new(),
             touched: HashSet::new(),
             failed: None,
+            archivist: archivist.map(|tasks| Archivist {
+                tasks,
+                is_busy: false,
+                is_paused: false,
+                held: None,
+                has_failed: false,
+                rounds: 0,
+            }),
             _vital: Vital("scribe"),
         }
     }
@@ -110,6 +137,7 @@ impl<J: Journal> Scribe<J> {
                 command = next;
             }
             self.commit();
+            self.shelve();
         }
         self.stop();
     }
@@ -136,6 +164,7 @@ impl<J: Journal> Scribe<J> {
             Command::Follow { edges, reply } => self.follow(edges, reply),
             Command::Unfollow { follower, source, reply } => self.unfollow(follower, source, reply),
             Command::Mark { sync, reply } => self.mark(sync, reply),
+            Command::Shelved { shelving, written } => self.shelved(*shelving, written),
             Command::Stop => {}
         }
         if self.group.len() > before {
@@ -163,7 +192,7 @@ impl<J: Journal> Scribe<J> {
         }
         let world = self.writer.world();
         if let Some(id) = draft.id {
-            match world.posts.stored(id) {
+            match world.find(id).map_err(|cause| archive_failed(&cause))? {
                 None => {}
                 Some(Stored::Deleted) => return Err(Error::PostDeleted(id)),
                 Some(Stored::Live(post)) => {
@@ -207,8 +236,10 @@ impl<J: Journal> Scribe<J> {
     }
 
     fn edit(&mut self, id: PostId, body: Option<Body>, hidden: Option<bool>, reply: Reply<Arc<Post>>) {
-        let Some(post) = self.writer.world().posts.get(id) else {
-            return refuse(reply, Error::UnknownPost(id));
+        let post = match self.find(id) {
+            Ok(Some(post)) => post,
+            Ok(None) => return refuse(reply, Error::UnknownPost(id)),
+            Err(cause) => return refuse(reply, cause),
         };
         let body = body.filter(|body| body.as_str() != post.body());
         let hidden = hidden.filter(|hidden| *hidden != post.hidden);
@@ -221,11 +252,19 @@ impl<J: Journal> Scribe<J> {
     }
 
     fn delete(&mut self, id: PostId, reply: Reply<()>) {
-        if self.writer.world().posts.get(id).is_none() {
-            let _ = reply.send(Ok(()));
-            return;
+        match self.find(id) {
+            Ok(Some(_)) => self.accept(Event::Deleted { id }, Then::Answer(reply)),
+            Ok(None) => {
+                let _ = reply.send(Ok(()));
+            }
+            Err(cause) => refuse(reply, cause),
         }
-        self.accept(Event::Deleted { id }, Then::Answer(reply));
+    }
+
+    /// The post with this id, wherever it is.
+    fn find(&self, id: PostId) -> Result<Option<Arc<Post>>, Error> {
+        let found = self.writer.world().find(id).map_err(|cause| archive_failed(&cause))?;
+        Ok(found.and_then(Stored::live))
     }
 
     fn follow(&mut self, edges: Vec<NewEdge>, reply: Reply<Followed>) {
@@ -290,11 +329,61 @@ impl<J: Journal> Scribe<J> {
     fn mark(&mut self, sync: bool, reply: Reply<Mark>) {
         self.commit();
         if sync && let Err(cause) = self.journal.sync() {
-            return refuse(reply, self.refusal(cause));
+            let refusal = self.refusal(cause);
+            return refuse(reply, refusal);
         }
         let sources = self.writer.world().sources.len();
         let mark = Mark { last: self.journal.last(), sources, last_instant: self.ticker.last() };
-        let _ = reply.send(Ok(mark));
+        match &mut self.archivist {
+            // What the archive is to be told by then it is told before the mark is answered.
+            Some(archivist) if sync => {
+                archivist.is_paused = false;
+                if let Some(held) = archivist.held.take() {
+                    self.writer.finish_shelving(held);
+                }
+                let shelving = self.writer.collect_shelving();
+                archivist.is_busy = true;
+                // Refused only by an archivist that has ended.
+                let _ = archivist.tasks.send(Task { shelving, persist: true, then: Some((reply, mark)) });
+            }
+            archivist => {
+                archivist.iter_mut().for_each(|archivist| archivist.is_paused = true);
+                let _ = reply.send(Ok(mark));
+            }
+        }
+    }
+
+    /// Gives the archivist a round of shelving, if one is due.
+    fn shelve(&mut self) {
+        let Some(archivist) = &mut self.archivist else { return };
+        if archivist.is_busy || archivist.is_paused || archivist.has_failed || !self.writer.is_shelving_due() {
+            return;
+        }
+        archivist.rounds += 1;
+        // Now and then, so that what the archive has superseded can be used again.
+        let persist = archivist.rounds.is_multiple_of(SHELVINGS_PER_PERSIST);
+        if persist && self.journal.sync().is_err() {
+            // The next commit says so.
+            return;
+        }
+        let shelving = self.writer.collect_shelving();
+        if !shelving.is_empty() {
+            archivist.is_busy = true;
+            let _ = archivist.tasks.send(Task { shelving, persist, then: None });
+        }
+    }
+
+    fn shelved(&mut self, shelving: Shelving, written: bool) {
+        let Some(archivist) = &mut self.archivist else { return };
+        archivist.is_busy = false;
+        archivist.has_failed = !written;
+        if !written {
+            self.writer.give_up_shelving(shelving);
+        } else if archivist.is_paused {
+            archivist.held = Some(shelving);
+        } else {
+            self.writer.finish_shelving(shelving);
+        }
     }
 
     /// Whether those of `ids` that are not known yet may become known.
@@ -313,7 +402,7 @@ impl<J: Journal> Scribe<J> {
         loop {
             let id = self.ticker.mint(at);
             let taken_in_group = self.touched.contains(&Key::Post(id));
-            if !taken_in_group && self.writer.world().posts.stored(id).is_none() {
+            if !taken_in_group && !matches!(self.writer.world().find(id), Ok(Some(_))) {
                 return id;
             }
         }
@@ -430,6 +519,6 @@ fn keys(command: &Command) -> Vec<Key> {
             keys
         }
         Command::Unfollow { follower, .. } => vec![Key::Follower(follower.clone())],
-        Command::Mark { .. } | Command::Stop => Vec::new(),
+        Command::Mark { .. } | Command::Shelved { .. } | Command::Stop => Vec::new(),
     }
 }

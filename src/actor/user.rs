@@ -9,11 +9,11 @@ use actix::{Actor, ActorContext, Context, Handler};
 use tracing::error;
 
 use crate::actor::mailroom::{Mailroom, Pigeonhole};
-use crate::actor::message::{Read, Sleep};
+use crate::actor::message::{Read, Reply, Sleep};
 use crate::engine::Shared;
 use crate::feed::inbox::Inbox;
 use crate::feed::page::Page;
-use crate::state::reader::{PageRequest, Reader};
+use crate::state::reader::{ColdRead, PageRequest, Reader};
 use crate::state::sources::Source;
 use crate::state::view::Entry;
 
@@ -25,6 +25,12 @@ pub struct UserActor {
     pigeonhole: Option<Pigeonhole>,
     /// The inbox was filled before the actor started.
     is_restored: bool,
+}
+
+/// A page, or what it takes to build it with the archive.
+enum Built {
+    Page(Page<Entry>),
+    Cold(ColdRead),
 }
 
 impl UserActor {
@@ -44,16 +50,25 @@ impl UserActor {
         Self { shared, reader: Reader::new(source), pigeonhole: Some(pigeonhole), is_restored }
     }
 
-    fn page(&mut self, request: PageRequest) -> Option<Page<Entry>> {
+    fn page(&mut self, request: PageRequest) -> Option<Built> {
         let shared = &self.shared;
         let now = shared.clock.now();
         self.reader.source().seen(now);
         let (reader, oldest) = (&mut self.reader, shared.config.oldest_in_inbox(now));
         let pigeonhole = self.pigeonhole.as_ref()?;
         let page = pigeonhole.with(|inbox| reader.page(inbox, &shared.world, request, oldest, shared.read_clock(now)));
-        shared.counters.pages.add(1);
-        shared.counters.partial_pages.add(u64::from(!page.partial.is_empty()));
-        Some(page)
+        if page.needs_archive {
+            let read = pigeonhole.with(|inbox| reader.cold_read(inbox, &shared.world));
+            return Some(Built::Cold(read));
+        }
+        shared.count_page(&page);
+        Some(Built::Page(page))
+    }
+
+    /// Has a page built by a thread that may wait for a disk.
+    fn ask_archive(&self, read: ColdRead, request: PageRequest, reply: Reply<Page<Entry>>) {
+        let shared = Arc::clone(&self.shared);
+        self.shared.read_cold(reply, move |world| read.page(world, request, shared.cold_read_clock()));
     }
 
     fn leave(&mut self) {
@@ -79,9 +94,13 @@ impl Handler<Read> for UserActor {
 
     fn handle(&mut self, Read { request, reply }: Read, _: &mut Self::Context) {
         // An actor that was put to sleep drops the question; whoever asked asks again.
-        if let Some(page) = self.page(request) {
+        match self.page(request) {
             // A caller that went away needs no answer.
-            let _ = reply.send(Ok(page));
+            Some(Built::Page(page)) => {
+                let _ = reply.send(Ok(page));
+            }
+            Some(Built::Cold(read)) => self.ask_archive(read, request, reply),
+            None => {}
         }
     }
 }

@@ -31,7 +31,7 @@ pub(super) async fn home(request: HttpRequest, engine: Live) -> Result<HttpRespo
 /// `GET /v1/users/{user}/posts`
 pub(super) async fn own_page(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     let Asked { user, page, fields } = asked(&request)?;
-    Ok(answer(&engine.own_page(&user, page), fields))
+    Ok(answer(&engine.own_page(&user, page).await?, fields))
 }
 
 fn answer(page: &FeedPage, fields: Fields) -> HttpResponse {

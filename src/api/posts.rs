@@ -107,7 +107,7 @@ pub(super) async fn publish(request: HttpRequest, payload: Payload, engine: Live
 /// `GET /v1/posts/{id}`
 pub(super) async fn read(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     crate::api::request::Parameters::read(&request, &[])?;
-    Ok(post(StatusCode::OK, &*engine.post(path(&request, "id")?)?))
+    Ok(post(StatusCode::OK, &*engine.post(path(&request, "id")?).await?))
 }
 
 /// `PATCH /v1/posts/{id}`

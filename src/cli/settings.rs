@@ -60,7 +60,11 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_FOLLOWING_MAX", value_name = "SOURCES")]
     pub following_max: Option<NonZeroUsize>,
 
-    /// Memory that posts may take; beyond it publishing is refused [bytes, default: 8589934592]
+    /// Posts of one source that stay in memory; older ones are read from the archive [posts, default: 1000]
+    #[arg(long, env = "TIDEWIRE_OUTBOX_POSTS", value_name = "POSTS")]
+    pub outbox_posts: Option<NonZeroUsize>,
+
+    /// Memory that posts may take; close to it older ones go to the archive [bytes, default: 8589934592]
     #[arg(long, env = "TIDEWIRE_STORE_BYTES_MAX", value_name = "BYTES")]
     pub store_bytes_max: Option<NonZeroUsize>,
 
@@ -100,6 +104,10 @@ pub struct Settings {
     /// Time one page may spend on pulling outboxes before it is returned as partial [duration, default: 50ms]
     #[arg(long, env = "TIDEWIRE_PULL_BUDGET", value_name = "DURATION")]
     pub pull_budget: Option<Span>,
+
+    /// The same for a page that is read from the archive [duration, default: 2s]
+    #[arg(long, env = "TIDEWIRE_ARCHIVE_BUDGET", value_name = "DURATION")]
+    pub archive_budget: Option<Span>,
 }
 
 /// A duration as people write it: `90s`, `50ms`, `7d`.
@@ -248,6 +256,8 @@ impl Settings {
             active_readers_max: self.active_readers_max.or(other.active_readers_max),
             shards: self.shards.or(other.shards),
             following_max: self.following_max.or(other.following_max),
+            outbox_posts: self.outbox_posts.or(other.outbox_posts),
+            archive_budget: self.archive_budget.or(other.archive_budget),
             store_bytes_max: self.store_bytes_max.or(other.store_bytes_max),
             sources_max: self.sources_max.or(other.sources_max),
             data_dir: self.data_dir.or_else(|| other.data_dir.clone()),
@@ -282,6 +292,8 @@ impl Settings {
             active_readers_max: self.active_readers_max.unwrap_or(default.active_readers_max),
             shards: self.shards.unwrap_or(default.shards),
             following_max: number(self.following_max, default.following_max),
+            outbox_posts: self.outbox_posts.unwrap_or(default.outbox_posts),
+            archive_budget: span(self.archive_budget, default.archive_budget),
             store_bytes_max: number(self.store_bytes_max, default.store_bytes_max),
             sources_max: number(self.sources_max, default.sources_max),
             pull_budget: span(self.pull_budget, default.pull_budget),
@@ -331,6 +343,7 @@ fn check(config: &EngineConfig) -> Result<(), SettingsError> {
         ("inbox-age", config.inbox_age.unwrap_or(Duration::MAX)),
         ("active-window", config.active_window),
         ("pull-budget", config.pull_budget),
+        ("archive-budget", config.archive_budget),
     ];
     match durations.iter().find(|(_, duration)| duration.is_zero()) {
         Some((option, _)) => refuse(option, "must be longer than nothing".to_owned()),

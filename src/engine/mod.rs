@@ -19,6 +19,7 @@ use crossbeam_channel::{Sender, TrySendError};
 use parking_lot::Mutex;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
+use crate::actor::archivist::{ArchiveReaders, archive_failed};
 use crate::actor::counters::Counters;
 use crate::actor::courier::Courier;
 use crate::actor::directory::Directory;
@@ -35,12 +36,13 @@ use crate::feed::page::Page;
 use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId};
 use crate::limits::{
-    FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, READ_ATTEMPTS_MAX, READ_CRASHES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX,
-    USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
+    ARCHIVE_QUEUE_MAX, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, READ_ATTEMPTS_MAX, READ_CRASHES_MAX, SCRIBE_QUEUE_MAX,
+    SNAPSHOT_REQUESTS_MAX, USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
 };
+use crate::state::posts::Stored;
 use crate::state::reader::{PageRequest, ReadClock, own_page};
 use crate::state::sources::Source;
-use crate::state::view::Entry;
+use crate::state::view::{Entry, Finder};
 use crate::state::world::World;
 use crate::storage::journal::writer::JournalFigures;
 
@@ -56,6 +58,8 @@ pub struct Shared {
     pub counters: Counters,
     /// Where "now" comes from.
     pub clock: Arc<dyn Clock>,
+    /// The threads that read the archive, if there is one.
+    pub(crate) archive_readers: Option<ArchiveReaders>,
     /// The snapshots that are kept, newest first.
     pub snapshots: Mutex<Vec<SnapshotTaken>>,
     /// Posts handed to the fan-out supervisor and not yet delivered everywhere.
@@ -66,6 +70,44 @@ impl Shared {
     /// How a read that starts now looks at time.
     pub(crate) fn read_clock(&self, now: UnixMicros) -> ReadClock<'_> {
         ReadClock { clock: &*self.clock, deadline: now.saturating_add(self.config.pull_budget) }
+    }
+
+    /// How a read that may wait for a disk and starts now looks at time.
+    pub(crate) fn cold_read_clock(&self) -> ReadClock<'_> {
+        ReadClock { clock: &*self.clock, deadline: self.clock.now().saturating_add(self.config.archive_budget) }
+    }
+
+    /// Has `build` make a page on a thread that may wait for a disk.
+    pub(crate) fn read_cold(
+        self: &Arc<Self>,
+        reply: Reply<Page<Entry>>,
+        build: impl FnOnce(&World) -> Page<Entry> + Send + 'static,
+    ) {
+        let shared = Arc::clone(self);
+        // Shared by the job and the refusal: one of them takes it.
+        let reply = Arc::new(Mutex::new(Some(reply)));
+        let answer = Arc::clone(&reply);
+        let job = move |world: &World| {
+            let page = build(world);
+            let answered = if page.needs_archive {
+                Err(Error::ArchiveFailed("a post could not be read from it".to_owned()))
+            } else {
+                shared.counters.cold_pages.add(1);
+                shared.count_page(&page);
+                Ok(page)
+            };
+            answer.lock().take().map(|reply| reply.send(answered));
+        };
+        let readers = self.archive_readers.as_ref();
+        if !readers.is_some_and(|readers| readers.ask(job)) {
+            let refused = self.overloaded("archive", ARCHIVE_QUEUE_MAX);
+            reply.lock().take().map(|reply| reply.send(Err(refused)));
+        }
+    }
+
+    pub(crate) fn count_page(&self, page: &Page<Entry>) {
+        self.counters.pages.add(1);
+        self.counters.partial_pages.add(u64::from(!page.partial.is_empty()));
     }
 
     /// The refusal of a full queue, counted.
@@ -106,6 +148,7 @@ struct Threads {
     system: System,
     system_thread: JoinHandle<()>,
     scribe_thread: JoinHandle<()>,
+    archive_thread: Option<JoinHandle<()>>,
 }
 
 /// A page of a feed.
@@ -202,8 +245,25 @@ impl Engine {
     ///
     /// # Errors
     /// When there is none, or it was deleted.
-    pub fn post(&self, id: PostId) -> Result<Arc<Post>, Error> {
-        self.inner.shared.world.posts.get(id).ok_or(Error::UnknownPost(id))
+    pub async fn post(&self, id: PostId) -> Result<Arc<Post>, Error> {
+        let shared = &self.inner.shared;
+        let stored = match shared.world.posts.stored(id) {
+            None if shared.world.has_archived() => {
+                let (reply, answer) = oneshot::channel();
+                self.ask_archive(move |world| {
+                    let _ = reply.send(world.find(id).map_err(|cause| archive_failed(&cause)));
+                })?;
+                answer.await.unwrap_or(Err(Error::ShuttingDown))?
+            }
+            stored => stored,
+        };
+        stored.and_then(Stored::live).ok_or(Error::UnknownPost(id))
+    }
+
+    fn ask_archive(&self, job: impl FnOnce(&World) + Send + 'static) -> Result<(), Error> {
+        let shared = &self.inner.shared;
+        let taken = shared.archive_readers.as_ref().is_some_and(|readers| readers.ask(job));
+        if taken { Ok(()) } else { Err(shared.overloaded("archive", ARCHIVE_QUEUE_MAX)) }
     }
 
     /// A page of a reader's feed. Wakes the reader if it sleeps.
@@ -235,11 +295,22 @@ impl Engine {
     }
 
     /// A page of a source's own posts.
-    pub fn own_page(&self, source: &SourceId, request: PageRequest) -> FeedPage {
+    ///
+    /// # Errors
+    /// When it needs the archive, and too much is waiting for that.
+    pub async fn own_page(&self, source: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
         let shared = &self.inner.shared;
-        let Some(source) = shared.world.sources.get(source) else { return self.named(Page::empty()) };
+        let Some(source) = shared.world.sources.get(source) else { return Ok(self.named(Page::empty())) };
         let now = shared.clock.now();
-        self.named(own_page(&source, &shared.world, request, shared.read_clock(now)))
+        let page = own_page(&source, Finder::Memory(&shared.world), request, shared.read_clock(now));
+        if !page.needs_archive {
+            return Ok(self.named(page));
+        }
+        let (reply, answer) = oneshot::channel();
+        let time = Arc::clone(shared);
+        let build = move |world: &World| own_page(&source, Finder::Archive(world), request, time.cold_read_clock());
+        shared.read_cold(reply, build);
+        answer.await.unwrap_or(Err(Error::ShuttingDown)).map(|page| self.named(page))
     }
 
     /// At most `max` sources that `follower` follows, the newest edge before `before` first.
@@ -287,6 +358,11 @@ impl Engine {
         let shared = &self.inner.shared;
         vec![
             QueueDepth { name: "scribe", depth: self.inner.commands.len(), limit: SCRIBE_QUEUE_MAX },
+            QueueDepth {
+                name: "archive",
+                depth: shared.archive_readers.as_ref().map_or(0, ArchiveReaders::waiting),
+                limit: ARCHIVE_QUEUE_MAX,
+            },
             QueueDepth { name: "fanout", depth: shared.open_fanouts.len(), limit: FANOUT_QUEUE_MAX + FANOUT_JOBS_MAX },
         ]
     }
@@ -357,6 +433,9 @@ impl Engine {
         // Fails only if the scribe has ended.
         let _ = self.inner.commands.send(Command::Stop);
         let _ = threads.scribe_thread.join();
+        if let Some(archivist) = threads.archive_thread {
+            let _ = archivist.join();
+        }
         threads.system.stop();
         let _ = threads.system_thread.join();
     }

@@ -11,6 +11,7 @@ use actix::{Actor, Addr, Arbiter, System};
 use parking_lot::Mutex;
 use tracing::{error, info, warn};
 
+use crate::actor::archivist::{self, ArchiveReaders};
 use crate::actor::counters::Counters;
 use crate::actor::courier::Courier;
 use crate::actor::directory::Directory;
@@ -29,11 +30,14 @@ use crate::feed::inbox::Inbox;
 use crate::feed::position::Position;
 use crate::id::SourceSlot;
 use crate::limits::{
-    INBOXES_PER_RESTORE, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX, SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
+    ARCHIVE_CACHE_BYTES, INBOXES_PER_RESTORE, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX, SNAPSHOT_REQUESTS_MAX,
+    WAKE_QUEUE_MAX,
 };
 use crate::state::image::{InboxRecord, unpack_positions};
+use crate::state::shelving::ShelvingLimits;
 use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
+use crate::storage::archive::{Archive, RedbArchive};
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::files::disk::DiskFiles;
@@ -103,7 +107,8 @@ impl Engine {
         let place = storage.directory.display().to_string();
         let files = DiskFiles::open(&storage.directory).map_err(StorageError::io("use the data directory", place))?;
         let lock = Arc::new(DirectoryLock::take(&storage.directory)?);
-        Self::open_on(config, Arc::new(files), Some(lock), storage, clock, progress)
+        let archive = RedbArchive::open(&storage.directory.join("archive.redb"), ARCHIVE_CACHE_BYTES)?;
+        Self::open_on(config, Arc::new(files), Some(Arc::new(archive)), Some(lock), storage, clock, progress)
     }
 
     /// Starts an engine on files of one's own.
@@ -113,6 +118,7 @@ impl Engine {
     pub fn open_on(
         config: EngineConfig,
         files: Arc<dyn Files>,
+        archive: Option<Arc<dyn Archive>>,
         lock: Option<Arc<DirectoryLock>>,
         storage: &StorageConfig,
         clock: Arc<dyn Clock>,
@@ -120,7 +126,12 @@ impl Engine {
     ) -> Result<(Self, Report), StorageError> {
         let began = Instant::now();
         let config = Arc::new(config);
-        let make_world = || World::create(config.celebrity, Sharding::new(config.shards.get()));
+        let limits =
+            ShelvingLimits { outbox_posts: config.outbox_posts.get(), posts_bytes: config.store_bytes_max / 8 * 7 };
+        let make_world = || {
+            let archive = archive.clone().map(|archive| (archive, limits));
+            World::create_with(config.celebrity, Sharding::new(config.shards.get()), archive)
+        };
         let recovery = Recovery { files: &*files, make_world: &make_world, repair: storage.repair, progress };
         let Recovered { world, writer, tail, last_instant, inboxes, under_way, report } = recovery.run()?;
         let journal = SegmentJournal::open(Arc::clone(&files), &tail, storage.journal)?;
@@ -206,6 +217,9 @@ impl Engine {
     }
 }
 
+/// What a start cannot do without.
+const THREADS: &str = "the machine lets the engine start its threads";
+
 fn tell(report: &Report, took: Duration) {
     if let Some(torn) = &report.torn {
         warn!(
@@ -223,11 +237,15 @@ fn tell(report: &Report, took: Duration) {
 
 fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
     let Foundation { config, clock, world, writer, journal, last_instant, lock } = foundation;
+    let archive = world.archive().cloned();
+    let archive_readers = archive.is_some().then(|| ArchiveReaders::start(&world)).transpose();
+    let archive_readers = archive_readers.expect(THREADS);
     let shared = Arc::new(Shared {
         directory: Directory::new(world.sharding),
         config: Arc::clone(&config),
         world,
         counters: Counters::default(),
+        archive_readers,
         clock: Arc::clone(&clock),
         open_fanouts: OpenFanouts::default(),
         snapshots: Mutex::default(),
@@ -237,13 +255,16 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
     let (commands, receiver) = crossbeam_channel::bounded(SCRIBE_QUEUE_MAX);
     let ticker = Ticker::new(clock);
     let ticker = last_instant.map_or(Ticker::new(Arc::clone(&shared.clock)), |last| ticker.after(last));
-    let scribe = Scribe::new(writer, journal, ticker, fanout.clone(), config, receiver);
+    let archivist = archive
+        .map(|archive| archivist::start_writer(Arc::clone(&shared.world), archive, commands.clone()).expect(THREADS));
+    let (tasks, archive_thread) = archivist.unzip();
+    let scribe = Scribe::new(writer, journal, ticker, fanout.clone(), config, receiver, tasks);
     let scribe_thread = spawn("tidewire-scribe", move || {
         scribe.run();
         // Nobody writes to the directory any more.
         drop(lock);
     });
-    let threads = Mutex::new(Some(Threads { system, system_thread, scribe_thread }));
+    let threads = Mutex::new(Some(Threads { system, system_thread, scribe_thread, archive_thread }));
     let inner = Inner { shared, commands, shards, threads, keeper: Mutex::new(None) };
     (Engine { inner: Arc::new(inner) }, fanout)
 }
@@ -296,5 +317,5 @@ fn start_shard(shard: usize, shared: &Arc<Shared>, supervisor: &Addr<FanoutSuper
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
-    thread::Builder::new().name(name.to_owned()).spawn(work).expect("the machine lets the engine start a thread")
+    thread::Builder::new().name(name.to_owned()).spawn(work).expect(THREADS)
 }

@@ -11,34 +11,17 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::feed::inbox::Inbox;
-use crate::feed::outbox::Part;
+use crate::feed::outbox::{Ask, Missing, Part};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::SourceSlot;
-
-/// What is asked of an outbox.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ask {
-    /// Pushed posts, pulled ones, or all.
-    pub part: Part,
-    /// Between these positions.
-    pub span: Span,
-    /// Nearest first in this direction.
-    pub direction: Direction,
-    /// At most so many.
-    pub max: usize,
-}
-
-/// The outbox could not be read in time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Unavailable;
 
 /// Where outboxes are read from.
 pub trait Outboxes {
     /// Appends to `into` what is asked of the outbox of `source`.
     ///
     /// # Errors
-    /// When it cannot be read in time. Nothing was appended then.
-    fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Unavailable>;
+    /// When there is more than what was appended, though less than `ask.max`.
+    fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing>;
 }
 
 /// Something to merge.
@@ -64,6 +47,17 @@ pub struct Merge<'a, O> {
     /// Chunks of all streams, one behind the other, so that a stream costs no allocation of its own.
     buffer: Vec<Position>,
     unavailable: Vec<SourceSlot>,
+    /// At and below this position some outbox has posts that are not in memory.
+    archived: Option<Position>,
+}
+
+/// What a walk could not give.
+#[derive(Debug, Default)]
+pub struct Shortfall {
+    /// The sources whose outboxes could not be read.
+    pub unavailable: Vec<SourceSlot>,
+    /// The walk ended at this position, since some outbox goes on in the archive.
+    pub archived: Option<Position>,
 }
 
 struct Stream<'a> {
@@ -100,14 +94,26 @@ impl<'a, O: Outboxes> Merge<'a, O> {
             buffer: Vec::with_capacity(streams.len() * chunk),
             streams,
             unavailable: Vec::new(),
+            archived: None,
         };
         (0..merge.streams.len()).for_each(|nth| merge.advance(nth));
         merge
     }
 
-    /// The sources whose outboxes could not be read so far.
-    pub fn into_unavailable(self) -> Vec<SourceSlot> {
-        self.unavailable
+    /// What could not be given so far.
+    pub fn into_shortfall(self) -> Shortfall {
+        let ended =
+            self.heads.peek().is_none_or(|&Reverse((next, _))| self.is_archived(position(next, self.direction)));
+        Shortfall { unavailable: self.unavailable, archived: self.archived.filter(|_| ended) }
+    }
+
+    /// Whether something that is not in memory may come before `next`, or be it.
+    fn is_archived(&self, next: Position) -> bool {
+        match self.direction {
+            Direction::Older => self.archived.is_some_and(|archived| next <= archived),
+            // Going up, what is archived comes first.
+            Direction::Newer => self.archived.is_some(),
+        }
     }
 
     /// Puts the next position of a stream into the heap.
@@ -135,8 +141,10 @@ impl<'a, O: Outboxes> Merge<'a, O> {
             Input::Inbox(inbox) => inbox.copy(stream.rest, self.direction, max, &mut self.buffer),
             Input::Outbox(source, part) => {
                 let ask = Ask { part, span: stream.rest, direction: self.direction, max };
-                if self.outboxes.pull(source, ask, &mut self.buffer).is_err() {
-                    self.unavailable.push(source);
+                match self.outboxes.pull(source, ask, &mut self.buffer) {
+                    Ok(()) => {}
+                    Err(Missing::Late) => self.unavailable.push(source),
+                    Err(Missing::Archived(at)) => self.archived = self.archived.max(Some(at)),
                 }
             }
         }
@@ -153,6 +161,9 @@ impl<O: Outboxes> Iterator for Merge<'_, O> {
 
     fn next(&mut self) -> Option<Position> {
         let &Reverse((next, _)) = self.heads.peek()?;
+        if self.is_archived(position(next, self.direction)) {
+            return None;
+        }
         while let Some(&Reverse((head, nth))) = self.heads.peek()
             && head == next
         {
@@ -197,14 +208,14 @@ pub(crate) mod tests {
     }
 
     impl Outboxes for Shelf {
-        fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Unavailable> {
+        fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
             if let Some(left) = &self.pulls_left {
-                left.set(left.get().checked_sub(1).ok_or(Unavailable)?);
+                left.set(left.get().checked_sub(1).ok_or(Missing::Late)?);
             }
             let before = into.len();
-            self.outboxes[source.0 as usize].copy(ask.part, ask.span, ask.direction, ask.max, into);
+            let outcome = self.outboxes[source.0 as usize].pull(ask, into);
             self.copied.set(self.copied.get() + into.len() - before);
-            Ok(())
+            outcome
         }
     }
 
@@ -253,6 +264,31 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_walk_ends_where_an_outbox_goes_on_in_the_archive() {
+        let mut shelf = Shelf { outboxes: vec![Outbox::default(); 2], ..Shelf::default() };
+        for time in [1, 3, 5, 7, 9] {
+            shelf.outboxes[0].insert(at(time, 0), Route::Push);
+            shelf.outboxes[1].insert(at(time + 1, 0), Route::Push);
+        }
+        shelf.outboxes[1].shelve(at(2, 0));
+        shelf.outboxes[1].shelve(at(4, 0));
+        let inputs = || (0..2).map(|slot| Input::Outbox(SourceSlot(slot), Part::Whole));
+        for wanted in 1..12 {
+            let mut merge = Merge::new(&shelf, inputs(), Span::ALL, Direction::Older, wanted);
+            let walked: Vec<_> = merge.by_ref().map(|position| position.published_at.0).collect();
+            assert_eq!((walked, merge.into_shortfall().archived), (vec![10, 9, 8, 7, 6, 5], Some(at(4, 0))));
+            let mut merge = Merge::new(&shelf, inputs(), Span::ALL, Direction::Newer, wanted);
+            assert_eq!((merge.next(), merge.into_shortfall().archived), (None, Some(at(4, 0))));
+            let above = Span { above: at(4, 0), ..Span::ALL };
+            let mut merge = Merge::new(&shelf, inputs(), above, Direction::Newer, wanted);
+            assert_eq!((merge.by_ref().count(), merge.into_shortfall().archived), (6, None));
+        }
+        let mut short = Merge::new(&shelf, inputs(), Span::ALL, Direction::Older, 20);
+        assert_eq!(short.by_ref().take(3).count(), 3);
+        assert_eq!(short.into_shortfall().archived, None, "the walk did not come that far");
+    }
+
+    #[test]
     fn an_outbox_that_fails_is_named_and_the_rest_goes_on() {
         let mut shelf =
             Shelf { outboxes: vec![Outbox::default(); 2], pulls_left: Some(Cell::new(1)), ..Shelf::default() };
@@ -261,6 +297,6 @@ pub(crate) mod tests {
         let inputs = (0..2).map(|slot| Input::Outbox(SourceSlot(slot), Part::Whole));
         let mut merge = Merge::new(&shelf, inputs, Span::ALL, Direction::Older, 5);
         assert_eq!(merge.by_ref().collect::<Vec<_>>(), [at(1, 1)]);
-        assert_eq!(merge.into_unavailable(), [SourceSlot(1)]);
+        assert_eq!(merge.into_shortfall().unavailable, [SourceSlot(1)]);
     }
 }

@@ -1,8 +1,8 @@
-//! An outbox: the posts of one source, newest first.
+//! An outbox: the posts of one source, newest first, as far as they are in memory, and where the archive goes on.
 //!
 //! Responsible for:
 //! - remembering for each post whether it was pushed to the followers or is left for them to pull;
-//! - answering runs of positions in either direction.
+//! - answering runs of positions in either direction, and saying where they are not all in memory.
 //!
 //! Not responsible for:
 //! - choosing between push and pull (`feed::policy`), the posts themselves (`state::posts`).
@@ -30,15 +30,83 @@ pub enum Part {
     Whole,
 }
 
+/// What is asked of an outbox.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ask {
+    /// Pushed posts, pulled ones, or all.
+    pub part: Part,
+    /// Between these positions.
+    pub span: Span,
+    /// Nearest first in this direction.
+    pub direction: Direction,
+    /// At most so many.
+    pub max: usize,
+}
+
+/// Why what was appended is not all there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Missing {
+    /// The outbox could not be read in time. Nothing was appended.
+    Late,
+    /// Only what stands above this position is in memory. What was appended at or below it may have gaps.
+    Archived(Position),
+}
+
 /// The posts of one source.
 #[derive(Clone, Debug, Default)]
 pub struct Outbox {
     pushed: SortedRuns<Position>,
     pulled: SortedRuns<Position>,
+    /// What is in the archive, once anything is.
+    shelf: Option<Box<Shelf>>,
+}
+
+/// What is archived of one outbox.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Shelf {
+    /// Of the posts that were pushed.
+    pub pushed: Stock,
+    /// Of the posts left to be pulled.
+    pub pulled: Stock,
+}
+
+/// What is archived of the posts of one source that took one route.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stock {
+    /// The newest ever placed: an upper bound, since it does not fall when that post is removed.
+    pub newest: Option<Position>,
+    /// How many are there now.
+    pub posts: u64,
+}
+
+impl Stock {
+    /// Counts a post in.
+    pub fn add(&mut self, position: Position) {
+        self.posts += 1;
+        self.newest = self.newest.max(Some(position));
+    }
+}
+
+impl Shelf {
+    /// What is archived of the posts that took `route`.
+    pub fn stock(&self, route: Route) -> &Stock {
+        match route {
+            Route::Push => &self.pushed,
+            Route::Pull => &self.pulled,
+        }
+    }
+
+    /// The same, to change it.
+    pub fn stock_mut(&mut self, route: Route) -> &mut Stock {
+        match route {
+            Route::Push => &mut self.pushed,
+            Route::Pull => &mut self.pulled,
+        }
+    }
 }
 
 impl Outbox {
-    /// Adds a post; false if it was there. A post keeps the route it first had.
+    /// Adds a post; false if it was there, in memory. A post keeps the route it first had.
     pub fn insert(&mut self, position: Position, route: Route) -> bool {
         if self.pushed.contains(&position) || self.pulled.contains(&position) {
             return false;
@@ -54,9 +122,82 @@ impl Outbox {
         self.pushed.remove(&position) || self.pulled.remove(&position)
     }
 
-    /// How many posts there are.
+    /// How many posts there are, archived ones too.
     pub fn len(&self) -> usize {
+        let archived = self.shelf.as_ref().map_or(0, |shelf| shelf.pushed.posts + shelf.pulled.posts);
+        self.in_memory() + archived as usize
+    }
+
+    /// How many posts are in memory.
+    pub fn in_memory(&self) -> usize {
         self.pushed.len() + self.pulled.len()
+    }
+
+    /// Whether a post is here, in memory.
+    pub fn contains(&self, position: Position) -> bool {
+        self.pushed.contains(&position) || self.pulled.contains(&position)
+    }
+
+    /// The route of a post that is here, in memory.
+    pub fn route(&self, position: Position) -> Option<Route> {
+        let pushed = self.pushed.contains(&position).then_some(Route::Push);
+        pushed.or_else(|| self.pulled.contains(&position).then_some(Route::Pull))
+    }
+
+    /// Takes a post out of memory that is in the archive now.
+    pub fn shelve(&mut self, position: Position) -> bool {
+        let Some(route) = self.route(position) else { return false };
+        self.remove(position);
+        self.shelf.get_or_insert_default().stock_mut(route).add(position);
+        true
+    }
+
+    /// Takes note that an archived post is gone.
+    pub fn unshelve(&mut self, position: Position) {
+        let Some(shelf) = &mut self.shelf else { return };
+        let stocks = [&mut shelf.pushed, &mut shelf.pulled].into_iter();
+        let holds = |stock: &&mut Stock| stock.posts > 0 && stock.newest >= Some(position);
+        // Which of both had it is not known here; their sum is what counts.
+        if let Some(stock) = stocks.into_iter().find(holds) {
+            stock.posts -= 1;
+        }
+    }
+
+    /// What is in the archive.
+    pub fn shelf(&self) -> Shelf {
+        self.shelf.as_deref().copied().unwrap_or_default()
+    }
+
+    /// Sets what is in the archive.
+    pub fn set_shelf(&mut self, shelf: Shelf) {
+        self.shelf = Some(Box::new(shelf));
+    }
+
+    /// Appends to `into` what is asked for, as far as it is in memory.
+    ///
+    /// # Errors
+    /// When some of it may not be.
+    pub fn pull(&self, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
+        let start = into.len();
+        self.copy(ask.part, ask.span, ask.direction, ask.max, into);
+        let Some(archived) = self.archived(ask.part).filter(|archived| *archived > ask.span.above) else {
+            return Ok(());
+        };
+        let is_reached = match ask.direction {
+            Direction::Newer => true,
+            Direction::Older => into.len() - start < ask.max || into.last().is_some_and(|last| *last <= archived),
+        };
+        if is_reached { Err(Missing::Archived(archived)) } else { Ok(()) }
+    }
+
+    /// At and below this position a part is not all in memory.
+    fn archived(&self, part: Part) -> Option<Position> {
+        let shelf = self.shelf.as_ref()?;
+        match part {
+            Part::Pushed => shelf.pushed.newest,
+            Part::Pulled => shelf.pulled.newest,
+            Part::Whole => shelf.pushed.newest.max(shelf.pulled.newest),
+        }
     }
 
     /// Whether there are none.
@@ -66,7 +207,7 @@ impl Outbox {
 
     /// Whether any post is left for the followers to pull.
     pub fn has_pulled(&self) -> bool {
-        !self.pulled.is_empty()
+        !self.pulled.is_empty() || self.shelf.as_ref().is_some_and(|shelf| shelf.pulled.posts > 0)
     }
 
     /// Whether a post is here and was pushed.
@@ -96,7 +237,8 @@ impl Outbox {
 
     /// Bytes on the heap, without the allocator's own.
     pub fn heap_bytes(&self) -> usize {
-        self.pushed.heap_bytes() + self.pulled.heap_bytes()
+        let shelf = self.shelf.as_ref().map_or(0, |_| size_of::<Shelf>());
+        self.pushed.heap_bytes() + self.pulled.heap_bytes() + shelf
     }
 }
 
@@ -126,6 +268,44 @@ mod tests {
         assert_eq!(copied(&outbox, Part::Pulled, Span::ALL, Older, 9), [6, 4, 2]);
         assert_eq!(copied(&outbox, Part::Whole, middle, Older, 4), [6, 5, 4, 3]);
         assert_eq!(copied(&outbox, Part::Whole, middle, Newer, 4), [2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn what_is_archived_still_counts_and_is_told_to_who_comes_near_it() {
+        let mut outbox = Outbox::default();
+        for time in 1..=9 {
+            outbox.insert(at(time, 0), if time % 2 == 0 { Route::Pull } else { Route::Push });
+        }
+        (1..=4).for_each(|time| assert!(outbox.shelve(at(time, 0))));
+        assert!(!outbox.shelve(at(4, 0)));
+        assert_eq!((outbox.len(), outbox.in_memory(), outbox.shelf().pulled.posts), (9, 5, 2));
+        let pull = |part, above: i64, direction, max| {
+            let mut into = Vec::new();
+            let span = Span { above: at(above, 0), ..Span::ALL };
+            outbox.pull(Ask { part, span, direction, max }, &mut into).map(|()| into.len())
+        };
+        assert_eq!(pull(Part::Whole, 0, Direction::Older, 5), Ok(5));
+        assert_eq!(pull(Part::Whole, 0, Direction::Older, 6), Err(Missing::Archived(at(4, 0))));
+        assert_eq!(pull(Part::Pushed, 0, Direction::Older, 6), Err(Missing::Archived(at(3, 0))));
+        assert_eq!(pull(Part::Pushed, 3, Direction::Older, 6), Ok(3));
+        assert_eq!(pull(Part::Whole, 3, Direction::Newer, 1), Err(Missing::Archived(at(4, 0))));
+        assert_eq!(pull(Part::Whole, 4, Direction::Newer, 9), Ok(5));
+        // A late post below what is archived, in memory for now: between the two there may be others.
+        outbox.insert(at(0, 7), Route::Push);
+        assert_eq!(
+            outbox.pull(
+                Ask {
+                    part: Part::Pushed,
+                    span: Span { below: at(5, 0), ..Span::ALL },
+                    direction: Direction::Older,
+                    max: 1
+                },
+                &mut Vec::new()
+            ),
+            Err(Missing::Archived(at(3, 0)))
+        );
+        outbox.unshelve(at(2, 0));
+        assert_eq!(outbox.len(), 9);
     }
 
     #[test]

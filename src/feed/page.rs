@@ -37,6 +37,8 @@ pub enum Look<E> {
     Hidden,
     /// It is gone for good: whoever still keeps it may drop it.
     Gone,
+    /// What became of it is in the archive.
+    Archived,
 }
 
 /// Decides what shows.
@@ -61,12 +63,21 @@ pub struct Page<E> {
     pub partial: Vec<SourceSlot>,
     /// Positions met that are gone for good.
     pub gone: Vec<Position>,
+    /// The page needs what is not in memory. It is not to be shown, but to be built again with the archive.
+    pub needs_archive: bool,
 }
 
 impl<E> Page<E> {
     /// The page of a feed without entries.
     pub fn empty() -> Self {
-        Self { items: Vec::new(), next: None, newest: None, partial: Vec::new(), gone: Vec::new() }
+        Self {
+            items: Vec::new(),
+            next: None,
+            newest: None,
+            partial: Vec::new(),
+            gone: Vec::new(),
+            needs_archive: false,
+        }
     }
 }
 
@@ -162,17 +173,21 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
                     Look::Shown(entry) => scan.found.push((position, entry)),
                     Look::Hidden => {}
                     Look::Gone => page.gone.push(position),
+                    Look::Archived => page.needs_archive = true,
                 }
                 looked_at += 1;
                 if scan.found.len() < wanted && looked_at == self.scan_max {
                     scan.stopped_at = Some(position);
                 }
-                if scan.found.len() == wanted || scan.stopped_at.is_some() {
+                if scan.found.len() == wanted || scan.stopped_at.is_some() || page.needs_archive {
                     break;
                 }
             }
-            page.partial.extend(candidates.into_unavailable());
-            if scan.found.len() == wanted || scan.stopped_at.is_some() {
+            let enough = scan.found.len() == wanted || scan.stopped_at.is_some();
+            let shortfall = candidates.into_shortfall();
+            page.partial.extend(shortfall.unavailable);
+            page.needs_archive |= shortfall.archived.is_some() && !enough;
+            if enough || page.needs_archive {
                 break;
             }
         }

@@ -26,6 +26,9 @@ pub struct PostRecord<S> {
     /// To which of them it was left to be pulled: a bit each.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub pulled: u32,
+    /// Whose outboxes have it in the archive only: a bit each.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub archived: u32,
     /// Whether it is kept out of feeds.
     #[serde(default, skip_serializing_if = "is_false")]
     pub hidden: bool,
@@ -43,9 +46,10 @@ pub struct PostRecord<S> {
 }
 
 impl<S> PostRecord<S> {
-    /// How the post reaches the followers of its `nth` source.
-    pub fn route(&self, nth: usize) -> Route {
-        if self.pulled & (1 << nth) != 0 { Route::Pull } else { Route::Push }
+    /// How the post reaches the followers of its `nth` source, if that has it in memory.
+    pub fn route(&self, nth: usize) -> Option<Route> {
+        let route = if self.pulled & (1 << nth) != 0 { Route::Pull } else { Route::Push };
+        (self.archived & (1 << nth) == 0).then_some(route)
     }
 }
 

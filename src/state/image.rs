@@ -19,7 +19,7 @@ use serde_bytes::ByteBuf;
 
 use crate::clock::UnixMicros;
 use crate::feed::graph::Edge;
-use crate::feed::outbox::Part;
+use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::feed::post::{Body, Membership, Post};
 use crate::feed::record::PostRecord;
@@ -177,21 +177,19 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Gives all posts in memory to `each`, by author, newest first.
+    /// Gives all posts in memory to `each`, source by source, newest first. Nothing may be shelved meanwhile.
     ///
     /// # Errors
     /// What `each` fails with.
     pub fn posts<E>(self, mut each: impl FnMut(PostRecord<u32>) -> Result<(), E>) -> Result<(), E> {
         let mut positions = Vec::with_capacity(OUTBOX_CHUNK);
-        for author in self.each_source() {
+        for source in self.each_source() {
             let mut span = Span::ALL;
             loop {
                 positions.clear();
-                author.outbox().copy(Part::Whole, span, Direction::Older, OUTBOX_CHUNK, &mut positions);
+                source.outbox().copy(Part::Whole, span, Direction::Older, OUTBOX_CHUNK, &mut positions);
                 let posts = positions.iter().filter_map(|position| self.world.posts.get(position.id));
-                // Outboxes of tags and topics have posts of others, which stand with their authors.
-                let own = posts.filter(|post| post.author().slot == author.slot);
-                own.filter_map(|post| self.record(&post)).try_for_each(&mut each)?;
+                posts.filter_map(|post| self.record(&post, source.slot)).try_for_each(&mut each)?;
                 match positions.last() {
                     Some(last) if positions.len() == OUTBOX_CHUNK => span = span.beyond(*last, Direction::Older),
                     _ => break,
@@ -201,9 +199,12 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn record(self, post: &Post) -> Option<PostRecord<u32>> {
+    /// The record of a post, if it stands with this source: the first of its own that has it in memory.
+    fn record(self, post: &Post, stands_with: SourceSlot) -> Option<PostRecord<u32>> {
         let known = post.sources().iter().all(|source| (source.slot.0 as usize) < self.sources);
-        known.then(|| record(self.world, post, |source| source.slot.0))
+        let has_it = |source: &&Membership| self.world.sources.at(source.slot).outbox().contains(post.position);
+        let first = post.sources().iter().find(has_it)?;
+        (known && first.slot == stands_with).then(|| record(self.world, post, |source| source.slot.0))
     }
 
     /// All tombstones in memory.
@@ -218,14 +219,21 @@ impl<'a> Walk<'a> {
 
 /// A post as a record, its sources named by `name`.
 pub fn record<S>(world: &World, post: &Post, name: impl Fn(&Membership) -> S) -> PostRecord<S> {
-    let pushed = |source: &Membership| world.sources.at(source.slot).outbox().was_pushed(post.position);
-    let pulled = post.sources().iter().enumerate().filter(|(_, source)| !pushed(source)).map(|(nth, _)| 1 << nth).sum();
+    let (mut pulled, mut archived) = (0, 0);
+    for (nth, source) in post.sources().iter().enumerate() {
+        match world.sources.at(source.slot).outbox().route(post.position) {
+            Some(Route::Push) => {}
+            Some(Route::Pull) => pulled |= 1 << nth,
+            None => archived |= 1 << nth,
+        }
+    }
     PostRecord {
         at: post.position,
         kind: post.kind,
         body: Body::kept(post.body()),
         sources: post.sources().iter().map(name).collect(),
         pulled,
+        archived,
         hidden: post.hidden,
         edited_at: post.edited_at,
         repost_of: post.repost_of,

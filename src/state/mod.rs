@@ -6,6 +6,7 @@
 pub mod image;
 pub mod posts;
 pub mod reader;
+pub mod shelving;
 pub mod sources;
 pub mod view;
 pub mod world;

@@ -26,6 +26,16 @@ pub enum Stored {
 
 type State = foldhash::fast::RandomState;
 
+impl Stored {
+    /// The post, unless it was deleted.
+    pub fn live(self) -> Option<Arc<Post>> {
+        match self {
+            Self::Live(post) => Some(post),
+            Self::Deleted => None,
+        }
+    }
+}
+
 /// All posts.
 #[derive(Debug, Default)]
 pub struct Posts {
@@ -84,6 +94,21 @@ impl Posts {
             None => {
                 self.live.fetch_add(1, Ordering::Relaxed);
             }
+        }
+    }
+
+    /// Lets go of a post that the archive has now. Only the writer calls it.
+    pub(super) fn forget(&self, id: PostId) {
+        if let Some((_, post)) = self.by_id.remove(&id) {
+            self.live.fetch_sub(1, Ordering::Relaxed);
+            self.bytes.fetch_sub(post.bytes() + ENTRY_BYTES, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets go of a tombstone that the archive has now. Only the writer calls it.
+    pub(super) fn forget_deleted(&self, id: PostId) {
+        if self.deleted.remove(&id).is_some() {
+            self.bytes.fetch_sub(TOMBSTONE_BYTES, Ordering::Relaxed);
         }
     }
 

@@ -19,7 +19,7 @@ use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceSlot};
 use crate::limits::{PAGE_POSTS_MAX, PAGE_SCAN_MAX};
 use crate::state::sources::Source;
-use crate::state::view::{Entry, HomeView, OwnPageView, TimedOutboxes};
+use crate::state::view::{Entry, Finder, HomeView, OwnPageView, TimedOutboxes};
 use crate::state::world::World;
 
 /// A page that is asked for.
@@ -92,23 +92,31 @@ impl Reader {
         let following = self.source.following();
         sync(&following, inbox, world);
         self.pulled.refresh(&self.source, &following, world);
-        let own = self.source.slot;
+        let (own, finder) = (self.source.slot, Finder::Memory(world));
         let feed = Feed {
             inbox: Some(inbox),
             warm: &self.pulled.parts,
             sources: following.sources().chain([own]),
-            outboxes: &TimedOutboxes::new(&world.sources, time.clock, time.deadline),
+            outboxes: &TimedOutboxes::new(finder, time.clock, time.deadline),
             scan_max: PAGE_SCAN_MAX,
         };
         let page = feed.page(
             request.range,
             request.bounded_limit(),
-            &mut HomeView { world, reader: own, following: &following },
+            &mut HomeView { finder, reader: own, following: &following },
         );
         for position in &page.gone {
             inbox.remove(*position);
         }
         page
+    }
+
+    /// What it takes to build a page elsewhere, with the archive.
+    pub fn cold_read(&mut self, inbox: &Inbox, world: &World) -> ColdRead {
+        let following = self.source.following();
+        self.pulled.refresh(&self.source, &following, world);
+        let warm = self.pulled.parts.clone();
+        ColdRead { reader: self.source.slot, following, inbox: inbox.clone(), warm }
     }
 
     /// Bytes on the heap, without the allocator's own.
@@ -125,10 +133,12 @@ fn sync(following: &Following, inbox: &mut Inbox, world: &World) {
     let posts_max = inbox.posts_max().get();
     let inputs = following.made_after(inbox.synced()).map(|source| Input::Outbox(source, Part::Pushed));
     let span = Span { above: inbox.floor(), ..Span::ALL };
-    let merge = Merge::new(&world.sources, inputs, span, Direction::Older, posts_max + 1);
-    let newest: Vec<Position> = merge.take(posts_max + 1).collect();
+    let mut merge = Merge::new(&world.sources, inputs, span, Direction::Older, posts_max + 1);
+    let newest: Vec<Position> = merge.by_ref().take(posts_max + 1).collect();
     let kept = newest.len().min(posts_max);
-    inbox.absorb(&newest[..kept], newest.get(posts_max).copied());
+    // What is archived is left out as well: pages that go that far are built with the archive.
+    let left_out = newest.get(posts_max).copied().or(merge.into_shortfall().archived);
+    inbox.absorb(&newest[..kept], left_out);
     inbox.set_synced(following.last_made());
 }
 
@@ -147,14 +157,39 @@ impl PulledSources {
     }
 }
 
+/// What a page is built from away from the reader's actor, on a thread that may wait for a disk.
+#[derive(Debug)]
+pub struct ColdRead {
+    reader: SourceSlot,
+    following: Arc<Following>,
+    inbox: Inbox,
+    warm: Vec<(SourceSlot, Part)>,
+}
+
+impl ColdRead {
+    /// Builds the page, from memory and the archive.
+    pub fn page(&self, world: &World, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
+        let finder = Finder::Archive(world);
+        let feed = Feed {
+            inbox: Some(&self.inbox),
+            warm: &self.warm,
+            sources: self.following.sources().chain([self.reader]),
+            outboxes: &TimedOutboxes::new(finder, time.clock, time.deadline),
+            scan_max: PAGE_SCAN_MAX,
+        };
+        let mut view = HomeView { finder, reader: self.reader, following: &self.following };
+        feed.page(request.range, request.bounded_limit(), &mut view)
+    }
+}
+
 /// Builds a page of a source's own posts.
-pub fn own_page(source: &Source, world: &World, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
+pub fn own_page(source: &Source, finder: Finder<'_>, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
     let feed = Feed {
         inbox: None,
         warm: &[],
         sources: std::iter::once(source.slot),
-        outboxes: &TimedOutboxes::new(&world.sources, time.clock, time.deadline),
+        outboxes: &TimedOutboxes::new(finder, time.clock, time.deadline),
         scan_max: PAGE_SCAN_MAX,
     };
-    feed.page(request.range, request.bounded_limit(), &mut OwnPageView { world })
+    feed.page(request.range, request.bounded_limit(), &mut OwnPageView { finder })
 }

@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use crate::clock::{Clock, UnixMicros};
 use crate::feed::graph::Following;
-use crate::feed::merge::{Ask, Outboxes, Unavailable};
+use crate::feed::merge::Outboxes;
+use crate::feed::outbox::{Ask, Missing};
 use crate::feed::page::{Look, View};
 use crate::feed::position::Position;
 use crate::feed::post::Post;
-use crate::id::{SourceId, SourceSlot};
+use crate::id::{PostId, SourceId, SourceSlot};
+use crate::state::posts::Stored;
 use crate::state::sources::Sources;
 use crate::state::world::World;
 
@@ -33,11 +35,38 @@ impl Entry {
     }
 }
 
+/// Where a view finds posts.
+#[derive(Clone, Copy)]
+pub enum Finder<'a> {
+    /// In memory. What may be in the archive makes the page ask for it.
+    Memory(&'a World),
+    /// In memory and in the archive: only on a thread that may wait for a disk.
+    Archive(&'a World),
+}
+
+impl Finder<'_> {
+    fn find(self, id: PostId) -> Result<Arc<Post>, Look<Entry>> {
+        let world = match self {
+            Self::Memory(world) | Self::Archive(world) => world,
+        };
+        match (world.posts.stored(id), self) {
+            (Some(Stored::Live(post)), _) => Ok(post),
+            (Some(Stored::Deleted), _) => Err(Look::Gone),
+            (None, Self::Memory(_)) => Err(if world.has_archived() { Look::Archived } else { Look::Gone }),
+            (None, Self::Archive(_)) => match world.archived(id) {
+                Ok(Some(Stored::Live(post))) => Ok(post),
+                Ok(_) => Err(Look::Gone),
+                // The page is not built without it, but refused.
+                Err(_) => Err(Look::Archived),
+            },
+        }
+    }
+}
+
 /// What one reader's home feed shows.
-#[derive(Debug)]
 pub struct HomeView<'a> {
-    /// The state to judge by.
-    pub world: &'a World,
+    /// Where posts are found.
+    pub finder: Finder<'a>,
     /// Who reads.
     pub reader: SourceSlot,
     /// Whom the reader follows.
@@ -48,7 +77,10 @@ impl View for HomeView<'_> {
     type Entry = Entry;
 
     fn look(&mut self, position: Position) -> Look<Entry> {
-        let Some(post) = self.world.posts.get(position.id) else { return Look::Gone };
+        let post = match self.finder.find(position.id) {
+            Ok(post) => post,
+            Err(look) => return look,
+        };
         if post.hidden {
             return Look::Hidden;
         }
@@ -65,27 +97,26 @@ impl View for HomeView<'_> {
 }
 
 /// What everyone sees on a source's own page.
-#[derive(Debug)]
 pub struct OwnPageView<'a> {
-    /// The state to judge by.
-    pub world: &'a World,
+    /// Where posts are found.
+    pub finder: Finder<'a>,
 }
 
 impl View for OwnPageView<'_> {
     type Entry = Entry;
 
     fn look(&mut self, position: Position) -> Look<Entry> {
-        match self.world.posts.get(position.id) {
-            None => Look::Gone,
-            Some(post) if post.hidden => Look::Hidden,
-            Some(post) => Look::Shown(Entry { post, via: 0 }),
+        match self.finder.find(position.id) {
+            Err(look) => look,
+            Ok(post) if post.hidden => Look::Hidden,
+            Ok(post) => Look::Shown(Entry { post, via: 0 }),
         }
     }
 }
 
-/// The outboxes in memory, read until a deadline.
+/// Outboxes, read until a deadline.
 pub struct TimedOutboxes<'a> {
-    sources: &'a Sources,
+    finder: Finder<'a>,
     clock: &'a dyn Clock,
     deadline: UnixMicros,
     pulls: Cell<u32>,
@@ -96,8 +127,8 @@ const PULLS_PER_LOOK: u32 = 16;
 
 impl<'a> TimedOutboxes<'a> {
     /// Outboxes that can be read up to and including `deadline`.
-    pub fn new(sources: &'a Sources, clock: &'a dyn Clock, deadline: UnixMicros) -> Self {
-        Self { sources, clock, deadline, pulls: Cell::new(0) }
+    pub fn new(finder: Finder<'a>, clock: &'a dyn Clock, deadline: UnixMicros) -> Self {
+        Self { finder, clock, deadline, pulls: Cell::new(0) }
     }
 
     fn is_late(&self) -> bool {
@@ -116,18 +147,19 @@ impl<'a> TimedOutboxes<'a> {
 }
 
 impl Outboxes for TimedOutboxes<'_> {
-    fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Unavailable> {
+    fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
         if self.is_late() {
-            return Err(Unavailable);
+            return Err(Missing::Late);
         }
-        self.sources.at(source).outbox().copy(ask.part, ask.span, ask.direction, ask.max, into);
-        Ok(())
+        match self.finder {
+            Finder::Memory(world) => world.sources.at(source).outbox().pull(ask, into),
+            Finder::Archive(world) => world.pull_whole(source, ask, into),
+        }
     }
 }
 
 impl Outboxes for Sources {
-    fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Unavailable> {
-        self.at(source).outbox().copy(ask.part, ask.span, ask.direction, ask.max, into);
-        Ok(())
+    fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
+        self.at(source).outbox().pull(ask, into)
     }
 }

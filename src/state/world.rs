@@ -21,10 +21,11 @@ use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft, Membership, Post};
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::state::posts::{Posts, Stored};
+use crate::state::shelving::{Backlog, ShelvingLimits};
 use crate::state::sources::{Source, Sources};
+use crate::storage::archive::Archive;
 
 /// The shared state.
-#[derive(Debug)]
 pub struct World {
     /// All sources.
     pub sources: Sources,
@@ -33,13 +34,17 @@ pub struct World {
     /// How sources are dealt out to shards.
     pub sharding: Sharding,
     policy: Policy,
+    archive: Option<Arc<dyn Archive>>,
     edges: AtomicUsize,
     pulled_epoch: AtomicU64,
 }
 
 /// The one hand that changes a [`World`].
-#[derive(Debug)]
-pub struct Writer(Arc<World>);
+pub struct Writer {
+    world: Arc<World>,
+    /// What the archive is to be told.
+    pub(super) backlog: Backlog,
+}
 
 /// What applying an event did.
 #[derive(Clone, Debug)]
@@ -60,15 +65,36 @@ pub enum Applied {
 impl World {
     /// An empty world, and the hand that changes it.
     pub fn create(policy: Policy, sharding: Sharding) -> (Arc<Self>, Writer) {
+        Self::create_with(policy, sharding, None)
+    }
+
+    /// An empty world in front of an archive, and the hand that changes it.
+    pub fn create_with(
+        policy: Policy,
+        sharding: Sharding,
+        archive: Option<(Arc<dyn Archive>, ShelvingLimits)>,
+    ) -> (Arc<Self>, Writer) {
+        let backlog = Backlog::new(archive.as_ref().map(|(_, limits)| *limits));
         let world = Arc::new(Self {
             sources: Sources::default(),
             posts: Posts::default(),
             sharding,
             policy,
+            archive: archive.map(|(archive, _)| archive),
             edges: AtomicUsize::new(0),
             pulled_epoch: AtomicU64::new(0),
         });
-        (Arc::clone(&world), Writer(world))
+        (Arc::clone(&world), Writer { world, backlog })
+    }
+
+    /// The second level, if there is one.
+    pub fn archive(&self) -> Option<&Arc<dyn Archive>> {
+        self.archive.as_ref()
+    }
+
+    /// Lets every reader look anew at which sources have posts to pull.
+    pub(super) fn renew_pulled_epoch(&self) {
+        self.pulled_epoch.fetch_add(1, Ordering::Release);
     }
 
     /// How many follow edges there are, hidden ones too.
@@ -102,7 +128,7 @@ impl World {
 impl Writer {
     /// The world it writes.
     pub fn world(&self) -> &Arc<World> {
-        &self.0
+        &self.world
     }
 
     /// Applies an event. Twice is the same as once.
@@ -117,42 +143,47 @@ impl Writer {
     }
 
     fn publish(&mut self, position: Position, draft: &Draft) -> Applied {
-        if let Some(stored) = self.0.posts.stored(position.id) {
-            return match stored {
-                Stored::Live(post) => Applied::Published { push: self.0.pushed(&post), post },
-                Stored::Deleted => Applied::Done,
-            };
+        match self.world.posts.stored(position.id) {
+            Some(Stored::Live(post)) => return Applied::Published { push: self.world.pushed(&post), post },
+            Some(Stored::Deleted) => return Applied::Done,
+            // An archived post comes here only in a replay that began before it was archived. It is put into memory
+            // again, as all of that replay's state, and archived again.
+            None if matches!(self.archived(position.id), Some(Stored::Deleted)) => return Applied::Done,
+            None => {}
         }
-        let sources: Vec<Arc<Source>> = draft.sources().map(|id| self.0.sources.intern(id)).collect();
+        let sources: Vec<Arc<Source>> = draft.sources().map(|id| self.world.sources.intern(id)).collect();
         let memberships = sources.iter().map(|source| Membership { slot: source.slot, id: source.id.clone() });
         let post = Arc::new(Post::new(position, draft, memberships.collect()));
         // The post first: whoever meets its position in an outbox must find it.
-        self.0.posts.put(Arc::clone(&post));
+        self.world.posts.put(Arc::clone(&post));
         let mut push = Vec::with_capacity(sources.len());
         for source in &sources {
-            match self.0.route(source) {
+            match self.world.route(source) {
                 Route::Push => {
                     source.outbox.write().insert(position, Route::Push);
                     push.push(source.slot);
                 }
                 Route::Pull => self.leave_for_pull(source, position),
             }
+            self.backlog.note_size(source);
         }
         Applied::Published { post, push: push.into() }
     }
 
     /// Places a post that was kept somewhere, by the route it then had to each of its sources.
-    pub(super) fn restore_placed(&mut self, post: Arc<Post>, route: impl Fn(usize) -> Route) {
+    pub(super) fn restore_placed(&mut self, post: Arc<Post>, route: impl Fn(usize) -> Option<Route>) {
         let position = post.position;
-        self.0.posts.put(Arc::clone(&post));
+        self.world.posts.put(Arc::clone(&post));
         for (nth, source) in post.sources().iter().enumerate() {
-            let source = self.0.sources.at(source.slot);
+            let source = self.world.sources.at(source.slot);
             match route(nth) {
-                Route::Push => {
+                Some(Route::Push) => {
                     source.outbox.write().insert(position, Route::Push);
                 }
-                Route::Pull => self.leave_for_pull(source, position),
+                Some(Route::Pull) => self.leave_for_pull(source, position),
+                None => continue,
             }
+            self.backlog.note_size(source);
         }
     }
 
@@ -164,16 +195,16 @@ impl Writer {
     /// Makes all edges of one follower, which has none.
     pub(super) fn restore_following(&mut self, follower: SourceSlot, edges: Vec<Edge>) {
         for edge in &edges {
-            let source = self.0.sources.at(edge.source);
-            source.followers.write().insert(follower, edge.since, edge.hidden, self.0.sharding);
+            let source = self.world.sources.at(edge.source);
+            source.followers.write().insert(follower, edge.since, edge.hidden, self.world.sharding);
         }
-        self.0.edges.fetch_add(edges.len(), Ordering::Relaxed);
-        *self.0.sources.at(follower).following.write() = Arc::new(Following::restored(edges));
+        self.world.edges.fetch_add(edges.len(), Ordering::Relaxed);
+        *self.world.sources.at(follower).following.write() = Arc::new(Following::restored(edges));
     }
 
     /// Decides anew who is a celebrity, once all edges are there: the threshold may be another than it was.
     pub fn choose_sides(&mut self) {
-        for source in self.0.sources.iter() {
+        for source in self.world.sources.iter() {
             let followers = source.followers().len();
             self.choose_side(source, followers);
         }
@@ -185,65 +216,87 @@ impl Writer {
         outbox.insert(position, Route::Pull);
         drop(outbox);
         if first {
-            self.0.pulled_epoch.fetch_add(1, Ordering::Release);
+            self.world.pulled_epoch.fetch_add(1, Ordering::Release);
         }
     }
 
     fn edit(&mut self, id: PostId, body: Option<&Body>, hidden: Option<bool>, at: UnixMicros) -> Applied {
-        let Some(post) = self.0.posts.get(id) else { return Applied::Done };
+        let in_memory = self.world.posts.get(id);
+        let is_archived = in_memory.is_none();
+        let Some(post) = in_memory.or_else(|| self.archived(id)?.live()) else { return Applied::Done };
         let edited = Arc::new(post.edited(body, hidden, at));
-        self.0.posts.put(Arc::clone(&edited));
+        self.world.posts.put(Arc::clone(&edited));
+        if is_archived {
+            self.backlog.rewrite(id);
+        }
         Applied::Edited(edited)
     }
 
     fn delete(&mut self, id: PostId) -> Applied {
+        let in_memory = self.world.posts.get(id);
+        let Some(post) = in_memory.or_else(|| self.archived(id)?.live()) else {
+            self.world.posts.bury(id);
+            return Applied::Done;
+        };
         // The tombstone first: from then on no page shows the post, wherever its position still is.
-        if let Some(post) = self.0.posts.bury(id) {
-            for source in post.sources() {
-                self.0.sources.at(source.slot).outbox.write().remove(post.position);
+        self.world.posts.bury(id);
+        for source in post.sources() {
+            let mut outbox = self.world.sources.at(source.slot).outbox.write();
+            if !outbox.remove(post.position) {
+                outbox.unshelve(post.position);
             }
         }
+        self.backlog.bury(&post);
         Applied::Done
+    }
+
+    /// What the archive has under an id.
+    ///
+    /// # Panics
+    /// If it cannot be read. The event is journaled already; a restart tries again.
+    fn archived(&self, id: PostId) -> Option<Stored> {
+        let archived = self.world.archived(id);
+        archived.unwrap_or_else(|cause| panic!("the archive must be readable to apply what is journaled: {cause}"))
     }
 
     fn follow(&mut self, edges: &[NewEdge], first_since: UnixMicros) -> Applied {
         for (nth, edge) in edges.iter().enumerate() {
             let since = UnixMicros(first_since.0 + nth as i64);
-            let follower = self.0.sources.intern(&edge.follower);
-            let source = self.0.sources.intern(&edge.source);
+            let follower = self.world.sources.intern(&edge.follower);
+            let source = self.world.sources.intern(&edge.source);
             // The follower's side last: its new version makes the reader fetch what was published before, and from
             // here on it is pushed what comes after.
             let mut followers = source.followers.write();
-            if !followers.insert(follower.slot, since, edge.hidden, self.0.sharding) {
+            if !followers.insert(follower.slot, since, edge.hidden, self.world.sharding) {
                 continue;
             }
             let count = followers.len();
             drop(followers);
             Arc::make_mut(&mut *follower.following.write()).insert(source.slot, since, edge.hidden);
-            self.0.edges.fetch_add(1, Ordering::Relaxed);
+            self.world.edges.fetch_add(1, Ordering::Relaxed);
             self.choose_side(&source, count);
         }
         Applied::Done
     }
 
     fn unfollow(&mut self, follower: &SourceId, source: &SourceId) -> Applied {
-        let (Some(follower), Some(source)) = (self.0.sources.get(follower), self.0.sources.get(source)) else {
+        let (Some(follower), Some(source)) = (self.world.sources.get(follower), self.world.sources.get(source)) else {
             return Applied::Done;
         };
         let Some(edge) = Arc::make_mut(&mut *follower.following.write()).remove(source.slot) else {
             return Applied::Done;
         };
         let mut followers = source.followers.write();
-        followers.remove(follower.slot, edge.since, self.0.sharding);
+        followers.remove(follower.slot, edge.since, self.world.sharding);
         let count = followers.len();
         drop(followers);
-        self.0.edges.fetch_sub(1, Ordering::Relaxed);
+        self.world.edges.fetch_sub(1, Ordering::Relaxed);
         self.choose_side(&source, count);
         Applied::Done
     }
 
     fn choose_side(&self, source: &Source, followers: u64) {
-        let celebrity = self.0.policy.is_celebrity(followers, source.is_celebrity());
+        let celebrity = self.world.policy.is_celebrity(followers, source.is_celebrity());
         source.celebrity.store(celebrity, Ordering::Relaxed);
     }
 }

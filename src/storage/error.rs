@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::storage::archive::ArchiveError;
 use crate::storage::journal::Sequence;
 
 /// Why a data directory cannot be used.
@@ -101,8 +102,8 @@ pub enum StorageError {
     #[error("repaired, but cannot keep the result: {0}")]
     Repair(String),
     /// The second-level store failed.
-    #[error("the archive failed: {0}")]
-    Archive(String),
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
 }
 
 impl StorageError {

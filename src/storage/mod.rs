@@ -1,5 +1,6 @@
 //! What outlives the process: the journal, snapshots, and how both become state again.
 
+pub mod archive;
 pub mod error;
 pub mod files;
 pub mod frame;

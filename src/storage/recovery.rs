@@ -145,6 +145,8 @@ impl Recovery<'_> {
         let mut skipped = Vec::new();
         let mut loaded = self.newest_snapshot(&mut skipped)?;
         loaded.state.report.skipped = skipped;
+        // The snapshot's sources are numbered from 0 on, so those only the archive knows come after them.
+        loaded.state.writer.note_shelves()?;
         self.progress.enter("replaying the journal");
         self.replay(&mut loaded)?;
         let Loaded { mut state, .. } = loaded;
@@ -197,7 +199,7 @@ impl Recovery<'_> {
             // It takes the sender along: once it is gone, all there is was sent.
             let decoding = scope.spawn(move || {
                 self.decode(&mut reader, &batches)?;
-                Ok(reader.end())
+                Ok::<_, StorageError>(reader.end())
             });
             // The receiver goes out of scope with the first misfit, which ends the other thread.
             let fits = apply_all(&mut state, taken);
@@ -247,10 +249,16 @@ impl Recovery<'_> {
                 let _ = events.send(batch);
                 read
             });
+            let mut outcome = Ok(());
             for batch in taken {
                 self.progress.events.fetch_add(batch.len() as u64, Ordering::Relaxed);
                 batch.iter().for_each(|event| apply(state, event));
+                outcome = shelve(state);
+                if outcome.is_err() {
+                    break;
+                }
             }
+            outcome?;
             reading.join().expect("reading does not panic")
         })?;
         let (through, place) = (loaded.through, loaded.place.clone());
@@ -300,6 +308,17 @@ fn apply_all(state: &mut Recovered, taken: Receiver<Batch>) -> Result<(), Misfit
                 state.inboxes.extend(records);
             }
         }
+    }
+    Ok(())
+}
+
+/// Keeps memory within its limits while far more than fits into it is replayed.
+fn shelve(state: &mut Recovered) -> Result<(), StorageError> {
+    while state.writer.is_shelving_due() {
+        let shelving = state.writer.collect_shelving();
+        let Some(archive) = state.world.archive().filter(|_| !shelving.is_empty()) else { break };
+        archive.write(&shelving.batch(&state.world))?;
+        state.writer.finish_shelving(shelving);
     }
     Ok(())
 }

@@ -165,7 +165,7 @@ async fn a_full_queue_refuses_and_what_it_took_is_done() {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let page = engine.own_page(&id("bob"), NEWEST);
+    let page = engine.own_page(&id("bob"), NEWEST).await.unwrap();
     taken.sort_unstable();
     assert_eq!(ids(&page)[1..], taken.iter().rev().take(19).copied().collect::<Vec<_>>());
     assert_eq!(engine.source(&id("bob")).unwrap().posts, taken.len() + 1);

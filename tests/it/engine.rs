@@ -146,8 +146,8 @@ async fn a_full_store_refuses_posts_and_keeps_serving() {
         }
     };
     assert!(matches!(refused, Error::Full { limit: 1_000, .. }));
-    assert_eq!(engine.own_page(&id("bob"), NEWEST).page.items.len(), published);
-    engine.delete(engine.own_page(&id("bob"), NEWEST).page.items[0].0.id).await.unwrap();
+    assert_eq!(engine.own_page(&id("bob"), NEWEST).await.unwrap().page.items.len(), published);
+    engine.delete(engine.own_page(&id("bob"), NEWEST).await.unwrap().page.items[0].0.id).await.unwrap();
     engine.publish(draft("bob", "1"), false).await.unwrap();
     engine.shutdown();
 }
@@ -201,7 +201,9 @@ async fn an_absurd_limit_costs_no_memory_and_none_is_one() {
     }
     for (limit, shown) in [(usize::MAX, 100), (0, 1)] {
         let request = tidewire::state::reader::PageRequest { limit, ..NEWEST };
-        for page in [engine.own_page(&id("bob"), request), engine.feed(&id("bob"), request).await.unwrap()] {
+        for page in
+            [engine.own_page(&id("bob"), request).await.unwrap(), engine.feed(&id("bob"), request).await.unwrap()]
+        {
             assert_eq!((page.page.items.len(), page.page.next.is_some()), (shown, true));
         }
     }

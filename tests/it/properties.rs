@@ -152,7 +152,8 @@ impl Run {
             }
             Op::OwnPage { source, limit } => {
                 let source = source_name(source);
-                let page = self.engine.own_page(&id(&source), PageRequest { range: Range::Newest, limit });
+                let page =
+                    self.engine.own_page(&id(&source), PageRequest { range: Range::Newest, limit }).await.unwrap();
                 let expected = self.oracle.own_page(&source);
                 assert_eq!(entries(&page), expected[..limit.min(expected.len())]);
                 assert_eq!(page.page.next.is_some(), expected.len() > limit);

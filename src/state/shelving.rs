@@ -1,0 +1,316 @@
+//! Shelving: moving what is too old for memory into the archive.
+//!
+//! Responsible for:
+//! - noticing which outboxes have too many posts in memory, and whether all posts take too many bytes;
+//! - what is written to the archive together, and taking it out of memory once that is done;
+//! - reading both levels as one.
+//!
+//! Not responsible for:
+//! - how the archive keeps things (`storage::archive`), on which thread it is written (`actor::archivist`).
+//!
+//! A post is in memory as long as any outbox in memory has it, and in the archive as soon as any outbox has shelved it. In
+//! between it is in both, and whoever reads both takes what memory says. So nothing is missing at any moment, and writing
+//! the same again, after a crash, changes nothing.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+
+use crate::feed::outbox::{Ask, Missing, Part, Route};
+use crate::feed::position::{Direction, Position, Span};
+use crate::feed::post::{Membership, Post};
+use crate::feed::record::PostRecord;
+use crate::id::{PostId, SourceId, SourceSlot};
+use crate::limits::{BUDGET_SOURCES_PER_ROUND, SHELVING_ENTRIES_MAX, SHELVING_SLACK, TOMBSTONES_IN_MEMORY_MAX};
+use crate::state::image;
+use crate::state::posts::Stored;
+use crate::state::sources::Source;
+use crate::state::world::{World, Writer};
+use crate::storage::archive::{ArchiveError, Batch, Kept};
+use crate::storage::frame::{pack, unpack};
+
+/// How much stays in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShelvingLimits {
+    /// Posts of one outbox.
+    pub outbox_posts: usize,
+    /// Bytes of all posts, beyond which outboxes keep less than they may.
+    pub posts_bytes: usize,
+}
+
+/// What the archive is to be told.
+#[derive(Default)]
+pub(super) struct Backlog {
+    limits: Option<ShelvingLimits>,
+    /// Sources with more posts in memory than they may have.
+    full: FxHashSet<SourceSlot>,
+    /// Archived posts that were edited, and are in memory until the archive has them anew.
+    rewrites: FxHashSet<PostId>,
+    /// Deleted posts: their entries go from the archive, their tombstones into it.
+    buried: Vec<Arc<Post>>,
+    /// Tombstones that the archive has, oldest first.
+    tombstones: VecDeque<PostId>,
+    /// Where the round over all outboxes stands that is made when posts take too many bytes.
+    hand: usize,
+}
+
+/// One round of shelving.
+#[derive(Debug, Default)]
+pub struct Shelving {
+    entries: Vec<(SourceSlot, Position, Route)>,
+    posts: Vec<Arc<Post>>,
+    rewrites: Vec<Arc<Post>>,
+    buried: Vec<Arc<Post>>,
+}
+
+impl Backlog {
+    pub(super) fn new(limits: Option<ShelvingLimits>) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// Looks at how much of an outbox is in memory, after a post came in.
+    pub(super) fn note_size(&mut self, source: &Source) {
+        let Some(limits) = self.limits else { return };
+        if source.outbox().in_memory() > limits.outbox_posts + SHELVING_SLACK.min(limits.outbox_posts) {
+            self.full.insert(source.slot);
+        }
+    }
+
+    pub(super) fn rewrite(&mut self, id: PostId) {
+        self.rewrites.insert(id);
+    }
+
+    pub(super) fn bury(&mut self, post: &Arc<Post>) {
+        if self.limits.is_some() {
+            self.rewrites.remove(&post.id());
+            self.buried.push(Arc::clone(post));
+        }
+    }
+}
+
+impl Writer {
+    /// Whether there is enough to be shelved for a round.
+    pub fn is_shelving_due(&self) -> bool {
+        let backlog = &self.backlog;
+        let posts_bytes = backlog.limits.map_or(usize::MAX, |limits| limits.posts_bytes);
+        !backlog.full.is_empty()
+            || backlog.rewrites.len() + backlog.buried.len() >= SHELVING_SLACK
+            || self.world().posts.bytes() > posts_bytes
+    }
+
+    /// What is to be shelved now, at most one round of it.
+    pub fn collect_shelving(&mut self) -> Shelving {
+        let mut shelving = Shelving::default();
+        let Some(limits) = self.backlog.limits else { return shelving };
+        let full: Vec<SourceSlot> = self.backlog.full.iter().copied().collect();
+        for slot in full {
+            if shelving.entries.len() >= SHELVING_ENTRIES_MAX {
+                break;
+            }
+            let excess = self.world().sources.at(slot).outbox().in_memory().saturating_sub(limits.outbox_posts);
+            let taken = excess.min(SHELVING_ENTRIES_MAX);
+            self.collect_oldest(slot, taken, &mut shelving);
+            if taken == excess {
+                self.backlog.full.remove(&slot);
+            }
+        }
+        self.collect_for_budget(limits, &mut shelving);
+        let rewrites = std::mem::take(&mut self.backlog.rewrites);
+        shelving.rewrites = rewrites.into_iter().filter_map(|id| self.world().posts.get(id)).collect();
+        shelving.buried = std::mem::take(&mut self.backlog.buried);
+        shelving
+    }
+
+    /// When all posts take too many bytes, the oldest quarter of each outbox goes, as the hand comes round to it.
+    fn collect_for_budget(&mut self, limits: ShelvingLimits, shelving: &mut Shelving) {
+        if self.world().posts.bytes() <= limits.posts_bytes {
+            return;
+        }
+        let sources = self.world().sources.len();
+        for _ in 0..BUDGET_SOURCES_PER_ROUND.min(sources) {
+            if shelving.entries.len() >= SHELVING_ENTRIES_MAX {
+                break;
+            }
+            self.backlog.hand = (self.backlog.hand + 1) % sources;
+            let slot = SourceSlot(self.backlog.hand as u32);
+            let quarter = self.world().sources.at(slot).outbox().in_memory().div_ceil(4);
+            self.collect_oldest(slot, quarter.min(SHELVING_ENTRIES_MAX), shelving);
+        }
+    }
+
+    fn collect_oldest(&self, slot: SourceSlot, count: usize, shelving: &mut Shelving) {
+        let mut oldest = Vec::with_capacity(count);
+        let outbox = self.world().sources.at(slot).outbox();
+        outbox.copy(Part::Whole, Span::ALL, Direction::Newer, count, &mut oldest);
+        for position in oldest {
+            let route = outbox.route(position).expect("it was copied from there, and nobody else writes");
+            shelving.entries.push((slot, position, route));
+            shelving.posts.extend(self.world().posts.get(position.id));
+        }
+    }
+
+    /// Takes out of memory what is in the archive now.
+    pub fn finish_shelving(&mut self, shelving: Shelving) {
+        for (slot, position, _) in &shelving.entries {
+            self.world().sources.at(*slot).outbox.write().shelve(*position);
+        }
+        for post in shelving.posts.iter().chain(&shelving.rewrites) {
+            let id = post.id();
+            let now = self.world().posts.get(id);
+            if now.is_some_and(|now| !Arc::ptr_eq(&now, post)) {
+                // Edited while it was being written.
+                self.backlog.rewrites.insert(id);
+            } else if !self.is_in_an_outbox(post) {
+                self.world().posts.forget(id);
+            }
+        }
+        for post in shelving.buried {
+            self.backlog.tombstones.push_back(post.id());
+        }
+        while self.backlog.tombstones.len() > TOMBSTONES_IN_MEMORY_MAX {
+            if let Some(oldest) = self.backlog.tombstones.pop_front() {
+                self.world().posts.forget_deleted(oldest);
+            }
+        }
+    }
+
+    /// Puts back what could not be written.
+    pub fn give_up_shelving(&mut self, shelving: Shelving) {
+        self.backlog.full.extend(shelving.entries.iter().map(|(slot, ..)| *slot));
+        self.backlog.rewrites.extend(shelving.rewrites.iter().map(|post| post.id()));
+        self.backlog.buried.extend(shelving.buried);
+    }
+
+    fn is_in_an_outbox(&self, post: &Post) -> bool {
+        post.sources().iter().any(|source| self.world().sources.at(source.slot).outbox().contains(post.position))
+    }
+
+    /// Takes note of what the archive has of each outbox.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn note_shelves(&mut self) -> Result<(), ArchiveError> {
+        let Some(archive) = self.world().archive() else { return Ok(()) };
+        for (id, shelf) in archive.shelves()? {
+            let source = self.world().sources.intern(&id);
+            source.outbox.write().set_shelf(shelf);
+        }
+        self.world().renew_pulled_epoch();
+        Ok(())
+    }
+}
+
+impl Shelving {
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.rewrites.is_empty() && self.buried.is_empty()
+    }
+
+    /// What is to be written.
+    pub fn batch(&self, world: &World) -> Batch {
+        let name = |slot: SourceSlot| world.sources.at(slot).id.clone();
+        let post = |post: &Arc<Post>| (post.id(), Kept::Post(encode(world, post)));
+        let tombstone = |post: &Arc<Post>| (post.id(), Kept::Deleted);
+        let removed = |post: &Arc<Post>| {
+            let at = post.position;
+            post.sources().iter().map(move |source| (source.id.clone(), at)).collect::<Vec<_>>()
+        };
+        Batch {
+            posts: (self.posts.iter().chain(&self.rewrites).map(post))
+                .chain(self.buried.iter().map(tombstone))
+                .collect(),
+            placed: self.entries.iter().map(|(slot, position, route)| (name(*slot), *position, *route)).collect(),
+            removed: self.buried.iter().flat_map(removed).collect(),
+        }
+    }
+}
+
+fn damaged(path: PathBuf, id: PostId, why: &str) -> ArchiveError {
+    ArchiveError::Damaged { path, what: format!("post {id}: {why}") }
+}
+
+/// A post as the archive keeps it: MessagePack, maps with named fields, and behind it the CRC-32C of that, since the archive
+/// itself does not notice when bytes change on disk.
+fn encode(world: &World, post: &Post) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    pack(&image::record(world, post, |source| source.id.clone()), &mut bytes);
+    bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> Result<PostRecord<SourceId>, String> {
+    let (packed, checksum) = bytes.split_last_chunk::<4>().ok_or("it is shorter than its checksum")?;
+    if crc32c::crc32c(packed).to_le_bytes() != *checksum {
+        return Err("its checksum is wrong".to_owned());
+    }
+    unpack(packed)
+}
+
+impl World {
+    /// What the archive has under an id. Waits for a disk.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn archived(&self, id: PostId) -> Result<Option<Stored>, ArchiveError> {
+        let Some(archive) = self.archive().filter(|archive| !archive.is_empty()) else { return Ok(None) };
+        match archive.post(id)? {
+            None => Ok(None),
+            Some(Kept::Deleted) => Ok(Some(Stored::Deleted)),
+            Some(Kept::Post(bytes)) => {
+                let record = decode(&bytes).map_err(|cause| damaged(archive.place(), id, &cause))?;
+                let member = |id: &SourceId| Some(Membership { slot: self.sources.get(id)?.slot, id: id.clone() });
+                let sources: Option<Box<[Membership]>> = record.sources.iter().map(member).collect();
+                let sources =
+                    sources.ok_or_else(|| damaged(archive.place(), id, "it names sources that nothing else knows"))?;
+                Ok(Some(Stored::Live(Arc::new(Post::restored(&record, sources)))))
+            }
+        }
+    }
+
+    /// What is known under an id, in memory or in the archive. Waits for a disk.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn find(&self, id: PostId) -> Result<Option<Stored>, ArchiveError> {
+        match self.posts.stored(id) {
+            Some(stored) => Ok(Some(stored)),
+            // Memory once more: an edit may have brought it back meanwhile.
+            None => Ok(self.archived(id)?.map(|archived| self.posts.stored(id).unwrap_or(archived))),
+        }
+    }
+
+    /// Whether anything is in the archive.
+    pub fn has_archived(&self) -> bool {
+        self.archive().is_some_and(|archive| !archive.is_empty())
+    }
+
+    /// Appends to `into` what is asked of an outbox, in memory and in the archive. Waits for a disk.
+    pub(super) fn pull_whole(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
+        let source = self.sources.at(source);
+        let start = into.len();
+        // Memory first: what goes from there meanwhile is in the archive already.
+        let more = source.outbox().pull(ask, into);
+        let (Err(_), Some(archive)) = (more, self.archive()) else { return Ok(()) };
+        let Ask { part, span, direction, max } = ask;
+        archive.copy(&source.id, part, span, direction, max, into).map_err(|_| {
+            into.truncate(start);
+            Missing::Late
+        })?;
+        let both = &mut into[start..];
+        match direction {
+            Direction::Older => both.sort_unstable_by(|a, b| b.cmp(a)),
+            Direction::Newer => both.sort_unstable(),
+        }
+        let mut kept = start;
+        for at in start..into.len() {
+            if kept == start || into[kept - 1] != into[at] {
+                into[kept] = into[at];
+                kept += 1;
+            }
+        }
+        into.truncate(kept.min(start + max));
+        Ok(())
+    }
+}

@@ -1,0 +1,391 @@
+//! What every archive promises, as one suite that runs against each of them.
+//!
+//! Responsible for:
+//! - one case per promise of [`Archive`], and random batches and reads compared with a naive model.
+//!
+//! Not responsible for:
+//! - files and crashes (the tests of `redb`).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use proptest::prelude::*;
+
+use crate::feed::outbox::{Part, Route};
+use crate::feed::position::{Direction, Position, Span, at};
+use crate::id::{PostId, SourceId};
+use crate::limits::{POST_BODY_BYTES_MAX, SOURCE_ID_BYTES_MAX};
+use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, MemoryArchive, RedbArchive, Shelf, Stock};
+use Direction::{Newer, Older};
+use Route::{Pull, Push};
+
+type Tested = Result<(), ArchiveError>;
+
+pub(super) const CACHE_BYTES: usize = 1 << 20;
+
+/// Makes one test per archive of each case.
+macro_rules! cases {
+    ($($case:ident),* $(,)?) => {
+        mod memory {
+            $(#[test] fn $case() -> super::Tested { super::$case(&super::MemoryArchive::default()) })*
+        }
+        mod redb {
+            $(#[test] fn $case() -> super::Tested {
+                let directory = tempfile::tempdir().expect("a temporary directory can be made");
+                let file = directory.path().join("archive");
+                super::$case(&super::RedbArchive::open(&file, super::CACHE_BYTES)?)
+            })*
+        }
+    };
+}
+
+cases! {
+    a_post_is_found_until_it_is_replaced,
+    of_two_posts_under_one_id_the_later_stays,
+    any_id_and_any_bytes_can_be_kept,
+    it_is_empty_until_a_post_or_a_tombstone_is_written,
+    parts_answer_in_order_within_their_span,
+    the_ends_of_time_are_in_order,
+    a_span_that_holds_nothing_answers_nothing,
+    an_entry_is_placed_once_and_keeps_its_first_route,
+    a_removed_entry_is_gone_and_can_be_placed_again,
+    an_entry_placed_and_removed_in_one_batch_is_gone,
+    the_newest_of_a_shelf_does_not_fall,
+    sources_do_not_mix,
+    readers_see_all_of_a_batch_or_none,
+}
+
+pub(super) fn source(id: &str) -> SourceId {
+    SourceId::new(id).expect("tests use good ids")
+}
+
+pub(super) fn posts<const N: usize>(posts: [(u64, Kept); N]) -> Batch {
+    Batch { posts: posts.into_iter().map(|(id, kept)| (PostId(id), kept)).collect(), ..Batch::default() }
+}
+
+pub(super) fn post(text: &str) -> Kept {
+    Kept::Post(text.into())
+}
+
+pub(super) fn placed<const N: usize>(entries: [(&str, Position, Route); N]) -> Batch {
+    let entries = entries.into_iter().map(|(id, position, route)| (source(id), position, route));
+    Batch { placed: entries.collect(), ..Batch::default() }
+}
+
+fn removed<const N: usize>(entries: [(&str, Position); N]) -> Batch {
+    Batch { removed: entries.into_iter().map(|(id, at)| (source(id), at)).collect(), ..Batch::default() }
+}
+
+/// What is copied behind something that was there before, which must stay.
+fn copied(archive: &dyn Archive, id: &str, part: Part, span: Span, way: Direction, max: usize) -> Vec<Position> {
+    let mut into = vec![at(999, 9)];
+    archive.copy(&source(id), part, span, way, max, &mut into).expect("the archive can be read");
+    assert_eq!(into.remove(0), at(999, 9));
+    into
+}
+
+pub(super) fn all(archive: &dyn Archive, id: &str, part: Part) -> Vec<Position> {
+    copied(archive, id, part, Span::ALL, Newer, usize::MAX)
+}
+
+fn stock(newest: Option<Position>, posts: u64) -> Stock {
+    Stock { newest, posts }
+}
+
+fn a_post_is_found_until_it_is_replaced(archive: &dyn Archive) -> Tested {
+    assert_eq!(archive.post(PostId(7))?, None);
+    for kept in [post("first"), post("second, longer"), Kept::Deleted, post("third")] {
+        archive.write(&posts([(7, kept.clone())]))?;
+        assert_eq!(archive.post(PostId(7))?, Some(kept));
+        archive.persist()?;
+    }
+    assert_eq!(archive.post(PostId(8))?, None);
+    Ok(())
+}
+
+fn of_two_posts_under_one_id_the_later_stays(archive: &dyn Archive) -> Tested {
+    archive.write(&posts([(7, post("a")), (3, post("b")), (7, Kept::Deleted), (3, post("c"))]))?;
+    assert_eq!(archive.post(PostId(7))?, Some(Kept::Deleted));
+    assert_eq!(archive.post(PostId(3))?, Some(post("c")));
+    Ok(())
+}
+
+fn any_id_and_any_bytes_can_be_kept(archive: &dyn Archive) -> Tested {
+    let longest = Kept::Post(vec![0; POST_BODY_BYTES_MAX]);
+    let cases =
+        [(0, post("")), (1, Kept::Post(vec![0])), (2, Kept::Post(vec![1])), (3, longest), (u64::MAX, post("z"))];
+    archive.write(&posts(cases.clone()))?;
+    for (id, kept) in cases {
+        assert_eq!(archive.post(PostId(id))?, Some(kept));
+    }
+    Ok(())
+}
+
+fn it_is_empty_until_a_post_or_a_tombstone_is_written(archive: &dyn Archive) -> Tested {
+    archive.persist()?;
+    archive.write(&Batch::default())?;
+    archive.write(&placed([("ann", at(1, 1), Push)]))?;
+    assert!(archive.is_empty());
+    archive.write(&posts([(1, Kept::Deleted)]))?;
+    assert!(!archive.is_empty());
+    Ok(())
+}
+
+fn parts_answer_in_order_within_their_span(archive: &dyn Archive) -> Tested {
+    for time in [4, 1, 6, 3, 7, 2, 5] {
+        let route = if time % 2 == 0 { Pull } else { Push };
+        archive.write(&placed([("ann", at(time, 0), route)]))?;
+    }
+    let middle = Span { above: at(1, 0), below: at(7, 0) };
+    for (part, span, way, max, expected) in [
+        (Part::Pushed, Span::ALL, Older, 3, vec![7, 5, 3]),
+        (Part::Pulled, Span::ALL, Older, 9, vec![6, 4, 2]),
+        (Part::Pushed, middle, Newer, 9, vec![3, 5]),
+        (Part::Pulled, Span::ALL, Newer, 2, vec![2, 4]),
+        (Part::Whole, middle, Older, 4, vec![6, 5, 4, 3]),
+        (Part::Whole, middle, Newer, 4, vec![2, 3, 4, 5]),
+        (Part::Whole, Span::ALL, Newer, usize::MAX, vec![1, 2, 3, 4, 5, 6, 7]),
+        (Part::Whole, Span::ALL, Older, 0, vec![]),
+    ] {
+        let times: Vec<_> = copied(archive, "ann", part, span, way, max).iter().map(|p| p.published_at.0).collect();
+        assert_eq!(times, expected, "{part:?} {span:?} {way:?} {max}");
+    }
+    Ok(())
+}
+
+fn the_ends_of_time_are_in_order(archive: &dyn Archive) -> Tested {
+    let ascending = [at(i64::MIN, 1), at(-256, 0), at(-1, u64::MAX), at(0, 0), at(255, 1), at(256, 0), at(i64::MAX, 7)];
+    let [a, b, c, d, e, f, g] = ascending;
+    archive.write(&placed([d, g, b, a, f, c, e].map(|position| ("ann", position, Push))))?;
+    assert_eq!(all(archive, "ann", Part::Pushed), ascending);
+    Ok(())
+}
+
+fn a_span_that_holds_nothing_answers_nothing(archive: &dyn Archive) -> Tested {
+    archive.write(&placed([("ann", at(5, 0), Push), ("ann", at(5, 1), Pull)]))?;
+    for (above, below) in [
+        (at(5, 0), at(5, 0)),
+        (at(5, 0), at(5, 1)),
+        (at(9, 0), at(1, 0)),
+        (at(6, 0), Position::MAX),
+        (Position::MAX, Position::MIN),
+        (Position::MAX, Position::MAX),
+    ] {
+        for way in [Older, Newer] {
+            assert_eq!(copied(archive, "ann", Part::Whole, Span { above, below }, way, 9), []);
+        }
+    }
+    Ok(())
+}
+
+fn an_entry_is_placed_once_and_keeps_its_first_route(archive: &dyn Archive) -> Tested {
+    archive.write(&placed([("ann", at(1, 1), Push), ("ann", at(1, 1), Pull), ("ann", at(1, 1), Push)]))?;
+    archive.write(&placed([("ann", at(1, 1), Pull)]))?;
+    archive.write(&placed([("ann", at(1, 1), Push)]))?;
+    assert_eq!(all(archive, "ann", Part::Pushed), [at(1, 1)]);
+    assert_eq!(all(archive, "ann", Part::Pulled), []);
+    let shelf = Shelf { pushed: stock(Some(at(1, 1)), 1), pulled: stock(None, 0) };
+    assert_eq!(archive.shelves()?, [(source("ann"), shelf)]);
+    Ok(())
+}
+
+fn a_removed_entry_is_gone_and_can_be_placed_again(archive: &dyn Archive) -> Tested {
+    archive.write(&removed([("ann", at(1, 1)), ("ann", at(1, 1))]))?;
+    assert_eq!(archive.shelves()?, []);
+    archive.write(&placed([("ann", at(1, 1), Push), ("ann", at(2, 2), Pull)]))?;
+    archive.write(&removed([("ann", at(1, 1)), ("ann", at(3, 3)), ("ann", at(1, 1)), ("bob", at(2, 2))]))?;
+    assert_eq!(all(archive, "ann", Part::Whole), [at(2, 2)]);
+    archive.write(&placed([("ann", at(1, 1), Pull)]))?;
+    assert_eq!(all(archive, "ann", Part::Pulled), [at(1, 1), at(2, 2)]);
+    let shelf = Shelf { pushed: stock(Some(at(1, 1)), 0), pulled: stock(Some(at(2, 2)), 2) };
+    assert_eq!(archive.shelves()?, [(source("ann"), shelf)]);
+    Ok(())
+}
+
+fn an_entry_placed_and_removed_in_one_batch_is_gone(archive: &dyn Archive) -> Tested {
+    let both = Batch { removed: vec![(source("ann"), at(1, 1))], ..placed([("ann", at(1, 1), Pull)]) };
+    archive.write(&both)?;
+    archive.write(&both)?;
+    assert_eq!(all(archive, "ann", Part::Whole), []);
+    let shelf = Shelf { pushed: stock(None, 0), pulled: stock(Some(at(1, 1)), 0) };
+    assert_eq!(archive.shelves()?, [(source("ann"), shelf)]);
+    Ok(())
+}
+
+fn the_newest_of_a_shelf_does_not_fall(archive: &dyn Archive) -> Tested {
+    archive.write(&placed([("ann", at(9, 0), Push), ("ann", at(5, 0), Push)]))?;
+    archive.write(&removed([("ann", at(9, 0))]))?;
+    archive.write(&placed([("ann", at(7, 0), Push)]))?;
+    let shelf = Shelf { pushed: stock(Some(at(9, 0)), 2), pulled: stock(None, 0) };
+    assert_eq!(archive.shelves()?, [(source("ann"), shelf)]);
+    Ok(())
+}
+
+fn sources_do_not_mix(archive: &dyn Archive) -> Tested {
+    let longest = "x".repeat(SOURCE_ID_BYTES_MAX);
+    let ids = ["a", "a-", "aa", "ab", "b", "tag:a", &longest];
+    for (time, id) in (0..).zip(ids) {
+        archive.write(&placed([(id, at(time, 0), Push), (id, at(time, 1), Pull)]))?;
+    }
+    for (time, id) in (0..).zip(ids) {
+        assert_eq!(all(archive, id, Part::Whole), [at(time, 0), at(time, 1)], "{id}");
+    }
+    assert_eq!(all(archive, "c", Part::Whole), []);
+    let named: Vec<_> = archive.shelves()?.iter().map(|(source, _)| source.to_string()).collect();
+    assert_eq!(named, ids);
+    Ok(())
+}
+
+fn readers_see_all_of_a_batch_or_none(archive: &dyn Archive) -> Tested {
+    let written = AtomicBool::new(false);
+    thread::scope(|threads| {
+        let reader = threads.spawn(|| {
+            let mut seen = 0;
+            while !written.load(Ordering::Acquire) {
+                let now = all(archive, "ann", Part::Pushed).len();
+                assert!(now >= seen && now.is_multiple_of(3), "{now} entries after {seen}");
+                seen = now;
+            }
+        });
+        let mut batches = (0..50).map(|time| placed([0, 1, 2].map(|id| ("ann", at(time, id), Push))));
+        let result = batches.try_for_each(|batch| archive.write(&batch));
+        written.store(true, Ordering::Release);
+        reader.join().expect("the reader met whole batches only");
+        result
+    })
+}
+
+/// An archive as a heap of everything that was ever said to it.
+#[derive(Default)]
+struct Model {
+    posts: BTreeMap<PostId, Kept>,
+    entries: Vec<(SourceId, Position, Route)>,
+    ever: Vec<(SourceId, Position, Route)>,
+}
+
+impl Model {
+    fn write(&mut self, batch: &Batch) {
+        self.posts.extend(batch.posts.iter().cloned());
+        for new in &batch.placed {
+            if !self.entries.iter().any(|(source, position, _)| (source, position) == (&new.0, &new.1)) {
+                self.entries.push(new.clone());
+                self.ever.push(new.clone());
+            }
+        }
+        self.entries.retain(|(source, position, _)| !batch.removed.contains(&(source.clone(), *position)));
+    }
+
+    fn copy(&self, id: &str, part: Part, span: Span, way: Direction, max: usize) -> Vec<Position> {
+        let inside = self.entries.iter().filter(|(source, position, route)| {
+            let in_part = part == Part::Whole || (part == Part::Pushed) == (*route == Push);
+            source.as_str() == id && *position > span.above && *position < span.below && in_part
+        });
+        let mut positions: Vec<_> = inside.map(|(_, position, _)| *position).collect();
+        positions.sort();
+        if way == Older {
+            positions.reverse();
+        }
+        positions.truncate(max);
+        positions
+    }
+
+    fn shelves(&self) -> Vec<(SourceId, Shelf)> {
+        let mut sources: Vec<_> = self.ever.iter().map(|(source, ..)| source.clone()).collect();
+        sources.sort();
+        sources.dedup();
+        let of = |source: &SourceId, route| {
+            let here = |entry: &&(SourceId, Position, Route)| entry.0 == *source && entry.2 == route;
+            let newest = self.ever.iter().filter(here).map(|(_, position, _)| *position).max();
+            stock(newest, self.entries.iter().filter(here).count() as u64)
+        };
+        let shelf = |source: &SourceId| Shelf { pushed: of(source, Push), pulled: of(source, Pull) };
+        sources.into_iter().map(|source| (source.clone(), shelf(&source))).collect()
+    }
+}
+
+const SOURCES: [&str; 3] = ["a", "b", "ab"];
+
+#[derive(Clone, Copy, Debug)]
+enum Then {
+    GoOn,
+    Persist,
+    Reopen,
+}
+
+type Read = (&'static str, Part, Span, Direction, usize);
+
+fn positions() -> impl Strategy<Value = Position> {
+    (-3..4i64, 0..3u64).prop_map(|(time, id)| at(time, id))
+}
+
+fn batches() -> impl Strategy<Value = Batch> {
+    let source = || prop::sample::select(SOURCES.as_slice()).prop_map(source);
+    let kept = prop_oneof![prop::collection::vec(any::<u8>(), 0..4).prop_map(Kept::Post), Just(Kept::Deleted)];
+    let posts = prop::collection::vec(((0..6u64).prop_map(PostId), kept), 0..4);
+    let route = prop::sample::select([Push, Pull].as_slice());
+    let placed = prop::collection::vec((source(), positions(), route), 0..12);
+    let removed = prop::collection::vec((source(), positions()), 0..6);
+    (posts, placed, removed).prop_map(|(posts, placed, removed)| Batch { posts, placed, removed })
+}
+
+fn steps() -> impl Strategy<Value = Vec<(Batch, Then, Vec<Read>)>> {
+    let end = || prop_oneof![4 => positions(), 1 => Just(Position::MIN), 1 => Just(Position::MAX)];
+    let read = (
+        prop::sample::select(SOURCES.as_slice()),
+        prop::sample::select([Part::Pushed, Part::Pulled, Part::Whole].as_slice()),
+        (end(), end()).prop_map(|(above, below)| Span { above, below }),
+        prop::sample::select([Older, Newer].as_slice()),
+        0..8usize,
+    );
+    let then = prop::sample::select([Then::GoOn, Then::GoOn, Then::Persist, Then::Reopen].as_slice());
+    prop::collection::vec((batches(), then, prop::collection::vec(read, 1..8)), 1..8)
+}
+
+fn agrees_with_the_model<A: Archive>(
+    open: impl Fn(Option<A>) -> A,
+    steps: Vec<(Batch, Then, Vec<Read>)>,
+) -> Result<(), TestCaseError> {
+    let failed = |error: ArchiveError| TestCaseError::fail(format!("{error:?}"));
+    let (mut archive, mut model) = (open(None), Model::default());
+    for (batch, then, reads) in steps {
+        archive.write(&batch).map_err(failed)?;
+        model.write(&batch);
+        match then {
+            Then::GoOn => {}
+            Then::Persist => archive.persist().map_err(failed)?,
+            Then::Reopen => archive = open(Some(archive)),
+        }
+        for (id, part, span, way, max) in reads {
+            prop_assert_eq!(copied(&archive, id, part, span, way, max), model.copy(id, part, span, way, max));
+        }
+        for id in (0..6).map(PostId) {
+            prop_assert_eq!(archive.post(id).map_err(failed)?, model.posts.get(&id).cloned());
+        }
+        prop_assert_eq!(archive.shelves().map_err(failed)?, model.shelves());
+        prop_assert_eq!(archive.is_empty(), model.posts.is_empty());
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn the_memory_archive_agrees_with_the_model(steps in steps()) {
+        agrees_with_the_model(Option::<MemoryArchive>::unwrap_or_default, steps)?;
+    }
+}
+
+proptest! {
+    // Each case opens several files, most of which are waited for until they are on disk.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn the_redb_archive_agrees_with_the_model(steps in steps()) {
+        let directory = tempfile::tempdir()?;
+        let file = directory.path().join("archive");
+        let open = |open: Option<RedbArchive>| {
+            drop(open);
+            RedbArchive::open(&file, CACHE_BYTES).expect("the archive can be opened again")
+        };
+        agrees_with_the_model(open, steps)?;
+    }
+}

@@ -1,0 +1,61 @@
+//! Why an archive could not be opened, read or written.
+//!
+//! Responsible for:
+//! - naming the file and, where there is something to do, what.
+//!
+//! Not responsible for:
+//! - what the engine makes of it.
+
+use std::path::PathBuf;
+
+/// Why an archive could not be opened, read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArchiveError {
+    /// The file is something else.
+    #[error("{} is no archive: {why}; move it away or name another file", path.display())]
+    NotAnArchive {
+        /// The file.
+        path: PathBuf,
+        /// How that shows.
+        why: &'static str,
+    },
+    /// A newer version wrote the file.
+    #[error(
+        "the archive {} has format {found}, and this version knows formats up to {known}; \
+        open it with the version that wrote it or a newer one",
+        path.display()
+    )]
+    NewerFormat {
+        /// The file.
+        path: PathBuf,
+        /// The format it has.
+        found: u64,
+        /// The newest format this version can read.
+        known: u64,
+    },
+    /// Another process, or another engine in this one, has the file open.
+    #[error("the archive {} is in use; stop the process that has it open or name another file", path.display())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file holds what no version writes.
+    #[error("the archive {} is damaged: {what}; put a backup in its place", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The system refused. After a failed write the archive takes nothing more until it is opened again.
+    #[error("failed to {action} the archive {}", path.display())]
+    Failed {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why it failed.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}

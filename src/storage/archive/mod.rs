@@ -1,0 +1,95 @@
+//! The archive: posts too old for memory, and where they stand in the outboxes of their sources.
+//!
+//! Responsible for:
+//! - the seam between outboxes in memory and whatever keeps the rest of them;
+//! - what every archive promises, which one suite of tests (`contract`) checks for all of them.
+//!
+//! Not responsible for:
+//! - which posts are too old, and joining both levels into one outbox (the callers);
+//! - how a post is encoded: its bytes are opaque here;
+//! - keeping what nobody archived: that is the journal's.
+
+#[cfg(test)]
+mod contract;
+mod error;
+mod memory;
+mod redb;
+
+pub use crate::feed::outbox::{Shelf, Stock};
+pub use error::ArchiveError;
+pub use memory::MemoryArchive;
+pub use redb::RedbArchive;
+
+use std::path::PathBuf;
+
+use crate::feed::outbox::{Part, Route};
+use crate::feed::position::{Direction, Position, Span};
+use crate::id::{PostId, SourceId};
+
+/// What the archive has under a post id.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Kept {
+    /// A post, as the caller encoded it.
+    Post(Vec<u8>),
+    /// A tombstone: there was a post, and its id cannot be used again.
+    Deleted,
+}
+
+/// Changes written together, all or none. Writing a batch twice leaves the same posts and entries as writing it once.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Batch {
+    /// Put or replaced. Of two under one id the later stays.
+    pub posts: Vec<(PostId, Kept)>,
+    /// Entries put into outboxes. One that is there keeps the route it first had.
+    pub placed: Vec<(SourceId, Position, Route)>,
+    /// Entries taken out of outboxes, after all were placed. One that is not there is no error.
+    pub removed: Vec<(SourceId, Position)>,
+}
+
+/// Keeps posts and outbox entries. Read from any thread while one writes.
+pub trait Archive: Send + Sync + 'static {
+    /// Writes a batch. Readers see it at once; it is durable after [`Archive::persist`].
+    ///
+    /// # Errors
+    /// When it could not be written. Readers see nothing of it then.
+    fn write(&self, batch: &Batch) -> Result<(), ArchiveError>;
+
+    /// Makes everything written so far survive a loss of power, as far as the archive survives anything.
+    ///
+    /// # Errors
+    /// When that cannot be known to have happened.
+    fn persist(&self) -> Result<(), ArchiveError>;
+
+    /// What is kept under an id.
+    ///
+    /// # Errors
+    /// When it could not be read.
+    fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError>;
+
+    /// Appends to `into` at most `max` positions of `part` inside `span`, nearest first in `direction`, each once.
+    ///
+    /// # Errors
+    /// When they could not be read. Nothing was appended then.
+    fn copy(
+        &self,
+        source: &SourceId,
+        part: Part,
+        span: Span,
+        direction: Direction,
+        max: usize,
+        into: &mut Vec<Position>,
+    ) -> Result<(), ArchiveError>;
+
+    /// What there is of every outbox in which anything was ever placed, by source id. Meant to be read once, at start.
+    ///
+    /// # Errors
+    /// When it could not be read.
+    fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError>;
+
+    /// The file it is in, for messages.
+    fn place(&self) -> PathBuf;
+
+    /// Whether no post and no tombstone was ever written, so that a lookup can be spared. Cheap. Never true while a
+    /// reader could find one.
+    fn is_empty(&self) -> bool;
+}

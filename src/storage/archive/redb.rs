@@ -1,0 +1,412 @@
+//! An archive in one file, by the embedded database redb.
+//!
+//! Responsible for:
+//! - the contract of [`Archive`] across crashes and restarts.
+//!
+//! Not responsible for:
+//! - making the file and refusing one that is no archive (`open`), which rows a batch changes (`write`), their bytes
+//!   (`layout`);
+//! - where the file lies, when to persist it (the callers).
+
+mod layout;
+mod open;
+mod write;
+
+use std::ops::Bound::Excluded;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redb::{Database, Durability, Error, ReadTransaction, ReadableDatabase, ReadableTable};
+
+use crate::feed::outbox::Ask;
+use crate::feed::outbox::{Part, Route};
+use crate::feed::position::{Direction, Position, Span};
+use crate::id::{PostId, SourceId};
+use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Shelf};
+use layout::OutboxKey;
+
+/// An archive in a file. Closing it in order keeps everything written; a crash keeps what was persisted.
+#[derive(Debug)]
+pub struct RedbArchive {
+    /// Nothing only while it is closed.
+    database: Option<Database>,
+    path: PathBuf,
+    has_posts: AtomicBool,
+}
+
+impl RedbArchive {
+    /// Opens the archive in the file `path`, which is made if it does not exist; its directory must. `cache_bytes` is
+    /// how much memory may hold pages of the file, written ones included.
+    ///
+    /// # Errors
+    /// When the file is no archive, of a newer format, damaged or in use, or the system refuses.
+    pub fn open(path: &Path, cache_bytes: usize) -> Result<Self, ArchiveError> {
+        guarded(path, || {
+            let database = open::database(path, cache_bytes)?;
+            let has_posts = AtomicBool::new(open::check_tables(&database, path)?);
+            Ok(Self { database: Some(database), path: path.to_owned(), has_posts })
+        })
+    }
+
+    fn database(&self) -> Result<&Database, Error> {
+        self.database.as_ref().ok_or(Error::DatabaseClosed)
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&ReadTransaction) -> Result<T, Error>) -> Result<T, ArchiveError> {
+        self.run("read", || read(&self.database()?.begin_read()?))
+    }
+
+    fn run<T>(&self, action: &'static str, run: impl FnOnce() -> Result<T, Error>) -> Result<T, ArchiveError> {
+        guarded(&self.path, || run().map_err(|error| cannot(action, &self.path, error)))
+    }
+
+    fn try_write(&self, batch: &Batch) -> Result<(), Error> {
+        let mut transaction = self.database()?.begin_write()?;
+        transaction.set_durability(Durability::None)?;
+        write::batch(&transaction, batch)?;
+        if !batch.posts.is_empty() {
+            // Before the commit: whoever finds a post must not have been told that there is none.
+            self.has_posts.store(true, Ordering::Release);
+        }
+        Ok(transaction.commit()?)
+    }
+
+    fn try_persist(&self) -> Result<(), Error> {
+        // A transaction starts from the newest root, whatever the durability that was committed with, and an immediate
+        // commit makes its root durable, even if it changed nothing. So all of what `write` committed is persisted: in
+        // the words of redb's documentation, `Durability::None` is not persisted "unless followed by a commit with
+        // `Durability::Immediate`".
+        let mut transaction = self.database()?.begin_write()?;
+        transaction.set_durability(Durability::Immediate)?;
+        // Otherwise the first start after a crash reads the whole file to learn which pages are free. It also makes
+        // the commit two-phase, so that it does not rely on checksums over bytes that users chose.
+        transaction.set_quick_repair(true);
+        Ok(transaction.commit()?)
+    }
+}
+
+impl Drop for RedbArchive {
+    fn drop(&mut self) {
+        // Closing writes what was not persisted, and so can fail like any write.
+        let database = self.database.take();
+        let close = || {
+            drop(database);
+            Ok(())
+        };
+        if let Err(error) = guarded(&self.path, close) {
+            tracing::error!("{error}");
+        }
+    }
+}
+
+impl Archive for RedbArchive {
+    fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
+        self.run("write to", || self.try_write(batch))
+    }
+
+    fn persist(&self) -> Result<(), ArchiveError> {
+        self.run("persist", || self.try_persist())
+    }
+
+    fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {
+        self.read(|snapshot| {
+            let found = snapshot.open_table(layout::POSTS)?.get(id.0)?;
+            found.map(|value| layout::kept(value.value())).transpose()
+        })
+    }
+
+    fn copy(
+        &self,
+        source: &SourceId,
+        part: Part,
+        span: Span,
+        direction: Direction,
+        max: usize,
+        into: &mut Vec<Position>,
+    ) -> Result<(), ArchiveError> {
+        // What redb makes of a range that ends before it starts is not documented.
+        if span.is_empty() {
+            return Ok(());
+        }
+        let mut found = self.read(|snapshot| {
+            let outboxes = snapshot.open_table(layout::OUTBOXES)?;
+            let mut found = Vec::new();
+            for route in routes(part) {
+                copy_route(&outboxes, source, *route, Ask { part, span, direction, max }, &mut found)?;
+            }
+            Ok(found)
+        })?;
+        if part == Part::Whole {
+            match direction {
+                Direction::Older => found.sort_unstable_by(|a, b| b.cmp(a)),
+                Direction::Newer => found.sort_unstable(),
+            }
+            found.dedup();
+            found.truncate(max);
+        }
+        into.append(&mut found);
+        Ok(())
+    }
+
+    fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
+        self.read(|snapshot| {
+            let shelves = snapshot.open_table(layout::SHELVES)?;
+            let rows = shelves.iter()?.map(|row| {
+                let (source, shelf) = row?;
+                Ok((layout::source(source.value())?, layout::shelf(shelf.value())?))
+            });
+            rows.collect()
+        })
+    }
+
+    fn place(&self) -> std::path::PathBuf {
+        self.path.clone()
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.has_posts.load(Ordering::Acquire)
+    }
+}
+
+fn copy_route(
+    outboxes: &impl ReadableTable<&'static [u8], ()>,
+    source: &SourceId,
+    route: Route,
+    ask: Ask,
+    into: &mut Vec<Position>,
+) -> Result<(), Error> {
+    let (mut above, mut below) = (OutboxKey::of(source), OutboxKey::of(source));
+    let bounds = (Excluded(above.at(route, ask.span.above)), Excluded(below.at(route, ask.span.below)));
+    let mut inside = outboxes.range::<&[u8]>(bounds)?;
+    let next = || match ask.direction {
+        Direction::Older => inside.next_back(),
+        Direction::Newer => inside.next(),
+    };
+    for row in std::iter::from_fn(next).take(ask.max) {
+        into.push(above.position_in(row?.0.value())?);
+    }
+    Ok(())
+}
+
+fn routes(part: Part) -> &'static [Route] {
+    match part {
+        Part::Pushed => &[Route::Push],
+        Part::Pulled => &[Route::Pull],
+        Part::Whole => &[Route::Push, Route::Pull],
+    }
+}
+
+/// Turns a panic into an error. redb does not verify a page that it reads, and panics on one that makes no sense; a
+/// damaged file must not end the threads that read from it. redb is made for that: it rolls back what was under way.
+fn guarded<T>(path: &Path, run: impl FnOnce() -> Result<T, ArchiveError>) -> Result<T, ArchiveError> {
+    panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        Err(ArchiveError::Damaged { path: path.to_owned(), what: "a page of it makes no sense".into() })
+    })
+}
+
+fn cannot(action: &'static str, path: &Path, error: Error) -> ArchiveError {
+    let path = path.to_owned();
+    match error {
+        Error::Corrupted(what) => ArchiveError::Damaged { path, what },
+        error => ArchiveError::Failed { action, path, source: error.into() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::position::at;
+    use crate::storage::archive::contract::{CACHE_BYTES, all, placed, post, posts, source};
+    use Route::{Pull, Push};
+    use redb::WriteTransaction;
+    use std::fs;
+
+    struct Disk {
+        _directory: tempfile::TempDir,
+        path: PathBuf,
+    }
+
+    impl Disk {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            Self { path: directory.path().join("archive"), _directory: directory }
+        }
+
+        fn open(&self) -> RedbArchive {
+            RedbArchive::open(&self.path, CACHE_BYTES).unwrap()
+        }
+
+        /// What a start finds if the process is killed now.
+        fn killed(&self) -> (Self, RedbArchive) {
+            let other = Self::new();
+            fs::copy(&self.path, &other.path).unwrap();
+            let archive = other.open();
+            (other, archive)
+        }
+    }
+
+    fn batch(nth: u64) -> Batch {
+        Batch { posts: posts([(nth, post("text"))]).posts, ..placed([("ann", at(nth as i64, nth), Push)]) }
+    }
+
+    /// Which of the batches from 0 on are there, each of them whole.
+    fn batches(archive: &RedbArchive) -> u64 {
+        let entries = all(archive, "ann", Part::Pushed);
+        let count = entries.len() as u64;
+        assert_eq!(entries, (0..count).map(|nth| at(nth as i64, nth)).collect::<Vec<_>>());
+        for nth in 0..=count {
+            assert_eq!(archive.post(PostId(nth)).unwrap().is_some(), nth < count);
+        }
+        let counted = archive.shelves().unwrap().first().map_or(0, |(_, shelf)| shelf.pushed.posts);
+        assert_eq!(counted, count);
+        assert_eq!(archive.is_empty(), count == 0);
+        count
+    }
+
+    #[test]
+    fn what_was_persisted_survives_a_crash() {
+        let disk = Disk::new();
+        let archive = disk.open();
+        assert_eq!(batches(&disk.killed().1), 0);
+        for nth in 0..5 {
+            archive.write(&batch(2 * nth)).unwrap();
+            archive.write(&batch(2 * nth + 1)).unwrap();
+            archive.persist().unwrap();
+            let (again, killed) = disk.killed();
+            assert_eq!(batches(&killed), 2 * nth + 2);
+            // And the start after that one.
+            drop(killed);
+            assert_eq!(batches(&again.open()), 2 * nth + 2);
+        }
+    }
+
+    #[test]
+    fn a_crash_takes_no_more_than_was_written_since_the_last_persist() {
+        let disk = Disk::new();
+        let archive = disk.open();
+        (0..10).for_each(|nth| archive.write(&batch(nth)).unwrap());
+        archive.persist().unwrap();
+        (10..200).for_each(|nth| archive.write(&batch(nth)).unwrap());
+        let (_disk, killed) = disk.killed();
+        let kept = batches(&killed);
+        assert!((10..=200).contains(&kept), "{kept}");
+        // What is written from there on does not mix with what was lost.
+        killed.write(&batch(kept)).unwrap();
+        assert_eq!(batches(&killed), kept + 1);
+    }
+
+    #[test]
+    fn closing_in_order_keeps_everything() {
+        let disk = Disk::new();
+        (0..3).for_each(|nth| disk.open().write(&batch(nth)).unwrap());
+        assert_eq!(batches(&disk.open()), 3);
+    }
+
+    #[test]
+    fn a_post_that_is_in_both_parts_is_copied_once() {
+        let archive = Disk::new().open();
+        raw(&archive, |transaction| {
+            let mut key = OutboxKey::of(&source("ann"));
+            let mut outboxes = transaction.open_table(layout::OUTBOXES).unwrap();
+            for (position, route) in [(at(1, 0), Push), (at(2, 0), Push), (at(2, 0), Pull), (at(3, 0), Pull)] {
+                outboxes.insert(key.at(route, position), ()).unwrap();
+            }
+        });
+        assert_eq!(all(&archive, "ann", Part::Whole), [at(1, 0), at(2, 0), at(3, 0)]);
+        for (direction, nearest) in [(Direction::Older, [at(3, 0), at(2, 0)]), (Direction::Newer, [at(1, 0), at(2, 0)])]
+        {
+            let mut into = Vec::new();
+            archive.copy(&source("ann"), Part::Whole, Span::ALL, direction, 2, &mut into).unwrap();
+            assert_eq!(into, nearest);
+        }
+    }
+
+    /// Writes past the archive, as a damaged disk or a faulty program would.
+    fn raw(archive: &RedbArchive, write: impl FnOnce(&WriteTransaction)) {
+        let transaction = archive.database().unwrap().begin_write().unwrap();
+        write(&transaction);
+        transaction.commit().unwrap();
+    }
+
+    fn damage<T: std::fmt::Debug>(result: Result<T, ArchiveError>) -> String {
+        match result.unwrap_err() {
+            ArchiveError::Damaged { what, .. } => what,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn rows_that_no_version_writes_are_errors() {
+        let neither = |bytes| format!("a post of {bytes} bytes is neither post nor tombstone");
+        for (value, what) in [(vec![], neither(0)), (vec![2, 3, 4], neither(3)), (vec![0, 1], neither(2))] {
+            let archive = Disk::new().open();
+            raw(&archive, |to| drop(to.open_table(layout::POSTS).unwrap().insert(7, value.as_slice()).unwrap()));
+            assert_eq!(damage(archive.post(PostId(7))), what);
+        }
+        for extra in [&[0][..], &[0; 200]] {
+            let archive = Disk::new().open();
+            archive.write(&batch(1)).unwrap();
+            let key = [OutboxKey::of(&source("ann")).at(Push, at(1, 1)), extra].concat();
+            raw(&archive, |to| drop(to.open_table(layout::OUTBOXES).unwrap().insert(key.as_slice(), ()).unwrap()));
+            let mut into = vec![at(9, 9)];
+            let copied = archive.copy(&source("ann"), Part::Whole, Span::ALL, Direction::Newer, 9, &mut into);
+            assert_eq!(damage(copied), format!("an outbox has a key of {} bytes", key.len()));
+            assert_eq!(into, [at(9, 9)]);
+        }
+        let shelf = |at: usize, byte| {
+            let mut bytes = [0; layout::SHELF_BYTES];
+            bytes[at] = byte;
+            bytes
+        };
+        for (id, shelf, what) in [
+            (&b"ann"[..], shelf(8, 2), "a shelf holds a count that is none"),
+            (b"ann", shelf(7, 1), "a shelf holds a count that is none"),
+            (b"\xff", shelf(8, 1), "a shelf's source id is no text"),
+            (b"", shelf(8, 1), "a shelf has a bad source id: an id must have at least 1 character"),
+        ] {
+            let archive = Disk::new().open();
+            raw(&archive, |to| drop(to.open_table(layout::SHELVES).unwrap().insert(id, &shelf).unwrap()));
+            assert_eq!(damage(archive.shelves()), what);
+        }
+    }
+
+    #[test]
+    fn a_page_that_makes_no_sense_is_an_error() {
+        const PAGE_BYTES: usize = 4096;
+        let disk = Disk::new();
+        let archive = disk.open();
+        (0..100).for_each(|nth| archive.write(&batch(nth)).unwrap());
+        drop(archive);
+        let good = fs::read(&disk.path).unwrap();
+        let errors_of = |page: usize| {
+            let mut bytes = good.clone();
+            bytes[page * PAGE_BYTES..][..PAGE_BYTES].fill(0xee);
+            fs::write(&disk.path, &bytes).unwrap();
+            let archive = RedbArchive::open(&disk.path, CACHE_BYTES)?;
+            archive.post(PostId(50))?;
+            archive.copy(&source("ann"), Part::Whole, Span::ALL, Direction::Newer, 9, &mut Vec::new())?;
+            archive.shelves()?;
+            archive.write(&batch(100))?;
+            archive.persist()
+        };
+        let used = |page: &usize| good[page * PAGE_BYTES..][..PAGE_BYTES].iter().any(|byte| *byte != 0);
+        let pages = (1..good.len() / PAGE_BYTES).filter(used);
+        let damaged = pages.filter(|page| matches!(errors_of(*page), Err(ArchiveError::Damaged { .. })));
+        assert!(damaged.count() >= 5);
+    }
+
+    #[test]
+    fn a_batch_that_fails_leaves_nothing() {
+        let archive = Disk::new().open();
+        let uncounted = OutboxKey::of(&source("bob")).at(Push, at(1, 1)).to_vec();
+        raw(&archive, |to| drop(to.open_table(layout::OUTBOXES).unwrap().insert(uncounted.as_slice(), ()).unwrap()));
+        let failing = Batch { removed: vec![(source("bob"), at(1, 1))], ..batch(0) };
+        assert_eq!(damage(archive.write(&failing)), "bob has uncounted posts");
+        assert_eq!(archive.post(PostId(0)).unwrap(), None);
+        assert_eq!(all(&archive, "ann", Part::Whole), []);
+        assert_eq!(all(&archive, "bob", Part::Whole), [at(1, 1)]);
+        archive.write(&batch(0)).unwrap();
+        assert_eq!(all(&archive, "ann", Part::Whole), [at(0, 0)]);
+    }
+}

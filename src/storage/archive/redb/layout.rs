@@ -1,0 +1,155 @@
+//! How the archive's rows look as bytes.
+//!
+//! Responsible for:
+//! - the tables, and turning keys and values into bytes and back;
+//! - refusing bytes that no version writes.
+//!
+//! Not responsible for:
+//! - transactions, files, what a row means.
+//!
+//! | table | key | value |
+//! |---|---|---|
+//! | `posts` | post id | `0` for a tombstone, or `1` and the post's bytes |
+//! | `outboxes` | length of the source id in a byte, the id, `0` pushed or `1` pulled, position | nothing |
+//! | `shelves` | source id | pushed stock, pulled stock, each: posts in 8 bytes, `1` and the newest position, or 17 × `0` |
+//! | `meta` | `format` | the number of this layout, [`FORMAT`] |
+//!
+//! A position is 16 bytes that sort as positions do: its rank, big endian. Other numbers are big endian too.
+
+use redb::{Error, TableDefinition};
+
+use crate::feed::outbox::Route;
+use crate::feed::position::Position;
+use crate::id::SourceId;
+use crate::limits::SOURCE_ID_BYTES_MAX;
+use crate::storage::archive::{Kept, Shelf, Stock};
+
+/// The layout this version reads and writes.
+pub(super) const FORMAT: u64 = 1;
+
+pub(super) const POSTS: TableDefinition<u64, &[u8]> = TableDefinition::new("posts");
+pub(super) const OUTBOXES: TableDefinition<&[u8], ()> = TableDefinition::new("outboxes");
+/// Keyed by bytes and not by text, since redb panics on text that is none.
+pub(super) const SHELVES: TableDefinition<&[u8], &[u8; SHELF_BYTES]> = TableDefinition::new("shelves");
+pub(super) const META: TableDefinition<&[u8], u64> = TableDefinition::new("meta");
+/// Where `meta` has the format.
+pub(super) const META_FORMAT: &[u8] = b"format";
+
+pub(super) const TOMBSTONE: u8 = 0;
+pub(super) const POST: u8 = 1;
+
+const POSITION_BYTES: usize = 16;
+const STOCK_BYTES: usize = 8 + 1 + POSITION_BYTES;
+pub(super) const SHELF_BYTES: usize = 2 * STOCK_BYTES;
+
+const _: () = assert!(SOURCE_ID_BYTES_MAX <= u8::MAX as usize, "a key has one byte for the length of a source id");
+
+/// Makes the keys of one source's outbox, all in one buffer.
+pub(super) struct OutboxKey {
+    bytes: Vec<u8>,
+    id_end: usize,
+}
+
+impl OutboxKey {
+    pub(super) fn of(source: &SourceId) -> Self {
+        let id = source.as_str().as_bytes();
+        let mut bytes = Vec::with_capacity(1 + id.len() + 1 + POSITION_BYTES);
+        bytes.push(id.len() as u8);
+        bytes.extend_from_slice(id);
+        Self { id_end: bytes.len(), bytes }
+    }
+
+    pub(super) fn at(&mut self, route: Route, position: Position) -> &[u8] {
+        self.bytes.truncate(self.id_end);
+        self.bytes.push(match route {
+            Route::Push => 0,
+            Route::Pull => 1,
+        });
+        self.bytes.extend_from_slice(&position.rank().to_be_bytes());
+        &self.bytes
+    }
+
+    /// The position in a key that was found between two keys of this outbox.
+    pub(super) fn position_in(&self, found: &[u8]) -> Result<Position, Error> {
+        found
+            .get(self.id_end + 1..)
+            .and_then(|rank| rank.try_into().ok())
+            .map(|rank| Position::of_rank(u128::from_be_bytes(rank)))
+            .ok_or_else(|| damaged(format!("an outbox has a key of {} bytes", found.len())))
+    }
+}
+
+pub(super) fn kept(value: &[u8]) -> Result<Kept, Error> {
+    match value {
+        [TOMBSTONE] => Ok(Kept::Deleted),
+        [POST, post @ ..] => Ok(Kept::Post(post.to_vec())),
+        _ => Err(damaged(format!("a post of {} bytes is neither post nor tombstone", value.len()))),
+    }
+}
+
+pub(super) fn source(key: &[u8]) -> Result<SourceId, Error> {
+    let text = str::from_utf8(key).map_err(|_| damaged("a shelf's source id is no text".into()))?;
+    SourceId::new(text).map_err(|why| damaged(format!("a shelf has a bad source id: {why}")))
+}
+
+pub(super) fn shelf_bytes(shelf: &Shelf) -> [u8; SHELF_BYTES] {
+    let mut bytes = [0; SHELF_BYTES];
+    let (pushed, pulled) = bytes.split_at_mut(STOCK_BYTES);
+    put_stock(&shelf.pushed, pushed);
+    put_stock(&shelf.pulled, pulled);
+    bytes
+}
+
+pub(super) fn shelf(bytes: &[u8; SHELF_BYTES]) -> Result<Shelf, Error> {
+    let (pushed, pulled) = bytes.split_at(STOCK_BYTES);
+    Ok(Shelf { pushed: stock(pushed)?, pulled: stock(pulled)? })
+}
+
+fn put_stock(stock: &Stock, bytes: &mut [u8]) {
+    bytes[..8].copy_from_slice(&stock.posts.to_be_bytes());
+    if let Some(newest) = stock.newest {
+        bytes[8] = 1;
+        bytes[9..].copy_from_slice(&newest.rank().to_be_bytes());
+    }
+}
+
+fn stock(bytes: &[u8]) -> Result<Stock, Error> {
+    let bad = || damaged("a shelf holds a count that is none".into());
+    let (posts, newest) = bytes.split_first_chunk().ok_or_else(bad)?;
+    let posts = u64::from_be_bytes(*posts);
+    let newest = match newest {
+        [0, ..] if posts == 0 => None,
+        [1, rank @ ..] => Some(Position::of_rank(u128::from_be_bytes(rank.try_into().map_err(|_| bad())?))),
+        _ => return Err(bad()),
+    };
+    Ok(Stock { newest, posts })
+}
+
+/// An error of the kind redb itself reports for a file that cannot be right.
+pub(super) fn damaged(what: String) -> Error {
+    Error::Corrupted(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::position::at;
+
+    /// Files with these bytes exist: whoever changes them raises [`FORMAT`] and says how the old ones are read.
+    #[test]
+    fn rows_have_the_documented_bytes() {
+        let mut key = OutboxKey::of(&SourceId::new("ann").unwrap());
+        let position = [0x80, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 3, 4];
+        assert_eq!(key.at(Route::Push, at(0x0102, 0x0304)), [&b"\x03ann\x00"[..], &position].concat());
+        assert_eq!(key.at(Route::Pull, at(0x0102, 0x0304)), [&b"\x03ann\x01"[..], &position].concat());
+        let before = [0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 9];
+        assert_eq!(key.at(Route::Push, at(-1, 9)), [&b"\x03ann\x00"[..], &before].concat());
+
+        let pushed = Stock { newest: Some(at(0x0102, 0x0304)), posts: 0x0506 };
+        let shelf = Shelf { pushed, pulled: Stock::default() };
+        let bytes = [&[0, 0, 0, 0, 0, 0, 5, 6, 1][..], &position, &[0; STOCK_BYTES]].concat();
+        assert_eq!(shelf_bytes(&shelf).as_slice(), bytes);
+        assert_eq!(super::shelf(&shelf_bytes(&shelf)).unwrap(), shelf);
+        assert_eq!((FORMAT, TOMBSTONE, POST), (1, 0, 1));
+    }
+}

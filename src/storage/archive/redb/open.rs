@@ -1,0 +1,237 @@
+//! Opening the archive's file: making it, and refusing one that is none.
+//!
+//! Responsible for:
+//! - a new file that is whole and on disk before anything is written to it;
+//! - telling a file that is something else, too new, damaged or in use, before anything is read from it.
+//!
+//! Not responsible for:
+//! - reading and writing rows.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+
+use redb::{Builder, Database, DatabaseError, Error, ReadableDatabase, ReadableTableMetadata, StorageError};
+
+use super::{cannot, layout};
+use crate::storage::archive::ArchiveError;
+
+/// The database in the file `path`, which has a format this version knows.
+pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<Database, ArchiveError> {
+    let database = open_or_make(path, cache_bytes)?;
+    let failed = |error| cannot("open", path, error);
+    if is_blank(&database).map_err(failed)? {
+        initialise(&database).map_err(failed)?;
+    }
+    // Not only of a new file: whoever made it may have been cut short right before.
+    sync_directory(path).map_err(|error| failed(error.into()))?;
+    check_format(&database, path)?;
+    Ok(database)
+}
+
+/// Checks that all tables are there, so that no later operation has to. Tells whether there are posts.
+pub(super) fn check_tables(database: &Database, path: &Path) -> Result<bool, ArchiveError> {
+    let check = || {
+        let snapshot = database.begin_read()?;
+        snapshot.open_table(layout::OUTBOXES)?;
+        snapshot.open_table(layout::SHELVES)?;
+        Ok(!snapshot.open_table(layout::POSTS)?.is_empty()?)
+    };
+    check().map_err(|error| not_an_archive(path, error))
+}
+
+fn open_or_make(path: &Path, cache_bytes: usize) -> Result<Database, ArchiveError> {
+    let mut builder = Builder::new();
+    builder.set_cache_size(cache_bytes);
+    builder.set_repair_callback({
+        let path = path.display().to_string();
+        move |repair| tracing::warn!("checking the archive {path} after a crash: {:.0} %", repair.progress() * 100.0)
+    });
+    let opened = match OpenOptions::new().read(true).write(true).create_new(true).open(path) {
+        Ok(file) => builder.create_file(file),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // redb would take an empty file for a new one. But an archive that lost its content is no new one.
+            if path.metadata().is_ok_and(|file| file.len() == 0) {
+                return Err(ArchiveError::NotAnArchive { path: path.to_owned(), why: "it is empty" });
+            }
+            builder.open(path)
+        }
+        Err(error) => Err(error.into()),
+    };
+    opened.map_err(|error| match error {
+        DatabaseError::DatabaseAlreadyOpen => ArchiveError::Locked { path: path.to_owned() },
+        DatabaseError::Storage(StorageError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
+            ArchiveError::NotAnArchive { path: path.to_owned(), why: "it does not start as one" }
+        }
+        DatabaseError::Storage(StorageError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            ArchiveError::Damaged { path: path.to_owned(), what: "its end is missing".into() }
+        }
+        error => cannot("open", path, error.into()),
+    })
+}
+
+/// Whether there is no table at all: a new file, or one whose making was cut short.
+fn is_blank(database: &Database) -> Result<bool, Error> {
+    let snapshot = database.begin_read()?;
+    Ok(snapshot.list_tables()?.next().is_none() && snapshot.list_multimap_tables()?.next().is_none())
+}
+
+fn initialise(database: &Database) -> Result<(), Error> {
+    let transaction = database.begin_write()?;
+    transaction.open_table(layout::POSTS)?;
+    transaction.open_table(layout::OUTBOXES)?;
+    transaction.open_table(layout::SHELVES)?;
+    transaction.open_table(layout::META)?.insert(layout::META_FORMAT, layout::FORMAT)?;
+    Ok(transaction.commit()?)
+}
+
+/// A new file is on disk only once the directory is that names it; redb sees to the file alone.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Elsewhere a directory cannot be opened as a file.
+    if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
+}
+
+fn check_format(database: &Database, path: &Path) -> Result<(), ArchiveError> {
+    let format = || {
+        let meta = database.begin_read()?.open_table(layout::META)?;
+        Ok(meta.get(layout::META_FORMAT)?.map(|format| format.value()))
+    };
+    match format().map_err(|error| not_an_archive(path, error))? {
+        Some(layout::FORMAT) => Ok(()),
+        Some(found) if found > layout::FORMAT => {
+            Err(ArchiveError::NewerFormat { path: path.to_owned(), found, known: layout::FORMAT })
+        }
+        _ => Err(ArchiveError::NotAnArchive { path: path.to_owned(), why: "it names no format" }),
+    }
+}
+
+/// What an error met while a file is checked says about it.
+fn not_an_archive(path: &Path, error: Error) -> ArchiveError {
+    match error {
+        Error::TableDoesNotExist(_)
+        | Error::TableTypeMismatch { .. }
+        | Error::TableIsMultimap(_)
+        | Error::TypeDefinitionChanged { .. } => {
+            ArchiveError::NotAnArchive { path: path.to_owned(), why: "its tables are those of something else" }
+        }
+        error => cannot("open", path, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::archive::RedbArchive;
+    use redb::{MultimapTableDefinition, TableDefinition};
+    use std::fs;
+
+    const CACHE_BYTES: usize = 1 << 20;
+
+    /// Why the file that `make` leaves at the path it is given is refused, with the path as FILE.
+    fn refusal(make: impl FnOnce(&Path)) -> String {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("archive");
+        make(&path);
+        let refusal = RedbArchive::open(&path, CACHE_BYTES).unwrap_err();
+        refusal.to_string().replace(&path.display().to_string(), "FILE")
+    }
+
+    /// A database that is closed again when `fill` is through.
+    fn database(path: &Path, fill: impl FnOnce(&redb::WriteTransaction)) {
+        let database = Database::create(path).unwrap();
+        let transaction = database.begin_write().unwrap();
+        fill(&transaction);
+        transaction.commit().unwrap();
+    }
+
+    fn format(path: &Path, format: u64) {
+        database(path, |transaction| {
+            transaction.open_table(layout::META).unwrap().insert(layout::META_FORMAT, format).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_file_that_is_something_else_is_refused() {
+        let start = |why: &str| format!("FILE is no archive: {why}; move it away or name another file");
+        assert_eq!(refusal(|path| fs::write(path, "").unwrap()), start("it is empty"));
+        for text in ["x", "a letter to grandmother", &"0".repeat(1 << 20)] {
+            assert_eq!(refusal(|path| fs::write(path, text).unwrap()), start("it does not start as one"));
+        }
+        let others = start("its tables are those of something else");
+        let other = TableDefinition::<u64, u64>::new("accounts");
+        assert_eq!(refusal(|path| database(path, |to| drop(to.open_table(other).unwrap()))), others);
+        let other = MultimapTableDefinition::<u64, u64>::new("meta");
+        assert_eq!(refusal(|path| database(path, |to| drop(to.open_multimap_table(other).unwrap()))), others);
+        let other = TableDefinition::<u64, u64>::new("meta");
+        assert_eq!(refusal(|path| database(path, |to| drop(to.open_table(other).unwrap()))), others);
+        assert_eq!(refusal(|path| format(path, layout::FORMAT)), others);
+        for name in ["posts", "outboxes", "shelves"] {
+            let without = |path: &Path| {
+                drop(RedbArchive::open(path, CACHE_BYTES).unwrap());
+                let table = TableDefinition::<u64, u64>::new(name);
+                database(path, |from| assert!(from.delete_table(table).unwrap()));
+            };
+            assert_eq!(refusal(without), others, "{name}");
+        }
+        let unnamed = start("it names no format");
+        assert_eq!(refusal(|path| database(path, |to| drop(to.open_table(layout::META).unwrap()))), unnamed);
+        assert_eq!(refusal(|path| format(path, 0)), unnamed);
+    }
+
+    #[test]
+    fn a_file_of_a_newer_format_is_refused() {
+        assert_eq!(
+            refusal(|path| format(path, layout::FORMAT + 1)),
+            "the archive FILE has format 2, and this version knows formats up to 1; \
+            open it with the version that wrote it or a newer one"
+        );
+    }
+
+    #[test]
+    fn a_file_in_use_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("archive");
+        let first = RedbArchive::open(&path, CACHE_BYTES).unwrap();
+        let refusal = RedbArchive::open(&path, CACHE_BYTES).unwrap_err().to_string();
+        assert_eq!(
+            refusal.replace(&path.display().to_string(), "FILE"),
+            "the archive FILE is in use; stop the process that has it open or name another file"
+        );
+        drop(first);
+        RedbArchive::open(&path, CACHE_BYTES).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused() {
+        let cut = |length: u64| {
+            refusal(|path| {
+                drop(RedbArchive::open(path, CACHE_BYTES).unwrap());
+                File::options().write(true).open(path).unwrap().set_len(length).unwrap();
+            })
+        };
+        for length in [20, 4096, 100_000] {
+            let refusal = cut(length);
+            assert!(refusal.starts_with("the archive FILE is damaged: "), "{length}: {refusal}");
+            assert!(refusal.ends_with("; put a backup in its place"), "{length}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_does_not_exist_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("none").join("archive");
+        let refusal = RedbArchive::open(&path, CACHE_BYTES).unwrap_err();
+        assert_eq!(refusal.to_string(), format!("failed to open the archive {}", path.display()));
+        assert!(std::error::Error::source(&refusal).unwrap().to_string().contains("No such file"));
+    }
+
+    #[test]
+    fn a_file_whose_making_was_cut_short_is_finished() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("archive");
+        drop(Database::create(&path).unwrap());
+        drop(RedbArchive::open(&path, CACHE_BYTES).unwrap());
+        RedbArchive::open(&path, CACHE_BYTES).unwrap();
+    }
+}

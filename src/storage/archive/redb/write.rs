@@ -1,0 +1,111 @@
+//! Writing a batch: which rows it puts and takes away.
+//!
+//! Responsible for:
+//! - going through a batch in the order of the keys it touches, so that neighbours meet their page while it is at hand;
+//! - keeping shelves in step with outboxes.
+//!
+//! Not responsible for:
+//! - transactions and durability.
+
+use redb::{Error, ReadableTable, Table, WriteTransaction};
+
+use super::layout::{self, OutboxKey};
+use super::routes;
+use crate::feed::outbox::{Part, Route};
+use crate::feed::position::Position;
+use crate::id::{PostId, SourceId};
+use crate::storage::archive::{Batch, Kept, Shelf};
+
+/// One change of an outbox: placed by a route, or removed.
+type Change<'a> = (&'a SourceId, Position, Option<Route>);
+
+/// Writes a batch into an open transaction.
+pub(super) fn batch(transaction: &WriteTransaction, batch: &Batch) -> Result<(), Error> {
+    put_posts(transaction, &batch.posts)?;
+    change_outboxes(transaction, &changes(batch))
+}
+
+fn put_posts(transaction: &WriteTransaction, posts: &[(PostId, Kept)]) -> Result<(), Error> {
+    let mut table = transaction.open_table(layout::POSTS)?;
+    // The sort is stable: of two posts under one id the later is written last, and stays.
+    let mut sorted: Vec<_> = posts.iter().collect();
+    sorted.sort_by_key(|(id, _)| *id);
+    for (id, kept) in sorted {
+        match kept {
+            Kept::Deleted => drop(table.insert(id.0, [layout::TOMBSTONE].as_slice())?),
+            Kept::Post(bytes) => {
+                let mut value = table.insert_reserve(id.0, 1 + bytes.len())?;
+                value.as_mut()[0] = layout::POST;
+                value.as_mut()[1..].copy_from_slice(bytes);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The changes of a batch in the order of the keys they touch, those of one entry in the order they are made in.
+fn changes(batch: &Batch) -> Vec<Change<'_>> {
+    let placed = batch.placed.iter().map(|(source, position, route)| (source, *position, Some(*route)));
+    let removed = batch.removed.iter().map(|(source, position)| (source, *position, None));
+    let mut changes: Vec<Change<'_>> = placed.chain(removed).collect();
+    changes.sort_by(|a, b| place(a).cmp(&place(b)));
+    changes
+}
+
+/// Sorts as the keys of `outboxes` do, which start with the length of the id.
+fn place<'a>(change: &Change<'a>) -> (usize, &'a SourceId, Position) {
+    let &(source, position, _) = change;
+    (source.as_str().len(), source, position)
+}
+
+fn change_outboxes(transaction: &WriteTransaction, changes: &[Change<'_>]) -> Result<(), Error> {
+    let mut outboxes = transaction.open_table(layout::OUTBOXES)?;
+    let mut shelves = transaction.open_table(layout::SHELVES)?;
+    for of_source in changes.chunk_by(|(a, ..), (b, ..)| a == b) {
+        let Some((source, ..)) = of_source.first() else { continue };
+        let id = source.as_str().as_bytes();
+        let before = shelves.get(id)?.map(|shelf| layout::shelf(shelf.value())).transpose()?.unwrap_or_default();
+        let after = change_outbox(&mut outboxes, of_source, source, before)?;
+        if after != before {
+            shelves.insert(id, &layout::shelf_bytes(&after))?;
+        }
+    }
+    Ok(())
+}
+
+fn change_outbox(
+    outboxes: &mut Table<'_, &[u8], ()>,
+    changes: &[Change<'_>],
+    source: &SourceId,
+    mut shelf: Shelf,
+) -> Result<Shelf, Error> {
+    let mut key = OutboxKey::of(source);
+    for &(_, position, change) in changes {
+        match change {
+            Some(route) => {
+                let other = match route {
+                    Route::Push => Route::Pull,
+                    Route::Pull => Route::Push,
+                };
+                // The shelf spares most lookups: few sources change their route, and posts come mostly in order.
+                let may_be_there = shelf.stock(other).newest >= Some(position);
+                if may_be_there && outboxes.get(key.at(other, position))?.is_some() {
+                    continue;
+                }
+                if outboxes.insert(key.at(route, position), ())?.is_none() {
+                    shelf.stock_mut(route).add(position);
+                }
+            }
+            None => {
+                for route in routes(Part::Whole) {
+                    if outboxes.remove(key.at(*route, position))?.is_some() {
+                        let stock = shelf.stock_mut(*route);
+                        let fewer = stock.posts.checked_sub(1);
+                        stock.posts = fewer.ok_or_else(|| layout::damaged(format!("{source} has uncounted posts")))?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(shelf)
+}
