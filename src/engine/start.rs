@@ -27,7 +27,6 @@ use crate::config::EngineConfig;
 use crate::engine::{Engine, Inner, ShardAddrs, Shared, Threads};
 use crate::feed::graph::Sharding;
 use crate::feed::inbox::Inbox;
-use crate::feed::position::Position;
 use crate::id::SourceSlot;
 use crate::limits::{
     ARCHIVE_CACHE_BYTES, INBOXES_PER_RESTORE, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX, SNAPSHOT_REQUESTS_MAX,
@@ -44,7 +43,7 @@ use crate::storage::files::disk::DiskFiles;
 use crate::storage::journal::writer::{JournalFigures, JournalOptions, SegmentJournal};
 use crate::storage::journal::{Journal, MemoryJournal};
 use crate::storage::lock::DirectoryLock;
-use crate::storage::recovery::{Progress, Recovered, Recovery, Report};
+use crate::storage::recovery::{Progress, Recovered, Recovery, Report, UnderWay};
 
 /// Where and how an engine keeps its state.
 #[derive(Clone, Debug)]
@@ -175,19 +174,17 @@ impl Engine {
         }
     }
 
-    /// Delivers what was under way when the process ended. Where it is already, that changes nothing.
-    fn fan_out_again(&self, fanout: &FanoutQueue, positions: Vec<Position>) {
-        let world = &self.shared().world;
-        for position in positions {
-            let Some(post) = world.posts.get(position.id) else { continue };
-            let sources = world.pushed(&post);
-            if sources.is_empty() {
-                continue;
-            }
+    /// Delivers what the restored inboxes may lack, and waits until that is done: a feed that had a post before must not lack it
+    /// after. Where a post is already, its delivery changes nothing.
+    fn fan_out_again(&self, fanout: &FanoutQueue, under_way: Vec<UnderWay>) {
+        for (position, sources) in under_way {
             while !fanout.has_room_for(SCRIBE_QUEUE_MAX / 2) {
                 thread::park_timeout(Duration::from_millis(1));
             }
             fanout.push(FanoutOrder { position, sources, waiting: None });
+        }
+        while !self.shared().open_fanouts.is_empty() {
+            thread::park_timeout(Duration::from_millis(1));
         }
     }
 

@@ -191,7 +191,7 @@ impl Outbox {
     }
 
     /// At and below this position a part is not all in memory.
-    fn archived(&self, part: Part) -> Option<Position> {
+    pub fn archived(&self, part: Part) -> Option<Position> {
         let shelf = self.shelf.as_ref()?;
         match part {
             Part::Pushed => shelf.pushed.newest,

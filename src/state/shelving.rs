@@ -187,7 +187,7 @@ impl Writer {
         post.sources().iter().any(|source| self.world().sources.at(source.slot).outbox().contains(post.position))
     }
 
-    /// Takes note of what the archive has of each outbox.
+    /// Takes note of what the archive has of each outbox. What a snapshot brought back that was shelved after it goes again.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -196,9 +196,29 @@ impl Writer {
         for (id, shelf) in archive.shelves()? {
             let source = self.world().sources.intern(&id);
             source.outbox.write().set_shelf(shelf);
+            for (part, newest) in [(Part::Pushed, shelf.pushed.newest), (Part::Pulled, shelf.pulled.newest)] {
+                newest.into_iter().for_each(|newest| self.drop_archived(&source, part, newest));
+            }
         }
         self.world().renew_pulled_epoch();
         Ok(())
+    }
+
+    fn drop_archived(&mut self, source: &Source, part: Part, newest: Position) {
+        let mut in_memory = Vec::new();
+        let span = Span { below: newest.next_up(), ..Span::ALL };
+        source.outbox().copy(part, span, Direction::Older, usize::MAX, &mut in_memory);
+        for position in in_memory {
+            if !self.world().is_archived(source, part, position) {
+                continue;
+            }
+            source.outbox.write().remove(position);
+            if let Some(post) = self.world().posts.get(position.id)
+                && !self.is_in_an_outbox(&post)
+            {
+                self.world().posts.forget(position.id);
+            }
+        }
     }
 }
 
@@ -254,14 +274,24 @@ impl World {
     /// # Errors
     /// When it cannot be read.
     pub fn archived(&self, id: PostId) -> Result<Option<Stored>, ArchiveError> {
+        self.archived_by(id, |source| self.sources.get(source))
+    }
+
+    /// The same, with sources found by `source`.
+    pub(super) fn archived_by(
+        &self,
+        id: PostId,
+        source: impl Fn(&SourceId) -> Option<Arc<Source>>,
+    ) -> Result<Option<Stored>, ArchiveError> {
         let Some(archive) = self.archive().filter(|archive| !archive.is_empty()) else { return Ok(None) };
         match archive.post(id)? {
             None => Ok(None),
             Some(Kept::Deleted) => Ok(Some(Stored::Deleted)),
             Some(Kept::Post(bytes)) => {
                 let record = decode(&bytes).map_err(|cause| damaged(archive.place(), id, &cause))?;
-                let member = |id: &SourceId| Some(Membership { slot: self.sources.get(id)?.slot, id: id.clone() });
+                let member = |id: &SourceId| Some(Membership { slot: source(id)?.slot, id: id.clone() });
                 let sources: Option<Box<[Membership]>> = record.sources.iter().map(member).collect();
+                let sources = sources.filter(|sources| !sources.is_empty());
                 let sources =
                     sources.ok_or_else(|| damaged(archive.place(), id, "it names sources that nothing else knows"))?;
                 Ok(Some(Stored::Live(Arc::new(Post::restored(&record, sources)))))
@@ -279,6 +309,21 @@ impl World {
             // Memory once more: an edit may have brought it back meanwhile.
             None => Ok(self.archived(id)?.map(|archived| self.posts.stored(id).unwrap_or(archived))),
         }
+    }
+
+    /// Whether an outbox has shelved a post. Waits for a disk.
+    ///
+    /// # Panics
+    /// If the archive cannot be read: only the writer asks, which must know.
+    pub(super) fn is_archived(&self, source: &Source, part: Part, position: Position) -> bool {
+        let Some(archive) = self.archive().filter(|_| source.outbox().archived(part) >= Some(position)) else {
+            return false;
+        };
+        let mut newest = Vec::with_capacity(1);
+        let span = Span { below: position.next_up(), ..Span::ALL };
+        let copied = archive.copy(&source.id, part, span, Direction::Older, 1, &mut newest);
+        copied.unwrap_or_else(|cause| panic!("the archive must be readable to replay the journal: {cause}"));
+        newest == [position]
     }
 
     /// Whether anything is in the archive.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::clock::UnixMicros;
 use crate::feed::event::{Event, NewEdge};
 use crate::feed::graph::{Edge, Following, Sharding};
-use crate::feed::outbox::Route;
+use crate::feed::outbox::{Part, Route};
 use crate::feed::policy::Policy;
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft, Membership, Post};
@@ -146,9 +146,11 @@ impl Writer {
         match self.world.posts.stored(position.id) {
             Some(Stored::Live(post)) => return Applied::Published { push: self.world.pushed(&post), post },
             Some(Stored::Deleted) => return Applied::Done,
-            // An archived post comes here only in a replay that began before it was archived. It is put into memory
-            // again, as all of that replay's state, and archived again.
-            None if matches!(self.archived(position.id), Some(Stored::Deleted)) => return Applied::Done,
+            None => {}
+        }
+        match self.archived(position.id) {
+            Some(Stored::Live(post)) => return self.publish_archived(post),
+            Some(Stored::Deleted) => return Applied::Done,
             None => {}
         }
         let sources: Vec<Arc<Source>> = draft.sources().map(|id| self.world.sources.intern(id)).collect();
@@ -156,18 +158,42 @@ impl Writer {
         let post = Arc::new(Post::new(position, draft, memberships.collect()));
         // The post first: whoever meets its position in an outbox must find it.
         self.world.posts.put(Arc::clone(&post));
-        let mut push = Vec::with_capacity(sources.len());
-        for source in &sources {
-            match self.world.route(source) {
-                Route::Push => {
-                    source.outbox.write().insert(position, Route::Push);
-                    push.push(source.slot);
-                }
-                Route::Pull => self.leave_for_pull(source, position),
+        let push = sources.iter().filter(|source| self.place(source, position) == Route::Push);
+        let push = push.map(|source| source.slot).collect();
+        Applied::Published { post, push }
+    }
+
+    /// Publishes a post that is archived already: in a replay that began before that. What was shelved by then stays so.
+    fn publish_archived(&mut self, post: Arc<Post>) -> Applied {
+        let mut push = Vec::new();
+        for member in post.sources() {
+            let source = Arc::clone(self.world.sources.at(member.slot));
+            let route = self.archived_route(&source, post.position).unwrap_or_else(|| {
+                self.world.posts.put(Arc::clone(&post));
+                self.place(&source, post.position)
+            });
+            if route == Route::Push {
+                push.push(member.slot);
             }
-            self.backlog.note_size(source);
         }
         Applied::Published { post, push: push.into() }
+    }
+
+    /// Puts a post into an outbox, by the route its followers get it.
+    fn place(&mut self, source: &Source, position: Position) -> Route {
+        let route = self.world.route(source);
+        self.place_by(route, source, position);
+        route
+    }
+
+    fn place_by(&mut self, route: Route, source: &Source, position: Position) {
+        match route {
+            Route::Push => {
+                source.outbox.write().insert(position, Route::Push);
+            }
+            Route::Pull => self.leave_for_pull(source, position),
+        }
+        self.backlog.note_size(source);
     }
 
     /// Places a post that was kept somewhere, by the route it then had to each of its sources.
@@ -175,15 +201,10 @@ impl Writer {
         let position = post.position;
         self.world.posts.put(Arc::clone(&post));
         for (nth, source) in post.sources().iter().enumerate() {
-            let source = self.world.sources.at(source.slot);
-            match route(nth) {
-                Some(Route::Push) => {
-                    source.outbox.write().insert(position, Route::Push);
-                }
-                Some(Route::Pull) => self.leave_for_pull(source, position),
-                None => continue,
+            let source = Arc::clone(self.world.sources.at(source.slot));
+            if let Some(route) = route(nth) {
+                self.place_by(route, &source, position);
             }
-            self.backlog.note_size(source);
         }
     }
 
@@ -250,12 +271,20 @@ impl Writer {
         Applied::Done
     }
 
+    /// The route of a post that an outbox has shelved.
+    fn archived_route(&self, source: &Source, position: Position) -> Option<Route> {
+        let routes = [(Part::Pushed, Route::Push), (Part::Pulled, Route::Pull)];
+        routes.into_iter().find(|(part, _)| self.world.is_archived(source, *part, position)).map(|(_, route)| route)
+    }
+
     /// What the archive has under an id.
     ///
     /// # Panics
     /// If it cannot be read. The event is journaled already; a restart tries again.
     fn archived(&self, id: PostId) -> Option<Stored> {
-        let archived = self.world.archived(id);
+        // In a replay that began before the post was archived its sources may not be known yet.
+        let sources = &self.world.sources;
+        let archived = self.world.archived_by(id, |source| Some(sources.intern(source)));
         archived.unwrap_or_else(|cause| panic!("the archive must be readable to apply what is journaled: {cause}"))
     }
 

@@ -21,6 +21,7 @@ use crate::clock::UnixMicros;
 use crate::feed::event::Event;
 use crate::feed::position::Position;
 use crate::feed::record::PostRecord;
+use crate::id::SourceSlot;
 use crate::state::image::{
     DeletedRecord, EdgesRecord, InboxRecord, MisfitError, SourceRecord, UnderWayRecord, unpack_positions,
 };
@@ -82,6 +83,9 @@ pub struct Report {
     pub lost: Vec<Lost>,
 }
 
+/// A post to be delivered again, and the sources to whose followers.
+pub type UnderWay = (Position, Box<[SourceSlot]>);
+
 /// The state that was acknowledged.
 pub struct Recovered {
     /// The state.
@@ -95,7 +99,7 @@ pub struct Recovered {
     /// Inboxes of the readers that were active.
     pub inboxes: Vec<InboxRecord>,
     /// Posts that some of these inboxes may lack.
-    pub under_way: Vec<Position>,
+    pub under_way: Vec<UnderWay>,
     /// What was found.
     pub report: Report,
 }
@@ -298,7 +302,10 @@ fn apply_all(state: &mut Recovered, taken: Receiver<Batch>) -> Result<(), Misfit
             Batch::Posts(records) => records.iter().try_for_each(|record| writer.restore_post(record))?,
             Batch::Deleted(records) => records.iter().for_each(|record| writer.restore_deleted(record)),
             Batch::UnderWay(records) => {
-                state.under_way.extend(records.iter().flat_map(|record| unpack_positions(&record.posts)));
+                let world = &state.world;
+                let positions = records.iter().flat_map(|record| unpack_positions(&record.posts));
+                let posts = positions.filter_map(|position| world.posts.get(position.id));
+                state.under_way.extend(posts.map(|post| (post.position, world.pushed(&post))));
             }
             Batch::Inboxes(records) => {
                 let known = state.world.sources.len();
@@ -330,6 +337,6 @@ fn apply(state: &mut Recovered, event: &Event) {
         && !push.is_empty()
         && !state.inboxes.is_empty()
     {
-        state.under_way.push(post.position);
+        state.under_way.push((post.position, push));
     }
 }

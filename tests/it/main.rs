@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod api;
+mod archive;
 mod bad_input;
 mod concurrency;
 mod engine;

@@ -1,0 +1,224 @@
+//! Posts too old for memory: scrolled to, edited, deleted, and there after a restart.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidewire::clock::SystemClock;
+use tidewire::config::EngineConfig;
+use tidewire::engine::{Engine, StorageConfig};
+use tidewire::feed::page::Range;
+use tidewire::feed::post::{Body, Draft};
+use tidewire::id::{PostId, SourceId};
+use tidewire::state::reader::PageRequest;
+use tidewire::storage::archive::{Archive, MemoryArchive};
+use tidewire::storage::files::Files as _;
+use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::recovery::Progress;
+
+use crate::oracle::{NaivePost, Oracle};
+use crate::world::{above, draft, edge, entries, id, some, whole_feed, whole_feed_upward};
+
+struct Shelved {
+    files: MemoryFiles,
+    archive: Arc<MemoryArchive>,
+    config: EngineConfig,
+    engine: Engine,
+    oracle: Oracle,
+}
+
+impl Shelved {
+    fn new(config: EngineConfig) -> Self {
+        let (files, archive) = (MemoryFiles::default(), Arc::new(MemoryArchive::default()));
+        let engine = open(&files, &archive, &config);
+        Self { files, archive, config, engine, oracle: Oracle::default() }
+    }
+
+    fn reopen(&mut self) {
+        self.engine.shutdown();
+        self.engine = open(&self.files, &self.archive, &self.config);
+    }
+
+    async fn follow(&mut self, follower: &str, source: &str) {
+        self.engine.follow(vec![edge(follower, source)]).await.unwrap();
+        self.oracle.edges.insert((follower.to_owned(), source.to_owned()));
+    }
+
+    async fn publish(&mut self, author: &str, tag: Option<&str>) {
+        let body = self.oracle.posts.len().to_string();
+        let tags = tag.into_iter().map(|tag| SourceId::tag(tag).unwrap()).collect();
+        let draft = Draft { tags, ..draft(author, &body) };
+        let sources = draft.sources().map(SourceId::to_string).collect();
+        let post = self.engine.publish(draft, true).await.unwrap().post;
+        self.oracle.posts.push(NaivePost {
+            id: post.id().0,
+            published_at: post.position.published_at.0,
+            author: author.to_owned(),
+            sources,
+            body,
+            hidden: false,
+            deleted: false,
+        });
+    }
+
+    /// Fifty rounds of posts by three authors, some of them tagged.
+    async fn publish_many(&mut self) {
+        for nth in 0..50 {
+            self.publish("bob", (nth % 3 == 0).then_some("tea")).await;
+            self.publish("cas", None).await;
+            if nth % 10 == 0 {
+                self.publish("dan", Some("tea")).await;
+            }
+        }
+    }
+
+    /// Waits until no outbox has much more in memory than it may.
+    async fn settled(&self) {
+        let most = 2 * self.config.outbox_posts.get();
+        let in_memory = || {
+            let sources = self.engine.shared().world.sources.iter();
+            sources.map(|source| source.outbox().in_memory()).max().unwrap_or(0)
+        };
+        let began = Instant::now();
+        while in_memory() > most {
+            assert!(began.elapsed() < Duration::from_secs(10), "{} posts of one source in memory", in_memory());
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    async fn check(&self) {
+        self.settled().await;
+        for reader in ["ann", "eve", "bob"] {
+            let expected = self.oracle.feed(reader);
+            for limit in [1, 7, 100] {
+                assert_eq!(whole_feed(&self.engine, reader, limit).await, expected, "{reader} by {limit}");
+                assert_eq!(whole_feed_upward(&self.engine, reader, limit).await, expected, "{reader} up by {limit}");
+            }
+        }
+        for source in ["bob", "cas", "dan", "tag:tea"] {
+            let request = PageRequest { range: Range::Newest, limit: 100 };
+            let page = self.engine.own_page(&id(source), request).await.unwrap();
+            let expected = self.oracle.own_page(source);
+            assert_eq!(entries(&page), expected[..expected.len().min(100)]);
+            assert_eq!(self.engine.source(&id(source)).unwrap().posts, expected.len(), "{source}");
+        }
+    }
+}
+
+fn open(files: &MemoryFiles, archive: &Arc<MemoryArchive>, config: &EngineConfig) -> Engine {
+    let (storage, archive) = (StorageConfig::default(), Arc::clone(archive) as Arc<dyn Archive>);
+    let (files, clock) = (Arc::new(files.clone()), Arc::new(SystemClock));
+    Engine::open_on(config.clone(), files, Some(archive), None, &storage, clock, &Progress::default()).unwrap().0
+}
+
+fn small(celebrity: u64) -> EngineConfig {
+    EngineConfig {
+        outbox_posts: some(4),
+        inbox_posts: some(10),
+        celebrity: above(celebrity),
+        ..EngineConfig::default()
+    }
+}
+
+#[tokio::test]
+async fn feeds_are_whole_though_memory_holds_little_of_them() {
+    for celebrity in [1, 100] {
+        let mut shelved = Shelved::new(small(celebrity));
+        for (follower, source) in [("ann", "bob"), ("ann", "cas"), ("eve", "tag:tea"), ("eve", "cas"), ("eve", "dan")] {
+            shelved.follow(follower, source).await;
+        }
+        shelved.publish_many().await;
+        shelved.check().await;
+        assert!(shelved.engine.shared().world.posts.len() < 40, "most posts are in the archive only");
+        assert!(shelved.engine.shared().counters.cold_pages.get() > 0);
+        shelved.engine.shutdown();
+    }
+}
+
+#[tokio::test]
+async fn archived_posts_are_edited_hidden_and_deleted_like_others() {
+    let mut shelved = Shelved::new(small(100));
+    shelved.follow("ann", "bob").await;
+    shelved.follow("eve", "tag:tea").await;
+    shelved.publish_many().await;
+    shelved.settled().await;
+    for nth in (0..80).step_by(5) {
+        let post = PostId(shelved.oracle.posts[nth].id);
+        let naive = &mut shelved.oracle.posts[nth];
+        match nth % 3 {
+            0 => {
+                shelved.engine.delete(post).await.unwrap();
+                naive.deleted = true;
+                let again = Draft { id: Some(post), ..draft("bob", "1") };
+                assert_eq!(shelved.engine.publish(again, false).await.unwrap_err().code(), "post_deleted");
+                assert_eq!(shelved.engine.post(post).await.unwrap_err().code(), "unknown_post");
+            }
+            1 => {
+                shelved.engine.edit(post, Some(Body::new("\"new\"").unwrap()), None).await.unwrap();
+                "\"new\"".clone_into(&mut naive.body);
+            }
+            _ => {
+                shelved.engine.edit(post, None, Some(true)).await.unwrap();
+                naive.hidden = true;
+            }
+        }
+    }
+    // Pages count hidden posts out, lists of a source's posts count them in: left out of this comparison.
+    for post in &mut shelved.oracle.posts {
+        if post.hidden {
+            shelved.engine.edit(PostId(post.id), None, Some(false)).await.unwrap();
+            post.hidden = false;
+        }
+    }
+    shelved.check().await;
+    shelved.reopen();
+    shelved.check().await;
+    shelved.engine.snapshot().await.unwrap();
+    shelved.reopen();
+    shelved.check().await;
+    shelved.engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_restart_finds_both_levels_whatever_the_snapshot_knew() {
+    let mut shelved = Shelved::new(small(2));
+    shelved.follow("ann", "bob").await;
+    shelved.follow("eve", "tag:tea").await;
+    shelved.follow("eve", "bob").await;
+    for _ in 0..3 {
+        shelved.publish_many().await;
+        shelved.reopen();
+        shelved.check().await;
+        shelved.engine.snapshot().await.unwrap();
+        shelved.publish_many().await;
+        shelved.check().await;
+    }
+    // The newest snapshot is gone: the archive is newer than what is loaded.
+    shelved.engine.snapshot().await.unwrap();
+    shelved.engine.shutdown();
+    let newest = shelved.files.list().into_iter().flatten().filter(|name| name.starts_with("snapshot-")).max().unwrap();
+    shelved.files.tamper(&newest, |bytes| bytes.truncate(100));
+    shelved.engine = open(&shelved.files, &shelved.archive, &shelved.config);
+    for reader in ["ann", "eve", "bob"] {
+        assert_eq!(whole_feed(&shelved.engine, reader, 9).await, shelved.oracle.feed(reader));
+    }
+    shelved.engine.shutdown();
+}
+
+#[tokio::test]
+async fn posts_leave_memory_when_all_of_them_take_too_many_bytes() {
+    let config = EngineConfig { outbox_posts: some(1_000), store_bytes_max: 200_000, ..small(100) };
+    let mut shelved = Shelved::new(config);
+    shelved.follow("ann", "bob").await;
+    shelved.follow("ann", "cas").await;
+    let body = format!("\"{}\"", "x".repeat(1_000));
+    for nth in 0..1_000 {
+        let author = ["bob", "cas", "dan", "eve"][nth % 4];
+        while let Err(full) = shelved.engine.publish(draft(author, &body), true).await {
+            assert_eq!(full.code(), "store_full");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    assert!(shelved.engine.shared().world.posts.bytes() < 220_000);
+    assert_eq!(whole_feed(&shelved.engine, "ann", 100).await.len(), 500);
+    shelved.engine.shutdown();
+}
