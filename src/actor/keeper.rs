@@ -137,7 +137,8 @@ impl Keeper {
                 return Err(cause);
             }
         };
-        let bytes = writer.finish(end.last, end.last_instant).map_err(failed)?;
+        let has_archived = self.shared.world.has_archived();
+        let bytes = writer.finish(end.last, end.last_instant, has_archived).map_err(failed)?;
         self.drop_superfluous().map_err(failed)?;
         let taken = SnapshotTaken { file: snapshot::name(mark.last), sequence: mark.last, bytes, taken_at: began };
         self.shared.counters.snapshots.add(1);

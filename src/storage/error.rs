@@ -98,6 +98,15 @@ pub enum StorageError {
         /// What is wrong.
         reason: String,
     },
+    /// The archive that a snapshot relies on is not there.
+    #[error(
+        "{place} was taken beside an archive with posts in it, and that archive is gone or empty; restore archive.redb, \
+         or start with --repair to go on without those posts"
+    )]
+    NoArchive {
+        /// The snapshot.
+        place: String,
+    },
     /// The state after a repair could not be kept.
     #[error("repaired, but cannot keep the result: {0}")]
     Repair(String),

@@ -216,7 +216,13 @@ impl Recovery<'_> {
             fits.map_err(misfit)?;
             decoded
         })?;
-        let EndRecord { through, last_instant, .. } = end.expect("all blocks were read");
+        let EndRecord { through, last_instant, archive, .. } = end.expect("all blocks were read");
+        if archive && !state.world.has_archived() {
+            if !self.repair {
+                return Err(StorageError::NoArchive { place });
+            }
+            warn!("going on without the archive that {place} was taken beside: its posts are gone");
+        }
         state.last_instant = last_instant;
         state.report.snapshot = Some(sequence);
         info!("loaded {place}: {} posts, {} edges", state.world.posts.len(), state.world.edges());

@@ -95,6 +95,9 @@ pub struct EndRecord {
     pub last_instant: UnixMicros,
     /// Blocks before this one.
     pub blocks: u64,
+    /// Whether the archive had anything: without it then, old posts are gone.
+    #[serde(default)]
+    pub archive: bool,
 }
 
 /// What a snapshot file begins with.
@@ -199,9 +202,9 @@ impl<'a> SnapshotWriter<'a> {
     ///
     /// # Errors
     /// When any of that fails. The file is not a snapshot then.
-    pub fn finish(mut self, through: Sequence, last_instant: UnixMicros) -> Result<u64, StorageError> {
+    pub fn finish(mut self, through: Sequence, last_instant: UnixMicros, archive: bool) -> Result<u64, StorageError> {
         self.end_block()?;
-        let end = EndRecord { through, last_instant, blocks: self.blocks };
+        let end = EndRecord { through, last_instant, blocks: self.blocks, archive };
         self.record(Section::End, &end)?;
         self.end_block()?;
         let name = name(self.header.sequence);
@@ -412,7 +415,7 @@ mod tests {
         for nth in 0..40u8 {
             writer.record(Section::Deleted, &DeletedRecord { ids: vec![nth; 64].into() }).unwrap();
         }
-        writer.finish(Sequence(9), UnixMicros(3)).unwrap();
+        writer.finish(Sequence(9), UnixMicros(3), false).unwrap();
         (files, name(Sequence(7)))
     }
 

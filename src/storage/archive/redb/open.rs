@@ -18,10 +18,19 @@ use crate::storage::archive::ArchiveError;
 
 /// The database in the file `path`, which has a format this version knows.
 pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<Database, ArchiveError> {
-    let database = open_or_make(path, cache_bytes)?;
     let failed = |error| cannot("open", path, error);
+    // A new file has another name until it is whole: whoever dies over it leaves nothing that must be moved away by hand.
+    let is_new = !path.exists();
+    let unfinished = path.with_extension("unfinished");
+    if is_new && unfinished.exists() {
+        std::fs::remove_file(&unfinished).map_err(|error| failed(error.into()))?;
+    }
+    let database = open_or_make(if is_new { &unfinished } else { path }, path, cache_bytes)?;
     if is_blank(&database).map_err(failed)? {
         initialise(&database).map_err(failed)?;
+    }
+    if is_new {
+        std::fs::rename(&unfinished, path).map_err(|error| failed(error.into()))?;
     }
     // Not only of a new file: whoever made it may have been cut short right before.
     sync_directory(path).map_err(|error| failed(error.into()))?;
@@ -40,14 +49,15 @@ pub(super) fn check_tables(database: &Database, path: &Path) -> Result<bool, Arc
     check().map_err(|error| not_an_archive(path, error))
 }
 
-fn open_or_make(path: &Path, cache_bytes: usize) -> Result<Database, ArchiveError> {
+/// Opens `file`, or makes it; errors speak of `path`.
+fn open_or_make(file: &Path, path: &Path, cache_bytes: usize) -> Result<Database, ArchiveError> {
     let mut builder = Builder::new();
     builder.set_cache_size(cache_bytes);
     builder.set_repair_callback({
         let path = path.display().to_string();
         move |repair| tracing::warn!("checking the archive {path} after a crash: {:.0} %", repair.progress() * 100.0)
     });
-    let opened = match OpenOptions::new().read(true).write(true).create_new(true).open(path) {
+    let opened = match OpenOptions::new().read(true).write(true).create_new(true).open(file) {
         Ok(file) => builder.create_file(file),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             // redb would take an empty file for a new one. But an archive that lost its content is no new one.
