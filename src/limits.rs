@@ -145,3 +145,6 @@ pub const ARCHIVE_READERS: usize = 4;
 
 /// Bytes of the archive that are cached in memory.
 pub const ARCHIVE_CACHE_BYTES: usize = 64 << 20;
+
+/// Posts named of each kind when an inbox is verified.
+pub const VERDICT_POSTS_MAX: usize = 100;

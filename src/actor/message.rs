@@ -14,6 +14,7 @@
 //! | [`Restore`] | engine | doorkeeper | no, once at start |
 //! | [`Wake`] | engine | doorkeeper | yes: a reader that is awake is just asked |
 //! | [`Read`] | engine, doorkeeper | user actor | yes |
+//! | [`Verify`] | engine | user actor | yes |
 //! | [`Sleep`] | doorkeeper | user actor | yes |
 //!
 //! Answers go through one-shot channels inside the messages, so that a queue's limit is felt by its sender at once.
@@ -37,6 +38,7 @@ use crate::state::image::InboxRecord;
 use crate::state::reader::PageRequest;
 use crate::state::shelving::Shelving;
 use crate::state::sources::Source;
+use crate::state::verify::Verdict;
 use crate::state::view::Entry;
 use crate::storage::journal::Sequence;
 
@@ -249,6 +251,16 @@ pub struct Read {
     pub request: PageRequest,
     /// The answer.
     pub reply: Reply<Page<Entry>>,
+}
+
+/// Compare the inbox with one built anew, and replace it if told to.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Verify {
+    /// Whether the one built anew takes its place.
+    pub rebuild: bool,
+    /// The answer.
+    pub reply: Reply<Verdict>,
 }
 
 /// Give up the inbox and end.

@@ -9,12 +9,13 @@ use actix::{Actor, ActorContext, Context, Handler};
 use tracing::error;
 
 use crate::actor::mailroom::{Mailroom, Pigeonhole};
-use crate::actor::message::{Read, Reply, Sleep};
+use crate::actor::message::{Read, Reply, Sleep, Verify};
 use crate::engine::Shared;
 use crate::feed::inbox::Inbox;
 use crate::feed::page::Page;
 use crate::state::reader::{ColdRead, PageRequest, Reader};
 use crate::state::sources::Source;
+use crate::state::verify::verify;
 use crate::state::view::Entry;
 
 /// The actor of one active reader.
@@ -102,6 +103,26 @@ impl Handler<Read> for UserActor {
             Some(Built::Cold(read)) => self.ask_archive(read, request, reply),
             None => {}
         }
+    }
+}
+
+impl Handler<Verify> for UserActor {
+    type Result = ();
+
+    fn handle(&mut self, Verify { rebuild, reply }: Verify, _: &mut Self::Context) {
+        let Some(pigeonhole) = &self.pigeonhole else { return };
+        let (shared, reader) = (&self.shared, &mut self.reader);
+        // Before looking at outboxes: what ends its way meanwhile is in the inbox.
+        let under_way = shared.open_fanouts.positions();
+        let verdict = pigeonhole.with(|inbox| {
+            let verdict = verify(reader, inbox, &shared.world, &under_way);
+            if rebuild {
+                *inbox = Inbox::new(inbox.posts_max());
+                reader.rebuild(inbox, &shared.world);
+            }
+            verdict
+        });
+        let _ = reply.send(Ok(verdict));
     }
 }
 

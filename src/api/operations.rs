@@ -8,9 +8,13 @@ use serde_json::{Value, json};
 
 use crate::actor::message::SnapshotTaken;
 use crate::api::problem::Problem;
-use crate::api::request::Parameters;
+use crate::api::request::{Parameters, path};
 use crate::api::slot::{Live, Slot};
 use crate::engine::{Engine, QueueDepth};
+use crate::feed::cursor;
+use crate::feed::position::Position;
+use crate::id::{PostId, SourceId};
+use crate::state::verify::Verdict;
 use crate::storage::journal::writer::JournalFigures;
 
 /// `GET /healthz`
@@ -42,6 +46,33 @@ pub(super) async fn ready(request: HttpRequest, slot: Data<Slot>) -> Result<Http
 pub(super) async fn snapshot(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     Ok(HttpResponse::Created().json(snapshot_figures(&engine.snapshot().await?)))
+}
+
+/// `POST /v1/users/{user}/feed/verify`
+pub(super) async fn verify(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    Ok(HttpResponse::Ok().json(verdict(&engine.verify_feed(&path::<SourceId>(&request, "user")?, false).await?)))
+}
+
+/// `POST /v1/users/{user}/feed/rebuild`
+pub(super) async fn rebuild(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    Ok(HttpResponse::Ok().json(verdict(&engine.verify_feed(&path::<SourceId>(&request, "user")?, true).await?)))
+}
+
+fn verdict(verdict: &Verdict) -> Value {
+    let named = |posts: &[PostId]| posts.iter().map(PostId::to_string).collect::<Vec<_>>();
+    let is_cut = verdict.floor > Position::MIN;
+    json!({
+        "good": verdict.is_good(),
+        "entries": verdict.entries,
+        "rebuilt": verdict.rebuilt,
+        "floor": is_cut.then(|| cursor::encode(verdict.floor)),
+        "missing": named(&verdict.missing),
+        "extra": named(&verdict.extra),
+        "under_way": verdict.under_way,
+        "stale": verdict.stale,
+    })
 }
 
 /// `GET /v1/stats`, with `?inboxes=count` for figures that need a walk over all inboxes.

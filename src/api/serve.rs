@@ -40,6 +40,8 @@ pub fn routes(app: &mut ServiceConfig) {
         .service(resource("/v1/follows", [(M::POST, web::to(follows::follow_many))]))
         .service(resource("/v1/users/{user}", [(M::GET, web::to(follows::info))]))
         .service(resource("/v1/users/{user}/feed", [(M::GET, web::to(feeds::home))]))
+        .service(resource("/v1/users/{user}/feed/verify", [(M::POST, web::to(operations::verify))]))
+        .service(resource("/v1/users/{user}/feed/rebuild", [(M::POST, web::to(operations::rebuild))]))
         .service(resource("/v1/users/{user}/posts", [(M::GET, web::to(feeds::own_page))]))
         .service(resource("/v1/users/{user}/following", [(M::GET, web::to(follows::following))]))
         .service(resource("/v1/users/{user}/followers", [(M::GET, web::to(follows::followers))]))

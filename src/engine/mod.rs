@@ -26,13 +26,15 @@ use crate::actor::directory::Directory;
 use crate::actor::doorkeeper::Doorkeeper;
 use crate::actor::fanout::OpenFanouts;
 pub use crate::actor::keeper::SnapshotOptions;
-use crate::actor::message::{Census, Command, Followed, InboxTotals, Published, Read, Reply, SnapshotTaken, Wake};
+use crate::actor::message::{
+    Census, Command, Followed, InboxTotals, Published, Read, Reply, SnapshotTaken, Verify, Wake,
+};
 use crate::clock::{Clock, UnixMicros};
 use crate::config::EngineConfig;
 pub use crate::engine::start::StorageConfig;
 use crate::error::Error;
 use crate::feed::event::NewEdge;
-use crate::feed::page::Page;
+use crate::feed::page::{Page, Range};
 use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId};
 use crate::limits::{
@@ -42,6 +44,7 @@ use crate::limits::{
 use crate::state::posts::Stored;
 use crate::state::reader::{PageRequest, ReadClock, own_page};
 use crate::state::sources::Source;
+use crate::state::verify::Verdict;
 use crate::state::view::{Entry, Finder};
 use crate::state::world::World;
 use crate::storage::journal::writer::JournalFigures;
@@ -292,6 +295,33 @@ impl Engine {
             }
         }
         Err(self.inner.shared.overloaded("wake-up", WAKE_QUEUE_MAX))
+    }
+
+    /// Compares a reader's inbox with one built anew, which takes its place with `rebuild`. Wakes the reader if it sleeps.
+    ///
+    /// # Errors
+    /// When nothing ever named the reader, or its mailbox is full.
+    pub async fn verify_feed(&self, reader: &SourceId, rebuild: bool) -> Result<Verdict, Error> {
+        let shared = &self.inner.shared;
+        let source = shared.world.sources.get(reader).ok_or_else(|| Error::UnknownSource(reader.clone()))?;
+        for _ in 0..READ_ATTEMPTS_MAX {
+            let (reply, answer) = oneshot::channel();
+            match shared.directory.send(source.slot, Verify { rebuild, reply }) {
+                Ok(()) => {
+                    if let Ok(verdict) = answer.await {
+                        return verdict;
+                    }
+                }
+                Err(SendError::Full(_)) => return Err(shared.overloaded("user mailbox", USER_MAILBOX_MAX)),
+                Err(SendError::Closed(_)) => {
+                    let (reply, answer) = oneshot::channel();
+                    self.ask(&source, Read { request: PageRequest { range: Range::Newest, limit: 1 }, reply })?;
+                    // However it is answered, the reader was awake then.
+                    let _ = answer.await;
+                }
+            }
+        }
+        Err(shared.overloaded("wake-up", WAKE_QUEUE_MAX))
     }
 
     /// A page of a source's own posts.

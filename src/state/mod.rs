@@ -8,5 +8,6 @@ pub mod posts;
 pub mod reader;
 pub mod shelving;
 pub mod sources;
+pub mod verify;
 pub mod view;
 pub mod world;

@@ -78,6 +78,11 @@ impl Reader {
         sync(&self.source.following(), inbox, world);
     }
 
+    /// Brings the inbox in step with the edges.
+    pub fn sync(&self, inbox: &mut Inbox, world: &World) {
+        sync(&self.source.following(), inbox, world);
+    }
+
     /// Builds a page, by the state of this moment.
     pub fn page(
         &mut self,

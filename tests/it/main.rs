@@ -7,6 +7,7 @@ mod bad_input;
 mod concurrency;
 mod engine;
 mod modes;
+mod operations;
 mod oracle;
 mod paging;
 mod properties;
