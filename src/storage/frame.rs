@@ -21,6 +21,8 @@
 //! even in front of whole frames. But a frame that says "up to 7 all is synced" proves that a broken frame 5 was once
 //! whole, and acknowledged.
 
+use std::ops::RangeInclusive;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -141,13 +143,12 @@ impl Frame<'_> {
     }
 }
 
-/// Where in `bytes` the first whole frame starts whose sequence is at least `from`. Sequences that could not have been
-/// reached within these bytes do not count: they come from something that only looks like a frame.
-pub fn find(bytes: &[u8], from: Sequence) -> Option<(usize, Frame<'_>)> {
-    let reachable = from.0..=from.0.saturating_add((bytes.len() / FRAME_HEADER_BYTES) as u64);
+/// Where in `bytes` the first whole frame starts whose sequence is one of `among`. Others come from something that only looks
+/// like a frame.
+pub fn find<'a>(bytes: &'a [u8], among: &RangeInclusive<Sequence>) -> Option<(usize, Frame<'a>)> {
     (0..bytes.len().saturating_sub(FRAME_HEADER_BYTES - 1)).find_map(|at| {
-        // The last byte of the sequence first: it tells nearly all places apart at once.
-        let near = reachable.contains(&u64_at(bytes, at + 4));
+        // The sequence first: it tells nearly all places apart at once.
+        let near = among.contains(&Sequence(u64_at(bytes, at + 4)));
         near.then(|| decode(&bytes[at..]).ok()).flatten().map(|frame| (at, frame))
     })
 }
@@ -226,16 +227,19 @@ mod tests {
     fn a_frame_is_found_after_damage_but_not_one_that_cannot_be() {
         let mut bytes = vec![0xff; 100];
         bytes.extend(framed(b"hello"));
-        assert_eq!(find(&bytes, Sequence(6)).map(|(at, frame)| (at, frame.payload)), Some((100, &b"hello"[..])));
-        assert_eq!(find(&bytes, Sequence(8)), None);
-        assert_eq!(find(&bytes, Sequence(1)).map(|found| found.0), None, "6 more frames do not fit before it");
+        assert_eq!(
+            find(&bytes, &(Sequence(6)..=Sequence(7))).map(|(at, frame)| (at, frame.payload)),
+            Some((100, &b"hello"[..]))
+        );
+        assert_eq!(find(&bytes, &(Sequence(8)..=Sequence(9))), None);
+        assert_eq!(find(&bytes, &(Sequence(1)..=Sequence(6))), None);
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_taken_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = decode(&bytes);
-            let _ = find(&bytes, Sequence(1));
+            let _ = find(&bytes, &(Sequence(1)..=Sequence(100)));
             let _ = unpack::<crate::feed::event::Event>(&bytes);
         }
     }

@@ -11,11 +11,12 @@
 //! little-endian), CRC-32C of the 20 bytes before.
 
 use std::io::Read;
+use std::ops::RangeInclusive;
 
 use crate::limits::SEGMENT_READ_BYTES_MAX;
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
-use crate::storage::frame::{self, Frame, FrameError, FrameKind};
+use crate::storage::frame::{self, FRAME_HEADER_BYTES, Frame, FrameError, FrameKind};
 use crate::storage::journal::Sequence;
 
 /// The format that is written, and the last that is read.
@@ -114,7 +115,7 @@ impl Segment {
         // Zeros are what a power loss leaves of a header that was not synced.
         if !MAGIC.starts_with(magic_is)
             && magic_is.iter().any(|byte| *byte != 0)
-            && frame::find(&bytes, first).is_none()
+            && frame::find(&bytes, &reachable(first, &bytes)).is_none()
         {
             return Err(foreign());
         }
@@ -154,7 +155,9 @@ impl Segment {
         mut each: impl FnMut(Found<'_>) -> Result<(), E>,
     ) -> Result<Option<(Sequence, Walk)>, E> {
         let start = (broken.good_bytes as usize).saturating_add(1).min(self.bytes.len());
-        let Some((offset, frame)) = frame::find(&self.bytes[start..], broken.next) else { return Ok(None) };
+        let Some((offset, frame)) = frame::find(&self.bytes[start..], &self.reachable(broken.next)) else {
+            return Ok(None);
+        };
         let found = frame.sequence;
         let mut walk = Walk { next: found, good_bytes: 0, rest_bytes: 0, end: End::Whole };
         let mut at = start + offset;
@@ -193,10 +196,14 @@ impl Segment {
         Ok(())
     }
 
+    fn reachable(&self, from: Sequence) -> RangeInclusive<Sequence> {
+        from..=*reachable(self.first, &self.bytes).end()
+    }
+
     /// A frame further on that knows `expected` to be synced proves damage.
     fn torn_or_damaged(&self, at: usize, expected: Sequence, reason: String) -> End {
         let mut from = (at + 1).min(self.bytes.len());
-        while let Some((offset, frame)) = frame::find(&self.bytes[from..], expected) {
+        while let Some((offset, frame)) = frame::find(&self.bytes[from..], &self.reachable(expected)) {
             if frame.synced >= expected {
                 return End::Damaged { reason };
             }
@@ -204,6 +211,11 @@ impl Segment {
         }
         End::Torn
     }
+}
+
+/// The sequences a segment may hold: no frame is smaller than its header.
+fn reachable(first: Sequence, bytes: &[u8]) -> RangeInclusive<Sequence> {
+    first..=Sequence(first.0.saturating_add((bytes.len() / FRAME_HEADER_BYTES) as u64))
 }
 
 fn header_is_whole(bytes: &[u8]) -> bool {

@@ -29,7 +29,7 @@ pub struct Read {
     pub events: u64,
     /// Bytes of all segments that were read.
     pub bytes: u64,
-    /// Where to go on writing.
+    /// Where to go on writing. Its last event may be one before those that were asked for.
     pub tail: Tail,
     /// What is cut off the last segment, if anything.
     pub torn: Option<Torn>,
@@ -85,13 +85,11 @@ pub fn read(
     let segments = segments(files)?;
     let start = segments.partition_point(|segment| segment.1 <= reading.after.next()).saturating_sub(1);
     let mut pass = Pass { reading, next: reading.after.next(), read: Read::default() };
-    pass.read.tail.last = reading.after;
     for (nth, (name, first)) in segments.iter().enumerate().skip(start) {
         let segment = Segment::read(files, name, *first)?;
         pass.gap_before(&segment)?;
         pass.segment(&segment, nth + 1 == segments.len(), &mut each)?;
     }
-    pass.read.tail.last = Sequence(pass.next.0 - 1);
     Ok(pass.read)
 }
 
@@ -188,6 +186,7 @@ impl Pass {
     }
 
     fn end(&mut self, segment: &Segment, walk: &Walk) {
+        self.read.tail.last = Sequence(walk.next.0.saturating_sub(1));
         if walk.end == End::Torn {
             let (place, good_bytes, torn_bytes) = (segment.place.clone(), walk.good_bytes, walk.rest_bytes);
             self.read.torn = Some(Torn { place, good_bytes, torn_bytes });

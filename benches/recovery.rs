@@ -1,0 +1,145 @@
+//! How large a snapshot is, how long it takes, and how long a restart takes with and without it.
+//!
+//! `cargo bench --bench recovery -- READERS POSTS [DIRECTORY]`
+#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{config, follow_all, id, publish, resident_bytes, runtime, size, wake_all};
+use tidewire::actor::keeper::SnapshotOptions;
+use tidewire::clock::SystemClock;
+use tidewire::engine::{Engine, StorageConfig};
+use tidewire::feed::policy::Policy;
+use tidewire::id::SourceId;
+use tidewire::storage::journal::Durability;
+use tidewire::storage::journal::writer::JournalOptions;
+use tidewire::storage::recovery::Progress;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const INBOX_POSTS: usize = 300;
+
+/// Authors a reader follows, and what each of them posts: enough to fill the inbox.
+const FOLLOWED: usize = 4;
+const POSTS_EACH: usize = 100;
+
+fn main() {
+    let asked: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let number = |nth: usize| asked.get(nth).and_then(|text| text.parse::<usize>().ok());
+    let readers = number(0).unwrap_or(size(100_000, 100));
+    let posts = number(1).unwrap_or(size(10_000_000, 1_000));
+    let place = asked.get(2).map_or_else(std::env::temp_dir, PathBuf::from);
+    let directory = tempfile::tempdir_in(place).unwrap();
+    for compress in [false, true] {
+        let storage = storage(directory.path(), compress);
+        runtime().block_on(async {
+            if !compress {
+                fill(&storage, readers, posts).await;
+            }
+            snapshot(&storage).await;
+        });
+        restart(&storage, "with a snapshot");
+    }
+    drop_snapshots(directory.path());
+    restart(&storage(directory.path(), false), "without a snapshot");
+}
+
+fn storage(directory: &Path, compress: bool) -> StorageConfig {
+    let never = Duration::from_secs(1 << 30);
+    StorageConfig {
+        directory: directory.to_owned(),
+        journal: JournalOptions { durability: Durability::Never, ..JournalOptions::default() },
+        snapshots: SnapshotOptions { interval: never, journal_bytes: u64::MAX, compress, ..SnapshotOptions::default() },
+        ..StorageConfig::default()
+    }
+}
+
+fn open(storage: &StorageConfig) -> Engine {
+    let mut config = config(INBOX_POSTS, Policy::PushAll);
+    config.outbox_posts = common::some(1 << 40);
+    Engine::open(config, storage, Arc::new(SystemClock), &Progress::default()).unwrap().0
+}
+
+async fn fill(storage: &StorageConfig, readers: usize, posts: usize) {
+    let engine = open(storage);
+    let followed_authors = (readers / 50).max(FOLLOWED);
+    let readers: Vec<SourceId> = (0..readers).map(|n| id(&format!("r{n}"))).collect();
+    let author = |n: usize| id(&format!("a{n}"));
+    let edges = readers.iter().enumerate().flat_map(|(n, reader)| {
+        (0..FOLLOWED).map(move |m| (reader.clone(), author((n * 7 + m * 13) % followed_authors)))
+    });
+    follow_all(&engine, edges).await;
+    wake_all(&engine, &readers).await;
+    // The rest of the posts are by authors whom nobody follows.
+    let authors = (posts / POSTS_EACH).max(followed_authors);
+    let authors: Vec<SourceId> = (0..authors).map(author).collect();
+    let mut publishing = tokio::task::JoinSet::new();
+    for nth in 0..posts {
+        let (engine, author) = (engine.clone(), authors[nth % authors.len()].clone());
+        publishing.spawn(async move { publish(&engine, &author, false).await });
+        if publishing.len() >= 2_000 {
+            publishing.join_next().await.unwrap().unwrap();
+        }
+    }
+    while publishing.join_next().await.is_some() {}
+    while engine.queues().iter().any(|queue| queue.depth > 0) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let totals = engine.inbox_totals().await;
+    println!(
+        "{} posts, {} edges, {} inboxes with {} entries on average, {:.0} MB resident",
+        engine.shared().world.posts.len(),
+        engine.shared().world.edges(),
+        totals.inboxes,
+        totals.entries / totals.inboxes.max(1),
+        resident_bytes() / 1e6
+    );
+    engine.shutdown();
+}
+
+async fn snapshot(storage: &StorageConfig) {
+    let engine = open(storage);
+    let began = Instant::now();
+    let taken = engine.snapshot().await.unwrap();
+    let (took, bytes) = (began.elapsed().as_secs_f64(), taken.bytes as f64 / 1e6);
+    let how = if storage.snapshots.compress { "zstd" } else { "plain" };
+    println!("snapshot, {how}: {bytes:.1} MB in {took:.2} s, {:.0} MB/s", bytes / took);
+    engine.shutdown();
+}
+
+fn restart(storage: &StorageConfig, how: &str) {
+    let snapshot_bytes: u64 = files(&storage.directory, "snapshot-").map(|(_, bytes)| bytes).max().unwrap_or(0);
+    let began = Instant::now();
+    let mut config = config(INBOX_POSTS, Policy::PushAll);
+    config.outbox_posts = common::some(1 << 40);
+    let opened = Engine::open(config, storage, Arc::new(SystemClock), &Progress::default());
+    let (engine, report) = opened.unwrap();
+    let took = began.elapsed().as_secs_f64();
+    println!(
+        "restart {how}: {took:.2} s, {:.0} MB of snapshot ({:.0} MB/s), {} events ({:.2} M/s), {} active readers",
+        snapshot_bytes as f64 / 1e6,
+        snapshot_bytes as f64 / 1e6 / took,
+        report.events,
+        report.events as f64 / 1e6 / took,
+        engine.shared().directory.len()
+    );
+    engine.shutdown();
+}
+
+fn drop_snapshots(directory: &Path) {
+    for (path, _) in files(directory, "snapshot-") {
+        fs::remove_file(path).unwrap();
+    }
+}
+
+fn files(directory: &Path, prefix: &'static str) -> impl Iterator<Item = (PathBuf, u64)> {
+    let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
+    let named = entries.filter(move |entry| entry.file_name().to_string_lossy().starts_with(prefix));
+    named.map(|entry| (entry.path(), entry.metadata().unwrap().len()))
+}
