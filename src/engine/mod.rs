@@ -466,6 +466,9 @@ impl Engine {
         if let Some(archivist) = threads.archive_thread {
             let _ = archivist.join();
         }
+        if let Some(archive) = self.inner.shared.world.archive() {
+            archive.close();
+        }
         threads.system.stop();
         let _ = threads.system_thread.join();
     }

@@ -88,6 +88,8 @@ impl Archive for MemoryArchive {
         Ok(rooms.outboxes.iter().map(|(source, outbox)| (source.clone(), outbox.shelf)).collect())
     }
 
+    fn close(&self) {}
+
     fn place(&self) -> std::path::PathBuf {
         "memory".into()
     }

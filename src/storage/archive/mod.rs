@@ -86,6 +86,9 @@ pub trait Archive: Send + Sync + 'static {
     /// When it could not be read.
     fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError>;
 
+    /// Lets go of the file, so that it can be opened again. Whatever is asked later fails.
+    fn close(&self);
+
     /// The file it is in, for messages.
     fn place(&self) -> PathBuf;
 

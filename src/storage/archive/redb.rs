@@ -15,12 +15,13 @@ mod write;
 use std::ops::Bound::Excluded;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::RwLock;
 use redb::{Database, Durability, Error, ReadTransaction, ReadableDatabase, ReadableTable};
 
-use crate::feed::outbox::Ask;
-use crate::feed::outbox::{Part, Route};
+use crate::feed::outbox::{Ask, Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Shelf};
@@ -30,7 +31,7 @@ use layout::OutboxKey;
 #[derive(Debug)]
 pub struct RedbArchive {
     /// Nothing only while it is closed.
-    database: Option<Database>,
+    database: RwLock<Option<Arc<Database>>>,
     path: PathBuf,
     has_posts: AtomicBool,
 }
@@ -45,12 +46,13 @@ impl RedbArchive {
         guarded(path, || {
             let database = open::database(path, cache_bytes)?;
             let has_posts = AtomicBool::new(open::check_tables(&database, path)?);
-            Ok(Self { database: Some(database), path: path.to_owned(), has_posts })
+            let database = RwLock::new(Some(Arc::new(database)));
+            Ok(Self { database, path: path.to_owned(), has_posts })
         })
     }
 
-    fn database(&self) -> Result<&Database, Error> {
-        self.database.as_ref().ok_or(Error::DatabaseClosed)
+    fn database(&self) -> Result<Arc<Database>, Error> {
+        self.database.read().clone().ok_or(Error::DatabaseClosed)
     }
 
     fn read<T>(&self, read: impl FnOnce(&ReadTransaction) -> Result<T, Error>) -> Result<T, ArchiveError> {
@@ -88,15 +90,7 @@ impl RedbArchive {
 
 impl Drop for RedbArchive {
     fn drop(&mut self) {
-        // Closing writes what was not persisted, and so can fail like any write.
-        let database = self.database.take();
-        let close = || {
-            drop(database);
-            Ok(())
-        };
-        if let Err(error) = guarded(&self.path, close) {
-            tracing::error!("{error}");
-        }
+        self.close();
     }
 }
 
@@ -158,6 +152,18 @@ impl Archive for RedbArchive {
             });
             rows.collect()
         })
+    }
+
+    fn close(&self) {
+        // Closing writes what was not persisted, and so can fail like any write.
+        let database = self.database.write().take();
+        let close = || {
+            drop(database);
+            Ok(())
+        };
+        if let Err(error) = guarded(&self.path, close) {
+            tracing::error!("{error}");
+        }
     }
 
     fn place(&self) -> std::path::PathBuf {
