@@ -148,3 +148,9 @@ pub const ARCHIVE_CACHE_BYTES: usize = 64 << 20;
 
 /// Posts named of each kind when an inbox is verified.
 pub const VERDICT_POSTS_MAX: usize = 100;
+
+/// Bytes of a snapshot that are written between two syncs.
+pub const SNAPSHOT_SYNC_BYTES: usize = 8 << 20;
+
+/// How long a snapshot is worked on at a stretch, before the other threads get the core for as long.
+pub const SNAPSHOT_STRETCH: Duration = Duration::from_micros(500);

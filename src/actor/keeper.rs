@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use actix::Addr;
 use actix::dev::SendError;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use serde::Serialize;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
@@ -22,7 +23,7 @@ use crate::actor::courier::Courier;
 use crate::actor::message::{Command, CopyInboxes, Mark, Reply, SnapshotTaken};
 use crate::engine::Shared;
 use crate::error::Error;
-use crate::limits::SNAPSHOTS_KEPT;
+use crate::limits::{SNAPSHOT_STRETCH, SNAPSHOTS_KEPT};
 use crate::state::image::{InboxRecord, UnderWayRecord, Walk, pack_positions};
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
@@ -63,6 +64,24 @@ pub struct Keeper {
 
 /// How often it is looked whether a snapshot is due.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// Writes a snapshot with rests: where cores are few, requests must not wait for it.
+struct Paced<'a, 'b> {
+    writer: &'a mut SnapshotWriter<'b>,
+    since: Instant,
+}
+
+impl Paced<'_, '_> {
+    fn record<T: Serialize>(&mut self, section: Section, record: &T) -> Result<(), StorageError> {
+        self.writer.record(section, record)?;
+        let worked = self.since.elapsed();
+        if worked >= SNAPSHOT_STRETCH {
+            std::thread::park_timeout(worked);
+            self.since = Instant::now();
+        }
+        Ok(())
+    }
+}
 
 /// The state when a snapshot was begun last.
 struct Last {
@@ -161,6 +180,7 @@ impl Keeper {
         mark: Mark,
         under_way: Vec<crate::feed::position::Position>,
     ) -> Result<(), StorageError> {
+        let mut writer = Paced { writer, since: Instant::now() };
         let walk = Walk { world: &self.shared.world, sources: mark.sources };
         walk.sources().try_for_each(|record| writer.record(Section::Sources, &record))?;
         walk.edges().try_for_each(|record| writer.record(Section::Edges, &record))?;

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::UnixMicros;
-use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_BYTES_MAX};
+use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_BYTES_MAX, SNAPSHOT_SYNC_BYTES};
 use crate::storage::error::StorageError;
 use crate::storage::files::{AppendFile, Files};
 use crate::storage::frame::{pack, unpack, unpack_next};
@@ -145,6 +145,7 @@ pub struct SnapshotWriter<'a> {
     raw: Vec<u8>,
     blocks: u64,
     bytes: u64,
+    unsynced: usize,
 }
 
 /// The end of the name of a file that is not finished.
@@ -172,6 +173,7 @@ impl<'a> SnapshotWriter<'a> {
             raw: Vec::with_capacity(SNAPSHOT_BLOCK_BYTES),
             blocks: 0,
             bytes: 0,
+            unsynced: 0,
         };
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         bytes.extend(MAGIC);
@@ -244,6 +246,12 @@ impl<'a> SnapshotWriter<'a> {
 
     fn append(&mut self, bytes: &[u8]) -> Result<(), StorageError> {
         self.bytes += bytes.len() as u64;
+        self.unsynced += bytes.len();
+        if self.unsynced > SNAPSHOT_SYNC_BYTES {
+            // A little at a time: the journal's syncs, on the same disk, would have to wait for one large one.
+            self.unsynced = 0;
+            self.file.sync().map_err(StorageError::io("sync", self.files.place(&self.unfinished)))?;
+        }
         self.file.append(bytes).map_err(StorageError::io("write", self.files.place(&self.unfinished)))
     }
 }
