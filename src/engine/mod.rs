@@ -7,6 +7,7 @@
 //! Not responsible for:
 //! - any wire format (`api`), settings files (`cli`).
 
+mod shared;
 mod start;
 
 use std::sync::Arc;
@@ -20,17 +21,14 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use crate::actor::archivist::{ArchiveReaders, archive_failed};
-use crate::actor::counters::Counters;
 use crate::actor::courier::Courier;
-use crate::actor::directory::Directory;
 use crate::actor::doorkeeper::Doorkeeper;
-use crate::actor::fanout::OpenFanouts;
 pub use crate::actor::keeper::SnapshotOptions;
 use crate::actor::message::{
     Census, Command, Followed, InboxTotals, Published, Read, Reply, SnapshotTaken, Verify, Wake,
 };
-use crate::clock::{Clock, UnixMicros};
-use crate::config::EngineConfig;
+use crate::clock::UnixMicros;
+pub use crate::engine::shared::Shared;
 pub use crate::engine::start::StorageConfig;
 use crate::error::Error;
 use crate::feed::event::NewEdge;
@@ -42,83 +40,12 @@ use crate::limits::{
     SNAPSHOT_REQUESTS_MAX, USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
 };
 use crate::state::posts::Stored;
-use crate::state::reader::{PageRequest, ReadClock, own_page};
+use crate::state::reader::{PageRequest, own_page};
 use crate::state::sources::Source;
 use crate::state::verify::Verdict;
 use crate::state::view::{Entry, Finder};
 use crate::state::world::World;
 use crate::storage::journal::writer::JournalFigures;
-
-/// What all actors share.
-pub struct Shared {
-    /// The settings.
-    pub config: Arc<EngineConfig>,
-    /// Posts, outboxes, graph.
-    pub world: Arc<World>,
-    /// Who is awake.
-    pub directory: Directory,
-    /// What happened so far.
-    pub counters: Counters,
-    /// Where "now" comes from.
-    pub clock: Arc<dyn Clock>,
-    /// The threads that read the archive, if there is one.
-    pub(crate) archive_readers: Option<ArchiveReaders>,
-    /// The snapshots that are kept, newest first.
-    pub snapshots: Mutex<Vec<SnapshotTaken>>,
-    /// Posts handed to the fan-out supervisor and not yet delivered everywhere.
-    pub open_fanouts: OpenFanouts,
-}
-
-impl Shared {
-    /// How a read that starts now looks at time.
-    pub(crate) fn read_clock(&self, now: UnixMicros) -> ReadClock<'_> {
-        ReadClock { clock: &*self.clock, deadline: now.saturating_add(self.config.pull_budget) }
-    }
-
-    /// How a read that may wait for a disk and starts now looks at time.
-    pub(crate) fn cold_read_clock(&self) -> ReadClock<'_> {
-        ReadClock { clock: &*self.clock, deadline: self.clock.now().saturating_add(self.config.archive_budget) }
-    }
-
-    /// Has `build` make a page on a thread that may wait for a disk.
-    pub(crate) fn read_cold(
-        self: &Arc<Self>,
-        reply: Reply<Page<Entry>>,
-        build: impl FnOnce(&World) -> Page<Entry> + Send + 'static,
-    ) {
-        let shared = Arc::clone(self);
-        // Shared by the job and the refusal: one of them takes it.
-        let reply = Arc::new(Mutex::new(Some(reply)));
-        let answer = Arc::clone(&reply);
-        let job = move |world: &World| {
-            let page = build(world);
-            let answered = if page.needs_archive {
-                Err(Error::ArchiveFailed("a post could not be read from it".to_owned()))
-            } else {
-                shared.counters.cold_pages.add(1);
-                shared.count_page(&page);
-                Ok(page)
-            };
-            answer.lock().take().map(|reply| reply.send(answered));
-        };
-        let readers = self.archive_readers.as_ref();
-        if !readers.is_some_and(|readers| readers.ask(job)) {
-            let refused = self.overloaded("archive", ARCHIVE_QUEUE_MAX);
-            reply.lock().take().map(|reply| reply.send(Err(refused)));
-        }
-    }
-
-    pub(crate) fn count_page(&self, page: &Page<Entry>) {
-        self.counters.pages.add(1);
-        self.counters.partial_pages.add(u64::from(!page.partial.is_empty()));
-    }
-
-    /// The refusal of a full queue, counted.
-    pub(crate) fn overloaded(&self, queue: &'static str, limit: usize) -> Error {
-        self.counters.shed.add(1);
-        Error::Overloaded { queue, limit }
-    }
-}
 
 /// A running engine. Clones are handles to the same one.
 #[derive(Clone)]

@@ -106,8 +106,9 @@ impl Engine {
         let place = storage.directory.display().to_string();
         let files = DiskFiles::open(&storage.directory).map_err(StorageError::io("use the data directory", place))?;
         let lock = Arc::new(DirectoryLock::take(&storage.directory)?);
-        let archive = RedbArchive::open(&storage.directory.join("archive.redb"), ARCHIVE_CACHE_BYTES)?;
-        Self::open_on(config, Arc::new(files), Some(Arc::new(archive)), Some(lock), storage, clock, progress)
+        let archive: Arc<dyn Archive> =
+            Arc::new(RedbArchive::open(&storage.directory.join("archive.redb"), ARCHIVE_CACHE_BYTES)?);
+        Self::open_on(config, Arc::new(files), Some(&archive), Some(lock), storage, clock, progress)
     }
 
     /// Starts an engine on files of one's own.
@@ -117,7 +118,7 @@ impl Engine {
     pub fn open_on(
         config: EngineConfig,
         files: Arc<dyn Files>,
-        archive: Option<Arc<dyn Archive>>,
+        archive: Option<&Arc<dyn Archive>>,
         lock: Option<Arc<DirectoryLock>>,
         storage: &StorageConfig,
         clock: Arc<dyn Clock>,
@@ -128,7 +129,7 @@ impl Engine {
         let limits =
             ShelvingLimits { outbox_posts: config.outbox_posts.get(), posts_bytes: config.store_bytes_max / 8 * 7 };
         let make_world = || {
-            let archive = archive.clone().map(|archive| (archive, limits));
+            let archive = archive.map(|archive| (Arc::clone(archive), limits));
             World::create_with(config.celebrity, Sharding::new(config.shards.get()), archive)
         };
         let recovery = Recovery { files: &*files, make_world: &make_world, repair: storage.repair, progress };

@@ -305,7 +305,7 @@ impl Writer {
             Membership { slot, id: sources.at(slot).id.clone() }
         };
         let post = Post::restored(record, record.sources.iter().map(member).collect());
-        self.restore_placed(Arc::new(post), |nth| record.route(nth));
+        self.restore_placed(&Arc::new(post), |nth| record.route(nth));
         Ok(())
     }
 

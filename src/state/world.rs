@@ -197,9 +197,9 @@ impl Writer {
     }
 
     /// Places a post that was kept somewhere, by the route it then had to each of its sources.
-    pub(super) fn restore_placed(&mut self, post: Arc<Post>, route: impl Fn(usize) -> Option<Route>) {
+    pub(super) fn restore_placed(&mut self, post: &Arc<Post>, route: impl Fn(usize) -> Option<Route>) {
         let position = post.position;
-        self.world.posts.put(Arc::clone(&post));
+        self.world.posts.put(Arc::clone(post));
         for (nth, source) in post.sources().iter().enumerate() {
             let source = Arc::clone(self.world.sources.at(source.slot));
             if let Some(route) = route(nth) {

@@ -441,7 +441,7 @@ mod tests {
     fn a_snapshot_is_read_back_compressed_or_not() {
         let sizes = [false, true].map(|compress| {
             let (files, name) = written(compress);
-            assert_eq!(files.list().unwrap(), [name.clone()]);
+            assert_eq!(files.list().unwrap(), std::slice::from_ref(&name));
             assert_eq!(read(&files, &name).unwrap().len(), 40);
             files.bytes()
         });

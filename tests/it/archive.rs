@@ -107,7 +107,7 @@ impl Shelved {
 fn open(files: &MemoryFiles, archive: &Arc<MemoryArchive>, config: &EngineConfig) -> Engine {
     let (storage, archive) = (StorageConfig::default(), Arc::clone(archive) as Arc<dyn Archive>);
     let (files, clock) = (Arc::new(files.clone()), Arc::new(SystemClock));
-    Engine::open_on(config.clone(), files, Some(archive), None, &storage, clock, &Progress::default()).unwrap().0
+    Engine::open_on(config.clone(), files, Some(&archive), None, &storage, clock, &Progress::default()).unwrap().0
 }
 
 fn small(celebrity: u64) -> EngineConfig {

@@ -67,7 +67,7 @@ impl Faults {
             (state.plan.fail_sync == Some(state.syncs), state.plan.sync_takes)
         };
         if !takes.is_zero() {
-            std::thread::sleep(takes);
+            std::thread::park_timeout(takes);
         }
         if fails { Err(io::Error::other("the disk could not be written")) } else { Ok(()) }
     }

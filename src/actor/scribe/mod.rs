@@ -11,6 +11,8 @@
 //! depend on each other, since each is judged against the state before the group: a command about a post or a follower
 //! that the group already changes waits for the next group.
 
+mod shelve;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -19,7 +21,7 @@ use tracing::{error, warn};
 
 use crate::actor::archivist::{Task, archive_failed};
 use crate::actor::fanout::FanoutQueue;
-use crate::actor::message::{Command, FanoutOrder, Followed, Mark, Published, Reply};
+use crate::actor::message::{Command, FanoutOrder, Followed, Published, Reply};
 use crate::actor::ticker::Ticker;
 use crate::actor::vital::Vital;
 use crate::clock::UnixMicros;
@@ -30,13 +32,12 @@ use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::{
-    FOLLOWS_PER_REQUEST_MAX, PUBLISH_AHEAD_MAX, SCRIBE_BATCH_BYTES_MAX, SCRIBE_BATCH_MAX, SHELVINGS_PER_PERSIST,
-    SOURCES_MAX,
+    FOLLOWS_PER_REQUEST_MAX, PUBLISH_AHEAD_MAX, SCRIBE_BATCH_BYTES_MAX, SCRIBE_BATCH_MAX, SOURCES_MAX,
 };
 use crate::state::posts::Stored;
-use crate::state::shelving::Shelving;
 use crate::state::world::{Applied, Writer};
 use crate::storage::journal::{Journal, JournalError};
+use shelve::Archivist;
 
 /// The one writer.
 pub struct Scribe<J> {
@@ -52,20 +53,6 @@ pub struct Scribe<J> {
     failed: Option<Error>,
     archivist: Option<Archivist>,
     _vital: Vital,
-}
-
-/// The scribe's side of the archivist.
-struct Archivist {
-    tasks: Sender<Task>,
-    /// A round of shelving is on its way: the next waits for it.
-    is_busy: bool,
-    /// A snapshot is being walked, which must not miss what goes from memory: that waits.
-    is_paused: bool,
-    /// What was written meanwhile, and is still in memory.
-    held: Option<Shelving>,
-    /// It could not write. Everything stays in memory, up to the limit.
-    has_failed: bool,
-    rounds: u32,
 }
 
 /// What a command reads and changes: commands that share no key do not depend on each other.
@@ -109,14 +96,7 @@ impl<J: Journal> Scribe<J> {
             group: Vec::new(),
             touched: HashSet::new(),
             failed: None,
-            archivist: archivist.map(|tasks| Archivist {
-                tasks,
-                is_busy: false,
-                is_paused: false,
-                held: None,
-                has_failed: false,
-                rounds: 0,
-            }),
+            archivist: archivist.map(Archivist::new),
             _vital: Vital("scribe"),
         }
     }
@@ -323,66 +303,6 @@ impl<J: Journal> Scribe<J> {
             self.accept(Event::Unfollowed { follower, source }, Then::Answer(reply));
         } else {
             let _ = reply.send(Ok(()));
-        }
-    }
-
-    fn mark(&mut self, sync: bool, reply: Reply<Mark>) {
-        self.commit();
-        if sync && let Err(cause) = self.journal.sync() {
-            let refusal = self.refusal(cause);
-            return refuse(reply, refusal);
-        }
-        let sources = self.writer.world().sources.len();
-        let mark = Mark { last: self.journal.last(), sources, last_instant: self.ticker.last() };
-        match &mut self.archivist {
-            // What the archive is to be told by then it is told before the mark is answered.
-            Some(archivist) if sync => {
-                archivist.is_paused = false;
-                if let Some(held) = archivist.held.take() {
-                    self.writer.finish_shelving(held);
-                }
-                let shelving = self.writer.collect_shelving();
-                archivist.is_busy = true;
-                // Refused only by an archivist that has ended.
-                let _ = archivist.tasks.send(Task { shelving, persist: true, then: Some((reply, mark)) });
-            }
-            archivist => {
-                archivist.iter_mut().for_each(|archivist| archivist.is_paused = true);
-                let _ = reply.send(Ok(mark));
-            }
-        }
-    }
-
-    /// Gives the archivist a round of shelving, if one is due.
-    fn shelve(&mut self) {
-        let Some(archivist) = &mut self.archivist else { return };
-        if archivist.is_busy || archivist.is_paused || archivist.has_failed || !self.writer.is_shelving_due() {
-            return;
-        }
-        archivist.rounds += 1;
-        // Now and then, so that what the archive has superseded can be used again.
-        let persist = archivist.rounds.is_multiple_of(SHELVINGS_PER_PERSIST);
-        if persist && self.journal.sync().is_err() {
-            // The next commit says so.
-            return;
-        }
-        let shelving = self.writer.collect_shelving();
-        if !shelving.is_empty() {
-            archivist.is_busy = true;
-            let _ = archivist.tasks.send(Task { shelving, persist, then: None });
-        }
-    }
-
-    fn shelved(&mut self, shelving: Shelving, written: bool) {
-        let Some(archivist) = &mut self.archivist else { return };
-        archivist.is_busy = false;
-        archivist.has_failed = !written;
-        if !written {
-            self.writer.give_up_shelving(shelving);
-        } else if archivist.is_paused {
-            archivist.held = Some(shelving);
-        } else {
-            self.writer.finish_shelving(shelving);
         }
     }
 
