@@ -117,7 +117,7 @@ pub fn snapshot(files: &dyn Files, history: &History, events: usize) -> Result<(
     history.events[..events].iter().for_each(|event| drop(writer.apply(event)));
     let sequence = Sequence(events as u64);
     let mut snapshot =
-        SnapshotWriter::begin(files, SnapshotHeader { sequence, taken_at: UnixMicros(5) }, events % 2 == 0)?;
+        SnapshotWriter::begin(files, SnapshotHeader { sequence, taken_at: UnixMicros(5) }, events.is_multiple_of(2))?;
     let walk = Walk { world: &world, sources: world.sources.len() };
     walk.sources().try_for_each(|record| snapshot.record(Section::Sources, &record))?;
     walk.edges().try_for_each(|record| snapshot.record(Section::Edges, &record))?;

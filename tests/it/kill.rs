@@ -1,4 +1,5 @@
 //! A1 and A14: the real program, killed under load, and started twice on one directory.
+#![allow(clippy::disallowed_methods, reason = "a test's own threads may sleep")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
