@@ -133,8 +133,9 @@ impl SegmentJournal {
         if let Some(cause) = &self.failed {
             return Err(JournalError::Failed(cause.clone()));
         }
-        let has_frames = self.segment.bytes > segment::SEGMENT_HEADER_BYTES as u64;
-        if has_frames && self.segment.bytes + self.pending.len() as u64 > self.options.segment_bytes {
+        // A segment is named after its first event: while it has none, the next would have the same name.
+        let has_events = self.last() >= self.segment.first;
+        if has_events && self.segment.bytes + self.pending.len() as u64 > self.options.segment_bytes {
             self.start_next()?;
         }
         let segment = &mut self.segment;
