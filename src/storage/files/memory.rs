@@ -17,7 +17,7 @@ use crate::storage::files::{AppendFile, Files};
 #[derive(Debug, Clone, Default)]
 pub struct MemoryFiles(Arc<Mutex<Disk>>);
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Disk {
     files: Vec<Content>,
     names: BTreeMap<String, usize>,
@@ -27,14 +27,14 @@ struct Disk {
     bytes_max: Option<u64>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Content {
     now: Vec<u8>,
     durable: Vec<u8>,
     unsynced: Vec<Change>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Change {
     Write { at: usize, bytes: Vec<u8> },
     Cut(usize),
@@ -99,6 +99,12 @@ impl MemoryFiles {
         }
         drop(disk);
         copy
+    }
+
+    /// A disk of its own that is at this moment as this one, also in what is not synced: for a crash while others go on.
+    #[must_use]
+    pub fn forked(&self) -> Self {
+        Self(Arc::new(Mutex::new(self.0.lock().clone())))
     }
 
     /// Puts a synced file there.
