@@ -134,7 +134,12 @@ impl Segment {
     pub fn walk<E>(&self, mut each: impl FnMut(Found<'_>) -> Result<(), E>) -> Result<Walk, E> {
         let mut walk = Walk { next: self.first, good_bytes: 0, rest_bytes: self.bytes.len() as u64, end: End::Whole };
         if !header_is_whole(&self.bytes) || self.bytes[..SEGMENT_HEADER_BYTES] != *header(self.first) {
-            walk.end = self.torn_or_damaged(0, self.first, "the segment's header is wrong".to_owned());
+            // It was synced before the first frame was written, so a frame behind it proves that it was whole.
+            if frame::find(&self.bytes, self.first).is_some() {
+                walk.end = End::Damaged { reason: "the segment's header is wrong".to_owned() };
+            } else {
+                walk.end = End::Torn;
+            }
             return Ok(walk);
         }
         let mut at = SEGMENT_HEADER_BYTES;
