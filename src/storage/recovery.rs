@@ -253,7 +253,7 @@ impl Recovery<'_> {
             }
             reading.join().expect("reading does not panic")
         })?;
-        let (through, place) = (loaded.through, loaded.place.clone());
+        let (through, place) = (loaded.through.max(loaded.sequence), loaded.place.clone());
         state.tail = read.tail;
         (state.report.events, state.report.torn, state.report.lost) = (read.events, read.torn, read.lost);
         if state.tail.last < through {

@@ -29,7 +29,7 @@ pub struct Read {
     pub events: u64,
     /// Bytes of all segments that were read.
     pub bytes: u64,
-    /// Where to go on writing.
+    /// Where to go on writing: behind the last event there is, even if that comes before what was known already.
     pub tail: Tail,
     /// What is cut off the last segment, if anything.
     pub torn: Option<Torn>,
@@ -84,20 +84,22 @@ pub fn read(
 ) -> Result<Read, StorageError> {
     let segments = segments(files)?;
     let start = segments.partition_point(|segment| segment.1 <= reading.after.next()).saturating_sub(1);
-    let mut pass = Pass { reading, next: reading.after.next(), read: Read::default() };
-    pass.read.tail.last = reading.after;
+    let mut pass = Pass { reading, next: reading.after.next(), end: Sequence::default(), read: Read::default() };
     for (nth, (name, first)) in segments.iter().enumerate().skip(start) {
         let segment = Segment::read(files, name, *first)?;
         pass.gap_before(&segment)?;
         pass.segment(&segment, nth + 1 == segments.len(), &mut each)?;
     }
-    pass.read.tail.last = Sequence(pass.next.0 - 1);
+    pass.read.tail.last = Sequence(pass.end.0.saturating_sub(1));
     Ok(pass.read)
 }
 
 struct Pass {
     reading: Reading,
+    /// The next event to give out.
     next: Sequence,
+    /// The one after the last there is, given out or known before.
+    end: Sequence,
     read: Read,
 }
 
@@ -145,6 +147,7 @@ impl Pass {
             }
             walk = further;
         }
+        self.end = self.end.max(walk.next);
         if is_last {
             self.end(segment, &walk);
         }
@@ -194,7 +197,7 @@ impl Pass {
         }
         // What was damaged stays as it is, for whoever wants to look at it.
         let begun = walk.good_bytes >= SEGMENT_HEADER_BYTES as u64 || walk.end == End::Torn;
-        if self.read.lost.is_empty() && begun {
+        if self.read.lost.is_empty() && begun && walk.next == self.end {
             self.read.tail.segment = Some((segment.first, walk.good_bytes));
         }
     }
