@@ -4,6 +4,7 @@
 mod api;
 mod bad_input;
 mod concurrency;
+mod damage;
 mod engine;
 mod kept;
 mod modes;

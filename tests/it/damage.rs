@@ -1,0 +1,262 @@
+//! Damaged, missing and doubled files: noticed, named, and gone on without only where that loses nothing or was asked for.
+
+use std::sync::Arc;
+
+use tidewire::feed::event::Event;
+use tidewire::storage::error::StorageError;
+use tidewire::storage::files::Files;
+use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::journal::{Durability, Journal, Sequence};
+use tidewire::storage::segment::{self, Segment};
+
+use crate::kept::{History, Store, journal, model, names, open, recover, recovered, state, storage, written};
+
+const LARGE: u64 = 1 << 20;
+
+fn history(count: usize) -> Vec<Event> {
+    History::new(11).events(count)
+}
+
+/// Where each event of a segment starts.
+fn offsets(files: &MemoryFiles, name: &str) -> Vec<usize> {
+    let (mut offsets, segment) = (Vec::new(), Segment::read(files, name, segment::parse_name(name).unwrap()).unwrap());
+    segment.walk(|found| Ok::<_, ()>(offsets.push(found.offset_bytes as usize))).unwrap();
+    offsets
+}
+
+/// Flips the byte at `at` in a copy of the files.
+fn flipped(files: &MemoryFiles, name: &str, at: usize, mask: u8) -> MemoryFiles {
+    let flipped = files.copied();
+    flipped.tamper(name, |bytes| bytes[at] ^= mask);
+    flipped
+}
+
+/// Flips every byte of every segment: a start is refused, except for what is in front of the tail that was written last.
+fn every_flip_is_noticed(segment_bytes: u64, close: bool) {
+    let events = history(14);
+    let files = written(&events, segment_bytes, &[], close);
+    let segments = names(&files, "journal-");
+    let (last, tail) = (segments.last().unwrap(), segments.last().map(|name| offsets(&files, name)).unwrap());
+    for name in &segments {
+        for at in 0..files.content(name).len() {
+            let damaged = flipped(&files, name, at, 1 << (at % 8));
+            match recover(&damaged, false) {
+                Err(StorageError::Damaged { place, .. }) => assert_eq!(place, format!("memory/{name}")),
+                Err(other) => panic!("byte {at} of {name}: {other}"),
+                Ok(recovered) => {
+                    // Behind the last event nothing tells any more that it was whole once; behind the mark, nothing is.
+                    let in_tail = name == last && (close || at >= *tail.last().unwrap());
+                    assert!(in_tail && recovered.report.torn.is_some(), "byte {at} of {name} went unnoticed");
+                    let kept = events.len() - usize::from(!close);
+                    assert_eq!(recovered.tail.last.0 as usize, kept, "byte {at} of {name}");
+                    assert_eq!(state(&recovered.world), model(&events[..kept]), "byte {at} of {name}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_flipped_byte_of_a_journal_is_noticed() {
+    for (segment_bytes, close) in [(LARGE, false), (LARGE, true), (600, false), (600, true)] {
+        every_flip_is_noticed(segment_bytes, close);
+    }
+}
+
+#[test]
+fn every_flipped_byte_of_a_snapshot_is_reported_and_the_journal_steps_in() {
+    let events = history(30);
+    let expected = model(&events);
+    // Of two snapshots, one is compressed.
+    for snapshots in [&[19][..], &[20]] {
+        let files = written(&events, LARGE, snapshots, true);
+        let name = &names(&files, "snapshot-")[0];
+        for at in 0..files.content(name).len() {
+            let found = recover(&flipped(&files, name, at, 1 << (at % 8)), false).unwrap();
+            assert_eq!(state(&found.world), expected, "byte {at}");
+            assert_eq!((found.report.skipped.len(), found.report.events), (1, 30), "byte {at}");
+            assert!(found.report.skipped[0].contains(name.as_str()), "{:?}", found.report.skipped);
+        }
+    }
+}
+
+#[test]
+fn damage_is_named_by_place_offset_and_sequence_and_repair_lists_what_is_gone() {
+    let events = history(40);
+    for segment_bytes in [LARGE, 900] {
+        let files = written(&events, segment_bytes, &[], false);
+        for lost in [1usize, 2, 17, 38, 39] {
+            let name = names(&files, "journal-").into_iter().rfind(|name| first(name) <= lost).unwrap();
+            let at = offsets(&files, &name)[lost - first(&name)];
+            let damaged = flipped(&files, &name, at + 33, 4);
+            let refusal = recover(&damaged, false).err().unwrap();
+            let StorageError::Damaged { place, offset_bytes, sequence, .. } = &refusal else { panic!("{refusal}") };
+            assert_eq!((place.as_str(), *offset_bytes as usize), (&*format!("memory/{name}"), at));
+            assert_eq!(*sequence, Sequence(lost as u64));
+            assert!(refusal.to_string().contains("--repair"), "{refusal}");
+            repaired(&damaged, &events, lost);
+        }
+    }
+}
+
+fn first(name: &str) -> usize {
+    segment::parse_name(name).unwrap().0 as usize
+}
+
+/// Repair goes on without the one event, says so, and leaves a directory that starts as any other.
+fn repaired(damaged: &MemoryFiles, events: &[Event], lost: usize) {
+    let settings = storage(Durability::Always, LARGE);
+    assert!(open(damaged.clone(), &settings).is_err(), "nothing is repaired unless asked for");
+    let (engine, report) =
+        open(damaged.clone(), &tidewire::engine::StorageConfig { repair: true, ..settings.clone() }).unwrap();
+    let gone: Vec<_> = report.lost.iter().map(|lost| (lost.from.0 as usize, lost.until)).collect();
+    assert_eq!(gone, [(lost, Some(Sequence(lost as u64 + 1)))]);
+    let expected = model(events.iter().enumerate().filter(|(nth, _)| nth + 1 != lost).map(|(_, event)| event));
+    assert_eq!(state(&engine.shared().world), expected);
+    engine.shutdown();
+    let (engine, report) = open(damaged.clone(), &settings).unwrap();
+    assert_eq!((report.lost.len(), state(&engine.shared().world)), (0, expected));
+    engine.shutdown();
+}
+
+/// Damages snapshots and takes segments away, and says what a start makes of it.
+fn check(damage: impl Fn(&MemoryFiles), expected: Result<(Option<u64>, usize), &str>) {
+    let events = history(40);
+    // The snapshot at 20 is compressed, the one at 31 is not.
+    let files = written(&events, 600, &[20, 31], true);
+    damage(&files);
+    match (recover(&files, false), expected) {
+        (Ok(found), Ok((snapshot, skipped))) => {
+            assert_eq!(found.report.snapshot.map(|at| at.0), snapshot);
+            assert_eq!(found.report.skipped.len(), skipped, "{:?}", found.report.skipped);
+            assert_eq!(found.report.events, 40 - snapshot.unwrap_or(0));
+            assert_eq!(state(&found.world), model(&events));
+        }
+        (Err(refusal), Err(part)) => {
+            assert!(refusal.to_string().contains(part), "{refusal}");
+            assert!(refusal.to_string().contains("--repair"), "{refusal}");
+        }
+        (Ok(found), Err(part)) => panic!("a start from {:?} instead of {part:?}", found.report),
+        (Err(refusal), Ok(_)) => panic!("{refusal}"),
+    }
+}
+
+fn damage_snapshot(files: &MemoryFiles, nth: usize) {
+    files.tamper(&names(files, "snapshot-")[nth], |bytes| bytes[100] ^= 1);
+}
+
+/// Removes the segments that start in a range of events, and their names for good.
+fn remove_segments(files: &MemoryFiles, from: usize, until: usize) {
+    let gone: Vec<_> =
+        names(files, "journal-").into_iter().filter(|name| (from..until).contains(&first(name))).collect();
+    assert!(!gone.is_empty());
+    gone.iter().for_each(|name| files.remove(name).unwrap());
+}
+
+#[test]
+fn a_damaged_snapshot_costs_a_longer_replay_and_no_event() {
+    check(|_| {}, Ok((Some(31), 0)));
+    check(|files| damage_snapshot(files, 1), Ok((Some(20), 1)));
+    check(|files| damage_snapshot(files, 0), Ok((Some(31), 0)));
+    check(|files| (0..2).for_each(|nth| damage_snapshot(files, nth)), Ok((None, 2)));
+    check(|files| files.tamper(&names(files, "snapshot-")[1], Vec::clear), Ok((Some(20), 1)));
+    check(|files| files.tamper(&names(files, "snapshot-")[1], |bytes| bytes[..8].fill(b'x')), Ok((Some(20), 1)));
+}
+
+#[test]
+fn segments_before_the_snapshot_may_be_gone_but_not_if_they_are_needed() {
+    check(|files| remove_segments(files, 0, 16), Ok((Some(31), 0)));
+    let without_the_oldest = |files: &MemoryFiles| {
+        (0..2).for_each(|nth| damage_snapshot(files, nth));
+        remove_segments(files, 0, 2);
+    };
+    check(without_the_oldest, Err("events 1 to "));
+    let between_the_snapshots = |files: &MemoryFiles| {
+        damage_snapshot(files, 1);
+        remove_segments(files, 22, 30);
+    };
+    check(between_the_snapshots, Err("are in no journal segment"));
+}
+
+#[test]
+fn a_missing_segment_is_a_refusal_wherever_it_was() {
+    let no_snapshots = |files: &MemoryFiles| {
+        names(files, "snapshot-").iter().for_each(|name| files.remove(name).unwrap());
+    };
+    let middle = |files: &MemoryFiles| {
+        no_snapshots(files);
+        remove_segments(files, 10, 20);
+    };
+    check(middle, Err("are in no journal segment"));
+    let behind_the_snapshot = |files: &MemoryFiles| {
+        let segments = names(files, "journal-");
+        let next_to_last = first(&segments[segments.len() - 2]);
+        assert!(next_to_last > 31, "{segments:?}");
+        remove_segments(files, next_to_last, next_to_last + 1);
+    };
+    check(behind_the_snapshot, Err("are in no journal segment"));
+    check(|files| remove_segments(files, 25, 99), Err("saw event 31"));
+    check(|files| remove_segments(files, 0, 99), Err("saw event 31"));
+}
+
+#[test]
+fn a_start_without_a_journal_is_repaired_to_what_the_snapshot_saw() {
+    let events = history(40);
+    let files = written(&events, 900, &[20, 31], true);
+    remove_segments(&files, 0, 99);
+    let settings = storage(Durability::Always, LARGE);
+    let repair = tidewire::engine::StorageConfig { repair: true, ..settings.clone() };
+    let (engine, report) = open(files.clone(), &repair).unwrap();
+    assert_eq!(report.lost.len(), 1);
+    assert_eq!(state(&engine.shared().world), model(&events[..31]));
+    engine.shutdown();
+    let (text, last) = recovered(&files).unwrap();
+    assert_eq!((text, last), (model(&events[..31]), Sequence(31)));
+}
+
+#[test]
+fn replayed_twice_or_from_any_snapshot_or_with_segments_doubled_the_state_is_the_same() {
+    for seed in 0..20 {
+        let events = History::new(seed).events(60);
+        let expected = model(&events);
+        assert_eq!(model(events.iter().chain(&events)), expected, "seed {seed}: everything twice");
+        let files = written(&events, 800, &[10, 25, 41], seed % 2 == 0);
+        for snapshot in names(&files, "snapshot-").iter().rev() {
+            assert_eq!(recovered(&files).unwrap(), (expected.clone(), Sequence(60)), "seed {seed}");
+            files.remove(snapshot).unwrap();
+        }
+        assert_eq!(recovered(&files).unwrap(), (expected.clone(), Sequence(60)), "seed {seed}: from nothing");
+        doubled(&files, &events);
+    }
+}
+
+/// Adds segments that hold again what others hold, and goes on writing behind them.
+fn doubled(files: &MemoryFiles, events: &[Event]) {
+    for (from, until) in [(31, 40), (31, 60), (60, 60)] {
+        let files = files.copied();
+        let mut bytes = segment::header(Sequence(from));
+        for at in from..=until {
+            let (sequence, synced) = (Sequence(at), Sequence(at - 1));
+            tidewire::storage::frame::encode(
+                &mut bytes,
+                tidewire::storage::frame::FrameKind::Event,
+                sequence,
+                synced,
+                |into| {
+                    let whole = rmp_serde::to_vec_named(&events[at as usize - 1]).unwrap();
+                    into.extend(whole);
+                },
+            );
+        }
+        if names(&files, "journal-").contains(&segment::name(Sequence(from))) {
+            continue;
+        }
+        files.put(&segment::name(Sequence(from)), bytes);
+        let more = History::new(99).events(4);
+        let (mut store, _) = Store::open(Arc::new(files.clone()), journal(Durability::Always, LARGE)).unwrap();
+        assert_eq!(state(&store.world), model(events));
+        store.write(&more).unwrap();
+        store.journal.close().unwrap();
+        assert_eq!(recovered(&files).unwrap().0, model(events.iter().chain(&more)), "events {from} to {until} doubled");
+    }
+}
