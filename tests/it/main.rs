@@ -6,6 +6,7 @@ mod bad_input;
 mod concurrency;
 mod damage;
 mod engine;
+mod faults;
 mod kept;
 mod modes;
 mod oracle;
