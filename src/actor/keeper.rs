@@ -30,7 +30,7 @@ use crate::storage::files::Files;
 use crate::storage::journal::Sequence;
 use crate::storage::journal::reader;
 use crate::storage::journal::writer::JournalFigures;
-use crate::storage::snapshot::{self, Section, SnapshotHeader, SnapshotReader, SnapshotWriter};
+use crate::storage::snapshot::{self, Section, SnapshotHeader, SnapshotReader, SnapshotWriter, UNFINISHED};
 
 /// When and how snapshots are taken.
 #[derive(Clone, Copy, Debug)]
@@ -115,8 +115,13 @@ impl Keeper {
         }
     }
 
-    /// Notes the snapshots that are there from before.
+    /// Notes the snapshots that are there from before, and takes away what a process left that died over one.
     fn list(&self) {
+        let there = self.files.list().unwrap_or_default();
+        for name in there.iter().filter(|name| name.ends_with(UNFINISHED)) {
+            // If it stays, it takes room and nothing else.
+            let _ = self.files.remove(name);
+        }
         let there = snapshot::snapshots(&*self.files).unwrap_or_default();
         let describe = |(file, sequence): (String, Sequence)| {
             let reader = SnapshotReader::open(&*self.files, &file).ok()?;

@@ -182,8 +182,13 @@ impl<'a> SnapshotWriter<'a> {
         bytes.extend(header.sequence.0.to_le_bytes());
         bytes.extend(header.taken_at.0.to_le_bytes());
         bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
-        writer.append(&bytes)?;
-        Ok(writer)
+        match writer.append(&bytes) {
+            Ok(()) => Ok(writer),
+            Err(cause) => {
+                writer.abandon();
+                Err(cause)
+            }
+        }
     }
 
     /// Adds a record.
@@ -205,6 +210,16 @@ impl<'a> SnapshotWriter<'a> {
     /// # Errors
     /// When any of that fails. The file is not a snapshot then.
     pub fn finish(mut self, through: Sequence, last_instant: UnixMicros, archive: bool) -> Result<u64, StorageError> {
+        match self.end(through, last_instant, archive) {
+            Ok(()) => Ok(self.bytes),
+            Err(cause) => {
+                self.abandon();
+                Err(cause)
+            }
+        }
+    }
+
+    fn end(&mut self, through: Sequence, last_instant: UnixMicros, archive: bool) -> Result<(), StorageError> {
         self.end_block()?;
         let end = EndRecord { through, last_instant, blocks: self.blocks, archive };
         self.record(Section::End, &end)?;
@@ -212,8 +227,7 @@ impl<'a> SnapshotWriter<'a> {
         let name = name(self.header.sequence);
         self.file.sync().map_err(StorageError::io("sync", self.files.place(&self.unfinished)))?;
         self.files.rename(&self.unfinished, &name).map_err(StorageError::io("rename", self.files.place(&name)))?;
-        self.files.sync_directory().map_err(StorageError::io("sync the directory of", self.files.place(&name)))?;
-        Ok(self.bytes)
+        self.files.sync_directory().map_err(StorageError::io("sync the directory of", self.files.place(&name)))
     }
 
     /// Gives up, and takes away what was written.

@@ -1,246 +1,262 @@
-//! Damaged, missing, foreign and hostile files: always noticed, never a panic.
+//! Damaged, missing and doubled files: noticed, named, and gone on without only where that loses nothing or was asked for.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
+
+use tidewire::feed::event::Event;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::frame::{self, FrameKind};
 use tidewire::storage::journal::{Durability, Journal, Sequence};
-use tidewire::storage::segment;
-use tidewire::storage::snapshot::{self as file, Section, SnapshotHeader, SnapshotWriter};
+use tidewire::storage::segment::{self, Segment};
 
-use crate::kept::{History, check_prefix, recover, snapshot, state, written};
+use crate::kept::{History, Store, journal, model, names, open, recover, recovered, state, storage, written};
 
-const ONE_SEGMENT: u64 = 1 << 20;
+const LARGE: u64 = 1 << 20;
 
-fn history(seed: u64, length: usize) -> History {
-    History::random(&mut fastrand::Rng::with_seed(seed), length)
+fn history(count: usize) -> Vec<Event> {
+    History::new(11).events(count)
 }
 
-fn first_segment() -> String {
-    segment::name(Sequence(1))
+/// Where each event of a segment starts.
+fn offsets(files: &MemoryFiles, name: &str) -> Vec<usize> {
+    let (mut offsets, segment) = (Vec::new(), Segment::read(files, name, segment::parse_name(name).unwrap()).unwrap());
+    segment.walk(|found| Ok::<_, ()>(offsets.push(found.offset_bytes as usize))).unwrap();
+    offsets
 }
 
-/// A3.
-#[test]
-fn a_journal_cut_anywhere_holds_the_events_before_the_cut() {
-    let history = history(3, 12);
-    let files = written(&history, ONE_SEGMENT);
-    let whole = files.content(&first_segment());
-    let mut lengths = std::collections::BTreeSet::new();
-    for length in 0..=whole.len() {
-        let cut = files.copied();
-        cut.tamper(&first_segment(), |bytes| bytes.truncate(length));
-        lengths.insert(check_prefix(&cut, &history, 0));
+/// Flips the byte at `at` in a copy of the files.
+fn flipped(files: &MemoryFiles, name: &str, at: usize, mask: u8) -> MemoryFiles {
+    let flipped = files.copied();
+    flipped.tamper(name, |bytes| bytes[at] ^= mask);
+    flipped
+}
+
+/// Flips every byte of every segment: a start is refused, except for what is in front of the tail that was written last.
+fn every_flip_is_noticed(segment_bytes: u64, close: bool) {
+    let events = history(14);
+    let files = written(&events, segment_bytes, &[], close);
+    let segments = names(&files, "journal-");
+    let (last, tail) = (segments.last().unwrap(), segments.last().map(|name| offsets(&files, name)).unwrap());
+    for name in &segments {
+        for at in 0..files.content(name).len() {
+            let damaged = flipped(&files, name, at, 1 << (at % 8));
+            match recover(&damaged, false) {
+                Err(StorageError::Damaged { place, .. }) => assert_eq!(place, format!("memory/{name}")),
+                Err(other) => panic!("byte {at} of {name}: {other}"),
+                Ok(recovered) => {
+                    // Behind the last event nothing tells any more that it was whole once; behind the mark, nothing is.
+                    let in_tail = name == last && (close || at >= *tail.last().unwrap());
+                    assert!(in_tail && recovered.report.torn.is_some(), "byte {at} of {name} went unnoticed");
+                    let kept = events.len() - usize::from(!close);
+                    assert_eq!(recovered.tail.last.0 as usize, kept, "byte {at} of {name}");
+                    assert_eq!(state(&recovered.world), model(&events[..kept]), "byte {at} of {name}");
+                }
+            }
+        }
     }
-    assert!(lengths.into_iter().eq(0..=12), "each number of events is met");
 }
 
-/// A4, a journal that was never closed: damage before the last commit refuses, damage in it is cut and told.
 #[test]
 fn every_flipped_byte_of_a_journal_is_noticed() {
-    let history = history(4, 8);
-    let files = written(&history, ONE_SEGMENT);
-    let whole = files.content(&first_segment());
-    let mut refused = 0;
-    for at in 0..whole.len() {
-        let flipped = files.copied();
-        flipped.tamper(&first_segment(), |bytes| bytes[at] ^= 0x04);
-        match recover(&flipped, false) {
-            Err(cause) => {
-                refused += 1;
-                let text = cause.to_string();
-                assert!(text.contains(&first_segment()), "{text}");
-                if matches!(cause, StorageError::Damaged { .. }) {
-                    assert!(text.contains("--repair"), "{text}");
-                }
-                let repaired = recover(&flipped, true);
-                assert!(repaired.is_ok_and(|state| !state.report.lost.is_empty()) || at < 10, "byte {at}");
-            }
-            Ok(recovered) => {
-                assert!(recovered.report.torn.is_some(), "byte {at} was flipped, and nobody said so");
-                assert_eq!(recovered.tail.last, Sequence(7), "only the last event may go");
-                assert_eq!(state(&recovered.world), history.states[7]);
-            }
+    for (segment_bytes, close) in [(LARGE, false), (LARGE, true), (600, false), (600, true)] {
+        every_flip_is_noticed(segment_bytes, close);
+    }
+}
+
+#[test]
+fn every_flipped_byte_of_a_snapshot_is_reported_and_the_journal_steps_in() {
+    let events = history(30);
+    let expected = model(&events);
+    // Of two snapshots, one is compressed.
+    for snapshots in [&[19][..], &[20]] {
+        let files = written(&events, LARGE, snapshots, true);
+        let name = &names(&files, "snapshot-")[0];
+        for at in 0..files.content(name).len() {
+            let found = recover(&flipped(&files, name, at, 1 << (at % 8)), false).unwrap();
+            assert_eq!(state(&found.world), expected, "byte {at}");
+            assert_eq!((found.report.skipped.len(), found.report.events), (1, 30), "byte {at}");
+            assert!(found.report.skipped[0].contains(name.as_str()), "{:?}", found.report.skipped);
         }
     }
-    assert!(refused > whole.len() / 2);
 }
 
-/// A4, a journal that was closed in order: nothing at all may be cut off it.
 #[test]
-fn a_closed_journal_may_lose_nothing_unnoticed() {
-    let history = history(5, 5);
-    let files = MemoryFiles::default();
-    let mut journal = crate::kept::journal(files.clone(), Durability::Always, ONE_SEGMENT).unwrap();
-    for event in &history.events {
-        journal.append(event).unwrap();
+fn damage_is_named_by_place_offset_and_sequence_and_repair_lists_what_is_gone() {
+    let events = history(40);
+    for segment_bytes in [LARGE, 900] {
+        let files = written(&events, segment_bytes, &[], false);
+        for lost in [1usize, 2, 17, 38, 39] {
+            let name = names(&files, "journal-").into_iter().rfind(|name| first(name) <= lost).unwrap();
+            let at = offsets(&files, &name)[lost - first(&name)];
+            let damaged = flipped(&files, &name, at + 33, 4);
+            let refusal = recover(&damaged, false).err().unwrap();
+            let StorageError::Damaged { place, offset_bytes, sequence, .. } = &refusal else { panic!("{refusal}") };
+            assert_eq!((place.as_str(), *offset_bytes as usize), (&*format!("memory/{name}"), at));
+            assert_eq!(*sequence, Sequence(lost as u64));
+            assert!(refusal.to_string().contains("--repair"), "{refusal}");
+            repaired(&damaged, &events, lost);
+        }
     }
-    journal.close().unwrap();
-    let whole = files.content(&first_segment());
-    for at in 0..whole.len() - frame::FRAME_HEADER_BYTES {
-        let flipped = files.copied();
-        flipped.tamper(&first_segment(), |bytes| bytes[at] ^= 0x80);
-        let outcome = recover(&flipped, false);
-        assert!(outcome.is_err(), "byte {at}: {:?}", outcome.map(|state| state.report));
-    }
-    check_prefix(&files, &history, 5);
 }
 
-/// A4 and A5: a damaged snapshot is passed over.
+fn first(name: &str) -> usize {
+    segment::parse_name(name).unwrap().0 as usize
+}
+
+/// Repair goes on without the one event, says so, and leaves a directory that starts as any other.
+fn repaired(damaged: &MemoryFiles, events: &[Event], lost: usize) {
+    let settings = storage(Durability::Always, LARGE);
+    assert!(open(damaged.clone(), &settings).is_err(), "nothing is repaired unless asked for");
+    let (engine, report) =
+        open(damaged.clone(), &tidewire::engine::StorageConfig { repair: true, ..settings.clone() }).unwrap();
+    let gone: Vec<_> = report.lost.iter().map(|lost| (lost.from.0 as usize, lost.until)).collect();
+    assert_eq!(gone, [(lost, Some(Sequence(lost as u64 + 1)))]);
+    let expected = model(events.iter().enumerate().filter(|(nth, _)| nth + 1 != lost).map(|(_, event)| event));
+    assert_eq!(state(&engine.shared().world), expected);
+    engine.shutdown();
+    let (engine, report) = open(damaged.clone(), &settings).unwrap();
+    assert_eq!((report.lost.len(), state(&engine.shared().world)), (0, expected));
+    engine.shutdown();
+}
+
+/// Damages snapshots and takes segments away, and says what a start makes of it.
+fn check(damage: impl Fn(&MemoryFiles), expected: Result<(Option<u64>, usize), &str>) {
+    let events = history(40);
+    // The snapshot at 20 is compressed, the one at 31 is not.
+    let files = written(&events, 600, &[20, 31], true);
+    damage(&files);
+    match (recover(&files, false), expected) {
+        (Ok(found), Ok((snapshot, skipped))) => {
+            assert_eq!(found.report.snapshot.map(|at| at.0), snapshot);
+            assert_eq!(found.report.skipped.len(), skipped, "{:?}", found.report.skipped);
+            assert_eq!(found.report.events, 40 - snapshot.unwrap_or(0));
+            assert_eq!(state(&found.world), model(&events));
+        }
+        (Err(refusal), Err(part)) => {
+            assert!(refusal.to_string().contains(part), "{refusal}");
+            assert!(refusal.to_string().contains("--repair"), "{refusal}");
+        }
+        (Ok(found), Err(part)) => panic!("a start from {:?} instead of {part:?}", found.report),
+        (Err(refusal), Ok(_)) => panic!("{refusal}"),
+    }
+}
+
+fn damage_snapshot(files: &MemoryFiles, nth: usize) {
+    files.tamper(&names(files, "snapshot-")[nth], |bytes| bytes[100] ^= 1);
+}
+
+/// Removes the segments that start in a range of events, and their names for good.
+fn remove_segments(files: &MemoryFiles, from: usize, until: usize) {
+    let gone: Vec<_> =
+        names(files, "journal-").into_iter().filter(|name| (from..until).contains(&first(name))).collect();
+    assert!(!gone.is_empty());
+    gone.iter().for_each(|name| files.remove(name).unwrap());
+}
+
 #[test]
-fn a_damaged_snapshot_falls_back_to_an_older_one_and_then_to_the_journal() {
-    let history = history(6, 20);
-    let files = written(&history, ONE_SEGMENT);
-    snapshot(&files, &history, 5).unwrap();
-    snapshot(&files, &history, 15).unwrap();
-    let (older, newest) = (file::name(Sequence(5)), file::name(Sequence(15)));
-    let from = |files: &MemoryFiles| recover(files, false).unwrap().report.snapshot;
-    assert_eq!(from(&files), Some(Sequence(15)));
-    for at in (0..files.content(&newest).len()).step_by(3) {
-        let flipped = files.copied();
-        flipped.tamper(&newest, |bytes| bytes[at] ^= 0x20);
-        if (8..10).contains(&at) {
+fn a_damaged_snapshot_costs_a_longer_replay_and_no_event() {
+    check(|_| {}, Ok((Some(31), 0)));
+    check(|files| damage_snapshot(files, 1), Ok((Some(20), 1)));
+    check(|files| damage_snapshot(files, 0), Ok((Some(31), 0)));
+    check(|files| (0..2).for_each(|nth| damage_snapshot(files, nth)), Ok((None, 2)));
+    check(|files| files.tamper(&names(files, "snapshot-")[1], Vec::clear), Ok((Some(20), 1)));
+    check(|files| files.tamper(&names(files, "snapshot-")[1], |bytes| bytes[..8].fill(b'x')), Ok((Some(20), 1)));
+}
+
+#[test]
+fn segments_before_the_snapshot_may_be_gone_but_not_if_they_are_needed() {
+    check(|files| remove_segments(files, 0, 16), Ok((Some(31), 0)));
+    let without_the_oldest = |files: &MemoryFiles| {
+        (0..2).for_each(|nth| damage_snapshot(files, nth));
+        remove_segments(files, 0, 2);
+    };
+    check(without_the_oldest, Err("events 1 to "));
+    let between_the_snapshots = |files: &MemoryFiles| {
+        damage_snapshot(files, 1);
+        remove_segments(files, 22, 30);
+    };
+    check(between_the_snapshots, Err("are in no journal segment"));
+}
+
+#[test]
+fn a_missing_segment_is_a_refusal_wherever_it_was() {
+    let no_snapshots = |files: &MemoryFiles| {
+        names(files, "snapshot-").iter().for_each(|name| files.remove(name).unwrap());
+    };
+    let middle = |files: &MemoryFiles| {
+        no_snapshots(files);
+        remove_segments(files, 10, 20);
+    };
+    check(middle, Err("are in no journal segment"));
+    let behind_the_snapshot = |files: &MemoryFiles| {
+        let segments = names(files, "journal-");
+        let next_to_last = first(&segments[segments.len() - 2]);
+        assert!(next_to_last > 31, "{segments:?}");
+        remove_segments(files, next_to_last, next_to_last + 1);
+    };
+    check(behind_the_snapshot, Err("are in no journal segment"));
+    check(|files| remove_segments(files, 25, 99), Err("saw event 31"));
+    check(|files| remove_segments(files, 0, 99), Err("saw event 31"));
+}
+
+#[test]
+fn a_start_without_a_journal_is_repaired_to_what_the_snapshot_saw() {
+    let events = history(40);
+    let files = written(&events, 900, &[20, 31], true);
+    remove_segments(&files, 0, 99);
+    let settings = storage(Durability::Always, LARGE);
+    let repair = tidewire::engine::StorageConfig { repair: true, ..settings.clone() };
+    let (engine, report) = open(files.clone(), &repair).unwrap();
+    assert_eq!(report.lost.len(), 1);
+    assert_eq!(state(&engine.shared().world), model(&events[..31]));
+    engine.shutdown();
+    let (text, last) = recovered(&files).unwrap();
+    assert_eq!((text, last), (model(&events[..31]), Sequence(31)));
+}
+
+#[test]
+fn replayed_twice_or_from_any_snapshot_or_with_segments_doubled_the_state_is_the_same() {
+    for seed in 0..20 {
+        let events = History::new(seed).events(60);
+        let expected = model(&events);
+        assert_eq!(model(events.iter().chain(&events)), expected, "seed {seed}: everything twice");
+        let files = written(&events, 800, &[10, 25, 41], seed % 2 == 0);
+        for snapshot in names(&files, "snapshot-").iter().rev() {
+            assert_eq!(recovered(&files).unwrap(), (expected.clone(), Sequence(60)), "seed {seed}");
+            files.remove(snapshot).unwrap();
+        }
+        assert_eq!(recovered(&files).unwrap(), (expected.clone(), Sequence(60)), "seed {seed}: from nothing");
+        doubled(&files, &events);
+    }
+}
+
+/// Adds segments that hold again what others hold, and goes on writing behind them.
+fn doubled(files: &MemoryFiles, events: &[Event]) {
+    for (from, until) in [(31, 40), (31, 60), (60, 60)] {
+        let files = files.copied();
+        let mut bytes = segment::header(Sequence(from));
+        for at in from..=until {
+            let (sequence, synced) = (Sequence(at), Sequence(at - 1));
+            tidewire::storage::frame::encode(
+                &mut bytes,
+                tidewire::storage::frame::FrameKind::Event,
+                sequence,
+                synced,
+                |into| {
+                    let whole = rmp_serde::to_vec_named(&events[at as usize - 1]).unwrap();
+                    into.extend(whole);
+                },
+            );
+        }
+        if names(&files, "journal-").contains(&segment::name(Sequence(from))) {
             continue;
         }
-        let recovered = recover(&flipped, false).unwrap();
-        assert_eq!((recovered.report.snapshot, recovered.report.skipped.len()), (Some(Sequence(5)), 1), "byte {at}");
-        assert!(recovered.report.skipped[0].contains(&newest));
-        check_prefix(&flipped, &history, 20);
+        files.put(&segment::name(Sequence(from)), bytes);
+        let more = History::new(99).events(4);
+        let (mut store, _) = Store::open(Arc::new(files.clone()), journal(Durability::Always, LARGE)).unwrap();
+        assert_eq!(state(&store.world), model(events));
+        store.write(&more).unwrap();
+        store.journal.close().unwrap();
+        assert_eq!(recovered(&files).unwrap().0, model(events.iter().chain(&more)), "events {from} to {until} doubled");
     }
-    files.tamper(&newest, |bytes| bytes.truncate(50));
-    files.tamper(&older, |bytes| bytes.truncate(50));
-    assert_eq!(from(&files), None);
-    check_prefix(&files, &history, 20);
-}
-
-/// A5: what is missing is named.
-#[test]
-fn a_missing_segment_refuses_to_start_and_repair_tells_what_is_gone() {
-    let history = history(7, 40);
-    let files = written(&history, 500);
-    let mut segments: Vec<String> = files.list().unwrap();
-    segments.sort();
-    assert!(segments.len() > 4);
-    for (nth, missing) in segments.iter().enumerate() {
-        let gap = files.copied();
-        gap.remove(missing).unwrap();
-        let is_last = nth + 1 == segments.len();
-        if is_last {
-            // Nothing tells that there was more, unless a snapshot saw it.
-            snapshot(&gap, &history, 40).unwrap();
-            assert!(matches!(recover(&gap, false), Err(StorageError::BehindSnapshot { .. })));
-            continue;
-        }
-        let Err(cause) = recover(&gap, false) else { panic!("{missing} was not missed") };
-        assert!(matches!(cause, StorageError::Missing { .. }), "{cause}");
-        assert!(cause.to_string().contains(&segments[nth + 1]), "{cause}");
-        let repaired = recover(&gap, true).unwrap();
-        assert_eq!(repaired.report.lost.len(), 1);
-        assert_eq!(repaired.tail.last, Sequence(40));
-    }
-}
-
-/// A12: the same state by whatever way, and with segments that overlap.
-#[test]
-fn every_way_of_replaying_comes_to_the_same_state() {
-    let history = history(12, 40);
-    let files = written(&history, 500);
-    for events in [0, 1, 7, 23, 40] {
-        let from = files.copied();
-        snapshot(&from, &history, events).unwrap();
-        check_prefix(&from, &history, 40);
-        check_prefix(&from, &history, 40);
-    }
-    // A second copy of the events of the second segment on, as if it had been written twice.
-    let overlapping = files.copied();
-    let first = overlapping.content(&segment::name(Sequence(1)));
-    overlapping.tamper(&segment::name(Sequence(1)), |bytes| bytes.truncate(first.len()));
-    let whole = written(&history, ONE_SEGMENT);
-    overlapping.put(&segment::name(Sequence(1)), whole.content(&segment::name(Sequence(1))));
-    check_prefix(&overlapping, &history, 40);
-}
-
-#[test]
-fn foreign_and_later_files_are_told_apart() {
-    let files = MemoryFiles::default();
-    files.put(&first_segment(), b"#!/bin/sh\necho hello, this is no journal at all\n".to_vec());
-    let refused = recover(&files, false).err().unwrap().to_string();
-    assert!(refused.contains("is no Tidewire journal segment") && refused.contains(&first_segment()), "{refused}");
-    let files = written(&history(1, 2), ONE_SEGMENT);
-    files.tamper(&first_segment(), |bytes| {
-        bytes[8] = 9;
-        let checksum = crc32c::crc32c(&bytes[..20]).to_le_bytes();
-        bytes[20..24].copy_from_slice(&checksum);
-    });
-    let refused = recover(&files, false).err().unwrap().to_string();
-    assert!(refused.contains("format 9") && refused.contains("reads up to 1"), "{refused}");
-    // Files that are none of ours are left alone.
-    let files = written(&history(1, 2), ONE_SEGMENT);
-    files.put("journal-1.log.bak", vec![1, 2, 3]);
-    files.put("README", vec![]);
-    assert!(recover(&files, false).is_ok());
-}
-
-fn any_json(random: &mut fastrand::Rng, depth: usize) -> Value {
-    const NAMES: [&str; 14] = [
-        "published",
-        "edited",
-        "deleted",
-        "followed",
-        "position",
-        "draft",
-        "id",
-        "at",
-        "sources",
-        "body",
-        "since",
-        "follower",
-        "ids",
-        "reader",
-    ];
-    match random.u8(0..if depth == 0 { 4 } else { 7 }) {
-        0 => json!(random.i64(..)),
-        1 => json!(random.u64(0..5)),
-        2 => json!("x".repeat(random.usize(0..10))),
-        3 => Value::Null,
-        4 => Value::Array((0..random.usize(0..4)).map(|_| any_json(random, depth - 1)).collect()),
-        _ => {
-            let field =
-                |random: &mut fastrand::Rng| (NAMES[random.usize(0..14)].to_owned(), any_json(random, depth - 1));
-            Value::Object((0..random.usize(0..5)).map(|_| field(random)).collect())
-        }
-    }
-}
-
-/// A6: the checksums are right, and the content makes no sense.
-#[test]
-fn hostile_content_is_refused_without_a_panic() {
-    let (seeds, mut loaded) = (crate::kept::seeds(2_000), 0);
-    for seed in 0..seeds {
-        let random = &mut fastrand::Rng::with_seed(seed);
-        let files = MemoryFiles::default();
-        let mut bytes = segment::header(Sequence(1));
-        let payload = match random.bool() {
-            true => rmp_serde::to_vec_named(&any_json(random, 4)).unwrap(),
-            // Among them lengths far beyond what follows.
-            false => (0..random.usize(0..40))
-                .map(|_| random.choice([0xdf, 0xdd, 0xdb, 0xc6, 0xff, 0x81, 0x00]).unwrap())
-                .collect(),
-        };
-        frame::encode(&mut bytes, FrameKind::Event, Sequence(1), Sequence(0), |into| into.extend(&payload));
-        files.put(&first_segment(), bytes);
-        assert!(recover(&files, false).is_err(), "seed {seed}");
-
-        let files = written(&history(1, 3), ONE_SEGMENT);
-        let header = SnapshotHeader { sequence: Sequence(2), taken_at: tidewire::clock::UnixMicros(0) };
-        let mut writer = SnapshotWriter::begin(&files, header, random.bool()).unwrap();
-        let sections = [Section::Sources, Section::Edges, Section::Posts, Section::Deleted, Section::Inboxes];
-        let section = sections[random.usize(0..sections.len())];
-        writer.record(section, &any_json(random, 4)).unwrap();
-        writer.finish(Sequence(2), tidewire::clock::UnixMicros(0), false).unwrap();
-        // Some of it happens to be a record.
-        loaded += u64::from(recover(&files, false).unwrap().report.snapshot.is_some());
-    }
-    assert!(loaded < seeds / 20, "{loaded} loaded");
 }

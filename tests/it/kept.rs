@@ -1,11 +1,18 @@
-//! Shared by the tests of what outlives a process: random histories, what they come to, and recovery from a simulated disk.
+//! Shared by the tests of what is kept: random histories, a naive model of them, the text of a state, and stores without
+//! an engine around them, which are fast enough for thousands of crashes.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tidewire::clock::UnixMicros;
+use tidewire::clock::{Clock, ManualClock, UnixMicros};
+use tidewire::config::EngineConfig;
+use tidewire::engine::{Engine, SnapshotOptions, StorageConfig};
 use tidewire::feed::event::{Event, NewEdge};
 use tidewire::feed::graph::Sharding;
-use tidewire::feed::position::Position;
+use tidewire::feed::outbox::Part;
+use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
 use tidewire::state::image::Walk;
@@ -13,133 +20,250 @@ use tidewire::state::world::{World, Writer};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::journal::writer::{JournalOptions, SegmentJournal, Tail};
-use tidewire::storage::journal::{Durability, Journal, Sequence};
-use tidewire::storage::recovery::{Progress, Recovered, Recovery};
+use tidewire::storage::journal::writer::{JournalOptions, SegmentJournal};
+use tidewire::storage::journal::{Durability, Journal, JournalError, Sequence};
+use tidewire::storage::recovery::{Progress, Recovered, Recovery, Report};
 use tidewire::storage::snapshot::{Section, SnapshotHeader, SnapshotWriter};
 
-use crate::world::{above, id};
+use crate::world::{above, config, id};
 
-pub fn world() -> (Arc<World>, Writer) {
+pub const START: i64 = 1_700_000_000_000_000;
+
+/// How often a loop over seeds goes round: `normal` times, or as `TIDEWIRE_SEEDS` says.
+pub fn seeds(normal: u64) -> std::ops::Range<u64> {
+    0..std::env::var("TIDEWIRE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(normal)
+}
+
+/// Everything that must be the same after recovery, as text: by external ids, without the routes of posts.
+pub fn state(world: &World) -> String {
+    let (mut lines, mut posts) = (Vec::new(), BTreeMap::new());
+    for source in world.sources.iter() {
+        let mut outbox = Vec::new();
+        source.outbox().copy(Part::Whole, Span::ALL, Direction::Newer, usize::MAX, &mut outbox);
+        if !outbox.is_empty() {
+            let ids: Vec<u64> = outbox.iter().map(|position| position.id.0).collect();
+            lines.push(format!("outbox {} {ids:?}", source.id));
+        }
+        posts.extend(outbox.into_iter().map(|position| (position, world.posts.get(position.id))));
+        for edge in source.following().edges() {
+            let (followed, since) = (&world.sources.at(edge.source).id, edge.since.0);
+            lines.push(format!("edge {} {followed} {since} {}", source.id, edge.hidden));
+        }
+        for (since, follower) in source.followers().newest_before(UnixMicros(i64::MAX), usize::MAX) {
+            lines.push(format!("follower {} {} {}", source.id, world.sources.at(follower).id, since.0));
+        }
+    }
+    for (position, post) in &posts {
+        let post = post.as_ref().map(|post| format!("{} {}", post.json(), post.fingerprint));
+        lines.push(format!("post {} {post:?}", position.published_at.0));
+    }
+    lines.extend(world.posts.deleted().map(|id| format!("deleted {id}")));
+    lines.sort_unstable();
+    let mut text = lines.join("\n");
+    let _ = write!(text, "\n{} posts, {} edges", world.posts.len(), world.edges());
+    text
+}
+
+fn make_world() -> (Arc<World>, Writer) {
     World::create(above(3), Sharding::new(2))
 }
 
-/// The state as text: what a restart must not change, by external ids. Not by which route posts go.
-pub fn state(world: &World) -> String {
-    let walk = Walk { world, sources: world.sources.len() };
-    let names: Vec<SourceId> = walk.sources().map(|source| source.id).collect();
-    let mut lines = Vec::new();
-    walk.posts(|mut post| {
-        post.pulled = 0;
-        let sources: Vec<&SourceId> = post.sources.iter().map(|slot| &names[*slot as usize]).collect();
-        lines.push(format!("post {:?} {sources:?} {post:?}", post.at).replace(&format!("{:?}", post.sources), ""));
-        Ok::<(), ()>(())
-    })
-    .unwrap();
-    for follower in world.sources.iter() {
-        for edge in follower.following().edges() {
-            let source = &world.sources.at(edge.source).id;
-            lines.push(format!("edge {} {source} {:?} {}", follower.id, edge.since, edge.hidden));
-        }
+/// The state after these events, computed from nothing else.
+pub fn model<'a>(events: impl IntoIterator<Item = &'a Event>) -> String {
+    let (world, mut writer) = make_world();
+    for event in events {
+        writer.apply(event);
     }
-    lines.extend(world.posts.deleted().map(|id| format!("deleted {id}")));
-    lines.sort();
-    lines.join("\n")
+    state(&world)
 }
 
-/// A random history: events as the scribe would accept them, each with the state after it.
+/// Random events, each after the ones before.
 pub struct History {
-    pub events: Vec<Event>,
-    /// After so many events; the first is the empty state.
-    pub states: Vec<String>,
+    pub random: fastrand::Rng,
+    now: i64,
+    posts: Vec<PostId>,
 }
 
 impl History {
-    pub fn random(random: &mut fastrand::Rng, length: usize) -> Self {
-        let (world, mut writer) = world();
-        let mut history = Self { events: Vec::new(), states: vec![state(&world)] };
-        for nth in 0..length {
-            let event = event(random, nth as i64 * 10 + 1_000);
-            writer.apply(&event);
-            history.events.push(event);
-            history.states.push(state(&world));
+    pub fn new(seed: u64) -> Self {
+        Self { random: fastrand::Rng::with_seed(seed), now: START, posts: Vec::new() }
+    }
+
+    pub fn events(&mut self, count: usize) -> Vec<Event> {
+        (0..count).map(|_| self.event()).collect()
+    }
+
+    pub fn event(&mut self) -> Event {
+        match self.random.u8(0..20) {
+            0..=8 => self.publish(),
+            9..=10 => Event::Edited {
+                id: self.post(),
+                body: self.random.bool().then(|| self.body()),
+                hidden: self.random.bool().then(|| self.random.bool()),
+                at: self.tick(1),
+            },
+            11..=12 => Event::Deleted { id: self.post() },
+            13..=16 => self.follow(),
+            _ => Event::Unfollowed { follower: self.person(), source: self.source() },
         }
-        history
+    }
+
+    fn tick(&mut self, count: usize) -> UnixMicros {
+        let first = self.now + 1;
+        self.now += count as i64;
+        UnixMicros(first)
+    }
+
+    fn body(&mut self) -> Body {
+        let letters = "x".repeat(self.random.usize(0..60));
+        Body::new(&format!("\"{} {letters}\"", self.random.u32(..))).unwrap()
+    }
+
+    fn person(&mut self) -> SourceId {
+        id(&format!("u{}", self.random.u8(0..9)))
+    }
+
+    fn source(&mut self) -> SourceId {
+        match self.random.u8(0..6) {
+            0 => id(&format!("tag:{}", self.random.u8(0..3))),
+            1 => id("topic:42"),
+            _ => self.person(),
+        }
+    }
+
+    fn post(&mut self) -> PostId {
+        let known = self.random.choice(&self.posts).copied();
+        known.unwrap_or(PostId(7))
+    }
+
+    fn publish(&mut self) -> Event {
+        let accepted_at = self.tick(1);
+        let ago = if self.random.u8(0..4) == 0 { self.random.i64(0..5) * 1_000_000 } else { 0 };
+        let position =
+            Position { published_at: UnixMicros(accepted_at.0 - ago), id: PostId((accepted_at.0 as u64) << 12) };
+        self.posts.push(position.id);
+        let mut draft = Draft::new(self.person(), self.body());
+        draft.tags = (0..self.random.u8(0..3)).map(|tag| SourceId::tag(&tag.to_string()).unwrap()).collect();
+        draft.topic = (self.random.u8(0..5) == 0).then(|| SourceId::topic("42").unwrap());
+        Event::Published { position, draft, accepted_at }
+    }
+
+    fn follow(&mut self) -> Event {
+        let edge = |history: &mut Self| NewEdge {
+            follower: history.person(),
+            source: history.source(),
+            hidden: history.random.u8(0..5) == 0,
+        };
+        let count = self.random.usize(1..4);
+        let edges: Vec<NewEdge> = (0..count).map(|_| edge(self)).collect();
+        Event::Followed { since: self.tick(edges.len()), edges }
     }
 }
 
-fn event(random: &mut fastrand::Rng, now: i64) -> Event {
-    let person = |random: &mut fastrand::Rng| id(["ann", "bob", "cas", "dan", "eve"][random.usize(0..5)]);
-    let post = PostId(random.u64(1..30));
-    let at = UnixMicros(now);
-    match random.u8(0..10) {
-        0..5 => {
-            let body = format!("\"{}\"", "x".repeat(random.usize(0..60)));
-            let mut draft = Draft::new(person(random), Body::new(&body).unwrap());
-            if random.bool() {
-                draft.tags.push(SourceId::tag("tea").unwrap());
-            }
-            let published_at = if random.bool() { at } else { UnixMicros(random.i64(0..now)) };
-            Event::Published { position: Position { published_at, id: post }, draft, accepted_at: at }
+/// What is kept in these files.
+pub fn recover(files: &dyn Files, repair: bool) -> Result<Recovered, StorageError> {
+    Recovery { files, make_world: &make_world, repair, progress: &Progress::default() }.run()
+}
+
+/// The state that is recovered, and the last event.
+pub fn recovered(files: &dyn Files) -> Result<(String, Sequence), StorageError> {
+    recover(files, false).map(|recovered| (state(&recovered.world), recovered.tail.last))
+}
+
+pub fn journal(durability: Durability, segment_bytes: u64) -> JournalOptions {
+    JournalOptions { durability, segment_bytes }
+}
+
+/// A world with its journal, and no engine around them.
+pub struct Store {
+    pub files: Arc<dyn Files>,
+    pub journal: SegmentJournal,
+    pub world: Arc<World>,
+    pub writer: Writer,
+}
+
+impl Store {
+    /// Goes on with what the files hold.
+    pub fn open(files: Arc<dyn Files>, options: JournalOptions) -> Result<(Self, Report), StorageError> {
+        let Recovered { world, writer, tail, report, .. } = recover(&*files, false)?;
+        let journal = SegmentJournal::open(Arc::clone(&files), &tail, options)?;
+        Ok((Self { files, journal, world, writer }, report))
+    }
+
+    /// Journals events as one group, and applies them.
+    pub fn write(&mut self, events: &[Event]) -> Result<(), JournalError> {
+        for event in events {
+            self.journal.append(event)?;
         }
-        5 => Event::Edited { id: post, body: Some(Body::new("2").unwrap()), hidden: None, at },
-        6 => Event::Deleted { id: post },
-        7 | 8 => {
-            let edge = |random: &mut fastrand::Rng| NewEdge {
-                follower: person(random),
-                source: if random.bool() { person(random) } else { id("tag:tea") },
-                hidden: random.bool(),
-            };
-            Event::Followed { edges: (0..random.usize(1..4)).map(|_| edge(random)).collect(), since: at }
+        self.journal.commit()?;
+        for event in events {
+            self.writer.apply(event);
         }
-        _ => Event::Unfollowed { follower: person(random), source: person(random) },
+        Ok(())
+    }
+
+    /// Takes a snapshot, while `meanwhile` is written between its beginning and its walk.
+    pub fn snapshot(&mut self, meanwhile: &[Event]) -> Result<(), String> {
+        let (sequence, sources) = (self.journal.last(), self.world.sources.len());
+        self.write(meanwhile).map_err(|cause| cause.to_string())?;
+        let header = SnapshotHeader { sequence, taken_at: UnixMicros(START) };
+        let failed = |cause: StorageError| cause.to_string();
+        let mut writer = SnapshotWriter::begin(&*self.files, header, sequence.0 % 2 == 0).map_err(failed)?;
+        let walk = Walk { world: &self.world, sources };
+        walk.sources().try_for_each(|record| writer.record(Section::Sources, &record)).map_err(failed)?;
+        walk.edges().try_for_each(|record| writer.record(Section::Edges, &record)).map_err(failed)?;
+        walk.posts(|record| writer.record(Section::Posts, &record)).map_err(failed)?;
+        walk.deleted().try_for_each(|record| writer.record(Section::Deleted, &record)).map_err(failed)?;
+        self.journal.sync().map_err(|cause| cause.to_string())?;
+        writer.finish(self.journal.last(), UnixMicros(START), false).map(drop).map_err(failed)
     }
 }
 
-pub fn journal(files: impl Files, durability: Durability, segment_bytes: u64) -> Result<SegmentJournal, StorageError> {
-    SegmentJournal::open(Arc::new(files), &Tail::default(), JournalOptions { durability, segment_bytes })
-}
-
-/// A disk with a history in its journal, one commit for each event.
-pub fn written(history: &History, segment_bytes: u64) -> MemoryFiles {
+/// Files with these events, each its own group, in one closed journal or one that just ends, and snapshots at the events
+/// that `snapshots` lists.
+pub fn written(events: &[Event], segment_bytes: u64, snapshots: &[usize], close: bool) -> MemoryFiles {
     let files = MemoryFiles::default();
-    let mut journal = journal(files.clone(), Durability::Always, segment_bytes).unwrap();
-    for event in &history.events {
-        journal.append(event).unwrap();
-        journal.commit().unwrap();
+    let options = journal(Durability::Always, segment_bytes);
+    let mut store = Store::open(Arc::new(files.clone()), options).unwrap().0;
+    for (nth, event) in events.iter().enumerate() {
+        store.write(std::slice::from_ref(event)).unwrap();
+        if snapshots.contains(&(nth + 1)) {
+            store.snapshot(&[]).unwrap();
+        }
+    }
+    if close {
+        store.journal.close().unwrap();
     }
     files
 }
 
-/// Takes a snapshot of the state after the first `events` events.
-pub fn snapshot(files: &dyn Files, history: &History, events: usize) -> Result<(), StorageError> {
-    let (world, mut writer) = world();
-    history.events[..events].iter().for_each(|event| drop(writer.apply(event)));
-    let sequence = Sequence(events as u64);
-    let mut snapshot =
-        SnapshotWriter::begin(files, SnapshotHeader { sequence, taken_at: UnixMicros(5) }, events.is_multiple_of(2))?;
-    let walk = Walk { world: &world, sources: world.sources.len() };
-    walk.sources().try_for_each(|record| snapshot.record(Section::Sources, &record))?;
-    walk.edges().try_for_each(|record| snapshot.record(Section::Edges, &record))?;
-    walk.posts(|record| snapshot.record(Section::Posts, &record))?;
-    walk.deleted().try_for_each(|record| snapshot.record(Section::Deleted, &record))?;
-    snapshot.finish(sequence, UnixMicros(5), false).map(drop)
+/// The names of the files that are segments, or snapshots, oldest first.
+pub fn names(files: &MemoryFiles, prefix: &str) -> Vec<String> {
+    files.list().unwrap().into_iter().filter(|name| name.starts_with(prefix)).collect()
 }
 
-pub fn recover(files: &MemoryFiles, repair: bool) -> Result<Recovered, StorageError> {
-    Recovery { files, make_world: &world, repair, progress: &Progress::default() }.run()
+/// Settings of an engine that takes no snapshot unless it is asked.
+pub fn storage(durability: Durability, segment_bytes: u64) -> StorageConfig {
+    let never = Duration::from_secs(1 << 30);
+    let snapshots = SnapshotOptions { interval: never, journal_bytes: u64::MAX, ..SnapshotOptions::default() };
+    StorageConfig { journal: journal(durability, segment_bytes), snapshots, ..StorageConfig::default() }
 }
 
-/// Checks that a disk holds a beginning of the history, at least `at_least` events long. Returns how long.
-pub fn check_prefix(files: &MemoryFiles, history: &History, at_least: usize) -> usize {
-    let recovered = recover(files, false).unwrap_or_else(|cause| panic!("{cause}"));
-    let last = recovered.tail.last.0 as usize;
-    assert!(last >= at_least, "only {last} events of {at_least}");
-    assert_eq!(state(&recovered.world), history.states[last]);
-    last
+/// A clock that stands still.
+pub fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(UnixMicros(START)))
 }
 
-/// Seeds of the normal run; `TIDEWIRE_SEEDS` asks for more.
-pub fn seeds(normally: u64) -> u64 {
-    std::env::var("TIDEWIRE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(normally)
+/// An engine on these files.
+pub fn open(files: impl Files, storage: &StorageConfig) -> Result<(Engine, Report), StorageError> {
+    open_with(config(2, above(3)), files, storage, clock())
+}
+
+pub fn open_with(
+    config: EngineConfig,
+    files: impl Files,
+    storage: &StorageConfig,
+    clock: Arc<dyn Clock>,
+) -> Result<(Engine, Report), StorageError> {
+    Engine::open_on(config, Arc::new(files), None, None, storage, clock, &Progress::default())
 }

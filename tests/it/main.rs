@@ -7,6 +7,7 @@ mod bad_input;
 mod concurrency;
 mod damage;
 mod engine;
+mod faults;
 mod kept;
 mod kill;
 mod modes;

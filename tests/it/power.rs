@@ -1,162 +1,176 @@
-//! Power loss, failing disks and processes that die: what was acknowledged is there afterwards.
+//! Power loss, and the death of the process: what was promised is there, and nothing is there by half.
 
-use tidewire::storage::files::Files;
-use tidewire::storage::files::faulty::{FaultyFiles, Plan};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidewire::feed::event::Event;
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::journal::{Durability, Journal, JournalError};
+use tidewire::storage::journal::{Durability, Journal};
+use tidewire::storage::segment;
 
-use crate::kept::{History, check_prefix, journal, seeds, snapshot, written};
+use crate::kept::{History, Store, journal, model, names, recovered, seeds, state, written};
 
-/// A2: writes, commits, syncs and snapshots at random, and then the power goes.
-fn lose_power(seed: u64, durability: Durability) {
-    let random = &mut fastrand::Rng::with_seed(seed);
-    let length = random.usize(1..60);
-    let history = History::random(random, length);
-    let files = MemoryFiles::default();
-    let mut journal = journal(files.clone(), durability, random.u64(100..2_000)).unwrap();
-    let (mut committed, mut synced) = (0, 0);
-    for (nth, event) in history.events.iter().enumerate() {
-        journal.append(event).unwrap();
-        if random.u8(0..10) < 4 {
-            journal.commit().unwrap();
-            committed = nth + 1;
-        }
-        if random.u8(0..10) == 0 {
-            journal.sync().unwrap();
-            synced = committed;
-        }
-        if random.u8(0..20) == 0 {
-            // As the keeper does it: the journal is synced before the snapshot has its name.
-            journal.sync().unwrap();
-            synced = committed;
-            snapshot(&files, &history, committed).unwrap();
-        }
-    }
-    if durability == Durability::Always {
-        synced = committed;
-    }
-    drop(journal);
-    files.lose_power(random);
-    let kept = check_prefix(&files, &history, synced);
-    // And again, after the journal went on from there.
-    let tail = crate::kept::recover(&files, false).unwrap().tail;
-    assert_eq!(tail.last.0 as usize, kept);
+/// One disk through several lives, each ended by what the seed decides.
+struct Lives {
+    history: History,
+    files: MemoryFiles,
+    durability: Durability,
+    /// Everything that was committed, in order.
+    events: Vec<Event>,
+    /// How many of them must survive the loss of power.
+    promised: usize,
+    seed: u64,
 }
 
-#[test]
-fn power_loss_takes_nothing_that_was_synced() {
-    for seed in 0..seeds(2_000) {
-        lose_power(seed, Durability::Always);
-        lose_power(seed, Durability::Never);
+impl Lives {
+    fn new(seed: u64) -> Self {
+        let durability = [Durability::Always, Durability::EverySecond, Durability::Never][seed as usize % 3];
+        let (history, files) = (History::new(seed), MemoryFiles::default());
+        Self { history, files, durability, events: Vec::new(), promised: 0, seed }
     }
-    (0..5).for_each(|seed| lose_power(seed, Durability::EverySecond));
-}
 
-/// A11: a run with rotation and snapshots in which the process dies at its `k`-th operation that writes.
-#[test]
-fn a_process_may_die_before_any_write() {
-    let history = History::random(&mut fastrand::Rng::with_seed(11), 40);
-    let run = |plan: Plan| {
-        let files = MemoryFiles::default();
-        let faulty = FaultyFiles::new(files.clone(), plan);
-        let mut acknowledged = 0;
-        let mut work = || -> Option<()> {
-            let mut journal = journal(faulty.clone(), Durability::Always, 600).ok()?;
-            for (nth, event) in history.events.iter().enumerate() {
-                journal.append(event).ok()?;
-                journal.commit().ok()?;
-                acknowledged = nth + 1;
-                if nth % 13 == 12 {
-                    snapshot(&faulty, &history, nth + 1).ok()?;
+    fn live(&mut self) {
+        let options = journal(self.durability, self.history.random.u64(100..3_000));
+        let mut store = Store::open(Arc::new(self.files.clone()), options).unwrap().0;
+        self.check(&store);
+        // Whatever is there after a start stays, whoever lost power before.
+        self.promised = self.events.len();
+        for _ in 0..self.history.random.usize(0..14) {
+            match self.history.random.u8(0..12) {
+                0 => self.snapshot(&mut store),
+                1 => {
+                    store.journal.sync().unwrap();
+                    self.promised = self.events.len();
                 }
+                _ => self.commit(&mut store),
             }
-            journal.close().ok()
-        };
-        work();
-        (files, acknowledged, faulty.operations())
-    };
-    let (_, all, operations) = run(Plan::default());
-    assert_eq!(all, history.events.len());
-    assert!(operations > 100);
-    for die_at in 1..=operations {
-        let (files, acknowledged, _) = run(Plan { die_at: Some(die_at), ..Plan::default() });
-        check_prefix(&files.copied(), &history, acknowledged);
-        for seed in 0..4 {
-            let (files, acknowledged, _) = run(Plan { die_at: Some(die_at), ..Plan::default() });
-            files.lose_power(&mut fastrand::Rng::with_seed(seed));
-            check_prefix(&files, &history, acknowledged);
+            self.note_what_rotation_synced();
         }
-    }
-}
-
-/// A7: the `k`-th sync fails, and those after it claim to succeed.
-#[test]
-fn after_a_failed_sync_nothing_is_acknowledged() {
-    let history = History::random(&mut fastrand::Rng::with_seed(7), 40);
-    let mut failures = 0;
-    for fail_sync in 1..=50 {
-        let files = MemoryFiles::default();
-        let faulty = FaultyFiles::new(files.clone(), Plan { fail_sync: Some(fail_sync), ..Plan::default() });
-        let Ok(mut journal) = journal(faulty, Durability::Always, 600) else { continue };
-        let mut acknowledged = 0;
-        let mut failed = false;
-        for (nth, event) in history.events.iter().enumerate() {
-            journal.append(event).unwrap();
-            match journal.commit() {
-                Ok(()) => {
-                    assert!(!failed, "event {nth} was acknowledged after sync {fail_sync} had failed");
-                    acknowledged = nth + 1;
-                }
-                Err(JournalError::Failed(_)) => failed = true,
-                Err(full) => panic!("{full}"),
+        match self.history.random.u8(0..4) {
+            0 => {
+                store.journal.close().unwrap();
+                self.promised = self.events.len();
+                self.lose_power();
             }
+            // The process dies: what was written is with the system.
+            1 => self.promised = self.events.len(),
+            _ => self.lose_power(),
         }
-        failures += u32::from(failed);
-        drop(journal);
-        files.lose_power(&mut fastrand::Rng::with_seed(fail_sync));
-        check_prefix(&files, &history, acknowledged);
     }
-    assert!(failures > 30, "{failures} runs had a failing sync");
+
+    fn commit(&mut self, store: &mut Store) {
+        let count = self.history.random.usize(1..5);
+        let group = self.history.events(count);
+        store.write(&group).unwrap();
+        self.events.extend(group);
+        if self.durability == Durability::Always {
+            self.promised = self.events.len();
+        }
+    }
+
+    fn snapshot(&mut self, store: &mut Store) {
+        let count = self.history.random.usize(0..4);
+        let meanwhile = self.history.events(count);
+        store.snapshot(&meanwhile).unwrap();
+        self.events.extend(meanwhile);
+        self.promised = self.events.len();
+    }
+
+    /// That a segment follows means that the one before it is synced.
+    fn note_what_rotation_synced(&mut self) {
+        let last = names(&self.files, "journal-").pop().and_then(|name| segment::parse_name(&name));
+        self.promised = self.promised.max(last.map_or(0, |first| first.0 as usize - 1));
+    }
+
+    fn lose_power(&mut self) {
+        self.files = self.files.forked();
+        self.files.lose_power(&mut self.history.random);
+    }
+
+    /// The state is the model's after some number of events, which are all that were promised at least.
+    fn check(&mut self, store: &Store) {
+        let kept = store.journal.last().0 as usize;
+        let (seed, promised, committed) = (self.seed, self.promised, self.events.len());
+        assert!(
+            (promised..=committed).contains(&kept),
+            "seed {seed}: {kept} of {promised} promised, {committed} there"
+        );
+        self.events.truncate(kept);
+        assert_eq!(state(&store.world), model(&self.events), "seed {seed} after {kept} events");
+    }
 }
 
-/// A8: there is room for some more bytes, then for none, then for all.
 #[test]
-fn a_full_disk_refuses_leaves_no_half_record_and_goes_on() {
-    let history = History::random(&mut fastrand::Rng::with_seed(8), 30);
-    let whole = written(&history, 1_000).bytes();
-    for room in (100..whole).step_by(37) {
-        let files = MemoryFiles::default();
-        files.limit(Some(room));
-        let mut journal = journal(files.clone(), Durability::Always, 1_000).unwrap();
-        let mut refused = 0;
-        for event in &history.events {
-            loop {
-                journal.append(event).unwrap();
-                match journal.commit() {
-                    Ok(()) => break,
-                    Err(JournalError::DiskFull { place }) => assert!(place.contains("journal-"), "{place}"),
-                    Err(failed) => panic!("{failed}"),
-                }
-                refused += 1;
-                // Still full for a while.
-                if refused == 3 {
-                    files.limit(None);
-                }
-            }
+fn whatever_the_power_takes_along_what_was_promised_is_there_and_nothing_by_half() {
+    for seed in seeds(2_000) {
+        let mut lives = Lives::new(seed);
+        for _ in 0..4 {
+            lives.live();
         }
-        assert_eq!(refused, 3);
-        journal.close().unwrap();
-        assert_eq!(check_prefix(&files, &history, history.events.len()), history.events.len());
     }
 }
 
 #[test]
-fn a_snapshot_for_which_there_is_no_room_leaves_the_older_ones() {
-    let history = History::random(&mut fastrand::Rng::with_seed(9), 30);
-    let files = written(&history, 100_000);
-    snapshot(&files, &history, 10).unwrap();
-    files.limit(Some(files.bytes() + 100));
-    assert!(snapshot(&files, &history, 30).is_err());
-    check_prefix(&files, &history, 30);
-    assert!(files.list().unwrap().iter().any(|name| name.ends_with(".unfinished")));
+fn a_journal_that_was_closed_where_a_segment_ended_is_written_on() {
+    let mut history = History::new(5);
+    let (events, more) = (history.events(3), history.events(3));
+    // One of these lengths leaves room for the last event and not for the mark of the end behind it.
+    for segment_bytes in 100..1_000 {
+        let files = written(&events, segment_bytes, &[], true);
+        let options = journal(Durability::Always, segment_bytes);
+        let mut store = Store::open(Arc::new(files.clone()), options).unwrap().0;
+        store.write(&more).unwrap();
+        assert_eq!(recovered(&files).unwrap().0, model(events.iter().chain(&more)), "{segment_bytes}");
+    }
+}
+
+#[test]
+fn synced_once_a_second_what_is_two_seconds_old_survives() {
+    let (mut history, files) = (History::new(1), MemoryFiles::default());
+    let options = journal(Durability::EverySecond, 1 << 20);
+    let mut store = Store::open(Arc::new(files.clone()), options).unwrap().0;
+    let events = history.events(40);
+    store.write(&events).unwrap();
+    std::thread::sleep(Duration::from_millis(2_200));
+    for seed in 0..20 {
+        let left = files.forked();
+        left.lose_power(&mut fastrand::Rng::with_seed(seed));
+        assert_eq!(recovered(&left).unwrap().0, model(&events));
+    }
+}
+
+/// Cuts the last segment to every length there is, and goes on from there.
+fn cut_everywhere(segment_bytes: u64, snapshots: &[usize], close: bool) {
+    let mut history = History::new(3);
+    let events = history.events(24);
+    let files = written(&events, segment_bytes, snapshots, close);
+    let last = names(&files, "journal-").pop().unwrap();
+    let before = segment::parse_name(&last).unwrap().0 as usize - 1;
+    let whole = files.content(&last);
+    let mut ends = vec![];
+    let frames = segment::Segment::read(&files, &last, segment::parse_name(&last).unwrap()).unwrap();
+    frames.walk(|found| Ok::<_, ()>(ends.push(found.offset_bytes as usize + 29 + found.payload.len()))).unwrap();
+    for length in 0..whole.len() {
+        let cut = files.copied();
+        cut.tamper(&last, |bytes| bytes.truncate(length));
+        let kept = before + ends.iter().filter(|end| **end <= length).count();
+        let (mut store, report) = Store::open(Arc::new(cut.clone()), journal(Durability::Always, 1 << 20)).unwrap();
+        assert_eq!(store.journal.last().0 as usize, kept, "cut at {length}");
+        assert_eq!(state(&store.world), model(&events[..kept]), "cut at {length}");
+        let cut_between_frames = length == 24 || ends.contains(&length);
+        assert_eq!(report.torn.is_some(), !cut_between_frames, "cut at {length}");
+        let more = history.events(2);
+        store.write(&more).unwrap();
+        let expected = model(events[..kept].iter().chain(&more));
+        assert_eq!(recovered(&cut).unwrap().0, expected, "written on after a cut at {length}");
+    }
+}
+
+#[test]
+fn a_journal_cut_at_any_byte_holds_the_events_that_are_whole() {
+    for (segment_bytes, snapshots, close) in
+        [(1 << 20, &[][..], false), (1 << 20, &[], true), (700, &[], true), (1_500, &[4], false)]
+    {
+        cut_everywhere(segment_bytes, snapshots, close);
+    }
 }

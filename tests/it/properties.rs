@@ -7,13 +7,17 @@ use proptest::prelude::*;
 use tidewire::clock::{Clock, ManualClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
+use tidewire::engine::StorageConfig;
 use tidewire::feed::page::Range;
 use tidewire::feed::policy::Policy;
+use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
 use tidewire::state::reader::PageRequest;
-use tidewire::storage::journal::MemoryJournal;
+use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::journal::Durability;
 
+use crate::kept::{open_with, state, storage};
 use crate::oracle::{NaivePost, Oracle};
 use crate::world::{above, all_asleep, edge, entries, id, some, whole_feed, whole_feed_upward};
 
@@ -58,6 +62,19 @@ enum Op {
         limit: usize,
     },
     SleepAll,
+    Snapshot,
+    Restart {
+        how: Restart,
+        /// By how much the clock is off afterwards, in seconds.
+        clock: i64,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Restart {
+    InOrder,
+    ProcessKilled,
+    PowerLost(u64),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -84,7 +101,13 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(reader, limit, upward)| Op::WholeFeed { reader, limit, upward }),
         3 => (source, 1..=25usize).prop_map(|(source, limit)| Op::OwnPage { source, limit }),
         1 => Just(Op::SleepAll),
+        2 => Just(Op::Snapshot),
+        3 => (restart(), -100..100i64).prop_map(|(how, clock)| Op::Restart { how, clock }),
     ]
+}
+
+fn restart() -> impl Strategy<Value = Restart> {
+    prop_oneof![Just(Restart::InOrder), Just(Restart::ProcessKilled), any::<u64>().prop_map(Restart::PowerLost)]
 }
 
 fn source_name(source: usize) -> String {
@@ -97,13 +120,20 @@ fn source_name(source: usize) -> String {
 
 struct Run {
     engine: Engine,
+    config: EngineConfig,
+    files: MemoryFiles,
+    storage: StorageConfig,
     clock: Arc<ManualClock>,
+    /// The latest instant the clock ever showed.
+    latest: UnixMicros,
+    /// The position of the last post that came without id and time.
+    last_minted: Position,
     oracle: Oracle,
     policy: Policy,
 }
 
 impl Run {
-    fn new(policy: Policy, shards: usize, inbox_posts: usize) -> Self {
+    fn new(policy: Policy, shards: usize, inbox_posts: usize, keep_inboxes: bool) -> Self {
         let config = EngineConfig {
             celebrity: policy,
             shards: some(shards),
@@ -111,9 +141,35 @@ impl Run {
             active_window: WINDOW,
             ..EngineConfig::default()
         };
-        let clock = Arc::new(ManualClock::new(UnixMicros(START)));
-        let engine = Engine::start_with(config, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
-        Self { engine, clock, oracle: Oracle::default(), policy }
+        let (files, clock) = (MemoryFiles::default(), Arc::new(ManualClock::new(UnixMicros(START))));
+        let mut storage = storage(Durability::Always, 2_000);
+        storage.snapshots.inboxes = keep_inboxes;
+        let engine =
+            open_with(config.clone(), files.clone(), &storage, Arc::clone(&clock) as Arc<dyn Clock>).unwrap().0;
+        let (latest, last_minted, oracle) = (UnixMicros(START), Position::MIN, Oracle::default());
+        Self { engine, config, files, storage, clock, latest, last_minted, oracle, policy }
+    }
+
+    /// Ends the engine in one way or another, and goes on with what is kept: all there was.
+    fn restart(&mut self, how: Restart, clock: i64) {
+        let before = state(&self.engine.shared().world);
+        let left = self.files.forked();
+        self.engine.shutdown();
+        match how {
+            Restart::InOrder => {}
+            Restart::ProcessKilled => self.files = left,
+            Restart::PowerLost(seed) => {
+                left.lose_power(&mut fastrand::Rng::with_seed(seed));
+                self.files = left;
+            }
+        }
+        self.latest = self.latest.max(self.clock.now());
+        self.clock.set(UnixMicros(START + clock * 1_000_000));
+        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        let (engine, report) = open_with(self.config.clone(), self.files.clone(), &self.storage, clock).unwrap();
+        assert!(report.skipped.is_empty() && report.lost.is_empty(), "{report:?}");
+        assert_eq!(state(&engine.shared().world), before);
+        self.engine = engine;
     }
 
     async fn apply(&mut self, op: Op) {
@@ -159,9 +215,12 @@ impl Run {
                 assert_eq!(page.page.next.is_some(), expected.len() > limit);
             }
             Op::SleepAll => {
-                self.clock.advance(2 * WINDOW);
+                self.latest = self.latest.max(self.clock.now()).saturating_add(2 * WINDOW);
+                self.clock.set(self.latest);
                 all_asleep(&self.engine).await;
             }
+            Op::Snapshot => drop(self.engine.snapshot().await.unwrap()),
+            Op::Restart { how, clock } => self.restart(how, clock),
         }
     }
 
@@ -188,6 +247,10 @@ impl Run {
         let published = self.engine.publish(draft.clone(), true).await.unwrap();
         assert!(published.created);
         let post = published.post;
+        if draft.id.is_none() && draft.published_at.is_none() {
+            let last = std::mem::replace(&mut self.last_minted, post.position);
+            assert!(post.position.published_at > last.published_at && post.id() > last.id, "whatever the clock does");
+        }
         let again = Draft { id: Some(post.id()), ..draft };
         assert!(!self.engine.publish(again, true).await.unwrap().created);
         self.oracle.posts.push(NaivePost {
@@ -299,11 +362,12 @@ proptest! {
         policy in policy(),
         shards in 1..=4usize,
         inbox_posts in 1..20usize,
+        keep_inboxes in any::<bool>(),
         ops in prop::collection::vec(op(), 1..120),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let mut run = Run::new(policy, shards, inbox_posts);
+            let mut run = Run::new(policy, shards, inbox_posts, keep_inboxes);
             for op in ops {
                 run.apply(op).await;
             }

@@ -143,7 +143,8 @@ impl SegmentJournal {
             Ok(()) => {}
             Err(cause) if cause.kind() == ErrorKind::StorageFull => {
                 let place = segment.place.clone();
-                return match segment.file.cut(segment.bytes) {
+                // Synced, or a power loss could bring back what is refused now.
+                return match segment.file.cut(segment.bytes).and_then(|()| segment.file.sync()) {
                     Ok(()) => Err(JournalError::DiskFull { place }),
                     Err(cause) => Err(self.fail(format!("cannot cut {place} after the disk was full: {cause}"))),
                 };
@@ -173,8 +174,11 @@ impl SegmentJournal {
                 let name = segment::name(first);
                 let place = self.files.place(&name);
                 let full = cause.kind() == ErrorKind::StorageFull;
-                // What there is of it would be in the way of the next attempt.
-                if full && self.files.remove(&name).is_ok() {
+                // What there is of it would be in the way of the next attempt, and if a power loss brought it back, of a start.
+                let gone =
+                    |cause: std::io::Error| if cause.kind() == ErrorKind::NotFound { Ok(()) } else { Err(cause) };
+                let removed = || self.files.remove(&name).or_else(gone).and_then(|()| self.files.sync_directory());
+                if full && removed().is_ok() {
                     Err(JournalError::DiskFull { place })
                 } else {
                     Err(self.fail(format!("cannot start segment {place}: {cause}")))
