@@ -55,6 +55,12 @@ pub enum Error {
         /// Each refused edge, by its index in the request.
         refusals: Vec<(usize, FollowRefusal)>,
     },
+    /// A request that breaks a fixed limit or rule; the HTTP interface refuses it earlier.
+    #[error("{what}")]
+    Misfit {
+        /// Which limit, and by how much.
+        what: String,
+    },
     /// The store has no room for another post or source.
     #[error("the {what} store is full at {limit}")]
     Full {
@@ -139,6 +145,7 @@ impl Error {
             Self::PublishedInFuture { .. } => "published_in_future",
             Self::NotAUser { .. } => "not_a_user",
             Self::FollowsRefused { refusals, .. } => refusals.first().map_or("follows_refused", |(_, r)| r.code()),
+            Self::Misfit { .. } => "misfit",
             Self::Full { .. } => "store_full",
             Self::JournalFailed(_) => "journal_failed",
             Self::DiskFull(_) => "disk_full",

@@ -17,9 +17,6 @@ pub const POST_BODY_DEPTH_MAX: usize = 64;
 /// Most tags on one post.
 pub const POST_TAGS_MAX: usize = 16;
 
-/// Most sources one post can belong to: its author, its tags and its topic.
-pub const POST_SOURCES_MAX: usize = 1 + POST_TAGS_MAX + 1;
-
 /// How far ahead of the server's clock a post may be dated.
 pub const PUBLISH_AHEAD_MAX: Duration = Duration::from_secs(5 * 60);
 
@@ -51,7 +48,10 @@ pub const SCRIBE_BATCH_MAX: usize = 4 * 1024;
 pub const FANOUT_QUEUE_MAX: usize = 16 * 1024;
 
 /// Posts being fanned out at the same time.
-pub const FANOUT_JOBS_MAX: usize = 4 * 1024;
+pub const FANOUT_JOBS_MAX: usize = 16 * 1024;
+
+/// Posts of one author that may wait for their delivery. Beyond it the author is refused, and nobody else.
+pub const FANOUTS_PER_AUTHOR_MAX: usize = 4 * 1024;
 
 /// Recipients in one slice of a fan-out, the unit in which jobs take turns.
 pub const SLICE_RECIPIENTS_MAX: usize = 500;
@@ -154,3 +154,6 @@ pub const SNAPSHOT_SYNC_BYTES: usize = 8 << 20;
 
 /// How long a snapshot is worked on at a stretch, before the other threads get the core for as long.
 pub const SNAPSHOT_STRETCH: Duration = Duration::from_micros(500);
+
+/// How long a shutdown waits for fan-outs that are under way.
+pub const FANOUT_DRAIN_MAX: Duration = Duration::from_secs(5);

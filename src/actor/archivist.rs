@@ -7,13 +7,15 @@
 //! Not responsible for:
 //! - what is shelved (`state::shelving`), when (`actor::scribe`).
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError};
+use crossbeam_channel::{Receiver, Sender};
 use tracing::error;
 
 use crate::actor::message::{Command, Mark, Reply};
+use crate::actor::vital::Vital;
 use crate::error::Error;
 use crate::limits::{ARCHIVE_QUEUE_MAX, ARCHIVE_READERS};
 use crate::state::shelving::Shelving;
@@ -42,6 +44,7 @@ pub fn start_writer(
     let (tasks, receiver) = crossbeam_channel::bounded(TASKS_MAX);
     let thread = thread::Builder::new().name("tidewire-archive".to_owned());
     let thread = thread.spawn(move || {
+        let _vital = Vital("archivist");
         for Task { shelving, persist, then } in receiver {
             let outcome = write(&world, &*archive, &shelving, persist);
             if let Err(cause) = &outcome {
@@ -82,6 +85,13 @@ fn describe(cause: &dyn std::error::Error) -> String {
 
 type Job = Box<dyn FnOnce(&World) + Send>;
 
+/// A crash costs the page that was being built, and no thread.
+fn run(job: Job, world: &World) {
+    if panic::catch_unwind(AssertUnwindSafe(|| job(world))).is_err() {
+        error!("a page could not be built from the archive: that crashed");
+    }
+}
+
 /// The threads that read. They end when this is dropped.
 pub struct ArchiveReaders {
     jobs: Sender<Job>,
@@ -94,14 +104,14 @@ impl ArchiveReaders {
         for nth in 0..ARCHIVE_READERS {
             let (receiver, world): (Receiver<Job>, _) = (receiver.clone(), Arc::clone(world));
             let thread = thread::Builder::new().name(format!("tidewire-cold-{nth}"));
-            thread.spawn(move || receiver.into_iter().for_each(|job| job(&world)))?;
+            thread.spawn(move || receiver.into_iter().for_each(|job| run(job, &world)))?;
         }
         Ok(Self { jobs })
     }
 
     /// Lets one of them do `job`; false if too much is waiting already.
     pub fn ask(&self, job: impl FnOnce(&World) + Send + 'static) -> bool {
-        !matches!(self.jobs.try_send(Box::new(job)), Err(TrySendError::Full(_)))
+        self.jobs.try_send(Box::new(job)).is_ok()
     }
 
     /// How many jobs wait.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use actix::dev::SendError;
 use actix::{Actor, Addr, AsyncContext, Context, Handler};
+use rustc_hash::FxHashSet;
 
 use crate::actor::mailroom::Mailroom;
 use crate::actor::message::{Read, Restore, Sleep, Wake};
@@ -29,6 +30,8 @@ pub struct Doorkeeper {
     mailroom: Rc<RefCell<Mailroom>>,
     /// Who was woken, in that order, since last looked at: the hand of a clock goes round it.
     round: VecDeque<SourceSlot>,
+    /// Who is in it: each once, however often it crashed and was woken again.
+    in_round: FxHashSet<SourceSlot>,
     _vital: Vital,
 }
 
@@ -44,7 +47,14 @@ const SWEEPS_PER_WINDOW: u32 = 8;
 impl Doorkeeper {
     /// A doorkeeper for the readers whose inboxes are in `mailroom`.
     pub fn new(shard: usize, shared: Arc<Shared>, mailroom: Rc<RefCell<Mailroom>>) -> Self {
-        Self { shard, shared, mailroom, round: VecDeque::new(), _vital: Vital("doorkeeper") }
+        Self {
+            shard,
+            shared,
+            mailroom,
+            round: VecDeque::new(),
+            in_round: FxHashSet::default(),
+            _vital: Vital("doorkeeper"),
+        }
     }
 
     fn ask(&mut self, reader: Arc<Source>, read: Read) {
@@ -75,8 +85,20 @@ impl Doorkeeper {
             UserActor::new(reader, inbox, mailroom, shared)
         });
         self.shared.directory.list(slot, user.clone());
-        self.round.push_back(slot);
+        self.join_round(slot);
         user
+    }
+
+    fn join_round(&mut self, slot: SourceSlot) {
+        if self.in_round.insert(slot) {
+            self.round.push_back(slot);
+        }
+    }
+
+    fn leave_round(&mut self) -> Option<SourceSlot> {
+        let slot = self.round.pop_front()?;
+        self.in_round.remove(&slot);
+        Some(slot)
     }
 
     /// At the limit, puts one reader to sleep for each that wakes: of the few longest awake, the one idle for longest.
@@ -84,9 +106,9 @@ impl Doorkeeper {
         if self.shared.directory.active_len(self.shard) < self.shared.config.active_readers_max_per_shard() {
             return;
         }
-        let few: Vec<SourceSlot> = self.round.drain(..self.round.len().min(CANDIDATES)).collect();
+        let few: Vec<SourceSlot> = (0..CANDIDATES).map_while(|_| self.leave_round()).collect();
         let idlest = few.iter().copied().min_by_key(|slot| self.shared.world.sources.at(*slot).last_seen());
-        self.round.extend(few.into_iter().filter(|slot| Some(*slot) != idlest));
+        few.into_iter().filter(|slot| Some(*slot) != idlest).for_each(|slot| self.join_round(slot));
         if let Some(slot) = idlest {
             self.put_to_sleep(slot);
         }
@@ -96,12 +118,12 @@ impl Doorkeeper {
         let now = self.shared.clock.now();
         let window = self.shared.config.active_window;
         for _ in 0..self.round.len().min(SWEEP_MAX) {
-            let Some(slot) = self.round.pop_front() else { return };
+            let Some(slot) = self.leave_round() else { return };
             let seen = self.shared.world.sources.at(slot).last_seen();
             if seen.is_none_or(|seen| seen.saturating_add(window) <= now) {
                 self.put_to_sleep(slot);
             } else if self.shared.directory.is_active(slot) {
-                self.round.push_back(slot);
+                self.join_round(slot);
             }
         }
     }
@@ -110,7 +132,7 @@ impl Doorkeeper {
     fn put_to_sleep(&mut self, slot: SourceSlot) {
         if let Err(SendError::Full(_)) = self.shared.directory.send(slot, Sleep) {
             // It is being asked a lot: far from idle.
-            self.round.push_back(slot);
+            self.join_round(slot);
         }
     }
 }

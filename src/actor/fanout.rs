@@ -7,6 +7,7 @@
 //! Not responsible for:
 //! - the order of turns (`feed::schedule`), who is a celebrity (`state::world`), writing inboxes (`actor::courier`).
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,9 +24,10 @@ use crate::error::Error;
 use crate::feed::graph::{Slice, SliceEnd};
 use crate::feed::position::Position;
 use crate::feed::schedule::{Cut, InFlight, Schedule, Turn};
+use crate::id::SourceSlot;
 use crate::limits::{
-    FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, RECIPIENTS_IN_FLIGHT_MAX, SLICE_RECIPIENTS_MAX, SLICE_SCAN_MAX,
-    SLICES_IN_FLIGHT_MAX,
+    FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, FANOUTS_PER_AUTHOR_MAX, RECIPIENTS_IN_FLIGHT_MAX, SLICE_RECIPIENTS_MAX,
+    SLICE_SCAN_MAX, SLICES_IN_FLIGHT_MAX,
 };
 
 /// What a shard has in its hands at most, but for the slice that fills them.
@@ -34,6 +36,7 @@ const IN_FLIGHT_MAX: InFlight = InFlight { slices: SLICES_IN_FLIGHT_MAX, recipie
 /// A post on its way, who waits for its delivery, and the answer then.
 struct Waiting {
     position: Position,
+    author: SourceSlot,
     caller: Option<(Reply<Published>, Published)>,
 }
 
@@ -53,12 +56,18 @@ struct Bell(AtomicBool);
 
 /// Posts handed on and not yet delivered everywhere.
 #[derive(Debug, Default)]
-pub struct OpenFanouts(Mutex<FxHashMap<Position, u32>>);
+pub struct OpenFanouts(Mutex<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    times: FxHashMap<Position, u32>,
+    by_author: FxHashMap<SourceSlot, usize>,
+}
 
 impl OpenFanouts {
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.lock().len()
+        self.0.lock().times.len()
     }
 
     /// Whether there are none.
@@ -68,20 +77,33 @@ impl OpenFanouts {
 
     /// All of them, in no order.
     pub fn positions(&self) -> Vec<Position> {
-        self.0.lock().keys().copied().collect()
+        self.0.lock().times.keys().copied().collect()
     }
 
-    fn begin(&self, position: Position) {
-        *self.0.lock().entry(position).or_default() += 1;
+    /// How many there are of one author, or of the first of a post's sources that is not pulled.
+    pub fn of(&self, author: SourceSlot) -> usize {
+        self.0.lock().by_author.get(&author).copied().unwrap_or(0)
+    }
+
+    fn begin(&self, position: Position, author: SourceSlot) {
+        let mut open = self.0.lock();
+        *open.times.entry(position).or_default() += 1;
+        *open.by_author.entry(author).or_default() += 1;
     }
 
     /// A post that is delivered again while it is being delivered is open until both are done.
-    fn end(&self, position: Position) {
-        let mut open = self.0.lock();
-        if let Some(times) = open.get_mut(&position) {
-            *times -= 1;
-            if *times == 0 {
-                open.remove(&position);
+    fn end(&self, position: Position, author: SourceSlot) {
+        let open = &mut *self.0.lock();
+        if let Entry::Occupied(mut times) = open.times.entry(position) {
+            *times.get_mut() -= 1;
+            if *times.get() == 0 {
+                times.remove();
+            }
+        }
+        if let Entry::Occupied(mut posts) = open.by_author.entry(author) {
+            *posts.get_mut() -= 1;
+            if *posts.get() == 0 {
+                posts.remove();
             }
         }
     }
@@ -121,9 +143,25 @@ impl FanoutQueue {
         (Self { orders, bell, supervisor: supervisor.clone(), shared: Arc::clone(shared) }, supervisor)
     }
 
+    /// Says that no more writes are taken.
+    pub fn stop_accepting(&self) {
+        self.shared.is_accepting.store(false, Ordering::Relaxed);
+    }
+
     /// Whether so many more posts have room. Only the scribe adds any, so the answer stays true until it does.
     pub fn has_room_for(&self, more: usize) -> bool {
         self.orders.len() + more <= FANOUT_QUEUE_MAX
+    }
+
+    /// The refusal of an author who has too many posts waiting already, counted.
+    pub fn author_overloaded(&self, author: SourceSlot) -> Option<Error> {
+        let is_full = self.shared.open_fanouts.of(author) >= FANOUTS_PER_AUTHOR_MAX;
+        is_full.then(|| self.shared.overloaded("author's fan-out", FANOUTS_PER_AUTHOR_MAX))
+    }
+
+    /// The refusal of a post while memory is full and the archive takes what is too old, counted.
+    pub fn store_overloaded(&self, limit: usize) -> Error {
+        self.shared.overloaded("post store (bytes)", limit)
     }
 
     /// The refusal of a post that has no room, counted.
@@ -133,7 +171,7 @@ impl FanoutQueue {
 
     /// Hands a post on. The caller made sure of [`FanoutQueue::has_room_for`] it.
     pub fn push(&self, order: FanoutOrder) {
-        self.shared.open_fanouts.begin(order.position);
+        self.shared.open_fanouts.begin(order.position, order.sources[0]);
         if let Err(TrySendError::Full(_)) = self.orders.try_send(order) {
             unreachable!("the scribe asks for room before it accepts a post");
         }
@@ -173,7 +211,7 @@ impl FanoutSupervisor {
                     *reached = *reached || followers.reaches(shard, world.sharding);
                 }
             }
-            let waiting = Waiting { position, caller: waiting };
+            let waiting = Waiting { position, author: sources[0], caller: waiting };
             let done = self.schedule.add(position, sources, waiting, |shard| reached[shard]);
             self.end(done);
         }
@@ -214,8 +252,8 @@ impl FanoutSupervisor {
 
     /// Counts a post as delivered, if it is, and answers who waits for that.
     fn end(&self, done: Option<Waiting>) {
-        let Some(Waiting { position, caller }) = done else { return };
-        self.shared.open_fanouts.end(position);
+        let Some(Waiting { position, author, caller }) = done else { return };
+        self.shared.open_fanouts.end(position, author);
         if let Some((reply, published)) = caller {
             // A caller that went away needs no answer.
             let _ = reply.send(Ok(published));

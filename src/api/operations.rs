@@ -11,6 +11,7 @@ use crate::api::problem::Problem;
 use crate::api::request::{Parameters, path};
 use crate::api::slot::{Live, Slot};
 use crate::engine::{Engine, QueueDepth};
+use crate::error::Error;
 use crate::feed::cursor;
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
@@ -23,11 +24,13 @@ pub(super) async fn alive(request: HttpRequest) -> Result<HttpResponse, Problem>
     Ok(HttpResponse::Ok().json(json!({"alive": true})))
 }
 
-/// `GET /readyz`: whether the state is recovered, and how far that is.
+/// `GET /readyz`: whether the state is recovered, and how far that is; and whether writes are taken.
 pub(super) async fn ready(request: HttpRequest, slot: Data<Slot>) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
-    if slot.engine().is_some() {
-        return Ok(HttpResponse::Ok().json(json!({"ready": true})));
+    if let Some(engine) = slot.engine() {
+        let is_accepting = engine.shared().is_accepting.load(Ordering::Relaxed);
+        let failed = Problem::from(Error::JournalFailed("reads go on, writes are refused until a restart".to_owned()));
+        return if is_accepting { Ok(HttpResponse::Ok().json(json!({"ready": true}))) } else { Err(failed) };
     }
     let progress = slot.progress();
     let number = |number: &AtomicU64| number.load(Ordering::Relaxed);

@@ -119,9 +119,10 @@ impl From<Error> for Problem {
         let status = match &error {
             Error::UnknownPost(_) | Error::UnknownSource(_) => StatusCode::NOT_FOUND,
             Error::PostIdTaken(_) | Error::PostDeleted(_) => StatusCode::CONFLICT,
-            Error::PublishedInFuture { .. } | Error::NotAUser { .. } | Error::FollowsRefused { .. } => {
-                StatusCode::UNPROCESSABLE_ENTITY
-            }
+            Error::Misfit { .. }
+            | Error::PublishedInFuture { .. }
+            | Error::NotAUser { .. }
+            | Error::FollowsRefused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Error::Full { .. } | Error::DiskFull(_) => StatusCode::INSUFFICIENT_STORAGE,
             Error::NoDataDirectory => StatusCode::CONFLICT,
             Error::ReaderCrashed(_) | Error::SnapshotFailed(_) | Error::ArchiveFailed(_) => {

@@ -122,7 +122,7 @@ pub async fn run_on(
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let server = server(slot.clone(), listener, workers)?;
     info!("serving on http://{listen}");
-    rt::spawn(stop_in_time(server.handle(), at_most, failed));
+    rt::spawn(stop_in_time(server.handle(), slot.clone(), at_most, failed));
     let ended = server.await;
     if let Some(engine) = slot.engine() {
         engine.shutdown();
@@ -131,7 +131,7 @@ pub async fn run_on(
     ended
 }
 
-async fn stop_in_time(server: ServerHandle, at_most: Option<Duration>, failed: oneshot::Receiver<()>) {
+async fn stop_in_time(server: ServerHandle, slot: Slot, at_most: Option<Duration>, failed: oneshot::Receiver<()>) {
     let told = async {
         match at_most {
             None => signalled().await,
@@ -139,8 +139,8 @@ async fn stop_in_time(server: ServerHandle, at_most: Option<Duration>, failed: o
         }
     };
     let failed = async {
-        if failed.await.is_err() {
-            // Dropped without a word: the engine is there and lives.
+        // Dropped without a word by who filled the slot; or by a crash.
+        if failed.await.is_err() && slot.engine().is_some() {
             std::future::pending::<()>().await;
         }
     };

@@ -12,7 +12,7 @@ mod start;
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix::dev::SendError;
 use actix::{Addr, System};
@@ -36,8 +36,8 @@ use crate::feed::page::{Page, Range};
 use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId};
 use crate::limits::{
-    ARCHIVE_QUEUE_MAX, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, READ_ATTEMPTS_MAX, READ_CRASHES_MAX, SCRIBE_QUEUE_MAX,
-    SNAPSHOT_REQUESTS_MAX, USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
+    ARCHIVE_QUEUE_MAX, FANOUT_DRAIN_MAX, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, READ_ATTEMPTS_MAX, READ_CRASHES_MAX,
+    SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX, USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
 };
 use crate::state::posts::Stored;
 use crate::state::reader::{PageRequest, own_page};
@@ -59,6 +59,8 @@ struct Inner {
     shards: Vec<ShardAddrs>,
     threads: Mutex<Option<Threads>>,
     keeper: Mutex<Option<KeeperHandle>>,
+    /// One at a time: a courier's mailbox has room for the slices it has credit for, and for little else.
+    census: tokio::sync::Mutex<()>,
 }
 
 /// The engine's hold on its keeper, which ends when it is let go.
@@ -203,7 +205,8 @@ impl Engine {
     pub async fn feed(&self, reader: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
         let world = &self.inner.shared.world;
         let Some(source) = world.sources.get(reader) else { return Ok(self.named(Page::empty())) };
-        if source.following().is_empty() && source.outbox().is_empty() {
+        let has_feed = source.id.is_user() && !(source.following().is_empty() && source.outbox().is_empty());
+        if !has_feed {
             return Ok(self.named(Page::empty()));
         }
         let directory = &self.inner.shared.directory;
@@ -243,8 +246,10 @@ impl Engine {
                 Err(SendError::Closed(_)) => {
                     let (reply, answer) = oneshot::channel();
                     self.ask(&source, Read { request: PageRequest { range: Range::Newest, limit: 1 }, reply })?;
-                    // However it is answered, the reader was awake then.
-                    let _ = answer.await;
+                    // However else it is answered, the reader was awake then.
+                    if let Ok(Err(cause @ Error::Quarantined { .. })) = answer.await {
+                        return Err(cause);
+                    }
                 }
             }
         }
@@ -326,6 +331,7 @@ impl Engine {
 
     /// Counts what all inboxes hold. Walks every inbox, shard by shard.
     pub async fn inbox_totals(&self) -> InboxTotals {
+        let _one_at_a_time = self.inner.census.lock().await;
         let mut totals = InboxTotals::default();
         for shard in &self.inner.shards {
             let (reply, answer) = oneshot::channel();
@@ -390,6 +396,7 @@ impl Engine {
         // Fails only if the scribe has ended.
         let _ = self.inner.commands.send(Command::Stop);
         let _ = threads.scribe_thread.join();
+        self.finish_fanouts();
         if let Some(archivist) = threads.archive_thread {
             let _ = archivist.join();
         }
@@ -398,6 +405,14 @@ impl Engine {
         }
         threads.system.stop();
         let _ = threads.system_thread.join();
+    }
+
+    /// Waits, for a while, until what was published is delivered: callers may wait for that.
+    fn finish_fanouts(&self) {
+        let began = Instant::now();
+        while !self.inner.shared.open_fanouts.is_empty() && began.elapsed() < FANOUT_DRAIN_MAX {
+            thread::park_timeout(Duration::from_millis(1));
+        }
     }
 
     async fn command<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {

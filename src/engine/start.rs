@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use crate::actor::mailroom::Mailroom;
 use crate::actor::message::{FanoutOrder, Hire, Restore};
 use crate::actor::scribe::Scribe;
 use crate::actor::ticker::Ticker;
+use crate::actor::vital::Vital;
 use crate::clock::{Clock, SystemClock, UnixMicros};
 use crate::config::EngineConfig;
 use crate::engine::{Engine, Inner, ShardAddrs, Shared, Threads};
@@ -208,6 +210,7 @@ impl Engine {
             requests: receiver,
         };
         let thread = spawn("tidewire-keeper", move || {
+            let _vital = Vital("keeper of snapshots");
             keeper.run();
             drop(lock);
         });
@@ -246,10 +249,13 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
         archive_readers,
         clock: Arc::clone(&clock),
         open_fanouts: OpenFanouts::default(),
+        is_accepting: AtomicBool::new(true),
         snapshots: Mutex::default(),
     });
     let (system, system_thread) = start_system();
-    let (fanout, shards) = start_actors(&system, &shared);
+    // On a thread of its own, since it sets that thread's actor system, and the caller's may be another.
+    let started = thread::scope(|scope| scope.spawn(|| start_actors(&system, &shared)).join());
+    let (fanout, shards) = started.expect(THREADS);
     let (commands, receiver) = crossbeam_channel::bounded(SCRIBE_QUEUE_MAX);
     let ticker = Ticker::new(clock);
     let ticker = last_instant.map_or(Ticker::new(Arc::clone(&shared.clock)), |last| ticker.after(last));
@@ -263,7 +269,8 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
         drop(lock);
     });
     let threads = Mutex::new(Some(Threads { system, system_thread, scribe_thread, archive_thread }));
-    let inner = Inner { shared, commands, shards, threads, keeper: Mutex::new(None) };
+    let inner =
+        Inner { shared, commands, shards, threads, keeper: Mutex::new(None), census: tokio::sync::Mutex::default() };
     (Engine { inner: Arc::new(inner) }, fanout)
 }
 

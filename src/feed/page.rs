@@ -109,7 +109,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         match range {
             Range::Newest => {
                 page.next = self.fill_older(Span::ALL, limit, view, &mut page);
-                page.newest = page.items.first().map(|item| item.0);
+                page.newest = page.items.first().map(|item| item.0).or(page.next.filter(|next| *next < Position::MAX));
             }
             Range::Before(below) => {
                 page.next = self.fill_older(Span { below, ..Span::ALL }, limit, view, &mut page);
@@ -135,7 +135,12 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         let more = scan.found.len() > limit;
         scan.found.truncate(limit);
         page.items = scan.found;
-        if more { page.items.last().map(|item| item.0) } else { scan.stopped_at }
+        if more {
+            return page.items.last().map(|item| item.0);
+        }
+        // What could not be read may be anywhere below the bound: that the rest is at an end is not known.
+        let unknown = (!page.partial.is_empty()).then(|| page.items.last().map_or(span.below, |item| item.0));
+        scan.stopped_at.or(unknown)
     }
 
     fn fill_newer<V: View>(&self, above: Position, limit: usize, view: &mut V, page: &mut Page<V::Entry>) {
@@ -147,12 +152,14 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         page.newest = scan.stopped_at.or_else(|| self.head(Span::ALL, view, page));
         let oldest = page.items.last().map_or(above, |item| item.0);
         let older = self.scan(Span { below: oldest, ..Span::ALL }, Direction::Older, 1, view, page);
-        let anything_older = !older.found.is_empty() || older.stopped_at.is_some();
+        let anything_older = !older.found.is_empty() || older.stopped_at.is_some() || !page.partial.is_empty();
         page.next = anything_older.then_some(oldest);
     }
 
     fn head<V: View>(&self, span: Span, view: &mut V, page: &mut Page<V::Entry>) -> Option<Position> {
-        self.scan(span, Direction::Older, 1, view, page).found.first().map(|item| item.0)
+        let scan = self.scan(span, Direction::Older, 1, view, page);
+        // Where nothing showed for as far as was looked, everything newer is above where the scan stopped.
+        scan.found.first().map(|item| item.0).or(scan.stopped_at)
     }
 
     /// Looks at candidates until `wanted` of them show, nothing is left, or the bound is hit.

@@ -19,7 +19,7 @@ use crate::clock::UnixMicros;
 use crate::feed::position::Position;
 use crate::feed::record::PostRecord;
 use crate::id::{PostId, SourceId, SourceSlot, Text};
-use crate::limits::{POST_BODY_BYTES_MAX, POST_BODY_DEPTH_MAX};
+use crate::limits::{POST_BODY_BYTES_MAX, POST_BODY_DEPTH_MAX, POST_TAGS_MAX};
 
 /// What an entry is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -172,6 +172,25 @@ impl Draft {
             topic: None,
             repost_of: None,
             reply_to: None,
+        }
+    }
+
+    /// Checks what is said of tags and topic: that they are such, each once, and not too many.
+    ///
+    /// # Errors
+    /// Says what is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        if self.tags.len() > POST_TAGS_MAX {
+            return Err(format!("{} tags are more than the {POST_TAGS_MAX} a post may have", self.tags.len()));
+        }
+        for (nth, tag) in self.tags.iter().enumerate() {
+            if tag.tag_name().is_none() || self.tags[..nth].contains(tag) {
+                return Err(format!("{tag} is no tag, or stands twice"));
+            }
+        }
+        match &self.topic {
+            Some(topic) if topic.topic_name().is_none() => Err(format!("{topic} is no topic")),
+            _ => Ok(()),
         }
     }
 

@@ -1,8 +1,8 @@
 //! The fan-out schedule: whose turn it is.
 //!
 //! Responsible for:
-//! - serving the posts being fanned out in turns, slice by slice, separately for each shard, so that neither a huge
-//!   author nor a slow shard holds up the others;
+//! - serving authors in turns, slice by slice, separately for each shard, so that neither a huge author, however many posts
+//!   it has waiting, nor a slow shard holds up the others; the posts of one author go in their order;
 //! - how many slices a shard has in its hands, and which post is delivered everywhere.
 //!
 //! Not responsible for:
@@ -71,10 +71,17 @@ struct Open {
     all_cut: bool,
 }
 
+/// Whose turn a job is part of: the first of its sources, which is its author unless that is pulled.
+fn lane_of(sources: &[SourceSlot]) -> SourceSlot {
+    sources[0]
+}
+
 #[derive(Debug, Default)]
 struct Shard {
-    /// The jobs with slices left to cut. The front one is next; after its slice it goes to the back.
-    turns: VecDeque<Progress>,
+    /// The authors with slices left to cut. The front one is next; after its slice it goes to the back.
+    turns: VecDeque<SourceSlot>,
+    /// The jobs of each of these authors, the one being cut first.
+    lanes: FxHashMap<SourceSlot, VecDeque<Progress>>,
     open: FxHashMap<JobId, Open>,
     in_flight: InFlight,
 }
@@ -127,7 +134,12 @@ impl<T> Schedule<T> {
         self.next_id += 1;
         let mut shards_left = 0;
         for (_, shard) in self.shards.iter_mut().enumerate().filter(|(nth, _)| reaches(*nth)) {
-            shard.turns.push_back(Progress { job, nth_source: 0, from: 0 });
+            let lane = lane_of(&sources);
+            let jobs = shard.lanes.entry(lane).or_default();
+            if jobs.is_empty() {
+                shard.turns.push_back(lane);
+            }
+            jobs.push_back(Progress { job, nth_source: 0, from: 0 });
             shard.open.insert(job, Open::default());
             shards_left += 1;
         }
@@ -146,7 +158,8 @@ impl<T> Schedule<T> {
         if of.in_flight.slices >= max.slices || of.in_flight.recipients >= max.recipients {
             return None;
         }
-        let progress = of.turns.pop_front()?;
+        let lane = of.turns.pop_front()?;
+        let progress = of.lanes.get_mut(&lane)?.pop_front()?;
         let job = &self.jobs[&progress.job];
         Some(Turn { progress, position: job.position, source: job.sources[progress.nth_source] })
     }
@@ -158,10 +171,17 @@ impl<T> Schedule<T> {
             Cut::Resume(from) => Progress { from, ..progress },
             Cut::SourceDone => Progress { nth_source: progress.nth_source + 1, from: 0, ..progress },
         };
-        let all_cut = next.nth_source == self.jobs[&progress.job].sources.len();
+        let sources = &self.jobs[&progress.job].sources;
+        let (lane, all_cut) = (lane_of(sources), next.nth_source == sources.len());
         let of = &mut self.shards[shard];
+        let jobs = of.lanes.get_mut(&lane)?;
         if !all_cut {
-            of.turns.push_back(next);
+            jobs.push_front(next);
+        }
+        if jobs.is_empty() {
+            of.lanes.remove(&lane);
+        } else {
+            of.turns.push_back(lane);
         }
         let open = of.open.get_mut(&progress.job)?;
         open.all_cut = all_cut;
@@ -227,6 +247,23 @@ mod tests {
             schedule.cut(0, turn.progress, cut, 9);
         }
         assert_eq!(served, [1, 1, 1, 2, 1, 1]);
+    }
+
+    #[test]
+    fn many_posts_of_one_author_get_the_turns_of_one() {
+        let mut schedule = Schedule::new(1, slices(100));
+        for id in 0..50 {
+            schedule.add(at(1, id), sources([1]), "huge", |_| true);
+        }
+        schedule.add(at(2, 99), sources([2]), "small", |_| true);
+        let mut served = Vec::new();
+        for _ in 0..5 {
+            let turn = schedule.turn(0).unwrap();
+            served.push(turn.position.id.0);
+            let cut = if turn.source.0 == 1 && served.len() < 4 { Cut::Resume(1) } else { Cut::SourceDone };
+            schedule.cut(0, turn.progress, cut, 9);
+        }
+        assert_eq!(served, [0, 99, 0, 0, 1], "its posts in their order, and the other after one slice of them");
     }
 
     #[test]

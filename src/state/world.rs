@@ -44,6 +44,8 @@ pub struct Writer {
     world: Arc<World>,
     /// What the archive is to be told.
     pub(super) backlog: Backlog,
+    /// Events may be older than what the archive holds: they were judged in an earlier life.
+    is_replaying: bool,
 }
 
 /// What applying an event did.
@@ -84,7 +86,7 @@ impl World {
             edges: AtomicUsize::new(0),
             pulled_epoch: AtomicU64::new(0),
         });
-        (Arc::clone(&world), Writer { world, backlog })
+        (Arc::clone(&world), Writer { world, backlog, is_replaying: false })
     }
 
     /// The second level, if there is one.
@@ -131,6 +133,11 @@ impl Writer {
         &self.world
     }
 
+    /// Says whether the events that come were judged in an earlier life, and not against the state as it is.
+    pub fn set_replaying(&mut self, is_replaying: bool) {
+        self.is_replaying = is_replaying;
+    }
+
     /// Applies an event. Twice is the same as once.
     pub fn apply(&mut self, event: &Event) -> Applied {
         match event {
@@ -148,7 +155,8 @@ impl Writer {
             Some(Stored::Deleted) => return Applied::Done,
             None => {}
         }
-        match self.archived(position.id) {
+        let archived = if self.is_replaying { self.archived(position.id) } else { None };
+        match archived {
             Some(Stored::Live(post)) => return self.publish_archived(post),
             Some(Stored::Deleted) => return Applied::Done,
             None => {}

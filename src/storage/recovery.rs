@@ -10,7 +10,7 @@
 //! Reading and decoding run on a thread of their own, a few blocks ahead of applying.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender};
@@ -44,7 +44,6 @@ pub struct Progress {
     pub snapshot_bytes_total: AtomicU64,
     /// Events that were replayed.
     pub events: AtomicU64,
-    done: AtomicBool,
 }
 
 impl Progress {
@@ -53,18 +52,12 @@ impl Progress {
         *self.phase.lock()
     }
 
-    /// Whether all is done.
-    pub fn is_done(&self) -> bool {
-        self.done.load(Ordering::Acquire)
-    }
-
     pub(crate) fn enter(&self, phase: &'static str) {
         *self.phase.lock() = phase;
     }
 
     pub(crate) fn finish(&self) {
         self.enter("done");
-        self.done.store(true, Ordering::Release);
     }
 }
 
@@ -152,7 +145,9 @@ impl Recovery<'_> {
         // The snapshot's sources are numbered from 0 on, so those only the archive knows come after them.
         loaded.state.writer.note_shelves()?;
         self.progress.enter("replaying the journal");
+        loaded.state.writer.set_replaying(true);
         self.replay(&mut loaded)?;
+        loaded.state.writer.set_replaying(false);
         let Loaded { mut state, .. } = loaded;
         state.writer.choose_sides();
         if state.inboxes.is_empty() {

@@ -214,7 +214,7 @@ async fn posts_leave_memory_when_all_of_them_take_too_many_bytes() {
     for nth in 0..1_000 {
         let author = ["bob", "cas", "dan", "eve"][nth % 4];
         while let Err(full) = shelved.engine.publish(draft(author, &body), true).await {
-            assert_eq!(full.code(), "store_full");
+            assert_eq!(full.code(), "overloaded");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

@@ -159,6 +159,8 @@ impl<J: Journal> Scribe<J> {
             Ok(None) => {
                 let now = self.ticker.take(1);
                 let id = draft.id.unwrap_or_else(|| self.mint(now));
+                // A later command of the group may name the id that was just minted.
+                self.touched.insert(Key::Post(id));
                 let position = Position { published_at: draft.published_at.unwrap_or(now), id };
                 self.accept(Event::Published { position, draft, accepted_at: now }, Then::Publish { wait, reply });
             }
@@ -170,6 +172,7 @@ impl<J: Journal> Scribe<J> {
         if !draft.author.is_user() {
             return Err(Error::NotAUser { id: draft.author.clone(), action: "publish" });
         }
+        draft.check().map_err(|what| Error::Misfit { what })?;
         let world = self.writer.world();
         if let Some(id) = draft.id {
             match world.find(id).map_err(|cause| archive_failed(&cause))? {
@@ -192,9 +195,13 @@ impl<J: Journal> Scribe<J> {
         if !self.fanout.has_room_for(self.group.len() + 1) {
             return Err(self.fanout.overloaded());
         }
+        let author = world.sources.get(&draft.author).and_then(|author| self.fanout.author_overloaded(author.slot));
+        author.map_or(Ok(()), Err)?;
         let limit = self.config.store_bytes_max;
         if world.posts.bytes() >= limit {
-            return Err(Error::Full { what: "post (bytes)", limit });
+            // With an archive there is room again as soon as it has taken what is too old.
+            let full = Error::Full { what: "post (bytes)", limit };
+            return Err(if self.archivist.is_some() { self.fanout.store_overloaded(limit) } else { full });
         }
         self.room_for_sources(draft.sources())?;
         Ok(None)
@@ -266,6 +273,10 @@ impl<J: Journal> Scribe<J> {
     fn judge_follows(&self, edges: Vec<NewEdge>) -> Result<Vec<NewEdge>, Error> {
         let world = self.writer.world();
         let requested = edges.len();
+        if requested > FOLLOWS_PER_REQUEST_MAX {
+            let what = format!("{requested} follow edges at once are more than the {FOLLOWS_PER_REQUEST_MAX} allowed");
+            return Err(Error::Misfit { what });
+        }
         let limit = self.config.following_max;
         let (mut fresh, mut refusals) = (Vec::with_capacity(requested), Vec::new());
         // Edges this request already adds, by follower: each counts toward the limit and may repeat.
@@ -333,7 +344,8 @@ impl<J: Journal> Scribe<J> {
         if self.failed.is_none()
             && let Err(cause) = self.journal.append(&event)
         {
-            self.refusal(cause);
+            let refusal = self.refusal(cause);
+            return then.refuse(refusal);
         }
         self.group.push(Accepted { event, then });
     }
@@ -405,6 +417,7 @@ impl<J: Journal> Scribe<J> {
             }
             JournalError::Failed(cause) => {
                 error!("the journal failed, no more writes are taken until a restart: {cause}");
+                self.fanout.stop_accepting();
                 let failed = Error::JournalFailed(cause);
                 self.failed = Some(failed.clone());
                 failed
