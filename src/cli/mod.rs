@@ -9,6 +9,7 @@
 pub mod client;
 pub mod demo;
 pub mod demo_world;
+pub mod import;
 pub mod import_follows;
 pub mod import_posts;
 pub(crate) mod journal;
