@@ -1,10 +1,12 @@
 //! A client of a running server, for imports.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::Deserialize;
 use ureq::Agent;
-use ureq::http::header::RETRY_AFTER;
+use ureq::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use ureq::http::{Method, Request};
 
 /// Times a request is sent before a server that keeps refusing for lack of room is given up.
 const ATTEMPTS_MAX: u32 = 60;
@@ -17,14 +19,6 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 pub struct Client {
     agent: Agent,
     server: String,
-}
-
-/// Where to find the server.
-#[derive(Debug, Clone, clap::Args)]
-pub struct ServerArgs {
-    /// Running server to import into
-    #[arg(long, env = "TIDEWIRE_SERVER", value_name = "URL", default_value = "http://127.0.0.1:8080")]
-    pub server: String,
 }
 
 /// Why a server did not answer.
@@ -89,15 +83,21 @@ pub enum Said {
 }
 
 impl Client {
-    /// A client of the server that `args` name.
-    pub fn new(args: &ServerArgs) -> Self {
+    /// A client of the server at this address.
+    pub fn new(server: &str) -> Self {
         let agent = Agent::config_builder().http_status_as_error(false).timeout_global(Some(Duration::from_secs(60)));
-        Self { agent: agent.build().new_agent(), server: args.server.trim_end_matches('/').to_owned() }
+        Self { agent: agent.build().new_agent(), server: server.trim_end_matches('/').to_owned() }
     }
 
-    /// Where the server is.
-    pub fn server(&self) -> &str {
-        &self.server
+    /// A client of a server inside this process, whatever proxy there is.
+    pub fn within(address: SocketAddr) -> Self {
+        let agent = Agent::config_builder().http_status_as_error(false).proxy(None);
+        Self { agent: agent.build().new_agent(), server: format!("http://{address}") }
+    }
+
+    /// For an answer that is none of a server of this kind.
+    pub fn foreign(&self, status: u16, text: &str) -> ClientError {
+        ClientError::Foreign { server: self.server.clone(), status, text: text.chars().take(200).collect() }
     }
 
     /// Posts `json` to `path`, again and again while the server has no room.
@@ -105,11 +105,25 @@ impl Client {
     /// # Errors
     /// When there is no server, it stays overloaded, or it is something else.
     pub fn post(&self, path: &str, json: &str) -> Result<Said, ClientError> {
+        self.send(&Method::POST, path, json)
+    }
+
+    /// Changes what is at `path` likewise.
+    ///
+    /// # Errors
+    /// As [`Client::post`].
+    pub fn patch(&self, path: &str, json: &str) -> Result<Said, ClientError> {
+        self.send(&Method::PATCH, path, json)
+    }
+
+    fn send(&self, method: &Method, path: &str, json: &str) -> Result<Said, ClientError> {
+        let uri = format!("{}{path}", self.server);
         let mut detail = String::new();
         for _ in 0..ATTEMPTS_MAX {
-            let sent = self.agent.post(format!("{}{path}", self.server)).content_type("application/json").send(json);
             let unreachable = |cause| ClientError::Unreachable { server: self.server.clone(), cause: Box::new(cause) };
-            let mut response = sent.map_err(unreachable)?;
+            let request = Request::builder().method(method).uri(&uri).header(CONTENT_TYPE, "application/json");
+            let request = request.body(json).map_err(|cause| unreachable(cause.into()))?;
+            let mut response = self.agent.run(request).map_err(unreachable)?;
             let status = response.status().as_u16();
             let wait = response.headers().get(RETRY_AFTER).and_then(|wait| wait.to_str().ok()?.parse().ok());
             let text = response.body_mut().read_to_string().map_err(unreachable)?;
@@ -117,8 +131,7 @@ impl Client {
                 return Ok(Said::Done(status, text));
             }
             let Ok(refused) = serde_json::from_str::<Refused>(&text) else {
-                let text = text.chars().take(200).collect();
-                return Err(ClientError::Foreign { server: self.server.clone(), status, text });
+                return Err(self.foreign(status, &text));
             };
             match wait.map(Duration::from_secs) {
                 None => return Ok(Said::Refused(refused)),
@@ -161,7 +174,7 @@ mod tests {
                 stream.write_all(answer.as_bytes()).unwrap();
             }
         });
-        Client::new(&ServerArgs { server })
+        Client::new(&server)
     }
 
     #[test]

@@ -1,18 +1,18 @@
-//! `tidewire import follows`: a file of edges into a running server.
+//! `tidewire import follows`: a file of edges into a running server or a data directory.
 //!
 //! The server takes edges in bulk, all or none. It names every edge it refuses, so a refused batch is sent once more
 //! without those.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::thread;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cli::client::{Client, ClientError, Said, ServerArgs};
-use crate::cli::lines::{Line, Lines};
+use crate::cli::Outcome;
+use crate::cli::client::{Client, ClientError, Said};
+use crate::cli::import::{self, Sent, Target};
+use crate::cli::lines::{Line, Lines, ReadError};
 use crate::cli::report::Report;
-use crate::cli::{Outcome, terminal};
 use crate::id::SourceId;
 use crate::limits::FOLLOWS_PER_REQUEST_MAX;
 
@@ -25,11 +25,12 @@ const READ_AHEAD: usize = 4;
 /// What `tidewire import follows` takes.
 #[derive(Debug, clap::Args)]
 pub struct ImportFollows {
-    /// `follower source` in each line, apart by tab, comma or spaces; # begins a comment; .gz too; - is the standard input
+    /// `follower source` in each line, apart by tab, comma or spaces; a third word `hidden` makes a virtual follow; # begins a
+    /// comment; .gz too; - is the standard input
     file: PathBuf,
 
     #[command(flatten)]
-    server: ServerArgs,
+    target: Target,
 }
 
 /// An edge and the line it came from.
@@ -38,7 +39,11 @@ struct NumberedEdge {
     line: u64,
     follower: SourceId,
     source: SourceId,
+    hidden: bool,
 }
+
+/// The word behind an edge that shows in no list and no count.
+const HIDDEN: &str = "hidden";
 
 #[derive(Serialize)]
 struct Bulk<'a> {
@@ -49,6 +54,7 @@ struct Bulk<'a> {
 struct BulkEdge<'a> {
     follower: &'a str,
     source: &'a str,
+    hidden: bool,
 }
 
 #[derive(Deserialize)]
@@ -58,46 +64,37 @@ struct Followed {
 }
 
 impl ImportFollows {
-    /// Sends the edges of the file to the server.
+    /// Sends the edges of the file to where they are to go.
     pub(crate) fn run(self) -> Outcome {
-        let mut lines = Lines::open(&self.file)?;
-        let client = Client::new(&self.server);
-        let (batches, taken) = crossbeam_channel::bounded::<Vec<NumberedEdge>>(READ_AHEAD);
-        let bar = lines.bar.clone();
-        let (read, sent) = thread::scope(|scope| {
-            let send = || {
-                let (taken, client, bar) = (taken.clone(), client.clone(), &bar);
-                scope.spawn(move || {
-                    let mut report = Report::begin();
-                    for batch in taken {
-                        send(&client, batch, &mut report)?;
-                        bar.set_message(format!("{} edges", report.created + report.existing));
-                    }
-                    Ok::<_, ClientError>(report)
-                })
-            };
-            let senders: Vec<_> = (0..SENDERS).map(|_| send()).collect();
-            drop(taken);
-            let read = read(&mut lines, |batch| batches.send(batch).is_ok());
-            drop(batches);
-            let sent: Vec<_> = senders.into_iter().map(thread::ScopedJoinHandle::join).collect();
-            (read, sent)
-        });
-        bar.finish_and_clear();
-        let mut report = read?;
-        for sender in sent {
-            report.add(sender.map_err(|_| "a sender crashed")??);
-        }
-        if report.created + report.existing + report.refused() == 0 {
-            terminal::warn(&format!("{} has no edges", self.file.display()));
-            return Ok(ExitCode::FAILURE);
-        }
-        Ok(report.print("edges"))
+        import::run(&self.file, self.target, "edges", send_all)
     }
 }
 
+fn send_all(lines: &mut Lines, client: &Client) -> Sent {
+    let (batches, taken) = crossbeam_channel::bounded::<Vec<NumberedEdge>>(READ_AHEAD);
+    let bar = lines.bar.clone();
+    thread::scope(|scope| {
+        let start = || {
+            let (taken, client, bar) = (taken.clone(), client.clone(), &bar);
+            scope.spawn(move || {
+                let mut report = Report::begin();
+                for batch in taken {
+                    send(&client, batch, &mut report)?;
+                    bar.set_message(format!("{} edges", report.created + report.existing));
+                }
+                Ok::<_, ClientError>(report)
+            })
+        };
+        let senders: Vec<_> = (0..SENDERS).map(|_| start()).collect();
+        drop(taken);
+        let read = read(lines, |batch| batches.send(batch).is_ok());
+        drop(batches);
+        (read, senders.into_iter().map(thread::ScopedJoinHandle::join).collect())
+    })
+}
+
 /// Reads all edges, and gives them on in batches until `give` wants no more.
-fn read(lines: &mut Lines, give: impl Fn(Vec<NumberedEdge>) -> bool) -> Result<Report, crate::cli::lines::ReadError> {
+fn read(lines: &mut Lines, give: impl Fn(Vec<NumberedEdge>) -> bool) -> Result<Report, ReadError> {
     let mut report = Report::begin();
     let mut batch = Vec::with_capacity(FOLLOWS_PER_REQUEST_MAX);
     for line in lines {
@@ -128,29 +125,32 @@ fn parse(line: &Line) -> Result<Option<NumberedEdge>, String> {
         return Ok(None);
     }
     let words: Vec<&str> = text.split([' ', '\t', ',']).filter(|word| !word.is_empty()).collect();
-    let [follower, source] = words[..] else {
-        return Err(format!("expected `follower source`, found {} words", words.len()));
+    let (follower, source, hidden) = match words[..] {
+        [follower, source] => (follower, source, false),
+        [follower, source, HIDDEN] => (follower, source, true),
+        _ => return Err(format!("expected `follower source`, found {} words", words.len())),
     };
     let id = |text: &str| SourceId::new(text).map_err(|cause| format!("{text:?}: {cause}"));
     let (follower, source) = (id(follower)?, id(source)?);
     if follower == source {
         return Err(format!("{follower} cannot follow itself"));
     }
-    Ok(Some(NumberedEdge { line: line.number, follower, source }))
+    Ok(Some(NumberedEdge { line: line.number, follower, source, hidden }))
 }
 
 /// Sends a batch, and once more without what the server refused.
 fn send(client: &Client, mut batch: Vec<NumberedEdge>, report: &mut Report) -> Result<(), ClientError> {
     while !batch.is_empty() {
-        let edge = |edge: &NumberedEdge| (edge.follower.clone(), edge.source.clone());
-        let edges: Vec<_> = batch.iter().map(edge).collect();
-        let follows =
-            edges.iter().map(|(follower, source)| BulkEdge { follower: follower.as_str(), source: source.as_str() });
+        let follows = batch.iter().map(|edge| BulkEdge {
+            follower: edge.follower.as_str(),
+            source: edge.source.as_str(),
+            hidden: edge.hidden,
+        });
         let json = serde_json::to_string(&Bulk { follows: follows.collect() }).unwrap_or_default();
         let refused = match client.post("/v1/follows", &json)? {
             Said::Done(status, text) => {
                 let Ok(followed) = serde_json::from_str::<Followed>(&text) else {
-                    return Err(ClientError::Foreign { server: client.server().to_owned(), status, text });
+                    return Err(client.foreign(status, &text));
                 };
                 report.created += followed.created;
                 report.existing += followed.existing;
@@ -185,16 +185,17 @@ fn send(client: &Client, mut batch: Vec<NumberedEdge>, report: &mut Report) -> R
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Result<Option<(String, String)>, String> {
+    fn parsed(text: &str) -> Result<Option<(String, String, bool)>, String> {
         let edge = parse(&Line { number: 7, text: Ok(text.to_owned()) })?;
-        Ok(edge.map(|edge| (edge.follower.to_string(), edge.source.to_string())))
+        Ok(edge.map(|edge| (edge.follower.to_string(), edge.source.to_string(), edge.hidden)))
     }
 
     #[test]
     fn edges_are_read_whatever_separates_them() {
         for text in ["a b", "a\tb", "a,b", " a ,  b # c", "a b#"] {
-            assert_eq!(parsed(text), Ok(Some(("a".to_owned(), "b".to_owned()))), "{text:?}");
+            assert_eq!(parsed(text), Ok(Some(("a".to_owned(), "b".to_owned(), false))), "{text:?}");
         }
+        assert_eq!(parsed("a\tb\thidden"), Ok(Some(("a".to_owned(), "b".to_owned(), true))));
         for text in ["", "  ", "# a b", "#"] {
             assert_eq!(parsed(text), Ok(None), "{text:?}");
         }

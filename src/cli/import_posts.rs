@@ -1,18 +1,23 @@
-//! `tidewire import posts`: a file of posts into a running server.
+//! `tidewire import posts`: a file of posts into a running server or a data directory.
+//!
+//! A line is the document of `POST /v1/posts`. It may say `hidden` beside, as the lines of an export do: such a post is
+//! published and then hidden.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender};
 use indicatif::ProgressBar;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
-use crate::cli::client::{Client, ClientError, Said, ServerArgs};
+use crate::cli::Outcome;
+use crate::cli::client::{Client, ClientError, Said};
+use crate::cli::import::{self, Sent, Target};
 use crate::cli::lines::{Lines, ReadError};
 use crate::cli::report::Report;
-use crate::cli::{Outcome, terminal};
 
 /// Posts on their way at the same time. All posts of one author go the same way, so they keep their order.
 const SENDERS: usize = 8;
@@ -27,50 +32,48 @@ pub struct ImportPosts {
     file: PathBuf,
 
     #[command(flatten)]
-    server: ServerArgs,
+    target: Target,
 }
 
-type Numbered = (u64, String);
+/// A line on its way.
+struct Line {
+    number: u64,
+    /// The document of `POST /v1/posts`.
+    json: String,
+    hidden: bool,
+}
 
-/// What decides which way a post goes. The server checks the rest.
-#[derive(Deserialize)]
-struct Author {
+/// What decides which way a post goes, and whether it is hidden. The server checks the rest.
+#[derive(Default, Deserialize)]
+struct Head {
     author: Option<serde_json::Value>,
+    hidden: Option<bool>,
 }
 
 impl ImportPosts {
-    /// Sends the posts of the file to the server.
+    /// Sends the posts of the file to where they are to go.
     pub(crate) fn run(self) -> Outcome {
-        let mut lines = Lines::open(&self.file)?;
-        let client = Client::new(&self.server);
-        let bar = lines.bar.clone();
-        let (read, sent) = thread::scope(|scope| {
-            let (ways, senders): (Vec<_>, Vec<_>) = (0..SENDERS)
-                .map(|_| {
-                    let (way, taken) = crossbeam_channel::bounded(READ_AHEAD);
-                    let (client, bar) = (client.clone(), bar.clone());
-                    (way, scope.spawn(move || send(&client, &taken, &bar)))
-                })
-                .unzip();
-            let read = read(&mut lines, &ways);
-            drop(ways);
-            let sent: Vec<_> = senders.into_iter().map(thread::ScopedJoinHandle::join).collect();
-            (read, sent)
-        });
-        bar.finish_and_clear();
-        let mut report = read?;
-        for sender in sent {
-            report.add(sender.map_err(|_| "a sender crashed")??);
-        }
-        if report.created + report.existing + report.refused() == 0 {
-            terminal::warn(&format!("{} has no posts", self.file.display()));
-            return Ok(ExitCode::FAILURE);
-        }
-        Ok(report.print("posts"))
+        import::run(&self.file, self.target, "posts", send_all)
     }
 }
 
-fn read(lines: &mut Lines, ways: &[Sender<Numbered>]) -> Result<Report, ReadError> {
+fn send_all(lines: &mut Lines, client: &Client) -> Sent {
+    let bar = lines.bar.clone();
+    thread::scope(|scope| {
+        let (ways, senders): (Vec<_>, Vec<_>) = (0..SENDERS)
+            .map(|_| {
+                let (way, taken) = crossbeam_channel::bounded(READ_AHEAD);
+                let (client, bar) = (client.clone(), bar.clone());
+                (way, scope.spawn(move || send(&client, &taken, &bar)))
+            })
+            .unzip();
+        let read = read(lines, &ways);
+        drop(ways);
+        (read, senders.into_iter().map(thread::ScopedJoinHandle::join).collect())
+    })
+}
+
+fn read(lines: &mut Lines, ways: &[Sender<Line>]) -> Result<Report, ReadError> {
     let mut report = Report::begin();
     let hash = RandomState::new();
     for line in lines {
@@ -83,9 +86,10 @@ fn read(lines: &mut Lines, ways: &[Sender<Numbered>]) -> Result<Report, ReadErro
                 continue;
             }
         };
-        let author = serde_json::from_str::<Author>(&text).ok().and_then(|post| post.author);
+        let Head { author, hidden } = serde_json::from_str(&text).unwrap_or_default();
         let way = hash.hash_one(author.map(|author| author.to_string())) as usize % ways.len();
-        if ways[way].send((line.number, text)).is_err() {
+        let json = if hidden.is_some() { without_hidden(&text).unwrap_or(text) } else { text };
+        if ways[way].send(Line { number: line.number, json, hidden: hidden == Some(true) }).is_err() {
             // The sender failed and says why.
             break;
         }
@@ -93,15 +97,48 @@ fn read(lines: &mut Lines, ways: &[Sender<Numbered>]) -> Result<Report, ReadErro
     Ok(report)
 }
 
-fn send(client: &Client, taken: &Receiver<Numbered>, bar: &ProgressBar) -> Result<Report, ClientError> {
+/// The same document without the field that the server does not take. Its other fields stay as they were written.
+fn without_hidden(json: &str) -> Option<String> {
+    let mut fields: BTreeMap<&str, &RawValue> = serde_json::from_str(json).ok()?;
+    fields.remove("hidden");
+    serde_json::to_string(&fields).ok()
+}
+
+fn send(client: &Client, taken: &Receiver<Line>, bar: &ProgressBar) -> Result<Report, ClientError> {
     let mut report = Report::begin();
-    for (line, json) in taken {
-        match client.post("/v1/posts", &json)? {
-            Said::Done(201, _) => report.created += 1,
-            Said::Done(..) => report.existing += 1,
-            Said::Refused(refused) => report.refuse(line, format!("{}: {}", refused.code, refused.detail)),
+    for Line { number, json, hidden } in taken {
+        let mut said = client.post("/v1/posts", &json)?;
+        let created = matches!(said, Said::Done(201, _));
+        if hidden && let Said::Done(status, text) = &said {
+            said = hide(client, *status, text)?;
         }
-        bar.set_message(format!("line {line}"));
+        match said {
+            Said::Done(..) if created => report.created += 1,
+            Said::Done(..) => report.existing += 1,
+            Said::Refused(refused) => report.refuse(number, format!("{}: {}", refused.code, refused.detail)),
+        }
+        bar.set_message(format!("line {number}"));
     }
     Ok(report)
+}
+
+/// Hides a post that was just published, as the answer to that tells.
+fn hide(client: &Client, status: u16, answer: &str) -> Result<Said, ClientError> {
+    #[derive(Deserialize)]
+    struct Published {
+        id: String,
+    }
+    let Ok(Published { id }) = serde_json::from_str(answer) else { return Err(client.foreign(status, answer)) };
+    client.patch(&format!("/v1/posts/{id}"), r#"{"hidden":true}"#)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_is_taken_out_and_the_rest_stays_as_it_was_written() {
+        let json = r#"{"hidden": true, "author":"a","body":{ "n": 1.50, "hidden":true }}"#;
+        assert_eq!(without_hidden(json).unwrap(), r#"{"author":"a","body":{ "n": 1.50, "hidden":true }}"#);
+    }
 }

@@ -9,12 +9,17 @@
 pub mod client;
 pub mod demo;
 pub mod demo_world;
+pub mod import;
 pub mod import_follows;
 pub mod import_posts;
+pub(crate) mod journal;
 pub mod lines;
+pub(crate) mod post_line;
+pub(crate) mod read_only;
 pub mod report;
 pub mod serve;
 pub mod settings;
+pub(crate) mod snapshot;
 pub mod terminal;
 
 use std::error::Error;
@@ -22,6 +27,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
+
+use crate::storage::error::StorageError;
 
 /// A feed engine in one process.
 #[derive(Debug, Parser)]
@@ -37,9 +44,15 @@ enum Command {
     Serve(serve::Serve),
     /// Serve a small generated world that keeps publishing
     Demo(demo::Demo),
-    /// Bring data into a running server
+    /// Bring data into a running server, or into a data directory
     #[command(subcommand)]
     Import(Import),
+    /// Look into a snapshot file
+    #[command(subcommand)]
+    Snapshot(snapshot::SnapshotTool),
+    /// Look into the journal of a data directory
+    #[command(subcommand)]
+    Journal(journal::JournalTool),
 }
 
 #[derive(Debug, Subcommand)]
@@ -63,9 +76,21 @@ pub fn run() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Import(Import::Follows(import)) => import.run(),
         Command::Import(Import::Posts(import)) => import.run(),
+        Command::Snapshot(tool) => told_of_any_file(tool.run()),
+        Command::Journal(tool) => told_of_any_file(tool.run()),
     };
     outcome.unwrap_or_else(|cause| {
         terminal::fail(&*cause);
         ExitCode::FAILURE
+    })
+}
+
+/// The tools look at whatever file they are given: what a data directory should not have in it is no matter there.
+fn told_of_any_file(outcome: Outcome) -> Outcome {
+    outcome.map_err(|cause| match cause.downcast_ref::<StorageError>() {
+        Some(StorageError::Foreign { place, what }) => {
+            format!("{place} is no Tidewire {what}: it does not begin as one").into()
+        }
+        _ => cause,
     })
 }

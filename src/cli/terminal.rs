@@ -1,15 +1,26 @@
 //! The terminal: the one place that prints.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is what the module is for")]
+#![expect(clippy::print_stderr, reason = "this is what the module is for")]
 
 use std::error::Error;
-use std::io::{IsTerminal as _, stderr};
+use std::io::{self, BufWriter, IsTerminal as _, Write, stderr, stdout};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Prints a line of the result.
 pub fn say(line: &str) {
-    println!("{line}");
+    // Whoever reads it may have enough: `println!` would panic.
+    let _ = writeln!(stdout(), "{line}");
+}
+
+/// The standard output, for results of many lines.
+pub fn output() -> Box<dyn Write> {
+    Box::new(BufWriter::with_capacity(1 << 16, stdout()))
+}
+
+/// Whether writing ended because nobody reads any more, as in `… | head`: no failure.
+pub fn is_enough(outcome: &io::Result<()>) -> bool {
+    outcome.as_ref().is_err_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// Prints a line beside the result.

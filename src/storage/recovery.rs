@@ -109,8 +109,8 @@ pub struct Recovery<'a> {
     pub progress: &'a Progress,
 }
 
-/// Records or events on the way from the thread that decodes to the one that applies.
-enum Batch {
+/// The records of one block.
+pub(crate) enum Batch {
     Sources(Vec<SourceRecord>),
     Edges(Vec<EdgesRecord>),
     Posts(Vec<PostRecord<u32>>),
@@ -282,7 +282,8 @@ impl Recovery<'_> {
     }
 }
 
-fn decode(block: &Block) -> Result<Batch, String> {
+/// The records of a block, as what its section says.
+pub(crate) fn decode(block: &Block) -> Result<Batch, String> {
     Ok(match block.section {
         Section::Sources => Batch::Sources(block.decode()?),
         Section::Edges => Batch::Edges(block.decode()?),

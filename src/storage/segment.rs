@@ -50,6 +50,12 @@ pub fn header(first: Sequence) -> Vec<u8> {
     header
 }
 
+/// The sequence of the first event, if `bytes` begin with the header of a segment.
+pub fn parse_header(bytes: &[u8]) -> Option<Sequence> {
+    let first = bytes.get(12..20)?.try_into().expect("eight bytes were taken");
+    header_is_whole(bytes).then_some(Sequence(u64::from_le_bytes(first)))
+}
+
 /// A segment in memory.
 pub struct Segment {
     /// Where it is.
@@ -95,6 +101,8 @@ pub struct Walk {
     pub rest_bytes: u64,
     /// How it ends.
     pub end: End,
+    /// Whether it was closed in order, and nothing was appended since.
+    pub closed: bool,
 }
 
 impl Segment {
@@ -133,7 +141,8 @@ impl Segment {
     /// # Errors
     /// What `each` fails with.
     pub fn walk<E>(&self, mut each: impl FnMut(Found<'_>) -> Result<(), E>) -> Result<Walk, E> {
-        let mut walk = Walk { next: self.first, good_bytes: 0, rest_bytes: self.bytes.len() as u64, end: End::Whole };
+        let rest_bytes = self.bytes.len() as u64;
+        let mut walk = Walk { next: self.first, good_bytes: 0, rest_bytes, end: End::Whole, closed: false };
         if !header_is_whole(&self.bytes) || self.bytes[..SEGMENT_HEADER_BYTES] != *header(self.first) {
             // It was synced before the first frame was written, so a frame behind it proves that it was whole.
             if frame::find(&self.bytes, &self.reachable(self.first)).is_some() {
@@ -143,10 +152,7 @@ impl Segment {
             }
             return Ok(walk);
         }
-        let mut at = SEGMENT_HEADER_BYTES;
-        self.walk_from(&mut at, &mut walk.next, &mut walk.end, &mut each)?;
-        walk.good_bytes = at as u64;
-        walk.rest_bytes = (self.bytes.len() - at) as u64;
+        self.walk_from(SEGMENT_HEADER_BYTES, &mut walk, &mut each)?;
         Ok(walk)
     }
 
@@ -164,40 +170,38 @@ impl Segment {
             return Ok(None);
         };
         let found = frame.sequence;
-        let mut walk = Walk { next: found, good_bytes: 0, rest_bytes: 0, end: End::Whole };
-        let mut at = start + offset;
-        self.walk_from(&mut at, &mut walk.next, &mut walk.end, &mut each)?;
-        walk.good_bytes = at as u64;
-        walk.rest_bytes = (self.bytes.len() - at) as u64;
+        let mut walk = Walk { next: found, good_bytes: 0, rest_bytes: 0, end: End::Whole, closed: false };
+        self.walk_from(start + offset, &mut walk, &mut each)?;
         Ok(Some((found, walk)))
     }
 
     fn walk_from<E>(
         &self,
-        at: &mut usize,
-        next: &mut Sequence,
-        end: &mut End,
+        mut at: usize,
+        walk: &mut Walk,
         each: &mut impl FnMut(Found<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        while *at < self.bytes.len() {
-            match frame::decode(&self.bytes[*at..])
-                .map_err(|error| error.to_string())
-                .and_then(|frame| expect(frame, *next))
-            {
+        while at < self.bytes.len() {
+            let decoded = frame::decode(&self.bytes[at..]).map_err(|error| error.to_string());
+            match decoded.and_then(|frame| expect(frame, walk.next)) {
                 Ok(frame) => {
+                    walk.closed = frame.kind == FrameKind::Closed;
                     if frame.kind == FrameKind::Event {
-                        let (offset_bytes, sequence) = (*at as u64, frame.sequence);
+                        let (offset_bytes, sequence) = (at as u64, frame.sequence);
                         each(Found { offset_bytes, sequence, payload: frame.payload })?;
-                        *next = next.next();
+                        walk.next = walk.next.next();
                     }
-                    *at += frame.bytes();
+                    at += frame.bytes();
                 }
                 Err(reason) => {
-                    *end = self.torn_or_damaged(*at, *next, reason);
+                    walk.end = self.torn_or_damaged(at, walk.next, reason);
+                    walk.closed = false;
                     break;
                 }
             }
         }
+        walk.good_bytes = at as u64;
+        walk.rest_bytes = (self.bytes.len() - at) as u64;
         Ok(())
     }
 

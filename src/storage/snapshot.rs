@@ -308,7 +308,11 @@ pub struct SnapshotReader {
     reader: Box<dyn Read + Send>,
     header: SnapshotHeader,
     file_bytes: u64,
+    format: u16,
+    /// Where the block starts that was read last, or cannot be.
     at: u64,
+    /// Where the one after it starts.
+    next: u64,
     blocks: u64,
     end: Option<EndRecord>,
 }
@@ -341,12 +345,18 @@ impl SnapshotReader {
         }
         let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes were taken"));
         let header = SnapshotHeader { sequence: Sequence(number(12)), taken_at: UnixMicros(number(20).cast_signed()) };
-        Ok(Self { place, reader, header, file_bytes, at: HEADER_BYTES as u64, blocks: 0, end: None })
+        let start = HEADER_BYTES as u64;
+        Ok(Self { place, reader, header, file_bytes, format: found, at: start, next: start, blocks: 0, end: None })
     }
 
     /// What the file begins with.
     pub fn header(&self) -> SnapshotHeader {
         self.header
+    }
+
+    /// The format it has.
+    pub fn format(&self) -> u16 {
+        self.format
     }
 
     /// Bytes of the file.
@@ -373,8 +383,13 @@ impl SnapshotReader {
             return Ok(Some(block));
         }
         let end: EndRecord = unpack(&block.raw).map_err(|reason| self.bad(reason))?;
-        if end.blocks != self.blocks || self.at != self.file_bytes {
+        if end.blocks != self.blocks {
             return Err(self.bad(format!("it has {} blocks where {} were written", self.blocks, end.blocks)));
+        }
+        if self.next != self.file_bytes {
+            self.at = self.next;
+            let behind = self.file_bytes.saturating_sub(self.next);
+            return Err(self.bad(format!("{behind} bytes stand behind the end record, where nothing may")));
         }
         self.end = Some(end);
         Ok(None)
@@ -385,12 +400,13 @@ impl SnapshotReader {
         self.end
     }
 
-    /// An error at the place that is being read.
+    /// An error at the block that was read last.
     pub fn bad(&self, reason: String) -> StorageError {
         StorageError::BadSnapshot { place: self.place.clone(), offset_bytes: self.at, reason }
     }
 
     fn block(&mut self) -> Result<Block, String> {
+        self.at = self.next;
         let mut header = [0; BLOCK_HEADER_BYTES];
         self.reader.read_exact(&mut header).map_err(|_| "it ends before its end record".to_owned())?;
         let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes were taken"));
@@ -418,7 +434,7 @@ impl SnapshotReader {
             return Err("a block has another length than it says".to_owned());
         }
         let stored_bytes = (BLOCK_HEADER_BYTES + stored_bytes) as u64;
-        self.at += stored_bytes;
+        self.next += stored_bytes;
         Ok(Block { section, records: number(2), stored_bytes, raw })
     }
 }
@@ -477,7 +493,8 @@ mod tests {
             }
             let longer = files.copied();
             longer.tamper(&name, |bytes| bytes.push(0));
-            assert!(read(&longer, &name).is_err());
+            let error = read(&longer, &name).unwrap_err().to_string();
+            assert!(error.contains(&format!("at byte {}: 1 bytes stand behind", whole.len())), "{error}");
         }
     }
 

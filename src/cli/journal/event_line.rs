@@ -1,0 +1,86 @@
+//! An event as one line of JSON, for people and scripts. Not what is stored: ids are texts and times RFC 3339 here, as in
+//! the API.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::cli::post_line::{self, Parts, PostLine, time};
+use crate::feed::event::{Event, NewEdge};
+use crate::storage::journal::Sequence;
+
+#[derive(Serialize)]
+struct Line<'a> {
+    sequence: u64,
+    event: EventLine<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum EventLine<'a> {
+    Published {
+        post: PostLine<'a>,
+        accepted_at: String,
+    },
+    Edited {
+        id: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        body: Option<Box<RawValue>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        hidden: Option<bool>,
+        at: String,
+    },
+    Deleted {
+        id: String,
+    },
+    Followed {
+        edges: &'a [NewEdge],
+        since: String,
+    },
+    Unfollowed {
+        follower: &'a str,
+        source: &'a str,
+    },
+}
+
+/// The kind of an event, by its stored name.
+pub(super) fn kind(event: &Event) -> &'static str {
+    match event {
+        Event::Published { .. } => "published",
+        Event::Edited { .. } => "edited",
+        Event::Deleted { .. } => "deleted",
+        Event::Followed { .. } => "followed",
+        Event::Unfollowed { .. } => "unfollowed",
+    }
+}
+
+/// The line of an event, without its end.
+///
+/// # Errors
+/// When a body is no JSON.
+pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> {
+    let event = match event {
+        Event::Published { position, draft, accepted_at } => {
+            let parts = Parts {
+                position: *position,
+                kind: draft.kind,
+                body: draft.body.as_str(),
+                sources: draft.sources().collect(),
+                repost_of: draft.repost_of,
+                reply_to: draft.reply_to,
+                hidden: false,
+            };
+            EventLine::Published { post: PostLine::new(&parts)?, accepted_at: time(*accepted_at) }
+        }
+        Event::Edited { id, body, hidden, at } => {
+            let body = body.as_ref().map(|body| post_line::body(body.as_str())).transpose();
+            let body = body.map_err(|cause| format!("the new body of post {id} is no JSON: {cause}"))?;
+            EventLine::Edited { id: id.to_string(), body, hidden: *hidden, at: time(*at) }
+        }
+        Event::Deleted { id } => EventLine::Deleted { id: id.to_string() },
+        Event::Followed { edges, since } => EventLine::Followed { edges, since: time(*since) },
+        Event::Unfollowed { follower, source } => {
+            EventLine::Unfollowed { follower: follower.as_str(), source: source.as_str() }
+        }
+    };
+    serde_json::to_string(&Line { sequence: sequence.0, event }).map_err(|cause| cause.to_string())
+}
