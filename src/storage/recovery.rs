@@ -21,6 +21,7 @@ use crate::clock::UnixMicros;
 use crate::feed::event::Event;
 use crate::feed::position::Position;
 use crate::feed::record::PostRecord;
+use crate::limits::POST_TAGS_MAX;
 use crate::state::image::{
     DeletedRecord, EdgesRecord, InboxRecord, MisfitError, SourceRecord, UnderWayRecord, unpack_positions,
 };
@@ -236,7 +237,7 @@ impl Recovery<'_> {
             let reading = scope.spawn(move || {
                 let mut batch = Vec::with_capacity(EVENTS_PER_BATCH);
                 let read = reader::read(self.files, reading, |found| {
-                    batch.push(unpack(found.payload)?);
+                    batch.push(event(found.payload)?);
                     if batch.len() == EVENTS_PER_BATCH {
                         let full = std::mem::replace(&mut batch, Vec::with_capacity(EVENTS_PER_BATCH));
                         events.send(full).map_err(|_| "replay has ended".to_owned())?;
@@ -302,6 +303,20 @@ fn apply_all(state: &mut Recovered, taken: Receiver<Batch>) -> Result<(), Misfit
         }
     }
     Ok(())
+}
+
+/// The event of a payload, unless no version has written such a one.
+fn event(payload: &[u8]) -> Result<Event, String> {
+    let event = unpack(payload)?;
+    match &event {
+        Event::Published { draft, .. } if draft.tags.len() > POST_TAGS_MAX => {
+            Err(format!("a post with {} tags", draft.tags.len()))
+        }
+        Event::Followed { edges, since } if since.0.checked_add(edges.len() as i64).is_none() => {
+            Err("edges that are made after the end of time".to_owned())
+        }
+        _ => Ok(event),
+    }
 }
 
 fn apply(state: &mut Recovered, event: &Event) {
