@@ -7,6 +7,7 @@ mod concurrency;
 mod damage;
 mod engine;
 mod faults;
+mod hostile;
 mod kept;
 mod modes;
 mod oracle;
