@@ -178,6 +178,10 @@ impl Engine {
             }
             fanout.push(FanoutOrder { position, sources, waiting: None });
         }
+        // An inbox says that it is complete, and the first reads must not meet one that is not yet.
+        while !self.shared().open_fanouts.is_empty() {
+            thread::park_timeout(Duration::from_millis(1));
+        }
     }
 
     fn keep_snapshots(
