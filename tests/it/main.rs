@@ -14,6 +14,7 @@ mod oracle;
 mod paging;
 mod power;
 mod properties;
+mod recovery;
 mod server;
 mod tidy;
 mod world;
