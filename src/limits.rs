@@ -17,6 +17,9 @@ pub const POST_BODY_DEPTH_MAX: usize = 64;
 /// Most tags on one post.
 pub const POST_TAGS_MAX: usize = 16;
 
+/// Most sources one post can belong to: its author, its tags and its topic.
+pub const POST_SOURCES_MAX: usize = 1 + POST_TAGS_MAX + 1;
+
 /// How far ahead of the server's clock a post may be dated.
 pub const PUBLISH_AHEAD_MAX: Duration = Duration::from_secs(5 * 60);
 

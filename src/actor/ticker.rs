@@ -15,6 +15,13 @@ pub struct Ticker {
 /// Bits of an id below the microsecond: room for ids minted faster than the clock ticks.
 const ID_SUB_BITS: u32 = 12;
 
+/// Ids run out here, in the year 2112.
+const END: UnixMicros = UnixMicros((u64::MAX >> ID_SUB_BITS) as i64);
+
+/// The latest instant a clock is believed, a year before. A clock that once showed more would leave no ids for after it was
+/// set right.
+const LATEST: UnixMicros = UnixMicros(END.0 - 366 * 24 * 3_600 * 1_000_000);
+
 impl Ticker {
     /// A ticker on `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
@@ -24,8 +31,10 @@ impl Ticker {
     /// A ticker that goes on after `last`, which was taken in an earlier life.
     #[must_use]
     pub fn after(mut self, last: UnixMicros) -> Self {
-        self.last = last;
-        self.last_id = id_at(last) | ((1 << ID_SUB_BITS) - 1);
+        // What was handed out is never near the end, whatever a journal says.
+        let handed_out = last.0 < LATEST.0 + (END.0 - LATEST.0) / 2;
+        self.last = if handed_out { last } else { LATEST };
+        self.last_id = id_at(self.last) | ((1 << ID_SUB_BITS) - 1);
         self
     }
 
@@ -41,7 +50,7 @@ impl Ticker {
 
     /// Takes `count` instants in a row, one microsecond apart, and returns the first.
     pub fn take(&mut self, count: usize) -> UnixMicros {
-        let first = self.clock.now().0.max(self.last.0.saturating_add(1));
+        let first = self.clock.now().min(LATEST).0.max(self.last.0.saturating_add(1));
         self.last = UnixMicros(first + count.max(1) as i64 - 1);
         UnixMicros(first)
     }

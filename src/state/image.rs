@@ -24,6 +24,7 @@ use crate::feed::position::{Direction, Position, Span};
 use crate::feed::post::{Body, Membership, Post};
 use crate::feed::record::PostRecord;
 use crate::id::{PostId, SourceId, SourceSlot};
+use crate::limits::POST_SOURCES_MAX;
 use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
 
@@ -286,7 +287,11 @@ impl Writer {
         if !ascending || !all_known || record.follower as usize >= known {
             return misfit(format!("the edges of source {} name sources that are not there", record.follower));
         }
-        self.restore_following(SourceSlot(record.follower), edges);
+        let follower = SourceSlot(record.follower);
+        if !self.world().sources.at(follower).following().is_empty() {
+            return misfit(format!("the edges of source {} stand in it twice", record.follower));
+        }
+        self.restore_following(follower, edges);
         Ok(())
     }
 
@@ -299,6 +304,9 @@ impl Writer {
         let known = sources.len();
         if record.sources.is_empty() || record.sources.iter().any(|slot| *slot as usize >= known) {
             return misfit(format!("post {} names sources that are not there", record.at.id));
+        }
+        if record.sources.len() > POST_SOURCES_MAX {
+            return misfit(format!("post {} belongs to {} sources", record.at.id, record.sources.len()));
         }
         let member = |slot: &u32| {
             let slot = SourceSlot(*slot);

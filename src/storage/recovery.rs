@@ -22,6 +22,7 @@ use crate::feed::event::Event;
 use crate::feed::position::Position;
 use crate::feed::record::PostRecord;
 use crate::id::SourceSlot;
+use crate::limits::POST_TAGS_MAX;
 use crate::state::image::{
     DeletedRecord, EdgesRecord, InboxRecord, MisfitError, SourceRecord, UnderWayRecord, unpack_positions,
 };
@@ -243,7 +244,7 @@ impl Recovery<'_> {
             let reading = scope.spawn(move || {
                 let mut batch = Vec::with_capacity(EVENTS_PER_BATCH);
                 let read = reader::read(self.files, reading, |found| {
-                    batch.push(unpack(found.payload)?);
+                    batch.push(event(found.payload)?);
                     if batch.len() == EVENTS_PER_BATCH {
                         let full = std::mem::replace(&mut batch, Vec::with_capacity(EVENTS_PER_BATCH));
                         events.send(full).map_err(|_| "replay has ended".to_owned())?;
@@ -330,6 +331,20 @@ fn shelve(state: &mut Recovered) -> Result<(), StorageError> {
         state.writer.finish_shelving(shelving);
     }
     Ok(())
+}
+
+/// The event of a payload, unless no version has written such a one.
+fn event(payload: &[u8]) -> Result<Event, String> {
+    let event = unpack(payload)?;
+    match &event {
+        Event::Published { draft, .. } if draft.tags.len() > POST_TAGS_MAX => {
+            Err(format!("a post with {} tags", draft.tags.len()))
+        }
+        Event::Followed { edges, since } if since.0.checked_add(edges.len() as i64).is_none() => {
+            Err("edges that are made after the end of time".to_owned())
+        }
+        _ => Ok(event),
+    }
 }
 
 fn apply(state: &mut Recovered, event: &Event) {

@@ -288,8 +288,8 @@ impl Block {
     /// When they are not what the section says.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<Vec<T>, String> {
         let mut rest = self.raw.as_slice();
-        // No record is smaller than a byte: what the block claims is not believed further than that.
-        let mut records = Vec::with_capacity((self.records as usize).min(rest.len() / 8));
+        // What the block claims is not believed further than what it holds would pay for.
+        let mut records = Vec::with_capacity((self.records as usize).min(rest.len() / size_of::<T>().max(1)));
         for _ in 0..self.records {
             records.push(unpack_next(&mut rest)?);
         }
