@@ -20,7 +20,11 @@ fn history(count: usize) -> Vec<Event> {
 /// Where each event of a segment starts.
 fn offsets(files: &MemoryFiles, name: &str) -> Vec<usize> {
     let (mut offsets, segment) = (Vec::new(), Segment::read(files, name, segment::parse_name(name).unwrap()).unwrap());
-    segment.walk(|found| Ok::<_, ()>(offsets.push(found.offset_bytes as usize))).unwrap();
+    let walk = segment.walk(|found| {
+        offsets.push(found.offset_bytes as usize);
+        Ok::<_, ()>(())
+    });
+    walk.unwrap();
     offsets
 }
 
@@ -205,7 +209,7 @@ fn a_start_without_a_journal_is_repaired_to_what_the_snapshot_saw() {
     let files = written(&events, 900, &[20, 31], true);
     remove_segments(&files, 0, 99);
     let settings = storage(Durability::Always, LARGE);
-    let repair = tidewire::engine::StorageConfig { repair: true, ..settings.clone() };
+    let repair = tidewire::engine::StorageConfig { repair: true, ..settings };
     let (engine, report) = open(files.clone(), &repair).unwrap();
     assert_eq!(report.lost.len(), 1);
     assert_eq!(state(&engine.shared().world), model(&events[..31]));

@@ -38,7 +38,7 @@ impl Script {
                 engine.follow(edges).await?;
             }
             2 => drop(engine.edit(self.posts[nth % self.posts.len()], Body::new("\"new\"").ok(), Some(true)).await?),
-            4 => engine.unfollow(id(&person(nth - 4)), id(&format!("u{}", nth))).await?,
+            4 => engine.unfollow(id(&person(nth - 4)), id(&format!("u{nth}"))).await?,
             7 => engine.delete(self.posts.swap_remove(0)).await?,
             9 => {
                 engine.snapshot().await?;

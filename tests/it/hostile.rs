@@ -324,7 +324,7 @@ async fn changed_records_of_a_snapshot_are_skipped_or_make_an_engine_that_works(
             let reader = format!("u{reader}");
             let feed = engine.feed(&id(&reader), NEWEST).await;
             assert!(feed.is_ok(), "seed {seed}: {:?}", feed.err());
-            let _ = engine.unfollow(id("u0"), id(&reader)).await.unwrap();
+            engine.unfollow(id("u0"), id(&reader)).await.unwrap();
             engine.publish(draft(&reader, "1"), true).await.unwrap_or_else(|cause| panic!("seed {seed}: {cause}"));
         }
         engine.snapshot().await.unwrap();

@@ -131,7 +131,7 @@ fn synced_once_a_second_what_is_two_seconds_old_survives() {
     let mut store = Store::open(Arc::new(files.clone()), options).unwrap().0;
     let events = history.events(40);
     store.write(&events).unwrap();
-    std::thread::sleep(Duration::from_millis(2_200));
+    std::thread::park_timeout(Duration::from_millis(2_200));
     for seed in 0..20 {
         let left = files.forked();
         left.lose_power(&mut fastrand::Rng::with_seed(seed));
@@ -149,7 +149,11 @@ fn cut_everywhere(segment_bytes: u64, snapshots: &[usize], close: bool) {
     let whole = files.content(&last);
     let mut ends = vec![];
     let frames = segment::Segment::read(&files, &last, segment::parse_name(&last).unwrap()).unwrap();
-    frames.walk(|found| Ok::<_, ()>(ends.push(found.offset_bytes as usize + 29 + found.payload.len()))).unwrap();
+    let walk = frames.walk(|found| {
+        ends.push(found.offset_bytes as usize + 29 + found.payload.len());
+        Ok::<_, ()>(())
+    });
+    walk.unwrap();
     for length in 0..whole.len() {
         let cut = files.copied();
         cut.tamper(&last, |bytes| bytes.truncate(length));

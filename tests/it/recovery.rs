@@ -287,7 +287,7 @@ fn a_process_that_was_killed_gives_up_the_directory() {
     let began = Instant::now();
     while !std::fs::read_to_string(directory.path().join("LOCK")).is_ok_and(|process| process.ends_with('\n')) {
         assert!(began.elapsed() < Duration::from_secs(20), "the server takes the lock");
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::park_timeout(Duration::from_millis(5));
     }
     let process = running.id().to_string();
     assert!(refusal(directory.path()).contains(&process));

@@ -13,18 +13,20 @@
 //! 18 bytes before, then the records as stored: MessagePack, maps with named fields, one behind the other. The last block is
 //! an end record, and nothing follows it.
 
-use std::io::Read;
+mod reader;
+
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::UnixMicros;
-use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_BYTES_MAX, SNAPSHOT_SYNC_BYTES};
+use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_SYNC_BYTES};
 use crate::storage::error::StorageError;
 use crate::storage::files::{AppendFile, Files};
-use crate::storage::frame::{pack, unpack, unpack_next};
+use crate::storage::frame::pack;
 use crate::storage::journal::Sequence;
+
+pub use reader::{Block, SnapshotReader};
 
 /// The format that is written, and the last that is read.
 pub const SNAPSHOT_FORMAT: u16 = 1;
@@ -267,175 +269,6 @@ impl<'a> SnapshotWriter<'a> {
             self.file.sync().map_err(StorageError::io("sync", self.files.place(&self.unfinished)))?;
         }
         self.file.append(bytes).map_err(StorageError::io("write", self.files.place(&self.unfinished)))
-    }
-}
-
-/// A block of records, its checksum right.
-pub struct Block {
-    /// What the records are.
-    pub section: Section,
-    /// How many.
-    pub records: u32,
-    /// Bytes in the file.
-    pub stored_bytes: u64,
-    raw: Vec<u8>,
-}
-
-impl Block {
-    /// The records.
-    ///
-    /// # Errors
-    /// When they are not what the section says.
-    pub fn decode<T: DeserializeOwned>(&self) -> Result<Vec<T>, String> {
-        let mut rest = self.raw.as_slice();
-        // What the block claims is not believed further than what it holds would pay for.
-        let mut records = Vec::with_capacity((self.records as usize).min(rest.len() / size_of::<T>().max(1)));
-        for _ in 0..self.records {
-            records.push(unpack_next(&mut rest)?);
-        }
-        if rest.is_empty() { Ok(records) } else { Err(format!("{} bytes too many in a block", rest.len())) }
-    }
-
-    /// Bytes of the records, uncompressed.
-    pub fn raw_bytes(&self) -> usize {
-        self.raw.len()
-    }
-}
-
-/// A snapshot being read.
-pub struct SnapshotReader {
-    place: String,
-    reader: Box<dyn Read + Send>,
-    header: SnapshotHeader,
-    file_bytes: u64,
-    format: u16,
-    /// Where the block starts that was read last, or cannot be.
-    at: u64,
-    /// Where the one after it starts.
-    next: u64,
-    blocks: u64,
-    end: Option<EndRecord>,
-}
-
-impl SnapshotReader {
-    /// Opens a snapshot.
-    ///
-    /// # Errors
-    /// When it cannot be read, is none, or is of a later format.
-    pub fn open(files: &dyn Files, name: &str) -> Result<Self, StorageError> {
-        let place = files.place(name);
-        let (mut reader, file_bytes) = files.read(name).map_err(StorageError::io("read", &*place))?;
-        let mut bytes = [0; HEADER_BYTES];
-        let too_short = |_| StorageError::BadSnapshot {
-            place: place.clone(),
-            offset_bytes: 0,
-            reason: "it is shorter than a header".to_owned(),
-        };
-        reader.read_exact(&mut bytes).map_err(too_short)?;
-        if !bytes.starts_with(MAGIC) {
-            return Err(StorageError::Foreign { place, what: "snapshot" });
-        }
-        if crc32c::crc32c(&bytes[..28]).to_le_bytes() != bytes[28..] {
-            let reason = "the checksum of its header is wrong".to_owned();
-            return Err(StorageError::BadSnapshot { place, offset_bytes: 0, reason });
-        }
-        let found = u16::from_le_bytes([bytes[8], bytes[9]]);
-        if found > SNAPSHOT_FORMAT {
-            return Err(StorageError::NewerFormat { place, found, known: SNAPSHOT_FORMAT });
-        }
-        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes were taken"));
-        let header = SnapshotHeader { sequence: Sequence(number(12)), taken_at: UnixMicros(number(20).cast_signed()) };
-        let start = HEADER_BYTES as u64;
-        Ok(Self { place, reader, header, file_bytes, format: found, at: start, next: start, blocks: 0, end: None })
-    }
-
-    /// What the file begins with.
-    pub fn header(&self) -> SnapshotHeader {
-        self.header
-    }
-
-    /// The format it has.
-    pub fn format(&self) -> u16 {
-        self.format
-    }
-
-    /// Bytes of the file.
-    pub fn file_bytes(&self) -> u64 {
-        self.file_bytes
-    }
-
-    /// Where it is.
-    pub fn place(&self) -> &str {
-        &self.place
-    }
-
-    /// The next block of records, until all were read.
-    ///
-    /// # Errors
-    /// Names the file, the offset, and what is wrong there.
-    pub fn next_block(&mut self) -> Result<Option<Block>, StorageError> {
-        if self.end.is_some() {
-            return Ok(None);
-        }
-        let block = self.block().map_err(|reason| self.bad(reason))?;
-        if block.section != Section::End {
-            self.blocks += 1;
-            return Ok(Some(block));
-        }
-        let end: EndRecord = unpack(&block.raw).map_err(|reason| self.bad(reason))?;
-        if end.blocks != self.blocks {
-            return Err(self.bad(format!("it has {} blocks where {} were written", self.blocks, end.blocks)));
-        }
-        if self.next != self.file_bytes {
-            self.at = self.next;
-            let behind = self.file_bytes.saturating_sub(self.next);
-            return Err(self.bad(format!("{behind} bytes stand behind the end record, where nothing may")));
-        }
-        self.end = Some(end);
-        Ok(None)
-    }
-
-    /// The end record, once all blocks were read.
-    pub fn end(&self) -> Option<EndRecord> {
-        self.end
-    }
-
-    /// An error at the block that was read last.
-    pub fn bad(&self, reason: String) -> StorageError {
-        StorageError::BadSnapshot { place: self.place.clone(), offset_bytes: self.at, reason }
-    }
-
-    fn block(&mut self) -> Result<Block, String> {
-        self.at = self.next;
-        let mut header = [0; BLOCK_HEADER_BYTES];
-        self.reader.read_exact(&mut header).map_err(|_| "it ends before its end record".to_owned())?;
-        let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes were taken"));
-        if crc32c::crc32c(&header[..18]) != number(18) {
-            return Err("the checksum of a block's header is wrong".to_owned());
-        }
-        let section = Section::ALL.into_iter().find(|section| section.byte() == header[0]);
-        let section = section.ok_or_else(|| format!("no version writes blocks of kind {}", header[0]))?;
-        let (raw_bytes, stored_bytes) = (number(6) as usize, number(10) as usize);
-        let left = self.file_bytes.saturating_sub(self.at + BLOCK_HEADER_BYTES as u64);
-        if stored_bytes as u64 > left || raw_bytes > SNAPSHOT_BLOCK_BYTES_MAX {
-            return Err("a block is larger than any version writes".to_owned());
-        }
-        let mut stored = vec![0; stored_bytes];
-        self.reader.read_exact(&mut stored).map_err(|cause| format!("cannot read a block: {cause}"))?;
-        if crc32c::crc32c(&stored) != number(14) {
-            return Err("the checksum of a block is wrong".to_owned());
-        }
-        let raw = match header[1] {
-            0 => stored,
-            1 => zstd::bulk::decompress(&stored, raw_bytes).map_err(|cause| format!("zstd: {cause}"))?,
-            other => return Err(format!("no version compresses by method {other}")),
-        };
-        if raw.len() != raw_bytes {
-            return Err("a block has another length than it says".to_owned());
-        }
-        let stored_bytes = (BLOCK_HEADER_BYTES + stored_bytes) as u64;
-        self.next += stored_bytes;
-        Ok(Block { section, records: number(2), stored_bytes, raw })
     }
 }
 
