@@ -8,6 +8,7 @@ mod concurrency;
 mod damage;
 mod engine;
 mod faults;
+mod fixtures;
 mod hostile;
 mod kept;
 mod kill;
