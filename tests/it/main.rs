@@ -21,4 +21,5 @@ mod properties;
 mod recovery;
 mod server;
 mod tidy;
+mod tools;
 mod world;
