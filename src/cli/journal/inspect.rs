@@ -108,10 +108,9 @@ impl Sum {
     }
 
     fn tell_total(&self) {
-        let kinds: Vec<String> = self.kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        let kinds = if kinds.is_empty() { "none".to_owned() } else { kinds.join(", ") };
         let events: u64 = self.kinds.values().sum();
-        self.say(&format!("{} segments, {} bytes, {events} events: {kinds}", self.segments, self.bytes));
+        self.say(&format!("segments: {}, bytes: {}, events: {events}", self.segments, self.bytes));
+        self.kinds.iter().for_each(|(kind, count)| self.say(&format!("{kind}: {count}")));
     }
 
     fn flush(&mut self) -> Result<(), String> {

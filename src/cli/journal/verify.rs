@@ -26,7 +26,7 @@ pub(super) fn run(path: &Path, files: &ReadOnly) -> Outcome {
     };
     let last = read.tail.last;
     let events = if last < first { "no events".to_owned() } else { format!("events {first} to {last}") };
-    terminal::say(&format!("good: {}: {segments} segments, {events}, {} bytes", path.display(), read.bytes));
+    terminal::say(&format!("good: {}: {events}, segments: {segments}, bytes: {}", path.display(), read.bytes));
     if let Some(torn) = read.torn {
         terminal::say(&format!(
             "torn tail of {} bytes in {} after byte {}: never acknowledged, or being written right now; the next start \

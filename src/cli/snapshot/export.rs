@@ -218,34 +218,27 @@ impl Outline {
 
     /// What was exported, and what was not. Beside the result, which may be the standard output.
     fn tell(&self, posts: bool, follows: bool) {
-        let hidden_edges = self.edges.iter().filter(|edge| edge.hidden).count() as u64;
-        let mut lines = Vec::new();
-        let mut note = |count: u64, one: &str| {
+        let note = |what: &str, count: u64, meaning: &str| {
             if count > 0 {
-                lines.push(format!("{count} {one}"));
+                terminal::warn(&format!("{what}: {count}{meaning}"));
             }
         };
         if posts {
-            note(self.posts.len() as u64, "posts exported");
-            note(
-                self.hidden_posts,
-                "of them hidden: `tidewire import posts` hides them again, POST /v1/posts refuses them",
-            );
-            note(self.edited_posts, "of them edited: exported as they are now, without the time of the edit");
-            note(self.broken_bodies, "bodies with line breaks between their parts: spaces stand there instead");
-            note(self.deleted, "deleted ids not exported: after an import they can be used again");
+            terminal::warn(&format!("posts: {}", self.posts.len()));
+            let hidden = " (`tidewire import posts` hides them again; POST /v1/posts refuses these lines)";
+            note("hidden posts", self.hidden_posts, hidden);
+            note("edited posts", self.edited_posts, " (as they are now; when they were edited is not exported)");
+            note("bodies with line breaks", self.broken_bodies, " (spaces stand there instead)");
+            note("deleted ids", self.deleted, " (not exported: after an import they can be used again)");
+            if self.has_archive {
+                terminal::warn("posts that are only in the archive the snapshot was taken beside are NOT exported");
+            }
         }
         if follows {
-            note(self.edges.len() as u64, "follow edges exported, without the time they were made");
-            note(hidden_edges, "of them hidden, marked by a third word");
+            terminal::warn(&format!("follow edges: {} (when they were made is not exported)", self.edges.len()));
+            let hidden_edges = self.edges.iter().filter(|edge| edge.hidden).count() as u64;
+            note("hidden edges", hidden_edges, " (by a third word)");
         }
-        if posts && self.has_archive {
-            lines.push("posts that were only in the archive beside the snapshot are NOT exported".to_owned());
-        }
-        if lines.is_empty() {
-            lines.push("there was nothing to export".to_owned());
-        }
-        lines.iter().for_each(|line| terminal::warn(line));
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) fn run(file: &Snapshot) -> Outcome {
     }
     let Loading { world, inboxes, .. } = loading;
     terminal::say(&format!(
-        "good: {}: event {sequence}, {} sources, {} edges, {} posts, {} deleted ids, {inboxes} inboxes",
+        "good: {}: event {sequence}; sources: {}, edges: {}, posts: {}, deleted ids: {}, inboxes: {inboxes}",
         reader.place(),
         world.sources.len(),
         world.edges(),

@@ -1,0 +1,265 @@
+//! Data files of released formats: that they still decode, to the very content they were written with. See
+//! `tests/fixtures/v1/README.md`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_bytes::ByteBuf;
+use tidewire::clock::UnixMicros;
+use tidewire::feed::event::{Event, NewEdge};
+use tidewire::feed::position::Position;
+use tidewire::feed::post::{Body, Draft, Kind};
+use tidewire::feed::record::PostRecord;
+use tidewire::id::{PostId, SourceId};
+use tidewire::state::image::{DeletedRecord, EdgesRecord, InboxRecord, SourceRecord, UnderWayRecord, pack_positions};
+use tidewire::storage::files::Files as _;
+use tidewire::storage::files::disk::DiskFiles;
+use tidewire::storage::journal::reader::{self, Reading};
+use tidewire::storage::journal::writer::{JournalOptions, SegmentJournal, Tail};
+use tidewire::storage::journal::{Journal as _, Sequence};
+use tidewire::storage::recovery::Recovered;
+use tidewire::storage::segment;
+use tidewire::storage::snapshot::{self, EndRecord, Section, SnapshotHeader, SnapshotReader, SnapshotWriter};
+
+use crate::kept::{recover, state};
+use crate::world::{draft, edge, id};
+
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1")
+}
+
+fn at(published_at: i64, id: u64) -> Position {
+    Position { published_at: UnixMicros(published_at), id: PostId(id) }
+}
+
+fn published(position: Position, draft: Draft) -> Event {
+    Event::Published { position, draft, accepted_at: UnixMicros(position.published_at.0 + 500) }
+}
+
+/// The third post of the journal, with everything a post can have.
+fn full() -> Draft {
+    Draft {
+        kind: Kind::Ad,
+        tags: vec![SourceId::tag("tea").unwrap(), SourceId::tag("Tea-2_b").unwrap()],
+        topic: Some(SourceId::topic("42").unwrap()),
+        repost_of: Some(PostId(7)),
+        reply_to: Some(PostId(u64::MAX)),
+        ..draft("bob", r#"{"text": "h\u00e9llo é","n":[1,2.50,null]}"#)
+    }
+}
+
+/// What the journal holds, from event 1 on.
+pub fn events() -> Vec<Event> {
+    let hidden = NewEdge { hidden: true, ..edge("ann", "tag:tea") };
+    vec![
+        Event::Followed { edges: vec![edge("ann", "bob"), hidden], since: UnixMicros(1_000_000) },
+        published(at(-2_000_000, 20), draft("bob", "\"before 1970\"")),
+        published(at(3_000_000, 30), full()),
+        published(at(4_000_000, 40), draft("cas", "null")),
+        Event::Edited {
+            id: PostId(20),
+            body: Some(Body::new("[2]").unwrap()),
+            hidden: None,
+            at: UnixMicros(5_000_000),
+        },
+        Event::Edited { id: PostId(30), body: None, hidden: Some(true), at: UnixMicros(6_000_000) },
+        Event::Deleted { id: PostId(40) },
+        Event::Followed { edges: vec![edge("cas", "bob")], since: UnixMicros(8_000_000) },
+        Event::Unfollowed { follower: id("cas"), source: id("bob") },
+        published(at(10_000_000, 100), draft("ann", "{\"after\":\"the snapshot\"}")),
+    ]
+}
+
+fn sources() -> Vec<SourceRecord> {
+    let plain = |name: &str| SourceRecord { id: id(name), last_seen: None, celebrity: false };
+    vec![
+        SourceRecord { last_seen: Some(UnixMicros(7_500_000)), ..plain("ann") },
+        SourceRecord { celebrity: true, ..plain("bob") },
+        plain("tag:tea"),
+        plain("tag:Tea-2_b"),
+        plain("topic:42"),
+        plain("cas"),
+    ]
+}
+
+fn edges() -> Vec<EdgesRecord> {
+    vec![EdgesRecord {
+        follower: 0,
+        sources: ByteBuf::from([1, 0, 0, 0, 2, 0, 0, 0]),
+        since: ByteBuf::from([0x40, 0x42, 0x0f, 0, 0, 0, 0, 0, 0x41, 0x42, 0x0f, 0, 0, 0, 0, 0]),
+        hidden: ByteBuf::from([1, 0, 0, 0]),
+    }]
+}
+
+/// The fingerprints are written out: how they are made is part of the format.
+fn posts() -> Vec<PostRecord<u32>> {
+    let full = PostRecord {
+        at: at(3_000_000, 30),
+        kind: Kind::Ad,
+        body: Body::new(r#"{"text": "h\u00e9llo é","n":[1,2.50,null]}"#).unwrap(),
+        sources: vec![1, 2, 3, 4],
+        pulled: 0b0001,
+        archived: 0,
+        hidden: true,
+        edited_at: None,
+        repost_of: Some(PostId(7)),
+        reply_to: Some(PostId(u64::MAX)),
+        fingerprint: FULL_FINGERPRINT,
+    };
+    let edited = PostRecord {
+        at: at(-2_000_000, 20),
+        kind: Kind::Post,
+        body: Body::new("[2]").unwrap(),
+        sources: vec![1],
+        pulled: 0,
+        hidden: false,
+        edited_at: Some(UnixMicros(5_000_000)),
+        repost_of: None,
+        reply_to: None,
+        fingerprint: EDITED_FINGERPRINT,
+        ..full
+    };
+    vec![full, edited]
+}
+
+const FULL_FINGERPRINT: u64 = 13_227_492_468_038_913_038;
+const EDITED_FINGERPRINT: u64 = 13_684_579_413_501_264_453;
+
+fn deleted() -> Vec<DeletedRecord> {
+    vec![DeletedRecord { ids: ByteBuf::from([40, 0, 0, 0, 0, 0, 0, 0]) }]
+}
+
+fn under_way() -> Vec<UnderWayRecord> {
+    vec![UnderWayRecord { posts: pack_positions([at(3_000_000, 30)].into_iter()) }]
+}
+
+fn inboxes() -> Vec<InboxRecord> {
+    vec![InboxRecord {
+        reader: 0,
+        synced: UnixMicros(1_000_001),
+        floor: Position::MIN,
+        posts: pack_positions([at(-2_000_000, 20), at(3_000_000, 30)].into_iter()),
+    }]
+}
+
+/// The posts of the compressed snapshot: one body, many times, and what only stands beside an archive.
+fn compressible() -> Vec<PostRecord<u32>> {
+    let body = Body::new(&format!("\"{}\"", "tidewire ".repeat(20))).unwrap();
+    let post = |nth: u64| PostRecord {
+        at: at(nth as i64, nth),
+        body: body.clone(),
+        archived: 0b0010,
+        fingerprint: nth,
+        hidden: false,
+        ..posts()[0].clone()
+    };
+    (1..=5).map(post).collect()
+}
+
+const HEADER: SnapshotHeader = SnapshotHeader { sequence: Sequence(9), taken_at: UnixMicros(9_000_000) };
+const COMPRESSED: SnapshotHeader = SnapshotHeader { sequence: Sequence(8), taken_at: UnixMicros(-1) };
+
+/// Wrote the files, once.
+#[test]
+#[ignore = "the files are there, and are never changed"]
+fn write_the_fixtures() {
+    let files = DiskFiles::open(&folder()).unwrap();
+    let names = [segment::name(Sequence(1)), snapshot::name(HEADER.sequence), snapshot::name(COMPRESSED.sequence)];
+    let there = files.list().unwrap();
+    assert!(names.iter().all(|name| !there.contains(name)), "the fixtures are there, and are never changed");
+    let mut journal =
+        SegmentJournal::open(Arc::new(files.clone()), &Tail::default(), JournalOptions::default()).unwrap();
+    for event in &events() {
+        journal.append(event).unwrap();
+        journal.commit().unwrap();
+    }
+    journal.close().unwrap();
+
+    let mut plain = SnapshotWriter::begin(&files, HEADER, false).unwrap();
+    sources().iter().for_each(|record| plain.record(Section::Sources, record).unwrap());
+    edges().iter().for_each(|record| plain.record(Section::Edges, record).unwrap());
+    posts().iter().for_each(|record| plain.record(Section::Posts, record).unwrap());
+    deleted().iter().for_each(|record| plain.record(Section::Deleted, record).unwrap());
+    under_way().iter().for_each(|record| plain.record(Section::UnderWay, record).unwrap());
+    inboxes().iter().for_each(|record| plain.record(Section::Inboxes, record).unwrap());
+    plain.finish(Sequence(10), UnixMicros(10_000_500), false).unwrap();
+
+    let mut compressed = SnapshotWriter::begin(&files, COMPRESSED, true).unwrap();
+    sources().iter().for_each(|record| compressed.record(Section::Sources, record).unwrap());
+    compressible().iter().for_each(|record| compressed.record(Section::Posts, record).unwrap());
+    compressed.finish(Sequence(8), UnixMicros(8_000_000), true).unwrap();
+}
+
+fn files() -> DiskFiles {
+    DiskFiles::open(&folder()).unwrap()
+}
+
+#[test]
+fn the_journal_holds_its_events() {
+    let (mut found, reading) = (Vec::new(), Reading { after: Sequence(0), repair: false });
+    let read = reader::read(&files(), reading, |event| {
+        found.push(rmp_serde::from_slice::<Event>(event.payload).unwrap());
+        Ok(())
+    });
+    let read = read.unwrap();
+    assert_eq!(found, events());
+    assert_eq!((read.tail.last, read.torn), (Sequence(10), None));
+}
+
+/// The records of one section.
+fn records<T: DeserializeOwned>(name: &str, section: Section) -> (Vec<T>, SnapshotHeader, EndRecord, bool) {
+    let mut reader = SnapshotReader::open(&files(), name).unwrap();
+    let (mut records, mut is_smaller) = (Vec::new(), false);
+    while let Some(block) = reader.next_block().unwrap() {
+        if block.section == section {
+            is_smaller |= block.stored_bytes < block.raw_bytes() as u64;
+            records.extend(block.decode::<T>().unwrap());
+        }
+    }
+    (records, reader.header(), reader.end().unwrap(), is_smaller)
+}
+
+#[test]
+fn the_snapshot_holds_every_section() {
+    let name = snapshot::name(Sequence(9));
+    let (found, header, end, _) = records::<SourceRecord>(&name, Section::Sources);
+    assert_eq!((found, header), (sources(), HEADER));
+    let expected = EndRecord { through: Sequence(10), last_instant: UnixMicros(10_000_500), blocks: 6, archive: false };
+    assert_eq!(end, expected);
+    assert_eq!(records::<EdgesRecord>(&name, Section::Edges).0, edges());
+    assert_eq!(records::<PostRecord<u32>>(&name, Section::Posts).0, posts());
+    assert_eq!(records::<DeletedRecord>(&name, Section::Deleted).0, deleted());
+    assert_eq!(records::<UnderWayRecord>(&name, Section::UnderWay).0, under_way());
+    assert_eq!(records::<InboxRecord>(&name, Section::Inboxes).0, inboxes());
+}
+
+#[test]
+fn the_compressed_snapshot_holds_its_posts() {
+    let (found, header, end, is_smaller) = records::<PostRecord<u32>>(&snapshot::name(Sequence(8)), Section::Posts);
+    assert_eq!((found, header), (compressible(), COMPRESSED));
+    let expected = EndRecord { through: Sequence(8), last_instant: UnixMicros(8_000_000), blocks: 2, archive: true };
+    assert_eq!((end, is_smaller), (expected, true));
+}
+
+fn recovered(names: &[String]) -> Recovered {
+    let directory = tempfile::tempdir().unwrap();
+    for name in names {
+        fs::copy(folder().join(name), directory.path().join(name)).unwrap();
+    }
+    let files = DiskFiles::open(directory.path()).unwrap();
+    recover(&files, false).unwrap()
+}
+
+#[test]
+fn a_server_starts_from_the_journal_and_from_the_snapshot_and_comes_to_the_same() {
+    let journal = segment::name(Sequence(1));
+    let replayed = recovered(std::slice::from_ref(&journal));
+    let loaded = recovered(&[journal, snapshot::name(Sequence(9))]);
+    assert_eq!((replayed.report.events, loaded.report.events), (10, 1));
+    assert_eq!((loaded.report.snapshot, loaded.inboxes), (Some(Sequence(9)), inboxes()));
+    assert_eq!(state(&replayed.world), state(&loaded.world));
+    assert_eq!(replayed.last_instant.max(UnixMicros(0)), UnixMicros(10_000_500));
+    assert_eq!(full().fingerprint(), FULL_FINGERPRINT);
+}
