@@ -131,7 +131,8 @@ fn synced_once_a_second_what_is_two_seconds_old_survives() {
     let mut store = Store::open(Arc::new(files.clone()), options).unwrap().0;
     let events = history.events(40);
     store.write(&events).unwrap();
-    std::thread::park_timeout(Duration::from_millis(2_200));
+    #[expect(clippy::disallowed_methods, reason = "a test's own thread")]
+    std::thread::sleep(Duration::from_millis(2_200));
     for seed in 0..20 {
         let left = files.forked();
         left.lose_power(&mut fastrand::Rng::with_seed(seed));
