@@ -17,6 +17,7 @@ use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
 use tidewire::state::image::Walk;
 use tidewire::state::world::{World, Writer};
+use tidewire::storage::archive::Archive;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::memory::MemoryFiles;
@@ -265,5 +266,16 @@ pub fn open_with(
     storage: &StorageConfig,
     clock: Arc<dyn Clock>,
 ) -> Result<(Engine, Report), StorageError> {
-    Engine::open_on(config, Arc::new(files), None, None, storage, clock, &Progress::default())
+    open_before(config, files, None, storage, clock)
+}
+
+/// An engine in front of an archive.
+pub fn open_before(
+    config: EngineConfig,
+    files: impl Files,
+    archive: Option<&Arc<dyn Archive>>,
+    storage: &StorageConfig,
+    clock: Arc<dyn Clock>,
+) -> Result<(Engine, Report), StorageError> {
+    Engine::open_on(config, Arc::new(files), archive, None, storage, clock, &Progress::default())
 }

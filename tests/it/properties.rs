@@ -14,10 +14,11 @@ use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
 use tidewire::state::reader::PageRequest;
+use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
 
-use crate::kept::{open_with, state, storage};
+use crate::kept::{open_before, state, storage};
 use crate::oracle::{NaivePost, Oracle};
 use crate::world::{above, all_asleep, edge, entries, id, some, whole_feed, whole_feed_upward};
 
@@ -122,6 +123,8 @@ struct Run {
     engine: Engine,
     config: EngineConfig,
     files: MemoryFiles,
+    /// With one, most posts are in it.
+    archive: Option<Arc<dyn Archive>>,
     storage: StorageConfig,
     clock: Arc<ManualClock>,
     /// The latest instant the clock ever showed.
@@ -133,21 +136,29 @@ struct Run {
 }
 
 impl Run {
-    fn new(policy: Policy, shards: usize, inbox_posts: usize, keep_inboxes: bool) -> Self {
+    fn new(
+        policy: Policy,
+        shards: usize,
+        inbox_posts: usize,
+        keep_inboxes: bool,
+        outbox_posts: Option<usize>,
+    ) -> Self {
         let config = EngineConfig {
             celebrity: policy,
             shards: some(shards),
             inbox_posts: some(inbox_posts),
             active_window: WINDOW,
+            outbox_posts: some(outbox_posts.unwrap_or(1_000)),
             ..EngineConfig::default()
         };
         let (files, clock) = (MemoryFiles::default(), Arc::new(ManualClock::new(UnixMicros(START))));
         let mut storage = storage(Durability::Always, 2_000);
         storage.snapshots.inboxes = keep_inboxes;
-        let engine =
-            open_with(config.clone(), files.clone(), &storage, Arc::clone(&clock) as Arc<dyn Clock>).unwrap().0;
+        let archive = outbox_posts.map(|_| Arc::new(MemoryArchive::default()) as Arc<dyn Archive>);
+        let now = Arc::clone(&clock) as Arc<dyn Clock>;
+        let engine = open_before(config.clone(), files.clone(), archive.as_ref(), &storage, now).unwrap().0;
         let (latest, last_minted, oracle) = (UnixMicros(START), Position::MIN, Oracle::default());
-        Self { engine, config, files, storage, clock, latest, last_minted, oracle, policy }
+        Self { engine, config, files, archive, storage, clock, latest, last_minted, oracle, policy }
     }
 
     /// Ends the engine in one way or another, and goes on with what is kept: all there was.
@@ -166,9 +177,12 @@ impl Run {
         self.latest = self.latest.max(self.clock.now());
         self.clock.set(UnixMicros(START + clock * 1_000_000));
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
-        let (engine, report) = open_with(self.config.clone(), self.files.clone(), &self.storage, clock).unwrap();
+        let archive = self.archive.as_ref();
+        let (engine, report) =
+            open_before(self.config.clone(), self.files.clone(), archive, &self.storage, clock).unwrap();
         assert!(report.skipped.is_empty() && report.lost.is_empty(), "{report:?}");
-        assert_eq!(state(&engine.shared().world), before);
+        // With an archive it differs how much of it is in memory; what readers see is compared anyway.
+        assert!(archive.is_some() || state(&engine.shared().world) == before);
         self.engine = engine;
     }
 
@@ -363,11 +377,12 @@ proptest! {
         shards in 1..=4usize,
         inbox_posts in 1..20usize,
         keep_inboxes in any::<bool>(),
+        outbox_posts in prop::option::of(1..6usize),
         ops in prop::collection::vec(op(), 1..120),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let mut run = Run::new(policy, shards, inbox_posts, keep_inboxes);
+            let mut run = Run::new(policy, shards, inbox_posts, keep_inboxes, outbox_posts);
             for op in ops {
                 run.apply(op).await;
             }
