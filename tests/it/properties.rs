@@ -136,13 +136,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(
-        policy: Policy,
-        shards: usize,
-        inbox_posts: usize,
-        keep_inboxes: bool,
-        outbox_posts: Option<usize>,
-    ) -> Self {
+    fn new(policy: Policy, shards: usize, inbox_posts: usize, keep_inboxes: bool, outbox_posts: Option<usize>) -> Self {
         let config = EngineConfig {
             celebrity: policy,
             shards: some(shards),
