@@ -256,3 +256,32 @@ fn runs(posts: &[(Position, u32)], bytes_max: u64) -> Vec<&[(Position, u32)]> {
     let ends = starts.iter().skip(1).copied().chain([posts.len()]);
     starts.iter().zip(ends).map(|(start, end)| &posts[*start..end]).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_as_long_as_fits_and_at_least_one_post() {
+        let posts: Vec<(Position, u32)> = [4, 4, 9, 1, 1, 8, 30].map(|bytes| (Position::MIN, bytes)).into();
+        let lengths = |max| runs(&posts, max).iter().map(|run| run.len()).collect::<Vec<_>>();
+        assert_eq!(lengths(10), [2, 2, 2, 1]);
+        assert_eq!(lengths(1), [1; 7]);
+        assert_eq!(lengths(u64::MAX), [7]);
+        assert!(runs(&[], 10).is_empty());
+    }
+
+    #[test]
+    fn many_short_runs_write_what_one_long_run_does() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1");
+        let snapshot = Snapshot::open(&fixtures.join("snapshot-00000000000000000008.tide")).unwrap();
+        let outline = Outline::read(&snapshot).unwrap();
+        let written = |sorted_bytes| {
+            let mut text = Vec::new();
+            outline.write_posts(&snapshot, &mut text, sorted_bytes).unwrap().unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        assert_eq!(written(1), written(SORTED_BYTES));
+        assert_eq!(written(700).lines().count(), 5);
+    }
+}
