@@ -118,7 +118,8 @@ impl Keeper {
     /// Notes the snapshots that are there from before, and takes away what a process left that died over one.
     fn list(&self) {
         let there = self.files.list().unwrap_or_default();
-        for name in there.iter().filter(|name| name.ends_with(UNFINISHED)) {
+        let unfinished = |name: &str| name.strip_suffix(UNFINISHED).and_then(snapshot::parse_name).is_some();
+        for name in there.iter().filter(|name| unfinished(name)) {
             // If it stays, it takes room and nothing else.
             let _ = self.files.remove(name);
         }

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use tidewire::engine::StorageConfig;
 use tidewire::feed::event::Event;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::frame::{self, FrameKind};
 use tidewire::storage::journal::{Durability, Journal, Sequence};
 use tidewire::storage::segment::{self, Segment};
 
@@ -111,8 +113,7 @@ fn first(name: &str) -> usize {
 fn repaired(damaged: &MemoryFiles, events: &[Event], lost: usize) {
     let settings = storage(Durability::Always, LARGE);
     assert!(open(damaged.clone(), &settings).is_err(), "nothing is repaired unless asked for");
-    let (engine, report) =
-        open(damaged.clone(), &tidewire::engine::StorageConfig { repair: true, ..settings.clone() }).unwrap();
+    let (engine, report) = open(damaged.clone(), &StorageConfig { repair: true, ..settings.clone() }).unwrap();
     let gone: Vec<_> = report.lost.iter().map(|lost| (lost.from.0 as usize, lost.until)).collect();
     assert_eq!(gone, [(lost, Some(Sequence(lost as u64 + 1)))]);
     let expected = model(events.iter().enumerate().filter(|(nth, _)| nth + 1 != lost).map(|(_, event)| event));
@@ -209,7 +210,7 @@ fn a_start_without_a_journal_is_repaired_to_what_the_snapshot_saw() {
     let files = written(&events, 900, &[20, 31], true);
     remove_segments(&files, 0, 99);
     let settings = storage(Durability::Always, LARGE);
-    let repair = tidewire::engine::StorageConfig { repair: true, ..settings };
+    let repair = StorageConfig { repair: true, ..settings };
     let (engine, report) = open(files.clone(), &repair).unwrap();
     assert_eq!(report.lost.len(), 1);
     assert_eq!(state(&engine.shared().world), model(&events[..31]));
@@ -236,29 +237,21 @@ fn replayed_twice_or_from_any_snapshot_or_with_segments_doubled_the_state_is_the
 
 /// Adds segments that hold again what others hold, and goes on writing behind them.
 fn doubled(files: &MemoryFiles, events: &[Event]) {
-    for (from, until) in [(31, 40), (31, 60), (60, 60)] {
+    for (from, until) in [(31, 40), (31, 60), (59, 59), (60, 60)] {
         let files = files.copied();
         let mut bytes = segment::header(Sequence(from));
         for at in from..=until {
-            let (sequence, synced) = (Sequence(at), Sequence(at - 1));
-            tidewire::storage::frame::encode(
-                &mut bytes,
-                tidewire::storage::frame::FrameKind::Event,
-                sequence,
-                synced,
-                |into| {
-                    let whole = rmp_serde::to_vec_named(&events[at as usize - 1]).unwrap();
-                    into.extend(whole);
-                },
-            );
+            let event = rmp_serde::to_vec_named(&events[at as usize - 1]).unwrap();
+            frame::encode(&mut bytes, FrameKind::Event, Sequence(at), Sequence(at - 1), |into| into.extend(event));
         }
         if names(&files, "journal-").contains(&segment::name(Sequence(from))) {
             continue;
         }
         files.put(&segment::name(Sequence(from)), bytes);
         let more = History::new(99).events(4);
-        let (mut store, _) = Store::open(Arc::new(files.clone()), journal(Durability::Always, LARGE)).unwrap();
-        assert_eq!(state(&store.world), model(events));
+        let options = journal(Durability::Always, LARGE);
+        let (mut store, report) = Store::open(Arc::new(files.clone()), options).unwrap();
+        assert_eq!((state(&store.world), report.events), (model(events), 60), "each is replayed once");
         store.write(&more).unwrap();
         store.journal.close().unwrap();
         assert_eq!(recovered(&files).unwrap().0, model(events.iter().chain(&more)), "events {from} to {until} doubled");

@@ -244,9 +244,11 @@ fn what_a_person_did_wrong_is_told_with_where_and_what_to_do() {
 }
 
 #[test]
-fn files_of_others_are_left_alone() {
+fn files_of_others_are_left_alone_and_half_snapshots_are_not() {
     let directory = tempfile::tempdir().unwrap();
-    let others = ["notes.txt", "journal-1.log", "snapshot-00000000000000000003.tide.bak", ".DS_Store"];
+    let half = directory.path().join("snapshot-00000000000000000003.tide.unfinished");
+    std::fs::write(&half, "left by a process that died over it").unwrap();
+    let others = ["notes.txt", "journal-1.log", "snapshot-00000000000000000003.tide.bak", "draft.unfinished"];
     for name in others {
         std::fs::write(directory.path().join(name), "of others").unwrap();
     }
@@ -256,6 +258,7 @@ fn files_of_others_are_left_alone() {
     for name in others {
         assert_eq!(std::fs::read_to_string(directory.path().join(name)).unwrap(), "of others");
     }
+    assert!(!half.exists());
 }
 
 #[test]
