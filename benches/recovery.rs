@@ -101,7 +101,17 @@ async fn fill(storage: &StorageConfig, readers: usize, posts: usize) {
         resident_bytes() / 1e6
     );
     snapshot(&engine, storage).await;
+    end(engine);
+}
+
+/// Stops an engine, and waits until its memory is given back: the next one must not compete with that.
+fn end(engine: Engine) {
+    let world = Arc::clone(&engine.shared().world);
     engine.shutdown();
+    drop(engine);
+    while Arc::strong_count(&world) > 1 {
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
 }
 
 /// About a hundred bytes that do not repeat.
@@ -143,7 +153,7 @@ fn restart(storage: &StorageConfig, how: &str) {
         // What the compressed one after it is read from. The first is of the same event, and goes.
         runtime().block_on(snapshot(&engine, storage));
     }
-    engine.shutdown();
+    end(engine);
 }
 
 fn drop_snapshots(directory: &Path) {

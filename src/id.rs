@@ -58,7 +58,7 @@ impl SourceId {
         if text.is_empty() {
             return Err(SourceIdError::Empty);
         }
-        let allowed = |c: char| c.is_ascii_alphanumeric() || "._:@~-".contains(c);
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '@' | '~' | '-');
         if let Some((at, found)) = text.char_indices().find(|&(_, c)| !allowed(c)) {
             return Err(SourceIdError::BadCharacter { found, at });
         }
@@ -192,6 +192,11 @@ impl fmt::Display for PostId {
 /// same source may have another slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct SourceSlot(pub u32);
+
+impl SourceSlot {
+    /// Of what is not known to any [`Sources`](crate::state::sources::Sources) yet.
+    pub const NONE: Self = Self(u32::MAX);
+}
 
 #[cfg(test)]
 mod tests {

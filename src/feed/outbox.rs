@@ -108,13 +108,11 @@ impl Shelf {
 impl Outbox {
     /// Adds a post; false if it was there, in memory. A post keeps the route it first had.
     pub fn insert(&mut self, position: Position, route: Route) -> bool {
-        if self.pushed.contains(&position) || self.pulled.contains(&position) {
-            return false;
-        }
-        match route {
-            Route::Push => self.pushed.insert(position),
-            Route::Pull => self.pulled.insert(position),
-        }
+        let (set, other) = match route {
+            Route::Push => (&mut self.pushed, &self.pulled),
+            Route::Pull => (&mut self.pulled, &self.pushed),
+        };
+        !other.contains(&position) && set.insert(position)
     }
 
     /// Takes out a post that was deleted.

@@ -7,6 +7,7 @@
 //! Not responsible for:
 //! - ids and times of posts that come without (`actor::ticker`), storing posts (`state::posts`).
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
@@ -254,8 +255,9 @@ pub struct Post {
 }
 
 impl Post {
-    /// A post from what was published. `sources` are those of [`Draft::sources`], in that order.
-    pub fn new(position: Position, draft: &Draft, sources: Box<[Membership]>) -> Self {
+    /// A post from what was published. Its sources have no slots yet: [`Post::join`] gives them.
+    pub fn new(position: Position, draft: &Draft) -> Self {
+        let sources = draft.sources().map(|id| Membership { slot: SourceSlot::NONE, id: id.clone() }).collect();
         let mut post = Self {
             position,
             kind: draft.kind,
@@ -270,6 +272,13 @@ impl Post {
         };
         post.encode(draft.body.as_str());
         post
+    }
+
+    /// Gives its sources their slots, in the order of [`Post::sources`].
+    pub fn join(&mut self, slots: impl IntoIterator<Item = SourceSlot>) {
+        for (source, slot) in self.sources.iter_mut().zip(slots) {
+            source.slot = slot;
+        }
     }
 
     /// A post that was kept somewhere, as of [`PostRecord`]. `sources` are those of the record, in that order.
@@ -333,13 +342,17 @@ impl Post {
     }
 
     fn encode(&mut self, body: &str) {
-        let mut json = String::with_capacity(body.len() + 192);
-        self.encode_head(&mut json);
-        let start = json.len();
-        json.push_str(body);
-        self.body = start as u32..json.len() as u32;
-        self.encode_tail(&mut json);
-        self.json = json.into_boxed_str();
+        // Written aside, to be kept in just as many bytes as it has.
+        thread_local!(static SCRATCH: RefCell<String> = const { RefCell::new(String::new()) });
+        SCRATCH.with_borrow_mut(|json| {
+            json.clear();
+            self.encode_head(json);
+            let start = json.len();
+            json.push_str(body);
+            self.body = start as u32..json.len() as u32;
+            self.encode_tail(json);
+            self.json = json.as_str().into();
+        });
     }
 
     // Ids and times hold no character that JSON escapes. Writing to a `String` cannot fail.
@@ -388,8 +401,7 @@ mod tests {
     }
 
     fn post(draft: &Draft) -> Post {
-        let member = |(nth, id): (usize, &SourceId)| Membership { slot: SourceSlot(nth as u32), id: id.clone() };
-        Post::new(at(1_000_000, 7), draft, draft.sources().enumerate().map(member).collect())
+        Post::new(at(1_000_000, 7), draft)
     }
 
     #[test]

@@ -63,7 +63,9 @@ impl<K: Copy + Ord> SortedRuns<K> {
 
     /// Whether `key` is in the set.
     pub fn contains(&self, key: &K) -> bool {
-        self.run_of(key).is_some_and(|run| run.binary_search(key).is_ok())
+        // Nearly every key asked for is a new one.
+        let within = self.last().is_some_and(|last| *key <= last);
+        within && self.run_of(key).is_some_and(|run| run.binary_search(key).is_ok())
     }
 
     /// Adds a key; false if it was there already.

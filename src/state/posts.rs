@@ -41,6 +41,8 @@ impl Stored {
 pub struct Posts {
     by_id: DashMap<PostId, Arc<Post>, State>,
     deleted: DashSet<PostId, State>,
+    /// How many of them there are, never less: the set itself counts slowly.
+    tombstones: AtomicUsize,
     live: AtomicUsize,
     bytes: AtomicUsize,
 }
@@ -56,7 +58,11 @@ impl Posts {
     pub fn stored(&self, id: PostId) -> Option<Stored> {
         // A delete buries before it removes, so an id is never found in neither.
         let live = self.get(id).map(Stored::Live);
-        live.or_else(|| self.deleted.contains(&id).then_some(Stored::Deleted))
+        live.or_else(|| self.is_deleted(id).then_some(Stored::Deleted))
+    }
+
+    fn is_deleted(&self, id: PostId) -> bool {
+        self.tombstones.load(Ordering::Relaxed) > 0 && self.deleted.contains(&id)
     }
 
     /// The post with this id, unless it was deleted.
@@ -108,14 +114,17 @@ impl Posts {
     /// Lets go of a tombstone that the archive has now. Only the writer calls it.
     pub(super) fn forget_deleted(&self, id: PostId) {
         if self.deleted.remove(&id).is_some() {
+            self.tombstones.fetch_sub(1, Ordering::Relaxed);
             self.bytes.fetch_sub(TOMBSTONE_BYTES, Ordering::Relaxed);
         }
     }
 
     /// Puts a tombstone in place of a post, and returns the post if there was one. Only the writer calls it.
     pub(super) fn bury(&self, id: PostId) -> Option<Arc<Post>> {
-        if self.deleted.insert(id) {
+        if !self.is_deleted(id) {
+            self.tombstones.fetch_add(1, Ordering::Relaxed);
             self.bytes.fetch_add(TOMBSTONE_BYTES, Ordering::Relaxed);
+            self.deleted.insert(id);
         }
         let (_, post) = self.by_id.remove(&id)?;
         self.live.fetch_sub(1, Ordering::Relaxed);

@@ -18,7 +18,7 @@ use crate::feed::graph::{Edge, Following, Sharding};
 use crate::feed::outbox::{Part, Route};
 use crate::feed::policy::Policy;
 use crate::feed::position::Position;
-use crate::feed::post::{Body, Draft, Membership, Post};
+use crate::feed::post::{Body, Post};
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::state::posts::{Posts, Stored};
 use crate::state::shelving::{Backlog, ShelvingLimits};
@@ -141,7 +141,7 @@ impl Writer {
     /// Applies an event. Twice is the same as once.
     pub fn apply(&mut self, event: &Event) -> Applied {
         match event {
-            Event::Published { position, draft, .. } => self.publish(*position, draft),
+            Event::Published { position, draft, .. } => self.publish(Post::new(*position, draft)),
             Event::Edited { id, body, hidden, at } => self.edit(*id, body.as_ref(), *hidden, *at),
             Event::Deleted { id } => self.delete(*id),
             Event::Followed { edges, since } => self.follow(edges, *since),
@@ -149,7 +149,9 @@ impl Writer {
         }
     }
 
-    fn publish(&mut self, position: Position, draft: &Draft) -> Applied {
+    /// Applies the publishing of a post. Twice is the same as once.
+    pub fn publish(&mut self, mut post: Post) -> Applied {
+        let position = post.position;
         match self.world.posts.stored(position.id) {
             Some(Stored::Live(post)) => return Applied::Published { push: self.world.pushed(&post), post },
             Some(Stored::Deleted) => return Applied::Done,
@@ -161,9 +163,10 @@ impl Writer {
             Some(Stored::Deleted) => return Applied::Done,
             None => {}
         }
-        let sources: Vec<Arc<Source>> = draft.sources().map(|id| self.world.sources.intern(id)).collect();
-        let memberships = sources.iter().map(|source| Membership { slot: source.slot, id: source.id.clone() });
-        let post = Arc::new(Post::new(position, draft, memberships.collect()));
+        let sources: Vec<Arc<Source>> =
+            post.sources().iter().map(|source| self.world.sources.intern(&source.id)).collect();
+        post.join(sources.iter().map(|source| source.slot));
+        let post = Arc::new(post);
         // The post first: whoever meets its position in an outbox must find it.
         self.world.posts.put(Arc::clone(&post));
         let push = sources.iter().filter(|source| self.place(source, position) == Route::Push);

@@ -7,7 +7,8 @@
 //! Not responsible for:
 //! - bytes of files (`storage::snapshot`, `storage::journal::reader`), threads of the engine that starts then.
 //!
-//! Reading and decoding run on a thread of their own, a few blocks ahead of applying.
+//! Three stages, each on a thread of its own and a few batches ahead of the next: reading and decoding, encoding posts,
+//! applying.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +21,7 @@ use tracing::{info, warn};
 use crate::clock::UnixMicros;
 use crate::feed::event::Event;
 use crate::feed::position::Position;
+use crate::feed::post::Post;
 use crate::feed::record::PostRecord;
 use crate::id::SourceSlot;
 use crate::limits::POST_TAGS_MAX;
@@ -31,7 +33,7 @@ use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::frame::unpack;
 use crate::storage::journal::Sequence;
-use crate::storage::journal::reader::{self, Lost, Reading, Torn};
+use crate::storage::journal::reader::{self, Lost, Read, Reading, Torn};
 use crate::storage::journal::writer::Tail;
 use crate::storage::snapshot::{self, Block, EndRecord, Section, SnapshotReader};
 
@@ -236,29 +238,37 @@ impl Recovery<'_> {
         Ok(())
     }
 
+    fn read(&self, reading: Reading, events: &Sender<Vec<Event>>) -> Result<Read, StorageError> {
+        let mut batch = Vec::with_capacity(EVENTS_PER_BATCH);
+        let read = reader::read(self.files, reading, |found| {
+            batch.push(event(found.payload)?);
+            if batch.len() == EVENTS_PER_BATCH {
+                let full = std::mem::replace(&mut batch, Vec::with_capacity(EVENTS_PER_BATCH));
+                events.send(full).map_err(|_| "replay has ended".to_owned())?;
+            }
+            Ok(())
+        });
+        // Fails only if replay has ended.
+        let _ = events.send(batch);
+        read
+    }
+
     fn replay(&self, loaded: &mut Loaded) -> Result<(), StorageError> {
-        let (events, taken) = crossbeam_channel::bounded::<Vec<Event>>(BATCHES_AHEAD);
+        let (events, decoded) = crossbeam_channel::bounded::<Vec<Event>>(BATCHES_AHEAD);
+        let (prepared, taken) = crossbeam_channel::bounded::<Vec<Prepared>>(BATCHES_AHEAD);
         let reading = Reading { after: loaded.sequence, repair: self.repair };
         let state = &mut loaded.state;
         let read = thread::scope(|scope| {
-            let reading = scope.spawn(move || {
-                let mut batch = Vec::with_capacity(EVENTS_PER_BATCH);
-                let read = reader::read(self.files, reading, |found| {
-                    batch.push(event(found.payload)?);
-                    if batch.len() == EVENTS_PER_BATCH {
-                        let full = std::mem::replace(&mut batch, Vec::with_capacity(EVENTS_PER_BATCH));
-                        events.send(full).map_err(|_| "replay has ended".to_owned())?;
-                    }
-                    Ok(())
-                });
-                // Fails only if replay has ended.
-                let _ = events.send(batch);
-                read
+            let reading = scope.spawn(move || self.read(reading, &events));
+            // Each stage takes its sender along and ends with it, or once nobody takes what it makes.
+            scope.spawn(move || {
+                let prepare = |batch: Vec<Event>| prepared.send(batch.into_iter().map(Prepared::from).collect());
+                decoded.into_iter().try_for_each(prepare)
             });
             let mut outcome = Ok(());
             for batch in taken {
                 self.progress.events.fetch_add(batch.len() as u64, Ordering::Relaxed);
-                batch.iter().for_each(|event| apply(state, event));
+                batch.into_iter().for_each(|event| apply(state, event));
                 outcome = shelve(state);
                 if outcome.is_err() {
                     break;
@@ -280,6 +290,22 @@ impl Recovery<'_> {
             state.tail = Tail { last: through, segment: None };
         }
         Ok(())
+    }
+}
+
+/// An event made ready to be applied.
+enum Prepared {
+    /// A post was published: encoded already, which is most of the work.
+    Post(Post, UnixMicros),
+    Other(Event),
+}
+
+impl From<Event> for Prepared {
+    fn from(event: Event) -> Self {
+        match event {
+            Event::Published { position, draft, accepted_at } => Self::Post(Post::new(position, &draft), accepted_at),
+            other => Self::Other(other),
+        }
     }
 }
 
@@ -347,9 +373,12 @@ fn event(payload: &[u8]) -> Result<Event, String> {
     }
 }
 
-fn apply(state: &mut Recovered, event: &Event) {
-    state.last_instant = state.last_instant.max(event.last_instant().unwrap_or(state.last_instant));
-    let applied = state.writer.apply(event);
+fn apply(state: &mut Recovered, event: Prepared) {
+    let (applied, instant) = match event {
+        Prepared::Post(post, accepted_at) => (state.writer.publish(post), Some(accepted_at)),
+        Prepared::Other(event) => (state.writer.apply(&event), event.last_instant()),
+    };
+    state.last_instant = state.last_instant.max(instant.unwrap_or(state.last_instant));
     if let Applied::Published { post, push } = applied
         && !push.is_empty()
         && !state.inboxes.is_empty()
