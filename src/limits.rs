@@ -131,8 +131,11 @@ pub const SHELVING_SLACK: usize = 128;
 /// Outbox entries that are shelved in one round.
 pub const SHELVING_ENTRIES_MAX: usize = 8 * 1024;
 
-/// Outboxes looked at in one round when posts take too many bytes.
-pub const BUDGET_SOURCES_PER_ROUND: usize = 1_024;
+/// Outboxes looked at in one round when posts take too many bytes: about a millisecond of the scribe's time.
+pub const BUDGET_SOURCES_PER_ROUND: usize = 8 * 1024;
+
+/// Posts looked at to find out how old the oldest of all are.
+pub const BUDGET_SAMPLE_POSTS: usize = 1_024;
 
 /// Tombstones that stay in memory after the archive has them: pages meet these most.
 pub const TOMBSTONES_IN_MEMORY_MAX: usize = 1 << 20;

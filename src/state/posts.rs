@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dashmap::{DashMap, DashSet};
 
+use crate::feed::position::Position;
 use crate::feed::post::Post;
 use crate::id::PostId;
 
@@ -83,6 +84,11 @@ impl Posts {
     /// Bytes that posts and tombstones take, without the allocator's own.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Posts picked by the hash of their ids, so as good as at random: at most `max`, the same ones if nothing changes.
+    pub(super) fn sample(&self, max: usize) -> Vec<Position> {
+        self.by_id.iter().take(max).map(|post| post.position).collect()
     }
 
     /// The ids of deleted posts, in no order. Whatever is deleted meanwhile may be among them or not.

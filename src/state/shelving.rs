@@ -23,7 +23,9 @@ use crate::feed::position::{Direction, Position, Span};
 use crate::feed::post::{Membership, Post};
 use crate::feed::record::PostRecord;
 use crate::id::{PostId, SourceId, SourceSlot};
-use crate::limits::{BUDGET_SOURCES_PER_ROUND, SHELVING_ENTRIES_MAX, SHELVING_SLACK, TOMBSTONES_IN_MEMORY_MAX};
+use crate::limits::{
+    BUDGET_SAMPLE_POSTS, BUDGET_SOURCES_PER_ROUND, SHELVING_ENTRIES_MAX, SHELVING_SLACK, TOMBSTONES_IN_MEMORY_MAX,
+};
 use crate::state::image;
 use crate::state::posts::Stored;
 use crate::state::sources::Source;
@@ -52,8 +54,18 @@ pub(super) struct Backlog {
     buried: Vec<Arc<Post>>,
     /// Tombstones that the archive has, oldest first.
     tombstones: VecDeque<PostId>,
-    /// Where the round over all outboxes stands that is made when posts take too many bytes.
-    hand: usize,
+    /// Posts that are being written.
+    in_flight: FxHashSet<PostId>,
+    lap: Option<Lap>,
+}
+
+/// A lap over all outboxes, made when posts take too many bytes: it takes what is older than most.
+#[derive(Clone, Copy)]
+struct Lap {
+    /// The source to look at next.
+    next: usize,
+    /// Posts below it go.
+    cutoff: Position,
 }
 
 /// One round of shelving.
@@ -80,6 +92,18 @@ impl Backlog {
 
     pub(super) fn rewrite(&mut self, id: PostId) {
         self.rewrites.insert(id);
+    }
+
+    /// Whether the archive may be about to hold an older version of a post than memory.
+    pub(super) fn is_in_flight(&self, id: PostId) -> bool {
+        self.in_flight.contains(&id)
+    }
+
+    /// Takes note of a tombstone that the archive has.
+    pub(super) fn note_tombstone(&mut self, id: PostId) {
+        if self.limits.is_some() {
+            self.tombstones.push_back(id);
+        }
     }
 
     pub(super) fn bury(&mut self, post: &Arc<Post>) {
@@ -111,7 +135,7 @@ impl Writer {
             }
             let excess = self.world().sources.at(slot).outbox().in_memory().saturating_sub(limits.outbox_posts);
             let taken = excess.min(SHELVING_ENTRIES_MAX);
-            self.collect_oldest(slot, taken, &mut shelving);
+            self.collect_oldest(slot, taken, Position::MAX, &mut shelving);
             if taken == excess {
                 self.backlog.full.remove(&slot);
             }
@@ -120,30 +144,49 @@ impl Writer {
         let rewrites = std::mem::take(&mut self.backlog.rewrites);
         shelving.rewrites = rewrites.into_iter().filter_map(|id| self.world().posts.get(id)).collect();
         shelving.buried = std::mem::take(&mut self.backlog.buried);
+        self.backlog.in_flight.extend(shelving.ids());
         shelving
     }
 
-    /// When all posts take too many bytes, the oldest quarter of each outbox goes, as the hand comes round to it.
+    /// When all posts take too many bytes, the oldest eighth of them goes, as the hand comes round to their outboxes.
     fn collect_for_budget(&mut self, limits: ShelvingLimits, shelving: &mut Shelving) {
         if self.world().posts.bytes() <= limits.posts_bytes {
             return;
         }
         let sources = self.world().sources.len();
-        for _ in 0..BUDGET_SOURCES_PER_ROUND.min(sources) {
+        // While it replays nobody waits for it, and nothing else makes it go on.
+        let looks = if self.is_replaying() { 2 * sources } else { BUDGET_SOURCES_PER_ROUND.min(sources) };
+        for _ in 0..looks {
             if shelving.entries.len() >= SHELVING_ENTRIES_MAX {
                 break;
             }
-            self.backlog.hand = (self.backlog.hand + 1) % sources;
-            let slot = SourceSlot(self.backlog.hand as u32);
-            let quarter = self.world().sources.at(slot).outbox().in_memory().div_ceil(4);
-            self.collect_oldest(slot, quarter.min(SHELVING_ENTRIES_MAX), shelving);
+            let lap = match self.backlog.lap.filter(|lap| lap.next < sources) {
+                Some(lap) => lap,
+                None if shelving.entries.is_empty() => Lap { next: 0, cutoff: self.oldest_eighth() },
+                // What it took is still in memory: another lap now would meet it again.
+                None => break,
+            };
+            let room = SHELVING_ENTRIES_MAX - shelving.entries.len();
+            self.collect_oldest(SourceSlot(lap.next as u32), room, lap.cutoff, shelving);
+            self.backlog.lap = Some(Lap { next: lap.next + 1, ..lap });
         }
     }
 
-    fn collect_oldest(&self, slot: SourceSlot, count: usize, shelving: &mut Shelving) {
-        let mut oldest = Vec::with_capacity(count);
+    /// A position above about an eighth of all posts in memory.
+    fn oldest_eighth(&self) -> Position {
+        let mut sample = self.world().posts.sample(BUDGET_SAMPLE_POSTS);
+        if sample.is_empty() {
+            return Position::MAX;
+        }
+        let eighth = sample.len() / 8;
+        sample.select_nth_unstable(eighth).1.next_up()
+    }
+
+    /// Collects the oldest posts of an outbox: at most `max`, below `cutoff`.
+    fn collect_oldest(&self, slot: SourceSlot, max: usize, cutoff: Position, shelving: &mut Shelving) {
+        let mut oldest = Vec::new();
         let outbox = self.world().sources.at(slot).outbox();
-        outbox.copy(Part::Whole, Span::ALL, Direction::Newer, count, &mut oldest);
+        outbox.copy(Part::Whole, Span { below: cutoff, ..Span::ALL }, Direction::Newer, max, &mut oldest);
         for position in oldest {
             let route = outbox.route(position).expect("it was copied from there, and nobody else writes");
             shelving.entries.push((slot, position, route));
@@ -153,6 +196,7 @@ impl Writer {
 
     /// Takes out of memory what is in the archive now.
     pub fn finish_shelving(&mut self, shelving: Shelving) {
+        self.land(&shelving);
         for (slot, position, _) in &shelving.entries {
             self.world().sources.at(*slot).outbox.write().shelve(*position);
         }
@@ -178,9 +222,16 @@ impl Writer {
 
     /// Puts back what could not be written.
     pub fn give_up_shelving(&mut self, shelving: Shelving) {
+        self.land(&shelving);
         self.backlog.full.extend(shelving.entries.iter().map(|(slot, ..)| *slot));
         self.backlog.rewrites.extend(shelving.rewrites.iter().map(|post| post.id()));
         self.backlog.buried.extend(shelving.buried);
+    }
+
+    fn land(&mut self, shelving: &Shelving) {
+        for id in shelving.ids() {
+            self.backlog.in_flight.remove(&id);
+        }
     }
 
     fn is_in_an_outbox(&self, post: &Post) -> bool {
@@ -226,6 +277,10 @@ impl Shelving {
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.rewrites.is_empty() && self.buried.is_empty()
+    }
+
+    fn ids(&self) -> impl Iterator<Item = PostId> {
+        self.posts.iter().chain(&self.rewrites).map(|post| post.id())
     }
 
     /// What is to be written.
@@ -359,3 +414,6 @@ impl World {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

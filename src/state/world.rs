@@ -138,6 +138,11 @@ impl Writer {
         self.is_replaying = is_replaying;
     }
 
+    /// Whether it was said to be so.
+    pub(super) fn is_replaying(&self) -> bool {
+        self.is_replaying
+    }
+
     /// Applies an event. Twice is the same as once.
     pub fn apply(&mut self, event: &Event) -> Applied {
         match event {
@@ -152,14 +157,11 @@ impl Writer {
     /// Applies the publishing of a post. Twice is the same as once.
     pub fn publish(&mut self, mut post: Post) -> Applied {
         let position = post.position;
-        match self.world.posts.stored(position.id) {
+        let known = self.world.posts.stored(position.id);
+        let known = if known.is_none() && self.may_be_archived(&post) { self.archived(position.id) } else { known };
+        match known {
+            Some(Stored::Live(post)) if self.is_replaying => return self.complete(post),
             Some(Stored::Live(post)) => return Applied::Published { push: self.world.pushed(&post), post },
-            Some(Stored::Deleted) => return Applied::Done,
-            None => {}
-        }
-        let archived = if self.is_replaying { self.archived(position.id) } else { None };
-        match archived {
-            Some(Stored::Live(post)) => return self.publish_archived(post),
             Some(Stored::Deleted) => return Applied::Done,
             None => {}
         }
@@ -174,12 +176,22 @@ impl Writer {
         Applied::Published { post, push }
     }
 
-    /// Publishes a post that is archived already: in a replay that began before that. What was shelved by then stays so.
-    fn publish_archived(&mut self, post: Arc<Post>) -> Applied {
+    /// Whether a post that is replayed may have been shelved by an outbox. A deleted one's deletion is replayed after it.
+    fn may_be_archived(&self, post: &Post) -> bool {
+        let has_shelved = |source: Arc<Source>| source.outbox().archived(Part::Whole) >= Some(post.position);
+        let mut sources = post.sources().iter();
+        self.is_replaying && sources.any(|source| self.world.sources.get(&source.id).is_some_and(has_shelved))
+    }
+
+    /// Publishes, in a replay, a post that is there already: as a snapshot or the archive had it. A snapshot that was taken
+    /// while it was applied may have it in some of its outboxes only. What was shelved stays so.
+    fn complete(&mut self, post: Arc<Post>) -> Applied {
         let mut push = Vec::new();
         for member in post.sources() {
             let source = Arc::clone(self.world.sources.at(member.slot));
-            let route = self.archived_route(&source, post.position).unwrap_or_else(|| {
+            let in_memory = source.outbox().route(post.position);
+            let kept = in_memory.or_else(|| self.archived_route(&source, post.position));
+            let route = kept.unwrap_or_else(|| {
                 self.world.posts.put(Arc::clone(&post));
                 self.place(&source, post.position)
             });
@@ -219,9 +231,16 @@ impl Writer {
         }
     }
 
-    /// Remembers that an id was deleted.
+    /// Remembers that an id was deleted: the archive was told before the snapshot was done.
     pub(super) fn restore_tombstone(&mut self, id: PostId) {
-        self.delete(id);
+        if self.world.posts.get(id).is_some() {
+            self.delete(id);
+        } else {
+            self.world.posts.bury(id);
+            if self.world.has_archived() {
+                self.backlog.note_tombstone(id);
+            }
+        }
     }
 
     /// Makes all edges of one follower, which has none.
@@ -258,7 +277,7 @@ impl Writer {
         let Some(post) = in_memory.or_else(|| self.archived(id)?.live()) else { return Applied::Done };
         let edited = Arc::new(post.edited(body, hidden, at));
         self.world.posts.put(Arc::clone(&edited));
-        if is_archived {
+        if is_archived || self.backlog.is_in_flight(id) {
             self.backlog.rewrite(id);
         }
         Applied::Edited(edited)
@@ -266,8 +285,12 @@ impl Writer {
 
     fn delete(&mut self, id: PostId) -> Applied {
         let in_memory = self.world.posts.get(id);
-        let Some(post) = in_memory.or_else(|| self.archived(id)?.live()) else {
+        let known = in_memory.map(Stored::Live).or_else(|| self.archived(id));
+        let Some(Stored::Live(post)) = known else {
             self.world.posts.bury(id);
+            if known.is_some() {
+                self.backlog.note_tombstone(id);
+            }
             return Applied::Done;
         };
         // The tombstone first: from then on no page shows the post, wherever its position still is.

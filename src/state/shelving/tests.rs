@@ -1,0 +1,86 @@
+use std::sync::Arc;
+
+use crate::clock::UnixMicros;
+use crate::feed::event::Event;
+use crate::feed::graph::Sharding;
+use crate::feed::policy::Policy;
+use crate::feed::position::{Position, at};
+use crate::feed::post::{Body, Draft, Post};
+use crate::id::{PostId, SourceId};
+use crate::state::shelving::ShelvingLimits;
+use crate::state::world::{World, Writer};
+use crate::storage::archive::{Archive, MemoryArchive};
+
+fn world(outbox_posts: usize, posts_bytes: usize) -> (Arc<World>, Writer) {
+    let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
+    let limits = ShelvingLimits { outbox_posts, posts_bytes };
+    World::create_with(Policy::PushAll, Sharding::new(1), Some((archive, limits)))
+}
+
+fn published(time: i64, author: &str, tag: Option<&str>) -> Event {
+    let body = Body::new(r#""text of some length, so that posts weigh something""#).unwrap();
+    let tags = tag.map(|tag| SourceId::tag(tag).unwrap()).into_iter().collect();
+    let draft = Draft { tags, ..Draft::new(SourceId::new(author).unwrap(), body) };
+    Event::Published { position: position(time), draft, accepted_at: UnixMicros(time) }
+}
+
+fn position(time: i64) -> Position {
+    at(time, time as u64)
+}
+
+fn has(world: &World, source: &str, time: i64) -> bool {
+    let source = world.sources.get(&SourceId::new(source).unwrap());
+    source.is_some_and(|source| source.outbox().contains(position(time)))
+}
+
+#[test]
+fn a_post_that_a_snapshot_has_in_one_of_its_outboxes_only_is_placed_in_the_others_by_replay() {
+    let (world, mut writer) = world(10, usize::MAX);
+    let event = published(7, "ann", Some("tea"));
+    let Event::Published { position, draft, .. } = &event else { unreachable!() };
+    let mut post = Post::new(*position, draft);
+    post.join(draft.sources().map(|id| world.sources.intern(id).slot).collect::<Vec<_>>());
+    writer.restore_placed(&Arc::new(post), |nth| (nth == 0).then_some(crate::feed::outbox::Route::Push));
+    assert!(has(&world, "ann", 7) && !has(&world, "tag:tea", 7));
+    writer.set_replaying(true);
+    for _ in 0..2 {
+        let applied = writer.apply(&event);
+        assert!(matches!(&applied, crate::state::world::Applied::Published { push, .. } if push.len() == 2));
+        assert!(has(&world, "ann", 7) && has(&world, "tag:tea", 7));
+    }
+}
+
+#[test]
+fn what_is_edited_while_it_is_being_written_is_written_again() {
+    let (world, mut writer) = world(1, usize::MAX);
+    (1..=4).for_each(|time| drop(writer.apply(&published(time, "ann", None))));
+    assert!(writer.is_shelving_due());
+    let slow = writer.collect_shelving();
+    let body = Some(Body::new("2").unwrap());
+    writer.apply(&Event::Edited { id: PostId(1), body, hidden: None, at: UnixMicros(9) });
+    writer.apply(&Event::Edited { id: PostId(4), body: None, hidden: Some(true), at: UnixMicros(9) });
+    let next = writer.collect_shelving();
+    let ids: Vec<PostId> = next.batch(&world).posts.into_iter().map(|(id, _)| id).collect();
+    assert_eq!(ids, [PostId(1)], "the first is on its way to the archive, the last is not");
+    writer.finish_shelving(slow);
+    writer.finish_shelving(next);
+    writer.apply(&Event::Edited { id: PostId(4), body: None, hidden: Some(false), at: UnixMicros(9) });
+    assert!(writer.collect_shelving().is_empty());
+}
+
+#[test]
+fn beyond_the_byte_budget_the_oldest_posts_go_and_not_those_of_small_sources() {
+    let (world, mut writer) = world(1_000, 50_000);
+    (0..400).for_each(|time| drop(writer.apply(&published(time, &format!("a{}", time % 4), None))));
+    (400..440).for_each(|time| drop(writer.apply(&published(time, &format!("b{time}"), None))));
+    while writer.is_shelving_due() {
+        let shelving = writer.collect_shelving();
+        assert!(!shelving.is_empty());
+        writer.finish_shelving(shelving);
+    }
+    assert!(world.posts.bytes() <= 50_000);
+    let kept: Vec<bool> = (0..440).map(|time| world.posts.get(PostId(time)).is_some()).collect();
+    let newest_gone = kept.iter().rposition(|kept| !kept).unwrap();
+    let oldest_kept = kept.iter().position(|kept| *kept).unwrap();
+    assert!(newest_gone < 350 && oldest_kept > 50 && newest_gone < oldest_kept + 100, "{oldest_kept} {newest_gone}");
+}
