@@ -122,6 +122,9 @@ pub const INBOXES_PER_COPY: usize = 64;
 /// Inboxes that are restored together after a start.
 pub const INBOXES_PER_RESTORE: usize = 4 * 1024;
 
+/// Edges one follower may be allowed: 12 bytes each, they are one record of a snapshot.
+pub const FOLLOWING_MAX: usize = 4_000_000;
+
 /// Requests for a snapshot that wait for the one being taken.
 pub const SNAPSHOT_REQUESTS_MAX: usize = 16;
 

@@ -143,11 +143,6 @@ impl FanoutQueue {
         (Self { orders, bell, supervisor: supervisor.clone(), shared: Arc::clone(shared) }, supervisor)
     }
 
-    /// Says that no more writes are taken.
-    pub fn stop_accepting(&self) {
-        self.shared.is_accepting.store(false, Ordering::Relaxed);
-    }
-
     /// Whether so many more posts have room. Only the scribe adds any, so the answer stays true until it does.
     pub fn has_room_for(&self, more: usize) -> bool {
         self.orders.len() + more <= FANOUT_QUEUE_MAX

@@ -9,7 +9,7 @@
 //! - the bytes of a snapshot (`storage::snapshot`), what is in it (`state::image`).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use actix::Addr;
@@ -60,6 +60,10 @@ pub struct Keeper {
     pub(crate) couriers: Vec<Addr<Courier>>,
     pub(crate) figures: Arc<JournalFigures>,
     pub(crate) requests: Receiver<Reply<SnapshotTaken>>,
+    /// Bytes of journal that the newest snapshot did not spare the start from reading.
+    pub(crate) replayed_bytes: u64,
+    /// Set when the engine is about to end: what is being written is given up then.
+    pub(crate) stopping: Arc<AtomicBool>,
 }
 
 /// How often it is looked whether a snapshot is due.
@@ -69,12 +73,16 @@ const LOOK: Duration = Duration::from_secs(1);
 struct Paced<'a, 'b> {
     writer: &'a mut SnapshotWriter<'b>,
     since: Instant,
+    stopping: &'a AtomicBool,
 }
 
 impl Paced<'_, '_> {
     fn record<T: Serialize>(&mut self, section: Section, record: &T) -> Result<(), StorageError> {
         self.writer.record(section, record)?;
         let worked = self.since.elapsed();
+        if self.stopping.load(Ordering::Relaxed) {
+            return Err(StorageError::Stopping);
+        }
         if worked >= SNAPSHOT_STRETCH {
             std::thread::park_timeout(worked);
             self.since = Instant::now();
@@ -86,31 +94,30 @@ impl Paced<'_, '_> {
 /// The state when a snapshot was begun last.
 struct Last {
     at: Instant,
-    written_bytes: u64,
+    journal_bytes: u64,
 }
 
 impl Keeper {
     /// Takes snapshots until nobody is left to ask for one.
     pub fn run(self) {
         self.list();
-        let mut last = self.now();
+        let mut last = self.before();
         loop {
-            let asked = match self.requests.recv_timeout(LOOK) {
-                Ok(reply) => Some(reply),
-                Err(RecvTimeoutError::Timeout) => None,
+            // All that wait are answered by one, which is begun after each of them asked.
+            let asked: Vec<_> = match self.requests.recv_timeout(LOOK) {
+                Ok(reply) => std::iter::once(reply).chain(self.requests.try_iter()).collect(),
+                Err(RecvTimeoutError::Timeout) if self.is_due(&last) => Vec::new(),
+                Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            if asked.is_none() && !self.is_due(&last) {
-                continue;
-            }
-            last = self.now();
+            last = Last { at: Instant::now(), journal_bytes: self.journal_bytes() };
             let taken = self.take();
             match &taken {
                 Ok(taken) => info!("took snapshot {}: {} bytes in {:.1?}", taken.file, taken.bytes, last.at.elapsed()),
                 Err(cause) => warn!("{cause}"),
             }
-            if let Some(reply) = asked {
-                let _ = reply.send(taken);
+            for reply in asked {
+                let _ = reply.send(taken.clone());
             }
         }
     }
@@ -131,12 +138,23 @@ impl Keeper {
         *self.shared.snapshots.lock() = there.into_iter().filter_map(describe).collect();
     }
 
-    fn now(&self) -> Last {
-        Last { at: Instant::now(), written_bytes: self.figures.written_bytes.load(Ordering::Relaxed) }
+    /// As it was when the newest snapshot was taken, maybe by an earlier process: one that is often restarted takes
+    /// snapshots as often as one that is not.
+    fn before(&self) -> Last {
+        let newest = self.shared.snapshots.lock().first().map(|newest| newest.taken_at);
+        let age = newest.map_or(0, |taken_at| self.shared.clock.now().0.saturating_sub(taken_at.0));
+        let age = Duration::from_micros(u64::try_from(age).unwrap_or(0));
+        let now = Instant::now();
+        Last { at: now.checked_sub(age).unwrap_or(now), journal_bytes: 0 }
+    }
+
+    /// Bytes of journal since the snapshot that the start began from.
+    fn journal_bytes(&self) -> u64 {
+        self.replayed_bytes + self.figures.written_bytes.load(Ordering::Relaxed)
     }
 
     fn is_due(&self, last: &Last) -> bool {
-        let new_bytes = self.figures.written_bytes.load(Ordering::Relaxed) - last.written_bytes;
+        let new_bytes = self.journal_bytes() - last.journal_bytes;
         new_bytes >= self.options.journal_bytes || (new_bytes > 0 && last.at.elapsed() >= self.options.interval)
     }
 
@@ -146,7 +164,10 @@ impl Keeper {
         // After the mark: what is not under way any more is in its inboxes, and these are copied later still.
         let under_way = self.shared.open_fanouts.positions();
         let header = SnapshotHeader { sequence: mark.last, taken_at: began };
-        let failed = |cause: StorageError| Error::SnapshotFailed(cause.to_string());
+        let failed = |cause: StorageError| match cause {
+            StorageError::Stopping => Error::ShuttingDown,
+            cause => Error::SnapshotFailed(cause.to_string()),
+        };
         let begun = SnapshotWriter::begin(&*self.files, header, self.options.compress).map_err(failed);
         let mut writer = begun.inspect_err(|_| drop(self.mark(true)))?;
         let written = self.write(&mut writer, mark, under_way).map_err(failed).and_then(|()| {
@@ -164,7 +185,10 @@ impl Keeper {
         };
         let has_archived = self.shared.world.has_archived();
         let bytes = writer.finish(end.last, end.last_instant, has_archived).map_err(failed)?;
-        self.drop_superfluous().map_err(failed)?;
+        if let Err(cause) = self.drop_superfluous() {
+            // The next one tries again.
+            warn!("what the snapshot makes superfluous is still there: {cause}");
+        }
         let taken = SnapshotTaken { file: snapshot::name(mark.last), sequence: mark.last, bytes, taken_at: began };
         self.shared.counters.snapshots.add(1);
         let mut kept = self.shared.snapshots.lock();
@@ -186,7 +210,7 @@ impl Keeper {
         mark: Mark,
         under_way: Vec<crate::feed::position::Position>,
     ) -> Result<(), StorageError> {
-        let mut writer = Paced { writer, since: Instant::now() };
+        let mut writer = Paced { writer, since: Instant::now(), stopping: &self.stopping };
         let walk = Walk { world: &self.shared.world, sources: mark.sources };
         walk.sources().try_for_each(|record| writer.record(Section::Sources, &record))?;
         walk.edges().try_for_each(|record| writer.record(Section::Edges, &record))?;

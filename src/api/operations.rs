@@ -28,9 +28,9 @@ pub(super) async fn alive(request: HttpRequest) -> Result<HttpResponse, Problem>
 pub(super) async fn ready(request: HttpRequest, slot: Data<Slot>) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     if let Some(engine) = slot.engine() {
-        let is_accepting = engine.shared().is_accepting.load(Ordering::Relaxed);
-        let failed = Problem::from(Error::JournalFailed("reads go on, writes are refused until a restart".to_owned()));
-        return if is_accepting { Ok(HttpResponse::Ok().json(json!({"ready": true}))) } else { Err(failed) };
+        let failure = engine.journal().and_then(|journal| journal.failure());
+        let problem = |cause| Err(Problem::from(Error::JournalFailed(cause)));
+        return failure.map_or_else(|| Ok(HttpResponse::Ok().json(json!({"ready": true}))), problem);
     }
     let progress = slot.progress();
     let number = |number: &AtomicU64| number.load(Ordering::Relaxed);

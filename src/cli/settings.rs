@@ -20,7 +20,7 @@ use crate::actor::keeper::SnapshotOptions;
 use crate::config::EngineConfig;
 use crate::engine::StorageConfig;
 use crate::feed::policy::Policy;
-use crate::limits::SHARDS_MAX;
+use crate::limits::{FOLLOWING_MAX, SHARDS_MAX};
 use crate::storage::journal::Durability;
 use crate::storage::journal::writer::JournalOptions;
 
@@ -338,6 +338,9 @@ fn check(config: &EngineConfig) -> Result<(), SettingsError> {
     }
     if config.shards.get() > SHARDS_MAX {
         return refuse("shards", format!("{} is more than the {SHARDS_MAX} allowed", config.shards));
+    }
+    if config.following_max > FOLLOWING_MAX {
+        return refuse("following-max", format!("{} is more than the {FOLLOWING_MAX} allowed", config.following_max));
     }
     let durations = [
         ("inbox-age", config.inbox_age.unwrap_or(Duration::MAX)),

@@ -11,6 +11,7 @@ mod shared;
 mod start;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,7 @@ use crate::state::verify::Verdict;
 use crate::state::view::{Entry, Finder};
 use crate::state::world::World;
 use crate::storage::journal::writer::JournalFigures;
+use crate::storage::lock::DirectoryLock;
 
 /// A running engine. Clones are handles to the same one.
 #[derive(Clone)]
@@ -68,6 +70,7 @@ struct KeeperHandle {
     requests: Sender<Reply<SnapshotTaken>>,
     thread: JoinHandle<()>,
     figures: Arc<JournalFigures>,
+    stopping: Arc<AtomicBool>,
 }
 
 #[derive(Clone)]
@@ -81,6 +84,8 @@ struct Threads {
     system_thread: JoinHandle<()>,
     scribe_thread: JoinHandle<()>,
     archive_thread: Option<JoinHandle<()>>,
+    /// Given up when they have ended, and the archive is closed.
+    _lock: Option<Arc<DirectoryLock>>,
 }
 
 /// A page of a feed.
@@ -389,7 +394,8 @@ impl Engine {
     /// Takes no more writes, finishes those that were taken, and ends all threads. Blocks until they have ended.
     pub fn shutdown(&self) {
         let Some(threads) = self.inner.threads.lock().take() else { return };
-        if let Some(KeeperHandle { requests, thread, .. }) = self.inner.keeper.lock().take() {
+        if let Some(KeeperHandle { requests, thread, stopping, .. }) = self.inner.keeper.lock().take() {
+            stopping.store(true, Ordering::Relaxed);
             drop(requests);
             let _ = thread.join();
         }

@@ -1,7 +1,6 @@
 //! What all actors of an engine share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 
@@ -35,8 +34,6 @@ pub struct Shared {
     pub(crate) archive_readers: Option<ArchiveReaders>,
     /// The snapshots that are kept, newest first.
     pub snapshots: Mutex<Vec<SnapshotTaken>>,
-    /// Whether writes are taken: not after the journal failed.
-    pub is_accepting: AtomicBool,
     /// Posts handed to the fan-out supervisor and not yet delivered everywhere.
     pub open_fanouts: OpenFanouts,
 }

@@ -31,8 +31,8 @@ use crate::feed::graph::Sharding;
 use crate::feed::inbox::Inbox;
 use crate::id::SourceSlot;
 use crate::limits::{
-    ARCHIVE_CACHE_BYTES, INBOXES_PER_RESTORE, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX, SNAPSHOT_REQUESTS_MAX,
-    WAKE_QUEUE_MAX,
+    ARCHIVE_CACHE_BYTES, FANOUT_QUEUE_MAX, INBOXES_PER_RESTORE, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX,
+    SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
 };
 use crate::state::image::{InboxRecord, unpack_positions};
 use crate::state::shelving::ShelvingLimits;
@@ -144,7 +144,7 @@ impl Engine {
         progress.enter("waking readers");
         engine.restore_inboxes(&inboxes);
         engine.fan_out_again(&fanout, under_way);
-        engine.keep_snapshots(files, storage.snapshots, figures, lock);
+        engine.keep_snapshots(files, storage.snapshots, figures, report.journal_bytes, lock);
         tell(&report, began.elapsed());
         if !report.lost.is_empty() {
             engine.snapshot_now().map_err(|cause| StorageError::Repair(cause.to_string()))?;
@@ -181,7 +181,7 @@ impl Engine {
     /// after. Where a post is already, its delivery changes nothing.
     fn fan_out_again(&self, fanout: &FanoutQueue, under_way: Vec<UnderWay>) {
         for (position, sources) in under_way {
-            while !fanout.has_room_for(SCRIBE_QUEUE_MAX / 2) {
+            while !fanout.has_room_for(FANOUT_QUEUE_MAX / 2) {
                 thread::park_timeout(Duration::from_millis(1));
             }
             fanout.push(FanoutOrder { position, sources, waiting: None });
@@ -196,8 +196,10 @@ impl Engine {
         files: Arc<dyn Files>,
         options: SnapshotOptions,
         figures: Arc<JournalFigures>,
+        replayed_bytes: u64,
         lock: Option<Arc<DirectoryLock>>,
     ) {
+        let stopping = Arc::new(AtomicBool::new(false));
         let (requests, receiver) = crossbeam_channel::bounded(SNAPSHOT_REQUESTS_MAX);
         let couriers = self.inner.shards.iter().map(|shard| shard.courier.clone()).collect();
         let keeper = Keeper {
@@ -208,13 +210,15 @@ impl Engine {
             couriers,
             figures: Arc::clone(&figures),
             requests: receiver,
+            replayed_bytes,
+            stopping: Arc::clone(&stopping),
         };
         let thread = spawn("tidewire-keeper", move || {
             let _vital = Vital("keeper of snapshots");
             keeper.run();
             drop(lock);
         });
-        *self.inner.keeper.lock() = Some(super::KeeperHandle { requests, thread, figures });
+        *self.inner.keeper.lock() = Some(super::KeeperHandle { requests, thread, figures, stopping });
     }
 }
 
@@ -249,7 +253,6 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
         archive_readers,
         clock: Arc::clone(&clock),
         open_fanouts: OpenFanouts::default(),
-        is_accepting: AtomicBool::new(true),
         snapshots: Mutex::default(),
     });
     let (system, system_thread) = start_system();
@@ -263,12 +266,13 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
         .map(|archive| archivist::start_writer(Arc::clone(&shared.world), archive, commands.clone()).expect(THREADS));
     let (tasks, archive_thread) = archivist.unzip();
     let scribe = Scribe::new(writer, journal, ticker, fanout.clone(), config, receiver, tasks);
+    let scribe_lock = lock.clone();
     let scribe_thread = spawn("tidewire-scribe", move || {
         scribe.run();
-        // Nobody writes to the directory any more.
-        drop(lock);
+        drop(scribe_lock);
     });
-    let threads = Mutex::new(Some(Threads { system, system_thread, scribe_thread, archive_thread }));
+    let threads = Threads { system, system_thread, scribe_thread, archive_thread, _lock: lock };
+    let threads = Mutex::new(Some(threads));
     let inner =
         Inner { shared, commands, shards, threads, keeper: Mutex::new(None), census: tokio::sync::Mutex::default() };
     (Engine { inner: Arc::new(inner) }, fanout)

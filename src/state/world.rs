@@ -202,6 +202,15 @@ impl Writer {
         Applied::Published { post, push: push.into() }
     }
 
+    /// The sources to whose followers a post was pushed, wherever it is kept, if it still is. Only in a replay.
+    pub fn pushed_again(&mut self, position: Position) -> Option<Box<[SourceSlot]>> {
+        let known = self.world.posts.stored(position.id).or_else(|| self.archived(position.id));
+        match self.complete(known?.live()?) {
+            Applied::Published { push, .. } => Some(push),
+            Applied::Edited(_) | Applied::Done => None,
+        }
+    }
+
     /// Puts a post into an outbox, by the route its followers get it.
     fn place(&mut self, source: &Source, position: Position) -> Route {
         let route = self.world.route(source);

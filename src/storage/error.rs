@@ -75,6 +75,17 @@ pub enum StorageError {
         /// The first event after the gap.
         until: Sequence,
     },
+    /// Given up, since the engine ends.
+    #[error("the engine is shutting down")]
+    Stopping,
+    /// No snapshot can be loaded, and the journal is not whole without one.
+    #[error("{causes}. Without a snapshot, {without}")]
+    NoSnapshot {
+        /// What is wrong with each of them.
+        causes: String,
+        /// What is wrong then.
+        without: Box<StorageError>,
+    },
     /// The journal ends before what a snapshot saw.
     #[error(
         "the journal ends at event {last}, but {place} saw event {through}; restore the newest segments, or start with \

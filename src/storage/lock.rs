@@ -35,8 +35,8 @@ impl DirectoryLock {
             Err(TryLockError::Error(cause)) => return Err(StorageError::io("lock", place)(cause)),
         }
         let process = format!("{}\n", std::process::id());
-        let noted = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(process.as_bytes()));
-        noted.map_err(StorageError::io("write", place))?;
+        // Only for the message, too: on a full disk there is no room for it, and the lock is held nevertheless.
+        let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(process.as_bytes()));
         Ok(Self { _file: file })
     }
 }

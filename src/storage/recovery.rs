@@ -73,6 +73,8 @@ pub struct Report {
     pub skipped: Vec<String>,
     /// Events that were replayed.
     pub events: u64,
+    /// Bytes of journal they were read from.
+    pub journal_bytes: u64,
     /// What was cut off the journal's end.
     pub torn: Option<Torn>,
     /// What is gone, if it was told to go on without.
@@ -128,8 +130,30 @@ const BATCHES_AHEAD: usize = 8;
 /// Events in one batch.
 const EVENTS_PER_BATCH: usize = 1_024;
 
+/// Bytes of journal after which a batch is full: some events are a thousand times larger than most.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// A snapshot that could not be loaded.
+struct Skipped {
+    name: String,
+    cause: String,
+}
+
+/// Without any snapshot, the ones that could not be loaded are why events are missing.
+fn without_snapshot(skipped: &[Skipped], cause: StorageError) -> StorageError {
+    let causes: Vec<&str> = skipped.iter().map(|skipped| &*skipped.cause).collect();
+    match cause {
+        StorageError::Missing { from: Sequence(1), .. } if !causes.is_empty() => {
+            StorageError::NoSnapshot { causes: causes.join("; "), without: Box::new(cause) }
+        }
+        cause => cause,
+    }
+}
+
 struct Loaded {
     state: Recovered,
+    /// Posts that were under way: to whom is found out once both levels are known.
+    under_way: Vec<Position>,
     sequence: Sequence,
     through: Sequence,
     place: String,
@@ -144,34 +168,42 @@ impl Recovery<'_> {
         self.progress.enter("loading the snapshot");
         let mut skipped = Vec::new();
         let mut loaded = self.newest_snapshot(&mut skipped)?;
-        loaded.state.report.skipped = skipped;
         // The snapshot's sources are numbered from 0 on, so those only the archive knows come after them.
         loaded.state.writer.note_shelves()?;
         self.progress.enter("replaying the journal");
         loaded.state.writer.set_replaying(true);
-        self.replay(&mut loaded)?;
-        loaded.state.writer.set_replaying(false);
-        let Loaded { mut state, .. } = loaded;
+        self.replay(&mut loaded).map_err(|cause| without_snapshot(&skipped, cause))?;
+        let Loaded { mut state, under_way, .. } = loaded;
+        resolve(under_way, &mut state);
+        state.writer.set_replaying(false);
         state.writer.choose_sides();
-        if state.inboxes.is_empty() {
-            state.under_way.clear();
-        }
+        self.set_aside(&mut state.report, skipped);
         Ok(state)
     }
 
-    fn newest_snapshot(&self, skipped: &mut Vec<String>) -> Result<Loaded, StorageError> {
+    /// Takes snapshots out of the way that cannot be loaded: they must not count as kept.
+    fn set_aside(&self, report: &mut Report, skipped: Vec<Skipped>) {
+        for Skipped { name, cause } in skipped {
+            if let Err(cause) = self.files.rename(&name, &format!("{name}.damaged")) {
+                warn!("cannot set {} aside: {cause}", self.files.place(&name));
+            }
+            report.skipped.push(cause);
+        }
+    }
+
+    fn newest_snapshot(&self, skipped: &mut Vec<Skipped>) -> Result<Loaded, StorageError> {
         for (name, sequence) in snapshot::snapshots(self.files)? {
             match self.load(&name, sequence) {
                 Ok(loaded) => return Ok(loaded),
                 Err(cause @ (StorageError::BadSnapshot { .. } | StorageError::Foreign { .. })) => {
                     warn!("{cause}; going on with an older one and more of the journal");
-                    skipped.push(cause.to_string());
+                    skipped.push(Skipped { name, cause: cause.to_string() });
                 }
                 Err(cause) => return Err(cause),
             }
         }
         let place = self.files.place("");
-        Ok(Loaded { state: self.empty(), sequence: Sequence(0), through: Sequence(0), place })
+        Ok(Loaded { state: self.empty(), under_way: Vec::new(), sequence: Sequence(0), through: Sequence(0), place })
     }
 
     fn empty(&self) -> Recovered {
@@ -195,7 +227,7 @@ impl Recovery<'_> {
         }
         self.progress.snapshot_bytes.store(0, Ordering::Relaxed);
         self.progress.snapshot_bytes_total.store(reader.file_bytes(), Ordering::Relaxed);
-        let mut state = self.empty();
+        let (mut state, mut under_way) = (self.empty(), Vec::new());
         let (batches, taken) = crossbeam_channel::bounded(BATCHES_AHEAD);
         let end = thread::scope(|scope| {
             // It takes the sender along: once it is gone, all there is was sent.
@@ -204,7 +236,7 @@ impl Recovery<'_> {
                 Ok::<_, StorageError>(reader.end())
             });
             // The receiver goes out of scope with the first misfit, which ends the other thread.
-            let fits = apply_all(&mut state, taken);
+            let fits = apply_all(&mut state, &mut under_way, taken);
             let decoded = decoding.join().expect("decoding does not panic");
             let misfit = |cause: MisfitError| StorageError::BadSnapshot {
                 place: place.clone(),
@@ -224,7 +256,7 @@ impl Recovery<'_> {
         state.last_instant = last_instant;
         state.report.snapshot = Some(sequence);
         info!("loaded {place}: {} posts, {} edges", state.world.posts.len(), state.world.edges());
-        Ok(Loaded { state, sequence, through, place })
+        Ok(Loaded { state, under_way, sequence, through, place })
     }
 
     fn decode(&self, reader: &mut SnapshotReader, batches: &Sender<Batch>) -> Result<(), StorageError> {
@@ -240,9 +272,12 @@ impl Recovery<'_> {
 
     fn read(&self, reading: Reading, events: &Sender<Vec<Event>>) -> Result<Read, StorageError> {
         let mut batch = Vec::with_capacity(EVENTS_PER_BATCH);
+        let mut batch_bytes = 0;
         let read = reader::read(self.files, reading, |found| {
             batch.push(event(found.payload)?);
-            if batch.len() == EVENTS_PER_BATCH {
+            batch_bytes += found.payload.len();
+            if batch.len() == EVENTS_PER_BATCH || batch_bytes >= BATCH_BYTES {
+                batch_bytes = 0;
                 let full = std::mem::replace(&mut batch, Vec::with_capacity(EVENTS_PER_BATCH));
                 events.send(full).map_err(|_| "replay has ended".to_owned())?;
             }
@@ -279,14 +314,17 @@ impl Recovery<'_> {
         })?;
         let (through, place) = (loaded.through.max(loaded.sequence), loaded.place.clone());
         state.tail = read.tail;
+        state.report.journal_bytes = read.bytes;
         (state.report.events, state.report.torn, state.report.lost) = (read.events, read.torn, read.lost);
         if state.tail.last < through {
             let last = state.tail.last;
             if !self.repair {
                 return Err(StorageError::BehindSnapshot { place, last, through });
             }
-            let reason = "the journal ends before what the snapshot saw".to_owned();
-            state.report.lost.push(Lost { from: last.next(), until: Some(through.next()), place, reason });
+            // The snapshot itself holds what there was up to its own event, and some of what followed.
+            let from = last.max(loaded.sequence).next();
+            let reason = format!("the journal ends at event {last}, and the snapshot saw event {through}");
+            state.report.lost.push(Lost { from, until: None, place, reason });
             state.tail = Tail { last: through, segment: None };
         }
         Ok(())
@@ -322,7 +360,7 @@ pub(crate) fn decode(block: &Block) -> Result<Batch, String> {
     })
 }
 
-fn apply_all(state: &mut Recovered, taken: Receiver<Batch>) -> Result<(), MisfitError> {
+fn apply_all(state: &mut Recovered, under_way: &mut Vec<Position>, taken: Receiver<Batch>) -> Result<(), MisfitError> {
     for batch in taken {
         let writer = &mut state.writer;
         match batch {
@@ -331,10 +369,7 @@ fn apply_all(state: &mut Recovered, taken: Receiver<Batch>) -> Result<(), Misfit
             Batch::Posts(records) => records.iter().try_for_each(|record| writer.restore_post(record))?,
             Batch::Deleted(records) => records.iter().for_each(|record| writer.restore_deleted(record)),
             Batch::UnderWay(records) => {
-                let world = &state.world;
-                let positions = records.iter().flat_map(|record| unpack_positions(&record.posts));
-                let posts = positions.filter_map(|position| world.posts.get(position.id));
-                state.under_way.extend(posts.map(|post| (post.position, world.pushed(&post))));
+                under_way.extend(records.iter().flat_map(|record| unpack_positions(&record.posts)));
             }
             Batch::Inboxes(records) => {
                 let known = state.world.sources.len();
@@ -346,6 +381,19 @@ fn apply_all(state: &mut Recovered, taken: Receiver<Batch>) -> Result<(), Misfit
         }
     }
     Ok(())
+}
+
+/// Finds out to whom posts have to be delivered again, if there is any inbox that may lack them.
+fn resolve(under_way: Vec<Position>, state: &mut Recovered) {
+    if state.inboxes.is_empty() {
+        state.under_way.clear();
+        return;
+    }
+    for position in under_way {
+        if let Some(push) = state.writer.pushed_again(position) {
+            state.under_way.push((position, push));
+        }
+    }
 }
 
 /// Keeps memory within its limits while far more than fits into it is replayed.

@@ -169,7 +169,8 @@ impl Segment {
         let Some((offset, frame)) = frame::find(&self.bytes[start..], &self.reachable(broken.next)) else {
             return Ok(None);
         };
-        let found = frame.sequence;
+        // A frame that closes stands behind the event it names.
+        let found = if frame.kind == FrameKind::Closed { frame.sequence.next() } else { frame.sequence };
         let mut walk = Walk { next: found, good_bytes: 0, rest_bytes: 0, end: End::Whole, closed: false };
         self.walk_from(start + offset, &mut walk, &mut each)?;
         Ok(Some((found, walk)))

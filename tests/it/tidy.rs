@@ -25,7 +25,7 @@ fn rust_files(folder: &str) -> Vec<(PathBuf, String)> {
 
 /// The part of a file before its unit tests.
 fn code(text: &str) -> &str {
-    let tests = ["#[cfg(test)]\nmod tests", "#[cfg(test)]\npub(crate) mod tests"];
+    let tests = ["#[cfg(test)]\nmod tests", "#[cfg(test)]\npub(crate) mod tests", "#![cfg(test)]"];
     tests.iter().filter_map(|start| text.find(start)).min().map_or(text, |start| &text[..start])
 }
 

@@ -417,7 +417,6 @@ impl<J: Journal> Scribe<J> {
             }
             JournalError::Failed(cause) => {
                 error!("the journal failed, no more writes are taken until a restart: {cause}");
-                self.fanout.stop_accepting();
                 let failed = Error::JournalFailed(cause);
                 self.failed = Some(failed.clone());
                 failed

@@ -1,3 +1,6 @@
+//! What is chosen to be shelved, and what a replay makes of posts that are on both levels or half placed.
+#![cfg(test)]
+
 use std::sync::Arc;
 
 use crate::clock::UnixMicros;

@@ -19,7 +19,13 @@ impl DiskFiles {
     /// # Errors
     /// When the directory cannot be made or read.
     pub fn open(directory: &Path) -> io::Result<Self> {
+        // Whatever is made must survive power loss, or all that is synced into it would be gone with its name.
+        let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+        let made: Vec<&Path> = directory.ancestors().take_while(missing).collect();
         fs::create_dir_all(directory)?;
+        for parent in made.iter().filter_map(|made| made.parent()) {
+            sync_directory(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
+        }
         let files = Self { directory: directory.to_owned() };
         files.list()?;
         Ok(files)
@@ -28,6 +34,12 @@ impl DiskFiles {
     fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
+}
+
+/// Makes the names in a directory survive power loss.
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    // Elsewhere a directory cannot be opened as a file, and names are kept by the file system's own journal.
+    if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
 }
 
 impl Files for DiskFiles {
@@ -66,8 +78,7 @@ impl Files for DiskFiles {
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        // Elsewhere a directory cannot be opened as a file, and names are kept by the file system's own journal.
-        if cfg!(unix) { File::open(&self.directory)?.sync_all() } else { Ok(()) }
+        sync_directory(&self.directory)
     }
 
     fn place(&self, name: &str) -> String {

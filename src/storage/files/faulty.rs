@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::storage::files::memory::MemoryFiles;
 use crate::storage::files::{AppendFile, Files};
 
 /// What goes wrong, and when. Operations are counted from 1 on.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Plan {
-    /// This sync fails, once; the ones after it claim to succeed, as disks do.
+    /// This sync fails, once, and what it was to keep is forgotten; the ones after it claim to succeed, as disks do.
     pub fail_sync: Option<u64>,
     /// This operation that writes does not happen, nor does any after it: the process is dead.
     pub die_at: Option<u64>,
@@ -21,8 +22,8 @@ pub struct Plan {
 
 /// Files with faults. Clones share them.
 #[derive(Clone)]
-pub struct FaultyFiles<F> {
-    files: F,
+pub struct FaultyFiles {
+    files: MemoryFiles,
     faults: Arc<Faults>,
 }
 
@@ -36,9 +37,9 @@ struct State {
     operations: u64,
 }
 
-impl<F: Files> FaultyFiles<F> {
+impl FaultyFiles {
     /// Files that fail by `plan`.
-    pub fn new(files: F, plan: Plan) -> Self {
+    pub fn new(files: MemoryFiles, plan: Plan) -> Self {
         Self { files, faults: Arc::new(Faults(Mutex::new(State { plan, ..State::default() }))) }
     }
 
@@ -76,28 +77,31 @@ impl Faults {
 
 struct FaultyFile {
     file: Arc<dyn AppendFile>,
+    name: String,
+    files: MemoryFiles,
     faults: Arc<Faults>,
 }
 
-impl<F: Files> FaultyFiles<F> {
-    fn wrapped(&self, file: Arc<dyn AppendFile>) -> Arc<dyn AppendFile> {
-        Arc::new(FaultyFile { file, faults: Arc::clone(&self.faults) })
+impl FaultyFiles {
+    fn wrapped(&self, name: &str, file: Arc<dyn AppendFile>) -> Arc<dyn AppendFile> {
+        let (name, files) = (name.to_owned(), self.files.clone());
+        Arc::new(FaultyFile { file, name, files, faults: Arc::clone(&self.faults) })
     }
 }
 
-impl<F: Files> Files for FaultyFiles<F> {
+impl Files for FaultyFiles {
     fn list(&self) -> io::Result<Vec<String>> {
         self.files.list()
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn AppendFile>> {
         self.faults.write()?;
-        Ok(self.wrapped(self.files.create(name)?))
+        Ok(self.wrapped(name, self.files.create(name)?))
     }
 
     fn reopen(&self, name: &str, keep_bytes: u64) -> io::Result<Arc<dyn AppendFile>> {
         self.faults.write()?;
-        Ok(self.wrapped(self.files.reopen(name, keep_bytes)?))
+        Ok(self.wrapped(name, self.files.reopen(name, keep_bytes)?))
     }
 
     fn read(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)> {
@@ -136,7 +140,7 @@ impl AppendFile for FaultyFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.faults.sync()?;
+        self.faults.sync().inspect_err(|_| self.files.forget_unsynced(&self.name))?;
         self.file.sync()
     }
 }

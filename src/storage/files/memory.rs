@@ -58,6 +58,15 @@ impl MemoryFiles {
         disk.names = disk.durable_names.clone();
     }
 
+    /// Forgets what of a file is not synced, as a kernel may whose write to the disk failed: it can still be read, and is not
+    /// what a later sync makes survive.
+    pub fn forget_unsynced(&self, name: &str) {
+        let disk = &mut *self.0.lock();
+        if let Ok(file) = disk.find(name) {
+            disk.files[file].unsynced.clear();
+        }
+    }
+
     /// Lets all files together hold at most `bytes_max`, or whatever comes.
     pub fn limit(&self, bytes_max: Option<u64>) {
         self.0.lock().bytes_max = bytes_max;
@@ -142,7 +151,8 @@ impl Change {
         match self {
             Self::Cut(keep) => durable.truncate(keep),
             Self::Write { at, bytes } => {
-                durable.truncate(at);
+                // Short of that only if what came before was forgotten.
+                durable.resize(at, 0);
                 durable.extend(bytes);
             }
         }

@@ -81,3 +81,8 @@ pub trait AppendFile: Send + Sync + 'static {
     /// After an error nothing is known of what was not synced before, whatever a later call says.
     fn sync(&self) -> io::Result<()>;
 }
+
+/// Whether there was no room, or none for this user: what was refused can be tried again once there is.
+pub fn is_full(cause: &io::Error) -> bool {
+    matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

@@ -107,6 +107,8 @@ impl Pass {
     fn gap_before(&mut self, segment: &Segment) -> Result<(), StorageError> {
         let (from, until, place) = (self.next, segment.first, segment.place.clone());
         if until <= from {
+            // What was damaged at the end of the last one was no event.
+            self.read.lost.pop_if(|lost| lost.until.is_none() && lost.from >= until);
             return Ok(());
         }
         if !self.reading.repair {
@@ -191,7 +193,7 @@ impl Pass {
     }
 
     fn end(&mut self, segment: &Segment, walk: &Walk) {
-        if walk.end == End::Torn {
+        if walk.end == End::Torn && self.read.lost.is_empty() {
             let (place, good_bytes, torn_bytes) = (segment.place.clone(), walk.good_bytes, walk.rest_bytes);
             self.read.torn = Some(Torn { place, good_bytes, torn_bytes });
         }

@@ -80,6 +80,16 @@ impl SyncState {
         outcome.map_err(|cause| cause.to_string())
     }
 
+    /// Why nothing can be known to be kept any more, if so.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.state.lock().failed.clone()
+    }
+
+    /// Lets every later sync fail.
+    pub(super) fn fail(&self, cause: &str) {
+        self.state.lock().failed.get_or_insert_with(|| cause.to_owned());
+    }
+
     /// Waits while a sync is late.
     pub(super) fn keep_pace(&self) -> Result<(), String> {
         let mut state = self.state.lock();

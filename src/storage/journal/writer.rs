@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use crate::feed::event::Event;
-use crate::limits::SEGMENT_BYTES;
+use crate::limits::{SEGMENT_BYTES, SEGMENT_READ_BYTES_MAX};
 use crate::storage::error::StorageError;
-use crate::storage::files::{AppendFile, Files};
+use crate::storage::files::{AppendFile, Files, is_full};
 use crate::storage::frame::{self, FrameKind};
 use crate::storage::journal::sync::SyncState;
 use crate::storage::journal::{Durability, Journal, JournalError, Sequence};
@@ -26,7 +26,7 @@ use crate::storage::segment;
 pub struct JournalOptions {
     /// When an event counts as kept. Default: when it is synced.
     pub durability: Durability,
-    /// Bytes after which the next segment is started. Default 64 MiB.
+    /// Bytes after which the next segment is started. Default 64 MiB; more than 512 MiB counts as these.
     pub segment_bytes: u64,
 }
 
@@ -46,7 +46,7 @@ pub struct Tail {
 }
 
 /// What others may know of a journal while it is written.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct JournalFigures {
     /// The last event that is kept.
     pub last: AtomicU64,
@@ -54,6 +54,14 @@ pub struct JournalFigures {
     pub written_bytes: AtomicU64,
     /// Groups committed since the start.
     pub commits: AtomicU64,
+    sync: Arc<SyncState>,
+}
+
+impl JournalFigures {
+    /// Why it takes nothing any more, if so.
+    pub fn failure(&self) -> Option<String> {
+        self.sync.failure()
+    }
 }
 
 /// A journal in segments.
@@ -66,7 +74,6 @@ pub struct SegmentJournal {
     sync: Arc<SyncState>,
     syncer: Option<JoinHandle<()>>,
     figures: Arc<JournalFigures>,
-    failed: Option<String>,
 }
 
 struct OpenSegment {
@@ -97,8 +104,7 @@ impl SegmentJournal {
                     // Not even its header was synced.
                     files.remove(&name).map_err(StorageError::io("remove", &*place))?;
                 } else if files.list().map_err(StorageError::io("read the directory of", &*place))?.contains(&name) {
-                    let aside = format!("{name}.damaged");
-                    files.rename(&name, &aside).map_err(StorageError::io("set aside", &*place))?;
+                    set_aside(&*files, &name)?;
                 }
                 OpenSegment::create(&*files, next).map_err(StorageError::io("create", place))?
             }
@@ -114,9 +120,9 @@ impl SegmentJournal {
             }
             Durability::Always | Durability::Never => None,
         };
-        let figures = Arc::new(JournalFigures::default());
+        let figures = Arc::new(JournalFigures { sync: Arc::clone(&sync), ..JournalFigures::default() });
         figures.last.store(tail.last.0, Ordering::Relaxed);
-        Ok(Self { files, options, segment, next, pending: Vec::new(), sync, syncer, figures, failed: None })
+        Ok(Self { files, options, segment, next, pending: Vec::new(), sync, syncer, figures })
     }
 
     /// What others may know of it.
@@ -130,18 +136,20 @@ impl SegmentJournal {
 
     /// Writes what is pending.
     fn write(&mut self) -> Result<(), JournalError> {
-        if let Some(cause) = &self.failed {
-            return Err(JournalError::Failed(cause.clone()));
+        // Before anything is written: what is refused must not be there after a restart.
+        if let Some(cause) = self.sync.failure() {
+            return Err(JournalError::Failed(cause));
         }
         // A segment is named after its first event: while it has none, the next would have the same name.
         let has_events = self.last() >= self.segment.first;
-        if has_events && self.segment.bytes + self.pending.len() as u64 > self.options.segment_bytes {
+        let most = self.options.segment_bytes.min(SEGMENT_READ_BYTES_MAX as u64 / 2);
+        if has_events && self.segment.bytes + self.pending.len() as u64 > most {
             self.start_next()?;
         }
         let segment = &mut self.segment;
         match segment.file.append(&self.pending) {
             Ok(()) => {}
-            Err(cause) if cause.kind() == ErrorKind::StorageFull => {
+            Err(cause) if is_full(&cause) => {
                 let place = segment.place.clone();
                 // Synced, or a power loss could bring back what is refused now.
                 return match segment.file.cut(segment.bytes).and_then(|()| segment.file.sync()) {
@@ -173,7 +181,7 @@ impl SegmentJournal {
             Err(cause) => {
                 let name = segment::name(first);
                 let place = self.files.place(&name);
-                let full = cause.kind() == ErrorKind::StorageFull;
+                let full = is_full(&cause);
                 // What there is of it would be in the way of the next attempt, and if a power loss brought it back, of a start.
                 let gone =
                     |cause: std::io::Error| if cause.kind() == ErrorKind::NotFound { Ok(()) } else { Err(cause) };
@@ -187,8 +195,8 @@ impl SegmentJournal {
         }
     }
 
-    fn fail(&mut self, cause: String) -> JournalError {
-        self.failed = Some(cause.clone());
+    fn fail(&self, cause: String) -> JournalError {
+        self.sync.fail(&cause);
         JournalError::Failed(cause)
     }
 
@@ -204,6 +212,14 @@ impl SegmentJournal {
         self.figures.last.store(last.0, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// Lets a damaged segment be, for whoever wants to look at it, under a name that nothing has.
+fn set_aside(files: &dyn Files, name: &str) -> Result<(), StorageError> {
+    let there = files.list().map_err(StorageError::io("read the directory of", files.place(name)))?;
+    let names = (0u32..).map(|nth| if nth == 0 { format!("{name}.damaged") } else { format!("{name}.damaged-{nth}") });
+    let aside = names.into_iter().find(|aside| !there.contains(aside)).unwrap_or_default();
+    files.rename(name, &aside).map_err(StorageError::io("set aside", files.place(name)))
 }
 
 impl OpenSegment {
@@ -243,6 +259,9 @@ impl Journal for SegmentJournal {
     }
 
     fn sync(&mut self) -> Result<(), JournalError> {
+        if let Some(cause) = self.sync.failure() {
+            return Err(JournalError::Failed(cause));
+        }
         let synced = self.sync.sync();
         synced.map_err(|cause| self.fail(format!("cannot sync {}: {cause}", self.segment.place)))
     }

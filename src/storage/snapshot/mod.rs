@@ -20,7 +20,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::UnixMicros;
-use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_SYNC_BYTES};
+use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_BYTES_MAX, SNAPSHOT_SYNC_BYTES};
 use crate::storage::error::StorageError;
 use crate::storage::files::{AppendFile, Files};
 use crate::storage::frame::pack;
@@ -241,6 +241,13 @@ impl<'a> SnapshotWriter<'a> {
     fn end_block(&mut self) -> Result<(), StorageError> {
         if self.records == 0 {
             return Ok(());
+        }
+        if self.raw.len() > SNAPSHOT_BLOCK_BYTES_MAX {
+            // No reader would take it. The snapshots and the journal there are stay.
+            let cause =
+                format!("a record of {} bytes is more than the {SNAPSHOT_BLOCK_BYTES_MAX} allowed", self.raw.len());
+            let place = self.files.place(&self.unfinished);
+            return Err(StorageError::io("write", place)(std::io::Error::other(cause)));
         }
         let compressed = if self.compress { zstd::bulk::compress(&self.raw, ZSTD_LEVEL).ok() } else { None };
         let stored = compressed.as_deref().filter(|smaller| smaller.len() < self.raw.len());
