@@ -100,7 +100,6 @@ struct Last {
 impl Keeper {
     /// Takes snapshots until nobody is left to ask for one.
     pub fn run(self) {
-        self.list();
         let mut last = self.before();
         loop {
             // All that wait are answered by one, which is begun after each of them asked.
@@ -123,7 +122,7 @@ impl Keeper {
     }
 
     /// Notes the snapshots that are there from before, and takes away what a process left that died over one.
-    fn list(&self) {
+    pub(crate) fn list(&self) {
         let there = self.files.list().unwrap_or_default();
         let unfinished = |name: &str| name.strip_suffix(UNFINISHED).and_then(snapshot::parse_name).is_some();
         for name in there.iter().filter(|name| unfinished(name)) {

@@ -213,6 +213,7 @@ impl Engine {
             replayed_bytes,
             stopping: Arc::clone(&stopping),
         };
+        keeper.list();
         let thread = spawn("tidewire-keeper", move || {
             let _vital = Vital("keeper of snapshots");
             keeper.run();

@@ -212,11 +212,64 @@ fn a_start_without_a_journal_is_repaired_to_what_the_snapshot_saw() {
     let settings = storage(Durability::Always, LARGE);
     let repair = StorageConfig { repair: true, ..settings };
     let (engine, report) = open(files.clone(), &repair).unwrap();
-    assert_eq!(report.lost.len(), 1);
+    let gone: Vec<_> = report.lost.iter().map(|lost| (lost.from, lost.until)).collect();
+    assert_eq!(gone, [(Sequence(32), None)], "what the snapshot holds is not gone, what followed it may be");
     assert_eq!(state(&engine.shared().world), model(&events[..31]));
     engine.shutdown();
     let (text, last) = recovered(&files).unwrap();
     assert_eq!((text, last), (model(&events[..31]), Sequence(31)));
+}
+
+#[test]
+fn repair_does_not_take_the_mark_of_an_orderly_end_for_an_event() {
+    let events = history(40);
+    let lost = |files: &MemoryFiles| {
+        let report = recover(files, true).unwrap().report;
+        assert!(report.torn.is_none(), "{:?}", report.torn);
+        report.lost.iter().map(|lost| (lost.from.0, lost.until.map(|until| until.0))).collect::<Vec<_>>()
+    };
+    let closed = written(&events, LARGE, &[], true);
+    let name = &names(&closed, "journal-")[0];
+    let last = *offsets(&closed, name).last().unwrap();
+    assert_eq!(lost(&flipped(&closed, name, last + 33, 4)), [(40, Some(41))]);
+    // The next process starts a segment at once.
+    let two = written(&events[..39], LARGE, &[], true);
+    let mark = two.content(name).len() - 1;
+    let (mut store, _) = Store::open(Arc::new(two.clone()), journal(Durability::Always, 1)).unwrap();
+    store.write(&events[39..]).unwrap();
+    drop(store);
+    assert_eq!(names(&two, "journal-").len(), 2);
+    assert!(matches!(recover(&flipped(&two, name, mark, 4), false), Err(StorageError::Damaged { .. })));
+    assert_eq!(lost(&flipped(&two, name, mark, 4)), []);
+}
+
+#[tokio::test]
+async fn a_snapshot_that_cannot_be_loaded_is_set_aside_and_does_not_count_as_kept() {
+    let files = written(&history(40), 900, &[20, 31], true);
+    let snapshots = names(&files, "snapshot-");
+    let damaged = flipped(&files, snapshots.last().unwrap(), 100, 1);
+    let (engine, report) = open(damaged.clone(), &storage(Durability::Always, 900)).unwrap();
+    assert_eq!((report.skipped.len(), engine.snapshots().len()), (1, 1));
+    engine.snapshot().await.unwrap();
+    engine.shutdown();
+    let kept = names(&damaged, "snapshot-");
+    assert_eq!(kept.len(), 3, "{kept:?}");
+    assert!(kept.contains(&snapshots[0]) && kept.contains(&format!("{}.damaged", snapshots[1])), "{kept:?}");
+    let again = flipped(&damaged, &kept[2], 100, 1);
+    let found = recover(&again, false).unwrap();
+    assert_eq!((found.report.skipped.len(), state(&found.world)), (1, model(&history(40))));
+}
+
+#[test]
+fn where_no_snapshot_can_be_loaded_it_says_so_and_not_only_what_the_journal_lacks() {
+    let files = written(&history(40), 900, &[20, 31], true);
+    remove_segments(&files, 0, 15);
+    for name in names(&files, "snapshot-") {
+        files.tamper(&name, |bytes| bytes[100] ^= 1);
+    }
+    let refusal = recover(&files, false).err().unwrap().to_string();
+    assert_eq!(refusal.matches("is damaged at byte").count(), 2, "{refusal}");
+    assert!(refusal.contains("Without a snapshot") && refusal.contains("are in no journal segment"), "{refusal}");
 }
 
 #[test]
