@@ -7,7 +7,6 @@
 //! Not responsible for:
 //! - what is shelved (`state::shelving`), when (`actor::scribe`).
 
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -85,13 +84,6 @@ fn describe(cause: &dyn std::error::Error) -> String {
 
 type Job = Box<dyn FnOnce(&World) + Send>;
 
-/// A crash costs the page that was being built, and no thread.
-fn run(job: Job, world: &World) {
-    if panic::catch_unwind(AssertUnwindSafe(|| job(world))).is_err() {
-        error!("a page could not be built from the archive: that crashed");
-    }
-}
-
 /// The threads that read. They end when this is dropped.
 pub struct ArchiveReaders {
     jobs: Sender<Job>,
@@ -104,12 +96,12 @@ impl ArchiveReaders {
         for nth in 0..ARCHIVE_READERS {
             let (receiver, world): (Receiver<Job>, _) = (receiver.clone(), Arc::clone(world));
             let thread = thread::Builder::new().name(format!("tidewire-cold-{nth}"));
-            thread.spawn(move || receiver.into_iter().for_each(|job| run(job, &world)))?;
+            thread.spawn(move || receiver.into_iter().for_each(|job| job(&world)))?;
         }
         Ok(Self { jobs })
     }
 
-    /// Lets one of them do `job`; false if too much is waiting already.
+    /// Lets one of them do `job`, which must not panic; false if too much is waiting already.
     pub fn ask(&self, job: impl FnOnce(&World) + Send + 'static) -> bool {
         self.jobs.try_send(Box::new(job)).is_ok()
     }

@@ -68,8 +68,7 @@ impl UserActor {
 
     /// Has a page built by a thread that may wait for a disk.
     fn ask_archive(&self, read: ColdRead, request: PageRequest, reply: Reply<Page<Entry>>) {
-        let shared = Arc::clone(&self.shared);
-        self.shared.read_cold(reply, move |world| read.page(world, request, shared.cold_read_clock()));
+        self.shared.read_cold(reply, move |world, clock| read.page(world, request, clock));
     }
 
     fn leave(&mut self) {

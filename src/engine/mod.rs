@@ -41,7 +41,7 @@ use crate::limits::{
     SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX, USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
 };
 use crate::state::posts::Stored;
-use crate::state::reader::{PageRequest, own_page};
+use crate::state::reader::{PageRequest, ReadClock, own_page};
 use crate::state::sources::Source;
 use crate::state::verify::Verdict;
 use crate::state::view::{Entry, Finder};
@@ -274,8 +274,8 @@ impl Engine {
             return Ok(self.named(page));
         }
         let (reply, answer) = oneshot::channel();
-        let time = Arc::clone(shared);
-        let build = move |world: &World| own_page(&source, Finder::Archive(world), request, time.cold_read_clock());
+        let build =
+            move |world: &World, clock: ReadClock<'_>| own_page(&source, Finder::Archive(world), request, clock);
         shared.read_cold(reply, build);
         answer.await.unwrap_or(Err(Error::ShuttingDown)).map(|page| self.named(page))
     }

@@ -1,5 +1,6 @@
 //! What all actors of an engine share.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -44,32 +45,22 @@ impl Shared {
         ReadClock { clock: &*self.clock, deadline: now.saturating_add(self.config.pull_budget) }
     }
 
-    /// How a read that may wait for a disk and starts now looks at time.
-    pub(crate) fn cold_read_clock(&self) -> ReadClock<'_> {
-        ReadClock { clock: &*self.clock, deadline: self.clock.now().saturating_add(self.config.archive_budget) }
-    }
-
-    /// Has `build` make a page on a thread that may wait for a disk.
+    /// Has `build` make a page on a thread that may wait for a disk. Its time runs from now on.
     pub(crate) fn read_cold(
         self: &Arc<Self>,
         reply: Reply<Page<Entry>>,
-        build: impl FnOnce(&World) -> Page<Entry> + Send + 'static,
+        build: impl FnOnce(&World, ReadClock<'_>) -> Page<Entry> + Send + 'static,
     ) {
         let shared = Arc::clone(self);
+        let deadline = self.clock.now().saturating_add(self.config.archive_budget);
         // Shared by the job and the refusal: one of them takes it.
         let reply = Arc::new(Mutex::new(Some(reply)));
-        let answer = Arc::clone(&reply);
+        let waiting = Arc::clone(&reply);
         let job = move |world: &World| {
-            let page = build(world);
-            let answered = if page.needs_archive {
-                Err(Error::ArchiveFailed("a post could not be read from it".to_owned()))
-            } else {
-                shared.counters.cold_pages.add(1);
-                shared.count_page(&page);
-                Ok(page)
-            };
-            if let Some(reply) = answer.lock().take() {
-                let _ = reply.send(answered);
+            let Some(reply) = waiting.lock().take() else { return };
+            // In an overload most who asked for what is done last have gone, or would not wait any longer.
+            if !reply.is_closed() {
+                let _ = reply.send(shared.build_cold(world, deadline, build));
             }
         };
         let readers = self.archive_readers.as_ref();
@@ -79,6 +70,27 @@ impl Shared {
                 let _ = reply.send(Err(refused));
             }
         }
+    }
+
+    fn build_cold(
+        &self,
+        world: &World,
+        deadline: UnixMicros,
+        build: impl FnOnce(&World, ReadClock<'_>) -> Page<Entry>,
+    ) -> Result<Page<Entry>, Error> {
+        if self.clock.now() > deadline {
+            return Err(self.overloaded("archive", ARCHIVE_QUEUE_MAX));
+        }
+        let clock = ReadClock { clock: &*self.clock, deadline };
+        // A crash costs the page that was being built, and no thread.
+        let built = panic::catch_unwind(AssertUnwindSafe(|| build(world, clock)));
+        let page = built.map_err(|_| Error::ArchiveFailed("building a page from it crashed".to_owned()))?;
+        if page.needs_archive {
+            return Err(Error::ArchiveFailed("a post could not be read from it".to_owned()));
+        }
+        self.counters.cold_pages.add(1);
+        self.count_page(&page);
+        Ok(page)
     }
 
     pub(crate) fn count_page(&self, page: &Page<Entry>) {

@@ -204,6 +204,28 @@ async fn a_clock_that_jumps_ahead_and_back_puts_no_reader_to_sleep_for_good() {
 }
 
 /// Starts on a directory, and says how that was refused.
+#[tokio::test]
+async fn a_process_that_is_often_restarted_takes_snapshots_as_often_as_one_that_is_not() {
+    let files = MemoryFiles::default();
+    let mut settings = storage(Durability::Always, 1 << 20);
+    for life in 0..3 {
+        let engine = open(files.clone(), &settings).unwrap().0;
+        for nth in 0..10 {
+            engine.publish(draft("ann", &format!("{}", life * 10 + nth)), false).await.unwrap();
+        }
+        assert!(engine.snapshots().is_empty());
+        engine.shutdown();
+    }
+    settings.snapshots.journal_bytes = 3_000;
+    let engine = open(files.clone(), &settings).unwrap().0;
+    let began = Instant::now();
+    while engine.snapshots().is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(10), "nothing was written since the start, but before it");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    engine.shutdown();
+}
+
 fn refusal(directory: &std::path::Path) -> String {
     let settings = StorageConfig { directory: directory.to_owned(), ..storage(Durability::Always, LARGE) };
     let opened = Engine::open(config(1, Policy::PushAll), &settings, clock(), &Progress::default());
