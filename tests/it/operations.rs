@@ -39,6 +39,13 @@ fn operators_get_answers_over_http() {
     assert_eq!((verdict.status, &verdict.json()["good"], &verdict.json()["entries"]), (200, &json!(true), &json!(1)));
     assert_eq!(server.send("POST", "/v1/users/ann/feed/rebuild", None, "").json()["rebuilt"], json!(1));
     assert_eq!(server.send("POST", "/v1/users/nobody/feed/verify", None, "").status, 404);
+    // Nor for what is no user.
+    server.post("/v1/posts?wait=delivered", &json!({"author": "bob", "body": 2, "tags": ["tea"], "topic": "42"}));
+    for (source, what) in ["tag:tea", "topic:42"].into_iter().flat_map(|source| [(source, "verify"), (source, "rebuild")]) {
+        let refused = server.send("POST", &format!("/v1/users/{source}/feed/{what}"), None, "");
+        assert_eq!((refused.status, &refused.json()["code"]), (404, &json!("unknown_source")), "{source} {what}");
+    }
+    assert_eq!(server.get("/v1/stats").json()["wakes"], json!(1), "only ann woke");
     let refused = server.send("POST", "/v1/snapshots", None, "");
     assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("no_data_directory")));
     assert_eq!(server.send("POST", "/v1/snapshots?x=1", None, "").status, 400);
