@@ -36,6 +36,26 @@ async fn an_inbox_is_verified_against_one_built_anew() {
     engine.shutdown();
 }
 
+#[tokio::test]
+async fn no_alarm_is_raised_for_posts_that_come_meanwhile() {
+    let engine = Engine::start(config(2, crate::world::above(100)));
+    engine.follow(vec![edge("ann", "bob"), edge("cas", "bob"), edge("dan", "bob")]).await.unwrap();
+    let publishing = engine.clone();
+    let publisher = tokio::spawn(async move {
+        for _ in 0..3_000 {
+            publishing.publish(draft("bob", "1"), false).await.unwrap();
+        }
+    });
+    while !publisher.is_finished() {
+        for reader in ["ann", "cas", "dan"] {
+            let verdict = engine.verify_feed(&id(reader), false).await.unwrap();
+            assert!(verdict.is_good(), "{verdict:?}");
+        }
+    }
+    publisher.await.unwrap();
+    engine.shutdown();
+}
+
 #[test]
 fn operators_get_answers_over_http() {
     let server = Server::start(EngineConfig::default());
