@@ -89,6 +89,11 @@ mod tests {
         archive.write(&Batch { posts: kept.iter().rev().cloned().collect(), ..Batch::default() }).unwrap();
         let refusal = ReadOnlyArchive::open(&path, CACHE_BYTES).err().unwrap();
         assert!(matches!(refusal, ArchiveError::Locked { .. }), "{refusal}");
+        // As a process that was killed leaves it.
+        let killed = directory.path().join("killed");
+        fs::copy(&path, &killed).unwrap();
+        let refusal = ReadOnlyArchive::open(&killed, CACHE_BYTES).err().unwrap();
+        assert!(std::error::Error::source(&refusal).unwrap().to_string().contains("not closed in order"), "{refusal}");
         archive.close();
         let before = fs::read(&path).unwrap();
         let archive = ReadOnlyArchive::open(&path, CACHE_BYTES).unwrap();
