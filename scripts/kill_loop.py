@@ -4,10 +4,11 @@
     cargo build --release
     scripts/kill_loop.py [--rounds 200] [--binary target/release/tidewire] [--durability always] [--seed 1]
 
-Each round starts the server on the same data directory, lets clients publish, delete, edit, follow and unfollow for a
-moment while snapshots are taken, and ends it by SIGKILL at a random instant. After the restart, every operation that
-was answered must have its effect, and one that was under way may or may not. A round with too few answered writes does
-not count. In the end the feeds of 200 readers are compared with a naive computation. The exit code is 1 if anything
+Each round starts the server on the same data directory, lets clients publish, delete, edit, hide, show, follow and
+unfollow for a moment while snapshots are taken, and ends it by SIGKILL at a random instant. Few posts stay in memory, and
+some of what is changed is old, so the archive takes part. After the restart, every operation that was answered must have
+its effect, and one that was under way may or may not. A round with too few answered writes does not count. In the end the
+feeds of 200 readers and the pages of all tags are compared with a naive computation. The exit code is 1 if anything
 differs.
 """
 
@@ -27,8 +28,8 @@ import time
 
 WORKERS = 8
 USERS_PER_WORKER = 40
-WRITES_PER_SECOND_MIN = 200
 READERS_CHECKED = 200
+TAGS = ["tea", "rust", "music", "sea", "rare"]
 
 
 class Api:
@@ -46,6 +47,21 @@ class Api:
         return response.status, json.loads(text) if text else None
 
 
+class Post:
+    """A post as it was acknowledged."""
+
+    def __init__(self, author, tags, body, published_at):
+        self.author, self.tags, self.body, self.published_at = author, tags, body, published_at
+        self.hidden = False
+
+    def sources(self):
+        return {self.author} | {f"tag:{tag}" for tag in self.tags}
+
+    def is_shown_as(self, answer):
+        shown = [answer.get(key, none) for key, none in [("author", ""), ("tags", []), ("body", ""), ("hidden", False)]]
+        return shown == [self.author, self.tags, self.body, self.hidden] and answer["published_at"] == self.published_at
+
+
 class Worker:
     """A client with users of its own: nobody else publishes as them or changes whom they follow."""
 
@@ -53,7 +69,8 @@ class Worker:
         self.number = number
         self.random = random.Random(seed * 1000 + number)
         self.users = [f"w{number}u{user}" for user in range(USERS_PER_WORKER)]
-        self.posts = {}  # id -> [author, published_at, body], or None once deleted
+        self.posts = {}  # id -> Post, or None once deleted
+        self.ids = []  # oldest first
         self.edges = set()
         self.touched = set()  # posts and followers to look at after the restart
         self.pending = None
@@ -62,24 +79,44 @@ class Worker:
 
     def choose(self):
         user = self.random.choice(self.users)
-        other = f"w{self.random.randrange(WORKERS)}u{self.random.randrange(USERS_PER_WORKER)}"
         kind = self.random.random()
-        alive = [post for post in list(self.posts)[-50:] if self.posts[post]]
-        if kind < 0.55 or not alive:
-            return "publish", user, str(self.number * 10**12 + len(self.posts) + 1), f"{self.random.random()}"
-        if kind < 0.62:
-            return "delete", self.random.choice(alive)
-        if kind < 0.7:
-            return "edit", self.random.choice(alive), f"edited {self.random.random()}"
-        if kind < 0.88:
-            return "follow", user, other if other != user else self.users[0] if user != self.users[0] else self.users[1]
+        post = self.some_post()
         mine = [edge for edge in self.edges if edge[0] == user]
-        return ("unfollow", *self.random.choice(mine)) if mine else ("publish", user, str(self.number * 10**12 + len(self.posts) + 1), "x")
+        if kind < 0.5 or post is None or (kind >= 0.92 and not mine):
+            return self.publish(user)
+        if kind < 0.57:
+            return "delete", post
+        if kind < 0.66:
+            return "edit", post, f"edited {self.random.random()}"
+        if kind < 0.76:
+            return "hide", post, not self.posts[post].hidden
+        if kind < 0.92:
+            return "follow", user, self.some_source(user)
+        return ("unfollow", *self.random.choice(mine))
+
+    def publish(self, author):
+        # A few publish most, so that the archive soon has most of what they published.
+        if self.random.random() < 0.7:
+            author = self.random.choice(self.users[:3])
+        tags = self.random.sample(TAGS, self.random.randint(1, 2)) if self.random.random() < 1 / 3 else []
+        return "publish", author, str(self.number * 10**12 + len(self.ids) + 1), f"{self.random.random()}", tags
+
+    def some_post(self):
+        """One of the newest, or any that there ever was: most of those are in the archive."""
+        among = self.ids if self.random.random() < 0.4 else self.ids[-50:]
+        found = (self.random.choice(among) for _ in range(20)) if among else ()
+        return next((post for post in found if self.posts[post]), None)
+
+    def some_source(self, user):
+        if self.random.random() < 0.15:
+            return f"tag:{self.random.choice(TAGS)}"
+        other = f"w{self.random.randrange(WORKERS)}u{self.random.randrange(USERS_PER_WORKER)}"
+        return other if other != user else self.users[0] if user != self.users[0] else self.users[1]
 
     def send(self, api, operation):
         match operation:
-            case ("publish", author, post, body):
-                document = {"id": post, "author": author, "body": body}
+            case ("publish", author, post, body, tags):
+                document = {"id": post, "author": author, "body": body, "tags": tags}
                 if self.random.random() < 0.2:
                     document["published_at"] = f"2026-01-0{self.random.randint(1, 9)}T00:00:00Z"
                 return api.call("POST", "/v1/posts", document)
@@ -87,6 +124,8 @@ class Worker:
                 return api.call("DELETE", f"/v1/posts/{post}")
             case ("edit", post, body):
                 return api.call("PATCH", f"/v1/posts/{post}", {"body": body})
+            case ("hide", post, hidden):
+                return api.call("PATCH", f"/v1/posts/{post}", {"hidden": hidden})
             case ("follow", follower, source):
                 return api.call("PUT", f"/v1/users/{follower}/following/{source}")
             case ("unfollow", follower, source):
@@ -94,21 +133,20 @@ class Worker:
 
     def note(self, operation, published_at=None):
         match operation:
-            case ("publish", author, post, body):
-                self.posts[post] = [author, published_at, body]
-                self.touched.add(post)
+            case ("publish", author, post, body, tags):
+                self.posts[post] = Post(author, tags, body, published_at)
+                self.ids.append(post)
             case ("delete", post):
                 self.posts[post] = None
-                self.touched.add(post)
             case ("edit", post, body):
-                self.posts[post][2] = body
-                self.touched.add(post)
+                self.posts[post].body = body
+            case ("hide", post, hidden):
+                self.posts[post].hidden = hidden
             case ("follow", follower, source):
                 self.edges.add((follower, source))
-                self.touched.add(follower)
             case ("unfollow", follower, source):
                 self.edges.discard((follower, source))
-                self.touched.add(follower)
+        self.touched.add(operation[2] if operation[0] == "publish" else operation[1])
 
     def work(self, port):
         try:
@@ -134,13 +172,17 @@ class Worker:
         if operation is None:
             return
         match operation:
-            case ("publish", _, post, _) | ("delete", post):
+            case ("publish", _, post, _, _) | ("delete", post):
                 status, answer = api.call("GET", f"/v1/posts/{post}")
                 if (status == 200) == (operation[0] == "publish"):
                     self.note(operation, answer and answer.get("published_at"))
             case ("edit", post, body):
                 _, answer = api.call("GET", f"/v1/posts/{post}")
                 if answer.get("body") == body:
+                    self.note(operation)
+            case ("hide", post, hidden):
+                _, answer = api.call("GET", f"/v1/posts/{post}")
+                if answer.get("hidden", False) == hidden:
                     self.note(operation)
             case ("follow" | "unfollow", follower, source):
                 if (source in following(api, follower)) == (operation[0] == "follow"):
@@ -160,8 +202,8 @@ class Worker:
             post = self.posts[name]
             if post is None and status != 404:
                 self.problems.append(f"deleted post {name} is back: {status}")
-            elif post and (status != 200 or answer["body"] != post[2] or answer["published_at"] != post[1]):
-                self.problems.append(f"post {name} should be {post}: {status} {answer}")
+            elif post and (status != 200 or not post.is_shown_as(answer)):
+                self.problems.append(f"post {name} should be {vars(post)}: {status} {answer}")
         self.touched = set()
 
 
@@ -185,7 +227,7 @@ def start(args, directory):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     flags = ["--data-dir", directory, "--durability", args.durability, "--snapshot-journal-bytes", "300000"]
-    flags += ["--celebrity-followers", "60", "--listen", f"127.0.0.1:{port}", *args.flags.split()]
+    flags += ["--outbox-posts", str(args.outbox_posts), "--celebrity-followers", "60", "--listen", f"127.0.0.1:{port}", *args.flags.split()]
     server = subprocess.Popen([args.binary, "serve", *flags], stderr=open(args.log, "a"))
     began = time.monotonic()
     while True:
@@ -229,23 +271,26 @@ def ask_for_snapshot(port):
 
 
 def check_feeds(api, workers, rng):
-    """The whole feeds of some readers, page by page, against a naive computation."""
+    """The whole feeds of some readers and the pages of all tags, page by page, against a naive computation."""
     edges = set().union(*(worker.edges for worker in workers))
-    posts = {post: what for worker in workers for post, what in worker.posts.items() if what}
-    problems = []
+    posts = [(key(post.published_at), int(number), post) for worker in workers for number, post in worker.posts.items() if post]
+    posts = sorted((post for post in posts if not post[2].hidden), key=lambda post: post[:2], reverse=True)
     readers = rng.sample([user for worker in workers for user in worker.users], READERS_CHECKED)
-    for reader in readers:
-        sources = {source for follower, source in edges if follower == reader} | {reader}
-        mine = [(at, int(post)) for post, (author, at, _) in posts.items() if author in sources]
-        # Times have up to six decimals, and none when whole: as numbers they sort by time.
-        expected = [str(post) for _, post in sorted(((key(at), post) for at, post in mine), reverse=True)]
-        shown = [item["post"]["id"] for item in paged(api, f"/v1/users/{reader}/feed")]
+    pages = [(f"{user}/feed", {source for follower, source in edges if follower == user} | {user}) for user in readers]
+    pages += [(f"tag:{tag}/posts", {f"tag:{tag}"}) for tag in TAGS]
+    problems = []
+    for page, sources in pages:
+        expected = [str(number) for _, number, post in posts if not sources.isdisjoint(post.sources())]
+        shown = [item["post"]["id"] for item in paged(api, f"/v1/users/{page}")]
         if shown != expected:
-            problems.append(f"the feed of {reader} has {len(shown)} posts, not {len(expected)}, or in another order")
+            lacks, adds = set(expected) - set(shown), set(shown) - set(expected)
+            what = f"{len(shown)} posts, not {len(expected)}; lacks {sorted(lacks)[:5]}, adds {sorted(adds)[:5]}"
+            problems.append(f"{page} has {what}" + ("" if lacks or adds else ", or in another order"))
     return problems
 
 
 def key(at):
+    """Times have up to six decimals, and none when whole: as numbers they sort by time."""
     whole, _, fraction = at.rstrip("Z").partition(".")
     return whole, fraction.ljust(6, "0")
 
@@ -255,6 +300,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--binary", default="target/release/tidewire")
     parser.add_argument("--durability", default="always", choices=["always", "everysec", "no"])
+    parser.add_argument("--outbox-posts", type=int, default=10, help="posts of one source in memory; others are archived")
+    parser.add_argument("--writes-per-second", type=int, default=200, help="answered in a round, or it does not count")
     parser.add_argument("--flags", default="", help="further flags for the server, in one argument")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
@@ -274,7 +321,7 @@ def main():
             worker.check(api, everything=False)
         writes, seconds = load(workers, server, port, rng)
         answered += writes
-        if writes / seconds < WRITES_PER_SECOND_MIN:
+        if writes / seconds < args.writes_per_second:
             void += 1
         else:
             counted += 1
@@ -297,7 +344,7 @@ def main():
     edges = sum(len(worker.edges) for worker in workers)
     print(f"{counted} kills that count, {void} that do not, {answered} writes answered, {posts} posts, {edges} edges")
     print(f"restart to ready: median {sorted(starts)[len(starts) // 2] * 1000:.0f} ms, most {max(starts) * 1000:.0f} ms")
-    print(f"snapshots at the end: {len(snapshots)}; {READERS_CHECKED} feeds compared; problems: {len(problems)}")
+    print(f"snapshots at the end: {len(snapshots)}; {READERS_CHECKED} feeds and {len(TAGS)} tags compared; problems: {len(problems)}")
     for problem in problems[:20]:
         print(" ", problem)
     if problems:

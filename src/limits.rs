@@ -158,6 +158,9 @@ pub const ARCHIVE_CACHE_BYTES: usize = 64 << 20;
 /// Posts named of each kind when an inbox is verified.
 pub const VERDICT_POSTS_MAX: usize = 100;
 
+/// Time after which an inbox that seems wrong is looked at again, before that is said. What is on its way arrives sooner.
+pub const VERIFY_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
 /// Bytes of a snapshot that are written between two syncs.
 pub const SNAPSHOT_SYNC_BYTES: usize = 8 << 20;
 

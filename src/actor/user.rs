@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 
-use actix::{Actor, ActorContext, Context, Handler};
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 use tracing::error;
 
 use crate::actor::mailroom::{Mailroom, Pigeonhole};
@@ -13,9 +13,10 @@ use crate::actor::message::{Read, Reply, Sleep, Verify};
 use crate::engine::Shared;
 use crate::feed::inbox::Inbox;
 use crate::feed::page::Page;
+use crate::limits::VERIFY_AGAIN_AFTER;
 use crate::state::reader::{ColdRead, PageRequest, Reader};
 use crate::state::sources::Source;
-use crate::state::verify::verify;
+use crate::state::verify::{Verdict, verify};
 use crate::state::view::Entry;
 
 /// The actor of one active reader.
@@ -71,6 +72,23 @@ impl UserActor {
         self.shared.read_cold(reply, move |world, clock| read.page(world, request, clock));
     }
 
+    fn verify(&mut self) -> Option<Verdict> {
+        let (shared, reader) = (&self.shared, &mut self.reader);
+        let pigeonhole = self.pigeonhole.as_ref()?;
+        Some(pigeonhole.with(|inbox| verify(reader, inbox, &shared.world, || shared.open_fanouts.positions())))
+    }
+
+    fn conclude(&mut self, verdict: Verdict, rebuild: bool, reply: Reply<Verdict>) {
+        if let Some(pigeonhole) = self.pigeonhole.as_ref().filter(|_| rebuild) {
+            pigeonhole.with(|inbox| {
+                *inbox = Inbox::new(inbox.posts_max());
+                self.reader.rebuild(inbox, &self.shared.world);
+            });
+        }
+        // A caller that went away needs no answer.
+        let _ = reply.send(Ok(verdict));
+    }
+
     fn leave(&mut self) {
         if self.pigeonhole.take().is_some() {
             self.shared.directory.leave(self.reader.source().slot);
@@ -108,20 +126,20 @@ impl Handler<Read> for UserActor {
 impl Handler<Verify> for UserActor {
     type Result = ();
 
-    fn handle(&mut self, Verify { rebuild, reply }: Verify, _: &mut Self::Context) {
-        let Some(pigeonhole) = &self.pigeonhole else { return };
-        let (shared, reader) = (&self.shared, &mut self.reader);
-        // Before looking at outboxes: what ends its way meanwhile is in the inbox.
-        let under_way = shared.open_fanouts.positions();
-        let verdict = pigeonhole.with(|inbox| {
-            let verdict = verify(reader, inbox, &shared.world, &under_way);
-            if rebuild {
-                *inbox = Inbox::new(inbox.posts_max());
-                reader.rebuild(inbox, &shared.world);
+    fn handle(&mut self, Verify { rebuild, reply }: Verify, ctx: &mut Self::Context) {
+        match self.verify() {
+            Some(verdict) if verdict.is_good() => self.conclude(verdict, rebuild, reply),
+            Some(first) => {
+                // No alarm before a second look, after what was on its way had time to arrive.
+                ctx.run_later(VERIFY_AGAIN_AFTER, move |actor, _| {
+                    if let Some(second) = actor.verify() {
+                        actor.conclude(second.confirming(&first), rebuild, reply);
+                    }
+                });
             }
-            verdict
-        });
-        let _ = reply.send(Ok(verdict));
+            // Put to sleep: whoever asked asks again.
+            None => {}
+        }
     }
 }
 

@@ -16,7 +16,9 @@ use crate::feed::cursor;
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::state::verify::Verdict;
+use crate::storage::journal::reader::{Lost, Torn};
 use crate::storage::journal::writer::JournalFigures;
+use crate::storage::recovery::Report;
 
 /// `GET /healthz`
 pub(super) async fn alive(request: HttpRequest) -> Result<HttpResponse, Problem> {
@@ -79,9 +81,10 @@ fn verdict(verdict: &Verdict) -> Value {
 }
 
 /// `GET /v1/stats`, with `?inboxes=count` for figures that need a walk over all inboxes.
-pub(super) async fn stats(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(super) async fn stats(request: HttpRequest, engine: Live, slot: Data<Slot>) -> Result<HttpResponse, Problem> {
     let count_inboxes = Parameters::read(&request, &["inboxes"])?.flag("inboxes", "count")?;
     let mut stats = figures(&engine);
+    stats["recovery"] = json!(slot.report().map(recovery));
     if count_inboxes {
         let totals = engine.inbox_totals().await;
         stats["inboxes"] = json!({"count": totals.inboxes, "entries": totals.entries, "bytes": totals.bytes});
@@ -112,6 +115,22 @@ fn figures(engine: &Engine) -> Value {
         "memory": {"resident_bytes": resident_bytes(), "posts_bytes": world.posts.bytes()},
         "journal": engine.journal().map(|journal| journal_figures(&journal)),
         "snapshots": engine.snapshots().iter().map(snapshot_figures).collect::<Vec<_>>(),
+    })
+}
+
+/// What the last start found.
+fn recovery(report: &Report) -> Value {
+    let cut = |torn: &Torn| json!({"segment": torn.place, "after_byte": torn.good_bytes, "bytes": torn.torn_bytes});
+    let lost = |lost: &Lost| {
+        let through = lost.until.map(|until| until.0.saturating_sub(1));
+        json!({"from": lost.from, "through": through, "segment": lost.place, "reason": lost.reason})
+    };
+    json!({
+        "snapshot": report.snapshot,
+        "skipped": report.skipped,
+        "events": report.events,
+        "cut": report.torn.as_ref().map(cut),
+        "lost": report.lost.iter().map(lost).collect::<Vec<_>>(),
     })
 }
 

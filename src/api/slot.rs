@@ -10,7 +10,7 @@ use actix_web::{FromRequest, HttpRequest};
 
 use crate::api::problem::Problem;
 use crate::engine::Engine;
-use crate::storage::recovery::Progress;
+use crate::storage::recovery::{Progress, Report};
 
 /// Where the engine is, once it is there. Clones are the same place.
 #[derive(Clone, Default)]
@@ -19,6 +19,7 @@ pub struct Slot(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     engine: OnceLock<Engine>,
+    report: OnceLock<Report>,
     progress: Progress,
 }
 
@@ -31,6 +32,17 @@ impl Slot {
     /// Puts the engine there. The first one stays.
     pub fn fill(&self, engine: Engine) {
         let _ = self.0.engine.set(engine);
+    }
+
+    /// Puts an engine there that was recovered, with what was found then. The first one stays.
+    pub fn fill_recovered(&self, engine: Engine, report: Report) {
+        let _ = self.0.report.set(report);
+        self.fill(engine);
+    }
+
+    /// What was found when the engine was recovered, if it was.
+    pub fn report(&self) -> Option<&Report> {
+        self.0.report.get()
     }
 
     /// How far its recovery has come.

@@ -16,6 +16,7 @@ pub(crate) mod journal;
 pub mod lines;
 pub(crate) mod post_line;
 pub(crate) mod read_only;
+mod recovering;
 pub mod report;
 pub mod serve;
 pub mod settings;

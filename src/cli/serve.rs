@@ -1,8 +1,10 @@
 //! `tidewire serve`: the server.
 
+use std::error::Error;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use actix_web::rt::System;
@@ -10,10 +12,11 @@ use tokio::sync::oneshot;
 
 use crate::api::serve;
 use crate::api::slot::Slot;
-use crate::cli::Outcome;
 use crate::cli::settings::Settings;
+use crate::cli::{Outcome, recovering};
 use crate::clock::SystemClock;
-use crate::engine::Engine;
+use crate::config::EngineConfig;
+use crate::engine::{Engine, StorageConfig};
 
 /// What `tidewire serve` takes.
 #[derive(Debug, clap::Args)]
@@ -34,23 +37,36 @@ impl Serve {
         let (config, storage) = (settings.engine()?, settings.storage()?);
         let listener = serve::bind(settings.listen())?;
         let slot = Slot::default();
-        let (fail, failed) = oneshot::channel();
+        let ((fail, failed), (tell, told)) = (oneshot::channel(), mpsc::channel());
         // Recovery has a thread of its own, so that the server can say how far it is.
         let opened = slot.clone();
-        let opening = thread::spawn(move || {
-            match Engine::open(config, &storage, Arc::new(SystemClock), opened.progress()) {
-                Ok((engine, _)) => opened.fill(engine),
-                Err(cause) => {
-                    let _ = fail.send(());
-                    return Err(cause);
-                }
+        thread::spawn(move || {
+            if let Err(cause) = open(config, &storage, &opened) {
+                // In this order: whoever learns that it failed finds out why. Refused only if nobody waits any more.
+                let _ = tell.send(cause);
+                let _ = fail.send(());
             }
-            Ok(())
         });
-        System::new().block_on(serve::run_on(slot.clone(), listener, None, failed))?;
-        if slot.engine().is_none() && opening.is_finished() {
-            opening.join().map_err(|_| "recovery crashed")??;
+        System::new().block_on(serve::run_on(slot, listener, None, failed))?;
+        match told.try_recv() {
+            Ok(cause) => Err(cause),
+            // Served until the end, or told to stop while the state was being recovered.
+            Err(_) => Ok(ExitCode::SUCCESS),
         }
-        Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Recovers the state, and puts the engine where it is served from.
+fn open(config: EngineConfig, storage: &StorageConfig, slot: &Slot) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let (recovering, ended) = crossbeam_channel::bounded(0);
+    let waiting = slot.clone();
+    let telling = thread::spawn(move || recovering::tell(waiting.progress(), &ended));
+    let open = || Engine::open(config, storage, Arc::new(SystemClock), slot.progress());
+    let opened = panic::catch_unwind(AssertUnwindSafe(open));
+    drop(recovering);
+    // So that the line that changes is gone before anything else is said.
+    let _ = telling.join();
+    let (engine, report) = opened.map_err(|_| "recovery crashed")??;
+    slot.fill_recovered(engine, report);
+    Ok(())
 }

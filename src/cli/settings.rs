@@ -384,6 +384,23 @@ mod tests {
     }
 
     #[test]
+    fn where_and_how_state_is_kept_is_said_by_flags_and_by_the_file() {
+        let flags = flags(&["--durability", "no", "--snapshot-interval", "90s", "--repair"]).unwrap();
+        let file =
+            "durability = \"everysec\"\nsnapshot-compression = \"zstd\"\nsnapshot-inboxes = \"none\"\ndata-dir = \"d\"";
+        let file = self::file(file).unwrap();
+        let storage = flags.or(&file).storage().unwrap();
+        assert_eq!((storage.journal.durability, storage.repair), (Durability::Never, true));
+        assert_eq!((storage.directory, storage.snapshots.interval), (PathBuf::from("d"), Duration::from_secs(90)));
+        assert_eq!((storage.snapshots.compress, storage.snapshots.inboxes), (true, false));
+        let storage = file.storage().unwrap();
+        assert_eq!((storage.journal.durability, storage.repair), (Durability::EverySecond, false));
+        let storage = Settings::default().storage().unwrap();
+        assert_eq!(storage.journal.durability, Durability::Always);
+        assert_eq!((storage.snapshots.compress, storage.snapshots.inboxes), (false, true));
+    }
+
+    #[test]
     fn thresholds_have_three_forms() {
         let above = Policy::Above(NonZeroU64::new(5).unwrap());
         for (flag, toml, policy) in
@@ -397,7 +414,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_the_options_name() {
-        let cases: [&[&str]; 11] = [
+        let cases: [&[&str]; 22] = [
             &["--inbox-posts", "0"],
             &["--inbox-posts", "100001"],
             &["--inbox-posts", "many"],
@@ -409,9 +426,23 @@ mod tests {
             &["--active-window", "soon"],
             &["--pull-budget", "0ms"],
             &["--listen", "8080"],
+            &["--archive-budget", "0s"],
+            &["--outbox-posts", "0"],
+            &["--store-bytes-max", "8GiB"],
+            &["--sources-max", "0"],
+            &["--durability", "sometimes"],
+            &["--durability", "ALWAYS"],
+            &["--snapshot-interval", "0s"],
+            &["--snapshot-interval", "hourly"],
+            &["--snapshot-journal-bytes", "0"],
+            &["--snapshot-inboxes", "all"],
+            &["--snapshot-compression", "gzip"],
         ];
         for words in cases {
-            let refused = flags(words).and_then(|raw| raw.engine().map_err(|cause| cause.to_string()));
+            let refused = flags(words).and_then(|raw| {
+                let checked = raw.engine().and(raw.storage());
+                checked.map_err(|cause| cause.to_string())
+            });
             let cause = refused.expect_err(&words.join(" "));
             assert!(cause.contains(words[0]), "{words:?}: {cause}");
         }
@@ -421,6 +452,11 @@ mod tests {
             ("inbox_posts = 3", "inbox_posts"),
             ("active-window = 5", "active-window"),
             ("celebrity-followers = \"on\"", "celebrity-followers"),
+            ("durability = \"sometimes\"", "sometimes"),
+            ("snapshot-interval = 900", "snapshot-interval"),
+            ("snapshot-compression = true", "snapshot-compression"),
+            ("snapshot-journal-bytes = 0", "snapshot-journal-bytes"),
+            ("repair = true", "repair"),
         ] {
             let cause = file(text).expect_err(text);
             assert!(cause.contains(named), "{text}: {cause}");

@@ -57,3 +57,15 @@ pub fn progress(bytes: Option<u64>) -> ProgressBar {
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }
+
+/// A line that changes, shown only where a person watches.
+pub fn changing_line() -> ProgressBar {
+    if !stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let line = ProgressBar::new_spinner();
+    line.set_style(
+        ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()),
+    );
+    line
+}

@@ -235,10 +235,12 @@ impl Engine {
     /// Compares a reader's inbox with one built anew, which takes its place with `rebuild`. Wakes the reader if it sleeps.
     ///
     /// # Errors
-    /// When nothing ever named the reader, or its mailbox is full.
+    /// When nothing ever named the reader or it is no user, or its mailbox is full.
     pub async fn verify_feed(&self, reader: &SourceId, rebuild: bool) -> Result<Verdict, Error> {
         let shared = &self.inner.shared;
-        let source = shared.world.sources.get(reader).ok_or_else(|| Error::UnknownSource(reader.clone()))?;
+        // Tags and topics have no feed, and nobody wakes for them.
+        let source = shared.world.sources.get(reader).filter(|source| source.id.is_user());
+        let source = source.ok_or_else(|| Error::UnknownSource(reader.clone()))?;
         for _ in 0..READ_ATTEMPTS_MAX {
             let (reply, answer) = oneshot::channel();
             match shared.directory.send(source.slot, Verify { rebuild, reply }) {

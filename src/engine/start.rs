@@ -229,7 +229,7 @@ const THREADS: &str = "the machine lets the engine start its threads";
 fn tell(report: &Report, took: Duration) {
     if let Some(torn) = &report.torn {
         warn!(
-            "cut {} bytes that were never acknowledged off {}, after byte {}",
+            "cut {} bytes that are not known to have been synced off {}, after byte {}",
             torn.torn_bytes, torn.place, torn.good_bytes
         );
     }

@@ -315,7 +315,11 @@ fn encode(world: &World, post: &Post) -> Vec<u8> {
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Result<PostRecord<SourceId>, String> {
+/// The post that the archive keeps as these bytes.
+///
+/// # Errors
+/// Says what is wrong with them.
+pub(crate) fn decode(bytes: &[u8]) -> Result<PostRecord<SourceId>, String> {
     let (packed, checksum) = bytes.split_last_chunk::<4>().ok_or("it is shorter than its checksum")?;
     if crc32c::crc32c(packed).to_le_bytes() != *checksum {
         return Err("its checksum is wrong".to_owned());

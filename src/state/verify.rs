@@ -35,23 +35,37 @@ impl Verdict {
     pub fn is_good(&self) -> bool {
         self.missing.is_empty() && self.extra.is_empty()
     }
+
+    /// This verdict, with only those faults that an earlier one found as well. What is missing once may be on its way: a
+    /// post is in its outbox a moment before its fan-out is known to be open.
+    #[must_use]
+    pub fn confirming(mut self, earlier: &Self) -> Self {
+        let found = self.missing.len();
+        self.missing.retain(|id| earlier.missing.contains(id));
+        self.under_way += found - self.missing.len();
+        self.extra.retain(|id| earlier.extra.contains(id));
+        self
+    }
 }
 
-/// Compares the inbox of a reader, in step with its edges, with one built anew. `under_way` are the posts being delivered.
-pub fn verify(reader: &mut Reader, inbox: &mut Inbox, world: &World, under_way: &[Position]) -> Verdict {
+/// Compares the inbox of a reader, in step with its edges, with one built anew. `under_way` says which posts are being delivered.
+pub fn verify(reader: &mut Reader, inbox: &mut Inbox, world: &World, under_way: impl Fn() -> Vec<Position>) -> Verdict {
+    // Before looking at outboxes: what ends its way meanwhile is in the inbox.
+    let mut open: BTreeSet<Position> = under_way().into_iter().collect();
     reader.sync(inbox, world);
     let mut fresh = Inbox::new(inbox.posts_max());
     reader.rebuild(&mut fresh, world);
+    // And after: what came into an outbox meanwhile is on its way.
+    open.extend(under_way());
     let floor = inbox.floor().max(fresh.floor());
     let above_floor = |inbox: &Inbox| inbox.iter().filter(|position| *position > floor).collect::<BTreeSet<Position>>();
     let (live, rebuilt) = (above_floor(inbox), above_floor(&fresh));
-    let under_way: BTreeSet<Position> = under_way.iter().copied().collect();
     let (late, missing): (Vec<Position>, Vec<Position>) =
-        newest_first(&rebuilt, &live).partition(|position| under_way.contains(position));
+        newest_first(&rebuilt, &live).partition(|position| open.contains(position));
     let following = reader.source().following();
     let mut view = HomeView { finder: Finder::Memory(world), reader: reader.source().slot, following: &following };
     // What shows must have come from somewhere, and nothing that is followed has it.
-    let shows = |position: &Position| matches!(view.look(*position), Look::Shown(_)) && !under_way.contains(position);
+    let shows = |position: &Position| matches!(view.look(*position), Look::Shown(_)) && !open.contains(position);
     let (extra, stale): (Vec<Position>, Vec<Position>) = newest_first(&live, &rebuilt).partition(shows);
     let named = |positions: &[Position]| positions.iter().take(VERDICT_POSTS_MAX).map(|at| at.id).collect();
     Verdict {
@@ -68,4 +82,100 @@ pub fn verify(reader: &mut Reader, inbox: &mut Inbox, world: &World, under_way: 
 /// What is in the first set and not in the second.
 fn newest_first(these: &BTreeSet<Position>, others: &BTreeSet<Position>) -> impl Iterator<Item = Position> {
     these.iter().rev().filter(|position| !others.contains(position)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroUsize;
+
+    use crate::clock::UnixMicros;
+    use crate::feed::event::{Event, NewEdge};
+    use crate::feed::graph::Sharding;
+    use crate::feed::policy::Policy;
+    use crate::feed::position::at;
+    use crate::feed::post::{Body, Draft};
+    use crate::id::SourceId;
+
+    fn id(text: &str) -> SourceId {
+        SourceId::new(text).unwrap()
+    }
+
+    /// A world in which ann follows bob, bob published posts 1 to 9, ann post 20 and a stranger post 30; and ann's inbox.
+    fn ann() -> (std::sync::Arc<World>, Reader, Inbox) {
+        let (world, mut writer) = World::create(Policy::PushAll, Sharding::new(1));
+        let edge = NewEdge { follower: id("ann"), source: id("bob"), hidden: false };
+        writer.apply(&Event::Followed { edges: vec![edge], since: UnixMicros(1) });
+        let authors = (1..=9).map(|nth| ("bob", nth)).chain([("ann", 20), ("cas", 30)]);
+        for (author, nth) in authors {
+            let draft = Draft::new(id(author), Body::new("1").unwrap());
+            writer.apply(&Event::Published { position: at(nth, nth as u64), draft, accepted_at: UnixMicros(nth) });
+        }
+        let mut reader = Reader::new(world.sources.get(&id("ann")).unwrap());
+        let mut inbox = Inbox::new(NonZeroUsize::new(100).unwrap());
+        reader.rebuild(&mut inbox, &world);
+        (world, reader, inbox)
+    }
+
+    fn posts(ids: impl IntoIterator<Item = u64>) -> Vec<PostId> {
+        ids.into_iter().map(PostId).collect()
+    }
+
+    #[test]
+    fn what_is_missing_and_what_is_too_much_is_named_and_a_rebuild_heals_it() {
+        let (world, mut reader, mut inbox) = ann();
+        let good = verify(&mut reader, &mut inbox, &world, Vec::new);
+        assert!(good.is_good() && (good.entries, good.rebuilt, good.stale) == (9, 9, 0), "{good:?}");
+        inbox.remove(at(3, 3));
+        inbox.remove(at(7, 7));
+        // Pages show it, but it is pulled from the reader's own outbox.
+        inbox.push(at(20, 20));
+        // These show nowhere: of a source that is not followed, and of nobody.
+        inbox.push(at(30, 30));
+        inbox.push(at(40, 40));
+        let bad = verify(&mut reader, &mut inbox, &world, Vec::new);
+        assert!(!bad.is_good());
+        assert_eq!((&bad.missing, &bad.extra), (&posts([7, 3]), &posts([20])));
+        assert_eq!((bad.entries, bad.rebuilt, bad.stale, bad.under_way), (10, 9, 2, 0));
+        inbox = Inbox::new(inbox.posts_max());
+        reader.rebuild(&mut inbox, &world);
+        assert_eq!(verify(&mut reader, &mut inbox, &world, Vec::new), good);
+    }
+
+    #[test]
+    fn nothing_below_the_floor_is_missing() {
+        let (world, mut reader, mut inbox) = ann();
+        inbox.raise_floor(at(5, 5));
+        inbox.remove(at(6, 6));
+        let verdict = verify(&mut reader, &mut inbox, &world, Vec::new);
+        assert_eq!((verdict.missing, verdict.floor), (posts([6]), at(5, 5)));
+    }
+
+    #[test]
+    fn a_post_on_its_way_is_not_missing_whether_it_left_before_or_came_meanwhile() {
+        for open_at in [[true, false], [false, true]] {
+            let (world, mut reader, mut inbox) = ann();
+            inbox.remove(at(9, 9));
+            let calls = std::cell::Cell::new(0);
+            let under_way = || {
+                let call = calls.replace(calls.get() + 1);
+                if open_at[call] { vec![at(9, 9)] } else { Vec::new() }
+            };
+            let verdict = verify(&mut reader, &mut inbox, &world, under_way);
+            assert!(verdict.is_good() && verdict.under_way == 1, "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_fault_is_confirmed_only_if_it_was_there_before() {
+        let (world, mut reader, mut inbox) = ann();
+        inbox.remove(at(3, 3));
+        inbox.remove(at(8, 8));
+        let first = verify(&mut reader, &mut inbox, &world, Vec::new);
+        inbox.push(at(8, 8));
+        inbox.remove(at(9, 9));
+        inbox.push(at(20, 20));
+        let second = verify(&mut reader, &mut inbox, &world, Vec::new).confirming(&first);
+        assert_eq!((&second.missing, &second.extra, second.under_way), (&posts([3]), &posts([]), 1));
+    }
 }

@@ -1,5 +1,6 @@
 //! Hostile content behind valid checksums: an error or a state, never a panic, and no memory that the file did not pay for.
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -11,6 +12,8 @@ use tidewire::feed::record::PostRecord;
 use tidewire::id::PostId;
 use tidewire::state::image::{EdgesRecord, InboxRecord, SourceRecord};
 use tidewire::storage::error::StorageError;
+use tidewire::storage::files::Files;
+use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::frame::{self, FrameKind};
 use tidewire::storage::journal::{Durability, Sequence};
@@ -40,13 +43,22 @@ const END: u8 = 255;
 
 /// A block as the format describes it, its checksums right.
 fn block(kind: u8, records: u32, raw: &[u8]) -> Vec<u8> {
-    let mut block = vec![kind, 0];
+    stored_block((kind, 0), records, raw.len(), raw)
+}
+
+/// The same, compressed.
+fn compressed(kind: u8, records: u32, raw: &[u8]) -> Vec<u8> {
+    stored_block((kind, 1), records, raw.len(), &zstd::bulk::compress(raw, 1).unwrap())
+}
+
+fn stored_block((kind, compression): (u8, u8), records: u32, raw_bytes: usize, stored: &[u8]) -> Vec<u8> {
+    let mut block = vec![kind, compression];
     block.extend(records.to_le_bytes());
-    block.extend((raw.len() as u32).to_le_bytes());
-    block.extend((raw.len() as u32).to_le_bytes());
-    block.extend(crc32c::crc32c(raw).to_le_bytes());
+    block.extend((raw_bytes as u32).to_le_bytes());
+    block.extend((stored.len() as u32).to_le_bytes());
+    block.extend(crc32c::crc32c(stored).to_le_bytes());
     block.extend(crc32c::crc32c(&block).to_le_bytes());
-    block.extend(raw);
+    block.extend(stored);
     block
 }
 
@@ -60,13 +72,19 @@ fn header(sequence: u64) -> Vec<u8> {
 
 /// A snapshot of these blocks and an end that fits them, in front of a journal without events.
 fn snapshot_of(blocks: &[(u8, u32, Vec<u8>)]) -> MemoryFiles {
-    let files = journal_of(&[]);
-    let mut bytes = header(0);
-    blocks.iter().for_each(|(kind, records, raw)| bytes.extend(block(*kind, *records, raw)));
+    snapshot_of_blocks(blocks.iter().map(|(kind, records, raw)| block(*kind, *records, raw)))
+}
+
+fn snapshot_of_blocks(blocks: impl IntoIterator<Item = Vec<u8>>) -> MemoryFiles {
+    let (files, mut bytes, mut count) = (journal_of(&[]), header(0), 0);
+    for block in blocks {
+        bytes.extend(block);
+        count += 1;
+    }
     let end = rmp_serde::to_vec_named(&snapshot::EndRecord {
         through: Sequence(0),
         last_instant: tidewire::clock::UnixMicros(5),
-        blocks: blocks.len() as u64,
+        blocks: count,
         archive: false,
     });
     bytes.extend(block(END, 1, &end.unwrap()));
@@ -75,7 +93,7 @@ fn snapshot_of(blocks: &[(u8, u32, Vec<u8>)]) -> MemoryFiles {
 }
 
 /// Starts on the files. What is taken must be usable.
-fn survive(files: &MemoryFiles, what: &str) -> bool {
+fn survive(files: &dyn Files, what: &str) -> bool {
     match recover(files, false) {
         Ok(found) => {
             let _ = state(&found.world);
@@ -189,10 +207,37 @@ fn hostile_blocks_of_a_snapshot_are_skipped() {
     for kind in [SOURCES, EDGES, POSTS, 4, 5, INBOXES, END, 0, 7, 254] {
         for (nth, trap) in traps().into_iter().enumerate() {
             for records in [1, 3, u32::MAX] {
-                let files = snapshot_of(&[(kind, records, trap.clone())]);
-                assert!(!survive(&files, "trap"), "trap {nth} in a block of kind {kind} with {records} records");
+                for block in [block, compressed].map(|make| make(kind, records, &trap)) {
+                    let files = snapshot_of_blocks([block]);
+                    assert!(!survive(&files, "trap"), "trap {nth} in a block of kind {kind} with {records} records");
+                }
             }
         }
+    }
+}
+
+#[test]
+fn compressed_blocks_are_what_they_say_or_are_skipped() {
+    let (count, raw) = packed(&[SourceRecord { id: id("ann"), last_seen: None, celebrity: false }]);
+    assert!(survive(&snapshot_of_blocks([compressed(SOURCES, count, &raw)]), "good"));
+    let packed = zstd::bulk::compress(&raw, 1).unwrap();
+    let block = |raw_bytes, stored: &[u8]| stored_block((SOURCES, 1), count, raw_bytes, stored);
+    let twice = [&packed[..], &packed].concat();
+    for (hostile, why) in [
+        (block(raw.len() + 1, &packed), "another length than it says"),
+        (block(raw.len() - 1, &packed), "another length than it says"),
+        (block(0, &packed), "another length than it says"),
+        (block(raw.len(), &twice), "another length than it says"),
+        (block(raw.len(), &packed[..packed.len() - 1]), "zstd: "),
+        (block(raw.len(), b"no zstd at all"), "zstd: "),
+        (block(raw.len(), &[]), "more than its bytes can stand for"),
+        (block(64 << 20, &packed), "more than its bytes can stand for"),
+        (block((64 << 20) + 1, &packed), "larger than any version writes"),
+        (stored_block((SOURCES, 2), count, raw.len(), &packed), "no version compresses by method 2"),
+    ] {
+        let found = recover(&snapshot_of_blocks([hostile]), false).unwrap();
+        let skipped = &found.report.skipped;
+        assert!(skipped.len() == 1 && skipped[0].contains(why), "{skipped:?} instead of {why:?}");
     }
 }
 
@@ -386,30 +431,56 @@ fn peak_bytes() -> usize {
     line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<usize>().ok()).unwrap_or(0) * 1024
 }
 
+/// What threads and their stacks take, whatever the file.
+const SLACK_BYTES: usize = 24 << 20;
+
+/// zstd that claims a window of this many bytes, and then holds a run of a few.
+fn with_window(window_log: u8) -> Vec<u8> {
+    [&[0x28, 0xb5, 0x2f, 0xfd, 0x00, (window_log - 10) << 3][..], &[0x23, 0, 0, 0xc1]].concat()
+}
+
 #[test]
 fn no_claim_in_a_file_is_paid_for_in_memory_before_it_is_proven() {
-    // In a process of its own, since what other tests take would be counted here.
     const ALONE: &str = "TIDEWIRE_TEST_ALONE";
-    if std::env::var_os(ALONE).is_none() {
-        let mut itself = Command::new(std::env::current_exe().unwrap());
-        let name = "hostile::no_claim_in_a_file_is_paid_for_in_memory_before_it_is_proven";
-        let run = itself.args(["--exact", name]).env(ALONE, "1").output().unwrap();
-        let told = String::from_utf8_lossy(&run.stdout);
-        assert!(run.status.success() && told.contains("1 passed"), "{told}");
-        return;
+    if let Some(directory) = std::env::var_os(ALONE) {
+        return start_alone(Path::new(&directory));
     }
+    let directory = tempfile::tempdir().unwrap();
+    // Forty million bytes that claim to be as many records, of which none is whole.
+    for kind in [SOURCES, EDGES, POSTS, 4, 5, INBOXES] {
+        let files = snapshot_of(&[(kind, u32::MAX, vec![0xc1; 40 << 20])]);
+        let path = directory.path().join(kind.to_string());
+        std::fs::create_dir(&path).unwrap();
+        files.list().unwrap().iter().for_each(|name| std::fs::write(path.join(name), files.content(name)).unwrap());
+    }
+    // In a process of its own, since what other tests take would be counted here; so would memory set apart for each thread.
+    let mut itself = Command::new(std::env::current_exe().unwrap());
+    let name = "hostile::no_claim_in_a_file_is_paid_for_in_memory_before_it_is_proven";
+    itself.args(["--exact", name]).env(ALONE, directory.path()).env("MALLOC_ARENA_MAX", "1");
+    let run = itself.output().unwrap();
+    let told = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && told.contains("1 passed"), "{told}");
+}
+
+/// Starts on small files, then on those of every directory in this one, and looks how much memory that took.
+fn start_alone(directory: &Path) {
     let before = peak_bytes();
-    for trap in traps() {
+    let small = traps().into_iter().chain((10..28).map(with_window));
+    for trap in small {
         survive(&journal_of(std::slice::from_ref(&trap)), "trap");
         for kind in [SOURCES, EDGES, POSTS, 4, 5, INBOXES, END] {
             survive(&snapshot_of(&[(kind, u32::MAX, trap.clone())]), "trap");
+            survive(&snapshot_of_blocks([compressed(kind, u32::MAX, &trap)]), "trap");
+            for claim in [40, 1 << 20, 64 << 20] {
+                survive(&snapshot_of_blocks([stored_block((kind, 1), u32::MAX, claim, &trap)]), "trap");
+            }
         }
     }
-    // Forty million bytes that claim to be as many records, of which none is whole.
-    for kind in [SOURCES, EDGES, POSTS, 4, 5, INBOXES] {
-        survive(&snapshot_of(&[(kind, u32::MAX, vec![0xc1; 40 << 20])]), "trap");
-    }
     let grown = peak_bytes() - before;
-    // Threads that read ahead have stacks and arenas, and the files are in memory; a claim that was believed costs 4 GiB.
-    assert!(grown < 640 << 20, "{grown} bytes");
+    assert!(grown < SLACK_BYTES, "small files cost {grown} bytes");
+    for path in std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
+        survive(&DiskFiles::open(&path).unwrap(), "claims");
+        let grown = peak_bytes() - before;
+        assert!(grown < 2 * (40 << 20) + SLACK_BYTES, "{} cost {grown} bytes", path.display());
+    }
 }

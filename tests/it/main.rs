@@ -7,6 +7,7 @@ mod bad_input;
 mod concurrency;
 mod damage;
 mod engine;
+mod export;
 mod faults;
 mod fixtures;
 mod hostile;

@@ -1,9 +1,16 @@
 //! What operators ask: snapshots, verified and rebuilt feeds.
 
-use serde_json::json;
-use tidewire::config::EngineConfig;
-use tidewire::engine::Engine;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
 
+use serde_json::{Value, json};
+use tidewire::clock::SystemClock;
+use tidewire::config::EngineConfig;
+use tidewire::engine::{Engine, StorageConfig};
+use tidewire::storage::recovery::Progress;
+
+use crate::kill::Program;
 use crate::server::Server;
 use crate::world::{NEWEST, config, draft, edge, id, ids};
 
@@ -29,6 +36,26 @@ async fn an_inbox_is_verified_against_one_built_anew() {
     engine.shutdown();
 }
 
+#[tokio::test]
+async fn no_alarm_is_raised_for_posts_that_come_meanwhile() {
+    let engine = Engine::start(config(2, crate::world::above(100)));
+    engine.follow(vec![edge("ann", "bob"), edge("cas", "bob"), edge("dan", "bob")]).await.unwrap();
+    let publishing = engine.clone();
+    let publisher = tokio::spawn(async move {
+        for _ in 0..3_000 {
+            publishing.publish(draft("bob", "1"), false).await.unwrap();
+        }
+    });
+    while !publisher.is_finished() {
+        for reader in ["ann", "cas", "dan"] {
+            let verdict = engine.verify_feed(&id(reader), false).await.unwrap();
+            assert!(verdict.is_good(), "{verdict:?}");
+        }
+    }
+    publisher.await.unwrap();
+    engine.shutdown();
+}
+
 #[test]
 fn operators_get_answers_over_http() {
     let server = Server::start(EngineConfig::default());
@@ -39,7 +66,107 @@ fn operators_get_answers_over_http() {
     assert_eq!((verdict.status, &verdict.json()["good"], &verdict.json()["entries"]), (200, &json!(true), &json!(1)));
     assert_eq!(server.send("POST", "/v1/users/ann/feed/rebuild", None, "").json()["rebuilt"], json!(1));
     assert_eq!(server.send("POST", "/v1/users/nobody/feed/verify", None, "").status, 404);
+    // Nor for what is no user.
+    server.post("/v1/posts?wait=delivered", &json!({"author": "bob", "body": 2, "tags": ["tea"], "topic": "42"}));
+    for (source, what) in
+        ["tag:tea", "topic:42"].into_iter().flat_map(|source| [(source, "verify"), (source, "rebuild")])
+    {
+        let refused = server.send("POST", &format!("/v1/users/{source}/feed/{what}"), None, "");
+        assert_eq!((refused.status, &refused.json()["code"]), (404, &json!("unknown_source")), "{source} {what}");
+    }
+    let stats = server.get("/v1/stats").json();
+    assert_eq!(
+        (&stats["wakes"], &stats["recovery"]),
+        (&json!(1), &Value::Null),
+        "only ann woke, and nothing was recovered"
+    );
     let refused = server.send("POST", "/v1/snapshots", None, "");
     assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("no_data_directory")));
     assert_eq!(server.send("POST", "/v1/snapshots?x=1", None, "").status, 400);
+}
+
+fn write(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(path).unwrap();
+    change(&mut bytes);
+    fs::write(path, bytes).unwrap();
+}
+
+/// An engine on a data directory.
+fn open(directory: &Path) -> Engine {
+    let storage = StorageConfig { directory: directory.to_owned(), ..StorageConfig::default() };
+    Engine::open(EngineConfig::default(), &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0
+}
+
+/// What a server that starts on the directory says of it.
+fn recovery(directory: &Path, flags: &[&str]) -> Value {
+    let program = Program::start(directory, flags);
+    let (status, stats) = program.get("/v1/stats").unwrap();
+    program.kill();
+    assert_eq!(status, 200);
+    stats["recovery"].clone()
+}
+
+#[tokio::test]
+async fn statistics_say_what_the_last_start_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let nothing = json!({"snapshot": null, "skipped": [], "events": 0, "cut": null, "lost": []});
+    assert_eq!(recovery(path, &[]), nothing);
+
+    let engine = open(path);
+    let mut snapshots = Vec::new();
+    for _ in 0..3 {
+        engine.publish(draft("bob", "1"), true).await.unwrap();
+        snapshots.push(engine.snapshot().await.unwrap());
+    }
+    engine.publish(draft("bob", "1"), true).await.unwrap();
+    engine.shutdown();
+    write(&path.join(&snapshots[2].file), |bytes| bytes.truncate(100));
+    let segment = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    let segment = segment.filter(|path| path.extension().is_some_and(|kind| kind == "log")).max().unwrap();
+    let good_bytes = fs::metadata(&segment).unwrap().len();
+    write(&segment, |bytes| bytes.extend([7; 5]));
+    let found = recovery(path, &[]);
+    assert_eq!((&found["snapshot"], &found["events"]), (&json!(snapshots[1].sequence), &json!(2)), "{found}");
+    let skipped = found["skipped"].as_array().unwrap();
+    assert!(skipped.len() == 1 && skipped[0].as_str().unwrap().contains(&snapshots[2].file), "{found}");
+    assert_eq!(found["cut"], json!({"segment": segment, "after_byte": good_bytes, "bytes": 5}));
+    assert_eq!(found["lost"], json!([]));
+}
+
+#[tokio::test]
+async fn statistics_list_what_a_repair_could_not_save() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    for _ in 0..3 {
+        engine.publish(draft("bob", "1"), true).await.unwrap();
+    }
+    engine.shutdown();
+    let segment = directory.path().join("journal-00000000000000000001.log");
+    write(&segment, |bytes| bytes[70] ^= 1);
+    let found = recovery(directory.path(), &["--repair"]);
+    assert_eq!(found["events"], json!(2), "{found}");
+    let lost = &found["lost"][0];
+    assert_eq!((&lost["from"], &lost["through"], found["lost"].as_array().unwrap().len()), (&json!(1), &json!(1), 1));
+    assert!(lost["segment"].as_str().unwrap().contains(segment.to_str().unwrap()), "{found}");
+    assert!(lost["reason"].as_str().unwrap().contains("checksum"), "{found}");
+}
+
+#[tokio::test]
+async fn a_snapshot_is_taken_on_demand() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    engine.publish(draft("bob", "1"), true).await.unwrap();
+    engine.shutdown();
+    let program = Program::start(directory.path(), &[]);
+    let answer = program.agent.post(format!("{}/v1/snapshots", program.url)).send_empty().unwrap();
+    assert_eq!(answer.status(), 201);
+    let taken: Value = serde_json::from_str(&answer.into_body().read_to_string().unwrap()).unwrap();
+    assert_eq!((&taken["sequence"], &taken["file"]), (&json!(1), &json!("snapshot-00000000000000000001.tide")));
+    let bytes = fs::metadata(directory.path().join("snapshot-00000000000000000001.tide")).unwrap().len();
+    assert_eq!(taken["bytes"], json!(bytes));
+    assert!(taken["taken_at"].as_str().unwrap().starts_with("20"), "{taken}");
+    assert_eq!(program.get("/v1/stats").unwrap().1["snapshots"], json!([taken]));
+    program.kill();
+    assert_eq!(recovery(directory.path(), &[])["snapshot"], json!(1));
 }

@@ -7,36 +7,30 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use tidewire::clock::{SystemClock, UnixMicros};
-use tidewire::config::EngineConfig;
-use tidewire::engine::{Engine, StorageConfig};
-use tidewire::feed::event::NewEdge;
-use tidewire::feed::post::{Body, Draft};
-use tidewire::id::{PostId, SourceId};
+use tidewire::clock::UnixMicros;
 use tidewire::state::image::{InboxRecord, SourceRecord};
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::journal::writer::{JournalOptions, SegmentJournal, Tail};
 use tidewire::storage::journal::{Journal as _, Sequence};
-use tidewire::storage::recovery::Progress;
 use tidewire::storage::segment;
 use tidewire::storage::snapshot::{self, Section, SnapshotHeader, SnapshotWriter};
 
+use crate::export::{open, populate};
 use crate::fixtures::{events, folder};
-use crate::oracle::Expected;
-use crate::world::{draft, edge, id, whole_feed};
+use crate::world::id;
 
 const JOURNAL: &str = "journal-00000000000000000001.log";
 const SNAPSHOT: &str = "snapshot-00000000000000000009.tide";
 const COMPRESSED: &str = "snapshot-00000000000000000008.tide";
 
-struct Ran {
-    code: i32,
-    out: String,
-    err: String,
+pub struct Ran {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
 }
 
 /// Runs the program in `directory`.
-fn run(directory: &Path, words: &str) -> Ran {
+pub fn run(directory: &Path, words: &str) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIDEWIRE_")) {
         command.env_remove(name);
@@ -57,7 +51,7 @@ fn check(directory: &Path, words: &str, code: i32, out: &str) -> String {
 
 /// A command that fails, and what its message must name.
 #[track_caller]
-fn fails(directory: &Path, words: &str, named: &[&str]) {
+pub fn fails(directory: &Path, words: &str, named: &[&str]) {
     let err = check(directory, words, 1, "");
     named.iter().for_each(|part| assert!(err.contains(part), "{words}: {part:?} is not in {err}"));
 }
@@ -78,7 +72,7 @@ fn tamper(directory: &Path, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
     fs::write(path, bytes).unwrap();
 }
 
-fn content(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+pub fn content(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries.map(|path| (path.display().to_string(), fs::read(&path).unwrap_or_default())).collect()
 }
@@ -124,8 +118,13 @@ fn a_snapshot_is_exported_and_nothing_is_written_over() {
     fails(directory.path(), &format!("snapshot export {SNAPSHOT} --posts p"), &["cannot create p", "written over"]);
     fails(directory.path(), &format!("snapshot export {SNAPSHOT} --posts no/p"), &["cannot create no/p"]);
     check(directory.path(), &format!("snapshot export {SNAPSHOT} --posts - --follows -"), 2, "");
-    let said = run(directory.path(), &format!("snapshot export {COMPRESSED}")).err;
-    assert!(said.contains("archive") && said.contains("NOT exported"), "{said}");
+    let refused = ["there is no archive", "archive.redb", "--without-archive"];
+    fails(directory.path(), &format!("snapshot export {COMPRESSED}"), &refused);
+    fails(directory.path(), &format!("snapshot export {SNAPSHOT} --archive none"), &["there is no archive none"]);
+    check(directory.path(), &format!("snapshot export {SNAPSHOT} --archive none --without-archive"), 2, "");
+    let without = run(directory.path(), &format!("snapshot export {COMPRESSED} --without-archive"));
+    assert!(without.code == 0 && without.err.contains("NOT exported"), "{}", without.err);
+    assert_eq!(run(directory.path(), &format!("snapshot export {COMPRESSED} --follows -")).code, 0);
 }
 
 #[test]
@@ -311,73 +310,6 @@ fn torn_damaged_and_missing_parts_of_a_journal_are_told_apart() {
     fails(path, "journal verify .", &["the journal ends at event 10", "saw event 11"]);
 }
 
-fn open(directory: &Path) -> Engine {
-    let storage = StorageConfig { directory: directory.to_owned(), ..StorageConfig::default() };
-    Engine::open(EngineConfig::default(), &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0
-}
-
-/// Posts of every kind of fate, and edges.
-async fn populate(engine: &Engine) {
-    let follows = ["ann bob", "ann cas", "ann tag:tea", "bob ann", "cas topic:42"];
-    let pair = |text: &str| text.split_once(' ').map(|(follower, source)| edge(follower, source)).unwrap();
-    engine.follow(follows.map(pair).to_vec()).await.unwrap();
-    engine.follow(vec![NewEdge { hidden: true, ..edge("bob", "cas") }]).await.unwrap();
-    for nth in 1..=60u64 {
-        let author = ["bob", "cas", "dan"][nth as usize % 3];
-        let mut post = Draft { id: Some(PostId(nth)), ..draft(author, &format!("{{\n \"n\":{nth}}}")) };
-        post.tags.extend((nth % 5 == 0).then(|| SourceId::tag("tea").unwrap()));
-        post.topic = (nth % 7 == 0).then(|| SourceId::topic("42").unwrap());
-        post.reply_to = (nth % 4 == 0).then(|| PostId(nth - 1));
-        engine.publish(post, true).await.unwrap();
-        match nth % 10 {
-            3 => drop(engine.edit(PostId(nth), None, Some(true)).await.unwrap()),
-            5 => drop(engine.edit(PostId(nth), Some(Body::new("\"edited\"").unwrap()), None).await.unwrap()),
-            8 => engine.delete(PostId(nth)).await.unwrap(),
-            _ => {}
-        }
-    }
-}
-
-async fn feeds(engine: &Engine) -> Vec<Vec<Expected>> {
-    let mut feeds = Vec::new();
-    for reader in ["ann", "bob", "cas", "dan"] {
-        let mut feed = whole_feed(engine, reader, 7).await;
-        // An export has each post on one line.
-        feed.iter_mut().for_each(|entry| entry.1 = entry.1.replace('\n', " "));
-        feeds.push(feed);
-    }
-    feeds
-}
-
-#[tokio::test]
-async fn an_export_is_imported_into_a_fresh_directory_and_every_feed_is_the_same() {
-    let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let engine = open(old.path());
-    populate(&engine).await;
-    let expected = feeds(&engine).await;
-    assert!(expected[0].len() > 30);
-    let file = engine.snapshot().await.unwrap().file;
-    engine.shutdown();
-    let ran = run(old.path(), &format!("snapshot export {file} --posts p --follows f"));
-    assert_eq!(ran.code, 0, "{}", ran.err);
-
-    let data = new.path().join("data");
-    for (file, created) in
-        [("follows f", "6 edges created"), ("posts p", "54 posts created"), ("posts p", "54 existing")]
-    {
-        let ran = run(old.path(), &format!("import {file} --data-dir {}", data.display()));
-        assert!(ran.code == 0 && ran.out.contains(created) && ran.out.contains("snapshot "), "{}{}", ran.out, ran.err);
-    }
-    assert_eq!(run(&data, "journal verify .").code, 0);
-    let engine = open(&data);
-    assert_eq!(feeds(&engine).await, expected);
-    assert!(engine.post(PostId(3)).await.unwrap().hidden);
-    let shown: Vec<SourceId> =
-        engine.following(&id("bob"), UnixMicros(i64::MAX), 9).into_iter().map(|l| l.id).collect();
-    assert_eq!(shown, [id("ann")], "the hidden edge stays hidden");
-    engine.shutdown();
-}
-
 #[tokio::test]
 async fn tools_read_beside_a_server_and_leave_no_trace_but_an_import_is_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -390,7 +322,7 @@ async fn tools_read_beside_a_server_and_leave_no_trace_but_an_import_is_refused(
     for words in [
         format!("snapshot inspect {file}"),
         format!("snapshot verify {file}"),
-        format!("snapshot export {file}"),
+        format!("snapshot export {file} --without-archive"),
         "journal inspect .".to_owned(),
         "journal inspect --events .".to_owned(),
         "journal verify .".to_owned(),

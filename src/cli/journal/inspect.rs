@@ -130,7 +130,7 @@ fn ending(walk: &Walk, is_last: bool) -> String {
         End::Whole if walk.closed => "closed in order".to_owned(),
         End::Whole => "ends with a whole event".to_owned(),
         End::Torn if is_last => {
-            format!("torn after byte {good_bytes}: {rest_bytes} bytes that were never acknowledged")
+            format!("torn after byte {good_bytes}: {rest_bytes} bytes that are not known to be synced")
         }
         End::Torn => format!("DAMAGED at byte {good_bytes}: it ends within a frame, but a segment follows"),
         End::Damaged { reason } => {

@@ -29,7 +29,7 @@ pub(super) fn run(path: &Path, files: &ReadOnly) -> Outcome {
     terminal::say(&format!("good: {}: {events}, segments: {segments}, bytes: {}", path.display(), read.bytes));
     if let Some(torn) = read.torn {
         terminal::say(&format!(
-            "torn tail of {} bytes in {} after byte {}: never acknowledged, or being written right now; the next start \
+            "torn tail of {} bytes in {} after byte {}: not known to be synced, or being written right now; the next start \
              cuts it off",
             torn.torn_bytes, torn.place, torn.good_bytes
         ));

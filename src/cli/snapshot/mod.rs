@@ -3,6 +3,7 @@
 mod content;
 mod export;
 mod inspect;
+mod outline;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ pub(crate) enum SnapshotTool {
     Inspect(SnapshotFile),
     /// Read all of a snapshot, load it, and say whether it is good or where it is not
     Verify(SnapshotFile),
-    /// Write posts and follow edges of a snapshot as text that `tidewire import` takes
+    /// Write posts and follow edges of a snapshot and its archive as text that `tidewire import` takes
     Export(export::Export),
 }
 

@@ -18,7 +18,7 @@ mod redb;
 pub use crate::feed::outbox::{Shelf, Stock};
 pub use error::ArchiveError;
 pub use memory::MemoryArchive;
-pub use redb::RedbArchive;
+pub use redb::{ReadOnlyArchive, RedbArchive};
 
 use std::path::PathBuf;
 

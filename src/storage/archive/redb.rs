@@ -10,7 +10,10 @@
 
 mod layout;
 mod open;
+mod read_only;
 mod write;
+
+pub use read_only::ReadOnlyArchive;
 
 use std::ops::Bound::Excluded;
 use std::panic::{self, AssertUnwindSafe};

@@ -1,11 +1,11 @@
 //! A snapshot being read, block by block, with every checksum looked at.
 
-use std::io::Read;
+use std::io::{self, Read};
 
 use serde::de::DeserializeOwned;
 
 use crate::clock::UnixMicros;
-use crate::limits::SNAPSHOT_BLOCK_BYTES_MAX;
+use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_BYTES_MAX};
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::frame::{unpack, unpack_next};
@@ -171,7 +171,7 @@ impl SnapshotReader {
         }
         let raw = match header[1] {
             0 => stored,
-            1 => zstd::bulk::decompress(&stored, raw_bytes).map_err(|cause| format!("zstd: {cause}"))?,
+            1 => inflate(&stored, raw_bytes)?,
             other => return Err(format!("no version compresses by method {other}")),
         };
         if raw.len() != raw_bytes {
@@ -181,4 +181,21 @@ impl SnapshotReader {
         self.next += stored_bytes;
         Ok(Block { section, records: number(2), stored_bytes, raw })
     }
+}
+
+/// Most bytes that one byte of zstd can stand for: a run of 128 KiB takes four.
+const ZSTD_RATIO_MAX: usize = (128 << 10) / 4;
+
+/// What a compressed block holds. Memory for it is taken as it comes, not as the block claims.
+fn inflate(stored: &[u8], raw_bytes: usize) -> Result<Vec<u8>, String> {
+    if raw_bytes > stored.len().saturating_mul(ZSTD_RATIO_MAX) {
+        return Err("a block claims more than its bytes can stand for".to_owned());
+    }
+    let failed = |cause: io::Error| format!("zstd: {cause}");
+    let mut decoder = zstd::Decoder::with_buffer(stored).map_err(failed)?;
+    // A window larger than all there is would be memory for nothing.
+    decoder.window_log_max(raw_bytes.max(1 << 10).next_power_of_two().ilog2()).map_err(failed)?;
+    let mut raw = Vec::with_capacity(raw_bytes.min(SNAPSHOT_BLOCK_BYTES));
+    decoder.take(raw_bytes as u64 + 1).read_to_end(&mut raw).map_err(failed)?;
+    Ok(raw)
 }

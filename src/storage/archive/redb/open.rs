@@ -39,7 +39,7 @@ pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<Database, Arch
 }
 
 /// Checks that all tables are there, so that no later operation has to. Tells whether there are posts.
-pub(super) fn check_tables(database: &Database, path: &Path) -> Result<bool, ArchiveError> {
+pub(super) fn check_tables(database: &impl ReadableDatabase, path: &Path) -> Result<bool, ArchiveError> {
     let check = || {
         let snapshot = database.begin_read()?;
         snapshot.open_table(layout::OUTBOXES)?;
@@ -68,7 +68,12 @@ fn open_or_make(file: &Path, path: &Path, cache_bytes: usize) -> Result<Database
         }
         Err(error) => Err(error.into()),
     };
-    opened.map_err(|error| match error {
+    opened.map_err(|error| refused(error, path))
+}
+
+/// Why a file could not be opened.
+pub(super) fn refused(error: DatabaseError, path: &Path) -> ArchiveError {
+    match error {
         DatabaseError::DatabaseAlreadyOpen => ArchiveError::Locked { path: path.to_owned() },
         DatabaseError::Storage(StorageError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
             ArchiveError::NotAnArchive { path: path.to_owned(), why: "it does not start as one" }
@@ -77,7 +82,7 @@ fn open_or_make(file: &Path, path: &Path, cache_bytes: usize) -> Result<Database
             ArchiveError::Damaged { path: path.to_owned(), what: "its end is missing".into() }
         }
         error => cannot("open", path, error.into()),
-    })
+    }
 }
 
 /// Whether there is no table at all: a new file, or one whose making was cut short.
@@ -102,7 +107,8 @@ fn sync_directory(path: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
 }
 
-fn check_format(database: &Database, path: &Path) -> Result<(), ArchiveError> {
+/// Refuses a file that names no format, or one this version does not know.
+pub(super) fn check_format(database: &impl ReadableDatabase, path: &Path) -> Result<(), ArchiveError> {
     let format = || {
         let meta = database.begin_read()?.open_table(layout::META)?;
         Ok(meta.get(layout::META_FORMAT)?.map(|format| format.value()))

@@ -1,0 +1,173 @@
+//! Exports, as people run them, and what an import makes of them.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidewire::clock::{SystemClock, UnixMicros};
+use tidewire::config::EngineConfig;
+use tidewire::engine::{Engine, StorageConfig};
+use tidewire::feed::event::NewEdge;
+use tidewire::feed::post::{Body, Draft};
+use tidewire::id::{PostId, SourceId};
+use tidewire::storage::recovery::Progress;
+
+use crate::oracle::Expected;
+use crate::tools::{content, fails, run};
+use crate::world::{draft, edge, id, some, whole_feed};
+
+pub fn open(directory: &Path) -> Engine {
+    open_with(directory, EngineConfig::default())
+}
+
+fn open_with(directory: &Path, config: EngineConfig) -> Engine {
+    let storage = StorageConfig { directory: directory.to_owned(), ..StorageConfig::default() };
+    Engine::open(config, &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0
+}
+
+/// An engine that keeps two or three posts of each source in memory.
+fn open_small(directory: &Path) -> Engine {
+    open_with(directory, EngineConfig { outbox_posts: some(2), ..EngineConfig::default() })
+}
+
+/// Waits until the archive has what does not fit into memory.
+async fn shelved(engine: &Engine, posts_in_memory: usize) {
+    let began = Instant::now();
+    while engine.shared().world.posts.len() > posts_in_memory {
+        assert!(began.elapsed() < Duration::from_secs(10), "{} posts in memory", engine.shared().world.posts.len());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Posts of every kind of fate, and edges.
+pub async fn populate(engine: &Engine) {
+    let follows = ["ann bob", "ann cas", "ann tag:tea", "bob ann", "cas topic:42"];
+    let pair = |text: &str| text.split_once(' ').map(|(follower, source)| edge(follower, source)).unwrap();
+    engine.follow(follows.map(pair).to_vec()).await.unwrap();
+    engine.follow(vec![NewEdge { hidden: true, ..edge("bob", "cas") }]).await.unwrap();
+    for nth in 1..=60u64 {
+        let author = ["bob", "cas", "dan"][nth as usize % 3];
+        let mut post = Draft { id: Some(PostId(nth)), ..draft(author, &format!("{{\n \"n\":{nth}}}")) };
+        post.tags.extend((nth % 5 == 0).then(|| SourceId::tag("tea").unwrap()));
+        post.topic = (nth % 7 == 0).then(|| SourceId::topic("42").unwrap());
+        post.reply_to = (nth % 4 == 0).then(|| PostId(nth - 1));
+        engine.publish(post, true).await.unwrap();
+        match nth % 10 {
+            3 => drop(engine.edit(PostId(nth), None, Some(true)).await.unwrap()),
+            5 => drop(engine.edit(PostId(nth), Some(Body::new("\"edited\"").unwrap()), None).await.unwrap()),
+            8 => engine.delete(PostId(nth)).await.unwrap(),
+            _ => {}
+        }
+    }
+}
+
+async fn feeds(engine: &Engine) -> Vec<Vec<Expected>> {
+    let mut feeds = Vec::new();
+    for reader in ["ann", "bob", "cas", "dan"] {
+        let mut feed = whole_feed(engine, reader, 7).await;
+        // An export has each post on one line.
+        feed.iter_mut().for_each(|entry| entry.1 = entry.1.replace('\n', " "));
+        feeds.push(feed);
+    }
+    feeds
+}
+
+#[tokio::test]
+async fn an_export_is_imported_into_a_fresh_directory_and_every_feed_is_the_same() {
+    let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let engine = open(old.path());
+    populate(&engine).await;
+    let expected = feeds(&engine).await;
+    assert!(expected[0].len() > 30);
+    let file = engine.snapshot().await.unwrap().file;
+    engine.shutdown();
+    let ran = run(old.path(), &format!("snapshot export {file} --posts p --follows f"));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+
+    let data = new.path().join("data");
+    for (file, created) in
+        [("follows f", "6 edges created"), ("posts p", "54 posts created"), ("posts p", "54 existing")]
+    {
+        let ran = run(old.path(), &format!("import {file} --data-dir {}", data.display()));
+        assert!(ran.code == 0 && ran.out.contains(created) && ran.out.contains("snapshot "), "{}{}", ran.out, ran.err);
+    }
+    assert_eq!(run(&data, "journal verify .").code, 0);
+    let engine = open(&data);
+    assert_eq!(feeds(&engine).await, expected);
+    assert!(engine.post(PostId(3)).await.unwrap().hidden);
+    let shown: Vec<SourceId> =
+        engine.following(&id("bob"), UnixMicros(i64::MAX), 9).into_iter().map(|l| l.id).collect();
+    assert_eq!(shown, [id("ann")], "the hidden edge stays hidden");
+    engine.shutdown();
+}
+
+/// Imports what was exported, and compares every feed with what it was.
+async fn imported(exported: &Path, data: &Path, expected: &[Vec<Expected>]) {
+    for file in ["follows f", "posts p"] {
+        let ran = run(exported, &format!("import {file} --data-dir {}", data.display()));
+        assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    }
+    let engine = open(data);
+    assert_eq!(feeds(&engine).await, expected);
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn an_export_has_the_posts_that_are_only_in_the_archive() {
+    let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = old.path();
+    let engine = open_small(path);
+    populate(&engine).await;
+    shelved(&engine, 30).await;
+    // Of both levels: a deleted archived post, and an edited and a hidden one, which are in memory until they are shelved again.
+    engine.delete(PostId(2)).await.unwrap();
+    engine.edit(PostId(4), Some(Body::new("\"anew\"").unwrap()), None).await.unwrap();
+    engine.edit(PostId(6), None, Some(true)).await.unwrap();
+    let expected = feeds(&engine).await;
+    let file = engine.snapshot().await.unwrap().file;
+    let refused = ["the archive ./archive.redb is in use", "--without-archive"];
+    let export = format!("snapshot export ./{file}");
+    fails(path, &export, &refused);
+    let without = run(path, &format!("{export} --without-archive"));
+    assert!(without.code == 0 && without.err.contains("NOT exported"), "{}", without.err);
+    engine.shutdown();
+
+    let before = content(path);
+    let whole = run(path, &export);
+    assert!(whole.err.contains("posts: 53") && whole.err.contains("archived posts: "), "{}", whole.err);
+    assert!(whole.out.lines().count() > without.out.lines().count() + 10);
+    let order = |line: &str| {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        (line["published_at"].as_str().unwrap().to_owned(), line["id"].as_str().unwrap().parse::<u64>().unwrap())
+    };
+    assert!(whole.out.lines().map(order).is_sorted(), "oldest first, from whichever file");
+    assert!(content(path) == before, "an export wrote to the data directory");
+
+    let out = format!("--posts {0}/p --follows {0}/f", new.path().display());
+    assert_eq!(run(path, &format!("{export} {out}")).code, 0);
+    imported(new.path(), &new.path().join("data"), &expected).await;
+}
+
+#[tokio::test]
+async fn an_export_leaves_out_what_the_archive_knows_to_be_deleted() {
+    let old = tempfile::tempdir().unwrap();
+    let engine = open_small(old.path());
+    populate(&engine).await;
+    shelved(&engine, 30).await;
+    let file = engine.snapshot().await.unwrap().file;
+    // The newest post of all is in the snapshot; its tombstone reaches the archive after that.
+    engine.delete(PostId(60)).await.unwrap();
+    for _ in 0..200 {
+        engine.publish(draft("eve", "1"), true).await.unwrap();
+    }
+    engine.snapshot().await.unwrap();
+    engine.shutdown();
+    let archive = fs::canonicalize(old.path().join("archive.redb")).unwrap();
+    let export = |more: &str| run(old.path(), &format!("snapshot export {file} {more}")).out;
+    assert!(export("--without-archive").contains(r#"{"id":"60","#));
+    let whole = export(&format!("--archive {}", archive.display()));
+    assert!(whole.contains(r#"{"id":"1","#) && !whole.contains(r#"{"id":"60","#));
+    fs::write(old.path().join("letter"), "x").unwrap();
+    fails(old.path(), &format!("snapshot export {file} --archive letter"), &["letter is no archive"]);
+}
