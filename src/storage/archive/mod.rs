@@ -51,10 +51,11 @@ pub trait Archive: Send + Sync + 'static {
     /// Writes a batch. Readers see it at once; it is durable after [`Archive::persist`].
     ///
     /// # Errors
-    /// When it could not be written. Readers see nothing of it then.
+    /// When it could not be written. Readers see nothing of it then. After a full disk the same succeeds once there is room.
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError>;
 
-    /// Makes everything written so far survive a loss of power, as far as the archive survives anything.
+    /// Makes everything written so far survive a loss of power, as far as the archive survives anything. On a disk that runs
+    /// full just then it waits for room.
     ///
     /// # Errors
     /// When that cannot be known to have happened.
@@ -85,6 +86,9 @@ pub trait Archive: Send + Sync + 'static {
     /// # Errors
     /// When it could not be read.
     fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError>;
+
+    /// From now on nothing waits for room on a full disk, but fails: the archive is about to be closed.
+    fn stop_waiting(&self) {}
 
     /// Lets go of the file, so that it can be opened again. Whatever is asked later fails.
     fn close(&self);

@@ -4,12 +4,13 @@
 //! - the contract of [`Archive`] across crashes and restarts.
 //!
 //! Not responsible for:
-//! - making the file and refusing one that is no archive (`open`), which rows a batch changes (`write`), their bytes
-//!   (`layout`);
+//! - making the file and refusing one that is no archive (`open`), a full disk (`room`), which rows a batch changes
+//!   (`write`), their bytes (`layout`);
 //! - where the file lies, when to persist it (the callers).
 
 mod layout;
 mod open;
+mod room;
 mod write;
 
 use std::ops::Bound::Excluded;
@@ -26,12 +27,14 @@ use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Shelf};
 use layout::OutboxKey;
+use room::RoomyFile;
 
 /// An archive in a file. Closing it in order keeps everything written; a crash keeps what was persisted.
 #[derive(Debug)]
 pub struct RedbArchive {
     /// Nothing only while it is closed.
     database: RwLock<Option<Arc<Database>>>,
+    file: RoomyFile,
     path: PathBuf,
     has_posts: AtomicBool,
 }
@@ -44,11 +47,15 @@ impl RedbArchive {
     /// When the file is no archive, of a newer format, damaged or in use, or the system refuses.
     pub fn open(path: &Path, cache_bytes: usize) -> Result<Self, ArchiveError> {
         guarded(path, || {
-            let database = open::database(path, cache_bytes)?;
-            let has_posts = AtomicBool::new(open::check_tables(&database, path)?);
-            let database = RwLock::new(Some(Arc::new(database)));
-            Ok(Self { database, path: path.to_owned(), has_posts })
+            let (database, file) = open::database(path, cache_bytes)?;
+            Self::of(database, file, path)
         })
+    }
+
+    fn of(database: Database, file: RoomyFile, path: &Path) -> Result<Self, ArchiveError> {
+        let has_posts = AtomicBool::new(open::check_tables(&database, path)?);
+        file.set_patient(true);
+        Ok(Self { database: RwLock::new(Some(Arc::new(database))), file, path: path.to_owned(), has_posts })
     }
 
     fn database(&self) -> Result<Arc<Database>, Error> {
@@ -64,6 +71,8 @@ impl RedbArchive {
     }
 
     fn try_write(&self, batch: &Batch) -> Result<(), Error> {
+        // As long as there is no room nothing is begun: what would be written stays in memory.
+        self.file.catch_up()?;
         let mut transaction = self.database()?.begin_write()?;
         transaction.set_durability(Durability::None)?;
         write::batch(&transaction, batch)?;
@@ -75,6 +84,7 @@ impl RedbArchive {
     }
 
     fn try_persist(&self) -> Result<(), Error> {
+        self.file.catch_up()?;
         // A transaction starts from the newest root, whatever the durability that was committed with, and an immediate
         // commit makes its root durable, even if it changed nothing. So all of what `write` committed is persisted: in
         // the words of redb's documentation, `Durability::None` is not persisted "unless followed by a commit with
@@ -154,7 +164,12 @@ impl Archive for RedbArchive {
         })
     }
 
+    fn stop_waiting(&self) {
+        self.file.set_patient(false);
+    }
+
     fn close(&self) {
+        self.stop_waiting();
         // Closing writes what was not persisted, and so can fail like any write.
         let database = self.database.write().take();
         let close = || {
