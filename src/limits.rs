@@ -137,6 +137,9 @@ pub const BUDGET_SOURCES_PER_ROUND: usize = 1_024;
 /// Tombstones that stay in memory after the archive has them: pages meet these most.
 pub const TOMBSTONES_IN_MEMORY_MAX: usize = 1 << 20;
 
+/// How long after a failed round of shelving the next one is tried.
+pub const SHELVING_RETRY: Duration = Duration::from_secs(1);
+
 /// Rounds of shelving between two that make the archive survive power loss.
 pub const SHELVINGS_PER_PERSIST: u32 = 32;
 

@@ -12,6 +12,7 @@
 #[cfg(test)]
 mod contract;
 mod error;
+pub mod faulty;
 mod memory;
 mod redb;
 

@@ -1,0 +1,131 @@
+//! Archives that fail: what could not be written is written later, what cannot be read is missed and nothing else.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidewire::clock::SystemClock;
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire::feed::post::Body;
+use tidewire::id::PostId;
+use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
+use tidewire::storage::archive::{Archive, MemoryArchive};
+use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::journal::Durability;
+
+use crate::kept::{open_before, storage};
+use crate::world::{above, draft, edge, id, some, whole_feed};
+
+/// Ann follows bob, most of whose posts are in an archive that fails on demand.
+struct Failing {
+    files: MemoryFiles,
+    archive: Arc<FaultyArchive<MemoryArchive>>,
+    engine: Engine,
+    posts: Vec<PostId>,
+}
+
+impl Failing {
+    async fn new() -> Self {
+        let (files, archive) = (MemoryFiles::default(), Arc::new(FaultyArchive::default()));
+        let engine = open(&files, &archive);
+        engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+        let mut failing = Self { files, archive, engine, posts: Vec::new() };
+        failing.publish(50).await;
+        failing.settle().await;
+        failing
+    }
+
+    async fn publish(&mut self, count: usize) {
+        for _ in 0..count {
+            let post = self.engine.publish(draft("bob", "\"old\""), false).await.unwrap().post;
+            self.posts.push(post.id());
+        }
+    }
+
+    fn in_memory(&self) -> usize {
+        self.engine.shared().world.sources.get(&id("bob")).unwrap().outbox().in_memory()
+    }
+
+    async fn settle(&self) {
+        until(|| self.in_memory() <= 8).await;
+    }
+
+    /// Goes on with what is left when the process is killed.
+    fn kill(&mut self) {
+        let archive = Arc::new(FaultyArchive::new(self.archive.inner().survived(), Plan::default()));
+        let files = self.files.forked();
+        self.engine.shutdown();
+        (self.files, self.archive) = (files, archive);
+        self.engine = open(&self.files, &self.archive);
+    }
+
+    async fn all_are_read(&self) {
+        assert_eq!(whole_feed(&self.engine, "ann", 20).await.len(), self.posts.len());
+    }
+}
+
+async fn until(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(10));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn open(files: &MemoryFiles, archive: &Arc<FaultyArchive<MemoryArchive>>) -> Engine {
+    let archive = Arc::clone(archive) as Arc<dyn Archive>;
+    let config =
+        EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(100), ..EngineConfig::default() };
+    let storage = storage(Durability::Always, 1 << 20);
+    open_before(config, files.clone(), Some(&archive), &storage, Arc::new(SystemClock)).unwrap().0
+}
+
+#[tokio::test]
+async fn what_could_not_be_archived_stays_in_memory_and_is_tried_again() {
+    let mut failing = Failing::new().await;
+    failing.archive.set_plan(Plan { fail_writes: 1..3, ..Plan::default() });
+    failing.publish(50).await;
+    until(|| failing.archive.counts().writes == 1).await;
+    failing.all_are_read().await;
+    assert!(failing.in_memory() > 8);
+    // Nobody writes anything that would remind it.
+    failing.settle().await;
+    assert!(failing.archive.counts().writes >= 3);
+    failing.all_are_read().await;
+    failing.engine.snapshot().await.unwrap();
+    failing.kill();
+    failing.all_are_read().await;
+    failing.engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_snapshot_does_not_take_the_place_of_an_edit_that_a_round_before_failed_to_archive() {
+    let mut failing = Failing::new().await;
+    let slow = Duration::from_millis(300);
+    failing.archive.set_plan(Plan { fail_writes: 1..2, write_takes: slow, ..Plan::default() });
+    let edited = failing.posts[0];
+    failing.engine.edit(edited, Some(Body::new("\"new\"").unwrap()), None).await.unwrap();
+    failing.publish(20).await;
+    until(|| failing.archive.counts().writes == 1).await;
+    // It ends before that round does, and the one of its own has nothing of it.
+    assert_eq!(failing.engine.snapshot().await.unwrap_err().code(), "archive_failed");
+    failing.kill();
+    assert_eq!(failing.engine.post(edited).await.unwrap().body(), "\"new\"");
+    failing.all_are_read().await;
+    failing.engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_snapshot_counts_only_if_the_archive_was_persisted() {
+    let mut failing = Failing::new().await;
+    failing.archive.set_plan(Plan { fail_persists: 1..3, ..Plan::default() });
+    assert_eq!(failing.engine.snapshot().await.unwrap_err().code(), "archive_failed");
+    assert_eq!(failing.engine.snapshots(), []);
+    failing.kill();
+    failing.all_are_read().await;
+    failing.settle().await;
+    failing.engine.snapshot().await.unwrap();
+    failing.kill();
+    failing.all_are_read().await;
+    failing.engine.shutdown();
+}
