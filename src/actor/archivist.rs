@@ -21,13 +21,14 @@ use crate::limits::{ARCHIVE_QUEUE_MAX, ARCHIVE_READERS};
 use crate::state::shelving::Shelving;
 use crate::state::world::World;
 use crate::storage::archive::{Archive, ArchiveError};
+use crate::storage::journal::Sequence;
 
 /// What the scribe wants written.
 pub struct Task {
     /// What is to be shelved.
     pub shelving: Shelving,
-    /// Make it survive power loss. The journal was synced before: the archive must not know more than it does.
-    pub persist: bool,
+    /// Make it survive power loss. The journal was synced up to this event before: the archive must not know more than it does.
+    pub persist: Option<Sequence>,
     /// How many tasks had failed when this one was made: what those were to write is in this one, or in none.
     pub failures_known: u64,
     /// Whom to tell then.
@@ -97,11 +98,16 @@ impl Failures {
     }
 }
 
-fn write(world: &World, archive: &dyn Archive, shelving: &Shelving, persist: bool) -> Result<(), ArchiveError> {
+fn write(
+    world: &World,
+    archive: &dyn Archive,
+    shelving: &Shelving,
+    persist: Option<Sequence>,
+) -> Result<(), ArchiveError> {
     if !shelving.is_empty() {
         archive.write(&shelving.batch(world))?;
     }
-    if persist { archive.persist() } else { Ok(()) }
+    persist.map_or(Ok(()), |through| archive.persist(through))
 }
 
 /// An archive's error, as a caller is told.

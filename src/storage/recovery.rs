@@ -215,16 +215,41 @@ impl Recovery<'_> {
             decoded
         })?;
         let EndRecord { through, last_instant, archive, .. } = end.expect("all blocks were read");
-        if archive && !state.world.has_archived() {
-            if !self.repair {
-                return Err(StorageError::NoArchive { place });
-            }
-            warn!("going on without the archive that {place} was taken beside: its posts are gone");
+        if archive {
+            state.report.lost.extend(self.check_archive(&state.world, through, &place)?);
         }
         state.last_instant = last_instant;
         state.report.snapshot = Some(sequence);
         info!("loaded {place}: {} posts, {} edges", state.world.posts.len(), state.world.edges());
         Ok(Loaded { state, sequence, through, place })
+    }
+
+    /// Checks that what a snapshot left to the archive is there; else says what is gone, if it is told to go on without.
+    fn check_archive(&self, world: &World, needs: Sequence, place: &str) -> Result<Option<Lost>, StorageError> {
+        let lost = |from: Sequence, reason: &str| {
+            let place =
+                world.archive().map_or("the archive".to_owned(), |archive| archive.place().display().to_string());
+            Lost { from, until: Some(needs.next()), place, reason: reason.to_owned() }
+        };
+        let place = place.to_owned();
+        match world.archive().filter(|archive| !archive.is_empty()) {
+            None if self.repair => Ok(Some(lost(Sequence(1), "the archive is gone, and posts that were in it"))),
+            None => Err(StorageError::NoArchive { place }),
+            Some(archive) => {
+                let has = archive.through()?;
+                if has >= needs {
+                    Ok(None)
+                } else if self.repair {
+                    Ok(Some(lost(
+                        has.next(),
+                        "the archive is an older copy, and posts that were archived later are gone",
+                    )))
+                } else {
+                    let archive = archive.place().display().to_string();
+                    Err(StorageError::BehindArchive { place, archive, has, needs })
+                }
+            }
+        }
     }
 
     fn decode(&self, reader: &mut SnapshotReader, batches: &Sender<Batch>) -> Result<(), StorageError> {
@@ -279,7 +304,8 @@ impl Recovery<'_> {
         })?;
         let (through, place) = (loaded.through.max(loaded.sequence), loaded.place.clone());
         state.tail = read.tail;
-        (state.report.events, state.report.torn, state.report.lost) = (read.events, read.torn, read.lost);
+        (state.report.events, state.report.torn) = (read.events, read.torn);
+        state.report.lost.extend(read.lost);
         if state.tail.last < through {
             let last = state.tail.last;
             if !self.repair {

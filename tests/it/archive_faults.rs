@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
-use tidewire::engine::Engine;
+use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::post::Body;
 use tidewire::id::PostId;
 use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
 use tidewire::storage::archive::{Archive, MemoryArchive};
+use tidewire::storage::error::StorageError;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
+use tidewire::storage::recovery::Report;
 
 use crate::kept::{open_before, storage};
 use crate::world::{above, draft, edge, id, some, whole_feed};
@@ -73,11 +75,19 @@ async fn until(is_so: impl Fn() -> bool) {
 }
 
 fn open(files: &MemoryFiles, archive: &Arc<FaultyArchive<MemoryArchive>>) -> Engine {
+    try_open(files, archive, false).unwrap().0
+}
+
+fn try_open(
+    files: &MemoryFiles,
+    archive: &Arc<FaultyArchive<MemoryArchive>>,
+    repair: bool,
+) -> Result<(Engine, Report), StorageError> {
     let archive = Arc::clone(archive) as Arc<dyn Archive>;
     let config =
         EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(100), ..EngineConfig::default() };
-    let storage = storage(Durability::Always, 1 << 20);
-    open_before(config, files.clone(), Some(&archive), &storage, Arc::new(SystemClock)).unwrap().0
+    let storage = StorageConfig { repair, ..storage(Durability::Always, 1 << 20) };
+    open_before(config, files.clone(), Some(&archive), &storage, Arc::new(SystemClock))
 }
 
 #[tokio::test]
@@ -128,4 +138,36 @@ async fn a_snapshot_counts_only_if_the_archive_was_persisted() {
     failing.kill();
     failing.all_are_read().await;
     failing.engine.shutdown();
+}
+
+#[tokio::test]
+async fn an_older_copy_of_the_archive_is_refused_and_repaired_around() {
+    let mut failing = Failing::new().await;
+    failing.engine.snapshot().await.unwrap();
+    let older = failing.archive.inner().survived();
+    failing.publish(50).await;
+    failing.settle().await;
+    failing.engine.snapshot().await.unwrap();
+    failing.engine.shutdown();
+    for (archive, gone_from, text) in [
+        (older.survived(), 52, "relies on what was archived up to event 101, but the archive memory ends at event 51"),
+        (
+            MemoryArchive::default(),
+            1,
+            "was taken beside an archive with posts in it, and that archive is gone or empty",
+        ),
+    ] {
+        let (files, archive) = (failing.files.forked(), Arc::new(FaultyArchive::new(archive, Plan::default())));
+        let refused = try_open(&files, &archive, false).map(|_| ()).unwrap_err();
+        assert!(refused.to_string().contains(text), "{refused}");
+        let (engine, report) = try_open(&files, &archive, true).unwrap();
+        let lost: Vec<_> = report.lost.iter().map(|lost| (lost.from.0, lost.until.unwrap().0)).collect();
+        assert_eq!(lost, [(gone_from, 102)]);
+        assert!(whole_feed(&engine, "ann", 20).await.len() < 100);
+        engine.shutdown();
+        // The state after the repair was kept.
+        let (engine, report) = try_open(&files, &archive, false).unwrap();
+        assert!(report.lost.is_empty());
+        engine.shutdown();
+    }
 }

@@ -61,8 +61,12 @@ impl<J: Journal> Scribe<J> {
                 archivist.is_busy = true;
                 // Refused only by an archivist that has ended.
                 let failures_known = archivist.failures;
-                let _ =
-                    archivist.tasks.send(Task { shelving, persist: true, failures_known, then: Some((reply, mark)) });
+                let _ = archivist.tasks.send(Task {
+                    shelving,
+                    persist: Some(mark.last),
+                    failures_known,
+                    then: Some((reply, mark)),
+                });
             }
             archivist => {
                 archivist.iter_mut().for_each(|archivist| archivist.is_paused = true);
@@ -84,8 +88,8 @@ impl<J: Journal> Scribe<J> {
         }
         archivist.rounds += 1;
         // Now and then, so that what the archive has superseded can be used again.
-        let persist = archivist.rounds.is_multiple_of(SHELVINGS_PER_PERSIST);
-        if persist && self.journal.sync().is_err() {
+        let persist = archivist.rounds.is_multiple_of(SHELVINGS_PER_PERSIST).then(|| self.journal.last());
+        if persist.is_some() && self.journal.sync().is_err() {
             // The next commit says so.
             return;
         }

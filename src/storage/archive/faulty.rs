@@ -10,6 +10,7 @@ use crate::feed::outbox::Part;
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Shelf};
+use crate::storage::journal::Sequence;
 
 /// What goes wrong, and when. Operations are counted from 1 on.
 #[derive(Debug, Clone, Default)]
@@ -96,9 +97,13 @@ impl<A: Archive> Archive for FaultyArchive<A> {
         self.archive.write(batch)
     }
 
-    fn persist(&self) -> Result<(), ArchiveError> {
+    fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
         self.fails("persist", |counts| &mut counts.persists, |plan| &plan.fail_persists)?;
-        self.archive.persist()
+        self.archive.persist(through)
+    }
+
+    fn through(&self) -> Result<Sequence, ArchiveError> {
+        self.archive.through()
     }
 
     fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {

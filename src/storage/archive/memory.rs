@@ -15,6 +15,7 @@ use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Shelf};
+use crate::storage::journal::Sequence;
 
 /// An archive that ends with its process. No operation of it fails.
 #[derive(Debug, Default)]
@@ -35,6 +36,7 @@ struct Persisted {
     rooms: Rooms,
     /// What was written since, in order.
     lacking: Vec<Batch>,
+    through: Sequence,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -47,9 +49,9 @@ impl MemoryArchive {
     /// What a start finds if the process ends now, without a word.
     #[must_use]
     pub fn survived(&self) -> Self {
-        let rooms = self.persisted.lock().rooms.clone();
-        let persisted = Persisted { rooms: rooms.clone(), lacking: Vec::new() };
-        Self { rooms: RwLock::new(rooms), persisted: Mutex::new(persisted) }
+        let now = self.persisted.lock();
+        let persisted = Persisted { rooms: now.rooms.clone(), lacking: Vec::new(), through: now.through };
+        Self { rooms: RwLock::new(now.rooms.clone()), persisted: Mutex::new(persisted) }
     }
 }
 
@@ -60,10 +62,15 @@ impl Archive for MemoryArchive {
         Ok(())
     }
 
-    fn persist(&self) -> Result<(), ArchiveError> {
-        let Persisted { rooms, lacking } = &mut *self.persisted.lock();
-        lacking.drain(..).for_each(|batch| rooms.write(&batch));
+    fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
+        let persisted = &mut *self.persisted.lock();
+        persisted.lacking.drain(..).for_each(|batch| persisted.rooms.write(&batch));
+        persisted.through = through;
         Ok(())
+    }
+
+    fn through(&self) -> Result<Sequence, ArchiveError> {
+        Ok(self.persisted.lock().through)
     }
 
     fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {

@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
+use crate::storage::journal::Sequence;
 
 /// What the archive has under a post id.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,11 +57,17 @@ pub trait Archive: Send + Sync + 'static {
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError>;
 
     /// Makes everything written so far survive a loss of power, as far as the archive survives anything. On a disk that runs
-    /// full just then it waits for room.
+    /// full just then it waits for room. The last event of the journal that is behind it is kept along.
     ///
     /// # Errors
     /// When that cannot be known to have happened.
-    fn persist(&self) -> Result<(), ArchiveError>;
+    fn persist(&self, through: Sequence) -> Result<(), ArchiveError>;
+
+    /// The event it was persisted with last; 0 if it never was.
+    ///
+    /// # Errors
+    /// When it could not be read.
+    fn through(&self) -> Result<Sequence, ArchiveError>;
 
     /// What is kept under an id.
     ///

@@ -26,6 +26,7 @@ use crate::feed::outbox::{Ask, Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Shelf};
+use crate::storage::journal::Sequence;
 use layout::OutboxKey;
 use room::RoomyFile;
 
@@ -83,10 +84,10 @@ impl RedbArchive {
         Ok(transaction.commit()?)
     }
 
-    fn try_persist(&self) -> Result<(), Error> {
+    fn try_persist(&self, through: Sequence) -> Result<(), Error> {
         self.file.catch_up()?;
         // A transaction starts from the newest root, whatever the durability that was committed with, and an immediate
-        // commit makes its root durable, even if it changed nothing. So all of what `write` committed is persisted: in
+        // commit makes its root durable. So all of what `write` committed is persisted: in
         // the words of redb's documentation, `Durability::None` is not persisted "unless followed by a commit with
         // `Durability::Immediate`".
         let mut transaction = self.database()?.begin_write()?;
@@ -94,6 +95,7 @@ impl RedbArchive {
         // Otherwise the first start after a crash reads the whole file to learn which pages are free. It also makes
         // the commit two-phase, so that it does not rely on checksums over bytes that users chose.
         transaction.set_quick_repair(true);
+        transaction.open_table(layout::META)?.insert(layout::META_THROUGH, through.0)?;
         Ok(transaction.commit()?)
     }
 }
@@ -109,8 +111,15 @@ impl Archive for RedbArchive {
         self.run("write to", || self.try_write(batch))
     }
 
-    fn persist(&self) -> Result<(), ArchiveError> {
-        self.run("persist", || self.try_persist())
+    fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
+        self.run("persist", || self.try_persist(through))
+    }
+
+    fn through(&self) -> Result<Sequence, ArchiveError> {
+        self.read(|snapshot| {
+            let through = snapshot.open_table(layout::META)?.get(layout::META_THROUGH)?;
+            Ok(through.map_or(Sequence(0), |through| Sequence(through.value())))
+        })
     }
 
     fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {
@@ -293,9 +302,9 @@ mod tests {
         for nth in 0..5 {
             archive.write(&batch(2 * nth)).unwrap();
             archive.write(&batch(2 * nth + 1)).unwrap();
-            archive.persist().unwrap();
+            archive.persist(Sequence(nth)).unwrap();
             let (again, killed) = disk.killed();
-            assert_eq!(batches(&killed), 2 * nth + 2);
+            assert_eq!((batches(&killed), killed.through().unwrap()), (2 * nth + 2, Sequence(nth)));
             // And the start after that one.
             drop(killed);
             assert_eq!(batches(&again.open()), 2 * nth + 2);
@@ -307,7 +316,7 @@ mod tests {
         let disk = Disk::new();
         let archive = disk.open();
         (0..10).for_each(|nth| archive.write(&batch(nth)).unwrap());
-        archive.persist().unwrap();
+        archive.persist(Sequence(10)).unwrap();
         (10..200).for_each(|nth| archive.write(&batch(nth)).unwrap());
         let (_disk, killed) = disk.killed();
         let kept = batches(&killed);
@@ -409,7 +418,7 @@ mod tests {
             archive.copy(&source("ann"), Part::Whole, Span::ALL, Direction::Newer, 9, &mut Vec::new())?;
             archive.shelves()?;
             archive.write(&batch(100))?;
-            archive.persist()
+            archive.persist(Sequence(1))
         };
         let used = |page: &usize| good[page * PAGE_BYTES..][..PAGE_BYTES].iter().any(|byte| *byte != 0);
         let pages = (1..good.len() / PAGE_BYTES).filter(used);

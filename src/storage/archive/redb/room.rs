@@ -192,6 +192,7 @@ mod tests {
     use crate::storage::archive::contract::{all, placed, post, posts};
     use crate::storage::archive::redb::open;
     use crate::storage::archive::{Archive, Batch, RedbArchive};
+    use crate::storage::journal::Sequence;
     use redb::backends::InMemoryBackend;
     use std::path::Path;
     use std::sync::atomic::AtomicI64;
@@ -274,7 +275,7 @@ mod tests {
             check(&archive, count);
             disk.set_room(PLENTY);
             archive.write(&batch(count)).unwrap();
-            archive.persist().unwrap();
+            archive.persist(Sequence(1)).unwrap();
             check(&archive, count + 1);
             drop(archive);
             check(&disk.open(), count + 1);
@@ -289,7 +290,7 @@ mod tests {
             (0..20).for_each(|nth| archive.write(&batch(nth)).unwrap());
             disk.set_room(room);
             thread::scope(|threads| {
-                let persisting = threads.spawn(|| archive.persist());
+                let persisting = threads.spawn(|| archive.persist(Sequence(2)));
                 let began = Instant::now();
                 while began.elapsed() < RETRY {
                     check(&archive, 20);
@@ -308,11 +309,11 @@ mod tests {
         let disk = Disk::new();
         let archive = disk.open();
         archive.write(&batch(0)).unwrap();
-        archive.persist().unwrap();
+        archive.persist(Sequence(1)).unwrap();
         archive.write(&batch(1)).unwrap();
         disk.set_room(0);
         thread::scope(|threads| {
-            let persisting = threads.spawn(|| archive.persist());
+            let persisting = threads.spawn(|| archive.persist(Sequence(2)));
             thread::park_timeout(RETRY / 2);
             archive.stop_waiting();
             persisting.join().unwrap().unwrap_err();
