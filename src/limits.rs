@@ -152,6 +152,9 @@ pub const ARCHIVE_READERS: usize = 4;
 /// Bytes of the archive that are cached in memory.
 pub const ARCHIVE_CACHE_BYTES: usize = 64 << 20;
 
+/// Different causes told of what could not be read from the archive.
+pub const READ_FAILURES_TOLD_MAX: usize = 1_000;
+
 /// Posts named of each kind when an inbox is verified.
 pub const VERDICT_POSTS_MAX: usize = 100;
 

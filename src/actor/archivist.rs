@@ -112,17 +112,7 @@ fn write(
 
 /// An archive's error, as a caller is told.
 pub fn archive_failed(cause: &ArchiveError) -> Error {
-    Error::ArchiveFailed(describe(cause))
-}
-
-fn describe(cause: &dyn std::error::Error) -> String {
-    let mut text = cause.to_string();
-    let mut source = cause.source();
-    while let Some(cause) = source {
-        text += &format!(": {cause}");
-        source = cause.source();
-    }
-    text
+    Error::ArchiveFailed(cause.with_sources())
 }
 
 type Job = Box<dyn FnOnce(&World) + Send>;

@@ -294,7 +294,7 @@ impl Recovery<'_> {
             for batch in taken {
                 self.progress.events.fetch_add(batch.len() as u64, Ordering::Relaxed);
                 batch.into_iter().for_each(|event| apply(state, event));
-                outcome = shelve(state);
+                outcome = state.writer.check_replay().map_err(StorageError::from).and_then(|()| shelve(state));
                 if outcome.is_err() {
                     break;
                 }

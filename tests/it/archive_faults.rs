@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
-use tidewire::feed::post::Body;
-use tidewire::id::PostId;
+use tidewire::feed::page::Range;
+use tidewire::feed::post::{Body, Draft};
+use tidewire::id::{PostId, SourceId};
+use tidewire::state::reader::PageRequest;
 use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
-use tidewire::storage::archive::{Archive, MemoryArchive};
+use tidewire::storage::archive::{Archive, Batch, Kept, MemoryArchive};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
@@ -59,6 +61,18 @@ impl Failing {
         self.engine.shutdown();
         (self.files, self.archive) = (files, archive);
         self.engine = open(&self.files, &self.archive);
+    }
+
+    /// Goes on with all there is.
+    fn reopen(&mut self) {
+        self.engine.shutdown();
+        self.engine = open(&self.files, &self.archive);
+    }
+
+    /// What the archive has of a post is no post.
+    fn damage(&self, post: PostId) {
+        let posts = vec![(post, Kept::Post(b"nonsense".to_vec()))];
+        self.archive.inner().write(&Batch { posts, ..Batch::default() }).unwrap();
     }
 
     async fn all_are_read(&self) {
@@ -170,4 +184,78 @@ async fn an_older_copy_of_the_archive_is_refused_and_repaired_around() {
         assert!(report.lost.is_empty());
         engine.shutdown();
     }
+}
+
+#[tokio::test]
+async fn a_damaged_post_is_missing_from_pages_that_say_so_and_nothing_else_is() {
+    let failing = Failing::new().await;
+    let damaged = failing.posts[20];
+    failing.damage(damaged);
+    assert_eq!(whole_feed(&failing.engine, "ann", 20).await.len(), 49);
+    let request = PageRequest { range: Range::Newest, limit: 100 };
+    let feed = failing.engine.feed(&id("ann"), request).await.unwrap();
+    let own = failing.engine.own_page(&id("bob"), request).await.unwrap();
+    for page in [feed, own] {
+        let unreadable: Vec<PostId> = page.page.unreadable.iter().map(|position| position.id).collect();
+        assert_eq!((page.page.items.len(), unreadable), (49, vec![damaged]));
+    }
+    let shared = failing.engine.shared();
+    assert!(shared.counters.partial_pages.get() >= 3 && shared.world.read_failures.count() >= 3);
+    let refused = failing.engine.post(damaged).await.unwrap_err();
+    assert!(refused.to_string().contains(&format!("post {damaged}: its checksum is wrong")), "{refused}");
+    failing.engine.shutdown();
+}
+
+#[tokio::test]
+async fn an_outbox_that_cannot_be_read_is_named_by_the_page_that_lacks_it() {
+    let failing = Failing::new().await;
+    let request = PageRequest { range: Range::Newest, limit: 100 };
+    failing.archive.set_plan(Plan { fail_copies: 1..2, ..Plan::default() });
+    let page = failing.engine.own_page(&id("bob"), request).await.unwrap();
+    assert_eq!((page.partial, page.page.items.len()), (vec![id("bob")], 0));
+    assert_eq!(failing.engine.shared().world.read_failures.count(), 1);
+    failing.all_are_read().await;
+    failing.engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_post_that_is_damaged_in_the_archive_and_whole_in_the_journal_is_written_anew() {
+    let mut failing = Failing::new().await;
+    let damaged = failing.posts[20];
+    failing.damage(damaged);
+    failing.reopen();
+    failing.all_are_read().await;
+    failing.engine.snapshot().await.unwrap();
+    failing.kill();
+    failing.all_are_read().await;
+    assert_eq!(failing.engine.post(damaged).await.unwrap().body(), "\"old\"");
+    failing.engine.shutdown();
+}
+
+#[tokio::test]
+async fn an_archive_that_cannot_be_read_refuses_the_start() {
+    let failing = Failing::new().await;
+    failing.engine.shutdown();
+    let (once, never) = (1..2, 0..0);
+    for (fail_posts, fail_copies) in [(once.clone(), never.clone()), (never, once)] {
+        failing.archive.set_plan(Plan { fail_posts, fail_copies, ..Plan::default() });
+        let refused = try_open(&failing.files.forked(), &failing.archive, false).map(|_| ()).unwrap_err();
+        assert_eq!(refused.to_string(), "failed to read the archive memory");
+    }
+}
+
+#[tokio::test]
+async fn an_archived_post_whose_tag_nothing_else_knows_is_shown_without_it() {
+    let mut failing = Failing::new().await;
+    let tagged = Draft { tags: vec![SourceId::tag("tea").unwrap()], ..draft("bob", "1") };
+    let tagged = failing.engine.publish(tagged, false).await.unwrap().post.id();
+    failing.publish(50).await;
+    failing.settle().await;
+    failing.engine.shutdown();
+    // Journal and snapshots are gone, and the tag's own outbox was never archived.
+    failing.files = MemoryFiles::default();
+    failing.reopen();
+    let post = failing.engine.post(tagged).await.unwrap();
+    assert_eq!(post.sources().iter().map(|source| source.id.as_str()).collect::<Vec<_>>(), ["bob"]);
+    failing.engine.shutdown();
 }

@@ -6,6 +6,7 @@
 //! Not responsible for:
 //! - what the engine makes of it.
 
+use std::error::Error;
 use std::path::PathBuf;
 
 /// Why an archive could not be opened, read or written.
@@ -56,6 +57,19 @@ pub enum ArchiveError {
         /// The file.
         path: PathBuf,
         /// Why it failed.
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: Box<dyn Error + Send + Sync>,
     },
+}
+
+impl ArchiveError {
+    /// Its text, with what caused it.
+    pub fn with_sources(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = self.source();
+        while let Some(cause) = source {
+            text += &format!(": {cause}");
+            source = cause.source();
+        }
+        text
+    }
 }
