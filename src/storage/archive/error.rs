@@ -49,7 +49,7 @@ pub enum ArchiveError {
         /// What is wrong with it.
         what: String,
     },
-    /// The system refused. After a failed write the archive takes nothing more until it is opened again.
+    /// The system refused. After a failed write the archive takes nothing more until it is opened again, unless the disk was full.
     #[error("failed to {action} the archive {}", path.display())]
     Failed {
         /// What was tried.
