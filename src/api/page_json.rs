@@ -80,3 +80,22 @@ fn ids(json: &mut String, ids: impl Iterator<Item = impl Display>) {
     }
     json.push(']');
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::page::Page;
+    use crate::feed::position::at;
+    use crate::id::SourceId;
+
+    #[test]
+    fn a_page_names_what_it_lacks_and_keeps_silent_about_damage_where_there_is_none() {
+        let partial = vec![SourceId::new("bob").expect("a good id"), SourceId::new("cas").expect("a good id")];
+        let mut lacking = FeedPage { page: Page::empty(), partial };
+        let whole = r#"{"items":[],"next":null,"newest":null,"partial":["bob","cas"]}"#;
+        assert_eq!(page(&lacking, Fields::All), whole);
+        lacking.page.unreadable = vec![at(1, 7), at(2, 8)];
+        let damaged = r#"{"items":[],"next":null,"newest":null,"partial":["bob","cas"],"unreadable":["7","8"]}"#;
+        assert_eq!(page(&lacking, Fields::All), damaged);
+    }
+}
