@@ -143,6 +143,9 @@ pub const BUDGET_SAMPLE_POSTS: usize = 1_024;
 /// Tombstones that stay in memory after the archive has them: pages meet these most.
 pub const TOMBSTONES_IN_MEMORY_MAX: usize = 1 << 20;
 
+/// How long after a failed round of shelving the next one is tried.
+pub const SHELVING_RETRY: Duration = Duration::from_secs(1);
+
 /// Rounds of shelving between two that make the archive survive power loss.
 pub const SHELVINGS_PER_PERSIST: u32 = 32;
 
@@ -154,6 +157,9 @@ pub const ARCHIVE_READERS: usize = 4;
 
 /// Bytes of the archive that are cached in memory.
 pub const ARCHIVE_CACHE_BYTES: usize = 64 << 20;
+
+/// Different causes told of what could not be read from the archive.
+pub const READ_FAILURES_TOLD_MAX: usize = 1_000;
 
 /// Posts named of each kind when an inbox is verified.
 pub const VERDICT_POSTS_MAX: usize = 100;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender};
-use tracing::error;
+use tracing::{error, info};
 
 use crate::actor::message::{Command, Mark, Reply};
 use crate::actor::vital::Vital;
@@ -20,13 +20,16 @@ use crate::limits::{ARCHIVE_QUEUE_MAX, ARCHIVE_READERS};
 use crate::state::shelving::Shelving;
 use crate::state::world::World;
 use crate::storage::archive::{Archive, ArchiveError};
+use crate::storage::journal::Sequence;
 
 /// What the scribe wants written.
 pub struct Task {
     /// What is to be shelved.
     pub shelving: Shelving,
-    /// Make it survive power loss. The journal was synced before: the archive must not know more than it does.
-    pub persist: bool,
+    /// Make it survive power loss. The journal was synced up to this event before: the archive must not know more than it does.
+    pub persist: Option<Sequence>,
+    /// How many tasks had failed when this one was made: what those were to write is in this one, or in none.
+    pub failures_known: u64,
     /// Whom to tell then.
     pub then: Option<(Reply<Mark>, Mark)>,
 }
@@ -44,42 +47,71 @@ pub fn start_writer(
     let thread = thread::Builder::new().name("tidewire-archive".to_owned());
     let thread = thread.spawn(move || {
         let _vital = Vital("archivist");
-        for Task { shelving, persist, then } in receiver {
-            let outcome = write(&world, &*archive, &shelving, persist);
-            if let Err(cause) = &outcome {
-                error!("{}", describe(cause));
-            }
+        let mut failures = Failures::default();
+        for Task { shelving, persist, failures_known, then } in receiver {
+            let written = failures.note(write(&world, &*archive, &shelving, persist));
             if let Some((reply, mark)) = then {
-                let answer = outcome.as_ref().map(|()| mark).map_err(archive_failed);
-                let _ = reply.send(answer);
+                let _ = reply.send(failures.since(failures_known).map(|()| mark));
             }
             // Refused only by a scribe that has ended; what is archived but still in memory does no harm.
-            let _ = commands.send(Command::Shelved { shelving: Box::new(shelving), written: outcome.is_ok() });
+            let _ = commands.send(Command::Shelved { shelving: Box::new(shelving), written });
         }
     })?;
     Ok((tasks, thread))
 }
 
-fn write(world: &World, archive: &dyn Archive, shelving: &Shelving, persist: bool) -> Result<(), ArchiveError> {
+/// The tasks that failed.
+#[derive(Default)]
+struct Failures {
+    count: u64,
+    last: Option<Error>,
+    /// The last task was one of them.
+    is_failing: bool,
+}
+
+impl Failures {
+    /// Takes note of what became of a task, and tells whether it was done.
+    fn note(&mut self, outcome: Result<(), ArchiveError>) -> bool {
+        let was_failing = std::mem::replace(&mut self.is_failing, outcome.is_err());
+        match outcome {
+            Ok(()) if was_failing => info!("the archive takes posts again"),
+            Ok(()) => {}
+            Err(cause) => {
+                let cause = archive_failed(&cause);
+                if !was_failing {
+                    error!("{cause}; posts stay in memory, and it is tried again");
+                }
+                self.count += 1;
+                self.last = Some(cause);
+            }
+        }
+        !self.is_failing
+    }
+
+    /// Whether all went well since there were `known` failures.
+    fn since(&self, known: u64) -> Result<(), Error> {
+        match &self.last {
+            Some(cause) if self.count > known => Err(cause.clone()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn write(
+    world: &World,
+    archive: &dyn Archive,
+    shelving: &Shelving,
+    persist: Option<Sequence>,
+) -> Result<(), ArchiveError> {
     if !shelving.is_empty() {
         archive.write(&shelving.batch(world))?;
     }
-    if persist { archive.persist() } else { Ok(()) }
+    persist.map_or(Ok(()), |through| archive.persist(through))
 }
 
 /// An archive's error, as a caller is told.
 pub fn archive_failed(cause: &ArchiveError) -> Error {
-    Error::ArchiveFailed(describe(cause))
-}
-
-fn describe(cause: &dyn std::error::Error) -> String {
-    let mut text = cause.to_string();
-    let mut source = cause.source();
-    while let Some(cause) = source {
-        text += &format!(": {cause}");
-        source = cause.source();
-    }
-    text
+    Error::ArchiveFailed(cause.with_sources())
 }
 
 type Job = Box<dyn FnOnce(&World) + Send>;

@@ -31,7 +31,7 @@ pub struct Counters {
     pub pages: Counter,
     /// Pages built with the archive.
     pub cold_pages: Counter,
-    /// Pages that lacked an outbox which could not be read in time.
+    /// Pages that lacked a post which could not be read, or an outbox, or one that could not be in time.
     pub partial_pages: Counter,
     /// Readers woken.
     pub wakes: Counter,

@@ -107,6 +107,7 @@ fn figures(engine: &Engine) -> Value {
         "deliveries_below_floor": counters.below_floor.get(),
         "pages": counters.pages.get(),
         "partial_pages": counters.partial_pages.get(),
+        "archive_read_failures": world.read_failures.count(),
         "wakes": counters.wakes.get(),
         "sleeps": counters.sleeps.get(),
         "user_crashes": counters.user_crashes.get(),

@@ -1,11 +1,10 @@
 //! Pages as JSON, put together by copying: every post was encoded when it was published.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use crate::engine::FeedPage;
 use crate::feed::cursor;
 use crate::feed::position::Position;
-use crate::id::SourceId;
 use crate::state::view::Entry;
 
 /// What a page says of each post.
@@ -36,6 +35,11 @@ pub(super) fn page(page: &FeedPage, fields: Fields) -> String {
     optional_cursor(&mut json, page.page.newest);
     json.push_str(r#","partial":"#);
     ids(&mut json, page.partial.iter());
+    // Only damage to the archive brings it about.
+    if !page.page.unreadable.is_empty() {
+        json.push_str(r#","unreadable":"#);
+        ids(&mut json, page.page.unreadable.iter().map(|position| position.id));
+    }
     json.push('}');
     json
 }
@@ -68,11 +72,30 @@ fn optional_cursor(json: &mut String, position: Option<Position>) {
     }
 }
 
-fn ids<'a>(json: &mut String, ids: impl Iterator<Item = &'a SourceId>) {
+fn ids(json: &mut String, ids: impl Iterator<Item = impl Display>) {
     json.push('[');
     for (nth, id) in ids.enumerate() {
         let comma = if nth > 0 { "," } else { "" };
         let _ = write!(json, r#"{comma}"{id}""#);
     }
     json.push(']');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::page::Page;
+    use crate::feed::position::at;
+    use crate::id::SourceId;
+
+    #[test]
+    fn a_page_names_what_it_lacks_and_keeps_silent_about_damage_where_there_is_none() {
+        let partial = vec![SourceId::new("bob").expect("a good id"), SourceId::new("cas").expect("a good id")];
+        let mut lacking = FeedPage { page: Page::empty(), partial };
+        let whole = r#"{"items":[],"next":null,"newest":null,"partial":["bob","cas"]}"#;
+        assert_eq!(page(&lacking, Fields::All), whole);
+        lacking.page.unreadable = vec![at(1, 7), at(2, 8)];
+        let damaged = r#"{"items":[],"next":null,"newest":null,"partial":["bob","cas"],"unreadable":["7","8"]}"#;
+        assert_eq!(page(&lacking, Fields::All), damaged);
+    }
 }

@@ -396,6 +396,7 @@ impl Engine {
     /// Takes no more writes, finishes those that were taken, and ends all threads. Blocks until they have ended.
     pub fn shutdown(&self) {
         let Some(threads) = self.inner.threads.lock().take() else { return };
+        self.inner.stop_waiting();
         if let Some(KeeperHandle { requests, thread, stopping, .. }) = self.inner.keeper.lock().take() {
             stopping.store(true, Ordering::Relaxed);
             drop(requests);
@@ -455,8 +456,18 @@ impl Engine {
     }
 }
 
+impl Inner {
+    /// Nobody waits for room on a full disk any more.
+    fn stop_waiting(&self) {
+        if let Some(archive) = self.shared.world.archive() {
+            archive.stop_waiting();
+        }
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.stop_waiting();
         // The last handle is gone. Threads end by themselves; nobody is left to wait for them.
         if let Some(threads) = self.threads.get_mut().take() {
             let _ = self.commands.try_send(Command::Stop);

@@ -95,7 +95,8 @@ impl Shared {
 
     pub(crate) fn count_page(&self, page: &Page<Entry>) {
         self.counters.pages.add(1);
-        self.counters.partial_pages.add(u64::from(!page.partial.is_empty()));
+        let is_partial = !page.partial.is_empty() || !page.unreadable.is_empty();
+        self.counters.partial_pages.add(u64::from(is_partial));
     }
 
     /// The refusal of a full queue, counted.

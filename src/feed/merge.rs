@@ -143,7 +143,7 @@ impl<'a, O: Outboxes> Merge<'a, O> {
                 let ask = Ask { part, span: stream.rest, direction: self.direction, max };
                 match self.outboxes.pull(source, ask, &mut self.buffer) {
                     Ok(()) => {}
-                    Err(Missing::Late) => self.unavailable.push(source),
+                    Err(Missing::Late | Missing::Unreadable) => self.unavailable.push(source),
                     Err(Missing::Archived(at)) => self.archived = self.archived.max(Some(at)),
                 }
             }

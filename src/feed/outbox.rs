@@ -48,6 +48,8 @@ pub struct Ask {
 pub enum Missing {
     /// The outbox could not be read in time. Nothing was appended.
     Late,
+    /// The outbox could not be read at all. Nothing was appended.
+    Unreadable,
     /// Only what stands above this position is in memory. What was appended at or below it may have gaps.
     Archived(Position),
 }

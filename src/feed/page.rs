@@ -39,6 +39,8 @@ pub enum Look<E> {
     Gone,
     /// What became of it is in the archive.
     Archived,
+    /// It is in the archive, and cannot be read.
+    Unreadable,
 }
 
 /// Decides what shows.
@@ -59,10 +61,12 @@ pub struct Page<E> {
     pub next: Option<Position>,
     /// The newest entry of the feed, as far as is known: where to go on with newer ones.
     pub newest: Option<Position>,
-    /// Sources whose outboxes could not be read in time. What they have is missing here and appears on a later read.
+    /// Sources whose outboxes could not be read, or not in time. What they have is missing here and appears on a later read.
     pub partial: Vec<SourceSlot>,
     /// Positions met that are gone for good.
     pub gone: Vec<Position>,
+    /// Positions met whose posts cannot be read. They are missing here.
+    pub unreadable: Vec<Position>,
     /// The page needs what is not in memory. It is not to be shown, but to be built again with the archive.
     pub needs_archive: bool,
 }
@@ -76,6 +80,7 @@ impl<E> Page<E> {
             newest: None,
             partial: Vec::new(),
             gone: Vec::new(),
+            unreadable: Vec::new(),
             needs_archive: false,
         }
     }
@@ -119,6 +124,8 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         }
         page.partial.sort_unstable();
         page.partial.dedup();
+        page.unreadable.sort_unstable();
+        page.unreadable.dedup();
         page
     }
 
@@ -180,6 +187,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
                     Look::Shown(entry) => scan.found.push((position, entry)),
                     Look::Hidden => {}
                     Look::Gone => page.gone.push(position),
+                    Look::Unreadable => page.unreadable.push(position),
                     Look::Archived => page.needs_archive = true,
                 }
                 looked_at += 1;

@@ -3,6 +3,7 @@
 //! State is a function of the events applied to it, in their order; replay runs the same code. Nothing here starts a
 //! thread, touches a file or a socket.
 
+pub mod failures;
 pub mod image;
 pub mod posts;
 pub mod reader;

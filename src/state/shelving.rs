@@ -248,19 +248,19 @@ impl Writer {
             let source = self.world().sources.intern(&id);
             source.outbox.write().set_shelf(shelf);
             for (part, newest) in [(Part::Pushed, shelf.pushed.newest), (Part::Pulled, shelf.pulled.newest)] {
-                newest.into_iter().for_each(|newest| self.drop_archived(&source, part, newest));
+                newest.into_iter().try_for_each(|newest| self.drop_archived(&source, part, newest))?;
             }
         }
         self.world().renew_pulled_epoch();
         Ok(())
     }
 
-    fn drop_archived(&mut self, source: &Source, part: Part, newest: Position) {
+    fn drop_archived(&mut self, source: &Source, part: Part, newest: Position) -> Result<(), ArchiveError> {
         let mut in_memory = Vec::new();
         let span = Span { below: newest.next_up(), ..Span::ALL };
         source.outbox().copy(part, span, Direction::Older, usize::MAX, &mut in_memory);
         for position in in_memory {
-            if !self.world().is_archived(source, part, position) {
+            if !self.world().is_archived(source, part, position)? {
                 continue;
             }
             source.outbox.write().remove(position);
@@ -270,6 +270,7 @@ impl Writer {
                 self.world().posts.forget(position.id);
             }
         }
+        Ok(())
     }
 }
 
@@ -349,10 +350,12 @@ impl World {
             Some(Kept::Post(bytes)) => {
                 let record = decode(&bytes).map_err(|cause| damaged(archive.place(), id, &cause))?;
                 let member = |id: &SourceId| Some(Membership { slot: source(id)?.slot, id: id.clone() });
-                let sources: Option<Box<[Membership]>> = record.sources.iter().map(member).collect();
-                let sources = sources.filter(|sources| !sources.is_empty());
-                let sources =
-                    sources.ok_or_else(|| damaged(archive.place(), id, "it names sources that nothing else knows"))?;
+                // Tags and topics may be unknown where events are gone. The author comes first, and there is no post without.
+                let sources: Box<[Membership]> = record.sources.iter().filter_map(member).collect();
+                let (first, author) = (sources.first().map(|first| &first.id), record.sources.first());
+                if author.is_none() || first != author {
+                    return Err(damaged(archive.place(), id, "nothing else knows its author"));
+                }
                 Ok(Some(Stored::Live(Arc::new(Post::restored(&record, sources)))))
             }
         }
@@ -372,17 +375,16 @@ impl World {
 
     /// Whether an outbox has shelved a post. Waits for a disk.
     ///
-    /// # Panics
-    /// If the archive cannot be read: only the writer asks, which must know.
-    pub(super) fn is_archived(&self, source: &Source, part: Part, position: Position) -> bool {
+    /// # Errors
+    /// When the archive cannot be read.
+    pub(super) fn is_archived(&self, source: &Source, part: Part, position: Position) -> Result<bool, ArchiveError> {
         let Some(archive) = self.archive().filter(|_| source.outbox().archived(part) >= Some(position)) else {
-            return false;
+            return Ok(false);
         };
         let mut newest = Vec::with_capacity(1);
         let span = Span { below: position.next_up(), ..Span::ALL };
-        let copied = archive.copy(&source.id, part, span, Direction::Older, 1, &mut newest);
-        copied.unwrap_or_else(|cause| panic!("the archive must be readable to replay the journal: {cause}"));
-        newest == [position]
+        archive.copy(&source.id, part, span, Direction::Older, 1, &mut newest)?;
+        Ok(newest == [position])
     }
 
     /// Whether anything is in the archive.
@@ -398,9 +400,10 @@ impl World {
         let more = source.outbox().pull(ask, into);
         let (Err(_), Some(archive)) = (more, self.archive()) else { return Ok(()) };
         let Ask { part, span, direction, max } = ask;
-        archive.copy(&source.id, part, span, direction, max, into).map_err(|_| {
+        archive.copy(&source.id, part, span, direction, max, into).map_err(|cause| {
             into.truncate(start);
-            Missing::Late
+            self.read_failures.note(&cause);
+            Missing::Unreadable
         })?;
         let both = &mut into[start..];
         match direction {

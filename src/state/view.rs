@@ -56,8 +56,10 @@ impl Finder<'_> {
             (None, Self::Archive(_)) => match world.archived(id) {
                 Ok(Some(Stored::Live(post))) => Ok(post),
                 Ok(_) => Err(Look::Gone),
-                // The page is not built without it, but refused.
-                Err(_) => Err(Look::Archived),
+                Err(cause) => {
+                    world.read_failures.note(&cause);
+                    Err(Look::Unreadable)
+                }
             },
         }
     }

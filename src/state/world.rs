@@ -20,10 +20,11 @@ use crate::feed::policy::Policy;
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Post};
 use crate::id::{PostId, SourceId, SourceSlot};
+use crate::state::failures::ReadFailures;
 use crate::state::posts::{Posts, Stored};
 use crate::state::shelving::{Backlog, ShelvingLimits};
 use crate::state::sources::{Source, Sources};
-use crate::storage::archive::Archive;
+use crate::storage::archive::{Archive, ArchiveError};
 
 /// The shared state.
 pub struct World {
@@ -35,6 +36,8 @@ pub struct World {
     pub sharding: Sharding,
     policy: Policy,
     archive: Option<Arc<dyn Archive>>,
+    /// What could not be read from it.
+    pub read_failures: ReadFailures,
     edges: AtomicUsize,
     pulled_epoch: AtomicU64,
 }
@@ -46,6 +49,8 @@ pub struct Writer {
     pub(super) backlog: Backlog,
     /// Events may be older than what the archive holds: they were judged in an earlier life.
     is_replaying: bool,
+    /// Why a replay must not go on.
+    replay_failure: Option<ArchiveError>,
 }
 
 /// What applying an event did.
@@ -83,10 +88,11 @@ impl World {
             sharding,
             policy,
             archive: archive.map(|(archive, _)| archive),
+            read_failures: ReadFailures::default(),
             edges: AtomicUsize::new(0),
             pulled_epoch: AtomicU64::new(0),
         });
-        (Arc::clone(&world), Writer { world, backlog, is_replaying: false })
+        (Arc::clone(&world), Writer { world, backlog, is_replaying: false, replay_failure: None })
     }
 
     /// The second level, if there is one.
@@ -141,6 +147,14 @@ impl Writer {
     /// Whether it was said to be so.
     pub(super) fn is_replaying(&self) -> bool {
         self.is_replaying
+    }
+
+    /// Checks that the events replayed so far could be compared with what is archived.
+    ///
+    /// # Errors
+    /// When the archive could not be read.
+    pub fn check_replay(&mut self) -> Result<(), ArchiveError> {
+        self.replay_failure.take().map_or(Ok(()), Err)
     }
 
     /// Applies an event. Twice is the same as once.
@@ -315,20 +329,36 @@ impl Writer {
     }
 
     /// The route of a post that an outbox has shelved.
-    fn archived_route(&self, source: &Source, position: Position) -> Option<Route> {
+    fn archived_route(&mut self, source: &Source, position: Position) -> Option<Route> {
         let routes = [(Part::Pushed, Route::Push), (Part::Pulled, Route::Pull)];
-        routes.into_iter().find(|(part, _)| self.world.is_archived(source, *part, position)).map(|(_, route)| route)
+        let is_archived = |part| self.world.is_archived(source, part, position);
+        let mut found = routes.into_iter().map(|(part, route)| Ok(is_archived(part)?.then_some(route)));
+        let found = found.find_map(Result::transpose).transpose();
+        found.unwrap_or_else(|cause| {
+            self.replay_failure = Some(cause);
+            None
+        })
     }
 
-    /// What the archive has under an id.
+    /// What the archive has under an id. A replay takes a post that is damaged there for none, and has it written anew: if the
+    /// event that published it is replayed, it is whole again.
     ///
     /// # Panics
-    /// If it cannot be read. The event is journaled already; a restart tries again.
-    fn archived(&self, id: PostId) -> Option<Stored> {
+    /// If it cannot be read, and this is no replay. The event is journaled already; a restart tries again.
+    fn archived(&mut self, id: PostId) -> Option<Stored> {
         // In a replay that began before the post was archived its sources may not be known yet.
         let sources = &self.world.sources;
         let archived = self.world.archived_by(id, |source| Some(sources.intern(source)));
-        archived.unwrap_or_else(|cause| panic!("the archive must be readable to apply what is journaled: {cause}"))
+        match archived {
+            Ok(archived) => return archived,
+            Err(cause @ ArchiveError::Damaged { .. }) if self.is_replaying => {
+                self.world.read_failures.note(&cause);
+                self.backlog.rewrite(id);
+            }
+            Err(cause) if self.is_replaying => self.replay_failure = Some(cause),
+            Err(cause) => panic!("the archive must be readable to apply what is journaled: {cause}"),
+        }
+        None
     }
 
     fn follow(&mut self, edges: &[NewEdge], first_since: UnixMicros) -> Applied {

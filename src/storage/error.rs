@@ -118,6 +118,21 @@ pub enum StorageError {
         /// The snapshot.
         place: String,
     },
+    /// The archive is an older copy of the one that a snapshot relies on.
+    #[error(
+        "{place} relies on what was archived up to event {needs}, but the archive {archive} ends at event {has}: it is an \
+         older copy; restore the newest one, or start with --repair to go on without the posts that were archived between"
+    )]
+    BehindArchive {
+        /// The snapshot.
+        place: String,
+        /// The archive.
+        archive: String,
+        /// The event it was persisted with last.
+        has: Sequence,
+        /// The event it must have been persisted with, or a later one.
+        needs: Sequence,
+    },
     /// The state after a repair could not be kept.
     #[error("repaired, but cannot keep the result: {0}")]
     Repair(String),

@@ -175,6 +175,7 @@ impl Recovery<'_> {
         self.replay(&mut loaded).map_err(|cause| without_snapshot(&skipped, cause))?;
         let Loaded { mut state, under_way, .. } = loaded;
         resolve(under_way, &mut state);
+        state.writer.check_replay()?;
         state.writer.set_replaying(false);
         state.writer.choose_sides();
         self.set_aside(&mut state.report, skipped);
@@ -247,16 +248,41 @@ impl Recovery<'_> {
             decoded
         })?;
         let EndRecord { through, last_instant, archive, .. } = end.expect("all blocks were read");
-        if archive && !state.world.has_archived() {
-            if !self.repair {
-                return Err(StorageError::NoArchive { place });
-            }
-            warn!("going on without the archive that {place} was taken beside: its posts are gone");
+        if archive {
+            state.report.lost.extend(self.check_archive(&state.world, through, &place)?);
         }
         state.last_instant = last_instant;
         state.report.snapshot = Some(sequence);
         info!("loaded {place}: {} posts, {} edges", state.world.posts.len(), state.world.edges());
         Ok(Loaded { state, under_way, sequence, through, place })
+    }
+
+    /// Checks that what a snapshot left to the archive is there; else says what is gone, if it is told to go on without.
+    fn check_archive(&self, world: &World, needs: Sequence, place: &str) -> Result<Option<Lost>, StorageError> {
+        let lost = |from: Sequence, reason: &str| {
+            let place =
+                world.archive().map_or("the archive".to_owned(), |archive| archive.place().display().to_string());
+            Lost { from, until: Some(needs.next()), place, reason: reason.to_owned() }
+        };
+        let place = place.to_owned();
+        match world.archive().filter(|archive| !archive.is_empty()) {
+            None if self.repair => Ok(Some(lost(Sequence(1), "the archive is gone, and posts that were in it"))),
+            None => Err(StorageError::NoArchive { place }),
+            Some(archive) => {
+                let has = archive.through()?;
+                if has >= needs {
+                    Ok(None)
+                } else if self.repair {
+                    Ok(Some(lost(
+                        has.next(),
+                        "the archive is an older copy, and posts that were archived later are gone",
+                    )))
+                } else {
+                    let archive = archive.place().display().to_string();
+                    Err(StorageError::BehindArchive { place, archive, has, needs })
+                }
+            }
+        }
     }
 
     fn decode(&self, reader: &mut SnapshotReader, batches: &Sender<Batch>) -> Result<(), StorageError> {
@@ -304,7 +330,7 @@ impl Recovery<'_> {
             for batch in taken {
                 self.progress.events.fetch_add(batch.len() as u64, Ordering::Relaxed);
                 batch.into_iter().for_each(|event| apply(state, event));
-                outcome = shelve(state);
+                outcome = state.writer.check_replay().map_err(StorageError::from).and_then(|()| shelve(state));
                 if outcome.is_err() {
                     break;
                 }
@@ -315,7 +341,8 @@ impl Recovery<'_> {
         let (through, place) = (loaded.through.max(loaded.sequence), loaded.place.clone());
         state.tail = read.tail;
         state.report.journal_bytes = read.bytes;
-        (state.report.events, state.report.torn, state.report.lost) = (read.events, read.torn, read.lost);
+        (state.report.events, state.report.torn) = (read.events, read.torn);
+        state.report.lost.extend(read.lost);
         if state.tail.last < through {
             let last = state.tail.last;
             if !self.repair {

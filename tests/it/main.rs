@@ -3,6 +3,7 @@
 
 mod api;
 mod archive;
+mod archive_faults;
 mod bad_input;
 mod concurrency;
 mod damage;

@@ -124,7 +124,7 @@ struct Run {
     config: EngineConfig,
     files: MemoryFiles,
     /// With one, most posts are in it.
-    archive: Option<Arc<dyn Archive>>,
+    archive: Option<Arc<MemoryArchive>>,
     storage: StorageConfig,
     clock: Arc<ManualClock>,
     /// The latest instant the clock ever showed.
@@ -148,9 +148,10 @@ impl Run {
         let (files, clock) = (MemoryFiles::default(), Arc::new(ManualClock::new(UnixMicros(START))));
         let mut storage = storage(Durability::Always, 2_000);
         storage.snapshots.inboxes = keep_inboxes;
-        let archive = outbox_posts.map(|_| Arc::new(MemoryArchive::default()) as Arc<dyn Archive>);
+        let archive = outbox_posts.map(|_| Arc::new(MemoryArchive::default()));
         let now = Arc::clone(&clock) as Arc<dyn Clock>;
-        let engine = open_before(config.clone(), files.clone(), archive.as_ref(), &storage, now).unwrap().0;
+        let front = archive.clone().map(|archive| archive as Arc<dyn Archive>);
+        let engine = open_before(config.clone(), files.clone(), front.as_ref(), &storage, now).unwrap().0;
         let (latest, last_minted, oracle) = (UnixMicros(START), Position::MIN, Oracle::default());
         Self { engine, config, files, archive, storage, clock, latest, last_minted, oracle, policy }
     }
@@ -158,8 +159,13 @@ impl Run {
     /// Ends the engine in one way or another, and goes on with what is kept: all there was.
     fn restart(&mut self, how: Restart, clock: i64) {
         let before = state(&self.engine.shared().world);
+        // The archive first: it never knows more than the journal.
+        let archive_left = self.archive.as_ref().map(|archive| Arc::new(archive.survived()));
         let left = self.files.forked();
         self.engine.shutdown();
+        if !matches!(how, Restart::InOrder) {
+            self.archive = archive_left;
+        }
         match how {
             Restart::InOrder => {}
             Restart::ProcessKilled => self.files = left,
@@ -171,9 +177,9 @@ impl Run {
         self.latest = self.latest.max(self.clock.now());
         self.clock.set(UnixMicros(START + clock * 1_000_000));
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
-        let archive = self.archive.as_ref();
+        let archive = self.archive.clone().map(|archive| archive as Arc<dyn Archive>);
         let (engine, report) =
-            open_before(self.config.clone(), self.files.clone(), archive, &self.storage, clock).unwrap();
+            open_before(self.config.clone(), self.files.clone(), archive.as_ref(), &self.storage, clock).unwrap();
         assert!(report.skipped.is_empty() && report.lost.is_empty(), "{report:?}");
         // With an archive it differs how much of it is in memory; what readers see is compared anyway.
         assert!(archive.is_some() || state(&engine.shared().world) == before);

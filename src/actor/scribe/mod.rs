@@ -16,7 +16,7 @@ mod shelve;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tracing::{error, warn};
 
 use crate::actor::archivist::{Task, archive_failed};
@@ -103,23 +103,24 @@ impl<J: Journal> Scribe<J> {
 
     /// Works until it is told to stop or nobody is left to ask.
     pub fn run(mut self) {
-        while let Ok(first) = self.commands.recv() {
-            let mut command = first;
-            loop {
+        loop {
+            let mut next = match self.next() {
+                Ok(first) => Some(first),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return self.stop(),
+            };
+            while let Some(command) = next {
                 if matches!(command, Command::Stop) {
                     return self.stop();
                 }
                 self.take(command);
-                if self.group.len() >= SCRIBE_BATCH_MAX || self.journal.pending_bytes() >= SCRIBE_BATCH_BYTES_MAX {
-                    break;
-                }
-                let Ok(next) = self.commands.try_recv() else { break };
-                command = next;
+                let is_full =
+                    self.group.len() >= SCRIBE_BATCH_MAX || self.journal.pending_bytes() >= SCRIBE_BATCH_BYTES_MAX;
+                next = if is_full { None } else { self.commands.try_recv().ok() };
             }
             self.commit();
             self.shelve();
         }
-        self.stop();
     }
 
     fn stop(&mut self) {

@@ -1,11 +1,13 @@
 //! The scribe's side of snapshots and of the archive: marks, and rounds of shelving.
 
-use crossbeam_channel::Sender;
+use std::time::Instant;
+
+use crossbeam_channel::{RecvTimeoutError, Sender};
 
 use crate::actor::archivist::Task;
-use crate::actor::message::{Mark, Reply};
+use crate::actor::message::{Command, Mark, Reply};
 use crate::actor::scribe::{Scribe, refuse};
-use crate::limits::SHELVINGS_PER_PERSIST;
+use crate::limits::{SHELVING_RETRY, SHELVINGS_PER_PERSIST};
 use crate::state::shelving::Shelving;
 use crate::storage::journal::Journal;
 
@@ -18,18 +20,28 @@ pub(super) struct Archivist {
     is_paused: bool,
     /// What was written meanwhile, and is still in memory.
     held: Option<Shelving>,
-    /// It could not write. Everything stays in memory, up to the limit.
-    has_failed: bool,
+    /// When it last could not write, unless it could since. Everything stays in memory, up to the limit.
+    failed_at: Option<Instant>,
+    /// How often it could not.
+    failures: u64,
     rounds: u32,
 }
 
 impl Archivist {
     pub(super) fn new(tasks: Sender<Task>) -> Self {
-        Self { tasks, is_busy: false, is_paused: false, held: None, has_failed: false, rounds: 0 }
+        Self { tasks, is_busy: false, is_paused: false, held: None, failed_at: None, failures: 0, rounds: 0 }
     }
 }
 
 impl<J: Journal> Scribe<J> {
+    /// Waits for the next command, but not for long while something waits to be shelved once more.
+    pub(super) fn next(&self) -> Result<Command, RecvTimeoutError> {
+        match self.archivist.as_ref().and_then(|archivist| archivist.failed_at) {
+            Some(_) => self.commands.recv_timeout(SHELVING_RETRY),
+            None => self.commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        }
+    }
+
     pub(super) fn mark(&mut self, sync: bool, reply: Reply<Mark>) {
         self.commit();
         if sync && let Err(cause) = self.journal.sync() {
@@ -48,7 +60,13 @@ impl<J: Journal> Scribe<J> {
                 let shelving = self.writer.collect_shelving();
                 archivist.is_busy = true;
                 // Refused only by an archivist that has ended.
-                let _ = archivist.tasks.send(Task { shelving, persist: true, then: Some((reply, mark)) });
+                let failures_known = archivist.failures;
+                let _ = archivist.tasks.send(Task {
+                    shelving,
+                    persist: Some(mark.last),
+                    failures_known,
+                    then: Some((reply, mark)),
+                });
             }
             archivist => {
                 archivist.iter_mut().for_each(|archivist| archivist.is_paused = true);
@@ -60,28 +78,36 @@ impl<J: Journal> Scribe<J> {
     /// Gives the archivist a round of shelving, if one is due.
     pub(super) fn shelve(&mut self) {
         let Some(archivist) = &mut self.archivist else { return };
-        if archivist.is_busy || archivist.is_paused || archivist.has_failed || !self.writer.is_shelving_due() {
+        let is_due = match archivist.failed_at {
+            // Whatever there is: it was due before.
+            Some(failed_at) => failed_at.elapsed() >= SHELVING_RETRY,
+            None => self.writer.is_shelving_due(),
+        };
+        if archivist.is_busy || archivist.is_paused || !is_due {
             return;
         }
         archivist.rounds += 1;
         // Now and then, so that what the archive has superseded can be used again.
-        let persist = archivist.rounds.is_multiple_of(SHELVINGS_PER_PERSIST);
-        if persist && self.journal.sync().is_err() {
+        let persist = archivist.rounds.is_multiple_of(SHELVINGS_PER_PERSIST).then(|| self.journal.last());
+        if persist.is_some() && self.journal.sync().is_err() {
             // The next commit says so.
             return;
         }
         let shelving = self.writer.collect_shelving();
-        if !shelving.is_empty() {
-            archivist.is_busy = true;
-            let _ = archivist.tasks.send(Task { shelving, persist, then: None });
+        if shelving.is_empty() {
+            archivist.failed_at = None;
+            return;
         }
+        archivist.is_busy = true;
+        let _ = archivist.tasks.send(Task { shelving, persist, failures_known: archivist.failures, then: None });
     }
 
     pub(super) fn shelved(&mut self, shelving: Shelving, written: bool) {
         let Some(archivist) = &mut self.archivist else { return };
         archivist.is_busy = false;
-        archivist.has_failed = !written;
+        archivist.failed_at = (!written).then(Instant::now);
         if !written {
+            archivist.failures += 1;
             self.writer.give_up_shelving(shelving);
         } else if archivist.is_paused {
             archivist.held = Some(shelving);

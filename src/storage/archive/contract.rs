@@ -17,6 +17,7 @@ use crate::feed::position::{Direction, Position, Span, at};
 use crate::id::{PostId, SourceId};
 use crate::limits::{POST_BODY_BYTES_MAX, SOURCE_ID_BYTES_MAX};
 use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, MemoryArchive, RedbArchive, Shelf, Stock};
+use crate::storage::journal::Sequence;
 use Direction::{Newer, Older};
 use Route::{Pull, Push};
 
@@ -54,6 +55,7 @@ cases! {
     the_newest_of_a_shelf_does_not_fall,
     sources_do_not_mix,
     readers_see_all_of_a_batch_or_none,
+    the_event_it_was_persisted_with_last_is_kept,
 }
 
 pub(super) fn source(id: &str) -> SourceId {
@@ -98,7 +100,7 @@ fn a_post_is_found_until_it_is_replaced(archive: &dyn Archive) -> Tested {
     for kept in [post("first"), post("second, longer"), Kept::Deleted, post("third")] {
         archive.write(&posts([(7, kept.clone())]))?;
         assert_eq!(archive.post(PostId(7))?, Some(kept));
-        archive.persist()?;
+        archive.persist(Sequence(1))?;
     }
     assert_eq!(archive.post(PostId(8))?, None);
     Ok(())
@@ -123,7 +125,7 @@ fn any_id_and_any_bytes_can_be_kept(archive: &dyn Archive) -> Tested {
 }
 
 fn it_is_empty_until_a_post_or_a_tombstone_is_written(archive: &dyn Archive) -> Tested {
-    archive.persist()?;
+    archive.persist(Sequence(1))?;
     archive.write(&Batch::default())?;
     archive.write(&placed([("ann", at(1, 1), Push)]))?;
     assert!(archive.is_empty());
@@ -256,6 +258,16 @@ fn readers_see_all_of_a_batch_or_none(archive: &dyn Archive) -> Tested {
     })
 }
 
+fn the_event_it_was_persisted_with_last_is_kept(archive: &dyn Archive) -> Tested {
+    assert_eq!(archive.through()?, Sequence(0));
+    for through in [7, 9, u64::MAX].map(Sequence) {
+        archive.persist(through)?;
+        archive.write(&posts([(1, post("a"))]))?;
+        assert_eq!(archive.through()?, through);
+    }
+    Ok(())
+}
+
 /// An archive as a heap of everything that was ever said to it.
 #[derive(Default)]
 struct Model {
@@ -353,7 +365,7 @@ fn agrees_with_the_model<A: Archive>(
         model.write(&batch);
         match then {
             Then::GoOn => {}
-            Then::Persist => archive.persist().map_err(failed)?,
+            Then::Persist => archive.persist(Sequence(1)).map_err(failed)?,
             Then::Reopen => archive = open(Some(archive)),
         }
         for (id, part, span, way, max) in reads {

@@ -6,6 +6,7 @@
 //! Not responsible for:
 //! - what the engine makes of it.
 
+use std::error::Error;
 use std::path::PathBuf;
 
 /// Why an archive could not be opened, read or written.
@@ -48,7 +49,7 @@ pub enum ArchiveError {
         /// What is wrong with it.
         what: String,
     },
-    /// The system refused. After a failed write the archive takes nothing more until it is opened again.
+    /// The system refused. After a failed write the archive takes nothing more until it is opened again, unless the disk was full.
     #[error("failed to {action} the archive {}", path.display())]
     Failed {
         /// What was tried.
@@ -56,6 +57,19 @@ pub enum ArchiveError {
         /// The file.
         path: PathBuf,
         /// Why it failed.
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: Box<dyn Error + Send + Sync>,
     },
+}
+
+impl ArchiveError {
+    /// Its text, with what caused it.
+    pub fn with_sources(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = self.source();
+        while let Some(cause) = source {
+            text += &format!(": {cause}");
+            source = cause.source();
+        }
+        text
+    }
 }

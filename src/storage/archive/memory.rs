@@ -4,53 +4,73 @@
 //! - the contract of [`Archive`], up to the end of the process.
 //!
 //! Not responsible for:
-//! - durability, and saving any memory.
+//! - durability, but for what a crash would leave ([`MemoryArchive::survived`]), and saving any memory.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::Excluded;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Shelf};
+use crate::storage::journal::Sequence;
 
 /// An archive that ends with its process. No operation of it fails.
 #[derive(Debug, Default)]
 pub struct MemoryArchive {
     rooms: RwLock<Rooms>,
+    persisted: Mutex<Persisted>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Rooms {
     posts: BTreeMap<PostId, Kept>,
     outboxes: BTreeMap<SourceId, Outbox>,
 }
 
+/// What a crash leaves.
 #[derive(Debug, Default)]
+struct Persisted {
+    rooms: Rooms,
+    /// What was written since, in order.
+    lacking: Vec<Batch>,
+    through: Sequence,
+}
+
+#[derive(Clone, Debug, Default)]
 struct Outbox {
     entries: BTreeMap<Position, Route>,
     shelf: Shelf,
 }
 
+impl MemoryArchive {
+    /// What a start finds if the process ends now, without a word.
+    #[must_use]
+    pub fn survived(&self) -> Self {
+        let now = self.persisted.lock();
+        let persisted = Persisted { rooms: now.rooms.clone(), lacking: Vec::new(), through: now.through };
+        Self { rooms: RwLock::new(now.rooms.clone()), persisted: Mutex::new(persisted) }
+    }
+}
+
 impl Archive for MemoryArchive {
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
-        let mut rooms = self.rooms.write();
-        rooms.posts.extend(batch.posts.iter().cloned());
-        for (source, position, route) in &batch.placed {
-            rooms.outboxes.entry(source.clone()).or_default().place(*position, *route);
-        }
-        for (source, position) in &batch.removed {
-            if let Some(outbox) = rooms.outboxes.get_mut(source) {
-                outbox.remove(*position);
-            }
-        }
+        self.persisted.lock().lacking.push(batch.clone());
+        self.rooms.write().write(batch);
         Ok(())
     }
 
-    fn persist(&self) -> Result<(), ArchiveError> {
+    fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
+        let persisted = &mut *self.persisted.lock();
+        persisted.lacking.drain(..).for_each(|batch| persisted.rooms.write(&batch));
+        persisted.through = through;
         Ok(())
+    }
+
+    fn through(&self) -> Result<Sequence, ArchiveError> {
+        Ok(self.persisted.lock().through)
     }
 
     fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {
@@ -96,6 +116,20 @@ impl Archive for MemoryArchive {
 
     fn is_empty(&self) -> bool {
         self.rooms.read().posts.is_empty()
+    }
+}
+
+impl Rooms {
+    fn write(&mut self, batch: &Batch) {
+        self.posts.extend(batch.posts.iter().cloned());
+        for (source, position, route) in &batch.placed {
+            self.outboxes.entry(source.clone()).or_default().place(*position, *route);
+        }
+        for (source, position) in &batch.removed {
+            if let Some(outbox) = self.outboxes.get_mut(source) {
+                outbox.remove(*position);
+            }
+        }
     }
 }
 

@@ -12,6 +12,7 @@
 #[cfg(test)]
 mod contract;
 mod error;
+pub mod faulty;
 mod memory;
 mod redb;
 
@@ -25,6 +26,7 @@ use std::path::PathBuf;
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
+use crate::storage::journal::Sequence;
 
 /// What the archive has under a post id.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,14 +53,21 @@ pub trait Archive: Send + Sync + 'static {
     /// Writes a batch. Readers see it at once; it is durable after [`Archive::persist`].
     ///
     /// # Errors
-    /// When it could not be written. Readers see nothing of it then.
+    /// When it could not be written. Readers see nothing of it then. After a full disk the same succeeds once there is room.
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError>;
 
-    /// Makes everything written so far survive a loss of power, as far as the archive survives anything.
+    /// Makes everything written so far survive a loss of power, as far as the archive survives anything. On a disk that runs
+    /// full just then it waits for room. The last event of the journal that is behind it is kept along.
     ///
     /// # Errors
     /// When that cannot be known to have happened.
-    fn persist(&self) -> Result<(), ArchiveError>;
+    fn persist(&self, through: Sequence) -> Result<(), ArchiveError>;
+
+    /// The event it was persisted with last; 0 if it never was.
+    ///
+    /// # Errors
+    /// When it could not be read.
+    fn through(&self) -> Result<Sequence, ArchiveError>;
 
     /// What is kept under an id.
     ///
@@ -85,6 +94,9 @@ pub trait Archive: Send + Sync + 'static {
     /// # Errors
     /// When it could not be read.
     fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError>;
+
+    /// From now on nothing waits for room on a full disk, but fails: the archive is about to be closed.
+    fn stop_waiting(&self) {}
 
     /// Lets go of the file, so that it can be opened again. Whatever is asked later fails.
     fn close(&self);

@@ -4,13 +4,14 @@
 //! - the contract of [`Archive`] across crashes and restarts.
 //!
 //! Not responsible for:
-//! - making the file and refusing one that is no archive (`open`), which rows a batch changes (`write`), their bytes
-//!   (`layout`);
+//! - making the file and refusing one that is no archive (`open`), a full disk (`room`), which rows a batch changes
+//!   (`write`), their bytes (`layout`);
 //! - where the file lies, when to persist it (the callers).
 
 mod layout;
 mod open;
 mod read_only;
+mod room;
 mod write;
 
 pub use read_only::ReadOnlyArchive;
@@ -28,13 +29,16 @@ use crate::feed::outbox::{Ask, Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Shelf};
+use crate::storage::journal::Sequence;
 use layout::OutboxKey;
+use room::RoomyFile;
 
 /// An archive in a file. Closing it in order keeps everything written; a crash keeps what was persisted.
 #[derive(Debug)]
 pub struct RedbArchive {
     /// Nothing only while it is closed.
     database: RwLock<Option<Arc<Database>>>,
+    file: RoomyFile,
     path: PathBuf,
     has_posts: AtomicBool,
 }
@@ -47,11 +51,15 @@ impl RedbArchive {
     /// When the file is no archive, of a newer format, damaged or in use, or the system refuses.
     pub fn open(path: &Path, cache_bytes: usize) -> Result<Self, ArchiveError> {
         guarded(path, || {
-            let database = open::database(path, cache_bytes)?;
-            let has_posts = AtomicBool::new(open::check_tables(&database, path)?);
-            let database = RwLock::new(Some(Arc::new(database)));
-            Ok(Self { database, path: path.to_owned(), has_posts })
+            let (database, file) = open::database(path, cache_bytes)?;
+            Self::of(database, file, path)
         })
+    }
+
+    fn of(database: Database, file: RoomyFile, path: &Path) -> Result<Self, ArchiveError> {
+        let has_posts = AtomicBool::new(open::check_tables(&database, path)?);
+        file.set_patient(true);
+        Ok(Self { database: RwLock::new(Some(Arc::new(database))), file, path: path.to_owned(), has_posts })
     }
 
     fn database(&self) -> Result<Arc<Database>, Error> {
@@ -67,6 +75,8 @@ impl RedbArchive {
     }
 
     fn try_write(&self, batch: &Batch) -> Result<(), Error> {
+        // As long as there is no room nothing is begun: what would be written stays in memory.
+        self.file.catch_up()?;
         let mut transaction = self.database()?.begin_write()?;
         transaction.set_durability(Durability::None)?;
         write::batch(&transaction, batch)?;
@@ -77,9 +87,10 @@ impl RedbArchive {
         Ok(transaction.commit()?)
     }
 
-    fn try_persist(&self) -> Result<(), Error> {
+    fn try_persist(&self, through: Sequence) -> Result<(), Error> {
+        self.file.catch_up()?;
         // A transaction starts from the newest root, whatever the durability that was committed with, and an immediate
-        // commit makes its root durable, even if it changed nothing. So all of what `write` committed is persisted: in
+        // commit makes its root durable. So all of what `write` committed is persisted: in
         // the words of redb's documentation, `Durability::None` is not persisted "unless followed by a commit with
         // `Durability::Immediate`".
         let mut transaction = self.database()?.begin_write()?;
@@ -87,6 +98,7 @@ impl RedbArchive {
         // Otherwise the first start after a crash reads the whole file to learn which pages are free. It also makes
         // the commit two-phase, so that it does not rely on checksums over bytes that users chose.
         transaction.set_quick_repair(true);
+        transaction.open_table(layout::META)?.insert(layout::META_THROUGH, through.0)?;
         Ok(transaction.commit()?)
     }
 }
@@ -102,8 +114,15 @@ impl Archive for RedbArchive {
         self.run("write to", || self.try_write(batch))
     }
 
-    fn persist(&self) -> Result<(), ArchiveError> {
-        self.run("persist", || self.try_persist())
+    fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
+        self.run("persist", || self.try_persist(through))
+    }
+
+    fn through(&self) -> Result<Sequence, ArchiveError> {
+        self.read(|snapshot| {
+            let through = snapshot.open_table(layout::META)?.get(layout::META_THROUGH)?;
+            Ok(through.map_or(Sequence(0), |through| Sequence(through.value())))
+        })
     }
 
     fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {
@@ -157,7 +176,12 @@ impl Archive for RedbArchive {
         })
     }
 
+    fn stop_waiting(&self) {
+        self.file.set_patient(false);
+    }
+
     fn close(&self) {
+        self.stop_waiting();
         // Closing writes what was not persisted, and so can fail like any write.
         let database = self.database.write().take();
         let close = || {
@@ -281,9 +305,9 @@ mod tests {
         for nth in 0..5 {
             archive.write(&batch(2 * nth)).unwrap();
             archive.write(&batch(2 * nth + 1)).unwrap();
-            archive.persist().unwrap();
+            archive.persist(Sequence(nth)).unwrap();
             let (again, killed) = disk.killed();
-            assert_eq!(batches(&killed), 2 * nth + 2);
+            assert_eq!((batches(&killed), killed.through().unwrap()), (2 * nth + 2, Sequence(nth)));
             // And the start after that one.
             drop(killed);
             assert_eq!(batches(&again.open()), 2 * nth + 2);
@@ -295,7 +319,7 @@ mod tests {
         let disk = Disk::new();
         let archive = disk.open();
         (0..10).for_each(|nth| archive.write(&batch(nth)).unwrap());
-        archive.persist().unwrap();
+        archive.persist(Sequence(10)).unwrap();
         (10..200).for_each(|nth| archive.write(&batch(nth)).unwrap());
         let (_disk, killed) = disk.killed();
         let kept = batches(&killed);
@@ -397,7 +421,7 @@ mod tests {
             archive.copy(&source("ann"), Part::Whole, Span::ALL, Direction::Newer, 9, &mut Vec::new())?;
             archive.shelves()?;
             archive.write(&batch(100))?;
-            archive.persist()
+            archive.persist(Sequence(1))
         };
         let used = |page: &usize| good[page * PAGE_BYTES..][..PAGE_BYTES].iter().any(|byte| *byte != 0);
         let pages = (1..good.len() / PAGE_BYTES).filter(used);

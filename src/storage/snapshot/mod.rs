@@ -97,7 +97,8 @@ pub struct EndRecord {
     pub last_instant: UnixMicros,
     /// Blocks before this one.
     pub blocks: u64,
-    /// Whether the archive had anything: without it then, old posts are gone.
+    /// Whether the archive had anything: without it then, old posts are gone. It was persisted with `through`, and so must
+    /// be the one it is opened with, or with a later event.
     #[serde(default)]
     pub archive: bool,
 }

@@ -13,6 +13,7 @@
 //! | `outboxes` | length of the source id in a byte, the id, `0` pushed or `1` pulled, position | nothing |
 //! | `shelves` | source id | pushed stock, pulled stock, each: posts in 8 bytes, `1` and the newest position, or 17 × `0` |
 //! | `meta` | `format` | the number of this layout, [`FORMAT`] |
+//! | `meta` | `through` | the last event of the journal behind what was persisted last |
 //!
 //! A position is 16 bytes that sort as positions do: its rank, big endian. Other numbers are big endian too.
 
@@ -34,6 +35,8 @@ pub(super) const SHELVES: TableDefinition<&[u8], &[u8; SHELF_BYTES]> = TableDefi
 pub(super) const META: TableDefinition<&[u8], u64> = TableDefinition::new("meta");
 /// Where `meta` has the format.
 pub(super) const META_FORMAT: &[u8] = b"format";
+/// Where `meta` has the event it was persisted with last.
+pub(super) const META_THROUGH: &[u8] = b"through";
 
 pub(super) const TOMBSTONE: u8 = 0;
 pub(super) const POST: u8 = 1;

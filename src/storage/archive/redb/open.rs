@@ -11,13 +11,17 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-use redb::{Builder, Database, DatabaseError, Error, ReadableDatabase, ReadableTableMetadata, StorageError};
+use redb::backends::FileBackend;
+use redb::{
+    Builder, Database, DatabaseError, Error, ReadableDatabase, ReadableTableMetadata, StorageBackend, StorageError,
+};
 
+use super::room::RoomyFile;
 use super::{cannot, layout};
 use crate::storage::archive::ArchiveError;
 
-/// The database in the file `path`, which has a format this version knows.
-pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<Database, ArchiveError> {
+/// The database in the file `path`, which has a format this version knows, and the file.
+pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<(Database, RoomyFile), ArchiveError> {
     let failed = |error| cannot("open", path, error);
     // A new file has another name until it is whole: whoever dies over it leaves nothing that must be moved away by hand.
     let is_new = !path.exists();
@@ -25,7 +29,9 @@ pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<Database, Arch
     if is_new && unfinished.exists() {
         std::fs::remove_file(&unfinished).map_err(|error| failed(error.into()))?;
     }
-    let database = open_or_make(if is_new { &unfinished } else { path }, path, cache_bytes)?;
+    let file = file(if is_new { &unfinished } else { path }, path)?;
+    let file = RoomyFile::new(file, format!("the archive {}", path.display()));
+    let database = open(file.clone(), path, cache_bytes)?;
     if is_blank(&database).map_err(failed)? {
         initialise(&database).map_err(failed)?;
     }
@@ -35,7 +41,7 @@ pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<Database, Arch
     // Not only of a new file: whoever made it may have been cut short right before.
     sync_directory(path).map_err(|error| failed(error.into()))?;
     check_format(&database, path)?;
-    Ok(database)
+    Ok((database, file))
 }
 
 /// Checks that all tables are there, so that no later operation has to. Tells whether there are posts.
@@ -50,25 +56,32 @@ pub(super) fn check_tables(database: &impl ReadableDatabase, path: &Path) -> Res
 }
 
 /// Opens `file`, or makes it; errors speak of `path`.
-fn open_or_make(file: &Path, path: &Path, cache_bytes: usize) -> Result<Database, ArchiveError> {
+fn file(file: &Path, path: &Path) -> Result<FileBackend, ArchiveError> {
+    let failed = |error: io::Error| cannot("open", path, error.into());
+    let made = OpenOptions::new().read(true).write(true).create_new(true).open(file);
+    let file = match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let file = OpenOptions::new().read(true).write(true).open(file).map_err(failed)?;
+            // redb would take an empty file for a new one. But an archive that lost its content is no new one.
+            if file.metadata().is_ok_and(|file| file.len() == 0) {
+                return Err(ArchiveError::NotAnArchive { path: path.to_owned(), why: "it is empty" });
+            }
+            file
+        }
+        made => made.map_err(failed)?,
+    };
+    FileBackend::new(file).map_err(|error| cannot("open", path, error.into()))
+}
+
+/// Opens the database in `file`, or makes it if that is empty; errors speak of `path`.
+pub(super) fn open(file: impl StorageBackend, path: &Path, cache_bytes: usize) -> Result<Database, ArchiveError> {
     let mut builder = Builder::new();
     builder.set_cache_size(cache_bytes);
     builder.set_repair_callback({
         let path = path.display().to_string();
         move |repair| tracing::warn!("checking the archive {path} after a crash: {:.0} %", repair.progress() * 100.0)
     });
-    let opened = match OpenOptions::new().read(true).write(true).create_new(true).open(file) {
-        Ok(file) => builder.create_file(file),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // redb would take an empty file for a new one. But an archive that lost its content is no new one.
-            if path.metadata().is_ok_and(|file| file.len() == 0) {
-                return Err(ArchiveError::NotAnArchive { path: path.to_owned(), why: "it is empty" });
-            }
-            builder.open(path)
-        }
-        Err(error) => Err(error.into()),
-    };
-    opened.map_err(|error| refused(error, path))
+    builder.create_with_backend(file).map_err(|error| refused(error, path))
 }
 
 /// Why a file could not be opened.
@@ -91,7 +104,7 @@ fn is_blank(database: &Database) -> Result<bool, Error> {
     Ok(snapshot.list_tables()?.next().is_none() && snapshot.list_multimap_tables()?.next().is_none())
 }
 
-fn initialise(database: &Database) -> Result<(), Error> {
+pub(super) fn initialise(database: &Database) -> Result<(), Error> {
     let transaction = database.begin_write()?;
     transaction.open_table(layout::POSTS)?;
     transaction.open_table(layout::OUTBOXES)?;

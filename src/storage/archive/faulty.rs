@@ -1,0 +1,146 @@
+//! An archive that fails when it is told to.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::feed::outbox::Part;
+use crate::feed::position::{Direction, Position, Span};
+use crate::id::{PostId, SourceId};
+use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Shelf};
+use crate::storage::journal::Sequence;
+
+/// What goes wrong, and when. Operations are counted from 1 on.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// These writes fail, and leave nothing.
+    pub fail_writes: Range<u64>,
+    /// These times nothing is persisted.
+    pub fail_persists: Range<u64>,
+    /// These lookups of posts fail.
+    pub fail_posts: Range<u64>,
+    /// These reads of outboxes fail.
+    pub fail_copies: Range<u64>,
+    /// Every write takes so long.
+    pub write_takes: Duration,
+}
+
+/// How often it was asked for what.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counts {
+    /// Writes that were begun.
+    pub writes: u64,
+    /// Times it was to persist.
+    pub persists: u64,
+    /// Lookups of posts.
+    pub posts: u64,
+    /// Reads of outboxes.
+    pub copies: u64,
+}
+
+/// An archive with faults.
+#[derive(Default)]
+pub struct FaultyArchive<A> {
+    archive: A,
+    state: Mutex<(Plan, Counts)>,
+}
+
+impl<A: Archive> FaultyArchive<A> {
+    /// An archive that fails by `plan`.
+    pub fn new(archive: A, plan: Plan) -> Self {
+        Self { archive, state: Mutex::new((plan, Counts::default())) }
+    }
+
+    /// From now on it fails by `plan`, and counts from 1 again.
+    pub fn set_plan(&self, plan: Plan) {
+        *self.state.lock() = (plan, Counts::default());
+    }
+
+    /// How often it was asked for what since the plan was made.
+    pub fn counts(&self) -> Counts {
+        self.state.lock().1
+    }
+
+    /// What it stands in front of.
+    pub fn inner(&self) -> &A {
+        &self.archive
+    }
+
+    fn fails(
+        &self,
+        action: &'static str,
+        count: impl Fn(&mut Counts) -> &mut u64,
+        planned: impl Fn(&Plan) -> &Range<u64>,
+    ) -> Result<(), ArchiveError> {
+        let (plan, counts) = &mut *self.state.lock();
+        let count = count(counts);
+        *count += 1;
+        if !planned(plan).contains(count) {
+            return Ok(());
+        }
+        let source = std::io::Error::other("the disk failed").into();
+        Err(ArchiveError::Failed { action, path: self.archive.place(), source })
+    }
+}
+
+impl<A: Archive> Archive for FaultyArchive<A> {
+    fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
+        let fails = self.fails("write to", |counts| &mut counts.writes, |plan| &plan.fail_writes);
+        let takes = self.state.lock().0.write_takes;
+        if !takes.is_zero() {
+            #[expect(clippy::disallowed_methods, reason = "a slow disk holds up whoever waits for it")]
+            std::thread::sleep(takes);
+        }
+        fails?;
+        self.archive.write(batch)
+    }
+
+    fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
+        self.fails("persist", |counts| &mut counts.persists, |plan| &plan.fail_persists)?;
+        self.archive.persist(through)
+    }
+
+    fn through(&self) -> Result<Sequence, ArchiveError> {
+        self.archive.through()
+    }
+
+    fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {
+        self.fails("read", |counts| &mut counts.posts, |plan| &plan.fail_posts)?;
+        self.archive.post(id)
+    }
+
+    fn copy(
+        &self,
+        source: &SourceId,
+        part: Part,
+        span: Span,
+        direction: Direction,
+        max: usize,
+        into: &mut Vec<Position>,
+    ) -> Result<(), ArchiveError> {
+        self.fails("read", |counts| &mut counts.copies, |plan| &plan.fail_copies)?;
+        self.archive.copy(source, part, span, direction, max, into)
+    }
+
+    fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
+        self.archive.shelves()
+    }
+
+    fn stop_waiting(&self) {
+        self.archive.stop_waiting();
+    }
+
+    fn close(&self) {
+        self.archive.close();
+    }
+
+    fn place(&self) -> PathBuf {
+        self.archive.place()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.archive.is_empty()
+    }
+}

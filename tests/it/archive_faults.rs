@@ -1,0 +1,261 @@
+//! Archives that fail: what could not be written is written later, what cannot be read is missed and nothing else.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidewire::clock::SystemClock;
+use tidewire::config::EngineConfig;
+use tidewire::engine::{Engine, StorageConfig};
+use tidewire::feed::page::Range;
+use tidewire::feed::post::{Body, Draft};
+use tidewire::id::{PostId, SourceId};
+use tidewire::state::reader::PageRequest;
+use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
+use tidewire::storage::archive::{Archive, Batch, Kept, MemoryArchive};
+use tidewire::storage::error::StorageError;
+use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::journal::Durability;
+use tidewire::storage::recovery::Report;
+
+use crate::kept::{open_before, storage};
+use crate::world::{above, draft, edge, id, some, whole_feed};
+
+/// Ann follows bob, most of whose posts are in an archive that fails on demand.
+struct Failing {
+    files: MemoryFiles,
+    archive: Arc<FaultyArchive<MemoryArchive>>,
+    engine: Engine,
+    posts: Vec<PostId>,
+}
+
+impl Failing {
+    async fn new() -> Self {
+        let (files, archive) = (MemoryFiles::default(), Arc::new(FaultyArchive::default()));
+        let engine = open(&files, &archive);
+        engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+        let mut failing = Self { files, archive, engine, posts: Vec::new() };
+        failing.publish(50).await;
+        failing.settle().await;
+        failing
+    }
+
+    async fn publish(&mut self, count: usize) {
+        for _ in 0..count {
+            let post = self.engine.publish(draft("bob", "\"old\""), false).await.unwrap().post;
+            self.posts.push(post.id());
+        }
+    }
+
+    fn in_memory(&self) -> usize {
+        self.engine.shared().world.sources.get(&id("bob")).unwrap().outbox().in_memory()
+    }
+
+    async fn settle(&self) {
+        until(|| self.in_memory() <= 8).await;
+    }
+
+    /// Goes on with what is left when the process is killed.
+    fn kill(&mut self) {
+        let archive = Arc::new(FaultyArchive::new(self.archive.inner().survived(), Plan::default()));
+        let files = self.files.forked();
+        self.engine.shutdown();
+        (self.files, self.archive) = (files, archive);
+        self.engine = open(&self.files, &self.archive);
+    }
+
+    /// Goes on with all there is.
+    fn reopen(&mut self) {
+        self.engine.shutdown();
+        self.engine = open(&self.files, &self.archive);
+    }
+
+    /// What the archive has of a post is no post.
+    fn damage(&self, post: PostId) {
+        let posts = vec![(post, Kept::Post(b"nonsense".to_vec()))];
+        self.archive.inner().write(&Batch { posts, ..Batch::default() }).unwrap();
+    }
+
+    async fn all_are_read(&self) {
+        assert_eq!(whole_feed(&self.engine, "ann", 20).await.len(), self.posts.len());
+    }
+}
+
+async fn until(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(10));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn open(files: &MemoryFiles, archive: &Arc<FaultyArchive<MemoryArchive>>) -> Engine {
+    try_open(files, archive, false).unwrap().0
+}
+
+fn try_open(
+    files: &MemoryFiles,
+    archive: &Arc<FaultyArchive<MemoryArchive>>,
+    repair: bool,
+) -> Result<(Engine, Report), StorageError> {
+    let archive = Arc::clone(archive) as Arc<dyn Archive>;
+    let config =
+        EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(100), ..EngineConfig::default() };
+    let storage = StorageConfig { repair, ..storage(Durability::Always, 1 << 20) };
+    open_before(config, files.clone(), Some(&archive), &storage, Arc::new(SystemClock))
+}
+
+#[tokio::test]
+async fn what_could_not_be_archived_stays_in_memory_and_is_tried_again() {
+    let mut failing = Failing::new().await;
+    failing.archive.set_plan(Plan { fail_writes: 1..3, ..Plan::default() });
+    failing.publish(50).await;
+    until(|| failing.archive.counts().writes == 1).await;
+    failing.all_are_read().await;
+    assert!(failing.in_memory() > 8);
+    // Nobody writes anything that would remind it.
+    failing.settle().await;
+    assert!(failing.archive.counts().writes >= 3);
+    failing.all_are_read().await;
+    failing.engine.snapshot().await.unwrap();
+    failing.kill();
+    failing.all_are_read().await;
+    failing.engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_snapshot_does_not_take_the_place_of_an_edit_that_a_round_before_failed_to_archive() {
+    let mut failing = Failing::new().await;
+    let slow = Duration::from_millis(300);
+    failing.archive.set_plan(Plan { fail_writes: 1..2, write_takes: slow, ..Plan::default() });
+    let edited = failing.posts[0];
+    failing.engine.edit(edited, Some(Body::new("\"new\"").unwrap()), None).await.unwrap();
+    failing.publish(20).await;
+    until(|| failing.archive.counts().writes == 1).await;
+    // It ends before that round does, and the one of its own has nothing of it.
+    assert_eq!(failing.engine.snapshot().await.unwrap_err().code(), "archive_failed");
+    failing.kill();
+    assert_eq!(failing.engine.post(edited).await.unwrap().body(), "\"new\"");
+    failing.all_are_read().await;
+    failing.engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_snapshot_counts_only_if_the_archive_was_persisted() {
+    let mut failing = Failing::new().await;
+    failing.archive.set_plan(Plan { fail_persists: 1..3, ..Plan::default() });
+    assert_eq!(failing.engine.snapshot().await.unwrap_err().code(), "archive_failed");
+    assert_eq!(failing.engine.snapshots(), []);
+    failing.kill();
+    failing.all_are_read().await;
+    failing.settle().await;
+    failing.engine.snapshot().await.unwrap();
+    failing.kill();
+    failing.all_are_read().await;
+    failing.engine.shutdown();
+}
+
+#[tokio::test]
+async fn an_older_copy_of_the_archive_is_refused_and_repaired_around() {
+    let mut failing = Failing::new().await;
+    failing.engine.snapshot().await.unwrap();
+    let older = failing.archive.inner().survived();
+    failing.publish(50).await;
+    failing.settle().await;
+    failing.engine.snapshot().await.unwrap();
+    failing.engine.shutdown();
+    for (archive, gone_from, text) in [
+        (older.survived(), 52, "relies on what was archived up to event 101, but the archive memory ends at event 51"),
+        (
+            MemoryArchive::default(),
+            1,
+            "was taken beside an archive with posts in it, and that archive is gone or empty",
+        ),
+    ] {
+        let (files, archive) = (failing.files.forked(), Arc::new(FaultyArchive::new(archive, Plan::default())));
+        let refused = try_open(&files, &archive, false).map(|_| ()).unwrap_err();
+        assert!(refused.to_string().contains(text), "{refused}");
+        let (engine, report) = try_open(&files, &archive, true).unwrap();
+        let lost: Vec<_> = report.lost.iter().map(|lost| (lost.from.0, lost.until.unwrap().0)).collect();
+        assert_eq!(lost, [(gone_from, 102)]);
+        assert!(whole_feed(&engine, "ann", 20).await.len() < 100);
+        engine.shutdown();
+        // The state after the repair was kept.
+        let (engine, report) = try_open(&files, &archive, false).unwrap();
+        assert!(report.lost.is_empty());
+        engine.shutdown();
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_post_is_missing_from_pages_that_say_so_and_nothing_else_is() {
+    let failing = Failing::new().await;
+    let damaged = failing.posts[20];
+    failing.damage(damaged);
+    assert_eq!(whole_feed(&failing.engine, "ann", 20).await.len(), 49);
+    let request = PageRequest { range: Range::Newest, limit: 100 };
+    let feed = failing.engine.feed(&id("ann"), request).await.unwrap();
+    let own = failing.engine.own_page(&id("bob"), request).await.unwrap();
+    for page in [feed, own] {
+        let unreadable: Vec<PostId> = page.page.unreadable.iter().map(|position| position.id).collect();
+        assert_eq!((page.page.items.len(), unreadable), (49, vec![damaged]));
+    }
+    let shared = failing.engine.shared();
+    assert!(shared.counters.partial_pages.get() >= 3 && shared.world.read_failures.count() >= 3);
+    let refused = failing.engine.post(damaged).await.unwrap_err();
+    assert!(refused.to_string().contains(&format!("post {damaged}: its checksum is wrong")), "{refused}");
+    failing.engine.shutdown();
+}
+
+#[tokio::test]
+async fn an_outbox_that_cannot_be_read_is_named_by_the_page_that_lacks_it() {
+    let failing = Failing::new().await;
+    let request = PageRequest { range: Range::Newest, limit: 100 };
+    failing.archive.set_plan(Plan { fail_copies: 1..2, ..Plan::default() });
+    let page = failing.engine.own_page(&id("bob"), request).await.unwrap();
+    assert_eq!((page.partial, page.page.items.len()), (vec![id("bob")], 0));
+    assert_eq!(failing.engine.shared().world.read_failures.count(), 1);
+    failing.all_are_read().await;
+    failing.engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_post_that_is_damaged_in_the_archive_and_whole_in_the_journal_is_written_anew() {
+    let mut failing = Failing::new().await;
+    let damaged = failing.posts[20];
+    failing.damage(damaged);
+    failing.reopen();
+    failing.all_are_read().await;
+    failing.engine.snapshot().await.unwrap();
+    failing.kill();
+    failing.all_are_read().await;
+    assert_eq!(failing.engine.post(damaged).await.unwrap().body(), "\"old\"");
+    failing.engine.shutdown();
+}
+
+#[tokio::test]
+async fn an_archive_that_cannot_be_read_refuses_the_start() {
+    let failing = Failing::new().await;
+    failing.engine.shutdown();
+    let (once, never) = (1..2, 0..0);
+    for (fail_posts, fail_copies) in [(once.clone(), never.clone()), (never, once)] {
+        failing.archive.set_plan(Plan { fail_posts, fail_copies, ..Plan::default() });
+        let refused = try_open(&failing.files.forked(), &failing.archive, false).map(|_| ()).unwrap_err();
+        assert_eq!(refused.to_string(), "failed to read the archive memory");
+    }
+}
+
+#[tokio::test]
+async fn an_archived_post_whose_tag_nothing_else_knows_is_shown_without_it() {
+    let mut failing = Failing::new().await;
+    let tagged = Draft { tags: vec![SourceId::tag("tea").unwrap()], ..draft("bob", "1") };
+    let tagged = failing.engine.publish(tagged, false).await.unwrap().post.id();
+    failing.publish(50).await;
+    failing.settle().await;
+    failing.engine.shutdown();
+    // Journal and snapshots are gone, and the tag's own outbox was never archived.
+    failing.files = MemoryFiles::default();
+    failing.reopen();
+    let post = failing.engine.post(tagged).await.unwrap();
+    assert_eq!(post.sources().iter().map(|source| source.id.as_str()).collect::<Vec<_>>(), ["bob"]);
+    failing.engine.shutdown();
+}
