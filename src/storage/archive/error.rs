@@ -42,7 +42,7 @@ pub enum ArchiveError {
         path: PathBuf,
     },
     /// The file holds what no version writes.
-    #[error("the archive {} is damaged: {what}; put a backup in its place", path.display())]
+    #[error("the archive {} is damaged: {what}; put back the whole data directory from a backup, or start with --repair", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
