@@ -20,6 +20,7 @@ use crate::limits::{BULK_REQUEST_BYTES_MAX, FOLLOWS_PER_REQUEST_MAX, REQUEST_BYT
 struct FollowOptions {
     #[serde(default)]
     hidden: bool,
+    backfill: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -35,6 +36,7 @@ struct BulkEdge {
     source: SourceId,
     #[serde(default)]
     hidden: bool,
+    backfill: Option<usize>,
 }
 
 /// `PUT /v1/users/{user}/following/{source}`
@@ -43,7 +45,9 @@ pub(super) async fn follow(request: HttpRequest, payload: Payload, engine: Live)
     let (follower, source) = (user(&request)?, path(&request, "source")?);
     let bytes = optional_json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
     let options: FollowOptions = bytes.as_deref().map(request::json).transpose()?.unwrap_or_default();
-    let followed = engine.follow(vec![NewEdge { follower, source, hidden: options.hidden }]).await?;
+    let followed = engine
+        .follow(vec![NewEdge { hidden: options.hidden, backfill: options.backfill, ..NewEdge::new(follower, source) }])
+        .await?;
     let mut response = if followed.created > 0 { HttpResponse::Created() } else { HttpResponse::Ok() };
     Ok(response.json(json!({"created": followed.created > 0})))
 }
@@ -65,7 +69,11 @@ pub(super) async fn follow_many(request: HttpRequest, payload: Payload, engine: 
             format!("follows: a request may have at most {FOLLOWS_PER_REQUEST_MAX}, this one has {}", follows.len());
         return Err(Problem::bad("invalid_field", detail).of_field("follows"));
     }
-    let edge = |BulkEdge { follower, source, hidden }| NewEdge { follower, source, hidden };
+    let edge = |BulkEdge { follower, source, hidden, backfill }| NewEdge {
+        hidden,
+        backfill,
+        ..NewEdge::new(follower, source)
+    };
     let followed = engine.follow(follows.into_iter().map(edge).collect()).await?;
     Ok(HttpResponse::Ok().json(json!({"created": followed.created, "existing": followed.existing})))
 }

@@ -7,6 +7,7 @@
 //! Not responsible for:
 //! - any wire format (`api`), settings files (`cli`).
 
+mod personal;
 mod shared;
 mod start;
 
@@ -29,6 +30,7 @@ use crate::actor::message::{
     Census, Command, Followed, InboxTotals, Published, Read, Reply, SnapshotTaken, Verify, Wake,
 };
 use crate::clock::UnixMicros;
+pub use crate::engine::personal::Unread;
 pub use crate::engine::shared::Shared;
 pub use crate::engine::start::StorageConfig;
 use crate::error::Error;
@@ -41,10 +43,11 @@ use crate::limits::{
     SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX, USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
 };
 use crate::state::posts::Stored;
-use crate::state::reader::{PageRequest, ReadClock, own_page};
+use crate::state::reader::{PageRequest, ReadClock, pulled_page};
 use crate::state::sources::Source;
 use crate::state::verify::Verdict;
 use crate::state::view::{Entry, Finder};
+use crate::state::viewer::Viewer;
 use crate::state::world::World;
 use crate::storage::journal::writer::JournalFigures;
 use crate::storage::lock::DirectoryLock;
@@ -170,12 +173,20 @@ impl Engine {
         self.command(|reply| Command::Follow { edges, reply }).await
     }
 
-    /// Removes an edge. Removing what is not there is fine.
+    /// Removes an edge, if there is one: what it brought leaves the feed.
     ///
     /// # Errors
-    /// When a queue is full.
+    /// As every write.
     pub async fn unfollow(&self, follower: SourceId, source: SourceId) -> Result<(), Error> {
-        self.command(|reply| Command::Unfollow { follower, source, reply }).await
+        self.command(|reply| Command::Unfollow { follower, source, keep: false, reply }).await
+    }
+
+    /// Removes an edge, if there is one: what it brought until now stays in the feed.
+    ///
+    /// # Errors
+    /// As every write.
+    pub async fn unfollow_but_keep(&self, follower: SourceId, source: SourceId) -> Result<(), Error> {
+        self.command(|reply| Command::Unfollow { follower, source, keep: true, reply }).await
     }
 
     /// The post with this id.
@@ -210,7 +221,7 @@ impl Engine {
     pub async fn feed(&self, reader: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
         let world = &self.inner.shared.world;
         let Some(source) = world.sources.get(reader) else { return Ok(self.named(Page::empty())) };
-        let has_feed = source.id.is_user() && !(source.following().is_empty() && source.outbox().is_empty());
+        let has_feed = source.id.is_user() && (source.following().reach_len() > 0 || !source.outbox().is_empty());
         if !has_feed {
             return Ok(self.named(Page::empty()));
         }
@@ -270,14 +281,21 @@ impl Engine {
     pub async fn own_page(&self, source: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
         let shared = &self.inner.shared;
         let Some(source) = shared.world.sources.get(source) else { return Ok(self.named(Page::empty())) };
+        self.pulled_page(Viewer::everybody(source.slot), request).await
+    }
+
+    /// A page of a feed that nothing is pushed to.
+    async fn pulled_page(&self, viewer: Viewer, request: PageRequest) -> Result<FeedPage, Error> {
+        let shared = &self.inner.shared;
         let now = shared.clock.now();
-        let page = own_page(&source, Finder::Memory(&shared.world), request, shared.read_clock(now));
+        let page = pulled_page(&viewer, Finder::Memory(&shared.world), request, shared.read_clock(now));
         if !page.needs_archive {
+            shared.count_page(&page);
             return Ok(self.named(page));
         }
         let (reply, answer) = oneshot::channel();
         let build =
-            move |world: &World, clock: ReadClock<'_>| own_page(&source, Finder::Archive(world), request, clock);
+            move |world: &World, clock: ReadClock<'_>| pulled_page(&viewer, Finder::Archive(world), request, clock);
         shared.read_cold(reply, build);
         answer.await.unwrap_or(Err(Error::ShuttingDown)).map(|page| self.named(page))
     }

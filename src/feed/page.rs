@@ -11,6 +11,10 @@
 //! A feed has two zones. Above the inbox's floor ("warm") the inbox has all pushed posts, and only what was left to be
 //! pulled must be merged. At and below it ("cold") the inbox knows nothing, and every followed outbox is merged whole.
 
+use std::num::NonZeroUsize;
+
+use rustc_hash::FxHashMap;
+
 use crate::feed::inbox::Inbox;
 use crate::feed::merge::{Input, Merge, Outboxes};
 use crate::feed::outbox::Part;
@@ -26,6 +30,8 @@ pub enum Range {
     Before(Position),
     /// Those right above a position: fill a gap.
     After(Position),
+    /// The newest, as far as they are above a position: what is unread.
+    Since(Position),
 }
 
 /// What became of a candidate.
@@ -43,6 +49,13 @@ pub enum Look<E> {
     Unreadable,
 }
 
+impl<E> Look<E> {
+    /// Whether it is gone for good.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone)
+    }
+}
+
 /// Decides what shows.
 pub trait View {
     /// What an entry looks like.
@@ -50,6 +63,9 @@ pub trait View {
 
     /// Judges the post at `position` by the present state.
     fn look(&mut self, position: Position) -> Look<Self::Entry>;
+
+    /// Of whom a page may have only so many entries.
+    fn source(entry: &Self::Entry) -> SourceSlot;
 }
 
 /// A page, newest entry first.
@@ -99,10 +115,14 @@ pub struct Feed<'a, O, S> {
     pub outboxes: &'a O,
     /// Candidates looked at for one page, at most.
     pub scan_max: usize,
+    /// Entries of one source in one page, at most.
+    pub per_source_max: Option<NonZeroUsize>,
 }
 
 struct Scan<E> {
     found: Vec<(Position, E)>,
+    /// Behind the last one found there are others that were passed over, since their source has enough.
+    passed_over: bool,
     /// The scan's bound was hit here.
     stopped_at: Option<Position>,
 }
@@ -121,6 +141,10 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
                 page.newest = self.head(Span::ALL, view, &mut page);
             }
             Range::After(above) => self.fill_newer(above, limit, view, &mut page),
+            Range::Since(above) => {
+                page.next = self.fill_older(Span { above, ..Span::ALL }, limit, view, &mut page);
+                page.newest = page.items.first().map(|item| item.0);
+            }
         }
         page.partial.sort_unstable();
         page.partial.dedup();
@@ -147,7 +171,9 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         }
         // What could not be read may be anywhere below the bound: that the rest is at an end is not known.
         let unknown = (!page.partial.is_empty()).then(|| page.items.last().map_or(span.below, |item| item.0));
-        scan.stopped_at.or(unknown)
+        // Their source may have so many on the next page again.
+        let passed_over = page.items.last().filter(|_| scan.passed_over).map(|item| item.0);
+        scan.stopped_at.or(passed_over).or(unknown)
     }
 
     fn fill_newer<V: View>(&self, above: Position, limit: usize, view: &mut V, page: &mut Page<V::Entry>) {
@@ -178,13 +204,18 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         view: &mut V,
         page: &mut Page<V::Entry>,
     ) -> Scan<V::Entry> {
-        let mut scan = Scan { found: Vec::with_capacity(wanted), stopped_at: None };
+        let mut scan = Scan { found: Vec::with_capacity(wanted), passed_over: false, stopped_at: None };
         let mut looked_at = 0;
+        let mut share = Share { most: self.per_source_max, taken: FxHashMap::default() };
         for zone in self.zones(span, direction) {
             let mut candidates = self.merge(zone, direction, wanted - scan.found.len());
             for position in candidates.by_ref() {
                 match view.look(position) {
-                    Look::Shown(entry) => scan.found.push((position, entry)),
+                    Look::Shown(entry) if share.take(V::source(&entry)) => {
+                        scan.passed_over = false;
+                        scan.found.push((position, entry));
+                    }
+                    Look::Shown(_) => scan.passed_over = true,
                     Look::Hidden => {}
                     Look::Gone => page.gone.push(position),
                     Look::Unreadable => page.unreadable.push(position),
@@ -236,6 +267,23 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
     }
 }
 
+/// How many entries each source has in a page.
+struct Share {
+    most: Option<NonZeroUsize>,
+    taken: FxHashMap<SourceSlot, usize>,
+}
+
+impl Share {
+    /// Whether a source may have one more.
+    fn take(&mut self, source: SourceSlot) -> bool {
+        let Some(most) = self.most else { return true };
+        let taken = self.taken.entry(source).or_default();
+        let may = *taken < most.get();
+        *taken += usize::from(may);
+        may
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Zone {
     Warm(Span),
@@ -278,6 +326,10 @@ mod tests {
                 _ => Look::Shown(()),
             }
         }
+
+        fn source((): &()) -> SourceSlot {
+            SourceSlot(0)
+        }
     }
 
     /// Three sources: 0 and 1 push, 2 is pulled. The inbox holds what was pushed, capped.
@@ -305,8 +357,8 @@ mod tests {
         fn page(&self, range: Range, limit: usize, view: &mut Filter) -> Page<()> {
             let warm = [(SourceSlot(2), Part::Pulled)];
             let (inbox, scan_max) = (Some(&self.inbox), self.scan_max);
-            Feed { inbox, warm: &warm, sources: SOURCES.into_iter(), outboxes: &self.shelf, scan_max }
-                .page(range, limit, view)
+            let (sources, outboxes) = (SOURCES.into_iter(), &self.shelf);
+            Feed { inbox, warm: &warm, sources, outboxes, scan_max, per_source_max: None }.page(range, limit, view)
         }
     }
 

@@ -8,7 +8,8 @@ use crate::feed::position::Position;
 use crate::id::PostId;
 use crate::limits::VERDICT_POSTS_MAX;
 use crate::state::reader::Reader;
-use crate::state::view::{Finder, HomeView};
+use crate::state::view::{FeedView, Finder};
+use crate::state::viewer::Viewer;
 use crate::state::world::World;
 
 /// How an inbox compares with one built anew.
@@ -63,7 +64,8 @@ pub fn verify(reader: &mut Reader, inbox: &mut Inbox, world: &World, under_way: 
     let (late, missing): (Vec<Position>, Vec<Position>) =
         newest_first(&rebuilt, &live).partition(|position| open.contains(position));
     let following = reader.source().following();
-    let mut view = HomeView { finder: Finder::Memory(world), reader: reader.source().slot, following: &following };
+    let viewer = Viewer::home(reader.source(), &following);
+    let mut view = FeedView { finder: Finder::Memory(world), viewer: &viewer, inbox: Some(inbox) };
     // What shows must have come from somewhere, and nothing that is followed has it.
     let shows = |position: &Position| matches!(view.look(*position), Look::Shown(_)) && !open.contains(position);
     let (extra, stale): (Vec<Position>, Vec<Position>) = newest_first(&live, &rebuilt).partition(shows);
@@ -104,7 +106,7 @@ mod tests {
     /// A world in which ann follows bob, bob published posts 1 to 9, ann post 20 and a stranger post 30; and ann's inbox.
     fn ann() -> (std::sync::Arc<World>, Reader, Inbox) {
         let (world, mut writer) = World::create(Policy::PushAll, Sharding::new(1));
-        let edge = NewEdge { follower: id("ann"), source: id("bob"), hidden: false };
+        let edge = NewEdge::new(id("ann"), id("bob"));
         writer.apply(&Event::Followed { edges: vec![edge], since: UnixMicros(1) });
         let authors = (1..=9).map(|nth| ("bob", nth)).chain([("ann", 20), ("cas", 30)]);
         for (author, nth) in authors {

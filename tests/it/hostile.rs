@@ -282,6 +282,7 @@ fn post(sources: Vec<u32>) -> PostRecord<u32> {
         edited_at: None,
         repost_of: None,
         reply_to: None,
+        answered: None,
         fingerprint: 0,
     }
 }

@@ -105,7 +105,7 @@ impl History {
             },
             11..=12 => Event::Deleted { id: self.post() },
             13..=16 => self.follow(),
-            _ => Event::Unfollowed { follower: self.person(), source: self.source() },
+            _ => Event::Unfollowed { follower: self.person(), source: self.source(), keep_until: None },
         }
     }
 
@@ -150,10 +150,9 @@ impl History {
     }
 
     fn follow(&mut self) -> Event {
-        let edge = |history: &mut Self| NewEdge {
-            follower: history.person(),
-            source: history.source(),
-            hidden: history.random.u8(0..5) == 0,
+        let edge = |history: &mut Self| {
+            let (follower, source) = (history.person(), history.source());
+            NewEdge { hidden: history.random.u8(0..5) == 0, ..NewEdge::new(follower, source) }
         };
         let count = self.random.usize(1..4);
         let edges: Vec<NewEdge> = (0..count).map(|_| edge(self)).collect();

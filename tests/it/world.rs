@@ -20,7 +20,7 @@ pub fn id(text: &str) -> SourceId {
 }
 
 pub fn edge(follower: &str, source: &str) -> NewEdge {
-    NewEdge { follower: id(follower), source: id(source), hidden: false }
+    NewEdge::new(id(follower), id(source))
 }
 
 pub fn draft(author: &str, body: &str) -> Draft {

@@ -114,7 +114,7 @@ impl Outline {
                 let ids = records.iter().flat_map(|record| record.ids.as_chunks::<8>().0);
                 self.deleted.extend(ids.map(|id| PostId(u64::from_le_bytes(*id))));
             }
-            Batch::UnderWay(_) | Batch::Inboxes(_) => {}
+            Batch::Choices(_) | Batch::Reposts(_) | Batch::UnderWay(_) | Batch::Inboxes(_) => {}
         }
         Ok(())
     }

@@ -242,7 +242,10 @@ mod tests {
         for length in [20, 4096, 100_000] {
             let refusal = cut(length);
             assert!(refusal.starts_with("the archive FILE is damaged: "), "{length}: {refusal}");
-            assert!(refusal.ends_with("; put a backup in its place"), "{length}: {refusal}");
+            assert!(
+                refusal.ends_with("; put back the whole data directory from a backup, or start with --repair"),
+                "{length}: {refusal}"
+            );
         }
     }
 
