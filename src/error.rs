@@ -25,9 +25,6 @@ pub enum Error {
     /// Nothing ever named this source.
     #[error("no source has id {0}")]
     UnknownSource(SourceId),
-    /// A post that repeats one there is not.
-    #[error("no post has id {0}, which this one repeats")]
-    UnknownOrigin(PostId),
     /// A reader has no such list.
     #[error("{reader} has no list {list}")]
     UnknownList {
@@ -183,7 +180,6 @@ impl Error {
             Self::ShuttingDown => "shutting_down",
             Self::UnknownPost(_) => "unknown_post",
             Self::UnknownSource(_) => "unknown_source",
-            Self::UnknownOrigin(_) => "unknown_origin",
             Self::UnknownList { .. } => "unknown_list",
             Self::Oneself { action, .. } => match *action {
                 "mute" => "self_mute",

@@ -123,7 +123,6 @@ impl From<Error> for Problem {
             }
             Error::PostIdTaken(_) | Error::PostDeleted(_) => StatusCode::CONFLICT,
             Error::Misfit { .. }
-            | Error::UnknownOrigin(_)
             | Error::Oneself { .. }
             | Error::TooMany { .. }
             | Error::PublishedInFuture { .. }

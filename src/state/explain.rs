@@ -151,7 +151,7 @@ struct Collected {
 impl Collected {
     fn direct(&mut self, viewer: &Viewer, post: &Post, names: Names<'_>) {
         let (direct, at) = (viewer.direct(post), post.position);
-        let bar = viewer.rule(post).map(|blocker| names.bar(blocker, post.id()));
+        let bar = viewer.rule(names.0.world(), post).map(|blocker| names.bar(blocker, post.id()));
         if direct.own {
             self.add(Reason::Own, bar.clone(), at, post.author().slot);
         }

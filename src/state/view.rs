@@ -121,7 +121,7 @@ impl FeedView<'_> {
         if post.hidden || origin.hidden || self.viewer.silencer(&origin).is_some() {
             return Err(Look::Hidden);
         }
-        let is_let_in = self.viewer.rule(&origin).is_none();
+        let is_let_in = self.viewer.rule(self.finder.world(), &origin).is_none();
         let direct = if is_let_in { self.viewer.direct(&origin) } else { Direct::default() };
         let mut reposts = self.viewer.reposts(&self.finder.world().reposts, &origin);
         reposts.retain(|by| by.blocker.is_none());

@@ -20,6 +20,7 @@ use crate::feed::rules::{Replies, Rules};
 use crate::id::SourceSlot;
 use crate::state::reposts::RepostIndex;
 use crate::state::sources::Source;
+use crate::state::world::World;
 
 /// Through whose eyes a feed is seen.
 #[derive(Clone, Debug)]
@@ -139,13 +140,15 @@ impl Viewer {
     }
 
     /// The rule that keeps a post from showing by itself. A repost of it may bring it nevertheless.
-    pub fn rule(&self, post: &Post) -> Option<Blocker> {
+    pub fn rule(&self, world: &World, post: &Post) -> Option<Blocker> {
         let (rules, author) = (self.choices.rules, post.author().slot);
         if author == self.reader {
             return (!rules.show_own).then_some(Blocker::OwnPost);
         }
-        post.reply_to?;
-        let answered = post.answered.as_deref().map(|author| author.slot);
+        let reply_to = post.reply_to?;
+        // Posts do not always come in order: what is answered may have come after its answer.
+        let later = || world.posts.get(reply_to).map(|post| post.author().slot);
+        let answered = post.answered.as_deref().map(|author| author.slot).or_else(later);
         let shows = match rules.replies {
             Replies::All => true,
             Replies::None => false,

@@ -220,7 +220,7 @@ impl<J: Journal> Scribe<J> {
     /// Finds out what a draft repeats in the end, and whom it answers.
     fn resolve(&self, mut draft: Draft) -> Result<Draft, Error> {
         if let Some(id) = draft.repost_of {
-            draft.origin = self.find(id)?.ok_or(Error::UnknownOrigin(id))?.repost_of;
+            draft.origin = self.find(id)?.and_then(|post| post.repost_of);
         }
         if let Some(id) = draft.reply_to {
             draft.answered = self.find(id)?.map(|post| post.author().id.clone());
