@@ -188,15 +188,14 @@ impl Following {
 
     /// All sources that bring anything: followed ones, hidden ones too, and those of which something is kept.
     pub fn sources(&self) -> impl Iterator<Item = SourceSlot> + Clone {
-        self.made_after(UnixMicros(i64::MIN))
+        let is_last = |nth: usize| self.kept.get(nth + 1).is_none_or(|next| next.source != self.kept[nth].source);
+        let kept = self.kept.iter().enumerate().filter(move |(nth, _)| is_last(*nth)).map(|(_, kept)| kept.source);
+        self.edges.iter().map(|edge| edge.source).chain(kept.filter(|source| !self.contains(*source)))
     }
 
-    /// The sources whose edges were made after `since`, those too of which only something is kept.
+    /// The sources whose edges were made after `since`.
     pub fn made_after(&self, since: UnixMicros) -> impl Iterator<Item = SourceSlot> + Clone {
-        let edges = self.edges.iter().filter(move |edge| edge.since > since).map(|edge| edge.source);
-        let is_last = |nth: usize| self.kept.get(nth + 1).is_none_or(|next| next.source != self.kept[nth].source);
-        let kept = self.kept.iter().enumerate().filter(move |(nth, kept)| kept.since > since && is_last(*nth));
-        edges.chain(kept.map(|(_, kept)| kept.source).filter(|source| !self.contains(*source)))
+        self.edges.iter().filter(move |edge| edge.since > since).map(|edge| edge.source)
     }
 
     /// When the last edge was made, whether it is still there or not.

@@ -126,16 +126,26 @@ fn sync(following: &Following, inbox: &mut Inbox, world: &World) {
     if following.last_made() <= inbox.synced() {
         return;
     }
+    let synced = inbox.synced();
+    let edges: Vec<SourceSlot> = following.made_after(synced).collect();
+    bring_in(&edges, Position::MAX, inbox, world);
+    // Of these nothing was pushed that came after the edge was gone.
+    for kept in following.kept().iter().filter(|kept| kept.since > synced) {
+        bring_in(&[kept.source], kept.until.next_up(), inbox, world);
+    }
+    inbox.set_synced(following.last_made());
+}
+
+fn bring_in(sources: &[SourceSlot], below: Position, inbox: &mut Inbox, world: &World) {
     let posts_max = inbox.posts_max().get();
-    let inputs = following.made_after(inbox.synced()).map(|source| Input::Outbox(source, Part::Pushed));
-    let span = Span { above: inbox.floor(), ..Span::ALL };
+    let inputs = sources.iter().map(|source| Input::Outbox(*source, Part::Pushed));
+    let span = Span { above: inbox.floor(), below };
     let mut merge = Merge::new(&world.sources, inputs, span, Direction::Older, posts_max + 1);
     let newest: Vec<Position> = merge.by_ref().take(posts_max + 1).collect();
     let kept = newest.len().min(posts_max);
     // What is archived is left out as well: pages that go that far are built with the archive.
     let left_out = newest.get(posts_max).copied().or(merge.into_shortfall().archived);
-    inbox.absorb(&newest[..kept], left_out);
-    inbox.set_synced(following.last_made());
+    inbox.absorb(&newest[..kept], left_out.map(|left_out| left_out.min(below)));
 }
 
 impl PulledSources {
@@ -189,7 +199,8 @@ fn build(
         sources: viewer.feed.sources().chain(own),
         outboxes: &TimedOutboxes::new(view.finder, time.clock, time.deadline),
         scan_max: PAGE_SCAN_MAX,
-        per_source_max: viewer.choices.rules.per_source_max,
+        // What is unread is spread over many pages, each with its own share for every source.
+        per_source_max: viewer.choices.rules.per_source_max.filter(|_| !matches!(request.range, Range::Since(_))),
     };
     feed.page(request.range, request.bounded_limit(), view)
 }

@@ -105,6 +105,11 @@ mod tests {
 
     /// A world in which ann follows bob, bob published posts 1 to 9, ann post 20 and a stranger post 30; and ann's inbox.
     fn ann() -> (std::sync::Arc<World>, Reader, Inbox) {
+        let (world, reader, inbox, _) = ann_and_writer();
+        (world, reader, inbox)
+    }
+
+    fn ann_and_writer() -> (std::sync::Arc<World>, Reader, Inbox, crate::state::world::Writer) {
         let (world, mut writer) = World::create(Policy::PushAll, Sharding::new(1));
         let edge = NewEdge::new(id("ann"), id("bob"));
         writer.apply(&Event::Followed { edges: vec![edge], since: UnixMicros(1) });
@@ -116,7 +121,7 @@ mod tests {
         let mut reader = Reader::new(world.sources.get(&id("ann")).unwrap());
         let mut inbox = Inbox::new(NonZeroUsize::new(100).unwrap());
         reader.rebuild(&mut inbox, &world);
-        (world, reader, inbox)
+        (world, reader, inbox, writer)
     }
 
     fn posts(ids: impl IntoIterator<Item = u64>) -> Vec<PostId> {
@@ -179,5 +184,16 @@ mod tests {
         inbox.push(at(20, 20));
         let second = verify(&mut reader, &mut inbox, &world, Vec::new).confirming(&first);
         assert_eq!((&second.missing, &second.extra, second.under_way), (&posts([3]), &posts([]), 1));
+    }
+
+    #[test]
+    fn what_a_kept_source_published_since_is_missed_by_nobody() {
+        let (world, mut reader, mut inbox, mut writer) = ann_and_writer();
+        let keep_until = Some(at(9, u64::MAX));
+        writer.apply(&Event::Unfollowed { follower: id("ann"), source: id("bob"), keep_until });
+        let draft = Draft::new(id("bob"), Body::new("1").unwrap());
+        writer.apply(&Event::Published { position: at(40, 40), draft, accepted_at: UnixMicros(40) });
+        let verdict = verify(&mut reader, &mut inbox, &world, Vec::new);
+        assert!(verdict.is_good() && (verdict.entries, verdict.rebuilt) == (9, 9), "{verdict:?}");
     }
 }
