@@ -343,7 +343,8 @@ impl World {
         id: PostId,
         source: impl Fn(&SourceId) -> Option<Arc<Source>>,
     ) -> Result<Option<Stored>, ArchiveError> {
-        let Some(archive) = self.archive().filter(|archive| !archive.is_empty()) else { return Ok(None) };
+        // Ids mostly grow, so that those of new posts are above all that are archived.
+        let Some(archive) = self.archive().filter(|archive| archive.largest_id() >= Some(id)) else { return Ok(None) };
         match archive.post(id)? {
             None => Ok(None),
             Some(Kept::Deleted) => Ok(Some(Stored::Deleted)),
