@@ -9,7 +9,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use actix_web::web::{Bytes, Payload, Query};
 use actix_web::{HttpRequest, rt};
-use serde::de::Error as _;
+use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
@@ -164,17 +164,19 @@ pub(super) fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|cause| {
         let at = cause.path().to_string();
-        json_problem(cause.inner(), &at)
+        // Where one of some names is expected, all else is called bad syntax.
+        let is_json = || str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
+        if cause.inner().classify() == Category::Data || is_json() {
+            return field_problem(cause.inner(), &at);
+        }
+        Problem::bad("invalid_json", cause.inner().to_string())
     })?;
-    reader.end().map_err(|cause| json_problem(&cause, "."))?;
+    reader.end().map_err(|cause| Problem::bad("invalid_json", cause.to_string()))?;
     Ok(value)
 }
 
-fn json_problem(cause: &serde_json::Error, path: &str) -> Problem {
+fn field_problem(cause: &serde_json::Error, path: &str) -> Problem {
     let text = cause.to_string();
-    if cause.classify() != Category::Data {
-        return Problem::bad("invalid_json", text);
-    }
     let quoted = text.split('`').nth(1).unwrap_or("");
     let (code, named) = if text.starts_with("unknown field") {
         ("unknown_field", quoted)
