@@ -6,6 +6,7 @@
 //! Not responsible for:
 //! - any decision about feeds: a handler calls the engine once and forwards what it says.
 
+mod answer;
 mod feeds;
 mod follows;
 mod operations;

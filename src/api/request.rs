@@ -67,6 +67,15 @@ impl Parameters {
         }
     }
 
+    /// A parameter that is `true` or `false`, which is the default.
+    pub(super) fn truth(&self, name: &str) -> Result<bool, Problem> {
+        match self.text(name) {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(given) => Err(invalid_parameter(name, &format!("{given:?} is neither true nor false"))),
+        }
+    }
+
     /// `limit`, or its default.
     pub(super) fn limit(&self) -> Result<usize, Problem> {
         let Some(text) = self.text("limit") else { return Ok(PAGE_POSTS_DEFAULT) };

@@ -126,10 +126,8 @@ impl Engine {
         before: UnixMicros,
         max: usize,
     ) -> Result<Vec<Listed>, Error> {
-        let sources = &self.inner.shared.world.sources;
         let members = self.list_viewer(reader, list)?.feed;
-        let listed = |source, since| Listed { id: sources.at(source).id.clone(), since };
-        Ok(members.newest_before(before, max).into_iter().map(|edge| listed(edge.source, edge.since)).collect())
+        Ok(self.listed(members.newest_before(before, max)))
     }
 
     /// A page of a list: what its members published, by the reader's rules.
