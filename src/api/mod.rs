@@ -7,6 +7,7 @@
 //! - any decision about feeds: a handler calls the engine once and forwards what it says.
 
 mod answer;
+mod choices;
 mod feeds;
 mod follows;
 mod operations;

@@ -17,7 +17,7 @@ use crate::api::problem::Problem;
 use crate::feed::cursor;
 use crate::feed::page::Range;
 use crate::id::SourceId;
-use crate::limits::{PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX};
+use crate::limits::{PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX, REQUEST_BYTES_MAX};
 use crate::state::reader::PageRequest;
 
 /// How long a client may take to send a body.
@@ -136,6 +136,16 @@ pub(super) async fn optional_json_bytes(
     }
     require_json(request)?;
     Ok(Some(bytes))
+}
+
+/// Checks that the body of a request asks for nothing: there is none, or it is an object without fields.
+pub(super) async fn no_fields(request: &HttpRequest, payload: Payload) -> Result<(), Problem> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Nothing {}
+
+    let bytes = optional_json_bytes(request, payload, REQUEST_BYTES_MAX).await?;
+    bytes.as_deref().map(json::<Nothing>).transpose().map(drop)
 }
 
 async fn bytes(request: &HttpRequest, payload: Payload, bytes_max: usize) -> Result<Bytes, Problem> {

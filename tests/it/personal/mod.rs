@@ -1,5 +1,6 @@
 //! The HTTP contract of what readers decide about their feeds, over real sockets.
 
+mod choices;
 mod follows;
 
 use serde_json::{Value, json};
