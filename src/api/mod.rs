@@ -10,6 +10,7 @@ mod answer;
 mod choices;
 mod feeds;
 mod follows;
+mod lists;
 mod operations;
 mod page_json;
 mod posts;

@@ -2,6 +2,7 @@
 
 mod choices;
 mod follows;
+mod lists;
 
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
