@@ -8,6 +8,7 @@
 
 mod answer;
 mod choices;
+mod explain;
 mod feeds;
 mod follows;
 mod lists;

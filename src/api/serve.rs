@@ -14,7 +14,7 @@ use tracing::info;
 
 use crate::api::problem::Problem;
 use crate::api::slot::{Live, Slot};
-use crate::api::{choices, feeds, follows, lists, operations, posts};
+use crate::api::{choices, explain, feeds, follows, lists, operations, posts};
 use crate::feed::event::Silencing;
 
 /// How long requests under way may take to end after the signal to stop.
@@ -74,6 +74,7 @@ fn personal_routes(app: &mut ServiceConfig) {
         "/v1/users/{user}/marker",
         [(M::GET, web::to(choices::marker)), (M::PUT, web::to(choices::mark))],
     ))
+    .service(resource("/v1/users/{user}/feed/explain/{post}", [(M::GET, web::to(explain::explain))]))
     .service(resource("/v1/users/{user}/lists", [(M::GET, web::to(lists::all))]))
     .service(resource("/v1/users/{user}/lists/{name}", [(M::DELETE, web::to(lists::delete))]))
     .service(resource("/v1/users/{user}/lists/{name}/feed", [(M::GET, web::to(lists::feed))]))

@@ -1,6 +1,7 @@
 //! The HTTP contract of what readers decide about their feeds, over real sockets.
 
 mod choices;
+mod explain;
 mod follows;
 mod lists;
 
