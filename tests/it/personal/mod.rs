@@ -4,6 +4,7 @@ mod choices;
 mod explain;
 mod follows;
 mod lists;
+mod refusals;
 
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
