@@ -126,6 +126,16 @@ fn rules_decide_what_shows() {
 }
 
 #[test]
+fn what_is_unread_is_counted_whatever_a_page_may_have_of_one_author() {
+    let server = server();
+    follow(&server, "ann", "bob");
+    posts(&server, "bob", 1..=5);
+    assert_eq!(server.json("PATCH", "/v1/users/ann/rules", &json!({"per_source_max": 2})).status, 200);
+    let marker = server.get("/v1/users/ann/marker").json();
+    assert_eq!((&marker["unread"], &marker["capped"]), (&json!(5), &json!(false)));
+}
+
+#[test]
 fn what_is_unread_is_exact_right_after_every_change() {
     let server = server();
     let path = "/v1/users/ann/marker";
