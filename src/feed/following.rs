@@ -139,7 +139,8 @@ impl Following {
         self.version += u64::from(self.kept.len() < before);
     }
 
-    fn kept_of(&self, source: SourceSlot) -> impl Iterator<Item = &Kept> {
+    /// What stays of `source` without an edge, oldest note first.
+    pub fn kept_of(&self, source: SourceSlot) -> impl Iterator<Item = &Kept> {
         let start = self.kept.partition_point(|kept| kept.source < source);
         self.kept[start..].iter().take_while(move |kept| kept.source == source)
     }

@@ -79,6 +79,21 @@ fn virtual_follows_are_listed_for_operators_only() {
 }
 
 #[test]
+fn an_edge_that_comes_to_be_hidden_brings_what_it_brought() {
+    let server = server();
+    follow(&server, "ann", "bob");
+    posts(&server, "bob", 1..=2);
+    assert_eq!(status(&server, "DELETE", "/v1/users/ann/following/bob?keep=true"), 204);
+    let edge = "/v1/users/ann/following/bob";
+    assert_eq!(server.json("PUT", edge, &json!({"backfill": 0})).status, 201);
+    posts(&server, "bob", 3..=3);
+    for hidden in [true, false] {
+        assert_eq!(server.json("PUT", edge, &json!({"hidden": hidden})).status, 200);
+        assert_eq!(bodies(&server, "/v1/users/ann/feed"), [3, 2, 1], "hidden: {hidden}");
+    }
+}
+
+#[test]
 fn reposts_are_one_entry_that_lists_who_reposted() {
     let server = server();
     ["bob", "cas"].iter().for_each(|source| follow(&server, "ann", source));
