@@ -5,6 +5,7 @@ mod explain;
 mod follows;
 mod lists;
 mod refusals;
+mod restart;
 
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
