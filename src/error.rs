@@ -190,7 +190,11 @@ impl Error {
             Self::PostDeleted(_) => "post_deleted",
             Self::PublishedInFuture { .. } => "published_in_future",
             Self::NotAUser { .. } => "not_a_user",
-            Self::FollowsRefused { refusals, .. } => refusals.first().map_or("follows_refused", |(_, r)| r.code()),
+            Self::FollowsRefused { refusals, .. } => {
+                // A mixture is not forbidden as a whole, so it is not named after what is.
+                let telling = refusals.iter().find(|(_, refusal)| !refusal.is_forbidden()).or(refusals.first());
+                telling.map_or("follows_refused", |(_, refusal)| refusal.code())
+            }
             Self::Misfit { .. } => "misfit",
             Self::Full { .. } => "store_full",
             Self::JournalFailed(_) => "journal_failed",

@@ -7,6 +7,7 @@
 //! Not responsible for:
 //! - any wire format (`api`), settings files (`cli`).
 
+mod edges;
 mod personal;
 mod shared;
 mod start;
@@ -26,15 +27,13 @@ use crate::actor::archivist::{ArchiveReaders, archive_failed};
 use crate::actor::courier::Courier;
 use crate::actor::doorkeeper::Doorkeeper;
 pub use crate::actor::keeper::SnapshotOptions;
-use crate::actor::message::{
-    Census, Command, Followed, InboxTotals, Published, Read, Reply, SnapshotTaken, Verify, Wake,
-};
+use crate::actor::message::{Census, Command, InboxTotals, Published, Read, Reply, SnapshotTaken, Verify, Wake};
 use crate::clock::UnixMicros;
+pub use crate::engine::edges::Listed;
 pub use crate::engine::personal::Unread;
 pub use crate::engine::shared::Shared;
 pub use crate::engine::start::StorageConfig;
 use crate::error::Error;
-use crate::feed::event::NewEdge;
 use crate::feed::page::{Page, Range};
 use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId};
@@ -100,15 +99,6 @@ pub struct FeedPage {
     pub partial: Vec<SourceId>,
 }
 
-/// One line of a list of followers or followed sources.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Listed {
-    /// Who.
-    pub id: SourceId,
-    /// Since when.
-    pub since: UnixMicros,
-}
-
 /// What is known of a source.
 #[derive(Clone, Debug)]
 pub struct SourceInfo {
@@ -163,30 +153,6 @@ impl Engine {
     /// When a queue is full.
     pub async fn delete(&self, id: PostId) -> Result<(), Error> {
         self.command(|reply| Command::Delete { id, reply }).await
-    }
-
-    /// Makes follow edges, all or none.
-    ///
-    /// # Errors
-    /// Names every edge that cannot be made.
-    pub async fn follow(&self, edges: Vec<NewEdge>) -> Result<Followed, Error> {
-        self.command(|reply| Command::Follow { edges, reply }).await
-    }
-
-    /// Removes an edge, if there is one: what it brought leaves the feed.
-    ///
-    /// # Errors
-    /// As every write.
-    pub async fn unfollow(&self, follower: SourceId, source: SourceId) -> Result<(), Error> {
-        self.command(|reply| Command::Unfollow { follower, source, keep: false, reply }).await
-    }
-
-    /// Removes an edge, if there is one: what it brought until now stays in the feed.
-    ///
-    /// # Errors
-    /// As every write.
-    pub async fn unfollow_but_keep(&self, follower: SourceId, source: SourceId) -> Result<(), Error> {
-        self.command(|reply| Command::Unfollow { follower, source, keep: true, reply }).await
     }
 
     /// The post with this id.
@@ -298,22 +264,6 @@ impl Engine {
             move |world: &World, clock: ReadClock<'_>| pulled_page(&viewer, Finder::Archive(world), request, clock);
         shared.read_cold(reply, build);
         answer.await.unwrap_or(Err(Error::ShuttingDown)).map(|page| self.named(page))
-    }
-
-    /// At most `max` sources that `follower` follows, the newest edge before `before` first.
-    pub fn following(&self, follower: &SourceId, before: UnixMicros, max: usize) -> Vec<Listed> {
-        let sources = &self.inner.shared.world.sources;
-        let Some(follower) = sources.get(follower) else { return Vec::new() };
-        let edges = follower.following().newest_before(before, max);
-        edges.into_iter().map(|edge| Listed { id: sources.at(edge.source).id.clone(), since: edge.since }).collect()
-    }
-
-    /// At most `max` followers of `source`, the newest edge before `before` first.
-    pub fn followers(&self, source: &SourceId, before: UnixMicros, max: usize) -> Vec<Listed> {
-        let sources = &self.inner.shared.world.sources;
-        let Some(source) = sources.get(source) else { return Vec::new() };
-        let newest = source.followers().newest_before(before, max);
-        newest.into_iter().map(|(since, slot)| Listed { id: sources.at(slot).id.clone(), since }).collect()
     }
 
     /// What is known of a source.

@@ -1,5 +1,7 @@
 //! What readers decide about their feeds, as the engine's users ask for it.
 
+use std::ops::Bound;
+
 use tokio::sync::oneshot;
 
 use crate::actor::message::{Choice, Command};
@@ -108,11 +110,12 @@ impl Engine {
         self.choose(reader, Choice::Unlist(list)).await
     }
 
-    /// A reader's lists, by name, with how many members each has.
-    pub fn lists(&self, reader: &SourceId) -> Vec<(ListName, usize)> {
-        let reader = self.inner.shared.world.sources.get(reader);
-        let lists = reader.map(|reader| reader.choices()).unwrap_or_default();
-        lists.lists.iter().map(|(name, members)| (name.clone(), members.len())).collect()
+    /// At most `max` of a reader's lists, by name from behind `after` on, with how many members each has.
+    pub fn lists(&self, reader: &SourceId, after: Option<&ListName>, max: usize) -> Vec<(ListName, usize)> {
+        let Some(reader) = self.inner.shared.world.sources.get(reader) else { return Vec::new() };
+        let (choices, from) = (reader.choices(), after.map_or(Bound::Unbounded, Bound::Excluded));
+        let lists = choices.lists.range((from, Bound::Unbounded)).take(max);
+        lists.map(|(name, members)| (name.clone(), members.len())).collect()
     }
 
     /// At most `max` members of a list, put on it before `before`, the newest first.
@@ -126,10 +129,8 @@ impl Engine {
         before: UnixMicros,
         max: usize,
     ) -> Result<Vec<Listed>, Error> {
-        let sources = &self.inner.shared.world.sources;
         let members = self.list_viewer(reader, list)?.feed;
-        let listed = |source, since| Listed { id: sources.at(source).id.clone(), since };
-        Ok(members.newest_before(before, max).into_iter().map(|edge| listed(edge.source, edge.since)).collect())
+        Ok(self.listed(members.newest_before(before, max)))
     }
 
     /// A page of a list: what its members published, by the reader's rules.

@@ -139,7 +139,8 @@ impl Following {
         self.version += u64::from(self.kept.len() < before);
     }
 
-    fn kept_of(&self, source: SourceSlot) -> impl Iterator<Item = &Kept> {
+    /// What stays of `source` without an edge, oldest note first.
+    pub fn kept_of(&self, source: SourceSlot) -> impl Iterator<Item = &Kept> {
         let start = self.kept.partition_point(|kept| kept.source < source);
         self.kept[start..].iter().take_while(move |kept| kept.source == source)
     }
@@ -230,8 +231,17 @@ impl Following {
 
     /// At most `max` edges that show and were made before `before`, newest first.
     pub fn newest_before(&self, before: UnixMicros, max: usize) -> Vec<Edge> {
-        let mut edges: Vec<Edge> =
-            self.edges.iter().filter(|edge| !edge.hidden && edge.since < before).copied().collect();
+        self.newest_of(false, before, max)
+    }
+
+    /// At most `max` hidden edges that were made before `before`, newest first.
+    pub fn hidden_before(&self, before: UnixMicros, max: usize) -> Vec<Edge> {
+        self.newest_of(true, before, max)
+    }
+
+    fn newest_of(&self, hidden: bool, before: UnixMicros, max: usize) -> Vec<Edge> {
+        let is_asked = |edge: &&Edge| edge.hidden == hidden && edge.since < before;
+        let mut edges: Vec<Edge> = self.edges.iter().filter(is_asked).copied().collect();
         edges.sort_unstable_by_key(|edge| std::cmp::Reverse(edge.since));
         edges.truncate(max);
         edges

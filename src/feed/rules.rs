@@ -39,15 +39,18 @@ impl Default for Rules {
     }
 }
 
-/// Rules to be changed; the others stay.
+/// Rules to be changed; the others stay. Null is a value as any other: only a limit can be lifted by it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RulesPatch {
     /// [`Rules::show_own`].
+    #[serde(deserialize_with = "given")]
     pub show_own: Option<bool>,
     /// [`Rules::replies`].
+    #[serde(deserialize_with = "given")]
     pub replies: Option<Replies>,
     /// [`Rules::reposts`].
+    #[serde(deserialize_with = "given")]
     pub reposts: Option<bool>,
     /// [`Rules::per_source_max`]; an inner nothing lifts the limit.
     #[serde(deserialize_with = "given")]
@@ -55,8 +58,8 @@ pub struct RulesPatch {
 }
 
 /// Tells a field that is null from one that is not there.
-fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<NonZeroUsize>>, D::Error> {
-    Option::deserialize(from).map(Some)
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
 }
 
 impl Rules {

@@ -193,14 +193,15 @@ fn build(
 ) -> Page<Entry> {
     let viewer = view.viewer;
     let own = viewer.has_own.then_some(viewer.reader);
+    // A limit for each page says nothing of how many entries there are.
+    let is_count = matches!(request.range, Range::Since(_));
     let feed = Feed {
         inbox: view.inbox,
         warm,
         sources: viewer.feed.sources().chain(own),
         outboxes: &TimedOutboxes::new(view.finder, time.clock, time.deadline),
         scan_max: PAGE_SCAN_MAX,
-        // What is unread is spread over many pages, each with its own share for every source.
-        per_source_max: viewer.choices.rules.per_source_max.filter(|_| !matches!(request.range, Range::Since(_))),
+        per_source_max: viewer.choices.rules.per_source_max.filter(|_| !is_count),
     };
     feed.page(request.range, request.bounded_limit(), view)
 }

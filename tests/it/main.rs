@@ -18,6 +18,7 @@ mod modes;
 mod operations;
 mod oracle;
 mod paging;
+mod personal;
 mod power;
 mod properties;
 mod recovery;

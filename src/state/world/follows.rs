@@ -22,9 +22,11 @@ impl Writer {
                 Some(before) if before.hidden == edge.hidden => continue,
                 // It comes to show, or ceases to: what it brings stays as it was.
                 Some(_) => {
-                    let start = follower.following.read().start(source.slot);
+                    let following = follower.following();
                     self.remove_edge(&follower, &source, None);
-                    self.make_edge(&follower, &source, since, edge.hidden, Some(start));
+                    self.make_edge(&follower, &source, since, edge.hidden, Some(following.start(source.slot)));
+                    let mut changed = follower.following.write();
+                    following.kept_of(source.slot).for_each(|kept| Arc::make_mut(&mut *changed).keep(*kept));
                 }
                 None => self.make_edge(&follower, &source, since, edge.hidden, edge.start),
             }
