@@ -31,6 +31,7 @@ fn reason(reason: &Reason) -> Value {
         Reason::Own => json!({"kind": "own"}),
         Reason::Follows(source) => json!({"kind": "follow", "source": source.as_str()}),
         Reason::Kept(source) => json!({"kind": "kept", "source": source.as_str()}),
+        Reason::Virtual => json!({"kind": "virtual"}),
         Reason::Repost { user, at, source } => json!({
             "kind": "repost",
             "user": user.as_str(),

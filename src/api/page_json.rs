@@ -35,6 +35,10 @@ pub(super) fn page(page: &FeedPage, fields: Fields) -> String {
     optional_cursor(&mut json, page.page.newest);
     json.push_str(r#","partial":"#);
     ids(&mut json, page.partial.iter());
+    // Only a reader who asked for it has a limit to be held to.
+    if page.page.passed_over > 0 {
+        let _ = write!(json, r#","passed_over":{}"#, page.page.passed_over);
+    }
     // Only damage to the archive brings it about.
     if !page.page.unreadable.is_empty() {
         json.push_str(r#","unreadable":"#);

@@ -25,7 +25,7 @@ use crate::state::world::World;
 pub struct Unread {
     /// How far the reader has read, if that was ever said.
     pub marker: Option<Position>,
-    /// Entries above it: exact, unless `capped`.
+    /// Entries above it by others than the reader: exact, unless `capped`.
     pub entries: usize,
     /// There are more than were counted.
     pub capped: bool,
@@ -85,7 +85,10 @@ impl Engine {
         let marker = known.and_then(|reader| reader.choices().marker);
         let range = Range::Since(marker.unwrap_or(Position::MIN));
         let page = self.feed(reader, PageRequest { range, limit: UNREAD_MAX }).await?.page;
-        Ok(Unread { marker, entries: page.items.len(), capped: page.next.is_some() })
+        // What readers published themselves they need not read.
+        let own = self.inner.shared.world.sources.get(reader).map(|reader| reader.slot);
+        let entries = page.items.iter().filter(|(_, entry)| Some(entry.by) != own).count();
+        Ok(Unread { marker, entries, capped: page.next.is_some() })
     }
 
     /// Puts a source on a list of a reader's, or takes it off. False if that is so already.

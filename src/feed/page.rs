@@ -79,6 +79,8 @@ pub struct Page<E> {
     pub newest: Option<Position>,
     /// Sources whose outboxes could not be read, or not in time. What they have is missing here and appears on a later read.
     pub partial: Vec<SourceSlot>,
+    /// Entries between those shown that were passed over, since their source has as many as a page may have of it.
+    pub passed_over: usize,
     /// Positions met that are gone for good.
     pub gone: Vec<Position>,
     /// Positions met whose posts cannot be read. They are missing here.
@@ -95,6 +97,7 @@ impl<E> Page<E> {
             next: None,
             newest: None,
             partial: Vec::new(),
+            passed_over: 0,
             gone: Vec::new(),
             unreadable: Vec::new(),
             needs_archive: false,
@@ -121,8 +124,10 @@ pub struct Feed<'a, O, S> {
 
 struct Scan<E> {
     found: Vec<(Position, E)>,
-    /// Behind the last one found there are others that were passed over, since their source has enough.
-    passed_over: bool,
+    /// How many were passed over before each of them, since their source has enough.
+    before: Vec<usize>,
+    /// How many were passed over in all.
+    passed_over: usize,
     /// The scan's bound was hit here.
     stopped_at: Option<Position>,
 }
@@ -166,19 +171,21 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         let more = scan.found.len() > limit;
         scan.found.truncate(limit);
         page.items = scan.found;
+        page.passed_over = page.items.len().checked_sub(1).map_or(0, |last| scan.before[last]);
         if more {
             return page.items.last().map(|item| item.0);
         }
         // What could not be read may be anywhere below the bound: that the rest is at an end is not known.
         let unknown = (!page.partial.is_empty()).then(|| page.items.last().map_or(span.below, |item| item.0));
         // Their source may have so many on the next page again.
-        let passed_over = page.items.last().filter(|_| scan.passed_over).map(|item| item.0);
+        let passed_over = page.items.last().filter(|_| scan.passed_over > page.passed_over).map(|item| item.0);
         scan.stopped_at.or(passed_over).or(unknown)
     }
 
     fn fill_newer<V: View>(&self, above: Position, limit: usize, view: &mut V, page: &mut Page<V::Entry>) {
         let span = Span { above, ..Span::ALL };
         let mut scan = self.scan(span, Direction::Newer, limit, view, page);
+        page.passed_over = scan.before.last().copied().unwrap_or(0);
         scan.found.reverse();
         page.items = scan.found;
         // Cut short, the page names where it stopped, so that the gap can be filled from there on.
@@ -204,7 +211,8 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         view: &mut V,
         page: &mut Page<V::Entry>,
     ) -> Scan<V::Entry> {
-        let mut scan = Scan { found: Vec::with_capacity(wanted), passed_over: false, stopped_at: None };
+        let (found, before) = (Vec::with_capacity(wanted), Vec::new());
+        let mut scan = Scan { found, before, passed_over: 0, stopped_at: None };
         let mut looked_at = 0;
         let mut share = Share { most: self.per_source_max, taken: FxHashMap::default() };
         for zone in self.zones(span, direction) {
@@ -212,10 +220,10 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
             for position in candidates.by_ref() {
                 match view.look(position) {
                     Look::Shown(entry) if share.take(V::source(&entry)) => {
-                        scan.passed_over = false;
+                        scan.before.push(scan.passed_over);
                         scan.found.push((position, entry));
                     }
-                    Look::Shown(_) => scan.passed_over = true,
+                    Look::Shown(_) => scan.passed_over += 1,
                     Look::Hidden => {}
                     Look::Gone => page.gone.push(position),
                     Look::Unreadable => page.unreadable.push(position),

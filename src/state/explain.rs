@@ -23,6 +23,8 @@ pub enum Reason {
     Follows(SourceId),
     /// The reader followed a source of it, and kept what that had brought.
     Kept(SourceId),
+    /// A virtual follow brings it, which is named nowhere.
+    Virtual,
     /// Somebody repeated it, which a source brings.
     Repost {
         /// Who.
@@ -117,7 +119,8 @@ pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explan
     for by in viewer.reposts(&finder.world().reposts, &origin) {
         if only.is_none_or(|at| at == by.repost.at) {
             let (at, user) = (by.repost.at, names.id(by.repost.author));
-            let reason = Reason::Repost { user, at, source: names.id(by.repost.source) };
+            let named = || Reason::Repost { user, at, source: names.id(by.repost.source) };
+            let reason = if by.named { named() } else { Reason::Virtual };
             let bar = by.blocker.map(|blocker| names.bar(blocker, at.id));
             collected.add(reason, bar, at, by.repost.source);
         }
@@ -169,7 +172,9 @@ impl Collected {
             Some(bar) if self.bars.contains(&bar) => {}
             Some(bar) => self.bars.push(bar),
             None => {
-                self.reasons.push(reason);
+                if !self.reasons.contains(&reason) {
+                    self.reasons.push(reason);
+                }
                 self.newest = self.newest.max(Some((at, source)));
             }
         }

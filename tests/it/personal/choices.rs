@@ -131,8 +131,25 @@ fn what_is_unread_is_counted_whatever_a_page_may_have_of_one_author() {
     follow(&server, "ann", "bob");
     posts(&server, "bob", 1..=5);
     assert_eq!(server.json("PATCH", "/v1/users/ann/rules", &json!({"per_source_max": 2})).status, 200);
+    // One's own posts need no reading.
+    posts(&server, "ann", 6..=6);
     let marker = server.get("/v1/users/ann/marker").json();
     assert_eq!((&marker["unread"], &marker["capped"]), (&json!(5), &json!(false)));
+}
+
+#[test]
+fn a_page_counts_what_it_passes_over_and_paging_comes_to_the_rest() {
+    let server = server();
+    ["bob", "cas"].iter().for_each(|source| follow(&server, "ann", source));
+    posts(&server, "cas", 1..=2);
+    posts(&server, "bob", 3..=6);
+    assert_eq!(server.json("PATCH", "/v1/users/ann/rules", &json!({"per_source_max": 1})).status, 200);
+    let mut path = "/v1/users/ann/feed?limit=2".to_owned();
+    for (expected, passed_over) in [(vec![6, 2], json!(3)), (vec![1], Value::Null)] {
+        let page = server.get(&path).json();
+        assert_eq!((bodies(&server, &path), &page["passed_over"]), (expected, &passed_over));
+        path = format!("/v1/users/ann/feed?limit=2&before={}", page["next"].as_str().unwrap_or_default());
+    }
 }
 
 #[test]
