@@ -189,7 +189,11 @@ fn build(
         sources: viewer.feed.sources().chain(own),
         outboxes: &TimedOutboxes::new(view.finder, time.clock, time.deadline),
         scan_max: PAGE_SCAN_MAX,
-        per_source_max: viewer.choices.rules.per_source_max,
+        // What is unread is counted, and the cap is one of pages.
+        per_source_max: match request.range {
+            Range::Since(_) => None,
+            _ => viewer.choices.rules.per_source_max,
+        },
     };
     feed.page(request.range, request.bounded_limit(), view)
 }
