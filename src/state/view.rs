@@ -170,9 +170,9 @@ impl FeedView<'_> {
                 let user = sources.at(repost.author).id.clone();
                 merged.reposts.push(Reposted { user, at: repost.at });
             }
-            // A reader's own repost is brought by nobody.
-            let is_new = repost.source != self.viewer.reader && !named.contains(&repost.source);
-            if self.viewer.names_sources && is_new {
+            // At home a reader's own repost is brought by nobody.
+            let is_own = self.viewer.has_own && repost.source == self.viewer.reader;
+            if self.viewer.names_sources && !is_own && !named.contains(&repost.source) {
                 named.push(repost.source);
                 merged.via.push(sources.at(repost.source).id.clone());
             }
