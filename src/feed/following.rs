@@ -82,6 +82,15 @@ impl Following {
         true
     }
 
+    /// Lets an edge show or not, and takes it for made anew. What it brings stays, and so does what is kept.
+    pub fn set_hidden(&mut self, source: SourceSlot, since: UnixMicros, hidden: bool) {
+        let Ok(at) = self.find(source) else { return };
+        self.version += 1;
+        self.last_made = self.last_made.max(since);
+        let before = std::mem::replace(&mut self.edges[at], Edge { source, hidden, since });
+        self.hidden = self.hidden - usize::from(before.hidden) + usize::from(hidden);
+    }
+
     /// Lets the edge to `source` bring only posts from `start` on.
     pub fn set_start(&mut self, source: SourceSlot, start: Position) {
         self.version += 1;
