@@ -67,7 +67,7 @@ async fn feeds(engine: &Engine) -> Vec<Vec<Expected>> {
     for reader in ["ann", "bob", "cas", "dan"] {
         let mut feed = whole_feed(engine, reader, 7).await;
         // An export has each post on one line.
-        feed.iter_mut().for_each(|entry| entry.1 = entry.1.replace('\n', " "));
+        feed.iter_mut().for_each(|entry| entry.body = entry.body.replace('\n', " "));
         feeds.push(feed);
     }
     feeds
