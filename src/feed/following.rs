@@ -119,14 +119,25 @@ impl Following {
 
     /// Takes an edge out and returns it. What it brought up to `until` stays.
     pub fn remove_but_keep(&mut self, source: SourceSlot, until: Position) -> Option<Edge> {
+        // A replay may find the edge taken out already, and what it brought kept.
+        self.get(source)?;
         let before: Vec<Kept> = self.kept_of(source).copied().collect();
         let from = self.start(source);
         let edge = self.remove(source)?;
         let kept = Kept { source, from, until, since: edge.since, hidden: edge.hidden };
-        // What the edge brought anyway needs no note of its own.
+        // What one note keeps needs no other. An edge that was taken out before comes here again in a replay.
+        let is_kept = from > until || before.iter().any(|older| older.from <= from && until <= older.until);
         before.into_iter().filter(|older| older.from < from || older.until > until).for_each(|older| self.keep(older));
-        self.keep(kept);
+        if !is_kept {
+            self.keep(kept);
+        }
         Some(edge)
+    }
+
+    /// Drops the notes of what the edge to `source` brings anyway.
+    pub fn drop_superfluous(&mut self, source: SourceSlot) {
+        let start = self.start(source);
+        self.kept.retain(|kept| kept.source != source || kept.from < start);
     }
 
     /// Notes posts that stay without an edge. Of too many notes on one source the oldest goes.

@@ -157,6 +157,9 @@ impl Oracle {
             Some(backfill) => positions.get(backfill - 1).copied(),
         };
         self.edges.insert(pair(follower, source), NaiveEdge { hidden, start });
+        if let Some(stays) = self.stays.get_mut(&pair(follower, source)) {
+            stays.retain(|stay| stay.from < start);
+        }
         true
     }
 

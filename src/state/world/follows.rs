@@ -41,6 +41,7 @@ impl Writer {
         if let Some(start) = start.filter(|start| *start > Position::MIN) {
             following.set_start(source.slot, start);
         }
+        following.drop_superfluous(source.slot);
         self.world.edges.fetch_add(1, Ordering::Relaxed);
         self.choose_side(source, count);
     }
