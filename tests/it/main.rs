@@ -21,6 +21,7 @@ mod paging;
 mod power;
 mod properties;
 mod recovery;
+mod requirements;
 mod server;
 mod tidy;
 mod tools;
