@@ -208,15 +208,25 @@ impl Following {
 
     /// All sources that bring anything: followed ones, hidden ones too, and those of which something is kept.
     pub fn sources(&self) -> impl Iterator<Item = SourceSlot> + Clone {
-        self.made_after(UnixMicros(i64::MIN))
+        self.edges.iter().map(|edge| edge.source).chain(self.only_kept())
     }
 
-    /// The sources whose edges were made after `since`, those too of which only something is kept.
-    pub fn made_after(&self, since: UnixMicros) -> impl Iterator<Item = SourceSlot> + Clone {
-        let edges = self.edges.iter().filter(move |edge| edge.since > since).map(|edge| edge.source);
+    /// The sources without an edge of which something is kept. They push nothing any more, not even what is dated back to
+    /// where they did.
+    pub fn only_kept(&self) -> impl Iterator<Item = SourceSlot> + Clone {
         let is_last = |nth: usize| self.kept.get(nth + 1).is_none_or(|next| next.source != self.kept[nth].source);
-        let kept = self.kept.iter().enumerate().filter(move |(nth, kept)| kept.since > since && is_last(*nth));
-        edges.chain(kept.map(|(_, kept)| kept.source).filter(|source| !self.contains(*source)))
+        let kept = self.kept.iter().enumerate().filter(move |(nth, _)| is_last(*nth));
+        kept.map(|(_, kept)| kept.source).filter(|source| !self.contains(*source))
+    }
+
+    /// Whether something of a source is kept that has no edge.
+    pub fn is_only_kept(&self, source: SourceSlot) -> bool {
+        self.kept_of(source).next().is_some() && !self.contains(source)
+    }
+
+    /// The sources whose edges were made after `since`.
+    pub fn made_after(&self, since: UnixMicros) -> impl Iterator<Item = SourceSlot> + Clone {
+        self.edges.iter().filter(move |edge| edge.since > since).map(|edge| edge.source)
     }
 
     /// When the last edge was made, whether it is still there or not.

@@ -146,9 +146,11 @@ impl PulledSources {
             return;
         }
         let has_pulled = |source: &SourceSlot| world.sources.at(*source).outbox().has_pulled();
-        let pulled = following.sources().filter(has_pulled).map(|source| (source, Part::Pulled));
+        let followed = following.edges().iter().map(|edge| edge.source);
+        let pulled = followed.filter(has_pulled).map(|source| (source, Part::Pulled));
         // A reader's own posts are pushed to the followers, not to the reader.
-        self.parts = pulled.chain([(own.slot, Part::Whole)]).collect();
+        let never_pushed = following.only_kept().chain([own.slot]);
+        self.parts = pulled.chain(never_pushed.map(|source| (source, Part::Whole))).collect();
         self.as_of = as_of;
     }
 }

@@ -152,7 +152,8 @@ impl FeedView<'_> {
     fn is_met(&self, at: Position, source: SourceSlot) -> bool {
         let Some(inbox) = self.inbox else { return true };
         let is_pulled = || !self.finder.world().sources.at(source).outbox().was_pushed(at);
-        at <= inbox.floor() || inbox.contains(at) || source == self.viewer.reader || is_pulled()
+        let is_pushed_here = || source != self.viewer.reader && !self.viewer.feed.is_only_kept(source);
+        at <= inbox.floor() || inbox.contains(at) || !is_pushed_here() || is_pulled()
     }
 
     fn merge(&self, origin: &Post, via: u32, mut reposts: Vec<ByRepost>) -> Merged {
