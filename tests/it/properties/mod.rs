@@ -2,6 +2,7 @@
 
 mod check;
 mod ops;
+mod regressions;
 
 use std::sync::Arc;
 use std::time::Duration;
