@@ -153,7 +153,7 @@ impl History {
             16 => self.choose(),
             _ => {
                 let keep_until = (self.random.u8(0..3) == 0)
-                    .then(|| Position { published_at: UnixMicros(self.now), id: PostId(u64::MAX) });
+                    .then_some(Position { published_at: UnixMicros(self.now), id: PostId(u64::MAX) });
                 Event::Unfollowed { follower: self.person(), source: self.source(), keep_until }
             }
         }

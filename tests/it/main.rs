@@ -21,6 +21,7 @@ mod paging;
 mod power;
 mod properties;
 mod recovery;
+mod reposts;
 mod requirements;
 mod server;
 mod tidy;
