@@ -43,6 +43,9 @@ pub enum Event {
     Deleted {
         /// The post.
         id: PostId,
+        /// What it repeated: a replay may find it gone already, but not its trace there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        repost_of: Option<PostId>,
     },
     /// Sources were followed, together. Key: each follower.
     Followed {

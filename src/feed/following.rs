@@ -82,6 +82,15 @@ impl Following {
         true
     }
 
+    /// Lets an edge show or not, and takes it for made anew. What it brings stays, and so does what is kept.
+    pub fn set_hidden(&mut self, source: SourceSlot, since: UnixMicros, hidden: bool) {
+        let Ok(at) = self.find(source) else { return };
+        self.version += 1;
+        self.last_made = self.last_made.max(since);
+        let before = std::mem::replace(&mut self.edges[at], Edge { source, hidden, since });
+        self.hidden = self.hidden - usize::from(before.hidden) + usize::from(hidden);
+    }
+
     /// Lets the edge to `source` bring only posts from `start` on.
     pub fn set_start(&mut self, source: SourceSlot, start: Position) {
         self.version += 1;
@@ -110,14 +119,25 @@ impl Following {
 
     /// Takes an edge out and returns it. What it brought up to `until` stays.
     pub fn remove_but_keep(&mut self, source: SourceSlot, until: Position) -> Option<Edge> {
+        // A replay may find the edge taken out already, and what it brought kept.
+        self.get(source)?;
         let before: Vec<Kept> = self.kept_of(source).copied().collect();
         let from = self.start(source);
         let edge = self.remove(source)?;
         let kept = Kept { source, from, until, since: edge.since, hidden: edge.hidden };
-        // What the edge brought anyway needs no note of its own.
+        // What one note keeps needs no other. An edge that was taken out before comes here again in a replay.
+        let is_kept = from > until || before.iter().any(|older| older.from <= from && until <= older.until);
         before.into_iter().filter(|older| older.from < from || older.until > until).for_each(|older| self.keep(older));
-        self.keep(kept);
+        if !is_kept {
+            self.keep(kept);
+        }
         Some(edge)
+    }
+
+    /// Drops the notes of what the edge to `source` brings anyway.
+    pub fn drop_superfluous(&mut self, source: SourceSlot) {
+        let start = self.start(source);
+        self.kept.retain(|kept| kept.source != source || kept.from < start);
     }
 
     /// Notes posts that stay without an edge. Of too many notes on one source the oldest goes.
@@ -189,9 +209,20 @@ impl Following {
 
     /// All sources that bring anything: followed ones, hidden ones too, and those of which something is kept.
     pub fn sources(&self) -> impl Iterator<Item = SourceSlot> + Clone {
+        self.edges.iter().map(|edge| edge.source).chain(self.only_kept())
+    }
+
+    /// The sources without an edge of which something is kept. They push nothing any more, not even what is dated back to
+    /// where they did.
+    pub fn only_kept(&self) -> impl Iterator<Item = SourceSlot> + Clone {
         let is_last = |nth: usize| self.kept.get(nth + 1).is_none_or(|next| next.source != self.kept[nth].source);
-        let kept = self.kept.iter().enumerate().filter(move |(nth, _)| is_last(*nth)).map(|(_, kept)| kept.source);
-        self.edges.iter().map(|edge| edge.source).chain(kept.filter(|source| !self.contains(*source)))
+        let kept = self.kept.iter().enumerate().filter(move |(nth, _)| is_last(*nth));
+        kept.map(|(_, kept)| kept.source).filter(|source| !self.contains(*source))
+    }
+
+    /// Whether something of a source is kept that has no edge.
+    pub fn is_only_kept(&self, source: SourceSlot) -> bool {
+        self.kept_of(source).next().is_some() && !self.contains(source)
     }
 
     /// The sources whose edges were made after `since`.

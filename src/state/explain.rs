@@ -160,9 +160,11 @@ impl Collected {
         }
         for (_, source) in post.sources().iter().enumerate().filter(|(nth, _)| direct.by & (1 << nth) != 0) {
             let id = source.id.clone();
-            let brought = viewer.feed.brings(source.slot, at);
-            let reason =
-                if brought.is_some_and(|brought| brought.kept) { Reason::Kept(id) } else { Reason::Follows(id) };
+            let reason = match viewer.feed.brings(source.slot, at) {
+                Some(brought) if brought.hidden => Reason::Virtual,
+                Some(brought) if brought.kept => Reason::Kept(id),
+                _ => Reason::Follows(id),
+            };
             self.add(reason, bar.clone(), at, source.slot);
         }
     }

@@ -126,26 +126,16 @@ fn sync(following: &Following, inbox: &mut Inbox, world: &World) {
     if following.last_made() <= inbox.synced() {
         return;
     }
-    let synced = inbox.synced();
-    let edges: Vec<SourceSlot> = following.made_after(synced).collect();
-    bring_in(&edges, Position::MAX, inbox, world);
-    // Of these nothing was pushed that came after the edge was gone.
-    for kept in following.kept().iter().filter(|kept| kept.since > synced) {
-        bring_in(&[kept.source], kept.until.next_up(), inbox, world);
-    }
-    inbox.set_synced(following.last_made());
-}
-
-fn bring_in(sources: &[SourceSlot], below: Position, inbox: &mut Inbox, world: &World) {
     let posts_max = inbox.posts_max().get();
-    let inputs = sources.iter().map(|source| Input::Outbox(*source, Part::Pushed));
-    let span = Span { above: inbox.floor(), below };
+    let inputs = following.made_after(inbox.synced()).map(|source| Input::Outbox(source, Part::Pushed));
+    let span = Span { above: inbox.floor(), ..Span::ALL };
     let mut merge = Merge::new(&world.sources, inputs, span, Direction::Older, posts_max + 1);
     let newest: Vec<Position> = merge.by_ref().take(posts_max + 1).collect();
     let kept = newest.len().min(posts_max);
     // What is archived is left out as well: pages that go that far are built with the archive.
     let left_out = newest.get(posts_max).copied().or(merge.into_shortfall().archived);
-    inbox.absorb(&newest[..kept], left_out.map(|left_out| left_out.min(below)));
+    inbox.absorb(&newest[..kept], left_out);
+    inbox.set_synced(following.last_made());
 }
 
 impl PulledSources {
@@ -156,9 +146,11 @@ impl PulledSources {
             return;
         }
         let has_pulled = |source: &SourceSlot| world.sources.at(*source).outbox().has_pulled();
-        let pulled = following.sources().filter(has_pulled).map(|source| (source, Part::Pulled));
+        let followed = following.edges().iter().map(|edge| edge.source);
+        let pulled = followed.filter(has_pulled).map(|source| (source, Part::Pulled));
         // A reader's own posts are pushed to the followers, not to the reader.
-        self.parts = pulled.chain([(own.slot, Part::Whole)]).collect();
+        let never_pushed = following.only_kept().chain([own.slot]);
+        self.parts = pulled.chain(never_pushed.map(|source| (source, Part::Whole))).collect();
         self.as_of = as_of;
     }
 }

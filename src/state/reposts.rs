@@ -80,6 +80,23 @@ impl RepostIndex {
         }
     }
 
+    /// Forgets a post of which nothing else is left: as a repost of `origin`, and with all that repeat it. Only the writer calls
+    /// it.
+    pub(super) fn forget_id(&self, id: PostId, origin: Option<PostId>) {
+        self.remove(id);
+        let Some((origin, reposts)) = origin.and_then(|origin| Some((origin, self.of(origin)?))) else { return };
+        let mut reposts = reposts.write();
+        let left: Vec<Repost> = reposts.iter().filter(|repost| repost.at.id == id).collect();
+        left.into_iter().for_each(|repost| {
+            reposts.remove(repost);
+        });
+        let is_last = reposts.is_empty();
+        drop(reposts);
+        if is_last {
+            self.remove(origin);
+        }
+    }
+
     fn remove(&self, origin: PostId) {
         if self.by_origin.remove(&origin).is_some() {
             self.origins.fetch_sub(1, Ordering::Relaxed);

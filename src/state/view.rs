@@ -152,7 +152,8 @@ impl FeedView<'_> {
     fn is_met(&self, at: Position, source: SourceSlot) -> bool {
         let Some(inbox) = self.inbox else { return true };
         let is_pulled = || !self.finder.world().sources.at(source).outbox().was_pushed(at);
-        at <= inbox.floor() || inbox.contains(at) || source == self.viewer.reader || is_pulled()
+        let is_pushed_here = || source != self.viewer.reader && !self.viewer.feed.is_only_kept(source);
+        at <= inbox.floor() || inbox.contains(at) || !is_pushed_here() || is_pulled()
     }
 
     fn merge(&self, origin: &Post, via: u32, mut reposts: Vec<ByRepost>) -> Merged {
@@ -170,9 +171,9 @@ impl FeedView<'_> {
                 let user = sources.at(repost.author).id.clone();
                 merged.reposts.push(Reposted { user, at: repost.at });
             }
-            // A reader's own repost is brought by nobody.
-            let is_new = repost.source != self.viewer.reader && !named.contains(&repost.source);
-            if self.viewer.names_sources && is_new {
+            // At home a reader's own repost is brought by nobody.
+            let is_own = self.viewer.has_own && repost.source == self.viewer.reader;
+            if self.viewer.names_sources && !is_own && !named.contains(&repost.source) {
                 named.push(repost.source);
                 merged.via.push(sources.at(repost.source).id.clone());
             }

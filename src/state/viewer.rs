@@ -127,8 +127,12 @@ impl Viewer {
         self.choices.mutes.contains(source).then_some(Blocker::Muted(source))
     }
 
-    /// What brings a post by itself, whatever speaks against it.
+    /// What brings a post by itself, whatever speaks against it. A repost is brought only with what it repeats, also when
+    /// another that came before it names it as its origin.
     pub fn direct(&self, post: &Post) -> Direct {
+        if post.repost_of.is_some() {
+            return Direct::default();
+        }
         let mut direct = Direct { own: self.has_own && post.author().slot == self.reader, ..Direct::default() };
         for (nth, source) in post.sources().iter().enumerate() {
             if let Some(brought) = self.feed.brings(source.slot, post.position) {

@@ -169,7 +169,7 @@ impl Writer {
         match event {
             Event::Published { position, draft, .. } => self.publish(Post::new(*position, draft)),
             Event::Edited { id, body, hidden, at } => self.edit(*id, body.as_ref(), *hidden, *at),
-            Event::Deleted { id } => self.delete(*id),
+            Event::Deleted { id, repost_of } => self.delete(*id, *repost_of),
             Event::Followed { edges, since } => self.follow(edges, *since),
             Event::Unfollowed { follower, source, keep_until } => self.unfollow(follower, source, *keep_until),
             Event::Silenced { reader, source, how, since } => self.silence(reader, source, *how, *since),
@@ -197,10 +197,18 @@ impl Writer {
             post.sources().iter().map(|source| Arc::clone(self.world.sources.at(source.slot))).collect();
         // The post first: whoever meets its position in an outbox must find it.
         self.world.posts.put(Arc::clone(&post));
-        self.world.reposts.note(&post);
+        self.note_repost(&post);
         let push = sources.iter().filter(|source| self.place(source, position) == Route::Push);
         let push = push.map(|source| source.slot).collect();
         Applied::Published { post, push }
+    }
+
+    /// Takes note of a post that repeats another, unless that is gone for good.
+    fn note_repost(&self, post: &Post) {
+        let origin = post.repost_of.and_then(|origin| self.world.posts.stored(origin));
+        if !matches!(origin, Some(Stored::Deleted)) {
+            self.world.reposts.note(post);
+        }
     }
 
     /// Whether a post that is replayed may have been shelved by an outbox. A deleted one's deletion is replayed after it.
@@ -213,7 +221,7 @@ impl Writer {
     /// Publishes, in a replay, a post that is there already: as a snapshot or the archive had it. A snapshot that was taken
     /// while it was applied may have it in some of its outboxes only. What was shelved stays so.
     fn complete(&mut self, post: Arc<Post>) -> Applied {
-        self.world.reposts.note(&post);
+        self.note_repost(&post);
         let mut push = Vec::new();
         for member in post.sources() {
             let source = Arc::clone(self.world.sources.at(member.slot));
@@ -272,9 +280,10 @@ impl Writer {
     /// Remembers that an id was deleted: the archive was told before the snapshot was done.
     pub(super) fn restore_tombstone(&mut self, id: PostId) {
         if self.world.posts.get(id).is_some() {
-            self.delete(id);
+            self.delete(id, None);
         } else {
             self.world.posts.bury(id);
+            self.world.reposts.forget_id(id, None);
             if self.world.has_archived() {
                 self.backlog.note_tombstone(id);
             }
@@ -322,11 +331,12 @@ impl Writer {
         Applied::Edited(edited)
     }
 
-    fn delete(&mut self, id: PostId) -> Applied {
+    fn delete(&mut self, id: PostId, repost_of: Option<PostId>) -> Applied {
         let in_memory = self.world.posts.get(id);
         let known = in_memory.map(Stored::Live).or_else(|| self.archived(id));
         let Some(Stored::Live(post)) = known else {
             self.world.posts.bury(id);
+            self.world.reposts.forget_id(id, repost_of);
             if known.is_some() {
                 self.backlog.note_tombstone(id);
             }

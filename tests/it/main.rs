@@ -22,6 +22,8 @@ mod personal;
 mod power;
 mod properties;
 mod recovery;
+mod reposts;
+mod requirements;
 mod server;
 mod tidy;
 mod tools;

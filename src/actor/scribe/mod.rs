@@ -261,7 +261,9 @@ impl<J: Journal> Scribe<J> {
 
     fn delete(&mut self, id: PostId, reply: Reply<()>) {
         match self.find(id) {
-            Ok(Some(_)) => self.accept(Event::Deleted { id }, Then::Answer(reply)),
+            Ok(Some(post)) => {
+                self.accept(Event::Deleted { id, repost_of: post.repost_of }, Then::Answer(reply));
+            }
             Ok(None) => {
                 let _ = reply.send(Ok(()));
             }

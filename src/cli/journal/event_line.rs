@@ -108,7 +108,7 @@ pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> 
             let body = body.map_err(|cause| format!("the new body of post {id} is no JSON: {cause}"))?;
             EventLine::Edited { id: id.to_string(), body, hidden: *hidden, at: time(*at) }
         }
-        Event::Deleted { id } => EventLine::Deleted { id: id.to_string() },
+        Event::Deleted { id, .. } => EventLine::Deleted { id: id.to_string() },
         Event::Followed { edges, since } => EventLine::Followed { edges, since: time(*since) },
         Event::Unfollowed { follower, source, keep_until } => EventLine::Unfollowed {
             follower: follower.as_str(),

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::clock::UnixMicros;
 use crate::feed::choices::Choices;
 use crate::feed::event::{NewEdge, Silencing};
+use crate::feed::following::Edge;
 use crate::feed::position::Position;
 use crate::id::{ListName, SourceId};
 use crate::state::sources::Source;
@@ -20,14 +21,7 @@ impl Writer {
             let before = follower.following.read().get(source.slot).copied();
             match before {
                 Some(before) if before.hidden == edge.hidden => continue,
-                // It comes to show, or ceases to: what it brings stays as it was.
-                Some(_) => {
-                    let following = follower.following();
-                    self.remove_edge(&follower, &source, None);
-                    self.make_edge(&follower, &source, since, edge.hidden, Some(following.start(source.slot)));
-                    let mut changed = follower.following.write();
-                    following.kept_of(source.slot).for_each(|kept| Arc::make_mut(&mut *changed).keep(*kept));
-                }
+                Some(before) => self.turn_edge(&follower, &source, before, since, edge.hidden),
                 None => self.make_edge(&follower, &source, since, edge.hidden, edge.start),
             }
         }
@@ -47,8 +41,18 @@ impl Writer {
         if let Some(start) = start.filter(|start| *start > Position::MIN) {
             following.set_start(source.slot, start);
         }
+        following.drop_superfluous(source.slot);
         self.world.edges.fetch_add(1, Ordering::Relaxed);
         self.choose_side(source, count);
+    }
+
+    /// Lets an edge show, or no more. Neither what it brings nor how many followers there are changes.
+    fn turn_edge(&self, follower: &Source, source: &Source, before: Edge, since: UnixMicros, hidden: bool) {
+        let mut followers = source.followers.write();
+        followers.remove(follower.slot, before.since, self.world.sharding);
+        followers.insert(follower.slot, since, hidden, self.world.sharding);
+        drop(followers);
+        Arc::make_mut(&mut *follower.following.write()).set_hidden(source.slot, since, hidden);
     }
 
     pub(super) fn unfollow(&mut self, follower: &SourceId, source: &SourceId, keep_until: Option<Position>) -> Applied {
