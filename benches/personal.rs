@@ -44,7 +44,7 @@ fn main() {
 async fn world(reposts_in_100: u64) -> Engine {
     let threshold = std::num::NonZeroU64::new(readers(0).len() as u64 * 3 - 1).unwrap();
     let engine = Engine::start(config(300, Policy::Above(threshold)));
-    let follows = (0..3).flat_map(|group| readers(group)).enumerate().flat_map(|(nth, reader)| {
+    let follows = (0..3).flat_map(readers).enumerate().flat_map(|(nth, reader)| {
         let followed = (0..FOLLOWED).map(move |n| author((nth * 13 + n * 5) % AUTHORS));
         followed.chain((0..CELEBRITIES).map(celebrity)).map(move |source| (reader.clone(), source))
     });

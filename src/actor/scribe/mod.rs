@@ -194,6 +194,9 @@ impl<J: Journal> Scribe<J> {
                     return if same { Ok(Some(post)) } else { Err(Error::PostIdTaken(id)) };
                 }
             }
+            if [draft.repost_of, draft.reply_to].contains(&Some(id)) {
+                return Err(Error::Misfit { what: "a post cannot repeat or answer itself".to_owned() });
+            }
         }
         let now = self.ticker.now();
         if let Some(at) = draft.published_at

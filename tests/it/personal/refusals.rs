@@ -117,3 +117,12 @@ fn every_other_method_is_refused_with_those_that_are_served() {
         assert_eq!(answer.header("allow"), allow, "{method} {path}");
     }
 }
+
+#[test]
+fn a_post_neither_repeats_nor_answers_itself() {
+    let server = server();
+    for field in ["repost_of", "reply_to"] {
+        let answer = server.post("/v1/posts", &serde_json::json!({"id": "7", "author": "ann", "body": 1, field: "7"}));
+        assert_eq!((answer.status, &answer.json()["code"]), (422, &serde_json::json!("misfit")), "{field}");
+    }
+}

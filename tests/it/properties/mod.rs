@@ -186,14 +186,15 @@ impl Run {
         let tags = (0..TAGS.len()).filter(|nth| post.tags & (1 << nth) != 0);
         // Whom an answer to something later answers is only known while that is in memory.
         let is_sure = |target: &Target| self.archive.is_none() || matches!(target, Target::Known(_));
+        let is_other = |id: &PostId| Some(id.0) != post.own_id;
         Draft {
             id: post.own_id.map(PostId),
             // Whole seconds: many posts share their time.
             published_at: post.ago.map(|ago| UnixMicros(START - ago * 1_000_000)),
             tags: tags.map(|nth| SourceId::tag(TAGS[nth]).unwrap()).collect(),
             topic: post.topic.then(|| SourceId::topic("42").unwrap()),
-            repost_of: post.repost_of.and_then(|target| self.target(target)),
-            reply_to: post.reply_to.filter(is_sure).and_then(|target| self.target(target)),
+            repost_of: post.repost_of.and_then(|target| self.target(target)).filter(is_other),
+            reply_to: post.reply_to.filter(is_sure).and_then(|target| self.target(target)).filter(is_other),
             ..Draft::new(id(PEOPLE[post.author]), Body::new(body).unwrap())
         }
     }
