@@ -25,6 +25,32 @@ pub enum Error {
     /// Nothing ever named this source.
     #[error("no source has id {0}")]
     UnknownSource(SourceId),
+    /// A reader has no such list.
+    #[error("{reader} has no list {list}")]
+    UnknownList {
+        /// The reader.
+        reader: SourceId,
+        /// The name.
+        list: String,
+    },
+    /// Something a reader cannot decide about oneself.
+    #[error("{reader} cannot {action} itself")]
+    Oneself {
+        /// The reader.
+        reader: SourceId,
+        /// What.
+        action: &'static str,
+    },
+    /// A reader has as many of something as there may be.
+    #[error("{reader} has as many {what} as there may be, {limit}")]
+    TooMany {
+        /// The reader.
+        reader: SourceId,
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
     /// The id of a published post was used again for something else.
     #[error("post id {0} is taken by a post of other content")]
     PostIdTaken(PostId),
@@ -107,6 +133,14 @@ pub enum FollowRefusal {
     /// Tags and topics follow nobody.
     #[error("{0} is a tag or topic, which cannot follow")]
     NotAUser(SourceId),
+    /// One of both has blocked the other.
+    #[error("{follower} and {source_id} cannot follow each other: one has blocked the other")]
+    Blocked {
+        /// Who follows.
+        follower: SourceId,
+        /// Whom.
+        source_id: SourceId,
+    },
     /// The follower is at its limit.
     #[error("{follower} already follows the {limit} sources it may")]
     Limit {
@@ -122,11 +156,17 @@ fn first(refusals: &[(usize, FollowRefusal)]) -> String {
 }
 
 impl FollowRefusal {
+    /// Whether somebody does not want the edge, instead of its being none.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Blocked { .. })
+    }
+
     /// A stable name for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Oneself(_) => "self_follow",
             Self::NotAUser(_) => "not_a_user",
+            Self::Blocked { .. } => "blocked",
             Self::Limit { .. } => "following_limit",
         }
     }
@@ -140,11 +180,21 @@ impl Error {
             Self::ShuttingDown => "shutting_down",
             Self::UnknownPost(_) => "unknown_post",
             Self::UnknownSource(_) => "unknown_source",
+            Self::UnknownList { .. } => "unknown_list",
+            Self::Oneself { action, .. } => match *action {
+                "mute" => "self_mute",
+                _ => "self_block",
+            },
+            Self::TooMany { .. } => "too_many",
             Self::PostIdTaken(_) => "post_id_taken",
             Self::PostDeleted(_) => "post_deleted",
             Self::PublishedInFuture { .. } => "published_in_future",
             Self::NotAUser { .. } => "not_a_user",
-            Self::FollowsRefused { refusals, .. } => refusals.first().map_or("follows_refused", |(_, r)| r.code()),
+            Self::FollowsRefused { refusals, .. } => {
+                // A mixture is not forbidden as a whole, so it is not named after what is.
+                let telling = refusals.iter().find(|(_, refusal)| !refusal.is_forbidden()).or(refusals.first());
+                telling.map_or("follows_refused", |(_, refusal)| refusal.code())
+            }
             Self::Misfit { .. } => "misfit",
             Self::Full { .. } => "store_full",
             Self::JournalFailed(_) => "journal_failed",

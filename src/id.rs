@@ -112,6 +112,26 @@ impl SourceId {
     }
 }
 
+/// The name of a reader's list: of the same characters as a [`SourceId`].
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ListName(SourceId);
+
+impl ListName {
+    /// The text of the name.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl FromStr for ListName {
+    type Err = SourceIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        SourceId::new(text).map(Self)
+    }
+}
+
 impl Borrow<str> for SourceId {
     fn borrow(&self) -> &str {
         &self.0

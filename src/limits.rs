@@ -122,6 +122,21 @@ pub const INBOXES_PER_COPY: usize = 64;
 /// Inboxes that are restored together after a start.
 pub const INBOXES_PER_RESTORE: usize = 4 * 1024;
 
+/// Sources one reader may mute, and as many to block.
+pub const SILENCED_MAX: usize = 10_000;
+
+/// Lists one reader may have.
+pub const LISTS_MAX: usize = 100;
+
+/// Earlier posts that may be asked for with a new edge, other than all of them.
+pub const BACKFILL_MAX: usize = 10_000;
+
+/// Unread entries that are counted one by one.
+pub const UNREAD_MAX: usize = 99;
+
+/// Stretches of one source's posts that a feed keeps after the source was unfollowed again and again.
+pub const KEPT_PER_SOURCE_MAX: usize = 8;
+
 /// Edges one follower may be allowed: 12 bytes each, they are one record of a snapshot.
 pub const FOLLOWING_MAX: usize = 4_000_000;
 

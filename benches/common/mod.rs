@@ -67,7 +67,7 @@ pub fn runtime() -> Runtime {
 
 /// Follows in batches.
 pub async fn follow_all(engine: &Engine, edges: impl Iterator<Item = (SourceId, SourceId)>) {
-    let edge = |(follower, source)| NewEdge { follower, source, hidden: false };
+    let edge = |(follower, source)| NewEdge::new(follower, source);
     let mut batch = Vec::with_capacity(10_000);
     for one in edges.map(edge) {
         batch.push(one);

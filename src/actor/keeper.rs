@@ -213,6 +213,8 @@ impl Keeper {
         let walk = Walk { world: &self.shared.world, sources: mark.sources };
         walk.sources().try_for_each(|record| writer.record(Section::Sources, &record))?;
         walk.edges().try_for_each(|record| writer.record(Section::Edges, &record))?;
+        walk.choices().try_for_each(|record| writer.record(Section::Choices, &record))?;
+        walk.reposts(|record| writer.record(Section::Reposts, &record))?;
         walk.posts(|record| writer.record(Section::Posts, &record))?;
         walk.deleted().try_for_each(|record| writer.record(Section::Deleted, &record))?;
         if self.options.inboxes {

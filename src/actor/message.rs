@@ -27,13 +27,14 @@ use tokio::sync::oneshot;
 use crate::actor::courier::Courier;
 use crate::clock::UnixMicros;
 use crate::error::Error;
-use crate::feed::event::NewEdge;
+use crate::feed::event::{NewEdge, Silencing};
 use crate::feed::inbox::Inbox;
 use crate::feed::page::Page;
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft, Post};
+use crate::feed::rules::RulesPatch;
 use crate::feed::schedule::JobId;
-use crate::id::{PostId, SourceId, SourceSlot};
+use crate::id::{ListName, PostId, SourceId, SourceSlot};
 use crate::state::image::InboxRecord;
 use crate::state::reader::PageRequest;
 use crate::state::shelving::Shelving;
@@ -88,8 +89,19 @@ pub enum Command {
         follower: SourceId,
         /// Whom.
         source: SourceId,
+        /// What it has brought so far stays.
+        keep: bool,
         /// The answer.
         reply: Reply<()>,
+    },
+    /// Change what a reader has decided.
+    Choose {
+        /// The reader.
+        reader: SourceId,
+        /// What is different from now on.
+        choice: Choice,
+        /// The answer: false if nothing is.
+        reply: Reply<bool>,
     },
     /// Say where the journal stands. A snapshot begins with one without sync and ends with one with it; in between nothing goes
     /// from memory to the archive.
@@ -108,6 +120,35 @@ pub enum Command {
     },
     /// Finish what was taken, then end.
     Stop,
+}
+
+/// Something a reader decides.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Choice {
+    /// Mute or block a source, or not any more.
+    Silence {
+        /// The source.
+        source: SourceId,
+        /// Which of both.
+        how: Silencing,
+        /// Whether it is to be so.
+        on: bool,
+    },
+    /// Change rules.
+    Rules(RulesPatch),
+    /// Move the read marker.
+    Mark(Position),
+    /// Put a source on a list, or take it off.
+    List {
+        /// The list.
+        list: ListName,
+        /// The source.
+        source: SourceId,
+        /// Whether it is to be on it.
+        on: bool,
+    },
+    /// Drop a list.
+    Unlist(ListName),
 }
 
 /// Where the journal stands, and the state with it.

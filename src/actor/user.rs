@@ -215,7 +215,7 @@ mod tests {
     #[tokio::test]
     async fn a_crashed_actor_is_rebuilt_by_the_next_read_and_left_alone_after_many() {
         let engine = Engine::start(EngineConfig::default());
-        let edge = |follower: &str| NewEdge { follower: id(follower), source: id("bob"), hidden: false };
+        let edge = |follower: &str| NewEdge::new(id(follower), id("bob"));
         engine.follow(vec![edge("ann"), edge("cas")]).await.unwrap();
         for posts in 1..=USER_PANICS_MAX {
             publish(&engine).await;

@@ -10,13 +10,15 @@ use crate::engine::FeedPage;
 use crate::id::SourceId;
 use crate::state::reader::PageRequest;
 
-struct Asked {
-    user: SourceId,
-    page: PageRequest,
-    fields: Fields,
+/// What a request for a page asks for.
+pub(super) struct Asked {
+    pub(super) user: SourceId,
+    pub(super) page: PageRequest,
+    pub(super) fields: Fields,
 }
 
-fn asked(request: &HttpRequest) -> Result<Asked, Problem> {
+/// Reads a request for a page.
+pub(super) fn asked(request: &HttpRequest) -> Result<Asked, Problem> {
     let parameters = Parameters::read(request, &["limit", "before", "after", "fields"])?;
     let fields = if parameters.flag("fields", "ids")? { Fields::Ids } else { Fields::All };
     Ok(Asked { user: user(request)?, page: parameters.page()?, fields })
@@ -34,6 +36,7 @@ pub(super) async fn own_page(request: HttpRequest, engine: Live) -> Result<HttpR
     Ok(answer(&engine.own_page(&user, page).await?, fields))
 }
 
-fn answer(page: &FeedPage, fields: Fields) -> HttpResponse {
+/// A page as it is answered.
+pub(super) fn answer(page: &FeedPage, fields: Fields) -> HttpResponse {
     HttpResponse::Ok().content_type("application/json").body(page_json::page(page, fields))
 }

@@ -2,24 +2,25 @@
 
 use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
+use crate::api::answer;
 use crate::api::problem::Problem;
 use crate::api::request::{self, Parameters, json_bytes, optional_json_bytes, path, user, wait};
 use crate::api::slot::Live;
-use crate::clock::UnixMicros;
-use crate::engine::Listed;
-use crate::feed::cursor;
 use crate::feed::event::NewEdge;
 use crate::id::SourceId;
-use crate::limits::{BULK_REQUEST_BYTES_MAX, FOLLOWS_PER_REQUEST_MAX, REQUEST_BYTES_MAX};
+use crate::limits::{BACKFILL_MAX, BULK_REQUEST_BYTES_MAX, FOLLOWS_PER_REQUEST_MAX, REQUEST_BYTES_MAX};
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct FollowOptions {
     #[serde(default)]
     hidden: bool,
+    #[serde(default, deserialize_with = "earlier_posts")]
+    backfill: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -35,6 +36,18 @@ struct BulkEdge {
     source: SourceId,
     #[serde(default)]
     hidden: bool,
+    #[serde(default, deserialize_with = "earlier_posts")]
+    backfill: Option<usize>,
+}
+
+/// How many earlier posts are asked for. Null is refused: it might be meant as none, or as all.
+fn earlier_posts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
+    let posts = usize::deserialize(from)?;
+    if posts > BACKFILL_MAX {
+        let what = format!("at most {BACKFILL_MAX} earlier posts can be asked for; without the field all come");
+        return Err(D::Error::custom(what));
+    }
+    Ok(Some(posts))
 }
 
 /// `PUT /v1/users/{user}/following/{source}`
@@ -43,16 +56,23 @@ pub(super) async fn follow(request: HttpRequest, payload: Payload, engine: Live)
     let (follower, source) = (user(&request)?, path(&request, "source")?);
     let bytes = optional_json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
     let options: FollowOptions = bytes.as_deref().map(request::json).transpose()?.unwrap_or_default();
-    let followed = engine.follow(vec![NewEdge { follower, source, hidden: options.hidden }]).await?;
-    let mut response = if followed.created > 0 { HttpResponse::Created() } else { HttpResponse::Ok() };
-    Ok(response.json(json!({"created": followed.created > 0})))
+    let followed = engine
+        .follow(vec![NewEdge { hidden: options.hidden, backfill: options.backfill, ..NewEdge::new(follower, source) }])
+        .await?;
+    Ok(answer::put(followed.created > 0))
 }
 
-/// `DELETE /v1/users/{user}/following/{source}`
+/// `DELETE /v1/users/{user}/following/{source}`, with `?keep=true` for what it brought to stay.
 pub(super) async fn unfollow(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
-    wait(&request)?;
-    engine.unfollow(user(&request)?, path(&request, "source")?).await?;
-    Ok(HttpResponse::NoContent().finish())
+    let parameters = Parameters::read(&request, &["wait", "keep"])?;
+    parameters.flag("wait", "delivered")?;
+    let (follower, source) = (user(&request)?, path(&request, "source")?);
+    if parameters.truth("keep")? {
+        engine.unfollow_but_keep(follower, source).await?;
+    } else {
+        engine.unfollow(follower, source).await?;
+    }
+    Ok(answer::deleted())
 }
 
 /// `POST /v1/follows`
@@ -65,36 +85,29 @@ pub(super) async fn follow_many(request: HttpRequest, payload: Payload, engine: 
             format!("follows: a request may have at most {FOLLOWS_PER_REQUEST_MAX}, this one has {}", follows.len());
         return Err(Problem::bad("invalid_field", detail).of_field("follows"));
     }
-    let edge = |BulkEdge { follower, source, hidden }| NewEdge { follower, source, hidden };
+    let edge = |BulkEdge { follower, source, hidden, backfill }| NewEdge {
+        hidden,
+        backfill,
+        ..NewEdge::new(follower, source)
+    };
     let followed = engine.follow(follows.into_iter().map(edge).collect()).await?;
     Ok(HttpResponse::Ok().json(json!({"created": followed.created, "existing": followed.existing})))
 }
 
-/// `GET /v1/users/{user}/following`
+/// `GET /v1/users/{user}/following`, with `?hidden=true` for what an operator lets the user follow virtually.
 pub(super) async fn following(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
-    list(&request, |user, before, max| engine.following(user, before, max))
+    let parameters = Parameters::read(&request, &["limit", "cursor", "hidden"])?;
+    let (user, hidden) = (user(&request)?, parameters.truth("hidden")?);
+    answer::sources(&parameters, |before, max| {
+        Ok(if hidden { engine.hidden_following(&user, before, max) } else { engine.following(&user, before, max) })
+    })
 }
 
 /// `GET /v1/users/{user}/followers`
 pub(super) async fn followers(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
-    list(&request, |user, before, max| engine.followers(user, before, max))
-}
-
-fn list(
-    request: &HttpRequest,
-    read: impl Fn(&SourceId, UnixMicros, usize) -> Vec<Listed>,
-) -> Result<HttpResponse, Problem> {
-    let parameters = Parameters::read(request, &["limit", "cursor"])?;
-    let (user, limit) = (user(request)?, parameters.limit()?);
-    let before = parameters.cursor("cursor", cursor::decode_edge)?.unwrap_or(UnixMicros(i64::MAX));
-    // One more than asked for tells whether there is a next page.
-    let mut listed = read(&user, before, limit + 1);
-    let more = listed.len() > limit;
-    listed.truncate(limit);
-    let next = listed.last().filter(|_| more).map(|last| cursor::encode_edge(last.since));
-    let item = |listed: &Listed| json!({"id": listed.id.as_str(), "since": listed.since.to_string()});
-    let items: Vec<_> = listed.iter().map(item).collect();
-    Ok(HttpResponse::Ok().json(json!({"items": items, "next": next})))
+    let parameters = Parameters::read(&request, &["limit", "cursor"])?;
+    let user = user(&request)?;
+    answer::sources(&parameters, |before, max| Ok(engine.followers(&user, before, max)))
 }
 
 /// `GET /v1/users/{user}`

@@ -6,8 +6,12 @@
 //! Not responsible for:
 //! - any decision about feeds: a handler calls the engine once and forwards what it says.
 
+mod answer;
+mod choices;
+mod explain;
 mod feeds;
 mod follows;
+mod lists;
 mod operations;
 mod page_json;
 mod posts;

@@ -5,7 +5,7 @@ use std::fmt::{Display, Write as _};
 use crate::engine::FeedPage;
 use crate::feed::cursor;
 use crate::feed::position::Position;
-use crate::state::view::Entry;
+use crate::state::view::{Entry, Reposted};
 
 /// What a page says of each post.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +35,10 @@ pub(super) fn page(page: &FeedPage, fields: Fields) -> String {
     optional_cursor(&mut json, page.page.newest);
     json.push_str(r#","partial":"#);
     ids(&mut json, page.partial.iter());
+    // Only a reader who asked for it has a limit to be held to.
+    if page.page.passed_over > 0 {
+        let _ = write!(json, r#","passed_over":{}"#, page.page.passed_over);
+    }
     // Only damage to the archive brings it about.
     if !page.page.unreadable.is_empty() {
         json.push_str(r#","unreadable":"#);
@@ -56,7 +60,12 @@ fn item(json: &mut String, position: Position, entry: &Entry, fields: Fields) {
     }
     json.push_str(r#","cursor":""#);
     cursor::encode_into(position, json);
-    json.push_str(r#"","reposts":[],"via":"#);
+    json.push_str(r#"","reposts":["#);
+    for (nth, Reposted { user, at: Position { published_at, id } }) in entry.reposts().iter().enumerate() {
+        let comma = if nth > 0 { "," } else { "" };
+        let _ = write!(json, r#"{comma}{{"user":"{user}","at":"{published_at}","post":"{id}"}}"#);
+    }
+    json.push_str(r#"],"via":"#);
     ids(json, entry.via());
     json.push('}');
 }

@@ -76,7 +76,9 @@ impl NewPost<'_> {
             tags: checked,
             topic: topic.transpose()?,
             repost_of: self.repost_of,
+            origin: None,
             reply_to: self.reply_to,
+            answered: None,
         })
     }
 }

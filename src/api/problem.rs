@@ -117,9 +117,14 @@ impl ResponseError for Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let status = match &error {
-            Error::UnknownPost(_) | Error::UnknownSource(_) => StatusCode::NOT_FOUND,
+            Error::UnknownPost(_) | Error::UnknownSource(_) | Error::UnknownList { .. } => StatusCode::NOT_FOUND,
+            Error::FollowsRefused { refusals, .. } if refusals.iter().all(|(_, refusal)| refusal.is_forbidden()) => {
+                StatusCode::FORBIDDEN
+            }
             Error::PostIdTaken(_) | Error::PostDeleted(_) => StatusCode::CONFLICT,
             Error::Misfit { .. }
+            | Error::Oneself { .. }
+            | Error::TooMany { .. }
             | Error::PublishedInFuture { .. }
             | Error::NotAUser { .. }
             | Error::FollowsRefused { .. } => StatusCode::UNPROCESSABLE_ENTITY,

@@ -9,7 +9,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use actix_web::web::{Bytes, Payload, Query};
 use actix_web::{HttpRequest, rt};
-use serde::de::Error as _;
+use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
@@ -17,7 +17,7 @@ use crate::api::problem::Problem;
 use crate::feed::cursor;
 use crate::feed::page::Range;
 use crate::id::SourceId;
-use crate::limits::{PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX};
+use crate::limits::{PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX, REQUEST_BYTES_MAX};
 use crate::state::reader::PageRequest;
 
 /// How long a client may take to send a body.
@@ -64,6 +64,15 @@ impl Parameters {
             None => Ok(false),
             Some(given) if given == value => Ok(true),
             Some(given) => Err(invalid_parameter(name, &format!("{given:?} is not {value:?}"))),
+        }
+    }
+
+    /// A parameter that is `true` or `false`, which is the default.
+    pub(super) fn truth(&self, name: &str) -> Result<bool, Problem> {
+        match self.text(name) {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(given) => Err(invalid_parameter(name, &format!("{given:?} is neither true nor false"))),
         }
     }
 
@@ -129,6 +138,16 @@ pub(super) async fn optional_json_bytes(
     Ok(Some(bytes))
 }
 
+/// Checks that the body of a request asks for nothing: there is none, or it is an object without fields.
+pub(super) async fn no_fields(request: &HttpRequest, payload: Payload) -> Result<(), Problem> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Nothing {}
+
+    let bytes = optional_json_bytes(request, payload, REQUEST_BYTES_MAX).await?;
+    bytes.as_deref().map(json::<Nothing>).transpose().map(drop)
+}
+
 async fn bytes(request: &HttpRequest, payload: Payload, bytes_max: usize) -> Result<Bytes, Problem> {
     let too_large = || {
         let detail = format!("the request body is larger than {bytes_max} bytes");
@@ -164,17 +183,19 @@ pub(super) fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|cause| {
         let at = cause.path().to_string();
-        json_problem(cause.inner(), &at)
+        // Where one of some names is expected, all else is called bad syntax.
+        let is_json = || str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
+        if cause.inner().classify() == Category::Data || is_json() {
+            return field_problem(cause.inner(), &at);
+        }
+        Problem::bad("invalid_json", cause.inner().to_string())
     })?;
-    reader.end().map_err(|cause| json_problem(&cause, "."))?;
+    reader.end().map_err(|cause| Problem::bad("invalid_json", cause.to_string()))?;
     Ok(value)
 }
 
-fn json_problem(cause: &serde_json::Error, path: &str) -> Problem {
+fn field_problem(cause: &serde_json::Error, path: &str) -> Problem {
     let text = cause.to_string();
-    if cause.classify() != Category::Data {
-        return Problem::bad("invalid_json", text);
-    }
     let quoted = text.split('`').nth(1).unwrap_or("");
     let (code, named) = if text.starts_with("unknown field") {
         ("unknown_field", quoted)

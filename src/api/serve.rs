@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use actix_web::dev::{Server, ServerHandle};
 use actix_web::http::Method;
-use actix_web::web::{self, Data, ServiceConfig};
+use actix_web::web::{self, Data, Payload, ServiceConfig};
 use actix_web::{App, HttpRequest, HttpServer, Resource, Route, guard, rt};
 use tokio::sync::oneshot;
 use tracing::info;
 
 use crate::api::problem::Problem;
-use crate::api::slot::Slot;
-use crate::api::{feeds, follows, operations, posts};
+use crate::api::slot::{Live, Slot};
+use crate::api::{choices, explain, feeds, follows, lists, operations, posts};
+use crate::feed::event::Silencing;
 
 /// How long requests under way may take to end after the signal to stop.
 const DRAIN_SECONDS: u64 = 10;
@@ -49,7 +50,39 @@ pub fn routes(app: &mut ServiceConfig) {
             "/v1/users/{user}/following/{source}",
             [(M::PUT, web::to(follows::follow)), (M::DELETE, web::to(follows::unfollow))],
         ))
+        .configure(personal_routes)
         .default_service(web::to(|request: HttpRequest| async move { nothing_here(&request) }));
+}
+
+/// The paths of what readers decide about their feeds.
+fn personal_routes(app: &mut ServiceConfig) {
+    use Method as M;
+    for (silenced, how) in [("mutes", Silencing::Mute), ("blocks", Silencing::Block)] {
+        let list = move |request: HttpRequest, engine: Live| choices::silenced(request, engine, how);
+        let put =
+            move |request: HttpRequest, payload: Payload, engine: Live| choices::silence(request, payload, engine, how);
+        let delete = move |request: HttpRequest, engine: Live| choices::unsilence(request, engine, how);
+        let path = format!("/v1/users/{{user}}/{silenced}");
+        app.service(resource(&path, [(M::GET, web::to(list))]))
+            .service(resource(&format!("{path}/{{source}}"), [(M::PUT, web::to(put)), (M::DELETE, web::to(delete))]));
+    }
+    app.service(resource(
+        "/v1/users/{user}/rules",
+        [(M::GET, web::to(choices::rules)), (M::PATCH, web::to(choices::change_rules))],
+    ))
+    .service(resource(
+        "/v1/users/{user}/marker",
+        [(M::GET, web::to(choices::marker)), (M::PUT, web::to(choices::mark))],
+    ))
+    .service(resource("/v1/users/{user}/feed/explain/{post}", [(M::GET, web::to(explain::explain))]))
+    .service(resource("/v1/users/{user}/lists", [(M::GET, web::to(lists::all))]))
+    .service(resource("/v1/users/{user}/lists/{name}", [(M::DELETE, web::to(lists::delete))]))
+    .service(resource("/v1/users/{user}/lists/{name}/feed", [(M::GET, web::to(lists::feed))]))
+    .service(resource("/v1/users/{user}/lists/{name}/members", [(M::GET, web::to(lists::members))]))
+    .service(resource(
+        "/v1/users/{user}/lists/{name}/members/{source}",
+        [(M::PUT, web::to(lists::add)), (M::DELETE, web::to(lists::remove))],
+    ));
 }
 
 fn nothing_here(request: &HttpRequest) -> Result<&'static str, Problem> {

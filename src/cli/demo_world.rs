@@ -83,7 +83,7 @@ impl DemoWorld {
     }
 
     fn edge(&self, follower: usize, source: SourceId) -> NewEdge {
-        NewEdge { follower: self.people[follower].clone(), source, hidden: false }
+        NewEdge::new(self.people[follower].clone(), source)
     }
 }
 

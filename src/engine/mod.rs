@@ -7,6 +7,8 @@
 //! Not responsible for:
 //! - any wire format (`api`), settings files (`cli`).
 
+mod edges;
+mod personal;
 mod shared;
 mod start;
 
@@ -25,14 +27,13 @@ use crate::actor::archivist::{ArchiveReaders, archive_failed};
 use crate::actor::courier::Courier;
 use crate::actor::doorkeeper::Doorkeeper;
 pub use crate::actor::keeper::SnapshotOptions;
-use crate::actor::message::{
-    Census, Command, Followed, InboxTotals, Published, Read, Reply, SnapshotTaken, Verify, Wake,
-};
+use crate::actor::message::{Census, Command, InboxTotals, Published, Read, Reply, SnapshotTaken, Verify, Wake};
 use crate::clock::UnixMicros;
+pub use crate::engine::edges::Listed;
+pub use crate::engine::personal::Unread;
 pub use crate::engine::shared::Shared;
 pub use crate::engine::start::StorageConfig;
 use crate::error::Error;
-use crate::feed::event::NewEdge;
 use crate::feed::page::{Page, Range};
 use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId};
@@ -41,10 +42,11 @@ use crate::limits::{
     SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX, USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
 };
 use crate::state::posts::Stored;
-use crate::state::reader::{PageRequest, ReadClock, own_page};
+use crate::state::reader::{PageRequest, ReadClock, pulled_page};
 use crate::state::sources::Source;
 use crate::state::verify::Verdict;
 use crate::state::view::{Entry, Finder};
+use crate::state::viewer::Viewer;
 use crate::state::world::World;
 use crate::storage::journal::writer::JournalFigures;
 use crate::storage::lock::DirectoryLock;
@@ -95,15 +97,6 @@ pub struct FeedPage {
     pub page: Page<Entry>,
     /// The sources that could not be read in time.
     pub partial: Vec<SourceId>,
-}
-
-/// One line of a list of followers or followed sources.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Listed {
-    /// Who.
-    pub id: SourceId,
-    /// Since when.
-    pub since: UnixMicros,
 }
 
 /// What is known of a source.
@@ -162,22 +155,6 @@ impl Engine {
         self.command(|reply| Command::Delete { id, reply }).await
     }
 
-    /// Makes follow edges, all or none.
-    ///
-    /// # Errors
-    /// Names every edge that cannot be made.
-    pub async fn follow(&self, edges: Vec<NewEdge>) -> Result<Followed, Error> {
-        self.command(|reply| Command::Follow { edges, reply }).await
-    }
-
-    /// Removes an edge. Removing what is not there is fine.
-    ///
-    /// # Errors
-    /// When a queue is full.
-    pub async fn unfollow(&self, follower: SourceId, source: SourceId) -> Result<(), Error> {
-        self.command(|reply| Command::Unfollow { follower, source, reply }).await
-    }
-
     /// The post with this id.
     ///
     /// # Errors
@@ -210,7 +187,7 @@ impl Engine {
     pub async fn feed(&self, reader: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
         let world = &self.inner.shared.world;
         let Some(source) = world.sources.get(reader) else { return Ok(self.named(Page::empty())) };
-        let has_feed = source.id.is_user() && !(source.following().is_empty() && source.outbox().is_empty());
+        let has_feed = source.id.is_user() && (source.following().reach_len() > 0 || !source.outbox().is_empty());
         if !has_feed {
             return Ok(self.named(Page::empty()));
         }
@@ -270,32 +247,23 @@ impl Engine {
     pub async fn own_page(&self, source: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
         let shared = &self.inner.shared;
         let Some(source) = shared.world.sources.get(source) else { return Ok(self.named(Page::empty())) };
+        self.pulled_page(Viewer::everybody(source.slot), request).await
+    }
+
+    /// A page of a feed that nothing is pushed to.
+    async fn pulled_page(&self, viewer: Viewer, request: PageRequest) -> Result<FeedPage, Error> {
+        let shared = &self.inner.shared;
         let now = shared.clock.now();
-        let page = own_page(&source, Finder::Memory(&shared.world), request, shared.read_clock(now));
+        let page = pulled_page(&viewer, Finder::Memory(&shared.world), request, shared.read_clock(now));
         if !page.needs_archive {
+            shared.count_page(&page);
             return Ok(self.named(page));
         }
         let (reply, answer) = oneshot::channel();
         let build =
-            move |world: &World, clock: ReadClock<'_>| own_page(&source, Finder::Archive(world), request, clock);
+            move |world: &World, clock: ReadClock<'_>| pulled_page(&viewer, Finder::Archive(world), request, clock);
         shared.read_cold(reply, build);
         answer.await.unwrap_or(Err(Error::ShuttingDown)).map(|page| self.named(page))
-    }
-
-    /// At most `max` sources that `follower` follows, the newest edge before `before` first.
-    pub fn following(&self, follower: &SourceId, before: UnixMicros, max: usize) -> Vec<Listed> {
-        let sources = &self.inner.shared.world.sources;
-        let Some(follower) = sources.get(follower) else { return Vec::new() };
-        let edges = follower.following().newest_before(before, max);
-        edges.into_iter().map(|edge| Listed { id: sources.at(edge.source).id.clone(), since: edge.since }).collect()
-    }
-
-    /// At most `max` followers of `source`, the newest edge before `before` first.
-    pub fn followers(&self, source: &SourceId, before: UnixMicros, max: usize) -> Vec<Listed> {
-        let sources = &self.inner.shared.world.sources;
-        let Some(source) = sources.get(source) else { return Vec::new() };
-        let newest = source.followers().newest_before(before, max);
-        newest.into_iter().map(|(since, slot)| Listed { id: sources.at(slot).id.clone(), since }).collect()
     }
 
     /// What is known of a source.

@@ -8,10 +8,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::clock::UnixMicros;
 use crate::feed::position::Position;
-use crate::id::PostId;
+use crate::id::{ListName, PostId};
 
 const FEED: u8 = 1;
 const EDGES: u8 = 2;
+const NAMES: u8 = 3;
 
 /// A text that is no cursor, or a cursor of another kind of list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -61,6 +62,24 @@ pub fn decode_edge(text: &str) -> Result<UnixMicros, CursorError> {
     Ok(UnixMicros(i64::from_be_bytes(eight(&bytes[1..]))))
 }
 
+/// Writes a cursor into a list by name: the last name shown.
+pub fn encode_name(name: &ListName) -> String {
+    let mut bytes = vec![NAMES];
+    bytes.extend_from_slice(name.as_str().as_bytes());
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// Reads a cursor into a list by name.
+///
+/// # Errors
+/// When the text was not made by [`encode_name`].
+pub fn decode_name(text: &str) -> Result<ListName, CursorError> {
+    match URL_SAFE_NO_PAD.decode(text).map_err(|_| CursorError)?.as_slice() {
+        [NAMES, name @ ..] => str::from_utf8(name).ok().and_then(|name| name.parse().ok()).ok_or(CursorError),
+        _ => Err(CursorError),
+    }
+}
+
 fn bytes_of<const N: usize>(text: &str, kind: u8) -> Result<[u8; N], CursorError> {
     let mut bytes = [0; N];
     // Checked first: the decoder would have to guess at room for longer texts.
@@ -94,7 +113,7 @@ mod tests {
 
         #[test]
         fn no_text_makes_the_reader_panic(text in "\\PC{0,40}") {
-            let _ = (decode(&text), decode_edge(&text));
+            let _ = (decode(&text), decode_edge(&text), decode_name(&text));
         }
     }
 
@@ -106,5 +125,10 @@ mod tests {
             assert_eq!(decode(bad), Err(CursorError), "{bad:?}");
         }
         assert_eq!(decode_edge(&feed), Err(CursorError));
+        let name: ListName = "close.friends".parse().unwrap();
+        assert_eq!(decode_name(&encode_name(&name)), Ok(name.clone()));
+        for bad in ["", "x", "Aw", &feed, &edge, &format!("{}A", encode_name(&name))] {
+            assert_eq!(decode_name(bad), Err(CursorError), "{bad:?}");
+        }
     }
 }

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::clock::UnixMicros;
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft};
-use crate::id::{PostId, SourceId};
+use crate::feed::rules::Rules;
+use crate::id::{ListName, PostId, SourceId};
 
 /// A change of state that was accepted.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -42,6 +43,9 @@ pub enum Event {
     Deleted {
         /// The post.
         id: PostId,
+        /// What it repeated: a replay may find it gone already, but not its trace there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        repost_of: Option<PostId>,
     },
     /// Sources were followed, together. Key: each follower.
     Followed {
@@ -56,7 +60,63 @@ pub enum Event {
         follower: SourceId,
         /// Whom.
         source: SourceId,
+        /// What the edge brought up to here stays in the feed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        keep_until: Option<Position>,
     },
+    /// A reader muted or blocked a source, or does not any more. Key: the reader, and for a block the source as well.
+    Silenced {
+        /// The reader.
+        reader: SourceId,
+        /// Of whom nothing shows.
+        source: SourceId,
+        /// A mute or a block.
+        how: Silencing,
+        /// When; nothing if it is taken back.
+        since: Option<UnixMicros>,
+    },
+    /// A reader has other rules. Key: the reader.
+    Ruled {
+        /// The reader.
+        reader: SourceId,
+        /// All of them.
+        rules: Rules,
+    },
+    /// A reader has read up to a position. Key: the reader.
+    Marked {
+        /// The reader.
+        reader: SourceId,
+        /// The position.
+        at: Position,
+    },
+    /// A source is on a list, or not any more. Key: the reader.
+    Listed {
+        /// Whose list.
+        reader: SourceId,
+        /// Its name. A list begins with its first member.
+        list: ListName,
+        /// The source.
+        source: SourceId,
+        /// When; nothing if it is taken off.
+        since: Option<UnixMicros>,
+    },
+    /// A list is gone. Key: the reader.
+    Unlisted {
+        /// Whose list.
+        reader: SourceId,
+        /// Its name.
+        list: ListName,
+    },
+}
+
+/// How a reader keeps a source out of the feed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Silencing {
+    /// Nothing of it shows.
+    Mute,
+    /// Nothing of it shows, and there are no edges between the two.
+    Block,
 }
 
 /// One edge that is asked for.
@@ -70,6 +130,19 @@ pub struct NewEdge {
     /// A virtual follow: it works, but shows in no list and no count.
     #[serde(default, skip_serializing_if = "is_false")]
     pub hidden: bool,
+    /// Posts below it do not come by this edge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<Position>,
+    /// How many earlier posts may come by this edge, if not all. Not stored: an edge that is made has a start.
+    #[serde(skip)]
+    pub backfill: Option<usize>,
+}
+
+impl NewEdge {
+    /// An edge that shows, and brings everything.
+    pub fn new(follower: SourceId, source: SourceId) -> Self {
+        Self { follower, source, hidden: false, start: None, backfill: None }
+    }
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -83,7 +156,12 @@ impl Event {
             Self::Published { accepted_at, .. } => Some(*accepted_at),
             Self::Edited { at, .. } => Some(*at),
             Self::Followed { edges, since } => Some(UnixMicros(since.0.saturating_add(edges.len() as i64 - 1))),
-            Self::Deleted { .. } | Self::Unfollowed { .. } => None,
+            Self::Silenced { since, .. } | Self::Listed { since, .. } => *since,
+            Self::Deleted { .. }
+            | Self::Unfollowed { .. }
+            | Self::Ruled { .. }
+            | Self::Marked { .. }
+            | Self::Unlisted { .. } => None,
         }
     }
 }

@@ -1,11 +1,10 @@
-//! The follow graph, one source at a time: whom it follows, and who follows it.
+//! The follow graph, read from the source: who follows it.
 //!
 //! Responsible for:
-//! - the edges of one follower ([`Following`]), with a version that tells a cache when to look again;
 //! - the followers of one source ([`Followers`]), in age order for people and in slot order, by shard, for fan-out.
 //!
 //! Not responsible for:
-//! - finding a source, keeping both sides of an edge in step (`state::world`), limits (`actor::scribe`).
+//! - whom somebody follows (`feed::following`), keeping both sides of an edge in step (`state::world`).
 
 use roaring::RoaringBitmap;
 
@@ -16,128 +15,6 @@ use crate::id::SourceSlot;
 
 /// Below this many followers a sorted vector is smaller than bitmaps per shard.
 const SMALL_FOLLOWERS_MAX: usize = 64;
-
-/// One followed source, as its follower keeps it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Edge {
-    /// The followed source.
-    pub source: SourceSlot,
-    /// A virtual follow: it works, but shows in no list and no count.
-    pub hidden: bool,
-    /// When it was made. No two edges are made at the same instant, and a later one never has an earlier instant.
-    pub since: UnixMicros,
-}
-
-/// Whom one reader follows.
-#[derive(Clone, Debug)]
-pub struct Following {
-    /// Sorted by source.
-    edges: Vec<Edge>,
-    hidden: usize,
-    version: u64,
-    last_made: UnixMicros,
-}
-
-impl Default for Following {
-    fn default() -> Self {
-        Self { edges: Vec::new(), hidden: 0, version: 0, last_made: UnixMicros(i64::MIN) }
-    }
-}
-
-impl Following {
-    /// Adds an edge; false if there is one, which then stays as it is.
-    pub fn insert(&mut self, source: SourceSlot, since: UnixMicros, hidden: bool) -> bool {
-        let Err(at) = self.find(source) else { return false };
-        self.version += 1;
-        self.last_made = self.last_made.max(since);
-        self.edges.insert(at, Edge { source, hidden, since });
-        self.hidden += usize::from(hidden);
-        true
-    }
-
-    /// Takes an edge out and returns it.
-    pub fn remove(&mut self, source: SourceSlot) -> Option<Edge> {
-        let at = self.find(source).ok()?;
-        self.version += 1;
-        let edge = self.edges.remove(at);
-        self.hidden -= usize::from(edge.hidden);
-        Some(edge)
-    }
-
-    /// The edge to `source`.
-    pub fn get(&self, source: SourceSlot) -> Option<&Edge> {
-        self.find(source).ok().map(|at| &self.edges[at])
-    }
-
-    /// Whether there is an edge to `source`, hidden or not.
-    pub fn contains(&self, source: SourceSlot) -> bool {
-        self.find(source).is_ok()
-    }
-
-    /// The edges that were kept somewhere, sorted by source.
-    pub fn restored(edges: Vec<Edge>) -> Self {
-        let last_made = edges.iter().map(|edge| edge.since).max().unwrap_or(UnixMicros(i64::MIN));
-        Self { hidden: edges.iter().filter(|edge| edge.hidden).count(), version: 1, last_made, edges }
-    }
-
-    /// All edges, by source.
-    pub fn edges(&self) -> &[Edge] {
-        &self.edges
-    }
-
-    /// All followed sources, hidden ones too, by slot.
-    pub fn sources(&self) -> impl Iterator<Item = SourceSlot> + Clone {
-        self.edges.iter().map(|edge| edge.source)
-    }
-
-    /// The sources whose edges were made after `since`.
-    pub fn made_after(&self, since: UnixMicros) -> impl Iterator<Item = SourceSlot> {
-        self.edges.iter().filter(move |edge| edge.since > since).map(|edge| edge.source)
-    }
-
-    /// When the last edge was made, whether it is still there or not.
-    pub fn last_made(&self) -> UnixMicros {
-        self.last_made
-    }
-
-    /// Grows with every change.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
-    /// How many edges there are, hidden ones too.
-    pub fn len(&self) -> usize {
-        self.edges.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.edges.is_empty()
-    }
-
-    /// How many edges show.
-    pub fn visible_len(&self) -> usize {
-        self.edges.len() - self.hidden
-    }
-
-    /// At most `max` edges that show and were made before `before`, newest first.
-    pub fn newest_before(&self, before: UnixMicros, max: usize) -> Vec<Edge> {
-        let mut edges: Vec<Edge> =
-            self.edges.iter().filter(|edge| !edge.hidden && edge.since < before).copied().collect();
-        edges.sort_unstable_by_key(|edge| std::cmp::Reverse(edge.since));
-        edges.truncate(max);
-        edges
-    }
-
-    /// Bytes on the heap, without the allocator's own.
-    pub fn heap_bytes(&self) -> usize {
-        self.edges.capacity() * size_of::<Edge>()
-    }
-
-    fn find(&self, source: SourceSlot) -> Result<usize, usize> {
-        self.edges.binary_search_by_key(&source, |edge| edge.source)
-    }
-}
 
 /// How sources are dealt out to shards: round-robin by slot, so that the slots of one shard are dense again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -438,30 +315,5 @@ mod tests {
             let everyone = UnixMicros(i64::MAX);
             prop_assert_eq!(many.newest_before(everyone, 500), few.newest_before(everyone, 500));
         }
-    }
-
-    #[test]
-    fn hidden_edges_work_but_do_not_show() {
-        let mut following = Following::default();
-        following.insert(SourceSlot(5), UnixMicros(1), true);
-        following.insert(SourceSlot(3), UnixMicros(2), false);
-        assert!(following.contains(SourceSlot(5)));
-        assert_eq!((following.len(), following.visible_len()), (2, 1));
-        let shown = following.newest_before(UnixMicros(9), 9);
-        assert!(shown.iter().map(|edge| edge.source).eq([SourceSlot(3)]));
-    }
-
-    #[test]
-    fn an_edge_made_again_is_a_new_one() {
-        let mut following = Following::default();
-        following.insert(SourceSlot(1), UnixMicros(1), false);
-        let (version, seen) = (following.version(), following.last_made());
-        following.remove(SourceSlot(1));
-        assert!(following.version() > version);
-        assert_eq!(following.last_made(), seen);
-        following.insert(SourceSlot(1), UnixMicros(2), false);
-        following.insert(SourceSlot(2), UnixMicros(3), true);
-        assert!(following.made_after(seen).eq([SourceSlot(1), SourceSlot(2)]));
-        assert_eq!(following.made_after(following.last_made()).count(), 0);
     }
 }

@@ -127,6 +127,11 @@ impl Inbox {
         self.posts.last()
     }
 
+    /// Whether it holds a post.
+    pub fn contains(&self, position: Position) -> bool {
+        self.posts.contains(&position)
+    }
+
     /// How many posts it holds.
     pub fn len(&self) -> usize {
         self.posts.len()

@@ -2,8 +2,10 @@
 //!
 //! Everything here is a plain value with plain methods. The rest of the crate decides when they are called.
 
+pub mod choices;
 pub mod cursor;
 pub mod event;
+pub mod following;
 pub mod graph;
 pub mod inbox;
 pub mod merge;
@@ -13,5 +15,7 @@ pub mod policy;
 pub mod position;
 pub mod post;
 pub mod record;
+pub mod reposts;
+pub mod rules;
 pub mod runs;
 pub mod schedule;

@@ -11,6 +11,10 @@
 //! A feed has two zones. Above the inbox's floor ("warm") the inbox has all pushed posts, and only what was left to be
 //! pulled must be merged. At and below it ("cold") the inbox knows nothing, and every followed outbox is merged whole.
 
+use std::num::NonZeroUsize;
+
+use rustc_hash::FxHashMap;
+
 use crate::feed::inbox::Inbox;
 use crate::feed::merge::{Input, Merge, Outboxes};
 use crate::feed::outbox::Part;
@@ -26,6 +30,8 @@ pub enum Range {
     Before(Position),
     /// Those right above a position: fill a gap.
     After(Position),
+    /// The newest, as far as they are above a position: what is unread.
+    Since(Position),
 }
 
 /// What became of a candidate.
@@ -43,6 +49,13 @@ pub enum Look<E> {
     Unreadable,
 }
 
+impl<E> Look<E> {
+    /// Whether it is gone for good.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone)
+    }
+}
+
 /// Decides what shows.
 pub trait View {
     /// What an entry looks like.
@@ -50,6 +63,9 @@ pub trait View {
 
     /// Judges the post at `position` by the present state.
     fn look(&mut self, position: Position) -> Look<Self::Entry>;
+
+    /// Of whom a page may have only so many entries.
+    fn source(entry: &Self::Entry) -> SourceSlot;
 }
 
 /// A page, newest entry first.
@@ -63,6 +79,8 @@ pub struct Page<E> {
     pub newest: Option<Position>,
     /// Sources whose outboxes could not be read, or not in time. What they have is missing here and appears on a later read.
     pub partial: Vec<SourceSlot>,
+    /// Entries between those shown that were passed over, since their source has as many as a page may have of it.
+    pub passed_over: usize,
     /// Positions met that are gone for good.
     pub gone: Vec<Position>,
     /// Positions met whose posts cannot be read. They are missing here.
@@ -79,6 +97,7 @@ impl<E> Page<E> {
             next: None,
             newest: None,
             partial: Vec::new(),
+            passed_over: 0,
             gone: Vec::new(),
             unreadable: Vec::new(),
             needs_archive: false,
@@ -99,10 +118,16 @@ pub struct Feed<'a, O, S> {
     pub outboxes: &'a O,
     /// Candidates looked at for one page, at most.
     pub scan_max: usize,
+    /// Entries of one source in one page, at most.
+    pub per_source_max: Option<NonZeroUsize>,
 }
 
 struct Scan<E> {
     found: Vec<(Position, E)>,
+    /// How many were passed over before each of them, since their source has enough.
+    before: Vec<usize>,
+    /// How many were passed over in all.
+    passed_over: usize,
     /// The scan's bound was hit here.
     stopped_at: Option<Position>,
 }
@@ -121,6 +146,10 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
                 page.newest = self.head(Span::ALL, view, &mut page);
             }
             Range::After(above) => self.fill_newer(above, limit, view, &mut page),
+            Range::Since(above) => {
+                page.next = self.fill_older(Span { above, ..Span::ALL }, limit, view, &mut page);
+                page.newest = page.items.first().map(|item| item.0);
+            }
         }
         page.partial.sort_unstable();
         page.partial.dedup();
@@ -142,17 +171,21 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         let more = scan.found.len() > limit;
         scan.found.truncate(limit);
         page.items = scan.found;
+        page.passed_over = page.items.len().checked_sub(1).map_or(0, |last| scan.before[last]);
         if more {
             return page.items.last().map(|item| item.0);
         }
         // What could not be read may be anywhere below the bound: that the rest is at an end is not known.
         let unknown = (!page.partial.is_empty()).then(|| page.items.last().map_or(span.below, |item| item.0));
-        scan.stopped_at.or(unknown)
+        // Their source may have so many on the next page again.
+        let passed_over = page.items.last().filter(|_| scan.passed_over > page.passed_over).map(|item| item.0);
+        scan.stopped_at.or(passed_over).or(unknown)
     }
 
     fn fill_newer<V: View>(&self, above: Position, limit: usize, view: &mut V, page: &mut Page<V::Entry>) {
         let span = Span { above, ..Span::ALL };
         let mut scan = self.scan(span, Direction::Newer, limit, view, page);
+        page.passed_over = scan.before.last().copied().unwrap_or(0);
         scan.found.reverse();
         page.items = scan.found;
         // Cut short, the page names where it stopped, so that the gap can be filled from there on.
@@ -178,13 +211,19 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         view: &mut V,
         page: &mut Page<V::Entry>,
     ) -> Scan<V::Entry> {
-        let mut scan = Scan { found: Vec::with_capacity(wanted), stopped_at: None };
+        let (found, before) = (Vec::with_capacity(wanted), Vec::new());
+        let mut scan = Scan { found, before, passed_over: 0, stopped_at: None };
         let mut looked_at = 0;
+        let mut share = Share { most: self.per_source_max, taken: FxHashMap::default() };
         for zone in self.zones(span, direction) {
             let mut candidates = self.merge(zone, direction, wanted - scan.found.len());
             for position in candidates.by_ref() {
                 match view.look(position) {
-                    Look::Shown(entry) => scan.found.push((position, entry)),
+                    Look::Shown(entry) if share.take(V::source(&entry)) => {
+                        scan.before.push(scan.passed_over);
+                        scan.found.push((position, entry));
+                    }
+                    Look::Shown(_) => scan.passed_over += 1,
                     Look::Hidden => {}
                     Look::Gone => page.gone.push(position),
                     Look::Unreadable => page.unreadable.push(position),
@@ -236,6 +275,23 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
     }
 }
 
+/// How many entries each source has in a page.
+struct Share {
+    most: Option<NonZeroUsize>,
+    taken: FxHashMap<SourceSlot, usize>,
+}
+
+impl Share {
+    /// Whether a source may have one more.
+    fn take(&mut self, source: SourceSlot) -> bool {
+        let Some(most) = self.most else { return true };
+        let taken = self.taken.entry(source).or_default();
+        let may = *taken < most.get();
+        *taken += usize::from(may);
+        may
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Zone {
     Warm(Span),
@@ -278,6 +334,10 @@ mod tests {
                 _ => Look::Shown(()),
             }
         }
+
+        fn source((): &()) -> SourceSlot {
+            SourceSlot(0)
+        }
     }
 
     /// Three sources: 0 and 1 push, 2 is pulled. The inbox holds what was pushed, capped.
@@ -305,8 +365,8 @@ mod tests {
         fn page(&self, range: Range, limit: usize, view: &mut Filter) -> Page<()> {
             let warm = [(SourceSlot(2), Part::Pulled)];
             let (inbox, scan_max) = (Some(&self.inbox), self.scan_max);
-            Feed { inbox, warm: &warm, sources: SOURCES.into_iter(), outboxes: &self.shelf, scan_max }
-                .page(range, limit, view)
+            let (sources, outboxes) = (SOURCES.into_iter(), &self.shelf);
+            Feed { inbox, warm: &warm, sources, outboxes, scan_max, per_source_max: None }.page(range, limit, view)
         }
     }
 

@@ -155,9 +155,15 @@ pub struct Draft {
     /// The post it repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repost_of: Option<PostId>,
+    /// The post that the repeated one repeats itself, if it does. Found out when it is published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<PostId>,
     /// The post it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<PostId>,
+    /// Who published that, if it was known when this one was published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<SourceId>,
 }
 
 impl Draft {
@@ -172,7 +178,9 @@ impl Draft {
             tags: Vec::new(),
             topic: None,
             repost_of: None,
+            origin: None,
             reply_to: None,
+            answered: None,
         }
     }
 
@@ -240,10 +248,12 @@ pub struct Post {
     pub hidden: bool,
     /// When its body was last changed.
     pub edited_at: Option<UnixMicros>,
-    /// The post it repeats.
+    /// The post it repeats, which repeats none.
     pub repost_of: Option<PostId>,
     /// The post it answers.
     pub reply_to: Option<PostId>,
+    /// Who published that, if it is known.
+    pub answered: Option<Box<Membership>>,
     /// [`Draft::fingerprint`] of what was first published, whatever was edited since.
     pub fingerprint: u64,
     /// Its author, its tags, its topic, in this order.
@@ -263,8 +273,9 @@ impl Post {
             kind: draft.kind,
             hidden: false,
             edited_at: None,
-            repost_of: draft.repost_of,
+            repost_of: draft.origin.or(draft.repost_of),
             reply_to: draft.reply_to,
+            answered: draft.answered.clone().map(|id| Box::new(Membership { slot: SourceSlot::NONE, id })),
             fingerprint: draft.fingerprint(),
             sources,
             json: Box::default(),
@@ -274,15 +285,15 @@ impl Post {
         post
     }
 
-    /// Gives its sources their slots, in the order of [`Post::sources`].
-    pub fn join(&mut self, slots: impl IntoIterator<Item = SourceSlot>) {
-        for (source, slot) in self.sources.iter_mut().zip(slots) {
-            source.slot = slot;
+    /// Gives its sources, and the author it answers, their slots.
+    pub fn join(&mut self, slot: impl Fn(&SourceId) -> SourceSlot) {
+        for source in self.sources.iter_mut().chain(self.answered.as_deref_mut()) {
+            source.slot = slot(&source.id);
         }
     }
 
     /// A post that was kept somewhere, as of [`PostRecord`]. `sources` are those of the record, in that order.
-    pub fn restored<S>(record: &PostRecord<S>, sources: Box<[Membership]>) -> Self {
+    pub fn restored<S>(record: &PostRecord<S>, sources: Box<[Membership]>, answered: Option<Membership>) -> Self {
         let mut post = Self {
             position: record.at,
             kind: record.kind,
@@ -290,6 +301,7 @@ impl Post {
             edited_at: record.edited_at,
             repost_of: record.repost_of,
             reply_to: record.reply_to,
+            answered: answered.map(Box::new),
             fingerprint: record.fingerprint,
             sources,
             json: Box::default(),

@@ -41,6 +41,9 @@ pub struct PostRecord<S> {
     /// The post it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<PostId>,
+    /// Who published that, if it is known.
+    #[serde(default = "none", skip_serializing_if = "Option::is_none")]
+    pub answered: Option<S>,
     /// [`crate::feed::post::Draft::fingerprint`].
     pub fingerprint: u64,
 }
@@ -51,6 +54,11 @@ impl<S> PostRecord<S> {
         let route = if self.pulled & (1 << nth) != 0 { Route::Pull } else { Route::Push };
         (self.archived & (1 << nth) == 0).then_some(route)
     }
+}
+
+// Without it, a default would be asked of `S` as well.
+fn none<S>() -> Option<S> {
+    None
 }
 
 fn is_false(flag: &bool) -> bool {

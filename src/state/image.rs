@@ -12,13 +12,19 @@
 //! it is replayed as well. Followers are not in the image; they are the edges read the other way. Neither are the outboxes
 //! of tags and topics: posts say where they belong.
 
+mod choices;
+mod reposts;
+
+pub use choices::ChoicesRecord;
+pub use reposts::RepostsRecord;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::clock::UnixMicros;
-use crate::feed::graph::Edge;
+use crate::feed::following::Edge;
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::feed::post::{Body, Membership, Post};
@@ -143,13 +149,13 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn each_source(self) -> impl Iterator<Item = &'a Arc<Source>> {
+    fn readers(self) -> impl Iterator<Item = &'a Arc<Source>> {
         (0..self.sources).map(move |slot| self.world.sources.at(SourceSlot(slot as u32)))
     }
 
     /// All sources.
     pub fn sources(self) -> impl Iterator<Item = SourceRecord> {
-        self.each_source().map(|source| SourceRecord {
+        self.readers().map(|source| SourceRecord {
             id: source.id.clone(),
             last_seen: source.last_seen(),
             celebrity: source.is_celebrity(),
@@ -158,7 +164,7 @@ impl<'a> Walk<'a> {
 
     /// All edges, by follower.
     pub fn edges(self) -> impl Iterator<Item = EdgesRecord> {
-        self.each_source().filter_map(move |follower| {
+        self.readers().filter_map(move |follower| {
             let mut record = EdgesRecord {
                 follower: follower.slot.0,
                 sources: ByteBuf::new(),
@@ -184,7 +190,7 @@ impl<'a> Walk<'a> {
     /// What `each` fails with.
     pub fn posts<E>(self, mut each: impl FnMut(PostRecord<u32>) -> Result<(), E>) -> Result<(), E> {
         let mut positions = Vec::with_capacity(OUTBOX_CHUNK);
-        for source in self.each_source() {
+        for source in self.readers() {
             let mut span = Span::ALL;
             loop {
                 positions.clear();
@@ -202,7 +208,8 @@ impl<'a> Walk<'a> {
 
     /// The record of a post, if it stands with this source: the first of its own that has it in memory.
     fn record(self, post: &Post, stands_with: SourceSlot) -> Option<PostRecord<u32>> {
-        let known = post.sources().iter().all(|source| (source.slot.0 as usize) < self.sources);
+        let is_known = |source: &Membership| (source.slot.0 as usize) < self.sources;
+        let known = post.sources().iter().chain(post.answered.as_deref()).all(is_known);
         let has_it = |source: &&Membership| self.world.sources.at(source.slot).outbox().contains(post.position);
         let first = post.sources().iter().find(has_it)?;
         (known && first.slot == stands_with).then(|| record(self.world, post, |source| source.slot.0))
@@ -232,7 +239,8 @@ pub fn record<S>(world: &World, post: &Post, name: impl Fn(&Membership) -> S) ->
         at: post.position,
         kind: post.kind,
         body: Body::kept(post.body()),
-        sources: post.sources().iter().map(name).collect(),
+        sources: post.sources().iter().map(&name).collect(),
+        answered: post.answered.as_deref().map(&name),
         pulled,
         archived,
         hidden: post.hidden,
@@ -243,7 +251,7 @@ pub fn record<S>(world: &World, post: &Post, name: impl Fn(&Membership) -> S) ->
     }
 }
 
-/// Builds a world from records. The order is: all sources, then edges and posts, then tombstones.
+/// Builds a world from records. The order is: all sources, then edges, choices, reposts and posts, then tombstones.
 impl Writer {
     /// Takes a source in.
     ///
@@ -312,7 +320,11 @@ impl Writer {
             let slot = SourceSlot(*slot);
             Membership { slot, id: sources.at(slot).id.clone() }
         };
-        let post = Post::restored(record, record.sources.iter().map(member).collect());
+        if record.answered.is_some_and(|slot| slot as usize >= known) {
+            return misfit(format!("post {} answers a source that is not there", record.at.id));
+        }
+        let answered = record.answered.as_ref().map(member);
+        let post = Post::restored(record, record.sources.iter().map(member).collect(), answered);
         self.restore_placed(&Arc::new(post), |nth| record.route(nth));
         Ok(())
     }

@@ -3,12 +3,15 @@
 //! State is a function of the events applied to it, in their order; replay runs the same code. Nothing here starts a
 //! thread, touches a file or a socket.
 
+pub mod explain;
 pub mod failures;
 pub mod image;
 pub mod posts;
 pub mod reader;
+pub mod reposts;
 pub mod shelving;
 pub mod sources;
 pub mod verify;
 pub mod view;
+pub mod viewer;
 pub mod world;

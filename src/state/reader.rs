@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use crate::clock::{Clock, UnixMicros};
-use crate::feed::graph::Following;
+use crate::feed::following::Following;
 use crate::feed::inbox::Inbox;
 use crate::feed::merge::{Input, Merge};
 use crate::feed::outbox::Part;
@@ -19,7 +19,8 @@ use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceSlot};
 use crate::limits::{PAGE_POSTS_MAX, PAGE_SCAN_MAX};
 use crate::state::sources::Source;
-use crate::state::view::{Entry, Finder, HomeView, OwnPageView, TimedOutboxes};
+use crate::state::view::{Entry, FeedView, Finder, TimedOutboxes};
+use crate::state::viewer::Viewer;
 use crate::state::world::World;
 
 /// A page that is asked for.
@@ -97,19 +98,9 @@ impl Reader {
         let following = self.source.following();
         sync(&following, inbox, world);
         self.pulled.refresh(&self.source, &following, world);
-        let (own, finder) = (self.source.slot, Finder::Memory(world));
-        let feed = Feed {
-            inbox: Some(inbox),
-            warm: &self.pulled.parts,
-            sources: following.sources().chain([own]),
-            outboxes: &TimedOutboxes::new(finder, time.clock, time.deadline),
-            scan_max: PAGE_SCAN_MAX,
-        };
-        let page = feed.page(
-            request.range,
-            request.bounded_limit(),
-            &mut HomeView { finder, reader: own, following: &following },
-        );
+        let viewer = Viewer::home(&self.source, &following);
+        let mut view = FeedView { finder: Finder::Memory(world), viewer: &viewer, inbox: Some(inbox) };
+        let page = build(&mut view, &self.pulled.parts, request, time);
         for position in &page.gone {
             inbox.remove(*position);
         }
@@ -120,8 +111,8 @@ impl Reader {
     pub fn cold_read(&mut self, inbox: &Inbox, world: &World) -> ColdRead {
         let following = self.source.following();
         self.pulled.refresh(&self.source, &following, world);
-        let warm = self.pulled.parts.clone();
-        ColdRead { reader: self.source.slot, following, inbox: inbox.clone(), warm }
+        let (viewer, warm) = (Viewer::home(&self.source, &following), self.pulled.parts.clone());
+        ColdRead { viewer, inbox: inbox.clone(), warm }
     }
 
     /// Bytes on the heap, without the allocator's own.
@@ -155,9 +146,11 @@ impl PulledSources {
             return;
         }
         let has_pulled = |source: &SourceSlot| world.sources.at(*source).outbox().has_pulled();
-        let pulled = following.sources().filter(has_pulled).map(|source| (source, Part::Pulled));
+        let followed = following.edges().iter().map(|edge| edge.source);
+        let pulled = followed.filter(has_pulled).map(|source| (source, Part::Pulled));
         // A reader's own posts are pushed to the followers, not to the reader.
-        self.parts = pulled.chain([(own.slot, Part::Whole)]).collect();
+        let never_pushed = following.only_kept().chain([own.slot]);
+        self.parts = pulled.chain(never_pushed.map(|source| (source, Part::Whole))).collect();
         self.as_of = as_of;
     }
 }
@@ -165,8 +158,7 @@ impl PulledSources {
 /// What a page is built from away from the reader's actor, on a thread that may wait for a disk.
 #[derive(Debug)]
 pub struct ColdRead {
-    reader: SourceSlot,
-    following: Arc<Following>,
+    viewer: Viewer,
     inbox: Inbox,
     warm: Vec<(SourceSlot, Part)>,
 }
@@ -174,27 +166,34 @@ pub struct ColdRead {
 impl ColdRead {
     /// Builds the page, from memory and the archive.
     pub fn page(&self, world: &World, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
-        let finder = Finder::Archive(world);
-        let feed = Feed {
-            inbox: Some(&self.inbox),
-            warm: &self.warm,
-            sources: self.following.sources().chain([self.reader]),
-            outboxes: &TimedOutboxes::new(finder, time.clock, time.deadline),
-            scan_max: PAGE_SCAN_MAX,
-        };
-        let mut view = HomeView { finder, reader: self.reader, following: &self.following };
-        feed.page(request.range, request.bounded_limit(), &mut view)
+        let (finder, viewer) = (Finder::Archive(world), &self.viewer);
+        build(&mut FeedView { finder, viewer, inbox: Some(&self.inbox) }, &self.warm, request, time)
     }
 }
 
-/// Builds a page of a source's own posts.
-pub fn own_page(source: &Source, finder: Finder<'_>, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
+/// Builds a page of a feed that nothing is pushed to: a list, or a source's own posts.
+pub fn pulled_page(viewer: &Viewer, finder: Finder<'_>, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
+    build(&mut FeedView { finder, viewer, inbox: None }, &[], request, time)
+}
+
+/// Builds a page. `warm` is what must be merged with the inbox.
+fn build(
+    view: &mut FeedView<'_>,
+    warm: &[(SourceSlot, Part)],
+    request: PageRequest,
+    time: ReadClock<'_>,
+) -> Page<Entry> {
+    let viewer = view.viewer;
+    let own = viewer.has_own.then_some(viewer.reader);
+    // A limit for each page says nothing of how many entries there are.
+    let is_count = matches!(request.range, Range::Since(_));
     let feed = Feed {
-        inbox: None,
-        warm: &[],
-        sources: std::iter::once(source.slot),
-        outboxes: &TimedOutboxes::new(finder, time.clock, time.deadline),
+        inbox: view.inbox,
+        warm,
+        sources: viewer.feed.sources().chain(own),
+        outboxes: &TimedOutboxes::new(view.finder, time.clock, time.deadline),
         scan_max: PAGE_SCAN_MAX,
+        per_source_max: viewer.choices.rules.per_source_max.filter(|_| !is_count),
     };
-    feed.page(request.range, request.bounded_limit(), &mut OwnPageView { finder })
+    feed.page(request.range, request.bounded_limit(), view)
 }

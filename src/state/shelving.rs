@@ -343,7 +343,8 @@ impl World {
         id: PostId,
         source: impl Fn(&SourceId) -> Option<Arc<Source>>,
     ) -> Result<Option<Stored>, ArchiveError> {
-        let Some(archive) = self.archive().filter(|archive| !archive.is_empty()) else { return Ok(None) };
+        // Ids mostly grow, so that those of new posts are above all that are archived.
+        let Some(archive) = self.archive().filter(|archive| archive.largest_id() >= Some(id)) else { return Ok(None) };
         match archive.post(id)? {
             None => Ok(None),
             Some(Kept::Deleted) => Ok(Some(Stored::Deleted)),
@@ -356,7 +357,8 @@ impl World {
                 if author.is_none() || first != author {
                     return Err(damaged(archive.place(), id, "nothing else knows its author"));
                 }
-                Ok(Some(Stored::Live(Arc::new(Post::restored(&record, sources)))))
+                let answered = record.answered.as_ref().and_then(member);
+                Ok(Some(Stored::Live(Arc::new(Post::restored(&record, sources, answered)))))
             }
         }
     }
@@ -390,6 +392,23 @@ impl World {
     /// Whether anything is in the archive.
     pub fn has_archived(&self) -> bool {
         self.archive().is_some_and(|archive| !archive.is_empty())
+    }
+
+    /// At most `max` of the newest positions of an outbox, newest first. Waits for a disk if that goes beyond memory.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn newest(&self, source: &Source, max: usize) -> Result<Vec<Position>, ArchiveError> {
+        let mut newest = Vec::new();
+        let ask = Ask { part: Part::Whole, span: Span::ALL, direction: Direction::Older, max };
+        let more = source.outbox().pull(ask, &mut newest);
+        if let (Err(_), Some(archive)) = (more, self.archive()) {
+            archive.copy(&source.id, Part::Whole, Span::ALL, Direction::Older, max, &mut newest)?;
+            newest.sort_unstable_by(|a, b| b.cmp(a));
+            newest.dedup();
+            newest.truncate(max);
+        }
+        Ok(newest)
     }
 
     /// Appends to `into` what is asked of an outbox, in memory and in the archive. Waits for a disk.

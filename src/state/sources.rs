@@ -14,7 +14,9 @@ use dashmap::DashMap;
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::clock::UnixMicros;
-use crate::feed::graph::{Followers, Following};
+use crate::feed::choices::Choices;
+use crate::feed::following::Following;
+use crate::feed::graph::Followers;
 use crate::feed::outbox::Outbox;
 use crate::id::{SourceId, SourceSlot};
 
@@ -28,6 +30,8 @@ pub struct Source {
     pub(super) outbox: RwLock<Outbox>,
     pub(super) followers: RwLock<Followers>,
     pub(super) following: RwLock<Arc<Following>>,
+    /// Nothing for the many who have decided nothing.
+    pub(super) choices: RwLock<Option<Arc<Choices>>>,
     pub(super) celebrity: AtomicBool,
     last_seen: AtomicI64,
 }
@@ -42,6 +46,7 @@ impl Source {
             outbox: RwLock::default(),
             followers: RwLock::default(),
             following: RwLock::default(),
+            choices: RwLock::default(),
             celebrity: AtomicBool::new(false),
             last_seen: AtomicI64::new(NEVER),
         }
@@ -60,6 +65,16 @@ impl Source {
     /// Whom it follows, as of now. Later edits do not change the returned value.
     pub fn following(&self) -> Arc<Following> {
         Arc::clone(&self.following.read())
+    }
+
+    /// What it has decided about its feed, as of now.
+    pub fn choices(&self) -> Arc<Choices> {
+        self.choices.read().clone().unwrap_or_default()
+    }
+
+    /// The same, if it has decided anything at all.
+    pub fn own_choices(&self) -> Option<Arc<Choices>> {
+        self.choices.read().clone()
     }
 
     /// Whether its posts are pulled.
@@ -84,7 +99,8 @@ impl Source {
     pub fn bytes(&self) -> usize {
         let id = self.id.as_str().len() + 2 * size_of::<usize>();
         let parts = self.outbox().heap_bytes() + self.followers().heap_bytes() + self.following.read().heap_bytes();
-        size_of::<Self>() + size_of::<Following>() + id + parts
+        let choices = self.own_choices().map_or(0, |choices| size_of::<Choices>() + choices.heap_bytes());
+        size_of::<Self>() + size_of::<Following>() + id + parts + choices
     }
 }
 

@@ -8,7 +8,8 @@ use crate::feed::position::Position;
 use crate::id::PostId;
 use crate::limits::VERDICT_POSTS_MAX;
 use crate::state::reader::Reader;
-use crate::state::view::{Finder, HomeView};
+use crate::state::view::{FeedView, Finder};
+use crate::state::viewer::Viewer;
 use crate::state::world::World;
 
 /// How an inbox compares with one built anew.
@@ -63,9 +64,16 @@ pub fn verify(reader: &mut Reader, inbox: &mut Inbox, world: &World, under_way: 
     let (late, missing): (Vec<Position>, Vec<Position>) =
         newest_first(&rebuilt, &live).partition(|position| open.contains(position));
     let following = reader.source().following();
-    let mut view = HomeView { finder: Finder::Memory(world), reader: reader.source().slot, following: &following };
+    let viewer = Viewer::home(reader.source(), &following);
+    let mut view = FeedView { finder: Finder::Memory(world), viewer: &viewer, inbox: Some(inbox) };
     // What shows must have come from somewhere, and nothing that is followed has it.
-    let shows = |position: &Position| matches!(view.look(*position), Look::Shown(_)) && !open.contains(position);
+    let is_kept = |position: &Position| {
+        // Of a source that is not followed any more everything is pulled, whatever the inbox still has of it.
+        following.only_kept().any(|source| world.sources.at(source).outbox().contains(*position))
+    };
+    let shows = |position: &Position| {
+        matches!(view.look(*position), Look::Shown(_)) && !open.contains(position) && !is_kept(position)
+    };
     let (extra, stale): (Vec<Position>, Vec<Position>) = newest_first(&live, &rebuilt).partition(shows);
     let named = |positions: &[Position]| positions.iter().take(VERDICT_POSTS_MAX).map(|at| at.id).collect();
     Verdict {
@@ -103,8 +111,13 @@ mod tests {
 
     /// A world in which ann follows bob, bob published posts 1 to 9, ann post 20 and a stranger post 30; and ann's inbox.
     fn ann() -> (std::sync::Arc<World>, Reader, Inbox) {
+        let (world, reader, inbox, _) = ann_and_writer();
+        (world, reader, inbox)
+    }
+
+    fn ann_and_writer() -> (std::sync::Arc<World>, Reader, Inbox, crate::state::world::Writer) {
         let (world, mut writer) = World::create(Policy::PushAll, Sharding::new(1));
-        let edge = NewEdge { follower: id("ann"), source: id("bob"), hidden: false };
+        let edge = NewEdge::new(id("ann"), id("bob"));
         writer.apply(&Event::Followed { edges: vec![edge], since: UnixMicros(1) });
         let authors = (1..=9).map(|nth| ("bob", nth)).chain([("ann", 20), ("cas", 30)]);
         for (author, nth) in authors {
@@ -114,7 +127,7 @@ mod tests {
         let mut reader = Reader::new(world.sources.get(&id("ann")).unwrap());
         let mut inbox = Inbox::new(NonZeroUsize::new(100).unwrap());
         reader.rebuild(&mut inbox, &world);
-        (world, reader, inbox)
+        (world, reader, inbox, writer)
     }
 
     fn posts(ids: impl IntoIterator<Item = u64>) -> Vec<PostId> {
@@ -177,5 +190,17 @@ mod tests {
         inbox.push(at(20, 20));
         let second = verify(&mut reader, &mut inbox, &world, Vec::new).confirming(&first);
         assert_eq!((&second.missing, &second.extra, second.under_way), (&posts([3]), &posts([]), 1));
+    }
+
+    #[test]
+    fn what_a_kept_source_published_since_is_missed_by_nobody() {
+        let (world, mut reader, mut inbox, mut writer) = ann_and_writer();
+        let keep_until = Some(at(9, u64::MAX));
+        writer.apply(&Event::Unfollowed { follower: id("ann"), source: id("bob"), keep_until });
+        let draft = Draft::new(id("bob"), Body::new("1").unwrap());
+        writer.apply(&Event::Published { position: at(40, 40), draft, accepted_at: UnixMicros(40) });
+        let verdict = verify(&mut reader, &mut inbox, &world, Vec::new);
+        // Pages pull what is kept of it.
+        assert!(verdict.is_good() && verdict.rebuilt == 0, "{verdict:?}");
     }
 }

@@ -4,10 +4,13 @@
 //! page, and undoing it brings back exactly what was there.
 
 use std::cell::Cell;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
+
 use crate::clock::{Clock, UnixMicros};
-use crate::feed::graph::Following;
+use crate::feed::inbox::Inbox;
 use crate::feed::merge::Outboxes;
 use crate::feed::outbox::{Ask, Missing};
 use crate::feed::page::{Look, View};
@@ -16,22 +19,49 @@ use crate::feed::post::Post;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::state::posts::Stored;
 use crate::state::sources::Sources;
+use crate::state::viewer::{ByRepost, Direct, Viewer};
 use crate::state::world::World;
 
-/// A post as a reader sees it.
+/// An entry of a feed: a post, and why it is there.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The post.
+    /// The post; of a repost the one it repeats.
     pub post: Arc<Post>,
+    /// Who published what the entry stands for: the post's author, or of its newest repost.
+    pub by: SourceSlot,
     /// Which of the post's sources brought it, a bit each, in the order of [`Post::sources`].
     via: u32,
+    merged: Option<Box<Merged>>,
+}
+
+/// What reposts add to an entry.
+#[derive(Clone, Debug, Default)]
+struct Merged {
+    reposts: Vec<Reposted>,
+    via: Vec<SourceId>,
+}
+
+/// One of the reposts that an entry merges.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reposted {
+    /// Who reposted.
+    pub user: SourceId,
+    /// The repost.
+    pub at: Position,
 }
 
 impl Entry {
-    /// The followed sources that brought it. None for a reader's own post.
+    /// The followed sources that brought it, each once. None for a reader's own post.
     pub fn via(&self) -> impl Iterator<Item = &SourceId> {
         let brought = move |nth: usize| self.via & (1 << nth) != 0;
-        self.post.sources().iter().enumerate().filter(move |(nth, _)| brought(*nth)).map(|(_, source)| &source.id)
+        let direct = self.post.sources().iter().enumerate().filter(move |(nth, _)| brought(*nth));
+        let merged = self.merged.iter().flat_map(|merged| &merged.via);
+        direct.map(|(_, source)| &source.id).chain(merged)
+    }
+
+    /// Those who reposted it, each by the newest repost, newest first.
+    pub fn reposts(&self) -> &[Reposted] {
+        self.merged.as_deref().map_or(&[], |merged| &merged.reposts)
     }
 }
 
@@ -44,11 +74,17 @@ pub enum Finder<'a> {
     Archive(&'a World),
 }
 
-impl Finder<'_> {
-    fn find(self, id: PostId) -> Result<Arc<Post>, Look<Entry>> {
-        let world = match self {
+impl<'a> Finder<'a> {
+    /// The world it looks in.
+    pub fn world(self) -> &'a World {
+        match self {
             Self::Memory(world) | Self::Archive(world) => world,
-        };
+        }
+    }
+
+    /// The post with this id, or why it cannot be shown.
+    pub(super) fn find<E>(self, id: PostId) -> Result<Arc<Post>, Look<E>> {
+        let world = self.world();
         match (world.posts.stored(id), self) {
             (Some(Stored::Live(post)), _) => Ok(post),
             (Some(Stored::Deleted), _) => Err(Look::Gone),
@@ -65,54 +101,96 @@ impl Finder<'_> {
     }
 }
 
-/// What one reader's home feed shows.
-pub struct HomeView<'a> {
+/// What one feed shows: of posts that repeat each other one entry, at the newest that counts.
+pub struct FeedView<'a> {
     /// Where posts are found.
     pub finder: Finder<'a>,
-    /// Who reads.
-    pub reader: SourceSlot,
-    /// Whom the reader follows.
-    pub following: &'a Following,
+    /// Through whose eyes.
+    pub viewer: &'a Viewer,
+    /// The reader's inbox, if the feed has one.
+    pub inbox: Option<&'a Inbox>,
 }
 
-impl View for HomeView<'_> {
-    type Entry = Entry;
-
-    fn look(&mut self, position: Position) -> Look<Entry> {
-        let post = match self.finder.find(position.id) {
-            Ok(post) => post,
-            Err(look) => return look,
+impl FeedView<'_> {
+    fn entry(&self, position: Position) -> Result<Entry, Look<Entry>> {
+        let post = self.finder.find(position.id)?;
+        let origin = match post.repost_of {
+            None => Arc::clone(&post),
+            Some(id) => self.finder.find(id).map_err(|look| if look.is_gone() { Look::Hidden } else { look })?,
         };
-        if post.hidden {
-            return Look::Hidden;
+        if post.hidden || origin.hidden || self.viewer.silencer(&origin).is_some() {
+            return Err(Look::Hidden);
         }
-        let (mut via, mut reached) = (0, post.author().slot == self.reader);
-        for (nth, source) in post.sources().iter().enumerate() {
-            if let Some(edge) = self.following.get(source.slot) {
-                reached = true;
-                // A hidden edge brings posts, but is named nowhere.
-                via |= u32::from(!edge.hidden) << nth;
+        let is_let_in = self.viewer.rule(self.finder.world(), &origin).is_none();
+        let direct = if is_let_in { self.viewer.direct(&origin) } else { Direct::default() };
+        let mut reposts = self.viewer.reposts(&self.finder.world().reposts, &origin);
+        reposts.retain(|by| by.blocker.is_none());
+        let stands_here = if post.repost_of.is_none() {
+            direct.is_reached()
+        } else {
+            reposts.iter().any(|by| by.repost.at == position)
+        };
+        if !stands_here || self.stands_higher(position, &origin, direct, &reposts) {
+            return Err(Look::Hidden);
+        }
+        // What is newer cannot be met yet, so that it is as if it were not there.
+        reposts.retain(|by| by.repost.at <= position);
+        let via = if self.viewer.names_sources { direct.named } else { 0 };
+        let merged = (!reposts.is_empty()).then(|| Box::new(self.merge(&origin, via, reposts)));
+        Ok(Entry { by: post.author().slot, post: origin, via, merged })
+    }
+
+    /// Whether the entry is met further up: a repost that is on its way into the inbox does not count until it is there.
+    fn stands_higher(&self, position: Position, origin: &Post, direct: Direct, reposts: &[ByRepost]) -> bool {
+        let sources = || origin.sources().iter().enumerate().filter(|(nth, _)| direct.by & (1 << nth) != 0);
+        let is_met = || direct.own || sources().any(|(_, source)| self.is_met(origin.position, source.slot));
+        let newer = |by: &ByRepost| by.repost.at > position && self.is_met(by.repost.at, by.repost.source);
+        (origin.position > position && direct.is_reached() && is_met()) || reposts.iter().any(newer)
+    }
+
+    /// Whether a page meets what a source brings at a position.
+    fn is_met(&self, at: Position, source: SourceSlot) -> bool {
+        let Some(inbox) = self.inbox else { return true };
+        let is_pulled = || !self.finder.world().sources.at(source).outbox().was_pushed(at);
+        let is_pushed_here = || source != self.viewer.reader && !self.viewer.feed.is_only_kept(source);
+        at <= inbox.floor() || inbox.contains(at) || !is_pushed_here() || is_pulled()
+    }
+
+    fn merge(&self, origin: &Post, via: u32, mut reposts: Vec<ByRepost>) -> Merged {
+        reposts.sort_unstable_by_key(|by| Reverse(by.repost));
+        reposts.sort_by_key(|by| Reverse(by.repost.at));
+        let sources = &self.finder.world().sources;
+        let mut merged = Merged::default();
+        let mut named: Vec<SourceSlot> = (origin.sources().iter().enumerate())
+            .filter(|(nth, _)| via & (1 << nth) != 0)
+            .map(|(_, source)| source.slot)
+            .collect();
+        let mut reposters = FxHashSet::default();
+        for ByRepost { repost, .. } in reposts.into_iter().filter(|by| by.named) {
+            if reposters.insert(repost.author) {
+                let user = sources.at(repost.author).id.clone();
+                merged.reposts.push(Reposted { user, at: repost.at });
+            }
+            // At home a reader's own repost is brought by nobody.
+            let is_own = self.viewer.has_own && repost.source == self.viewer.reader;
+            if self.viewer.names_sources && !is_own && !named.contains(&repost.source) {
+                named.push(repost.source);
+                merged.via.push(sources.at(repost.source).id.clone());
             }
         }
-        if reached { Look::Shown(Entry { post, via }) } else { Look::Hidden }
+        merged
     }
 }
 
-/// What everyone sees on a source's own page.
-pub struct OwnPageView<'a> {
-    /// Where posts are found.
-    pub finder: Finder<'a>,
-}
-
-impl View for OwnPageView<'_> {
+impl View for FeedView<'_> {
     type Entry = Entry;
 
     fn look(&mut self, position: Position) -> Look<Entry> {
-        match self.finder.find(position.id) {
-            Err(look) => look,
-            Ok(post) if post.hidden => Look::Hidden,
-            Ok(post) => Look::Shown(Entry { post, via: 0 }),
-        }
+        self.entry(position).map_or_else(|look| look, Look::Shown)
+    }
+
+    fn source(entry: &Entry) -> SourceSlot {
+        entry.by
     }
 }
 

@@ -9,19 +9,23 @@
 //!
 //! [`World`] is what everybody reads. Only [`Writer`] changes it, and there is one: the type has no copy.
 
+mod follows;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::clock::UnixMicros;
-use crate::feed::event::{Event, NewEdge};
-use crate::feed::graph::{Edge, Following, Sharding};
+use crate::feed::event::Event;
+use crate::feed::following::{Edge, Following};
+use crate::feed::graph::Sharding;
 use crate::feed::outbox::{Part, Route};
 use crate::feed::policy::Policy;
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Post};
-use crate::id::{PostId, SourceId, SourceSlot};
+use crate::id::{PostId, SourceSlot};
 use crate::state::failures::ReadFailures;
 use crate::state::posts::{Posts, Stored};
+use crate::state::reposts::RepostIndex;
 use crate::state::shelving::{Backlog, ShelvingLimits};
 use crate::state::sources::{Source, Sources};
 use crate::storage::archive::{Archive, ArchiveError};
@@ -32,6 +36,8 @@ pub struct World {
     pub sources: Sources,
     /// All posts.
     pub posts: Posts,
+    /// Which posts repeat which.
+    pub reposts: RepostIndex,
     /// How sources are dealt out to shards.
     pub sharding: Sharding,
     policy: Policy,
@@ -85,6 +91,7 @@ impl World {
         let world = Arc::new(Self {
             sources: Sources::default(),
             posts: Posts::default(),
+            reposts: RepostIndex::default(),
             sharding,
             policy,
             archive: archive.map(|(archive, _)| archive),
@@ -162,9 +169,14 @@ impl Writer {
         match event {
             Event::Published { position, draft, .. } => self.publish(Post::new(*position, draft)),
             Event::Edited { id, body, hidden, at } => self.edit(*id, body.as_ref(), *hidden, *at),
-            Event::Deleted { id } => self.delete(*id),
+            Event::Deleted { id, repost_of } => self.delete(*id, *repost_of),
             Event::Followed { edges, since } => self.follow(edges, *since),
-            Event::Unfollowed { follower, source } => self.unfollow(follower, source),
+            Event::Unfollowed { follower, source, keep_until } => self.unfollow(follower, source, *keep_until),
+            Event::Silenced { reader, source, how, since } => self.silence(reader, source, *how, *since),
+            Event::Ruled { reader, rules } => self.choose(reader, |choices| choices.rules = *rules),
+            Event::Marked { reader, at } => self.choose(reader, |choices| choices.marker = Some(*at)),
+            Event::Listed { reader, list, source, since } => self.list(reader, list, source, *since),
+            Event::Unlisted { reader, list } => self.choose(reader, |choices| drop(choices.lists.remove(list))),
         }
     }
 
@@ -179,15 +191,24 @@ impl Writer {
             Some(Stored::Deleted) => return Applied::Done,
             None => {}
         }
-        let sources: Vec<Arc<Source>> =
-            post.sources().iter().map(|source| self.world.sources.intern(&source.id)).collect();
-        post.join(sources.iter().map(|source| source.slot));
+        post.join(|id| self.world.sources.intern(id).slot);
         let post = Arc::new(post);
+        let sources: Vec<Arc<Source>> =
+            post.sources().iter().map(|source| Arc::clone(self.world.sources.at(source.slot))).collect();
         // The post first: whoever meets its position in an outbox must find it.
         self.world.posts.put(Arc::clone(&post));
+        self.note_repost(&post);
         let push = sources.iter().filter(|source| self.place(source, position) == Route::Push);
         let push = push.map(|source| source.slot).collect();
         Applied::Published { post, push }
+    }
+
+    /// Takes note of a post that repeats another, unless that is gone for good.
+    fn note_repost(&self, post: &Post) {
+        let origin = post.repost_of.and_then(|origin| self.world.posts.stored(origin));
+        if !matches!(origin, Some(Stored::Deleted)) {
+            self.world.reposts.note(post);
+        }
     }
 
     /// Whether a post that is replayed may have been shelved by an outbox. A deleted one's deletion is replayed after it.
@@ -200,6 +221,7 @@ impl Writer {
     /// Publishes, in a replay, a post that is there already: as a snapshot or the archive had it. A snapshot that was taken
     /// while it was applied may have it in some of its outboxes only. What was shelved stays so.
     fn complete(&mut self, post: Arc<Post>) -> Applied {
+        self.note_repost(&post);
         let mut push = Vec::new();
         for member in post.sources() {
             let source = Arc::clone(self.world.sources.at(member.slot));
@@ -246,6 +268,7 @@ impl Writer {
     pub(super) fn restore_placed(&mut self, post: &Arc<Post>, route: impl Fn(usize) -> Option<Route>) {
         let position = post.position;
         self.world.posts.put(Arc::clone(post));
+        self.world.reposts.note(post);
         for (nth, source) in post.sources().iter().enumerate() {
             let source = Arc::clone(self.world.sources.at(source.slot));
             if let Some(route) = route(nth) {
@@ -257,9 +280,10 @@ impl Writer {
     /// Remembers that an id was deleted: the archive was told before the snapshot was done.
     pub(super) fn restore_tombstone(&mut self, id: PostId) {
         if self.world.posts.get(id).is_some() {
-            self.delete(id);
+            self.delete(id, None);
         } else {
             self.world.posts.bury(id);
+            self.world.reposts.forget_id(id, None);
             if self.world.has_archived() {
                 self.backlog.note_tombstone(id);
             }
@@ -300,17 +324,19 @@ impl Writer {
         let Some(post) = in_memory.or_else(|| self.archived(id)?.live()) else { return Applied::Done };
         let edited = Arc::new(post.edited(body, hidden, at));
         self.world.posts.put(Arc::clone(&edited));
+        self.world.reposts.hide(&edited);
         if is_archived || self.backlog.is_in_flight(id) {
             self.backlog.rewrite(id);
         }
         Applied::Edited(edited)
     }
 
-    fn delete(&mut self, id: PostId) -> Applied {
+    fn delete(&mut self, id: PostId, repost_of: Option<PostId>) -> Applied {
         let in_memory = self.world.posts.get(id);
         let known = in_memory.map(Stored::Live).or_else(|| self.archived(id));
         let Some(Stored::Live(post)) = known else {
             self.world.posts.bury(id);
+            self.world.reposts.forget_id(id, repost_of);
             if known.is_some() {
                 self.backlog.note_tombstone(id);
             }
@@ -318,6 +344,7 @@ impl Writer {
         };
         // The tombstone first: from then on no page shows the post, wherever its position still is.
         self.world.posts.bury(id);
+        self.world.reposts.forget(&post);
         for source in post.sources() {
             let mut outbox = self.world.sources.at(source.slot).outbox.write();
             if !outbox.remove(post.position) {
@@ -361,43 +388,7 @@ impl Writer {
         None
     }
 
-    fn follow(&mut self, edges: &[NewEdge], first_since: UnixMicros) -> Applied {
-        for (nth, edge) in edges.iter().enumerate() {
-            let since = UnixMicros(first_since.0 + nth as i64);
-            let follower = self.world.sources.intern(&edge.follower);
-            let source = self.world.sources.intern(&edge.source);
-            // The follower's side last: its new version makes the reader fetch what was published before, and from
-            // here on it is pushed what comes after.
-            let mut followers = source.followers.write();
-            if !followers.insert(follower.slot, since, edge.hidden, self.world.sharding) {
-                continue;
-            }
-            let count = followers.len();
-            drop(followers);
-            Arc::make_mut(&mut *follower.following.write()).insert(source.slot, since, edge.hidden);
-            self.world.edges.fetch_add(1, Ordering::Relaxed);
-            self.choose_side(&source, count);
-        }
-        Applied::Done
-    }
-
-    fn unfollow(&mut self, follower: &SourceId, source: &SourceId) -> Applied {
-        let (Some(follower), Some(source)) = (self.world.sources.get(follower), self.world.sources.get(source)) else {
-            return Applied::Done;
-        };
-        let Some(edge) = Arc::make_mut(&mut *follower.following.write()).remove(source.slot) else {
-            return Applied::Done;
-        };
-        let mut followers = source.followers.write();
-        followers.remove(follower.slot, edge.since, self.world.sharding);
-        let count = followers.len();
-        drop(followers);
-        self.world.edges.fetch_sub(1, Ordering::Relaxed);
-        self.choose_side(&source, count);
-        Applied::Done
-    }
-
-    fn choose_side(&self, source: &Source, followers: u64) {
+    pub(super) fn choose_side(&self, source: &Source, followers: u64) {
         let celebrity = self.world.policy.is_celebrity(followers, source.is_celebrity());
         source.celebrity.store(celebrity, Ordering::Relaxed);
     }

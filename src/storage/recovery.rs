@@ -26,7 +26,8 @@ use crate::feed::record::PostRecord;
 use crate::id::SourceSlot;
 use crate::limits::POST_TAGS_MAX;
 use crate::state::image::{
-    DeletedRecord, EdgesRecord, InboxRecord, MisfitError, SourceRecord, UnderWayRecord, unpack_positions,
+    ChoicesRecord, DeletedRecord, EdgesRecord, InboxRecord, MisfitError, RepostsRecord, SourceRecord, UnderWayRecord,
+    unpack_positions,
 };
 use crate::state::world::{Applied, World, Writer};
 use crate::storage::error::StorageError;
@@ -118,6 +119,8 @@ pub struct Recovery<'a> {
 pub(crate) enum Batch {
     Sources(Vec<SourceRecord>),
     Edges(Vec<EdgesRecord>),
+    Choices(Vec<ChoicesRecord>),
+    Reposts(Vec<RepostsRecord>),
     Posts(Vec<PostRecord<u32>>),
     Deleted(Vec<DeletedRecord>),
     UnderWay(Vec<UnderWayRecord>),
@@ -379,6 +382,8 @@ pub(crate) fn decode(block: &Block) -> Result<Batch, String> {
     Ok(match block.section {
         Section::Sources => Batch::Sources(block.decode()?),
         Section::Edges => Batch::Edges(block.decode()?),
+        Section::Choices => Batch::Choices(block.decode()?),
+        Section::Reposts => Batch::Reposts(block.decode()?),
         Section::Posts => Batch::Posts(block.decode()?),
         Section::Deleted => Batch::Deleted(block.decode()?),
         Section::UnderWay => Batch::UnderWay(block.decode()?),
@@ -393,6 +398,8 @@ fn apply_all(state: &mut Recovered, under_way: &mut Vec<Position>, taken: Receiv
         match batch {
             Batch::Sources(records) => records.iter().try_for_each(|record| writer.restore_source(record))?,
             Batch::Edges(records) => records.iter().try_for_each(|record| writer.restore_edges(record))?,
+            Batch::Choices(records) => records.iter().try_for_each(|record| writer.restore_choices(record))?,
+            Batch::Reposts(records) => records.iter().try_for_each(|record| writer.restore_reposts(record))?,
             Batch::Posts(records) => records.iter().try_for_each(|record| writer.restore_post(record))?,
             Batch::Deleted(records) => records.iter().for_each(|record| writer.restore_deleted(record)),
             Batch::UnderWay(records) => {

@@ -40,7 +40,7 @@ impl Shelved {
 
     async fn follow(&mut self, follower: &str, source: &str) {
         self.engine.follow(vec![edge(follower, source)]).await.unwrap();
-        self.oracle.edges.insert((follower.to_owned(), source.to_owned()));
+        self.oracle.follow(follower, source);
     }
 
     async fn publish(&mut self, author: &str, tag: Option<&str>) {
@@ -65,8 +65,7 @@ impl Shelved {
             author: author.to_owned(),
             sources,
             body,
-            hidden: false,
-            deleted: false,
+            ..NaivePost::default()
         });
     }
 

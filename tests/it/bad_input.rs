@@ -133,6 +133,7 @@ fn posts() {
         (post(r#","published_at":"2026-01-01T00:00:00+01:00""#), 400, "invalid_field", Some("published_at")),
         (post(far), 422, "published_in_future", None),
         (post(r#","kind":"song""#), 400, "invalid_field", Some("kind")),
+        (post(r#","kind":7"#), 400, "invalid_field", Some("kind")),
         (post(r#","tags":"rust""#), 400, "invalid_field", Some("tags")),
         (post(r#","tags":[7]"#), 400, "invalid_field", Some("tags[0]")),
         (post(r#","tags":["ok","not ok"]"#), 400, "invalid_field", Some("tags[1]")),

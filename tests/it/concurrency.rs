@@ -83,7 +83,8 @@ async fn a_follower_list_that_changes_during_its_fanout_loses_nobody_who_stayed(
     let entries = engine.inbox_totals().await.entries;
     assert_eq!(entries, stay.len() * (published.len() + 1), "by push, before any read could bring them in");
     for reader in stay.iter().step_by(97) {
-        let feed: BTreeSet<PostId> = whole_feed(&engine, reader, 100).await.into_iter().map(|entry| entry.0).collect();
+        let feed: BTreeSet<PostId> =
+            whole_feed(&engine, reader, 100).await.into_iter().map(|entry| entry.post).collect();
         assert!(published.is_subset(&feed));
     }
     engine.shutdown();

@@ -65,9 +65,9 @@ pub fn events() -> Vec<Event> {
             at: UnixMicros(5_000_000),
         },
         Event::Edited { id: PostId(30), body: None, hidden: Some(true), at: UnixMicros(6_000_000) },
-        Event::Deleted { id: PostId(40) },
+        Event::Deleted { id: PostId(40), repost_of: None },
         Event::Followed { edges: vec![edge("cas", "bob")], since: UnixMicros(8_000_000) },
-        Event::Unfollowed { follower: id("cas"), source: id("bob") },
+        Event::Unfollowed { follower: id("cas"), source: id("bob"), keep_until: None },
         published(at(10_000_000, 100), draft("ann", "{\"after\":\"the snapshot\"}")),
     ]
 }
@@ -106,6 +106,7 @@ fn posts() -> Vec<PostRecord<u32>> {
         edited_at: None,
         repost_of: Some(PostId(7)),
         reply_to: Some(PostId(u64::MAX)),
+        answered: None,
         fingerprint: FULL_FINGERPRINT,
     };
     let edited = PostRecord {

@@ -282,6 +282,7 @@ fn post(sources: Vec<u32>) -> PostRecord<u32> {
         edited_at: None,
         repost_of: None,
         reply_to: None,
+        answered: None,
         fingerprint: 0,
     }
 }
@@ -393,7 +394,7 @@ fn events_beyond_what_any_version_writes_are_refused() {
         let refusal = recover(&journal_of(&payloads(&[event])), false).err().unwrap().to_string();
         assert!(refusal.contains(why) && refusal.contains("where event 1 should be"), "{refusal}");
     }
-    let mut longer = payloads(&[Event::Deleted { id: PostId(1) }]);
+    let mut longer = payloads(&[Event::Deleted { id: PostId(1), repost_of: None }]);
     longer[0].push(0xc0);
     let refusal = recover(&journal_of(&longer), false).err().unwrap().to_string();
     assert!(refusal.contains("1 bytes too many"), "{refusal}");

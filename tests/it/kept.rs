@@ -1,7 +1,7 @@
 //! Shared by the tests of what is kept: random histories, a naive model of them, the text of a state, and stores without
 //! an engine around them, which are fast enough for thousands of crashes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +9,17 @@ use std::time::Duration;
 use tidewire::clock::{Clock, ManualClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, SnapshotOptions, StorageConfig};
-use tidewire::feed::event::{Event, NewEdge};
+use tidewire::feed::event::{Event, NewEdge, Silencing};
+use tidewire::feed::following::{Edge, Kept};
 use tidewire::feed::graph::Sharding;
 use tidewire::feed::outbox::Part;
 use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::feed::post::{Body, Draft};
-use tidewire::id::{PostId, SourceId};
+use tidewire::feed::reposts::Repost;
+use tidewire::feed::rules::{Replies, Rules};
+use tidewire::id::{PostId, SourceId, SourceSlot};
 use tidewire::state::image::Walk;
+use tidewire::state::sources::Source;
 use tidewire::state::world::{World, Writer};
 use tidewire::storage::archive::Archive;
 use tidewire::storage::error::StorageError;
@@ -50,10 +54,13 @@ pub fn state(world: &World) -> String {
             let (followed, since) = (&world.sources.at(edge.source).id, edge.since.0);
             lines.push(format!("edge {} {followed} {since} {}", source.id, edge.hidden));
         }
+        decided(world, source, &mut lines);
         for (since, follower) in source.followers().newest_before(UnixMicros(i64::MAX), usize::MAX) {
             lines.push(format!("follower {} {} {}", source.id, world.sources.at(follower).id, since.0));
         }
     }
+    let named = posts.values().flatten().filter_map(|post| post.repost_of);
+    named.collect::<BTreeSet<PostId>>().into_iter().for_each(|origin| reposts(world, origin, &mut lines));
     for (position, post) in &posts {
         let post = post.as_ref().map(|post| format!("{} {}", post.json(), post.fingerprint));
         lines.push(format!("post {} {post:?}", position.published_at.0));
@@ -63,6 +70,40 @@ pub fn state(world: &World) -> String {
     let mut text = lines.join("\n");
     let _ = write!(text, "\n{} posts, {} edges", world.posts.len(), world.edges());
     text
+}
+
+/// What a reader has decided, and how far edges reach.
+fn decided(world: &World, reader: &Source, lines: &mut Vec<String>) {
+    let (who, name) = (&reader.id, |source: SourceSlot| world.sources.at(source).id.clone());
+    let (choices, following) = (reader.choices(), reader.following());
+    if choices.rules != Rules::default() || choices.marker.is_some() {
+        lines.push(format!("rules {who} {:?} {:?}", choices.rules, choices.marker));
+    }
+    for (how, silenced) in [("mute", &choices.mutes), ("block", &choices.blocks)] {
+        lines.extend(silenced.iter().map(|(source, since)| format!("{how} {who} {} {}", name(source), since.0)));
+    }
+    for (list, members) in &choices.lists {
+        lines.push(format!("list {who} {}", list.as_str()));
+        let member = |edge: &Edge| format!("member {who} {} {} {}", list.as_str(), name(edge.source), edge.since.0);
+        lines.extend(members.edges().iter().map(member));
+    }
+    lines.extend(following.starts().iter().map(|(source, at)| format!("start {who} {} {at:?}", name(*source))));
+    let kept = |kept: &Kept| {
+        let Kept { from, until, since, hidden, .. } = kept;
+        format!("kept {who} {} {from:?} {until:?} {} {hidden}", name(kept.source), since.0)
+    };
+    lines.extend(following.kept().iter().map(kept));
+}
+
+/// Who repeats a post, as a page finds it.
+fn reposts(world: &World, of: PostId, lines: &mut Vec<String>) {
+    let Some(reposts) = world.reposts.of(of) else { return };
+    let reposts = reposts.read();
+    let repost = |repost: Repost| {
+        let (source, author) = (world.sources.at(repost.source), world.sources.at(repost.author));
+        format!("repost of {of}: {} by {} in {}, {}", repost.at.id, author.id, source.id, reposts.is_hidden(repost.at))
+    };
+    lines.extend(reposts.iter().map(repost));
 }
 
 fn make_world() -> (Arc<World>, Writer) {
@@ -82,7 +123,8 @@ pub fn model<'a>(events: impl IntoIterator<Item = &'a Event>) -> String {
 pub struct History {
     pub random: fastrand::Rng,
     now: i64,
-    posts: Vec<PostId>,
+    /// With what they repeat.
+    posts: Vec<(PostId, Option<PostId>)>,
 }
 
 impl History {
@@ -103,9 +145,17 @@ impl History {
                 hidden: self.random.bool().then(|| self.random.bool()),
                 at: self.tick(1),
             },
-            11..=12 => Event::Deleted { id: self.post() },
-            13..=16 => self.follow(),
-            _ => Event::Unfollowed { follower: self.person(), source: self.source() },
+            11..=12 => {
+                let (id, repost_of) = self.known();
+                Event::Deleted { id, repost_of }
+            }
+            13..=15 => self.follow(),
+            16 => self.choose(),
+            _ => {
+                let keep_until = (self.random.u8(0..3) == 0)
+                    .then_some(Position { published_at: UnixMicros(self.now), id: PostId(u64::MAX) });
+                Event::Unfollowed { follower: self.person(), source: self.source(), keep_until }
+            }
         }
     }
 
@@ -132,9 +182,12 @@ impl History {
         }
     }
 
+    fn known(&mut self) -> (PostId, Option<PostId>) {
+        self.random.choice(&self.posts).copied().unwrap_or((PostId(7), None))
+    }
+
     fn post(&mut self) -> PostId {
-        let known = self.random.choice(&self.posts).copied();
-        known.unwrap_or(PostId(7))
+        self.known().0
     }
 
     fn publish(&mut self) -> Event {
@@ -142,18 +195,37 @@ impl History {
         let ago = if self.random.u8(0..4) == 0 { self.random.i64(0..5) * 1_000_000 } else { 0 };
         let position =
             Position { published_at: UnixMicros(accepted_at.0 - ago), id: PostId((accepted_at.0 as u64) << 12) };
-        self.posts.push(position.id);
         let mut draft = Draft::new(self.person(), self.body());
         draft.tags = (0..self.random.u8(0..3)).map(|tag| SourceId::tag(&tag.to_string()).unwrap()).collect();
+        draft.repost_of = (self.random.u8(0..5) == 0).then(|| self.post());
         draft.topic = (self.random.u8(0..5) == 0).then(|| SourceId::topic("42").unwrap());
+        self.posts.push((position.id, draft.repost_of));
         Event::Published { position, draft, accepted_at }
     }
 
+    fn choose(&mut self) -> Event {
+        let (reader, source) = (self.person(), self.source());
+        let list = if self.random.bool() { "near" } else { "far" }.parse().unwrap();
+        let since = (self.random.u8(0..3) > 0).then(|| self.tick(1));
+        match self.random.u8(0..6) {
+            0 => Event::Silenced { reader, source, how: Silencing::Mute, since },
+            1 => Event::Silenced { reader, source, how: Silencing::Block, since },
+            2 => {
+                let replies = if self.random.bool() { Replies::All } else { Replies::None };
+                Event::Ruled { reader, rules: Rules { replies, reposts: self.random.bool(), ..Rules::default() } }
+            }
+            3 => Event::Marked { reader, at: Position { published_at: UnixMicros(self.now), id: PostId(7) } },
+            4 => Event::Listed { reader, list, source, since },
+            _ => Event::Unlisted { reader, list },
+        }
+    }
+
     fn follow(&mut self) -> Event {
-        let edge = |history: &mut Self| NewEdge {
-            follower: history.person(),
-            source: history.source(),
-            hidden: history.random.u8(0..5) == 0,
+        let edge = |history: &mut Self| {
+            let (follower, source) = (history.person(), history.source());
+            let start = (history.random.u8(0..5) == 0)
+                .then(|| Position { published_at: UnixMicros(history.now - 1_000_000), id: PostId(0) });
+            NewEdge { hidden: history.random.u8(0..5) == 0, start, ..NewEdge::new(follower, source) }
         };
         let count = self.random.usize(1..4);
         let edges: Vec<NewEdge> = (0..count).map(|_| edge(self)).collect();
@@ -213,6 +285,8 @@ impl Store {
         let walk = Walk { world: &self.world, sources };
         walk.sources().try_for_each(|record| writer.record(Section::Sources, &record)).map_err(failed)?;
         walk.edges().try_for_each(|record| writer.record(Section::Edges, &record)).map_err(failed)?;
+        walk.choices().try_for_each(|record| writer.record(Section::Choices, &record)).map_err(failed)?;
+        walk.reposts(|record| writer.record(Section::Reposts, &record)).map_err(failed)?;
         walk.posts(|record| writer.record(Section::Posts, &record)).map_err(failed)?;
         walk.deleted().try_for_each(|record| writer.record(Section::Deleted, &record)).map_err(failed)?;
         self.journal.sync().map_err(|cause| cause.to_string())?;

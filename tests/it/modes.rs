@@ -36,7 +36,7 @@ fn power_law_graph(draw: &mut Draw) -> Oracle {
         for _ in 0..12 {
             let source = draw.skewed(USERS);
             if source != follower {
-                oracle.edges.insert((format!("u{follower}"), format!("u{source}")));
+                oracle.follow(&format!("u{follower}"), &format!("u{source}"));
             }
         }
     }
@@ -50,7 +50,7 @@ fn posts(draw: &mut Draw) -> Vec<NaivePost> {
         let published_at = draw.below(POSTS / 3) as i64;
         let sources = vec![author.clone()];
         let (id, body) = (nth as u64 + 1, nth.to_string());
-        NaivePost { id, published_at, author, sources, body, hidden: false, deleted: false }
+        NaivePost { id, published_at, author, sources, body, ..NaivePost::default() }
     };
     (0..POSTS).map(post).collect()
 }
@@ -64,7 +64,7 @@ async fn push_pull_and_hybrid_show_every_user_the_same_feed() {
     assert!((5..USERS / 2).contains(&celebrities), "{celebrities} celebrities");
     for policy in [Policy::PushAll, Policy::PullAll, above(20)] {
         let engine = Engine::start(tidewire::config::EngineConfig { inbox_posts: some(50), ..config(3, policy) });
-        let edges = oracle.edges.iter().map(|(follower, source)| edge(follower, source)).collect();
+        let edges = oracle.edges.keys().map(|(follower, source)| edge(follower, source)).collect();
         engine.follow(edges).await.unwrap();
         for (nth, post) in oracle.posts.iter().enumerate() {
             if nth % (POSTS / 20) == 0 {

@@ -54,7 +54,8 @@ async fn paging_while_others_publish_and_delete_has_no_gap_and_no_repeat() {
             }
         }
         noise.await.unwrap();
-        let after: BTreeSet<PostId> = whole_feed(&engine, "ann", 50).await.into_iter().map(|entry| entry.0).collect();
+        let after: BTreeSet<PostId> =
+            whole_feed(&engine, "ann", 50).await.into_iter().map(|entry| entry.post).collect();
         assert!(doomed.iter().all(|post| !after.contains(post)));
         engine.shutdown();
     }

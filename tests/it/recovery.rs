@@ -175,7 +175,7 @@ async fn whatever_the_clock_shows_ids_positions_and_edges_increase_and_nothing_e
             assert!(post.position.published_at > before.published_at && post.id() > before.id, "{off} + {step} s off");
             published.push(post.id());
             let feed: Vec<PostId> =
-                whole_feed(&engine, "ann", 9).await.into_iter().rev().map(|entry| entry.0).collect();
+                whole_feed(&engine, "ann", 9).await.into_iter().rev().map(|entry| entry.post).collect();
             assert_eq!(feed, published, "{off} + {step} s off: the newest published shows first and none is gone");
         }
         if life % 2 == 0 {

@@ -20,7 +20,7 @@ pub fn id(text: &str) -> SourceId {
 }
 
 pub fn edge(follower: &str, source: &str) -> NewEdge {
-    NewEdge { follower: id(follower), source: id(source), hidden: false }
+    NewEdge::new(id(follower), id(source))
 }
 
 pub fn draft(author: &str, body: &str) -> Draft {
@@ -43,9 +43,12 @@ pub const NEWEST: PageRequest = PageRequest { range: Range::Newest, limit: 20 };
 
 /// Entries of a page, as the oracle writes them.
 pub fn entries(page: &FeedPage) -> Vec<Expected> {
-    let entry = |(_, entry): &(Position, tidewire::state::view::Entry)| {
-        let via = entry.via().map(SourceId::to_string).collect();
-        (entry.post.id(), entry.post.body().to_owned(), via)
+    let entry = |(at, entry): &(Position, tidewire::state::view::Entry)| {
+        let mut via: Vec<String> = entry.via().map(SourceId::to_string).collect();
+        via.sort_unstable();
+        let reposts = entry.reposts().iter().map(|repost| (repost.user.to_string(), repost.at.id.0)).collect();
+        let (post, body) = (entry.post.id(), entry.post.body().to_owned());
+        Expected { at: (at.published_at.0, at.id.0), post, body, via, reposts }
     };
     page.page.items.iter().map(entry).collect()
 }

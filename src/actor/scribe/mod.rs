@@ -11,9 +11,11 @@
 //! depend on each other, since each is judged against the state before the group: a command about a post or a follower
 //! that the group already changes waits for the next group.
 
+mod choose;
+mod follow;
 mod shelve;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -21,13 +23,13 @@ use tracing::{error, warn};
 
 use crate::actor::archivist::{Task, archive_failed};
 use crate::actor::fanout::FanoutQueue;
-use crate::actor::message::{Command, FanoutOrder, Followed, Published, Reply};
+use crate::actor::message::{Choice, Command, FanoutOrder, Followed, Published, Reply};
 use crate::actor::ticker::Ticker;
 use crate::actor::vital::Vital;
 use crate::clock::UnixMicros;
 use crate::config::EngineConfig;
-use crate::error::{Error, FollowRefusal};
-use crate::feed::event::{Event, NewEdge};
+use crate::error::Error;
+use crate::feed::event::{Event, Silencing};
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId, SourceSlot};
@@ -73,6 +75,7 @@ enum Then {
     Edit(Reply<Arc<Post>>),
     Follow(Reply<Followed>, Followed),
     Answer(Reply<()>),
+    Chosen(Reply<bool>),
 }
 
 impl<J: Journal> Scribe<J> {
@@ -143,7 +146,8 @@ impl<J: Journal> Scribe<J> {
             Command::Edit { id, body, hidden, reply } => self.edit(id, body, hidden, reply),
             Command::Delete { id, reply } => self.delete(id, reply),
             Command::Follow { edges, reply } => self.follow(edges, reply),
-            Command::Unfollow { follower, source, reply } => self.unfollow(follower, source, reply),
+            Command::Unfollow { follower, source, keep, reply } => self.unfollow(follower, source, keep, reply),
+            Command::Choose { reader, choice, reply } => self.choose(reader, choice, reply),
             Command::Mark { sync, reply } => self.mark(sync, reply),
             Command::Shelved { shelving, written } => self.shelved(*shelving, written),
             Command::Stop => {}
@@ -154,10 +158,15 @@ impl<J: Journal> Scribe<J> {
     }
 
     fn publish(&mut self, draft: Draft, wait: bool, reply: Reply<Published>) {
-        match self.judge_publish(&draft) {
+        let judged = self.judge_publish(&draft);
+        let resolved = match judged {
+            Err(refused) => return refuse(reply, refused),
+            Ok(Some(post)) => return self.published_before(&post, wait, reply),
+            Ok(None) => self.resolve(draft),
+        };
+        match resolved {
             Err(refused) => refuse(reply, refused),
-            Ok(Some(post)) => self.published_before(&post, wait, reply),
-            Ok(None) => {
+            Ok(draft) => {
                 let now = self.ticker.take(1);
                 let id = draft.id.unwrap_or_else(|| self.mint(now));
                 // A later command of the group may name the id that was just minted.
@@ -185,6 +194,9 @@ impl<J: Journal> Scribe<J> {
                     return if same { Ok(Some(post)) } else { Err(Error::PostIdTaken(id)) };
                 }
             }
+            if [draft.repost_of, draft.reply_to].contains(&Some(id)) {
+                return Err(Error::Misfit { what: "a post cannot repeat or answer itself".to_owned() });
+            }
         }
         let now = self.ticker.now();
         if let Some(at) = draft.published_at
@@ -206,6 +218,17 @@ impl<J: Journal> Scribe<J> {
         }
         self.room_for_sources(draft.sources())?;
         Ok(None)
+    }
+
+    /// Finds out what a draft repeats in the end, and whom it answers.
+    fn resolve(&self, mut draft: Draft) -> Result<Draft, Error> {
+        if let Some(id) = draft.repost_of {
+            draft.origin = self.find(id)?.and_then(|post| post.repost_of);
+        }
+        if let Some(id) = draft.reply_to {
+            draft.answered = self.find(id)?.map(|post| post.author().id.clone());
+        }
+        Ok(draft)
     }
 
     /// Answers a post that was published before. Whoever waits for its delivery gets it delivered again: that changes
@@ -241,7 +264,9 @@ impl<J: Journal> Scribe<J> {
 
     fn delete(&mut self, id: PostId, reply: Reply<()>) {
         match self.find(id) {
-            Ok(Some(_)) => self.accept(Event::Deleted { id }, Then::Answer(reply)),
+            Ok(Some(post)) => {
+                self.accept(Event::Deleted { id, repost_of: post.repost_of }, Then::Answer(reply));
+            }
             Ok(None) => {
                 let _ = reply.send(Ok(()));
             }
@@ -253,69 +278,6 @@ impl<J: Journal> Scribe<J> {
     fn find(&self, id: PostId) -> Result<Option<Arc<Post>>, Error> {
         let found = self.writer.world().find(id).map_err(|cause| archive_failed(&cause))?;
         Ok(found.and_then(Stored::live))
-    }
-
-    fn follow(&mut self, edges: Vec<NewEdge>, reply: Reply<Followed>) {
-        let requested = edges.len();
-        let edges = match self.judge_follows(edges) {
-            Ok(edges) => edges,
-            Err(refused) => return refuse(reply, refused),
-        };
-        let followed = Followed { created: edges.len(), existing: requested - edges.len() };
-        if edges.is_empty() {
-            let _ = reply.send(Ok(followed));
-            return;
-        }
-        let since = self.ticker.take(edges.len());
-        self.accept(Event::Followed { edges, since }, Then::Follow(reply, followed));
-    }
-
-    /// The edges that are new, if all of them may be made.
-    fn judge_follows(&self, edges: Vec<NewEdge>) -> Result<Vec<NewEdge>, Error> {
-        let world = self.writer.world();
-        let requested = edges.len();
-        if requested > FOLLOWS_PER_REQUEST_MAX {
-            let what = format!("{requested} follow edges at once are more than the {FOLLOWS_PER_REQUEST_MAX} allowed");
-            return Err(Error::Misfit { what });
-        }
-        let limit = self.config.following_max;
-        let (mut fresh, mut refusals) = (Vec::with_capacity(requested), Vec::new());
-        // Edges this request already adds, by follower: each counts toward the limit and may repeat.
-        let mut added: HashMap<SourceId, HashSet<SourceId>> = HashMap::new();
-        for (nth, edge) in edges.into_iter().enumerate() {
-            let follower = world.sources.get(&edge.follower);
-            let following = follower.map(|follower| follower.following()).unwrap_or_default();
-            let added = added.entry(edge.follower.clone()).or_default();
-            let known = world.sources.get(&edge.source).is_some_and(|source| following.contains(source.slot));
-            if !edge.follower.is_user() {
-                refusals.push((nth, FollowRefusal::NotAUser(edge.follower)));
-            } else if edge.follower == edge.source {
-                refusals.push((nth, FollowRefusal::Oneself(edge.follower)));
-            } else if known || added.contains(&edge.source) {
-                continue;
-            } else if following.len() + added.len() >= limit {
-                refusals.push((nth, FollowRefusal::Limit { follower: edge.follower, limit }));
-            } else {
-                added.insert(edge.source.clone());
-                fresh.push(edge);
-            }
-        }
-        if !refusals.is_empty() {
-            return Err(Error::FollowsRefused { requested, refusals });
-        }
-        self.room_for_sources(fresh.iter().flat_map(|edge| [&edge.follower, &edge.source]))?;
-        Ok(fresh)
-    }
-
-    fn unfollow(&mut self, follower: SourceId, source: SourceId, reply: Reply<()>) {
-        let sources = &self.writer.world().sources;
-        let (from, to) = (sources.get(&follower), sources.get(&source));
-        let exists = from.zip(to).is_some_and(|(from, to)| from.following().contains(to.slot));
-        if exists {
-            self.accept(Event::Unfollowed { follower, source }, Then::Answer(reply));
-        } else {
-            let _ = reply.send(Ok(()));
-        }
     }
 
     /// Whether those of `ids` that are not known yet may become known.
@@ -388,6 +350,9 @@ impl<J: Journal> Scribe<J> {
             (Then::Answer(reply), _) => {
                 let _ = reply.send(Ok(()));
             }
+            (Then::Chosen(reply), _) => {
+                let _ = reply.send(Ok(true));
+            }
             (Then::Publish { .. } | Then::Edit(_), applied) => {
                 unreachable!("the scribe accepted an event that did {applied:?}")
             }
@@ -433,6 +398,7 @@ impl Then {
             Self::Edit(reply) => refuse(reply, cause),
             Self::Follow(reply, _) => refuse(reply, cause),
             Self::Answer(reply) => refuse(reply, cause),
+            Self::Chosen(reply) => refuse(reply, cause),
         }
     }
 }
@@ -443,7 +409,9 @@ fn refuse<T>(reply: Reply<T>, cause: Error) {
 
 fn keys(command: &Command) -> Vec<Key> {
     match command {
-        Command::Publish { draft, .. } => draft.id.map(Key::Post).into_iter().collect(),
+        Command::Publish { draft, .. } => {
+            [draft.id, draft.repost_of, draft.reply_to].into_iter().flatten().map(Key::Post).collect()
+        }
         Command::Edit { id, .. } | Command::Delete { id, .. } => vec![Key::Post(*id)],
         Command::Follow { edges, .. } => {
             // Bulk edges come grouped by follower more often than not.
@@ -452,6 +420,13 @@ fn keys(command: &Command) -> Vec<Key> {
             keys
         }
         Command::Unfollow { follower, .. } => vec![Key::Follower(follower.clone())],
+        Command::Choose { reader, choice, .. } => match choice {
+            // A block takes edges away on both sides.
+            Choice::Silence { source, how: Silencing::Block, .. } => {
+                vec![Key::Follower(reader.clone()), Key::Follower(source.clone())]
+            }
+            _ => vec![Key::Follower(reader.clone())],
+        },
         Command::Mark { .. } | Command::Shelved { .. } | Command::Stop => Vec::new(),
     }
 }

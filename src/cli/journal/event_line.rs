@@ -5,7 +5,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::cli::post_line::{self, Parts, PostLine, time};
-use crate::feed::event::{Event, NewEdge};
+use crate::feed::event::{Event, NewEdge, Silencing};
+use crate::feed::rules::Rules;
 use crate::storage::journal::Sequence;
 
 #[derive(Serialize)]
@@ -39,6 +40,32 @@ enum EventLine<'a> {
     Unfollowed {
         follower: &'a str,
         source: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        keep_until: Option<String>,
+    },
+    Silenced {
+        reader: &'a str,
+        source: &'a str,
+        how: Silencing,
+        since: Option<String>,
+    },
+    Ruled {
+        reader: &'a str,
+        rules: Rules,
+    },
+    Marked {
+        reader: &'a str,
+        at: String,
+    },
+    Listed {
+        reader: &'a str,
+        list: &'a str,
+        source: &'a str,
+        since: Option<String>,
+    },
+    Unlisted {
+        reader: &'a str,
+        list: &'a str,
     },
 }
 
@@ -50,6 +77,11 @@ pub(super) fn kind(event: &Event) -> &'static str {
         Event::Deleted { .. } => "deleted",
         Event::Followed { .. } => "followed",
         Event::Unfollowed { .. } => "unfollowed",
+        Event::Silenced { .. } => "silenced",
+        Event::Ruled { .. } => "ruled",
+        Event::Marked { .. } => "marked",
+        Event::Listed { .. } => "listed",
+        Event::Unlisted { .. } => "unlisted",
     }
 }
 
@@ -76,11 +108,31 @@ pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> 
             let body = body.map_err(|cause| format!("the new body of post {id} is no JSON: {cause}"))?;
             EventLine::Edited { id: id.to_string(), body, hidden: *hidden, at: time(*at) }
         }
-        Event::Deleted { id } => EventLine::Deleted { id: id.to_string() },
+        Event::Deleted { id, .. } => EventLine::Deleted { id: id.to_string() },
         Event::Followed { edges, since } => EventLine::Followed { edges, since: time(*since) },
-        Event::Unfollowed { follower, source } => {
-            EventLine::Unfollowed { follower: follower.as_str(), source: source.as_str() }
-        }
+        Event::Unfollowed { follower, source, keep_until } => EventLine::Unfollowed {
+            follower: follower.as_str(),
+            source: source.as_str(),
+            keep_until: keep_until.map(|until| time(until.published_at)),
+        },
+        choice => line_of_choice(choice),
     };
     serde_json::to_string(&Line { sequence: sequence.0, event }).map_err(|cause| cause.to_string())
+}
+
+fn line_of_choice(event: &Event) -> EventLine<'_> {
+    match event {
+        Event::Silenced { reader, source, how, since } => {
+            let (reader, source, since) = (reader.as_str(), source.as_str(), since.map(time));
+            EventLine::Silenced { reader, source, how: *how, since }
+        }
+        Event::Ruled { reader, rules } => EventLine::Ruled { reader: reader.as_str(), rules: *rules },
+        Event::Marked { reader, at } => EventLine::Marked { reader: reader.as_str(), at: time(at.published_at) },
+        Event::Listed { reader, list, source, since } => {
+            let (reader, source, since) = (reader.as_str(), source.as_str(), since.map(time));
+            EventLine::Listed { reader, list: list.as_str(), source, since }
+        }
+        Event::Unlisted { reader, list } => EventLine::Unlisted { reader: reader.as_str(), list: list.as_str() },
+        _ => unreachable!("the other kinds were matched before"),
+    }
 }

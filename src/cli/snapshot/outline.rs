@@ -41,6 +41,8 @@ pub(super) struct Outline {
     /// Oldest first.
     pub(super) edges: Vec<Edge>,
     pub(super) deleted: FxHashSet<PostId>,
+    /// Readers who have decided anything beside whom to follow.
+    pub(super) readers_with_choices: usize,
     /// Whether the snapshot was taken beside an archive that had posts.
     pub(super) needs_archive: bool,
 }
@@ -114,7 +116,8 @@ impl Outline {
                 let ids = records.iter().flat_map(|record| record.ids.as_chunks::<8>().0);
                 self.deleted.extend(ids.map(|id| PostId(u64::from_le_bytes(*id))));
             }
-            Batch::UnderWay(_) | Batch::Inboxes(_) => {}
+            Batch::Choices(records) => self.readers_with_choices += records.len(),
+            Batch::Reposts(_) | Batch::UnderWay(_) | Batch::Inboxes(_) => {}
         }
         Ok(())
     }

@@ -58,6 +58,11 @@ impl Loading {
                 whole(&record.hidden, 4)?;
                 writer.restore_edges(record).map_err(|cause| cause.to_string())
             }),
+            Batch::Choices(records) => each_record("choices", &records, |record| writer.restore_choices(record)),
+            Batch::Reposts(records) => each_record("reposts", &records, |record| {
+                whole(&record.hidden, 4)?;
+                writer.restore_reposts(record).map_err(|cause| cause.to_string())
+            }),
             Batch::Posts(records) => each_record("posts", &records, |record| writer.restore_post(record)),
             Batch::Deleted(records) => each_record("deleted ids", &records, |record| {
                 whole(&record.ids, 8)?;

@@ -140,7 +140,7 @@ impl<A: Archive> Archive for FaultyArchive<A> {
         self.archive.place()
     }
 
-    fn is_empty(&self) -> bool {
-        self.archive.is_empty()
+    fn largest_id(&self) -> Option<PostId> {
+        self.archive.largest_id()
     }
 }

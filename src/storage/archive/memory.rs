@@ -114,8 +114,8 @@ impl Archive for MemoryArchive {
         "memory".into()
     }
 
-    fn is_empty(&self) -> bool {
-        self.rooms.read().posts.is_empty()
+    fn largest_id(&self) -> Option<PostId> {
+        self.rooms.read().posts.last_key_value().map(|(id, _)| *id)
     }
 }
 

@@ -104,7 +104,12 @@ pub trait Archive: Send + Sync + 'static {
     /// The file it is in, for messages.
     fn place(&self) -> PathBuf;
 
-    /// Whether no post and no tombstone was ever written, so that a lookup can be spared. Cheap. Never true while a
-    /// reader could find one.
-    fn is_empty(&self) -> bool;
+    /// The largest id of a post or tombstone, or a larger one: what is above it need not be looked up. Cheap. Never
+    /// smaller while a reader could find a larger one.
+    fn largest_id(&self) -> Option<PostId>;
+
+    /// Whether no post and no tombstone was ever written. Cheap. Never true while a reader could find one.
+    fn is_empty(&self) -> bool {
+        self.largest_id().is_none()
+    }
 }

@@ -20,7 +20,7 @@ use std::ops::Bound::Excluded;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use redb::{Database, Durability, Error, ReadTransaction, ReadableDatabase, ReadableTable};
@@ -41,6 +41,8 @@ pub struct RedbArchive {
     file: RoomyFile,
     path: PathBuf,
     has_posts: AtomicBool,
+    /// No id above it is kept.
+    largest_id: AtomicU64,
 }
 
 impl RedbArchive {
@@ -57,9 +59,11 @@ impl RedbArchive {
     }
 
     fn of(database: Database, file: RoomyFile, path: &Path) -> Result<Self, ArchiveError> {
-        let has_posts = AtomicBool::new(open::check_tables(&database, path)?);
+        let largest = open::check_tables(&database, path)?;
+        let has_posts = AtomicBool::new(largest.is_some());
+        let largest_id = AtomicU64::new(largest.map_or(0, |id| id.0));
         file.set_patient(true);
-        Ok(Self { database: RwLock::new(Some(Arc::new(database))), file, path: path.to_owned(), has_posts })
+        Ok(Self { database: RwLock::new(Some(Arc::new(database))), file, path: path.to_owned(), has_posts, largest_id })
     }
 
     fn database(&self) -> Result<Arc<Database>, Error> {
@@ -80,8 +84,9 @@ impl RedbArchive {
         let mut transaction = self.database()?.begin_write()?;
         transaction.set_durability(Durability::None)?;
         write::batch(&transaction, batch)?;
-        if !batch.posts.is_empty() {
+        if let Some(largest) = batch.posts.iter().map(|(id, _)| id.0).max() {
             // Before the commit: whoever finds a post must not have been told that there is none.
+            self.largest_id.fetch_max(largest, Ordering::Release);
             self.has_posts.store(true, Ordering::Release);
         }
         Ok(transaction.commit()?)
@@ -197,8 +202,9 @@ impl Archive for RedbArchive {
         self.path.clone()
     }
 
-    fn is_empty(&self) -> bool {
-        !self.has_posts.load(Ordering::Acquire)
+    fn largest_id(&self) -> Option<PostId> {
+        let has_posts = self.has_posts.load(Ordering::Acquire);
+        has_posts.then(|| PostId(self.largest_id.load(Ordering::Acquire)))
     }
 }
 

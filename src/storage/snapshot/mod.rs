@@ -45,6 +45,10 @@ pub enum Section {
     Sources,
     /// [`crate::state::image::EdgesRecord`].
     Edges,
+    /// [`crate::state::image::ChoicesRecord`].
+    Choices,
+    /// [`crate::state::image::RepostsRecord`].
+    Reposts,
     /// [`crate::feed::record::PostRecord`].
     Posts,
     /// [`crate::state::image::DeletedRecord`].
@@ -58,8 +62,17 @@ pub enum Section {
 }
 
 impl Section {
-    const ALL: [Self; 7] =
-        [Self::Sources, Self::Edges, Self::Posts, Self::Deleted, Self::UnderWay, Self::Inboxes, Self::End];
+    const ALL: [Self; 9] = [
+        Self::Sources,
+        Self::Edges,
+        Self::Choices,
+        Self::Reposts,
+        Self::Posts,
+        Self::Deleted,
+        Self::UnderWay,
+        Self::Inboxes,
+        Self::End,
+    ];
 
     fn byte(self) -> u8 {
         match self {
@@ -69,6 +82,8 @@ impl Section {
             Self::Deleted => 4,
             Self::UnderWay => 5,
             Self::Inboxes => 6,
+            Self::Choices => 7,
+            Self::Reposts => 8,
             Self::End => 255,
         }
     }
@@ -78,6 +93,8 @@ impl Section {
         match self {
             Self::Sources => "sources",
             Self::Edges => "edges",
+            Self::Choices => "choices",
+            Self::Reposts => "reposts",
             Self::Posts => "posts",
             Self::Deleted => "deleted",
             Self::UnderWay => "under way",

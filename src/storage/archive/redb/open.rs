@@ -12,12 +12,11 @@ use std::io;
 use std::path::Path;
 
 use redb::backends::FileBackend;
-use redb::{
-    Builder, Database, DatabaseError, Error, ReadableDatabase, ReadableTableMetadata, StorageBackend, StorageError,
-};
+use redb::{Builder, Database, DatabaseError, Error, ReadableDatabase, ReadableTable, StorageBackend, StorageError};
 
 use super::room::RoomyFile;
 use super::{cannot, layout};
+use crate::id::PostId;
 use crate::storage::archive::ArchiveError;
 
 /// The database in the file `path`, which has a format this version knows, and the file.
@@ -44,13 +43,14 @@ pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<(Database, Roo
     Ok((database, file))
 }
 
-/// Checks that all tables are there, so that no later operation has to. Tells whether there are posts.
-pub(super) fn check_tables(database: &impl ReadableDatabase, path: &Path) -> Result<bool, ArchiveError> {
+/// Checks that all tables are there, so that no later operation has to. Tells the largest id of a post.
+pub(super) fn check_tables(database: &impl ReadableDatabase, path: &Path) -> Result<Option<PostId>, ArchiveError> {
     let check = || {
         let snapshot = database.begin_read()?;
         snapshot.open_table(layout::OUTBOXES)?;
         snapshot.open_table(layout::SHELVES)?;
-        Ok(!snapshot.open_table(layout::POSTS)?.is_empty()?)
+        let largest = snapshot.open_table(layout::POSTS)?.last()?.map(|(id, _)| PostId(id.value()));
+        Ok(largest)
     };
     check().map_err(|error| not_an_archive(path, error))
 }

@@ -1,0 +1,98 @@
+//! The scribe's side of what readers decide: which decisions may be made, and whether they change anything.
+
+use crate::actor::message::{Choice, Reply};
+use crate::actor::scribe::{Scribe, Then, refuse};
+use crate::error::Error;
+use crate::feed::choices::Choices;
+use crate::feed::event::{Event, Silencing};
+use crate::id::{ListName, SourceId};
+use crate::limits::{LISTS_MAX, SILENCED_MAX};
+use crate::storage::journal::Journal;
+
+impl<J: Journal> Scribe<J> {
+    pub(super) fn choose(&mut self, reader: SourceId, choice: Choice, reply: Reply<bool>) {
+        match self.judge_choice(reader, choice) {
+            Ok(Some(event)) => self.accept(event, Then::Chosen(reply)),
+            Ok(None) => {
+                let _ = reply.send(Ok(false));
+            }
+            Err(refused) => refuse(reply, refused),
+        }
+    }
+
+    /// The event that a decision makes, or nothing if all is so already.
+    fn judge_choice(&mut self, reader: SourceId, choice: Choice) -> Result<Option<Event>, Error> {
+        if !reader.is_user() {
+            return Err(Error::NotAUser { id: reader, action: "decide about a feed" });
+        }
+        let known = self.writer.world().sources.get(&reader);
+        let choices = known.map(|reader| reader.choices()).unwrap_or_default();
+        match choice {
+            Choice::Silence { source, how, on } => self.judge_silence(reader, &choices, source, how, on),
+            Choice::Rules(patch) => {
+                let rules = choices.rules.patched(patch);
+                self.room_for_sources([&reader].into_iter())?;
+                Ok((rules != choices.rules).then_some(Event::Ruled { reader, rules }))
+            }
+            Choice::Mark(at) => {
+                self.room_for_sources([&reader].into_iter())?;
+                Ok((choices.marker != Some(at)).then_some(Event::Marked { reader, at }))
+            }
+            Choice::List { list, source, on } => self.judge_list(reader, &choices, list, source, on),
+            Choice::Unlist(list) => Ok(choices.lists.contains_key(&list).then_some(Event::Unlisted { reader, list })),
+        }
+    }
+
+    fn judge_silence(
+        &mut self,
+        reader: SourceId,
+        choices: &Choices,
+        source: SourceId,
+        how: Silencing,
+        on: bool,
+    ) -> Result<Option<Event>, Error> {
+        let (silenced, what, action) = match how {
+            Silencing::Mute => (&choices.mutes, "mutes", "mute"),
+            Silencing::Block => (&choices.blocks, "blocks", "block"),
+        };
+        if reader == source {
+            return Err(Error::Oneself { reader, action });
+        }
+        let known = self.writer.world().sources.get(&source);
+        if known.is_some_and(|source| silenced.contains(source.slot)) == on {
+            return Ok(None);
+        }
+        if on && silenced.len() >= SILENCED_MAX {
+            return Err(Error::TooMany { reader, what, limit: SILENCED_MAX });
+        }
+        self.room_for_sources([&reader, &source].into_iter())?;
+        let since = on.then(|| self.ticker.take(1));
+        Ok(Some(Event::Silenced { reader, source, how, since }))
+    }
+
+    fn judge_list(
+        &mut self,
+        reader: SourceId,
+        choices: &Choices,
+        list: ListName,
+        source: SourceId,
+        on: bool,
+    ) -> Result<Option<Event>, Error> {
+        let members = choices.lists.get(&list);
+        let known = self.writer.world().sources.get(&source);
+        let is_on = members.zip(known).is_some_and(|(members, source)| members.contains(source.slot));
+        if is_on == on {
+            return Ok(None);
+        }
+        if on && members.is_none() && choices.lists.len() >= LISTS_MAX {
+            return Err(Error::TooMany { reader, what: "lists", limit: LISTS_MAX });
+        }
+        let limit = self.config.following_max;
+        if on && members.is_some_and(|members| members.len() >= limit) {
+            return Err(Error::TooMany { reader, what: "members of a list", limit });
+        }
+        self.room_for_sources([&reader, &source].into_iter())?;
+        let since = on.then(|| self.ticker.take(1));
+        Ok(Some(Event::Listed { reader, list, source, since }))
+    }
+}

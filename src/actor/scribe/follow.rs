@@ -1,0 +1,122 @@
+//! The scribe's side of edges: which may be made, and what each is to bring.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::actor::archivist::archive_failed;
+use crate::actor::message::{Followed, Reply};
+use crate::actor::scribe::{Scribe, Then, refuse};
+use crate::error::{Error, FollowRefusal};
+use crate::feed::event::{Event, NewEdge};
+use crate::feed::position::Position;
+use crate::id::{PostId, SourceId};
+use crate::limits::{BACKFILL_MAX, FOLLOWS_PER_REQUEST_MAX};
+use crate::state::sources::Source;
+use crate::storage::journal::Journal;
+
+impl<J: Journal> Scribe<J> {
+    pub(super) fn follow(&mut self, edges: Vec<NewEdge>, reply: Reply<Followed>) {
+        let requested = edges.len();
+        let (edges, changed) = match self.judge_follows(edges) {
+            Ok(judged) => judged,
+            Err(refused) => return refuse(reply, refused),
+        };
+        let created = edges.len() - changed;
+        let followed = Followed { created, existing: requested - created };
+        if edges.is_empty() {
+            let _ = reply.send(Ok(followed));
+            return;
+        }
+        let since = self.ticker.take(edges.len());
+        self.accept(Event::Followed { edges, since }, Then::Follow(reply, followed));
+    }
+
+    /// The edges that are new or come to show or not, if all of them may be made; and how many are not new.
+    fn judge_follows(&self, edges: Vec<NewEdge>) -> Result<(Vec<NewEdge>, usize), Error> {
+        let world = self.writer.world();
+        let requested = edges.len();
+        if requested > FOLLOWS_PER_REQUEST_MAX {
+            let what = format!("{requested} follow edges at once are more than the {FOLLOWS_PER_REQUEST_MAX} allowed");
+            return Err(Error::Misfit { what });
+        }
+        let limit = self.config.following_max;
+        let (mut fresh, mut changed, mut refusals) = (Vec::with_capacity(requested), 0, Vec::new());
+        // Edges this request already adds, by follower: each counts toward the limit and may repeat.
+        let mut added: HashMap<SourceId, HashSet<SourceId>> = HashMap::new();
+        for (nth, edge) in edges.into_iter().enumerate() {
+            let follower = world.sources.get(&edge.follower);
+            let following = follower.as_ref().map(|follower| follower.following()).unwrap_or_default();
+            let added = added.entry(edge.follower.clone()).or_default();
+            let source = world.sources.get(&edge.source);
+            let before = source.as_ref().and_then(|source| following.get(source.slot).copied());
+            if !edge.follower.is_user() {
+                refusals.push((nth, FollowRefusal::NotAUser(edge.follower)));
+            } else if edge.follower == edge.source {
+                refusals.push((nth, FollowRefusal::Oneself(edge.follower)));
+            } else if before.is_some_and(|before| before.hidden == edge.hidden) || added.contains(&edge.source) {
+                continue;
+            } else if has_block(follower.as_deref(), source.as_deref()) {
+                let (follower, source_id) = (edge.follower, edge.source);
+                refusals.push((nth, FollowRefusal::Blocked { follower, source_id }));
+            } else if before.is_none() && following.reach_len() + added.len() >= limit {
+                refusals.push((nth, FollowRefusal::Limit { follower: edge.follower, limit }));
+            } else {
+                added.insert(edge.source.clone());
+                changed += usize::from(before.is_some());
+                fresh.push(NewEdge { start: self.start(&edge, source.as_deref())?, ..edge });
+            }
+        }
+        if !refusals.is_empty() {
+            return Err(Error::FollowsRefused { requested, refusals });
+        }
+        self.room_for_sources(fresh.iter().flat_map(|edge| [&edge.follower, &edge.source]))?;
+        Ok((fresh, changed))
+    }
+
+    /// Where an edge begins that was asked for with some of the earlier posts only. Waits for a disk if they are archived.
+    fn start(&self, edge: &NewEdge, source: Option<&Source>) -> Result<Option<Position>, Error> {
+        let (Some(backfill), Some(source)) = (edge.backfill, source) else { return Ok(None) };
+        if backfill > BACKFILL_MAX {
+            let what = format!("a backfill of {backfill} posts is more than the {BACKFILL_MAX} allowed, short of all");
+            return Err(Error::Misfit { what });
+        }
+        let newest = self.writer.world().newest(source, backfill.max(1)).map_err(|cause| archive_failed(&cause))?;
+        Ok(match backfill {
+            0 => newest.first().map(|newest| newest.next_up()),
+            _ => newest.get(backfill - 1).copied(),
+        })
+    }
+
+    pub(super) fn unfollow(&mut self, follower: SourceId, source: SourceId, keep: bool, reply: Reply<()>) {
+        let sources = &self.writer.world().sources;
+        let (from, to) = (sources.get(&follower), sources.get(&source));
+        let Some((following, to)) = from.zip(to).map(|(from, to)| (from.following(), to)) else {
+            let _ = reply.send(Ok(()));
+            return;
+        };
+        let is_followed = following.contains(to.slot);
+        let is_kept = following.kept().iter().any(|kept| kept.source == to.slot);
+        if !is_followed && (keep || !is_kept) {
+            let _ = reply.send(Ok(()));
+            return;
+        }
+        let keep_until = if keep {
+            match self.writer.world().newest(&to, 1) {
+                Ok(newest) => {
+                    // Also what is dated ahead is in the feed already.
+                    let now = Position { published_at: self.ticker.now(), id: PostId(u64::MAX) };
+                    Some(newest.first().map_or(now, |newest| now.max(*newest)))
+                }
+                Err(cause) => return refuse(reply, archive_failed(&cause)),
+            }
+        } else {
+            None
+        };
+        self.accept(Event::Unfollowed { follower, source, keep_until }, Then::Answer(reply));
+    }
+}
+
+/// Whether one of both has blocked the other.
+fn has_block(one: Option<&Source>, other: Option<&Source>) -> bool {
+    let blocks = |by: &Source, of: &Source| by.own_choices().is_some_and(|choices| choices.blocks.contains(of.slot));
+    one.zip(other).is_some_and(|(one, other)| blocks(one, other) || blocks(other, one))
+}

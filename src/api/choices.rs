@@ -1,0 +1,94 @@
+//! What readers decide about their feeds: mutes, blocks, rules, and how far they have read.
+
+use actix_web::web::Payload;
+use actix_web::{HttpRequest, HttpResponse};
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
+
+use crate::api::answer;
+use crate::api::problem::Problem;
+use crate::api::request::{self, Parameters, json_bytes, path, user, wait};
+use crate::api::slot::Live;
+use crate::engine::Unread;
+use crate::feed::cursor;
+use crate::feed::event::Silencing;
+use crate::feed::position::Position;
+use crate::id::Text;
+use crate::limits::REQUEST_BYTES_MAX;
+
+/// `PUT /v1/users/{user}/mutes/{source}`, `…/blocks/{source}`
+pub(super) async fn silence(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Live,
+    how: Silencing,
+) -> Result<HttpResponse, Problem> {
+    wait(&request)?;
+    let (reader, source) = (user(&request)?, path(&request, "source")?);
+    request::no_fields(&request, payload).await?;
+    Ok(answer::put(engine.silence(reader, source, how, true).await?))
+}
+
+/// `DELETE /v1/users/{user}/mutes/{source}`, `…/blocks/{source}`
+pub(super) async fn unsilence(request: HttpRequest, engine: Live, how: Silencing) -> Result<HttpResponse, Problem> {
+    wait(&request)?;
+    engine.silence(user(&request)?, path(&request, "source")?, how, false).await?;
+    Ok(answer::deleted())
+}
+
+/// `GET /v1/users/{user}/mutes`, `…/blocks`
+pub(super) async fn silenced(request: HttpRequest, engine: Live, how: Silencing) -> Result<HttpResponse, Problem> {
+    let parameters = Parameters::read(&request, &["limit", "cursor"])?;
+    let reader = user(&request)?;
+    answer::sources(&parameters, |before, max| Ok(engine.silenced(&reader, how, before, max)))
+}
+
+/// `GET /v1/users/{user}/rules`
+pub(super) async fn rules(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    Ok(HttpResponse::Ok().json(engine.rules(&user(&request)?)))
+}
+
+/// `PATCH /v1/users/{user}/rules`
+pub(super) async fn change_rules(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Live,
+) -> Result<HttpResponse, Problem> {
+    wait(&request)?;
+    let reader = user(&request)?;
+    let bytes = json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
+    Ok(HttpResponse::Ok().json(engine.change_rules(reader, request::json(&bytes)?).await?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mark {
+    #[serde(deserialize_with = "feed_cursor")]
+    cursor: Position,
+}
+
+fn feed_cursor<'de, D: Deserializer<'de>>(from: D) -> Result<Position, D::Error> {
+    from.deserialize_str(Text(cursor::decode))
+}
+
+/// `PUT /v1/users/{user}/marker`
+pub(super) async fn mark(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
+    wait(&request)?;
+    let reader = user(&request)?;
+    let bytes = json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
+    let Mark { cursor } = request::json(&bytes)?;
+    engine.mark(reader.clone(), cursor).await?;
+    Ok(unread(&engine.unread(&reader).await?))
+}
+
+/// `GET /v1/users/{user}/marker`
+pub(super) async fn marker(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    Ok(unread(&engine.unread(&user(&request)?).await?))
+}
+
+fn unread(Unread { marker, entries, capped }: &Unread) -> HttpResponse {
+    let marker = marker.map(cursor::encode);
+    HttpResponse::Ok().json(json!({"cursor": marker, "unread": entries, "capped": capped}))
+}

@@ -1,0 +1,133 @@
+//! Reposts: which posts repeat one post, and by which sources each of them can come into a feed.
+//!
+//! Responsible for:
+//! - finding, for a reader, the reposts that could bring an entry, in time that follows the smaller of two numbers: how
+//!   many reposts there are, and how many sources the reader has chosen.
+//!
+//! Not responsible for:
+//! - whether a repost counts for a reader (`state::viewer`), the reposts themselves (`state::posts`).
+
+use crate::feed::position::{Direction, Position};
+use crate::feed::runs::SortedRuns;
+use crate::id::SourceSlot;
+
+/// One repost, as one of its sources has it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Repost {
+    /// Its author, one of its tags, or its topic.
+    pub source: SourceSlot,
+    /// Where it stands.
+    pub at: Position,
+    /// Who published it.
+    pub author: SourceSlot,
+}
+
+/// The posts that repeat one post.
+#[derive(Clone, Debug, Default)]
+pub struct Reposts {
+    by_source: SortedRuns<Repost>,
+    /// Those that are kept out of feeds for now. Sorted.
+    hidden: Vec<Position>,
+}
+
+/// Sources looked up one by one cost about as much as so many reposts met in a row.
+const LOOKUP_COST: usize = 8;
+
+impl Reposts {
+    /// Adds a repost, as one of its sources has it; false if it was there.
+    pub fn insert(&mut self, repost: Repost) -> bool {
+        self.by_source.insert(repost)
+    }
+
+    /// Takes a repost out; false if it was not there.
+    pub fn remove(&mut self, repost: Repost) -> bool {
+        self.hide(repost.at, false);
+        self.by_source.remove(&repost)
+    }
+
+    /// Keeps a repost out of feeds, or lets it in again.
+    pub fn hide(&mut self, at: Position, hidden: bool) {
+        match (self.hidden.binary_search(&at), hidden) {
+            (Err(place), true) => self.hidden.insert(place, at),
+            (Ok(place), false) => {
+                self.hidden.remove(place);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a repost is kept out of feeds.
+    pub fn is_hidden(&self, at: Position) -> bool {
+        self.hidden.binary_search(&at).is_ok()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_source.is_empty()
+    }
+
+    /// How many there are, each counted once for each of its sources.
+    pub fn len(&self) -> usize {
+        self.by_source.len()
+    }
+
+    /// All of them, by source.
+    pub fn iter(&self) -> impl Iterator<Item = Repost> {
+        self.by_source.above(Repost { source: SourceSlot(0), at: Position::MIN, author: SourceSlot(0) })
+    }
+
+    /// Appends to `into` the reposts that any of `chosen` sources has. `is_chosen` says of one source whether it is among
+    /// these, and `chosen_len` how many there are.
+    pub fn of(
+        &self,
+        chosen: impl Iterator<Item = SourceSlot>,
+        chosen_len: usize,
+        is_chosen: impl Fn(SourceSlot) -> bool,
+        into: &mut Vec<Repost>,
+    ) {
+        if self.len() <= chosen_len.saturating_mul(LOOKUP_COST) {
+            into.extend(self.iter().filter(|repost| is_chosen(repost.source)));
+            return;
+        }
+        for source in chosen {
+            let above = Repost { source, at: Position::MIN, author: SourceSlot(0) };
+            let below = Repost { source, at: Position::MAX, author: SourceSlot::NONE };
+            self.by_source.copy_between(above, below, Direction::Newer, usize::MAX, into);
+        }
+    }
+
+    /// Bytes on the heap, without the allocator's own.
+    pub fn heap_bytes(&self) -> usize {
+        self.by_source.heap_bytes() + self.hidden.capacity() * size_of::<Position>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::position::at;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn both_ways_of_looking_find_the_same(
+            all in prop::collection::btree_set((0..30u32, 0..40i64), 0..200),
+            chosen in prop::collection::btree_set(0..30u32, 0..12),
+        ) {
+            let mut reposts = Reposts::default();
+            for (source, time) in &all {
+                let repost = Repost { source: SourceSlot(*source), at: at(*time, 0), author: SourceSlot(*source) };
+                prop_assert!(reposts.insert(repost) && !reposts.insert(repost));
+            }
+            let expected: BTreeSet<(u32, i64)> = all.iter().filter(|(source, _)| chosen.contains(source)).copied().collect();
+            for chosen_len in [0, usize::MAX] {
+                let mut found = Vec::new();
+                let sources = chosen.iter().map(|source| SourceSlot(*source));
+                reposts.of(sources, chosen_len, |source| chosen.contains(&source.0), &mut found);
+                let found: BTreeSet<_> = found.iter().map(|repost| (repost.source.0, repost.at.published_at.0)).collect();
+                prop_assert_eq!(&found, &expected);
+            }
+        }
+    }
+}

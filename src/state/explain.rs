@@ -1,0 +1,217 @@
+//! Explanations: why a post is, or is not, in a feed.
+//!
+//! Responsible for:
+//! - collecting every reason and every blocker of one post in one reader's home feed.
+//!
+//! Not responsible for:
+//! - what reasons and blockers are (`state::viewer`, which decides for pages as well), words (`api`).
+
+use crate::feed::outbox::Part;
+use crate::feed::page::Look;
+use crate::feed::position::Position;
+use crate::feed::post::Post;
+use crate::id::{PostId, SourceId, SourceSlot};
+use crate::state::view::Finder;
+use crate::state::viewer::{Blocker, Viewer};
+
+/// Why a post is in a feed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// It is the reader's own.
+    Own,
+    /// The reader follows a source of it.
+    Follows(SourceId),
+    /// The reader followed a source of it, and kept what that had brought.
+    Kept(SourceId),
+    /// A virtual follow brings it, which is named nowhere.
+    Virtual,
+    /// Somebody repeated it, which a source brings.
+    Repost {
+        /// Who.
+        user: SourceId,
+        /// The repost.
+        at: Position,
+        /// The source: `user`, or a tag or topic of the repost.
+        source: SourceId,
+    },
+}
+
+/// Why a post is not in a feed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Bar {
+    /// No post has this id.
+    Unknown(PostId),
+    /// It was deleted.
+    Deleted(PostId),
+    /// It is kept out of all feeds.
+    Hidden(PostId),
+    /// It belongs to a muted source.
+    Muted(SourceId),
+    /// It belongs to a blocked source.
+    Blocked(SourceId),
+    /// The rules leave out the reader's own posts.
+    OwnPost,
+    /// The rules leave out answers to this author, if that is known.
+    Reply(Option<SourceId>),
+    /// The rules leave out reposts.
+    Repost,
+}
+
+/// How a post came, or would come, to its reader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// It was written into the inboxes of those who follow.
+    Push,
+    /// It is merged from outboxes when somebody reads.
+    Pull,
+}
+
+/// Why a post is, or is not, in a feed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Explanation {
+    /// Whether it shows; of a repost, whether it counts for the entry of what it repeats.
+    pub shown: bool,
+    /// All that brings it and nothing speaks against.
+    pub reasons: Vec<Reason>,
+    /// What keeps it out. Nothing if it shows, or if nothing brings it.
+    pub blockers: Vec<Bar>,
+    /// How the newest of its reasons came. Nothing if it does not show.
+    pub way: Option<Way>,
+}
+
+/// What an explanation needs is not in memory, or cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Missing {
+    /// It may be in the archive.
+    Archived,
+    /// The archive has it, but cannot be read.
+    Unreadable,
+}
+
+/// Explains a post by the state of this moment.
+///
+/// # Errors
+/// When not everything it takes is at hand.
+pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explanation, Missing> {
+    let post = match found(finder, id)? {
+        Ok(post) => post,
+        Err(bar) => return Ok(Explanation { blockers: vec![bar], ..Explanation::default() }),
+    };
+    let (origin, mut bars) = match post.repost_of.map(|origin| found(finder, origin)).transpose()? {
+        None => (Some(std::sync::Arc::clone(&post)), Vec::new()),
+        Some(Ok(origin)) => (Some(origin), Vec::new()),
+        Some(Err(bar)) => (None, vec![bar]),
+    };
+    let Some(origin) = origin else { return Ok(Explanation { blockers: bars, ..Explanation::default() }) };
+    let names = Names(finder);
+    if post.hidden {
+        bars.push(Bar::Hidden(post.id()));
+    }
+    if origin.hidden && origin.id() != post.id() {
+        bars.push(Bar::Hidden(origin.id()));
+    }
+    bars.extend(viewer.silencer(&origin).map(|blocker| names.bar(blocker, origin.id())));
+    let only = post.repost_of.map(|_| post.position);
+    let mut collected = Collected::default();
+    if only.is_none() {
+        collected.direct(viewer, &origin, names);
+    }
+    for by in viewer.reposts(&finder.world().reposts, &origin) {
+        if only.is_none_or(|at| at == by.repost.at) {
+            let (at, user) = (by.repost.at, names.id(by.repost.author));
+            let named = || Reason::Repost { user, at, source: names.id(by.repost.source) };
+            let reason = if by.named { named() } else { Reason::Virtual };
+            let bar = by.blocker.map(|blocker| names.bar(blocker, at.id));
+            collected.add(reason, bar, at, by.repost.source);
+        }
+    }
+    let Collected { reasons, bars: of_reasons, newest } = collected;
+    let shown = bars.is_empty() && !reasons.is_empty();
+    let blockers = if shown || !bars.is_empty() { bars } else { of_reasons };
+    let way = newest.filter(|_| shown).map(|(at, source)| way(finder, at, source));
+    Ok(Explanation { shown, reasons, blockers, way })
+}
+
+fn found(finder: Finder<'_>, id: PostId) -> Result<Result<std::sync::Arc<Post>, Bar>, Missing> {
+    match finder.find::<()>(id) {
+        Ok(post) => Ok(Ok(post)),
+        Err(Look::Archived) => Err(Missing::Archived),
+        Err(Look::Unreadable) => Err(Missing::Unreadable),
+        Err(Look::Gone | Look::Hidden | Look::Shown(())) => {
+            let was = finder.world().posts.stored(id).is_some();
+            Ok(Err(if was { Bar::Deleted(id) } else { Bar::Unknown(id) }))
+        }
+    }
+}
+
+#[derive(Default)]
+struct Collected {
+    reasons: Vec<Reason>,
+    bars: Vec<Bar>,
+    newest: Option<(Position, SourceSlot)>,
+}
+
+impl Collected {
+    fn direct(&mut self, viewer: &Viewer, post: &Post, names: Names<'_>) {
+        let (direct, at) = (viewer.direct(post), post.position);
+        let bar = viewer.rule(names.0.world(), post).map(|blocker| names.bar(blocker, post.id()));
+        if direct.own {
+            self.add(Reason::Own, bar.clone(), at, post.author().slot);
+        }
+        for (_, source) in post.sources().iter().enumerate().filter(|(nth, _)| direct.by & (1 << nth) != 0) {
+            let id = source.id.clone();
+            let reason = match viewer.feed.brings(source.slot, at) {
+                Some(brought) if brought.hidden => Reason::Virtual,
+                Some(brought) if brought.kept => Reason::Kept(id),
+                _ => Reason::Follows(id),
+            };
+            self.add(reason, bar.clone(), at, source.slot);
+        }
+    }
+
+    fn add(&mut self, reason: Reason, bar: Option<Bar>, at: Position, source: SourceSlot) {
+        match bar {
+            Some(bar) if self.bars.contains(&bar) => {}
+            Some(bar) => self.bars.push(bar),
+            None => {
+                if !self.reasons.contains(&reason) {
+                    self.reasons.push(reason);
+                }
+                self.newest = self.newest.max(Some((at, source)));
+            }
+        }
+    }
+}
+
+/// Names of sources.
+#[derive(Clone, Copy)]
+struct Names<'a>(Finder<'a>);
+
+impl Names<'_> {
+    fn id(self, source: SourceSlot) -> SourceId {
+        self.0.world().sources.at(source).id.clone()
+    }
+
+    fn bar(self, blocker: Blocker, post: PostId) -> Bar {
+        match blocker {
+            Blocker::Muted(source) => Bar::Muted(self.id(source)),
+            Blocker::Blocked(source) => Bar::Blocked(self.id(source)),
+            Blocker::Hidden => Bar::Hidden(post),
+            Blocker::OwnPost => Bar::OwnPost,
+            Blocker::Reply(answered) => Bar::Reply(answered.map(|answered| self.id(answered))),
+            Blocker::Repost => Bar::Repost,
+        }
+    }
+}
+
+/// How a post came from one of its sources: as it was noted when it was published.
+fn way(finder: Finder<'_>, at: Position, source: SourceSlot) -> Way {
+    let world = finder.world();
+    let source = world.sources.at(source);
+    let (pushed, is_archived) = {
+        let outbox = source.outbox();
+        (outbox.was_pushed(at), !outbox.contains(at))
+    };
+    let was_pushed = || world.has_archived() && world.is_archived(source, Part::Pushed, at).unwrap_or(false);
+    if pushed || (is_archived && was_pushed()) { Way::Push } else { Way::Pull }
+}

@@ -1,0 +1,210 @@
+//! The viewer: through whose eyes a feed is seen, and what that lets through.
+//!
+//! Responsible for:
+//! - the reasons a post has to show in one feed, and what speaks against each: follows, mutes, blocks, rules.
+//!
+//! Not responsible for:
+//! - pages (`feed::page`), where a merged entry stands (`state::view`), telling people (`state::explain`).
+//!
+//! Pages and explanations both ask here, so they cannot disagree.
+
+use std::sync::Arc;
+
+use crate::clock::UnixMicros;
+use crate::feed::choices::Choices;
+use crate::feed::following::Following;
+use crate::feed::position::Position;
+use crate::feed::post::Post;
+use crate::feed::reposts::{Repost, Reposts};
+use crate::feed::rules::{Replies, Rules};
+use crate::id::SourceSlot;
+use crate::state::reposts::RepostIndex;
+use crate::state::sources::Source;
+use crate::state::world::World;
+
+/// Through whose eyes a feed is seen.
+#[derive(Clone, Debug)]
+pub struct Viewer {
+    /// Who reads.
+    pub reader: SourceSlot,
+    /// What brings posts: whom the reader follows, or the members of a list.
+    pub feed: Arc<Following>,
+    /// Whom the reader follows.
+    pub follows: Arc<Following>,
+    /// What the reader has decided.
+    pub choices: Arc<Choices>,
+    /// Whether the reader's own posts belong to the feed.
+    pub has_own: bool,
+    /// Whether entries name the sources that brought them.
+    pub names_sources: bool,
+}
+
+/// What keeps a post from showing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Blocker {
+    /// It belongs to a muted source.
+    Muted(SourceSlot),
+    /// It belongs to a blocked source.
+    Blocked(SourceSlot),
+    /// It is kept out of all feeds.
+    Hidden,
+    /// It is the reader's own.
+    OwnPost,
+    /// It answers somebody, if that is known, whom the rules leave out.
+    Reply(Option<SourceSlot>),
+    /// It repeats another, and the rules leave reposts out.
+    Repost,
+}
+
+/// What brings a post by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Direct {
+    /// It is the reader's own.
+    pub own: bool,
+    /// Which of its sources bring it, a bit each, in the order of [`Post::sources`].
+    pub by: u32,
+    /// Those of them that may be named.
+    pub named: u32,
+}
+
+impl Direct {
+    /// Whether anything brings it.
+    pub fn is_reached(self) -> bool {
+        self.own || self.by != 0
+    }
+}
+
+/// A repost that brings what it repeats, by one of its sources.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ByRepost {
+    /// The repost, as that source has it.
+    pub repost: Repost,
+    /// Whether the source may be named.
+    pub named: bool,
+    /// What speaks against it.
+    pub blocker: Option<Blocker>,
+}
+
+impl Viewer {
+    /// A reader's home feed.
+    pub fn home(reader: &Source, following: &Arc<Following>) -> Self {
+        let (feed, follows) = (Arc::clone(following), Arc::clone(following));
+        Self { reader: reader.slot, feed, follows, choices: reader.choices(), has_own: true, names_sources: true }
+    }
+
+    /// A list of the reader's. Its members' posts are under the same rules as those at home.
+    pub fn list(reader: &Source, members: &Arc<Following>) -> Self {
+        let (feed, follows) = (Arc::clone(members), reader.following());
+        Self { reader: reader.slot, feed, follows, choices: reader.choices(), has_own: false, names_sources: true }
+    }
+
+    /// Everybody, before a source's own page.
+    pub fn everybody(source: SourceSlot) -> Self {
+        let mut feed = Following::default();
+        feed.insert(source, UnixMicros(0), false);
+        let feed = Arc::new(feed);
+        let rules = Rules { replies: Replies::All, ..Rules::default() };
+        let choices = Arc::new(Choices { rules, ..Choices::default() });
+        let follows = Arc::clone(&feed);
+        Self { reader: SourceSlot::NONE, feed, follows, choices, has_own: false, names_sources: false }
+    }
+
+    /// A reader nobody has heard of.
+    pub fn nobody() -> Self {
+        let (feed, follows, choices) = Default::default();
+        Self { reader: SourceSlot::NONE, feed, follows, choices, has_own: true, names_sources: true }
+    }
+
+    /// The muted or blocked source that keeps a post, and all that repeats it, from showing.
+    pub fn silencer(&self, post: &Post) -> Option<Blocker> {
+        post.sources().iter().find_map(|source| self.silences(source.slot))
+    }
+
+    fn silences(&self, source: SourceSlot) -> Option<Blocker> {
+        if self.choices.blocks.contains(source) {
+            return Some(Blocker::Blocked(source));
+        }
+        self.choices.mutes.contains(source).then_some(Blocker::Muted(source))
+    }
+
+    /// What brings a post by itself, whatever speaks against it. A repost is brought only with what it repeats, also when
+    /// another that came before it names it as its origin.
+    pub fn direct(&self, post: &Post) -> Direct {
+        if post.repost_of.is_some() {
+            return Direct::default();
+        }
+        let mut direct = Direct { own: self.has_own && post.author().slot == self.reader, ..Direct::default() };
+        for (nth, source) in post.sources().iter().enumerate() {
+            if let Some(brought) = self.feed.brings(source.slot, post.position) {
+                direct.by |= 1 << nth;
+                direct.named |= u32::from(!brought.hidden) << nth;
+            }
+        }
+        direct
+    }
+
+    /// The rule that keeps a post from showing by itself. A repost of it may bring it nevertheless.
+    pub fn rule(&self, world: &World, post: &Post) -> Option<Blocker> {
+        let (rules, author) = (self.choices.rules, post.author().slot);
+        if author == self.reader {
+            return (!rules.show_own).then_some(Blocker::OwnPost);
+        }
+        let reply_to = post.reply_to?;
+        // Posts do not always come in order: what is answered may have come after its answer.
+        let later = || world.posts.get(reply_to).map(|post| post.author().slot);
+        let answered = post.answered.as_deref().map(|author| author.slot).or_else(later);
+        let shows = match rules.replies {
+            Replies::All => true,
+            Replies::None => false,
+            Replies::Followed => answered.is_some_and(|answered| {
+                answered == self.reader || self.follows.contains(answered) || self.feed.contains(answered)
+            }),
+        };
+        (!shows).then_some(Blocker::Reply(answered))
+    }
+
+    /// The reposts that bring `post`, in no order, each once for each source that brings it.
+    pub fn reposts(&self, index: &RepostIndex, post: &Post) -> Vec<ByRepost> {
+        let Some(reposts) = index.of(post.id()) else { return Vec::new() };
+        let reposts = reposts.read();
+        let own = self.has_own.then_some(self.reader);
+        let mut found = Vec::new();
+        let is_chosen = |source| self.feed.contains(source) || own == Some(source) || self.has_kept(source);
+        reposts.of(self.feed.sources().chain(own), self.feed.reach_len() + 1, is_chosen, &mut found);
+        let silenced = self.silenced(&reposts);
+        let brought = |repost: Repost| {
+            let own = self.has_own && repost.author == self.reader && repost.source == self.reader;
+            let brought = self.feed.brings(repost.source, repost.at);
+            let named = brought.is_some_and(|brought| !brought.hidden);
+            let is_silenced = || silenced.iter().find(|(at, _)| *at == repost.at).map(|(_, blocker)| *blocker);
+            let blocker = if reposts.is_hidden(repost.at) { Some(Blocker::Hidden) } else { self.repost_rule(repost) };
+            let blocker = blocker.or_else(is_silenced);
+            (own || brought.is_some()).then_some(ByRepost { repost, named: named || own, blocker })
+        };
+        found.into_iter().filter_map(brought).collect()
+    }
+
+    fn has_kept(&self, source: SourceSlot) -> bool {
+        self.feed.kept().binary_search_by_key(&source, |kept| kept.source).is_ok()
+    }
+
+    /// Which reposts belong to a source that is muted or blocked.
+    fn silenced(&self, reposts: &Reposts) -> Vec<(Position, Blocker)> {
+        let (mutes, blocks) = (&self.choices.mutes, &self.choices.blocks);
+        if mutes.is_empty() && blocks.is_empty() {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        let sources = mutes.iter().chain(blocks.iter()).map(|(source, _)| source);
+        reposts.of(sources, mutes.len() + blocks.len(), |source| self.choices.silences(source), &mut found);
+        found.into_iter().filter_map(|repost| Some((repost.at, self.silences(repost.source)?))).collect()
+    }
+
+    fn repost_rule(&self, repost: Repost) -> Option<Blocker> {
+        let rules = self.choices.rules;
+        if !rules.reposts {
+            return Some(Blocker::Repost);
+        }
+        (repost.author == self.reader && !rules.show_own).then_some(Blocker::OwnPost)
+    }
+}

@@ -1,0 +1,64 @@
+//! Explanations.
+
+use serde_json::{Value, json};
+use tidewire::config::EngineConfig;
+
+use super::{follow, publish, server, status};
+use crate::server::Server;
+
+#[test]
+fn an_explanation_names_every_reason_and_every_blocker() {
+    let server = server();
+    let explain = |post: &str| {
+        let answer = server.get(&format!("/v1/users/ann/feed/explain/{post}"));
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.json()
+    };
+    let not_shown = |blockers: Value| json!({"shown": false, "reasons": [], "blockers": blockers, "route": null});
+    assert_eq!(explain("7"), not_shown(json!([{"kind": "unknown", "post": "7"}])));
+    ["bob", "tag:rust"].iter().for_each(|source| follow(&server, "ann", source));
+    server.get("/v1/users/ann/feed");
+
+    let own = publish(&server, "ann", 1, &json!({}));
+    let shown = |reasons: Value| json!({"shown": true, "reasons": reasons, "blockers": [], "route": "push"});
+    assert_eq!(explain(&own)["reasons"], json!([{"kind": "own"}]));
+    let both = publish(&server, "bob", 2, &json!({"tags": ["rust"]}));
+    let reasons = json!([{"kind": "follow", "source": "bob"}, {"kind": "follow", "source": "tag:rust"}]);
+    assert_eq!(explain(&both), shown(reasons));
+    let strange = publish(&server, "cas", 3, &json!({}));
+    assert_eq!(explain(&strange), not_shown(json!([])), "nothing brings it");
+    let repost = publish(&server, "bob", 4, &json!({"repost_of": strange}));
+    let at = server.get(&format!("/v1/posts/{repost}")).json()["published_at"].clone();
+    let by_bob = json!([{"kind": "repost", "user": "bob", "at": at, "post": repost, "source": "bob"}]);
+    assert_eq!(explain(&strange), shown(by_bob.clone()));
+    assert_eq!(explain(&repost), shown(by_bob));
+    let reply = publish(&server, "bob", 5, &json!({"reply_to": strange}));
+    assert_eq!(explain(&reply), not_shown(json!([{"kind": "reply", "source": "cas"}])));
+    let unclear = publish(&server, "bob", 6, &json!({"reply_to": "9"}));
+    assert_eq!(explain(&unclear), not_shown(json!([{"kind": "reply"}])));
+
+    let rules = json!({"show_own": false, "reposts": false});
+    assert_eq!(server.json("PATCH", "/v1/users/ann/rules", &rules).status, 200);
+    assert_eq!(explain(&own), not_shown(json!([{"kind": "own_posts_off"}])));
+    assert_eq!(explain(&strange), not_shown(json!([{"kind": "reposts_off"}])));
+    assert_eq!(status(&server, "DELETE", "/v1/users/ann/following/bob?keep=true"), 204);
+    let kept = json!([{"kind": "kept", "source": "bob"}, {"kind": "follow", "source": "tag:rust"}]);
+    assert_eq!(explain(&both), shown(kept));
+    assert_eq!(status(&server, "PUT", "/v1/users/ann/mutes/tag:rust"), 201);
+    assert_eq!(server.json("PATCH", &format!("/v1/posts/{both}"), &json!({"hidden": true})).status, 200);
+    let blockers = explain(&both)["blockers"].clone();
+    assert_eq!(blockers, json!([{"kind": "hidden", "post": both}, {"kind": "muted", "source": "tag:rust"}]));
+    assert_eq!(status(&server, "PUT", "/v1/users/ann/blocks/cas"), 201);
+    assert_eq!(explain(&strange)["blockers"][0], json!({"kind": "blocked", "source": "cas"}));
+    assert_eq!(status(&server, "DELETE", &format!("/v1/posts/{own}")), 204);
+    assert_eq!(explain(&own), not_shown(json!([{"kind": "deleted", "post": own}])));
+}
+
+#[test]
+fn an_explanation_tells_what_was_pushed_from_what_is_pulled() {
+    let pull = EngineConfig { celebrity: tidewire::feed::policy::Policy::PullAll, ..EngineConfig::default() };
+    let server = Server::start(pull);
+    follow(&server, "ann", "bob");
+    let post = publish(&server, "bob", 1, &json!({}));
+    assert_eq!(server.get(&format!("/v1/users/ann/feed/explain/{post}")).json()["route"], "pull");
+}

@@ -1,0 +1,364 @@
+//! The engine against the naive oracle, by random histories.
+
+mod check;
+mod ops;
+mod regressions;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidewire::clock::{Clock, ManualClock, UnixMicros};
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire::engine::StorageConfig;
+use tidewire::feed::event::{NewEdge, Silencing};
+use tidewire::feed::policy::Policy;
+use tidewire::feed::position::Position;
+use tidewire::feed::post::{Body, Draft};
+use tidewire::id::{PostId, SourceId};
+use tidewire::storage::archive::{Archive, MemoryArchive};
+use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::journal::Durability;
+
+use crate::kept::{open_before, state, storage};
+use crate::oracle::{Asked, NaivePost, Of, Oracle};
+use crate::properties::check::position;
+use crate::properties::ops::{
+    Feed, LISTS, Op, PEOPLE, Published, Restart, SOURCES, TAGS, Target, op, policy, source_name,
+};
+use crate::world::{all_asleep, edge, id, some};
+
+const START: i64 = 1_000_000_000;
+const WINDOW: Duration = Duration::from_millis(80);
+
+struct Run {
+    engine: Engine,
+    config: EngineConfig,
+    files: MemoryFiles,
+    /// With one, most posts are in it.
+    archive: Option<Arc<MemoryArchive>>,
+    storage: StorageConfig,
+    clock: Arc<ManualClock>,
+    /// The latest instant the clock ever showed.
+    latest: UnixMicros,
+    /// The position of the last post that came without id and time.
+    last_minted: Position,
+    oracle: Oracle,
+    policy: Policy,
+}
+
+impl Run {
+    fn new(policy: Policy, shards: usize, inbox_posts: usize, keep_inboxes: bool, outbox_posts: Option<usize>) -> Self {
+        let config = EngineConfig {
+            celebrity: policy,
+            shards: some(shards),
+            inbox_posts: some(inbox_posts),
+            active_window: WINDOW,
+            outbox_posts: some(outbox_posts.unwrap_or(1_000)),
+            ..EngineConfig::default()
+        };
+        let (files, clock) = (MemoryFiles::default(), Arc::new(ManualClock::new(UnixMicros(START))));
+        let mut storage = storage(Durability::Always, 2_000);
+        storage.snapshots.inboxes = keep_inboxes;
+        let archive = outbox_posts.map(|_| Arc::new(MemoryArchive::default()));
+        let now = Arc::clone(&clock) as Arc<dyn Clock>;
+        let front = archive.clone().map(|archive| archive as Arc<dyn Archive>);
+        let engine = open_before(config.clone(), files.clone(), front.as_ref(), &storage, now).unwrap().0;
+        let (latest, last_minted, oracle) = (UnixMicros(START), Position::MIN, Oracle::default());
+        Self { engine, config, files, archive, storage, clock, latest, last_minted, oracle, policy }
+    }
+
+    /// Ends the engine in one way or another, and goes on with what is kept: all there was.
+    fn restart(&mut self, how: Restart, clock: i64) {
+        let before = state(&self.engine.shared().world);
+        // The archive first: it never knows more than the journal.
+        let archive_left = self.archive.as_ref().map(|archive| Arc::new(archive.survived()));
+        let left = self.files.forked();
+        self.engine.shutdown();
+        if !matches!(how, Restart::InOrder) {
+            self.archive = archive_left;
+        }
+        match how {
+            Restart::InOrder => {}
+            Restart::ProcessKilled => self.files = left,
+            Restart::PowerLost(seed) => {
+                left.lose_power(&mut fastrand::Rng::with_seed(seed));
+                self.files = left;
+            }
+        }
+        self.latest = self.latest.max(self.clock.now());
+        self.clock.set(UnixMicros(START + clock * 1_000_000));
+        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        let archive = self.archive.clone().map(|archive| archive as Arc<dyn Archive>);
+        let (engine, report) =
+            open_before(self.config.clone(), self.files.clone(), archive.as_ref(), &self.storage, clock).unwrap();
+        assert!(report.skipped.is_empty() && report.lost.is_empty(), "{report:?}");
+        // With an archive it differs how much of it is in memory; what readers see is compared anyway.
+        assert!(archive.is_some() || state(&engine.shared().world) == before);
+        self.engine = engine;
+    }
+
+    async fn apply(&mut self, op: Op) {
+        match op {
+            Op::Publish(post) => self.publish(post).await,
+            Op::Delete(post) => {
+                if let Some(post) = self.oracle.posts.get_mut(post) {
+                    self.engine.delete(PostId(post.id)).await.unwrap();
+                    post.deleted = true;
+                }
+            }
+            Op::Hide(post, hidden) => self.edit(post, None, Some(hidden)).await,
+            Op::Edit(post) => self.edit(post, Some("\"edited\""), None).await,
+            Op::Follow { reader, source, hidden, backfill } => {
+                let edge = edge(PEOPLE[reader], &source_name(source));
+                self.follow(vec![NewEdge { hidden, backfill, ..edge }]).await;
+            }
+            Op::FollowAll(reader) => {
+                let others = (0..SOURCES).filter(|source| *source != reader).map(source_name);
+                let others = others.filter(|source| !self.oracle.has_block(PEOPLE[reader], source));
+                self.follow(others.map(|source| edge(PEOPLE[reader], &source)).collect()).await;
+            }
+            Op::Unfollow { reader, source, keep } => self.unfollow(PEOPLE[reader], &source_name(source), keep).await,
+            Op::Silence { reader, source, how, on } => {
+                self.silence(PEOPLE[reader], &source_name(source), how, on).await;
+            }
+            Op::Rules(reader, patch) => {
+                let rules = self.engine.change_rules(id(PEOPLE[reader]), patch).await.unwrap();
+                assert_eq!(rules, self.oracle.change_rules(PEOPLE[reader], patch));
+            }
+            Op::List { reader, list, source, on } => {
+                self.list(PEOPLE[reader], LISTS[list], &source_name(source), on).await;
+            }
+            Op::DropList(reader, list) => {
+                let (reader, list) = (PEOPLE[reader], LISTS[list]);
+                let dropped = self.engine.drop_list(id(reader), list.parse().unwrap()).await.unwrap();
+                assert_eq!(dropped, self.oracle.lists.remove(&(reader.to_owned(), list.to_owned())).is_some());
+            }
+            Op::Mark(reader, post) => {
+                let Some(at) = self.oracle.posts.get(post).map(NaivePost::at) else { return };
+                self.engine.mark(id(PEOPLE[reader]), position(at)).await.unwrap();
+                self.oracle.markers.insert(PEOPLE[reader].to_owned(), at);
+            }
+            read => self.read(read).await,
+        }
+    }
+
+    /// What changes nothing that readers see.
+    async fn read(&mut self, op: Op) {
+        match op {
+            Op::Page { feed, limit, from, upward } => {
+                let from = from.and_then(|from| self.oracle.posts.get(from)).map(NaivePost::at);
+                let asked = match from {
+                    None => Asked::Newest,
+                    Some(from) if upward => Asked::After(from),
+                    Some(from) => Asked::Before(from),
+                };
+                self.page(of(feed, &named(feed)), asked, limit).await;
+            }
+            Op::Whole { feed, limit, upward } => self.whole(of(feed, &named(feed)), limit, upward).await,
+            Op::Explain(reader, post) => {
+                if let Some(post) = self.oracle.posts.get(post) {
+                    self.explain(PEOPLE[reader], post.id).await;
+                }
+            }
+            Op::Unread(reader) => self.unread(PEOPLE[reader]).await,
+            Op::SleepAll => {
+                self.latest = self.latest.max(self.clock.now()).saturating_add(2 * WINDOW);
+                self.clock.set(self.latest);
+                all_asleep(&self.engine).await;
+            }
+            Op::Snapshot => drop(self.engine.snapshot().await.unwrap()),
+            Op::Restart { how, clock } => self.restart(how, clock),
+            write => unreachable!("{write:?} is none"),
+        }
+    }
+
+    fn target(&self, target: Target) -> Option<PostId> {
+        match target {
+            Target::Id(id) => Some(PostId(id)),
+            Target::Known(_) if self.oracle.posts.is_empty() => None,
+            Target::Known(nth) => Some(PostId(self.oracle.posts[nth % self.oracle.posts.len()].id)),
+        }
+    }
+
+    fn draft(&self, post: &Published, body: &str) -> Draft {
+        let tags = (0..TAGS.len()).filter(|nth| post.tags & (1 << nth) != 0);
+        // Whom an answer to something later answers is only known while that is in memory.
+        let is_sure = |target: &Target| self.archive.is_none() || matches!(target, Target::Known(_));
+        let is_other = |id: &PostId| Some(id.0) != post.own_id;
+        Draft {
+            id: post.own_id.map(PostId),
+            // Whole seconds: many posts share their time.
+            published_at: post.ago.map(|ago| UnixMicros(START - ago * 1_000_000)),
+            tags: tags.map(|nth| SourceId::tag(TAGS[nth]).unwrap()).collect(),
+            topic: post.topic.then(|| SourceId::topic("42").unwrap()),
+            repost_of: post.repost_of.and_then(|target| self.target(target)).filter(is_other),
+            reply_to: post.reply_to.filter(is_sure).and_then(|target| self.target(target)).filter(is_other),
+            ..Draft::new(id(PEOPLE[post.author]), Body::new(body).unwrap())
+        }
+    }
+
+    async fn publish(&mut self, post: Published) {
+        self.clock.advance(Duration::from_micros(1));
+        let body = self.oracle.posts.len().to_string();
+        let draft = self.draft(&post, &body);
+        let taken = draft.id.and_then(|own_id| self.oracle.posts.iter().find(|post| post.id == own_id.0));
+        if let Some(taken) = taken {
+            let code = if taken.deleted { "post_deleted" } else { "post_id_taken" };
+            assert_eq!(self.engine.publish(draft, true).await.unwrap_err().code(), code);
+            return;
+        }
+        let published = self.engine.publish(draft.clone(), true).await.unwrap();
+        assert!(published.created);
+        let post = published.post;
+        if draft.id.is_none() && draft.published_at.is_none() {
+            let last = std::mem::replace(&mut self.last_minted, post.position);
+            assert!(post.position.published_at > last.published_at && post.id() > last.id, "whatever the clock does");
+        }
+        let repeated = draft.repost_of.and_then(|id| self.oracle.post(id.0)).and_then(|post| post.repost_of);
+        let answered = draft.reply_to.and_then(|id| self.oracle.post(id.0)).map(|post| post.author.clone());
+        self.oracle.posts.push(NaivePost {
+            id: post.id().0,
+            published_at: post.position.published_at.0,
+            author: draft.author.to_string(),
+            sources: draft.sources().map(SourceId::to_string).collect(),
+            body,
+            repost_of: repeated.or(draft.repost_of.map(|id| id.0)),
+            reply_to: draft.reply_to.map(|id| id.0),
+            answered,
+            ..NaivePost::default()
+        });
+        let again = Draft { id: Some(post.id()), ..draft };
+        assert!(!self.engine.publish(again, true).await.unwrap().created);
+    }
+
+    async fn edit(&mut self, post: usize, body: Option<&str>, hidden: Option<bool>) {
+        let Some(post) = self.oracle.posts.get_mut(post) else { return };
+        let edited = self.engine.edit(PostId(post.id), body.map(|body| Body::new(body).unwrap()), hidden).await;
+        assert_eq!(edited.is_err(), post.deleted);
+        post.hidden = hidden.unwrap_or(post.hidden);
+        if let Some(body) = body {
+            body.clone_into(&mut post.body);
+        }
+    }
+
+    async fn follow(&mut self, edges: Vec<NewEdge>) {
+        let is_oneself = edges.iter().any(|edge| edge.follower == edge.source);
+        let is_blocked = edges.iter().any(|edge| self.oracle.has_block(edge.follower.as_str(), edge.source.as_str()));
+        let code = if is_oneself { Some("self_follow") } else { is_blocked.then_some("blocked") };
+        let followed = self.engine.follow(edges.clone()).await;
+        assert_eq!(followed.as_ref().err().map(tidewire::error::Error::code), code);
+        let Ok(followed) = followed else { return };
+        let mut created = 0;
+        for NewEdge { follower, source, hidden, backfill, .. } in &edges {
+            let is_new = self.oracle.follow_with(follower.as_str(), source.as_str(), *hidden, *backfill);
+            created += usize::from(is_new);
+            self.choose_side(source.as_str());
+        }
+        edges.iter().for_each(|edge| self.check_side(edge.source.as_str()));
+        assert_eq!((followed.created, followed.existing), (created, edges.len() - created));
+    }
+
+    async fn unfollow(&mut self, reader: &str, source: &str, keep: bool) {
+        if keep {
+            self.engine.unfollow_but_keep(id(reader), id(source)).await.unwrap();
+            self.oracle.unfollow_but_keep(reader, source, self.clock.now().0);
+        } else {
+            self.engine.unfollow(id(reader), id(source)).await.unwrap();
+            self.oracle.unfollow(reader, source);
+        }
+        self.choose_side(source);
+        self.check_side(source);
+    }
+
+    async fn silence(&mut self, reader: &str, source: &str, how: Silencing, on: bool) {
+        let silenced = self.engine.silence(id(reader), id(source), how, on).await;
+        if reader == source {
+            let code = if how == Silencing::Mute { "self_mute" } else { "self_block" };
+            return assert_eq!(silenced.unwrap_err().code(), code);
+        }
+        let pair = (reader.to_owned(), source.to_owned());
+        let oracle = &mut self.oracle;
+        let changed = match (how, on) {
+            (Silencing::Mute, true) => oracle.mutes.insert(pair),
+            (Silencing::Mute, false) => oracle.mutes.remove(&pair),
+            (Silencing::Block, true) => oracle.block(reader, source),
+            (Silencing::Block, false) => oracle.blocks.remove(&pair),
+        };
+        assert_eq!(silenced, Ok(changed));
+        for source in [reader, source] {
+            self.choose_side(source);
+            self.check_side(source);
+        }
+    }
+
+    async fn list(&mut self, reader: &str, list: &str, source: &str, on: bool) {
+        let changed = self.engine.set_listed(id(reader), list.parse().unwrap(), id(source), on).await.unwrap();
+        let key = (reader.to_owned(), list.to_owned());
+        let expected = match on {
+            true => self.oracle.lists.entry(key).or_default().insert(source.to_owned()),
+            false => self.oracle.lists.get_mut(&key).is_some_and(|members| members.remove(source)),
+        };
+        assert_eq!(changed, expected);
+    }
+
+    /// The threshold with its hysteresis, as requirements state it.
+    fn choose_side(&mut self, source: &str) {
+        let Policy::Above(threshold) = self.policy else { return };
+        let (followers, threshold) = (self.oracle.followers(source) as f64, threshold.get() as f64);
+        let side = self.oracle.celebrity.entry(source.to_owned()).or_default();
+        *side = followers > if *side { (0.8 * threshold).floor() } else { threshold };
+    }
+
+    fn check_side(&self, source: &str) {
+        if let (Some(side), Ok(info)) = (self.oracle.celebrity.get(source), self.engine.source(&id(source))) {
+            assert_eq!(info.celebrity, *side, "{source}");
+        }
+    }
+}
+
+/// The name of the source that a feed is of, or of its reader.
+fn named(feed: Feed) -> String {
+    match feed {
+        Feed::Home(reader) | Feed::List(reader, _) => PEOPLE[reader].to_owned(),
+        Feed::Page(source) => source_name(source),
+    }
+}
+
+fn of(feed: Feed, name: &str) -> Of<'_> {
+    match feed {
+        Feed::Home(_) => Of::Home(name),
+        Feed::List(_, list) => Of::List(name, LISTS[list]),
+        Feed::Page(_) => Of::Page(name),
+    }
+}
+
+/// Cases of the normal run; `TIDEWIRE_CASES` asks for more.
+fn cases() -> u32 {
+    std::env::var("TIDEWIRE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, max_shrink_iters: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn feeds_are_what_a_naive_computation_says(
+        policy in policy(),
+        shards in 1..=4usize,
+        inbox_posts in 1..20usize,
+        keep_inboxes in any::<bool>(),
+        outbox_posts in prop::option::of(1..6usize),
+        ops in prop::collection::vec(op(), 1..120),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let mut run = Run::new(policy, shards, inbox_posts, keep_inboxes, outbox_posts);
+            for op in ops {
+                run.apply(op).await;
+            }
+            run.everything().await;
+            run.engine.shutdown();
+        });
+    }
+}

@@ -1,0 +1,223 @@
+//! What happens in a random history.
+
+use std::num::NonZeroUsize;
+
+use proptest::prelude::*;
+use tidewire::feed::event::Silencing;
+use tidewire::feed::policy::Policy;
+use tidewire::feed::rules::{Replies, RulesPatch};
+
+use crate::world::above;
+
+pub const PEOPLE: [&str; 7] = ["ann", "bob", "cas", "dan", "eve", "fay", "gus"];
+pub const TAGS: [&str; 2] = ["rust", "tea"];
+pub const SOURCES: usize = PEOPLE.len() + TAGS.len() + 1;
+pub const LISTS: [&str; 2] = ["near", "far"];
+
+/// A post that another one names.
+#[derive(Clone, Copy, Debug)]
+pub enum Target {
+    /// One of those published so far, deleted or not.
+    Known(usize),
+    /// An id, which may be published later, or never.
+    Id(u64),
+}
+
+/// A post to publish.
+#[derive(Clone, Debug, Default)]
+pub struct Published {
+    pub author: usize,
+    /// How long ago; nothing: now.
+    pub ago: Option<i64>,
+    /// Which tags, a bit each.
+    pub tags: u8,
+    pub topic: bool,
+    pub own_id: Option<u64>,
+    pub repost_of: Option<Target>,
+    pub reply_to: Option<Target>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Op {
+    Publish(Published),
+    Delete(usize),
+    Hide(usize, bool),
+    Edit(usize),
+    Follow {
+        reader: usize,
+        source: usize,
+        hidden: bool,
+        backfill: Option<usize>,
+    },
+    FollowAll(usize),
+    Unfollow {
+        reader: usize,
+        source: usize,
+        keep: bool,
+    },
+    Silence {
+        reader: usize,
+        source: usize,
+        how: Silencing,
+        on: bool,
+    },
+    Rules(usize, RulesPatch),
+    List {
+        reader: usize,
+        list: usize,
+        source: usize,
+        on: bool,
+    },
+    DropList(usize, usize),
+    Mark(usize, usize),
+    /// One page of a feed: from a post's place on, or the newest.
+    Page {
+        feed: Feed,
+        limit: usize,
+        from: Option<usize>,
+        upward: bool,
+    },
+    Whole {
+        feed: Feed,
+        limit: usize,
+        upward: bool,
+    },
+    Explain(usize, usize),
+    Unread(usize),
+    SleepAll,
+    Snapshot,
+    Restart {
+        how: Restart,
+        /// By how much the clock is off afterwards, in seconds.
+        clock: i64,
+    },
+}
+
+/// Which feed.
+#[derive(Clone, Copy, Debug)]
+pub enum Feed {
+    Home(usize),
+    List(usize, usize),
+    Page(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Restart {
+    InOrder,
+    ProcessKilled,
+    PowerLost(u64),
+}
+
+fn person() -> std::ops::Range<usize> {
+    0..PEOPLE.len()
+}
+
+fn source() -> std::ops::Range<usize> {
+    0..SOURCES
+}
+
+fn target() -> impl Strategy<Value = Target> {
+    prop_oneof![12 => (0..60usize).prop_map(Target::Known), 1 => (0..40u64).prop_map(Target::Id)]
+}
+
+fn publish() -> impl Strategy<Value = Op> {
+    let place = (prop::option::of(0..6i64), prop::option::weighted(0.3, 0..40u64));
+    let names = (prop::option::weighted(0.45, target()), prop::option::weighted(0.2, target()));
+    (person(), place, 0..4u8, prop::bool::weighted(0.2), names).prop_map(
+        |(author, (ago, own_id), tags, topic, (repost_of, reply_to))| {
+            Op::Publish(Published { author, ago, tags, topic, own_id, repost_of, reply_to })
+        },
+    )
+}
+
+fn edges() -> impl Strategy<Value = Op> {
+    let backfill = prop::option::weighted(0.3, 0..4usize);
+    let follow = (person(), source(), prop::bool::weighted(0.2), backfill);
+    let how = prop_oneof![2 => Just(Silencing::Mute), 1 => Just(Silencing::Block)];
+    prop_oneof![
+        10 => follow.prop_map(|(reader, source, hidden, backfill)| Op::Follow { reader, source, hidden, backfill }),
+        3 => person().prop_map(Op::FollowAll),
+        6 => (person(), source(), any::<bool>()).prop_map(|(reader, source, keep)| Op::Unfollow { reader, source, keep }),
+        5 => (person(), source(), how, prop::bool::weighted(0.6))
+            .prop_map(|(reader, source, how, on)| Op::Silence { reader, source, how, on }),
+    ]
+}
+
+fn rules() -> impl Strategy<Value = RulesPatch> {
+    let replies = prop_oneof![Just(Replies::Followed), Just(Replies::All), Just(Replies::None)];
+    let most = prop_oneof![Just(None), (1..4usize).prop_map(NonZeroUsize::new)];
+    (
+        prop::option::of(any::<bool>()),
+        prop::option::of(replies),
+        prop::option::of(prop::bool::weighted(0.7)),
+        prop::option::weighted(0.3, most),
+    )
+        .prop_map(|(show_own, replies, reposts, per_source_max)| RulesPatch {
+            show_own,
+            replies,
+            reposts,
+            per_source_max,
+        })
+}
+
+fn choices() -> impl Strategy<Value = Op> {
+    let list = 0..LISTS.len();
+    prop_oneof![
+        4 => (person(), rules()).prop_map(|(reader, patch)| Op::Rules(reader, patch)),
+        5 => (person(), list.clone(), source(), prop::bool::weighted(0.8))
+            .prop_map(|(reader, list, source, on)| Op::List { reader, list, source, on }),
+        1 => (person(), list).prop_map(|(reader, list)| Op::DropList(reader, list)),
+        3 => (person(), 0..60usize).prop_map(|(reader, post)| Op::Mark(reader, post)),
+    ]
+}
+
+fn feed() -> impl Strategy<Value = Feed> {
+    prop_oneof![
+        6 => person().prop_map(Feed::Home),
+        2 => (person(), 0..LISTS.len()).prop_map(|(reader, list)| Feed::List(reader, list)),
+        1 => source().prop_map(Feed::Page),
+    ]
+}
+
+fn limit() -> impl Strategy<Value = usize> {
+    prop_oneof![1 => 1..4usize, 1 => 1..=25usize]
+}
+
+fn reads() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        12 => (feed(), limit(), prop::option::of(0..60usize), any::<bool>())
+            .prop_map(|(feed, limit, from, upward)| Op::Page { feed, limit, from, upward }),
+        6 => (feed(), limit(), any::<bool>()).prop_map(|(feed, limit, upward)| Op::Whole { feed, limit, upward }),
+        4 => (person(), 0..60usize).prop_map(|(reader, post)| Op::Explain(reader, post)),
+        2 => person().prop_map(Op::Unread),
+    ]
+}
+
+pub fn op() -> impl Strategy<Value = Op> {
+    let restart =
+        prop_oneof![Just(Restart::InOrder), Just(Restart::ProcessKilled), any::<u64>().prop_map(Restart::PowerLost)];
+    prop_oneof![
+        36 => publish(),
+        4 => (0..60usize).prop_map(Op::Delete),
+        4 => (0..60usize, any::<bool>()).prop_map(|(post, hidden)| Op::Hide(post, hidden)),
+        2 => (0..60usize).prop_map(Op::Edit),
+        24 => edges(),
+        10 => choices(),
+        20 => reads(),
+        1 => Just(Op::SleepAll),
+        2 => Just(Op::Snapshot),
+        3 => (restart, -100..100i64).prop_map(|(how, clock)| Op::Restart { how, clock }),
+    ]
+}
+
+pub fn policy() -> impl Strategy<Value = Policy> {
+    prop_oneof![1 => Just(Policy::PushAll), 1 => Just(Policy::PullAll), 4 => (1..6u64).prop_map(above)]
+}
+
+pub fn source_name(source: usize) -> String {
+    match source.checked_sub(PEOPLE.len()) {
+        None => PEOPLE[source].to_owned(),
+        Some(tag) if tag < TAGS.len() => format!("tag:{}", TAGS[tag]),
+        Some(_) => "topic:42".to_owned(),
+    }
+}

@@ -1,0 +1,110 @@
+//! Reposts across pages: what one page showed no later one shows again, wherever the reposts are found.
+
+use std::collections::BTreeMap;
+
+use tidewire::clock::UnixMicros;
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire::feed::page::Range;
+use tidewire::feed::policy::Policy;
+use tidewire::feed::position::Position;
+use tidewire::feed::post::Draft;
+use tidewire::id::PostId;
+use tidewire::state::reader::PageRequest;
+
+use crate::world::{NEWEST, above, config, draft, edge, id, some};
+
+const AUTHORS: [&str; 6] = ["bob", "cas", "dan", "eve", "fay", "gus"];
+const STRANGERS: [&str; 2] = ["sue", "tom"];
+
+/// Twelve posts, and forty-eight reposts of them, all over the time between. Half of the authors have two followers.
+async fn populate(engine: &Engine, random: &mut fastrand::Rng) -> BTreeMap<PostId, Position> {
+    engine.follow(AUTHORS.iter().map(|author| edge("ann", author)).collect()).await.unwrap();
+    engine.follow(AUTHORS[..3].iter().map(|author| edge("zoe", author)).collect()).await.unwrap();
+    engine.feed(&id("ann"), NEWEST).await.unwrap();
+    let mut newest = BTreeMap::new();
+    for nth in 0..60u64 {
+        let origin = (nth >= 12).then(|| PostId(random.u64(0..12)));
+        let by_stranger = origin.is_none() && nth % 2 == 0;
+        let author = if by_stranger { random.choice(STRANGERS) } else { random.choice(AUTHORS) }.unwrap();
+        let at = Position { published_at: UnixMicros(random.i64(0..40)), id: PostId(nth) };
+        let post =
+            Draft { id: Some(at.id), published_at: Some(at.published_at), repost_of: origin, ..draft(author, "1") };
+        engine.publish(post, true).await.unwrap();
+        if !by_stranger {
+            let newest = newest.entry(origin.unwrap_or(at.id)).or_insert(at);
+            *newest = at.max(*newest);
+        }
+    }
+    newest
+}
+
+/// All entries, newest first, as pages show them.
+async fn scrolled(engine: &Engine, limit: usize, upward: bool) -> Vec<(Position, PostId)> {
+    let (mut met, mut range) = (Vec::new(), if upward { Range::After(Position::MIN) } else { Range::Newest });
+    loop {
+        let page = engine.feed(&id("ann"), PageRequest { range, limit }).await.unwrap().page;
+        let mut items: Vec<_> = page.items.iter().map(|(at, entry)| (*at, entry.post.id())).collect();
+        range = match (items.first(), page.next) {
+            (Some((first, _)), _) if upward => Range::After(*first),
+            (_, Some(next)) if !upward => Range::Before(next),
+            _ => {
+                met.extend(items);
+                break;
+            }
+        };
+        if upward {
+            items.reverse();
+        }
+        met.extend(items);
+    }
+    if upward {
+        met.reverse();
+    }
+    met
+}
+
+#[tokio::test]
+async fn what_page_one_showed_never_comes_back_on_page_seven() {
+    // Reposts that are pushed, pulled, both; and an inbox that holds all, or lets most be found below its floor.
+    for (seed, policy) in (0..).zip([Policy::PushAll, Policy::PullAll, above(1), above(1), above(1)]) {
+        for inbox_posts in [1, 5, 20, 300] {
+            let config = EngineConfig { inbox_posts: some(inbox_posts), ..config(1, policy) };
+            let engine = Engine::start(config);
+            let newest = populate(&engine, &mut fastrand::Rng::with_seed(seed)).await;
+            let mut expected: Vec<(Position, PostId)> = newest.into_iter().map(|(origin, at)| (at, origin)).collect();
+            expected.sort_unstable_by(|a, b| b.cmp(a));
+            for limit in 1..=3 {
+                for upward in [false, true] {
+                    let met = scrolled(&engine, limit, upward).await;
+                    assert_eq!(met, expected, "{policy:?}, inbox of {inbox_posts}, by {limit}, upward: {upward}");
+                }
+            }
+            engine.shutdown();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_repost_that_comes_while_a_reader_scrolls_lifts_its_entry_above_what_was_read() {
+    let engine = Engine::start(config(1, Policy::PushAll));
+    engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
+    let mut posts = Vec::new();
+    for body in ["1", "2", "3", "4"] {
+        posts.push(engine.publish(draft("bob", body), true).await.unwrap().post.id());
+    }
+    let two = PageRequest { range: Range::Newest, limit: 2 };
+    let page = engine.feed(&id("ann"), two).await.unwrap().page;
+    let again = |of: PostId| Draft { repost_of: Some(of), ..draft("cas", "\"again\"") };
+    // One that was shown, and one that was not.
+    for post in [posts[3], posts[1]] {
+        engine.publish(again(post), true).await.unwrap();
+    }
+    let rest = PageRequest { range: Range::Before(page.next.unwrap()), limit: 9 };
+    let rest = engine.feed(&id("ann"), rest).await.unwrap().page;
+    assert!(rest.items.iter().map(|(_, entry)| entry.post.id()).eq([posts[0]]));
+    let above = PageRequest { range: Range::After(page.newest.unwrap()), limit: 9 };
+    let above = engine.feed(&id("ann"), above).await.unwrap().page;
+    assert!(above.items.iter().map(|(_, entry)| entry.post.id()).eq([posts[1], posts[3]]));
+    engine.shutdown();
+}
