@@ -131,6 +131,9 @@ pub const LISTS_MAX: usize = 100;
 /// Earlier posts that may be asked for with a new edge, other than all of them.
 pub const BACKFILL_MAX: usize = 10_000;
 
+/// The same for all edges of one request together: the one writer looks them up.
+pub const BACKFILLS_PER_REQUEST_MAX: usize = 100_000;
+
 /// Unread entries that are counted one by one.
 pub const UNREAD_MAX: usize = 99;
 

@@ -85,10 +85,7 @@ impl Engine {
         let marker = known.and_then(|reader| reader.choices().marker);
         let range = Range::Since(marker.unwrap_or(Position::MIN));
         let page = self.feed(reader, PageRequest { range, limit: UNREAD_MAX }).await?.page;
-        // What readers published themselves they need not read.
-        let own = self.inner.shared.world.sources.get(reader).map(|reader| reader.slot);
-        let entries = page.items.iter().filter(|(_, entry)| Some(entry.by) != own).count();
-        Ok(Unread { marker, entries, capped: page.next.is_some() })
+        Ok(Unread { marker, entries: page.items.len(), capped: page.next.is_some() })
     }
 
     /// Puts a source on a list of a reader's, or takes it off. False if that is so already.

@@ -245,6 +245,11 @@ impl Following {
         self.edges.len() + self.kept.len()
     }
 
+    /// How many edges there are that are hidden, or that show.
+    pub fn len_of(&self, hidden: bool) -> usize {
+        if hidden { self.hidden } else { self.visible_len() }
+    }
+
     /// How many edges there are, hidden ones too.
     pub fn len(&self) -> usize {
         self.edges.len()

@@ -179,7 +179,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         let unknown = (!page.partial.is_empty()).then(|| page.items.last().map_or(span.below, |item| item.0));
         // Their source may have so many on the next page again.
         let passed_over = page.items.last().filter(|_| scan.passed_over > page.passed_over).map(|item| item.0);
-        scan.stopped_at.or(passed_over).or(unknown)
+        passed_over.or(scan.stopped_at).or(unknown)
     }
 
     fn fill_newer<V: View>(&self, above: Position, limit: usize, view: &mut V, page: &mut Page<V::Entry>) {

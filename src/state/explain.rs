@@ -110,7 +110,7 @@ pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explan
     if origin.hidden && origin.id() != post.id() {
         bars.push(Bar::Hidden(origin.id()));
     }
-    bars.extend(viewer.silencer(&origin).map(|blocker| names.bar(blocker, origin.id())));
+    bars.extend(viewer.silencers(&origin).map(|blocker| names.bar(blocker, origin.id())));
     let only = post.repost_of.map(|_| post.position);
     let mut collected = Collected::default();
     if only.is_none() {
@@ -127,7 +127,10 @@ pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explan
     }
     let Collected { reasons, bars: of_reasons, newest } = collected;
     let shown = bars.is_empty() && !reasons.is_empty();
-    let blockers = if shown || !bars.is_empty() { bars } else { of_reasons };
+    if !shown {
+        bars.extend(of_reasons);
+    }
+    let blockers = bars;
     let way = newest.filter(|_| shown).map(|(at, source)| way(finder, at, source));
     Ok(Explanation { shown, reasons, blockers, way })
 }

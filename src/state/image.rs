@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::clock::UnixMicros;
-use crate::feed::following::Edge;
+use crate::feed::following::{Edge, Kept};
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::feed::post::{Body, Membership, Post};
@@ -49,7 +49,7 @@ pub struct SourceRecord {
 }
 
 /// Whom one source follows, as columns: numbers little-endian, one after the other.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct EdgesRecord {
     /// Who follows.
@@ -61,6 +61,12 @@ pub struct EdgesRecord {
     /// Which of them, by place, are hidden: 4 bytes each.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub hidden: ByteBuf,
+    /// Sources whose edges begin somewhere. As of the same moment as the edges, and so is what is kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub starts: Vec<(u32, Position)>,
+    /// What is kept of sources: which, from, until, since, and whether the edge was hidden.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<(u32, Position, Position, UnixMicros, bool)>,
 }
 
 /// Ids of deleted posts, 8 bytes each, little-endian.
@@ -165,14 +171,14 @@ impl<'a> Walk<'a> {
     /// All edges, by follower.
     pub fn edges(self) -> impl Iterator<Item = EdgesRecord> {
         self.readers().filter_map(move |follower| {
-            let mut record = EdgesRecord {
-                follower: follower.slot.0,
-                sources: ByteBuf::new(),
-                since: ByteBuf::new(),
-                hidden: ByteBuf::new(),
-            };
+            let mut record = EdgesRecord { follower: follower.slot.0, ..EdgesRecord::default() };
             let following = follower.following();
-            let known = following.edges().iter().filter(|edge| (edge.source.0 as usize) < self.sources);
+            let is_known = |source: SourceSlot| (source.0 as usize) < self.sources;
+            let kept = |kept: &Kept| (kept.source.0, kept.from, kept.until, kept.since, kept.hidden);
+            record.starts =
+                following.starts().iter().filter(|start| is_known(start.0)).map(|(s, at)| (s.0, *at)).collect();
+            record.kept = following.kept().iter().filter(|kept| is_known(kept.source)).map(kept).collect();
+            let known = following.edges().iter().filter(|edge| is_known(edge.source));
             for (place, edge) in known.enumerate() {
                 record.sources.extend(edge.source.0.to_le_bytes());
                 record.since.extend(edge.since.0.to_le_bytes());
@@ -180,7 +186,7 @@ impl<'a> Walk<'a> {
                     record.hidden.extend((place as u32).to_le_bytes());
                 }
             }
-            (!record.sources.is_empty()).then_some(record)
+            (!record.sources.is_empty() || !record.kept.is_empty()).then_some(record)
         })
     }
 
@@ -296,10 +302,30 @@ impl Writer {
             return misfit(format!("the edges of source {} name sources that are not there", record.follower));
         }
         let follower = SourceSlot(record.follower);
-        if !self.world().sources.at(follower).following().is_empty() {
+        if self.world().sources.at(follower).following().reach_len() > 0 {
             return misfit(format!("the edges of source {} stand in it twice", record.follower));
         }
         self.restore_following(follower, edges);
+        self.restore_bounds(follower, record)
+    }
+
+    fn restore_bounds(&mut self, follower: SourceSlot, record: &EdgesRecord) -> Result<(), MisfitError> {
+        let known = self.world().sources.len();
+        let mut bounded = record.starts.iter().map(|start| start.0).chain(record.kept.iter().map(|kept| kept.0));
+        if bounded.any(|source| source as usize >= known) {
+            return misfit(format!("the bounds of source {} name sources that are not there", record.follower));
+        }
+        let follower = Arc::clone(self.world().sources.at(follower));
+        let mut following = follower.following.write();
+        let following = Arc::make_mut(&mut *following);
+        for (source, start) in &record.starts {
+            if following.contains(SourceSlot(*source)) {
+                following.set_start(SourceSlot(*source), *start);
+            }
+        }
+        for &(source, from, until, since, hidden) in &record.kept {
+            following.keep(Kept { source: SourceSlot(source), from, until, since, hidden });
+        }
         Ok(())
     }
 
@@ -333,6 +359,62 @@ impl Writer {
     pub fn restore_deleted(&mut self, record: &DeletedRecord) {
         for id in record.ids.as_chunks::<8>().0 {
             self.restore_tombstone(PostId(u64::from_le_bytes(*id)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::event::{Event, NewEdge};
+    use crate::feed::graph::Sharding;
+    use crate::feed::policy::Policy;
+    use crate::feed::position::at;
+
+    fn edge(start: Option<Position>) -> NewEdge {
+        let id = |text| SourceId::new(text).unwrap();
+        NewEdge { start, ..NewEdge::new(id("ann"), id("bob")) }
+    }
+
+    /// Every state that a walk may find, and the events behind it applied again: what is kept stays what it was.
+    #[test]
+    fn what_an_unfollow_kept_is_the_same_whatever_moment_a_snapshot_had_of_it() {
+        let NewEdge { follower, source, .. } = edge(None);
+        let unfollowed = |until| Event::Unfollowed {
+            follower: follower.clone(),
+            source: source.clone(),
+            keep_until: Some(at(until, 9)),
+        };
+        let followed = |since, start: Option<Position>, hidden| Event::Followed {
+            edges: vec![NewEdge { hidden, ..edge(start) }],
+            since: UnixMicros(since),
+        };
+        let (first, second) = (Some(at(3, 0)), Some(at(20, 0)));
+        let events = [
+            followed(1, first, true),
+            followed(2, first, false),
+            unfollowed(10),
+            followed(4, second, false),
+            unfollowed(30),
+        ];
+        let reach = |world: &World| -> Vec<bool> {
+            let (ann, bob) = (world.sources.at(SourceSlot(0)).following(), SourceSlot(1));
+            (0..40).map(|time| ann.brings(bob, at(time, 0)).is_some()).collect()
+        };
+        let (expected, mut writer) = World::create(Policy::PushAll, Sharding::new(1));
+        events.iter().for_each(|event| drop(writer.apply(event)));
+        for applied in 0..=events.len() {
+            let (walked, mut writer) = World::create(Policy::PushAll, Sharding::new(1));
+            events[..applied].iter().for_each(|event| drop(writer.apply(event)));
+            let walk = Walk { world: &walked, sources: walked.sources.len() };
+            for replayed_from in 0..=applied {
+                let (restored, mut writer) = World::create(Policy::PushAll, Sharding::new(1));
+                walk.sources().for_each(|record| writer.restore_source(&record).unwrap());
+                walk.edges().for_each(|record| writer.restore_edges(&record).unwrap());
+                writer.set_replaying(true);
+                events[replayed_from..].iter().for_each(|event| drop(writer.apply(event)));
+                assert_eq!(reach(&restored), reach(&expected), "{applied} applied, replayed from {replayed_from}");
+            }
         }
     }
 }

@@ -99,7 +99,7 @@ impl Reader {
         sync(&following, inbox, world);
         self.pulled.refresh(&self.source, &following, world);
         let viewer = Viewer::home(&self.source, &following);
-        let mut view = FeedView { finder: Finder::Memory(world), viewer: &viewer, inbox: Some(inbox) };
+        let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox));
         let page = build(&mut view, &self.pulled.parts, request, time);
         for position in &page.gone {
             inbox.remove(*position);
@@ -167,13 +167,13 @@ impl ColdRead {
     /// Builds the page, from memory and the archive.
     pub fn page(&self, world: &World, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
         let (finder, viewer) = (Finder::Archive(world), &self.viewer);
-        build(&mut FeedView { finder, viewer, inbox: Some(&self.inbox) }, &self.warm, request, time)
+        build(&mut FeedView::new(finder, viewer, Some(&self.inbox)), &self.warm, request, time)
     }
 }
 
 /// Builds a page of a feed that nothing is pushed to: a list, or a source's own posts.
 pub fn pulled_page(viewer: &Viewer, finder: Finder<'_>, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
-    build(&mut FeedView { finder, viewer, inbox: None }, &[], request, time)
+    build(&mut FeedView::new(finder, viewer, None), &[], request, time)
 }
 
 /// Builds a page. `warm` is what must be merged with the inbox.
@@ -185,8 +185,9 @@ fn build(
 ) -> Page<Entry> {
     let viewer = view.viewer;
     let own = viewer.has_own.then_some(viewer.reader);
-    // A limit for each page says nothing of how many entries there are.
+    // A limit for each page says nothing of how many entries there are, and one's own need no reading.
     let is_count = matches!(request.range, Range::Since(_));
+    view.of_others = is_count;
     let feed = Feed {
         inbox: view.inbox,
         warm,
@@ -195,5 +196,8 @@ fn build(
         scan_max: PAGE_SCAN_MAX,
         per_source_max: viewer.choices.rules.per_source_max.filter(|_| !is_count),
     };
-    feed.page(request.range, request.bounded_limit(), view)
+    let mut page = feed.page(request.range, request.bounded_limit(), view);
+    // Nor is it said of a virtual follow that it could not be read.
+    page.partial.retain(|source| !viewer.feed.get(*source).is_some_and(|edge| edge.hidden));
+    page
 }

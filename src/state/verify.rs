@@ -65,7 +65,7 @@ pub fn verify(reader: &mut Reader, inbox: &mut Inbox, world: &World, under_way: 
         newest_first(&rebuilt, &live).partition(|position| open.contains(position));
     let following = reader.source().following();
     let viewer = Viewer::home(reader.source(), &following);
-    let mut view = FeedView { finder: Finder::Memory(world), viewer: &viewer, inbox: Some(inbox) };
+    let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox));
     // What shows must have come from somewhere, and nothing that is followed has it.
     let is_kept = |position: &Position| {
         // Of a source that is not followed any more everything is pulled, whatever the inbox still has of it.

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::clock::{Clock, UnixMicros};
 use crate::feed::inbox::Inbox;
@@ -109,28 +109,43 @@ pub struct FeedView<'a> {
     pub viewer: &'a Viewer,
     /// The reader's inbox, if the feed has one.
     pub inbox: Option<&'a Inbox>,
+    /// Whether only entries show that stand for what others published.
+    pub of_others: bool,
+    /// Where entries stand that merge reposts, as far as the page has met any of them: found out once, or a post that
+    /// thousands repeat would be looked at thousands of times, and a change meanwhile could show it twice.
+    stands: FxHashMap<PostId, Option<Position>>,
 }
 
-impl FeedView<'_> {
-    fn entry(&self, position: Position) -> Result<Entry, Look<Entry>> {
+impl<'a> FeedView<'a> {
+    /// A view for one page.
+    pub fn new(finder: Finder<'a>, viewer: &'a Viewer, inbox: Option<&'a Inbox>) -> Self {
+        Self { finder, viewer, inbox, of_others: false, stands: FxHashMap::default() }
+    }
+
+    fn entry(&mut self, position: Position) -> Result<Entry, Look<Entry>> {
         let post = self.finder.find(position.id)?;
         let origin = match post.repost_of {
             None => Arc::clone(&post),
             Some(id) => self.finder.find(id).map_err(|look| if look.is_gone() { Look::Hidden } else { look })?,
         };
-        if post.hidden || origin.hidden || self.viewer.silencer(&origin).is_some() {
+        let stands_elsewhere = self.stands.get(&origin.id()).is_some_and(|stands| *stands != Some(position));
+        if stands_elsewhere || post.hidden || origin.hidden || self.viewer.silencer(&origin).is_some() {
             return Err(Look::Hidden);
         }
         let is_let_in = self.viewer.rule(self.finder.world(), &origin).is_none();
         let direct = if is_let_in { self.viewer.direct(&origin) } else { Direct::default() };
         let mut reposts = self.viewer.reposts(&self.finder.world().reposts, &origin);
         reposts.retain(|by| by.blocker.is_none());
-        let stands_here = if post.repost_of.is_none() {
-            direct.is_reached()
-        } else {
-            reposts.iter().any(|by| by.repost.at == position)
-        };
-        if !stands_here || self.stands_higher(position, &origin, direct, &reposts) {
+        if !reposts.is_empty() {
+            let stands = self.stands_at(&origin, direct, &reposts);
+            self.stands.insert(origin.id(), stands);
+            if stands != Some(position) {
+                return Err(Look::Hidden);
+            }
+        } else if post.repost_of.is_some() || !direct.is_reached() {
+            return Err(Look::Hidden);
+        }
+        if self.of_others && post.author().slot == self.viewer.reader {
             return Err(Look::Hidden);
         }
         // What is newer cannot be met yet, so that it is as if it were not there.
@@ -140,12 +155,19 @@ impl FeedView<'_> {
         Ok(Entry { by: post.author().slot, post: origin, via, merged })
     }
 
-    /// Whether the entry is met further up: a repost that is on its way into the inbox does not count until it is there.
-    fn stands_higher(&self, position: Position, origin: &Post, direct: Direct, reposts: &[ByRepost]) -> bool {
+    /// Where an entry stands: at the newest of what brings it. A repost that is on its way into the inbox does not count until
+    /// it is there.
+    fn stands_at(&self, origin: &Post, direct: Direct, reposts: &[ByRepost]) -> Option<Position> {
         let sources = || origin.sources().iter().enumerate().filter(|(nth, _)| direct.by & (1 << nth) != 0);
         let is_met = || direct.own || sources().any(|(_, source)| self.is_met(origin.position, source.slot));
-        let newer = |by: &ByRepost| by.repost.at > position && self.is_met(by.repost.at, by.repost.source);
-        (origin.position > position && direct.is_reached() && is_met()) || reposts.iter().any(newer)
+        let own_place = (direct.is_reached() && is_met()).then_some(origin.position);
+        let mut newest = own_place;
+        for by in reposts {
+            if Some(by.repost.at) > newest && self.is_met(by.repost.at, by.repost.source) {
+                newest = Some(by.repost.at);
+            }
+        }
+        newest
     }
 
     /// Whether a page meets what a source brings at a position.

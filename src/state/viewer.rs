@@ -120,6 +120,11 @@ impl Viewer {
         post.sources().iter().find_map(|source| self.silences(source.slot))
     }
 
+    /// All of them.
+    pub fn silencers(&self, post: &Post) -> impl Iterator<Item = Blocker> {
+        post.sources().iter().filter_map(|source| self.silences(source.slot))
+    }
+
     fn silences(&self, source: SourceSlot) -> Option<Blocker> {
         if self.choices.blocks.contains(source) {
             return Some(Blocker::Blocked(source));
@@ -157,7 +162,8 @@ impl Viewer {
             Replies::All => true,
             Replies::None => false,
             Replies::Followed => answered.is_some_and(|answered| {
-                answered == self.reader || self.follows.contains(answered) || self.feed.contains(answered)
+                let shows = |edges: &Following| edges.get(answered).is_some_and(|edge| !edge.hidden);
+                answered == self.reader || shows(&self.follows) || shows(&self.feed)
             }),
         };
         (!shows).then_some(Blocker::Reply(answered))

@@ -197,9 +197,10 @@ impl Writer {
             post.sources().iter().map(|source| Arc::clone(self.world.sources.at(source.slot))).collect();
         // The post first: whoever meets its position in an outbox must find it.
         self.world.posts.put(Arc::clone(&post));
-        self.note_repost(&post);
         let push = sources.iter().filter(|source| self.place(source, position) == Route::Push);
         let push = push.map(|source| source.slot).collect();
+        // After it is in its outboxes: what it repeats stays where it is for as long as it cannot be met here.
+        self.note_repost(&post);
         Applied::Published { post, push }
     }
 
@@ -323,6 +324,10 @@ impl Writer {
         let is_archived = in_memory.is_none();
         let Some(post) = in_memory.or_else(|| self.archived(id)?.live()) else { return Applied::Done };
         let edited = Arc::new(post.edited(body, hidden, at));
+        // On both sides: what a hidden repost repeats must be met elsewhere before, and no sooner here than it shows.
+        if edited.hidden {
+            self.world.reposts.hide(&edited);
+        }
         self.world.posts.put(Arc::clone(&edited));
         self.world.reposts.hide(&edited);
         if is_archived || self.backlog.is_in_flight(id) {
@@ -342,9 +347,10 @@ impl Writer {
             }
             return Applied::Done;
         };
+        // What it repeats must be met elsewhere from now on.
+        self.world.reposts.forget(&post);
         // The tombstone first: from then on no page shows the post, wherever its position still is.
         self.world.posts.bury(id);
-        self.world.reposts.forget(&post);
         for source in post.sources() {
             let mut outbox = self.world.sources.at(source.slot).outbox.write();
             if !outbox.remove(post.position) {

@@ -90,6 +90,7 @@ fn edges() -> Vec<EdgesRecord> {
         sources: ByteBuf::from([1, 0, 0, 0, 2, 0, 0, 0]),
         since: ByteBuf::from([0x40, 0x42, 0x0f, 0, 0, 0, 0, 0, 0x41, 0x42, 0x0f, 0, 0, 0, 0, 0]),
         hidden: ByteBuf::from([1, 0, 0, 0]),
+        ..EdgesRecord::default()
     }]
 }
 

@@ -267,6 +267,7 @@ fn edges(follower: u32, sources: &[u32], since: &[i64], hidden: &[u32]) -> Edges
         sources: sources.iter().flat_map(|slot| slot.to_le_bytes()).collect::<Vec<u8>>().into(),
         since: since.iter().flat_map(|since| since.to_le_bytes()).collect::<Vec<u8>>().into(),
         hidden: hidden.iter().flat_map(|place| place.to_le_bytes()).collect::<Vec<u8>>().into(),
+        ..EdgesRecord::default()
     }
 }
 

@@ -146,8 +146,10 @@ impl Oracle {
     /// Makes an edge, or lets one show or not. True if it is new.
     pub fn follow_with(&mut self, follower: &str, source: &str, hidden: bool, backfill: Option<usize>) -> bool {
         if let Some(edge) = self.edges.get_mut(&pair(follower, source)) {
-            edge.hidden = hidden;
-            return false;
+            // Nobody's own follow is hidden by being asked for as a virtual one.
+            let comes_to_show = edge.hidden && !hidden;
+            edge.hidden &= hidden;
+            return comes_to_show;
         }
         let mut positions = self.positions(source);
         positions.sort_unstable_by(|a, b| b.cmp(a));
@@ -251,8 +253,9 @@ impl Oracle {
         let Some(reply_to) = post.reply_to else { return false };
         let answered = post.answered.clone().or_else(|| self.post(reply_to).map(|post| post.author.clone()));
         let is_near = |author: String| {
-            let follows = |reader| self.edges.contains_key(&pair(reader, &author));
-            of.reader() == Some(&author) || of.reader().is_some_and(follows) || self.is_member(of, &author)
+            let follows = |reader| self.edges.get(&pair(reader, &author)).is_some_and(|edge| !edge.hidden);
+            let is_listed = !matches!(of, Of::Home(_)) && self.is_member(of, &author);
+            of.reader() == Some(&author) || of.reader().is_some_and(follows) || is_listed
         };
         match rules.replies {
             Replies::All => false,
@@ -380,13 +383,13 @@ impl Oracle {
     }
 
     /// How many entries of the home feed a reader has not read.
-    /// How many of the newest 99 above the marker others have published, and whether there are more than these.
+    /// How many entries above the marker stand for what others published, up to 99, and whether there are more.
     pub fn unread(&self, reader: &str) -> (usize, bool) {
         let marker = self.markers.get(reader).copied();
         let by = |at| self.posts.iter().find(|post| post.at() == at).map(|post| post.author.as_str());
-        let above: Vec<Expected> = self.feed(reader).into_iter().filter(|entry| Some(entry.at) > marker).collect();
-        let of_others = above.iter().take(99).filter(|entry| by(entry.at) != Some(reader)).count();
-        (of_others, above.len() > 99)
+        let above = |entry: &&Expected| Some(entry.at) > marker && by(entry.at) != Some(reader);
+        let of_others = self.feed(reader).iter().filter(above).count();
+        (of_others.min(99), of_others > 99)
     }
 
     /// Why a post shows at home, or of a repost: why it counts.

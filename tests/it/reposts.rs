@@ -108,3 +108,28 @@ async fn a_repost_that_comes_while_a_reader_scrolls_lifts_its_entry_above_what_w
     assert!(above.items.iter().map(|(_, entry)| entry.post.id()).eq([posts[1], posts[3]]));
     engine.shutdown();
 }
+
+/// While reposts come, hide and go, what they repeat is on every page, once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_built_in_the_middle_of_a_change_shows_an_entry_once() {
+    let engine = Engine::start(config(1, Policy::PullAll));
+    engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
+    let origin = engine.publish(draft("bob", "1"), true).await.unwrap().post.id();
+    let writing = engine.clone();
+    let writer = tokio::spawn(async move {
+        for _ in 0..300 {
+            let draft = Draft { repost_of: Some(origin), ..draft("cas", "2") };
+            let repost = writing.publish(draft, false).await.unwrap().post.id();
+            writing.edit(repost, None, Some(true)).await.unwrap();
+            writing.edit(repost, None, Some(false)).await.unwrap();
+            writing.delete(repost).await.unwrap();
+        }
+    });
+    while !writer.is_finished() {
+        let page = engine.feed(&id("ann"), NEWEST).await.unwrap().page;
+        let shown: Vec<_> = page.items.iter().map(|(_, entry)| entry.post.id()).collect();
+        assert!(shown.len() <= 1, "shown {} times", shown.len());
+    }
+    writer.await.unwrap();
+    engine.shutdown();
+}

@@ -9,19 +9,18 @@ use crate::error::{Error, FollowRefusal};
 use crate::feed::event::{Event, NewEdge};
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
-use crate::limits::{BACKFILL_MAX, FOLLOWS_PER_REQUEST_MAX};
+use crate::limits::{BACKFILL_MAX, BACKFILLS_PER_REQUEST_MAX, FOLLOWS_PER_REQUEST_MAX};
 use crate::state::sources::Source;
 use crate::storage::journal::Journal;
 
 impl<J: Journal> Scribe<J> {
     pub(super) fn follow(&mut self, edges: Vec<NewEdge>, reply: Reply<Followed>) {
         let requested = edges.len();
-        let (edges, changed) = match self.judge_follows(edges) {
+        let edges = match self.judge_follows(edges) {
             Ok(judged) => judged,
             Err(refused) => return refuse(reply, refused),
         };
-        let created = edges.len() - changed;
-        let followed = Followed { created, existing: requested - created };
+        let followed = Followed { created: edges.len(), existing: requested - edges.len() };
         if edges.is_empty() {
             let _ = reply.send(Ok(followed));
             return;
@@ -30,8 +29,9 @@ impl<J: Journal> Scribe<J> {
         self.accept(Event::Followed { edges, since }, Then::Follow(reply, followed));
     }
 
-    /// The edges that are new or come to show or not, if all of them may be made; and how many are not new.
-    fn judge_follows(&self, edges: Vec<NewEdge>) -> Result<(Vec<NewEdge>, usize), Error> {
+    /// The edges that are new to their followers, if all of them may be made: an edge that was hidden is, once it is asked
+    /// for as one that shows. One that shows is not taken from its follower by being asked for as hidden.
+    fn judge_follows(&self, edges: Vec<NewEdge>) -> Result<Vec<NewEdge>, Error> {
         let world = self.writer.world();
         let requested = edges.len();
         if requested > FOLLOWS_PER_REQUEST_MAX {
@@ -39,7 +39,7 @@ impl<J: Journal> Scribe<J> {
             return Err(Error::Misfit { what });
         }
         let limit = self.config.following_max;
-        let (mut fresh, mut changed, mut refusals) = (Vec::with_capacity(requested), 0, Vec::new());
+        let (mut fresh, mut refusals) = (Vec::with_capacity(requested), Vec::new());
         // Edges this request already adds, by follower: each counts toward the limit and may repeat.
         let mut added: HashMap<SourceId, HashSet<SourceId>> = HashMap::new();
         for (nth, edge) in edges.into_iter().enumerate() {
@@ -52,24 +52,41 @@ impl<J: Journal> Scribe<J> {
                 refusals.push((nth, FollowRefusal::NotAUser(edge.follower)));
             } else if edge.follower == edge.source {
                 refusals.push((nth, FollowRefusal::Oneself(edge.follower)));
-            } else if before.is_some_and(|before| before.hidden == edge.hidden) || added.contains(&edge.source) {
+            } else if before.is_some_and(|before| !before.hidden || edge.hidden) || added.contains(&edge.source) {
                 continue;
             } else if has_block(follower.as_deref(), source.as_deref()) {
                 let (follower, source_id) = (edge.follower, edge.source);
                 refusals.push((nth, FollowRefusal::Blocked { follower, source_id }));
-            } else if before.is_none() && following.reach_len() + added.len() >= limit {
+            } else if following.len_of(edge.hidden) + added.len() >= limit {
                 refusals.push((nth, FollowRefusal::Limit { follower: edge.follower, limit }));
             } else {
                 added.insert(edge.source.clone());
-                changed += usize::from(before.is_some());
-                fresh.push(NewEdge { start: self.start(&edge, source.as_deref())?, ..edge });
+                // An edge that comes to show brings what it brought.
+                let start = before.map(|before| following.start(before.source));
+                fresh.push(NewEdge { start, ..edge });
             }
         }
         if !refusals.is_empty() {
             return Err(Error::FollowsRefused { requested, refusals });
         }
         self.room_for_sources(fresh.iter().flat_map(|edge| [&edge.follower, &edge.source]))?;
-        Ok((fresh, changed))
+        self.find_starts(&mut fresh)?;
+        Ok(fresh)
+    }
+
+    /// Finds out where edges begin that were asked for with some of the earlier posts only.
+    fn find_starts(&self, edges: &mut [NewEdge]) -> Result<(), Error> {
+        let asked: usize = edges.iter().filter_map(|edge| edge.backfill).fold(0, usize::saturating_add);
+        if asked > BACKFILLS_PER_REQUEST_MAX {
+            let what =
+                format!("backfills of {asked} posts in all are more than the {BACKFILLS_PER_REQUEST_MAX} allowed");
+            return Err(Error::Misfit { what });
+        }
+        for edge in edges.iter_mut().filter(|edge| edge.start.is_none()) {
+            let source = self.writer.world().sources.get(&edge.source);
+            edge.start = self.start(edge, source.as_deref())?;
+        }
+        Ok(())
     }
 
     /// Where an edge begins that was asked for with some of the earlier posts only. Waits for a disk if they are archived.
@@ -98,6 +115,10 @@ impl<J: Journal> Scribe<J> {
         if !is_followed && (keep || !is_kept) {
             let _ = reply.send(Ok(()));
             return;
+        }
+        let limit = self.config.following_max;
+        if keep && following.kept().len() >= limit {
+            return refuse(reply, Error::TooMany { reader: follower, what: "kept sources", limit });
         }
         let keep_until = if keep {
             match self.writer.world().newest(&to, 1) {

@@ -225,6 +225,9 @@ impl<J: Journal> Scribe<J> {
         if let Some(id) = draft.repost_of {
             draft.origin = self.find(id)?.and_then(|post| post.repost_of);
         }
+        if draft.origin.is_some() && draft.origin == draft.id {
+            return Err(Error::Misfit { what: "a post cannot repeat what repeats it".to_owned() });
+        }
         if let Some(id) = draft.reply_to {
             draft.answered = self.find(id)?.map(|post| post.author().id.clone());
         }

@@ -12,6 +12,7 @@
 //! Damage is met in the first pass, before anything is written.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::{self, Write};
 
@@ -42,7 +43,7 @@ pub(super) struct Outline {
     pub(super) edges: Vec<Edge>,
     pub(super) deleted: FxHashSet<PostId>,
     /// Readers who have decided anything beside whom to follow.
-    pub(super) readers_with_choices: usize,
+    pub(super) deciders: BTreeSet<u32>,
     /// Whether the snapshot was taken beside an archive that had posts.
     pub(super) needs_archive: bool,
 }
@@ -116,7 +117,7 @@ impl Outline {
                 let ids = records.iter().flat_map(|record| record.ids.as_chunks::<8>().0);
                 self.deleted.extend(ids.map(|id| PostId(u64::from_le_bytes(*id))));
             }
-            Batch::Choices(records) => self.readers_with_choices += records.len(),
+            Batch::Choices(records) => self.deciders.extend(records.iter().map(|record| record.reader)),
             Batch::Reposts(_) | Batch::UnderWay(_) | Batch::Inboxes(_) => {}
         }
         Ok(())
@@ -128,6 +129,9 @@ impl Outline {
             return Err("its columns are of different length".to_owned());
         }
         self.id(record.follower)?;
+        if !record.starts.is_empty() || !record.kept.is_empty() {
+            self.deciders.insert(record.follower);
+        }
         let first = self.edges.len();
         for (source, since) in sources.iter().zip(since) {
             let (source, since) = (u32::from_le_bytes(*source), UnixMicros(i64::from_le_bytes(*since)));

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::UnixMicros;
 use crate::feed::choices::{Choices, Silenced};
-use crate::feed::following::{Following, Kept};
+use crate::feed::following::Following;
 use crate::feed::position::Position;
 use crate::feed::rules::Rules;
 use crate::id::{ListName, SourceSlot};
@@ -12,7 +12,7 @@ use crate::state::image::{MisfitError, Walk, misfit};
 use crate::state::world::Writer;
 use std::sync::Arc;
 
-/// What one reader has decided, and the bounds of edges that have any.
+/// What one reader has decided.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChoicesRecord {
@@ -32,27 +32,16 @@ pub struct ChoicesRecord {
     /// Lists: names, and members since when.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lists: Vec<(ListName, Vec<(u32, UnixMicros)>)>,
-    /// Sources whose edges begin somewhere.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub starts: Vec<(u32, Position)>,
-    /// What is kept of sources: which, from, until, since, and whether the edge was hidden.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub kept: Vec<(u32, Position, Position, UnixMicros, bool)>,
 }
 
 impl Walk<'_> {
     /// What readers have decided.
     pub fn choices(self) -> impl Iterator<Item = ChoicesRecord> {
-        self.readers().filter_map(move |reader| {
-            let (choices, following) = (reader.own_choices(), reader.following());
-            let has_bounds = !following.starts().is_empty() || !following.kept().is_empty();
-            (choices.is_some() || has_bounds).then(|| self.record_choices(reader.slot, choices.as_deref(), &following))
-        })
+        self.readers()
+            .filter_map(move |reader| reader.own_choices().map(|choices| self.record_choices(reader.slot, &choices)))
     }
 
-    fn record_choices(self, reader: SourceSlot, choices: Option<&Choices>, following: &Following) -> ChoicesRecord {
-        let none = Choices::default();
-        let choices = choices.unwrap_or(&none);
+    fn record_choices(self, reader: SourceSlot, choices: &Choices) -> ChoicesRecord {
         // What came after the walk began is left out: the event that made it is replayed.
         let is_known = |slot: SourceSlot| (slot.0 as usize) < self.sources;
         let silenced = |silenced: &Silenced| {
@@ -62,7 +51,6 @@ impl Walk<'_> {
             let known = members.edges().iter().filter(|edge| is_known(edge.source));
             known.map(|edge| (edge.source.0, edge.since)).collect()
         };
-        let kept = |kept: &Kept| (kept.source.0, kept.from, kept.until, kept.since, kept.hidden);
         ChoicesRecord {
             reader: reader.0,
             rules: choices.rules,
@@ -70,14 +58,12 @@ impl Walk<'_> {
             blocks: silenced(&choices.blocks),
             marker: choices.marker,
             lists: choices.lists.iter().map(|(name, list)| (name.clone(), members(list))).collect(),
-            starts: following.starts().iter().filter(|start| is_known(start.0)).map(|(s, at)| (s.0, *at)).collect(),
-            kept: following.kept().iter().filter(|kept| is_known(kept.source)).map(kept).collect(),
         }
     }
 }
 
 impl Writer {
-    /// Takes in what a reader has decided, once its edges are there.
+    /// Takes in what a reader has decided.
     ///
     /// # Errors
     /// When a source is not known.
@@ -85,8 +71,7 @@ impl Writer {
         let known = self.world().sources.len();
         let silenced = record.mutes.iter().chain(&record.blocks).map(|(source, _)| *source);
         let members = record.lists.iter().flat_map(|(_, members)| members).map(|(source, _)| *source);
-        let bounded = record.starts.iter().map(|start| start.0).chain(record.kept.iter().map(|kept| kept.0));
-        let mut named = silenced.chain(members).chain(bounded).chain([record.reader]);
+        let mut named = silenced.chain(members).chain([record.reader]);
         if named.any(|source| source as usize >= known) {
             return misfit(format!("what source {} has decided names sources that are not there", record.reader));
         }
@@ -106,16 +91,6 @@ impl Writer {
         }
         let reader = Arc::clone(self.world().sources.at(SourceSlot(record.reader)));
         *reader.choices.write() = Some(Arc::new(choices));
-        let mut following = reader.following.write();
-        let following = Arc::make_mut(&mut *following);
-        for (source, start) in &record.starts {
-            if following.contains(SourceSlot(*source)) {
-                following.set_start(SourceSlot(*source), *start);
-            }
-        }
-        for &(source, from, until, since, hidden) in &record.kept {
-            following.keep(Kept { source: SourceSlot(source), from, until, since, hidden });
-        }
         Ok(())
     }
 }
