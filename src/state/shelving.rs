@@ -399,16 +399,25 @@ impl World {
     /// # Errors
     /// When the archive cannot be read.
     pub fn newest(&self, source: &Source, max: usize) -> Result<Vec<Position>, ArchiveError> {
-        let mut newest = Vec::new();
-        let ask = Ask { part: Part::Whole, span: Span::ALL, direction: Direction::Older, max };
-        let more = source.outbox().pull(ask, &mut newest);
-        if let (Err(_), Some(archive)) = (more, self.archive()) {
-            archive.copy(&source.id, Part::Whole, Span::ALL, Direction::Older, max, &mut newest)?;
-            newest.sort_unstable_by(|a, b| b.cmp(a));
-            newest.dedup();
+        let mut asked = max;
+        loop {
+            let mut newest = Vec::new();
+            let ask = Ask { part: Part::Whole, span: Span::ALL, direction: Direction::Older, max: asked };
+            let more = source.outbox().pull(ask, &mut newest);
+            if let (Err(_), Some(archive)) = (more, self.archive()) {
+                archive.copy(&source.id, Part::Whole, Span::ALL, Direction::Older, asked, &mut newest)?;
+                newest.sort_unstable_by(|a, b| b.cmp(a));
+                newest.dedup();
+            }
+            let is_all = newest.len() < asked;
+            // What was deleted stands in the archive until the next round tells it.
+            newest.retain(|position| !matches!(self.posts.stored(position.id), Some(Stored::Deleted)));
             newest.truncate(max);
+            if is_all || newest.len() == max {
+                return Ok(newest);
+            }
+            asked *= 2;
         }
-        Ok(newest)
     }
 
     /// Appends to `into` what is asked of an outbox, in memory and in the archive. Waits for a disk.

@@ -186,7 +186,9 @@ impl Run {
         let tags = (0..TAGS.len()).filter(|nth| post.tags & (1 << nth) != 0);
         // Whom an answer to something later answers is only known while that is in memory.
         let is_sure = |target: &Target| self.archive.is_none() || matches!(target, Target::Known(_));
-        let is_other = |id: &PostId| Some(id.0) != post.own_id;
+        // What repeats or answers itself is refused, and what repeats a repost of itself.
+        let repeats = |id: u64| self.oracle.posts.iter().find(|other| other.id == id)?.repost_of;
+        let is_other = |id: &PostId| post.own_id.is_none_or(|own_id| id.0 != own_id && repeats(id.0) != Some(own_id));
         Draft {
             id: post.own_id.map(PostId),
             // Whole seconds: many posts share their time.
