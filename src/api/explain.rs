@@ -6,20 +6,21 @@ use serde_json::{Value, json};
 use crate::api::problem::Problem;
 use crate::api::request::{Parameters, path, user};
 use crate::api::slot::Live;
-use crate::state::explain::{Bar, Explanation, Reason, Way};
+use crate::feed::outbox::Route;
+use crate::state::explain::{Bar, Explanation, Reason};
 
 /// `GET /v1/users/{user}/feed/explain/{post}`
 pub(super) async fn explain(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
-    let Explanation { shown, reasons, blockers, way } =
+    let Explanation { shown, reasons, blockers, route } =
         engine.explain(&user(&request)?, path(&request, "post")?).await?;
     Ok(HttpResponse::Ok().json(json!({
         "shown": shown,
         "reasons": reasons.iter().map(reason).collect::<Vec<_>>(),
         "blockers": blockers.iter().map(blocker).collect::<Vec<_>>(),
-        "route": way.map(|way| match way {
-            Way::Push => "push",
-            Way::Pull => "pull",
+        "route": route.map(|route| match route {
+            Route::Push => "push",
+            Route::Pull => "pull",
         }),
     })))
 }

@@ -95,11 +95,6 @@ impl Reposts {
             self.by_source.copy_between(above, below, Direction::Newer, usize::MAX, into);
         }
     }
-
-    /// Bytes on the heap, without the allocator's own.
-    pub fn heap_bytes(&self) -> usize {
-        self.by_source.heap_bytes() + self.hidden.capacity() * size_of::<Position>()
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! Not responsible for:
 //! - what reasons and blockers are (`state::viewer`, which decides for pages as well), words (`api`).
 
-use crate::feed::outbox::Part;
+use crate::feed::outbox::{Part, Route};
 use crate::feed::page::Look;
 use crate::feed::position::Position;
 use crate::feed::post::Post;
@@ -57,15 +57,6 @@ pub enum Bar {
     Repost,
 }
 
-/// How a post came, or would come, to its reader.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
-    /// It was written into the inboxes of those who follow.
-    Push,
-    /// It is merged from outboxes when somebody reads.
-    Pull,
-}
-
 /// Why a post is, or is not, in a feed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Explanation {
@@ -76,7 +67,7 @@ pub struct Explanation {
     /// What keeps it out. Nothing if it shows, or if nothing brings it.
     pub blockers: Vec<Bar>,
     /// How the newest of its reasons came. Nothing if it does not show.
-    pub way: Option<Way>,
+    pub route: Option<Route>,
 }
 
 /// What an explanation needs is not in memory, or cannot be read.
@@ -131,8 +122,8 @@ pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explan
         bars.extend(of_reasons);
     }
     let blockers = bars;
-    let way = newest.filter(|_| shown).map(|(at, source)| way(finder, at, source));
-    Ok(Explanation { shown, reasons, blockers, way })
+    let route = newest.filter(|_| shown).map(|(at, source)| route(finder, at, source));
+    Ok(Explanation { shown, reasons, blockers, route })
 }
 
 fn found(finder: Finder<'_>, id: PostId) -> Result<Result<std::sync::Arc<Post>, Bar>, Missing> {
@@ -208,7 +199,7 @@ impl Names<'_> {
 }
 
 /// How a post came from one of its sources: as it was noted when it was published.
-fn way(finder: Finder<'_>, at: Position, source: SourceSlot) -> Way {
+fn route(finder: Finder<'_>, at: Position, source: SourceSlot) -> Route {
     let world = finder.world();
     let source = world.sources.at(source);
     let (pushed, is_archived) = {
@@ -216,5 +207,5 @@ fn way(finder: Finder<'_>, at: Position, source: SourceSlot) -> Way {
         (outbox.was_pushed(at), !outbox.contains(at))
     };
     let was_pushed = || world.has_archived() && world.is_archived(source, Part::Pushed, at).unwrap_or(false);
-    if pushed || (is_archived && was_pushed()) { Way::Push } else { Way::Pull }
+    if pushed || (is_archived && was_pushed()) { Route::Push } else { Route::Pull }
 }

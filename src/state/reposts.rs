@@ -28,16 +28,6 @@ impl RepostIndex {
         self.by_origin.get(&origin).map(|found| Arc::clone(&found))
     }
 
-    /// How many posts have reposts.
-    pub fn len(&self) -> usize {
-        self.origins.load(Ordering::Relaxed)
-    }
-
-    /// Whether no post has any.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Takes note of a repost, as one of its sources has it. Only the writer calls it.
     pub(super) fn insert(&self, origin: PostId, repost: Repost) {
         let reposts = self.of(origin).unwrap_or_else(|| {
@@ -66,32 +56,26 @@ impl RepostIndex {
     /// Forgets a post that is deleted: as a repost, and with all that repeat it. Only the writer calls it.
     pub(super) fn forget(&self, post: &Post) {
         self.remove(post.id());
-        let Some((origin, reposts)) = post.repost_of.and_then(|origin| Some((origin, self.of(origin)?))) else {
-            return;
-        };
-        let mut reposts = reposts.write();
-        each(post).for_each(|repost| {
-            reposts.remove(repost);
-        });
-        let is_last = reposts.is_empty();
-        drop(reposts);
-        if is_last {
-            self.remove(origin);
-        }
+        self.take_out(post.repost_of, |_| each(post).collect());
     }
 
     /// Forgets a post of which nothing else is left: as a repost of `origin`, and with all that repeat it. Only the writer calls
     /// it.
     pub(super) fn forget_id(&self, id: PostId, origin: Option<PostId>) {
         self.remove(id);
+        self.take_out(origin, |reposts| reposts.iter().filter(|repost| repost.at.id == id).collect());
+    }
+
+    /// Takes some of the reposts of `origin` out, and all that is known of them with the last.
+    fn take_out(&self, origin: Option<PostId>, which: impl FnOnce(&Reposts) -> Vec<Repost>) {
         let Some((origin, reposts)) = origin.and_then(|origin| Some((origin, self.of(origin)?))) else { return };
-        let mut reposts = reposts.write();
-        let left: Vec<Repost> = reposts.iter().filter(|repost| repost.at.id == id).collect();
-        left.into_iter().for_each(|repost| {
-            reposts.remove(repost);
-        });
-        let is_last = reposts.is_empty();
-        drop(reposts);
+        let is_last = {
+            let reposts = &mut *reposts.write();
+            for repost in which(reposts) {
+                reposts.remove(repost);
+            }
+            reposts.is_empty()
+        };
         if is_last {
             self.remove(origin);
         }

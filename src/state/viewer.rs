@@ -117,7 +117,7 @@ impl Viewer {
 
     /// The muted or blocked source that keeps a post, and all that repeats it, from showing.
     pub fn silencer(&self, post: &Post) -> Option<Blocker> {
-        post.sources().iter().find_map(|source| self.silences(source.slot))
+        self.silencers(post).next()
     }
 
     /// All of them.

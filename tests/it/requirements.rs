@@ -5,12 +5,13 @@ use std::num::NonZeroUsize;
 use tidewire::clock::UnixMicros;
 use tidewire::engine::{Engine, FeedPage};
 use tidewire::feed::event::{NewEdge, Silencing};
+use tidewire::feed::outbox::Route;
 use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Draft, Kind};
 use tidewire::feed::rules::{Replies, RulesPatch};
 use tidewire::id::{ListName, PostId, SourceId};
-use tidewire::state::explain::{Bar, Reason, Way};
+use tidewire::state::explain::{Bar, Reason};
 use tidewire::state::reader::PageRequest;
 
 use crate::world::{NEWEST, above, config, draft, edge, id};
@@ -297,10 +298,10 @@ async fn n8_an_explanation_names_every_reason_every_blocker_and_the_route() {
     let explain = async |post| engine.explain(&id("ann"), post).await.unwrap();
     let why = explain(known).await;
     let expected = [Reason::Follows(id("bob")), Reason::Follows(id("tag:tea"))];
-    assert_eq!((why.shown, &why.reasons[..], why.way), (true, &expected[..], Some(Way::Push)));
+    assert_eq!((why.shown, &why.reasons[..], why.route), (true, &expected[..], Some(Route::Push)));
     silence(&engine, "ann", "tag:tea", Silencing::Mute, true).await;
     let why = explain(known).await;
-    assert_eq!((why.shown, why.blockers, why.way), (false, vec![Bar::Muted(id("tag:tea"))], None));
+    assert_eq!((why.shown, why.blockers, why.route), (false, vec![Bar::Muted(id("tag:tea"))], None));
     let strange = post(&engine, "cas", "2").await;
     let why = explain(strange).await;
     assert_eq!((why.shown, why.reasons.len(), why.blockers.len()), (false, 0, 0), "nothing brings it");
@@ -311,7 +312,7 @@ async fn n8_an_explanation_names_every_reason_every_blocker_and_the_route() {
         follow(&engine, follower, &["dan"]).await;
     }
     let pulled = post(&engine, "dan", "3").await;
-    assert_eq!(explain(pulled).await.way, Some(Way::Pull));
+    assert_eq!(explain(pulled).await.route, Some(Route::Pull));
     engine.shutdown();
 }
 

@@ -3,11 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use crate::clock::UnixMicros;
 use crate::feed::position::Position;
 use crate::feed::reposts::Repost;
 use crate::id::{PostId, SourceSlot};
-use crate::state::image::{MisfitError, Walk, misfit};
+use crate::state::image::{MisfitError, Walk, misfit, pack_positions, unpack_positions};
 use crate::state::world::Writer;
 
 /// Reposts of one post, as columns: numbers little-endian, one after the other. A post with many has several records.
@@ -55,13 +54,12 @@ fn record(of: PostId, reposts: &[Repost], is_hidden: impl Fn(Position) -> bool) 
     let slots = |slot: fn(&Repost) -> SourceSlot| {
         reposts.iter().flat_map(|repost| slot(repost).0.to_le_bytes()).collect::<Vec<u8>>().into()
     };
-    let at = |repost: &Repost| [repost.at.published_at.0.to_le_bytes(), repost.at.id.0.to_le_bytes()].concat();
     let hidden = (0u32..).zip(reposts).filter(|(_, repost)| is_hidden(repost.at));
     RepostsRecord {
         of,
         sources: slots(|repost| repost.source),
         authors: slots(|repost| repost.author),
-        at: reposts.iter().flat_map(at).collect::<Vec<u8>>().into(),
+        at: pack_positions(reposts.iter().map(|repost| repost.at)),
         hidden: hidden.flat_map(|(nth, _)| nth.to_le_bytes()).collect::<Vec<u8>>().into(),
     }
 }
@@ -73,7 +71,7 @@ impl Writer {
     /// When a source is not known, or the columns do not fit each other.
     pub fn restore_reposts(&mut self, record: &RepostsRecord) -> Result<(), MisfitError> {
         let (sources, authors) = (record.sources.as_chunks::<4>().0, record.authors.as_chunks::<4>().0);
-        let at = record.at.as_chunks::<16>().0;
+        let at: Vec<Position> = unpack_positions(&record.at).collect();
         let fit = [(record.sources.len(), 4), (record.authors.len(), 4), (record.at.len(), 16)];
         if fit.iter().any(|(bytes, each)| *bytes != each * at.len()) {
             return misfit(format!("the columns of the reposts of {} are of different length", record.of));
@@ -82,7 +80,7 @@ impl Writer {
         let repost = |nth: usize| Repost {
             source: SourceSlot(u32::from_le_bytes(sources[nth])),
             author: SourceSlot(u32::from_le_bytes(authors[nth])),
-            at: position(at[nth]),
+            at: at[nth],
         };
         for nth in 0..at.len() {
             let repost = repost(nth);
@@ -96,14 +94,9 @@ impl Writer {
                 return misfit(format!("a hidden repost of {} is not there", record.of));
             };
             if let Some(reposts) = self.world().reposts.of(record.of) {
-                reposts.write().hide(position(*at), true);
+                reposts.write().hide(*at, true);
             }
         }
         Ok(())
     }
-}
-
-fn position(bytes: [u8; 16]) -> Position {
-    let rank = u128::from_le_bytes(bytes);
-    Position { published_at: UnixMicros((rank as u64).cast_signed()), id: PostId((rank >> 64) as u64) }
 }

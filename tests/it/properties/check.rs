@@ -91,7 +91,7 @@ impl Run {
         let reasons = explanation.reasons.iter().map(reason_text).collect();
         let (shown, is_blocked) = (explanation.shown, !explanation.blockers.is_empty());
         assert_eq!(Explained { shown, reasons, is_blocked }, expected, "{reader} {post}: {explanation:?}");
-        assert_eq!(explanation.way.is_some(), shown);
+        assert_eq!(explanation.route.is_some(), shown);
         // The promise, word by word.
         match shown {
             true => assert!(!explanation.reasons.is_empty() && !is_blocked, "{explanation:?}"),
