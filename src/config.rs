@@ -35,6 +35,10 @@ pub struct EngineConfig {
     pub pull_budget: Duration,
     /// The same for a page that is read from the archive. Default 2 s.
     pub archive_budget: Duration,
+    /// Live connections at the same time, at most. Default 100,000.
+    pub live_max: usize,
+    /// How long what a reader's live connections were told is remembered after the last has gone. Default 2 minutes.
+    pub live_linger: Duration,
 }
 
 impl Default for EngineConfig {
@@ -55,6 +59,8 @@ impl Default for EngineConfig {
             sources_max: 50_000_000,
             pull_budget: Duration::from_millis(50),
             archive_budget: Duration::from_secs(2),
+            live_max: 100_000,
+            live_linger: Duration::from_secs(120),
         }
     }
 }

@@ -16,5 +16,6 @@ pub mod error;
 pub mod feed;
 pub mod id;
 pub mod limits;
+pub mod live;
 pub mod state;
 pub mod storage;

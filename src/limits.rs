@@ -191,5 +191,35 @@ pub const SNAPSHOT_SYNC_BYTES: usize = 8 << 20;
 /// How long a snapshot is worked on at a stretch, before the other threads get the core for as long.
 pub const SNAPSHOT_STRETCH: Duration = Duration::from_micros(500);
 
+/// Newest entries of a feed that a live stream compares with what it told. A page of three screens.
+pub const LIVE_WINDOW_ENTRIES: usize = 64;
+
+/// Changes of a feed that are remembered for clients that come back.
+pub const LIVE_HISTORY_MAX: usize = 256;
+
+/// Notices waiting for one watched reader; more become one, that anything may have changed.
+pub const LIVE_NOTICES_MAX: usize = 256;
+
+/// Live connections of one reader.
+pub const LIVE_CONNECTIONS_PER_READER_MAX: usize = 32;
+
+/// Bytes waiting for one live connection, past which it is cut off.
+pub const LIVE_QUEUE_BYTES_MAX: usize = 1 << 20;
+
+/// How long a live connection may take nothing of what waits for it, before it is cut off.
+pub const LIVE_BEHIND_MAX: Duration = Duration::from_secs(10);
+
+/// How often a live connection is asked whether it is alive, and has to have answered.
+pub const LIVE_HEARTBEAT: Duration = Duration::from_secs(30);
+
+/// Bytes of messages that are written to a live connection with one call.
+pub const LIVE_WRITE_BYTES: usize = 16 * 1024;
+
+/// Largest frame that a live client may send: it has nothing to say but that it is alive.
+pub const LIVE_FRAME_BYTES_MAX: usize = 4 * 1024;
+
+/// Sources of the reposts of one post that are looked up, to tell who is watching of a change. With more, all who watch look.
+pub const LIVE_REPOSTERS_MAX: usize = 1_024;
+
 /// How long a shutdown waits for fan-outs that are under way.
 pub const FANOUT_DRAIN_MAX: Duration = Duration::from_secs(5);

@@ -41,6 +41,10 @@ pub struct Counters {
     pub user_crashes: Counter,
     /// Snapshots taken.
     pub snapshots: Counter,
+    /// Messages handed to live connections.
+    pub live_messages: Counter,
+    /// Live connections cut off since they were too slow.
+    pub live_cut_off: Counter,
     /// Requests refused because a queue was full.
     pub shed: Counter,
 }

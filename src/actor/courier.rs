@@ -1,4 +1,4 @@
-//! The courier: drops mail into the inboxes of its shard, without ringing.
+//! The courier: drops mail into the inboxes of its shard, and rings only where somebody is watching.
 //!
 //! A mailbox hop costs several times the delivery itself, so bulk mail does not go through user actors' mailboxes: the
 //! courier runs on the same thread as they do and writes into their inboxes while none of them runs.
@@ -14,9 +14,10 @@ use actix::{Actor, ActorFuture, Addr, AsyncContext, Context, Handler};
 
 use crate::actor::fanout::FanoutSupervisor;
 use crate::actor::mailroom::Mailroom;
-use crate::actor::message::{Census, CopyInboxes, Deliver, SliceDelivered};
+use crate::actor::message::{Bell, Census, CopyInboxes, Deliver, SliceDelivered};
 use crate::actor::vital::Vital;
 use crate::engine::Shared;
+use crate::feed::stream::Notice;
 use crate::limits::{DELIVERIES_PER_TURN_MAX, INBOXES_PER_COPY};
 
 /// The courier of one shard.
@@ -50,18 +51,32 @@ impl Courier {
             && left > 0
         {
             let end = slice.recipients.len().min(self.next + left);
-            let delivered = self.mailroom.borrow_mut().deliver(slice.position, &slice.recipients[self.next..end]);
+            let recipients = &slice.recipients[self.next..end];
+            match slice.mail {
+                Notice::Published(position) if slice.into_inboxes => {
+                    let delivered = self.mailroom.borrow_mut().deliver(position, recipients);
+                    let counters = &self.shared.counters;
+                    counters.deliveries.add(delivered.added);
+                    counters.duplicates.add(delivered.duplicates);
+                    counters.below_floor.add(delivered.below_floor);
+                }
+                notice => self.mailroom.borrow_mut().notify(notice, recipients),
+            }
             left -= end - self.next;
             self.next = end;
-            let counters = &self.shared.counters;
-            counters.deliveries.add(delivered.added);
-            counters.duplicates.add(delivered.duplicates);
-            counters.below_floor.add(delivered.below_floor);
             if end == slice.recipients.len() {
                 self.confirm();
             }
         }
+        self.ring();
         !self.slices.is_empty()
+    }
+
+    /// Rings for those who have notices. Each has at most one ring on its way, so that a full mailbox need not be asked for room,
+    /// and no notice is lost to one.
+    #[expect(clippy::disallowed_methods, reason = "one ring for each actor at a time, whatever its mailbox holds")]
+    fn ring(&self) {
+        self.mailroom.borrow_mut().ring(|user| user.do_send(Bell));
     }
 
     fn confirm(&mut self) {

@@ -13,7 +13,7 @@ use actix::{Actor, Addr, AsyncContext, Context, Handler};
 use rustc_hash::FxHashSet;
 
 use crate::actor::mailroom::Mailroom;
-use crate::actor::message::{Read, Restore, Sleep, Wake};
+use crate::actor::message::{Ask, Detach, Restore, Sleep, Wake};
 use crate::actor::user::UserActor;
 use crate::actor::vital::Vital;
 use crate::engine::Shared;
@@ -57,23 +57,21 @@ impl Doorkeeper {
         }
     }
 
-    fn ask(&mut self, reader: Arc<Source>, read: Read) {
-        match self.shared.directory.send(reader.slot, read) {
+    fn ask(&mut self, reader: Arc<Source>, ask: Ask) {
+        match self.shared.directory.send(reader.slot, ask) {
             Ok(()) => {}
-            Err(SendError::Full(read)) => {
-                let _ = read.reply.send(Err(self.shared.overloaded("user mailbox", USER_MAILBOX_MAX)));
-            }
-            Err(SendError::Closed(read)) => self.wake(reader, read),
+            Err(SendError::Full(ask)) => ask.refuse(self.shared.overloaded("user mailbox", USER_MAILBOX_MAX)),
+            Err(SendError::Closed(ask)) => self.wake(reader, ask),
         }
     }
 
-    fn wake(&mut self, reader: Arc<Source>, read: Read) {
+    fn wake(&mut self, reader: Arc<Source>, ask: Ask) {
         self.make_room();
         // Asleep a moment longer than the window would be a sleep right after the wake.
         reader.seen(self.shared.clock.now());
         let user = self.start(reader, None);
-        if let Err(SendError::Full(read) | SendError::Closed(read)) = user.try_send(read) {
-            let _ = read.reply.send(Err(Error::ShuttingDown));
+        if let Err(SendError::Full(ask) | SendError::Closed(ask)) = user.try_send(ask) {
+            ask.refuse(Error::ShuttingDown);
         }
     }
 
@@ -107,7 +105,10 @@ impl Doorkeeper {
             return;
         }
         let few: Vec<SourceSlot> = (0..CANDIDATES).map_while(|_| self.leave_round()).collect();
-        let idlest = few.iter().copied().min_by_key(|slot| self.shared.world.sources.at(*slot).last_seen());
+        // Who is watched is not idle: if all these are, it is one more for now. There is a limit to live connections as well.
+        let is_idle = |slot: &SourceSlot| !self.shared.watchers.is_watched(*slot);
+        let last_seen = |slot: &SourceSlot| self.shared.world.sources.at(*slot).last_seen();
+        let idlest = few.iter().copied().filter(is_idle).min_by_key(last_seen);
         few.into_iter().filter(|slot| Some(*slot) != idlest).for_each(|slot| self.join_round(slot));
         if let Some(slot) = idlest {
             self.put_to_sleep(slot);
@@ -117,14 +118,26 @@ impl Doorkeeper {
     fn sweep(&mut self) {
         let now = self.shared.clock.now();
         let window = self.shared.config.active_window;
+        for slot in self.shared.watchers.take_departed() {
+            self.tell_of_departure(slot);
+        }
         for _ in 0..self.round.len().min(SWEEP_MAX) {
             let Some(slot) = self.leave_round() else { return };
             let seen = self.shared.world.sources.at(slot).last_seen();
-            if seen.is_none_or(|seen| seen.saturating_add(window) <= now) {
+            if self.shared.watchers.is_watched(slot) {
+                self.join_round(slot);
+            } else if seen.is_none_or(|seen| seen.saturating_add(window) <= now) {
                 self.put_to_sleep(slot);
             } else if self.shared.directory.is_active(slot) {
                 self.join_round(slot);
             }
+        }
+    }
+
+    /// Tells a reader's actor what it had no room to be told by the connection itself.
+    fn tell_of_departure(&self, reader: SourceSlot) {
+        if let Err(SendError::Full(_)) = self.shared.directory.send(reader, Detach) {
+            self.shared.watchers.departed(reader);
         }
     }
 
@@ -164,13 +177,11 @@ impl Handler<Restore> for Doorkeeper {
 impl Handler<Wake> for Doorkeeper {
     type Result = ();
 
-    fn handle(&mut self, Wake { reader, read }: Wake, _: &mut Self::Context) {
+    fn handle(&mut self, Wake { reader, ask }: Wake, _: &mut Self::Context) {
         let now = self.shared.clock.now();
         match self.shared.directory.quarantined(reader.slot, now) {
-            Some(crashes) => {
-                let _ = read.reply.send(Err(Error::Quarantined { reader: reader.id.clone(), crashes }));
-            }
-            None => self.ask(reader, read),
+            Some(crashes) => ask.refuse(Error::Quarantined { reader: reader.id.clone(), crashes }),
+            None => self.ask(reader, ask),
         }
     }
 }

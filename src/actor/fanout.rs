@@ -1,7 +1,8 @@
 //! The fan-out supervisor: takes published posts and hands them to couriers, slice by slice, in turns.
 //!
 //! Responsible for:
-//! - skipping inactive recipients: a slice is an intersection of followers and active readers;
+//! - skipping inactive recipients: a slice is an intersection of followers and active readers, or, of what goes into no inbox,
+//!   of followers and watched readers;
 //! - telling who waits for a post that it is delivered.
 //!
 //! Not responsible for:
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use actix::{Actor, Addr, Context, Handler};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use parking_lot::Mutex;
+use roaring::RoaringBitmap;
 use rustc_hash::FxHashMap;
 
 use crate::actor::courier::Courier;
@@ -23,20 +25,21 @@ use crate::engine::Shared;
 use crate::error::Error;
 use crate::feed::graph::{Slice, SliceEnd};
 use crate::feed::position::Position;
-use crate::feed::schedule::{Cut, InFlight, Schedule, Turn};
+use crate::feed::schedule::{Cut, InFlight, Leg, Schedule, Turn};
+use crate::feed::stream::Notice;
 use crate::id::SourceSlot;
 use crate::limits::{
     FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, FANOUTS_PER_AUTHOR_MAX, RECIPIENTS_IN_FLIGHT_MAX, SLICE_RECIPIENTS_MAX,
     SLICE_SCAN_MAX, SLICES_IN_FLIGHT_MAX,
 };
+use crate::live::watchers::Watchers;
 
 /// What a shard has in its hands at most, but for the slice that fills them.
 const IN_FLIGHT_MAX: InFlight = InFlight { slices: SLICES_IN_FLIGHT_MAX, recipients: RECIPIENTS_IN_FLIGHT_MAX };
 
-/// A post on its way, who waits for its delivery, and the answer then.
+/// A post on its way into inboxes, if it is one, who waits for its delivery, and the answer then.
 struct Waiting {
-    position: Position,
-    author: SourceSlot,
+    open: Option<(Position, SourceSlot)>,
     caller: Option<(Reply<Published>, Published)>,
 }
 
@@ -46,7 +49,7 @@ pub struct FanoutSupervisor {
     orders: Receiver<FanoutOrder>,
     bell: Arc<Bell>,
     couriers: Vec<Addr<Courier>>,
-    schedule: Schedule<Waiting>,
+    schedule: Schedule<Notice, Waiting>,
     _vital: Vital,
 }
 
@@ -148,6 +151,11 @@ impl FanoutQueue {
         self.orders.len() + more <= FANOUT_QUEUE_MAX
     }
 
+    /// Who is watched.
+    pub fn watchers(&self) -> &Watchers {
+        &self.shared.watchers
+    }
+
     /// The refusal of an author who has too many posts waiting already, counted.
     pub fn author_overloaded(&self, author: SourceSlot) -> Option<Error> {
         let is_full = self.shared.open_fanouts.of(author) >= FANOUTS_PER_AUTHOR_MAX;
@@ -166,14 +174,36 @@ impl FanoutQueue {
 
     /// Hands a post on. The caller made sure of [`FanoutQueue::has_room_for`] it.
     pub fn push(&self, order: FanoutOrder) {
-        self.shared.open_fanouts.begin(order.position, order.sources[0]);
+        if let Some((position, author)) = into_inboxes(&order) {
+            self.shared.open_fanouts.begin(position, author);
+        }
         if let Err(TrySendError::Full(_)) = self.orders.try_send(order) {
             unreachable!("the scribe asks for room before it accepts a post");
         }
+        self.ring();
+    }
+
+    /// Hands on what goes into no inbox. If there is no room, all who are watched will look for what it may have been.
+    pub fn notify(&self, mail: Notice, legs: Box<[Leg]>) {
+        if let Err(TrySendError::Full(_)) = self.orders.try_send(FanoutOrder { mail, legs, waiting: None }) {
+            self.shared.watchers.miss();
+        }
+        self.ring();
+    }
+
+    fn ring(&self) {
         if !self.bell.0.swap(true, Ordering::AcqRel) {
             // Refused only by a supervisor that has stopped.
             let _ = self.supervisor.try_send(Ring);
         }
+    }
+}
+
+/// The post of an order that goes into inboxes, and the first source whose followers' they are.
+fn into_inboxes(order: &FanoutOrder) -> Option<(Position, SourceSlot)> {
+    match (order.mail, order.legs[0]) {
+        (Notice::Published(position), Leg::Inboxes(source)) => Some((position, source)),
+        _ => None,
     }
 }
 
@@ -196,47 +226,43 @@ impl FanoutSupervisor {
 
     fn take_up(&mut self) {
         while self.schedule.jobs() < FANOUT_JOBS_MAX {
-            let Ok(FanoutOrder { position, sources, waiting }) = self.orders.try_recv() else { break };
-            let world = &self.shared.world;
-            let shards = world.sharding.shards();
-            let mut reached = vec![false; shards];
-            for source in &sources {
-                let followers = world.sources.at(*source).followers();
-                for (shard, reached) in reached.iter_mut().enumerate() {
-                    *reached = *reached || followers.reaches(shard, world.sharding);
-                }
-            }
-            let waiting = Waiting { position, author: sources[0], caller: waiting };
-            let done = self.schedule.add(position, sources, waiting, |shard| reached[shard]);
+            let missed = || FanoutOrder { mail: Notice::Everything, legs: [Leg::AllWatched].into(), waiting: None };
+            let missed = self.shared.watchers.take_missed().then(missed);
+            let Some(order) = missed.or_else(|| self.orders.try_recv().ok()) else { break };
+            let waiting = Waiting { open: into_inboxes(&order), caller: order.waiting };
+            let reached = self.reached(&order.legs);
+            let done = self.schedule.add(order.mail, order.legs, waiting, |shard| reached[shard]);
             self.end(done);
         }
     }
 
-    fn serve(&mut self, shard: usize, turn: Turn) {
+    /// In which shards anyone is to whom these legs may go.
+    fn reached(&self, legs: &[Leg]) -> Vec<bool> {
+        let (world, watchers) = (&self.shared.world, &self.shared.watchers);
+        let mut reached = vec![false; world.sharding.shards()];
+        for leg in legs {
+            let followers = match leg {
+                Leg::Inboxes(source) => Some(world.sources.at(*source).followers()),
+                Leg::Watched(_) | Leg::Concerned(_) | Leg::Reader(_) | Leg::AllWatched => None,
+            };
+            for (shard, reached) in reached.iter_mut().enumerate().filter(|(_, reached)| !**reached) {
+                *reached = match &followers {
+                    Some(followers) => followers.reaches(shard, world.sharding),
+                    None => !watchers.watched(shard).is_empty(),
+                };
+            }
+        }
+        reached
+    }
+
+    fn serve(&mut self, shard: usize, turn: Turn<Notice>) {
         let mut recipients = Vec::new();
-        let end = {
-            let active = self.shared.directory.active(shard);
-            let world = &self.shared.world;
-            world.sources.at(turn.source).followers().slice(
-                Slice {
-                    sharding: world.sharding,
-                    shard,
-                    from: turn.progress.from,
-                    active: &active,
-                    max: SLICE_RECIPIENTS_MAX,
-                    scan_max: SLICE_SCAN_MAX,
-                },
-                &mut recipients,
-            )
-        };
-        let cut = match end {
-            SliceEnd::Done => Cut::SourceDone,
-            SliceEnd::Resume(from) => Cut::Resume(from),
-        };
+        let cut = self.slice(shard, &turn, &mut recipients);
         let done = self.schedule.cut(shard, turn.progress, cut, recipients.len());
         self.end(done);
         if !recipients.is_empty() {
-            let slice = Deliver { job: turn.progress.job, position: turn.position, recipients };
+            let into_inboxes = matches!(turn.leg, Leg::Inboxes(_));
+            let slice = Deliver { job: turn.progress.job, mail: turn.mail, into_inboxes, recipients };
             let sent = self.couriers[shard].try_send(slice);
             assert!(
                 !matches!(sent, Err(actix::dev::SendError::Full(_))),
@@ -245,10 +271,51 @@ impl FanoutSupervisor {
         }
     }
 
+    /// Finds whose turn it is in a shard, from where the job stands.
+    fn slice(&self, shard: usize, turn: &Turn<Notice>, recipients: &mut Vec<u32>) -> Cut {
+        let (world, watchers) = (&self.shared.world, &self.shared.watchers);
+        let of = |active: &RoaringBitmap, recipients: &mut Vec<u32>| {
+            let (from, max, scan_max) = (turn.progress.from, SLICE_RECIPIENTS_MAX, SLICE_SCAN_MAX);
+            let slice = Slice { sharding: world.sharding, shard, from, active, max, scan_max };
+            world.sources.at(turn.leg.source()).followers().slice(slice, recipients)
+        };
+        let end = match turn.leg {
+            Leg::Inboxes(_) => of(&self.shared.directory.active(shard), recipients),
+            Leg::Watched(source) => {
+                let end = of(&watchers.watched(shard), recipients);
+                if matches!(end, SliceEnd::Done) {
+                    watchers.concerned(source, shard, recipients);
+                }
+                end
+            }
+            Leg::Concerned(source) => {
+                watchers.concerned(source, shard, recipients);
+                SliceEnd::Done
+            }
+            Leg::Reader(reader) => {
+                let is_here = world.sharding.shard_of(reader) == shard && watchers.is_watched(reader);
+                recipients.extend(is_here.then(|| world.sharding.local(reader)));
+                SliceEnd::Done
+            }
+            Leg::AllWatched => {
+                let watched = watchers.watched(shard);
+                let mut rest = watched.range(turn.progress.from..);
+                recipients.extend(rest.by_ref().take(SLICE_RECIPIENTS_MAX));
+                rest.next().map_or(SliceEnd::Done, SliceEnd::Resume)
+            }
+        };
+        match end {
+            SliceEnd::Done => Cut::LegDone,
+            SliceEnd::Resume(from) => Cut::Resume(from),
+        }
+    }
+
     /// Counts a post as delivered, if it is, and answers who waits for that.
     fn end(&self, done: Option<Waiting>) {
-        let Some(Waiting { position, author, caller }) = done else { return };
-        self.shared.open_fanouts.end(position, author);
+        let Some(Waiting { open, caller }) = done else { return };
+        if let Some((position, author)) = open {
+            self.shared.open_fanouts.end(position, author);
+        }
         if let Some((reply, published)) = caller {
             // A caller that went away needs no answer.
             let _ = reply.send(Ok(published));

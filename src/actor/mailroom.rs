@@ -3,7 +3,8 @@
 //! Responsible for:
 //! - letting exactly two parties touch an inbox: its user actor, through a [`Pigeonhole`], and the shard's courier,
 //!   through [`Mailroom::deliver`];
-//! - giving an inbox up with its user actor, however that ends.
+//! - giving an inbox up with its user actor, however that ends;
+//! - collecting notices for readers that are watched, and which of them the courier must ring for.
 //!
 //! Not responsible for:
 //! - which posts come in (`actor::fanout`), what an inbox does with them (`feed::inbox`).
@@ -15,24 +16,48 @@ use std::cell::RefCell;
 use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use actix::Addr;
+use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use crate::actor::message::InboxTotals;
+use crate::actor::user::UserActor;
 use crate::feed::inbox::{Inbox, Push};
 use crate::feed::position::Position;
+use crate::feed::stream::Notice;
 use crate::id::SourceSlot;
+use crate::limits::LIVE_NOTICES_MAX;
+use crate::live::event::{Item, RecentItems};
 use crate::state::image::{InboxRecord, pack_positions};
+use crate::state::view::Entry;
 
 /// The inboxes of one shard.
 #[derive(Debug, Default)]
 pub struct Mailroom {
     inboxes: Slab<Inbox>,
-    /// The key of each reader's inbox, by the reader's number within the shard.
+    /// The key of each reader's inbox, by the reader's number within the shard, and whether the reader is watched.
     keys: Vec<u32>,
+    /// Readers that are watched.
+    desks: FxHashMap<u32, Desk>,
+    /// Whom to ring for, each once.
+    bells: Vec<u32>,
+    /// What was told to several readers alike.
+    recent_items: RecentItems,
 }
 
-const NO_INBOX: u32 = u32::MAX;
+/// Where notices for one watched reader wait for its actor.
+#[derive(Debug)]
+struct Desk {
+    user: Addr<UserActor>,
+    notices: Vec<Notice>,
+}
+
+const NO_INBOX: u32 = WATCHED - 1;
+
+/// The bit of a key that says that the reader is watched.
+const WATCHED: u32 = 1 << 31;
 
 /// Inboxes looked at before the first of them is written: their cache misses then overlap. Measured best of 4 to 64.
 const GROUP: usize = 16;
@@ -60,20 +85,59 @@ impl Mailroom {
             }
             let mut touched = 0;
             for key in keys {
-                let newest = self.inboxes.get(key as usize).and_then(Inbox::newest);
+                let newest = self.inboxes.get(place(key)).and_then(Inbox::newest);
                 touched ^= newest.map_or(0, |position| position.id.0);
             }
             black_box(touched);
-            for key in keys {
-                match self.inboxes.get_mut(key as usize).map(|inbox| inbox.push(position)) {
+            for (key, recipient) in keys.into_iter().zip(group) {
+                match self.inboxes.get_mut(place(key)).map(|inbox| inbox.push(position)) {
                     Some(Push::Added { .. }) => delivered.added += 1,
-                    Some(Push::Duplicate) => delivered.duplicates += 1,
+                    Some(Push::Duplicate) => {
+                        delivered.duplicates += 1;
+                        continue;
+                    }
                     Some(Push::BelowFloor) => delivered.below_floor += 1,
                     None => {}
+                }
+                if key & WATCHED != 0 {
+                    self.note(*recipient, Notice::Published(position));
                 }
             }
         }
         delivered
+    }
+
+    /// Leaves a notice for those of `recipients` that are watched.
+    pub fn notify(&mut self, notice: Notice, recipients: &[u32]) {
+        for recipient in recipients {
+            self.note(*recipient, notice);
+        }
+    }
+
+    fn note(&mut self, reader: u32, notice: Notice) {
+        let Some(Desk { notices, .. }) = self.desks.get_mut(&reader) else { return };
+        if notices.is_empty() {
+            self.bells.push(reader);
+        }
+        // That anything may have changed says all that could be said beside it, but for how far the reader has read.
+        let says_all = notice == Notice::Everything || notices.len() >= LIVE_NOTICES_MAX;
+        if says_all {
+            let is_marked = notices.contains(&Notice::Marked) || notice == Notice::Marked;
+            notices.clear();
+            notices.push(Notice::Everything);
+            notices.extend(is_marked.then_some(Notice::Marked));
+        } else if !notices.contains(&Notice::Everything) || notice == Notice::Marked {
+            notices.push(notice);
+        }
+    }
+
+    /// Rings for readers that got their first notice since the last time.
+    pub fn ring(&mut self, ring: impl Fn(&Addr<UserActor>)) {
+        for reader in self.bells.drain(..) {
+            if let Some(desk) = self.desks.get(&reader) {
+                ring(&desk.user);
+            }
+        }
     }
 
     /// Copies the inboxes of readers from number `from` on, at most `max` of them, and says from where to go on.
@@ -83,7 +147,7 @@ impl Mailroom {
             if copies.len() == max {
                 return (copies, Some(reader));
             }
-            let Some(inbox) = self.inboxes.get(self.keys[reader as usize] as usize) else { continue };
+            let Some(inbox) = self.inboxes.get(place(self.keys[reader as usize])) else { continue };
             copies.push(InboxRecord {
                 reader: slot(reader).0,
                 synced: inbox.synced(),
@@ -118,7 +182,22 @@ impl Mailroom {
     fn close(&mut self, reader: u32, key: usize) {
         self.inboxes.remove(key);
         self.keys[reader as usize] = NO_INBOX;
+        self.desks.remove(&reader);
     }
+
+    fn watch(&mut self, reader: u32, user: Addr<UserActor>) {
+        self.keys[reader as usize] |= WATCHED;
+        self.desks.insert(reader, Desk { user, notices: Vec::new() });
+    }
+
+    fn unwatch(&mut self, reader: u32) {
+        self.keys[reader as usize] &= !WATCHED;
+        self.desks.remove(&reader);
+    }
+}
+
+fn place(key: u32) -> usize {
+    (key & !WATCHED) as usize
 }
 
 /// A user actor's hold on its inbox. The inbox goes when the hold does.
@@ -139,6 +218,27 @@ impl Pigeonhole {
     /// Works on the inbox.
     pub fn with<T>(&self, work: impl FnOnce(&mut Inbox) -> T) -> T {
         work(&mut self.mailroom.borrow_mut().inboxes[self.key])
+    }
+
+    /// Collects notices for the reader from now on; `user` is rung for when there are.
+    pub fn watch(&self, user: Addr<UserActor>) {
+        self.mailroom.borrow_mut().watch(self.reader, user);
+    }
+
+    /// Collects no more notices.
+    pub fn unwatch(&self) {
+        self.mailroom.borrow_mut().unwatch(self.reader);
+    }
+
+    /// The notices collected since the last time.
+    pub fn take_notices(&self) -> Vec<Notice> {
+        let mut mailroom = self.mailroom.borrow_mut();
+        mailroom.desks.get_mut(&self.reader).map(|desk| std::mem::take(&mut desk.notices)).unwrap_or_default()
+    }
+
+    /// An entry to be told of: shared with other readers of the shard to whom it looks the same.
+    pub fn item(&self, at: Position, entry: Entry) -> Arc<Item> {
+        self.mailroom.borrow_mut().recent_items.item(at, entry)
     }
 }
 

@@ -13,7 +13,10 @@
 //! | [`CopyInboxes`] | keeper | courier | yes |
 //! | [`Restore`] | engine | doorkeeper | no, once at start |
 //! | [`Wake`] | engine | doorkeeper | yes: a reader that is awake is just asked |
-//! | [`Read`] | engine, doorkeeper | user actor | yes |
+//! | [`Ask`] | engine, doorkeeper | user actor | yes |
+//! | [`Detach`] | live connection | user actor | yes |
+//! | [`Bell`] | courier | user actor | yes: it only says "look at your notices" |
+//! | [`Fetched`] | archive thread | user actor | yes: it is told as it stands by then |
 //! | [`Verify`] | engine | user actor | yes |
 //! | [`Sleep`] | doorkeeper | user actor | yes |
 //!
@@ -33,14 +36,16 @@ use crate::feed::page::Page;
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft, Post};
 use crate::feed::rules::RulesPatch;
-use crate::feed::schedule::JobId;
-use crate::id::{ListName, PostId, SourceId, SourceSlot};
+use crate::feed::schedule::{JobId, Leg};
+use crate::feed::stream::{Notice, Place};
+use crate::id::{ListName, PostId, SourceId};
+use crate::live::outlet::Outlet;
 use crate::state::image::InboxRecord;
 use crate::state::reader::PageRequest;
 use crate::state::shelving::Shelving;
 use crate::state::sources::Source;
 use crate::state::verify::Verdict;
-use crate::state::view::Entry;
+use crate::state::view::{Entry, Found};
 use crate::storage::journal::Sequence;
 
 /// Where an answer goes.
@@ -82,6 +87,13 @@ pub enum Command {
         edges: Vec<NewEdge>,
         /// The answer.
         reply: Reply<Followed>,
+    },
+    /// Make a user known that nothing named so far.
+    Meet {
+        /// The user.
+        user: SourceId,
+        /// The answer.
+        reply: Reply<Arc<Source>>,
     },
     /// Remove an edge.
     Unfollow {
@@ -180,13 +192,13 @@ pub struct Followed {
     pub existing: usize,
 }
 
-/// A post to be fanned out.
+/// Something to be fanned out: a post into inboxes, a notice to those who are watched.
 #[derive(Debug)]
 pub struct FanoutOrder {
-    /// The post.
-    pub position: Position,
-    /// The sources whose followers receive it.
-    pub sources: Box<[SourceSlot]>,
+    /// What.
+    pub mail: Notice,
+    /// To whom, at least one; inboxes first.
+    pub legs: Box<[Leg]>,
     /// Who waits for the delivery.
     pub waiting: Option<(Reply<Published>, Published)>,
 }
@@ -201,14 +213,16 @@ pub struct Ring;
 #[rtype(result = "()")]
 pub struct Hire(pub Vec<Addr<Courier>>);
 
-/// Put a post into inboxes.
+/// Put a post into inboxes, or just tell those who are watched.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Deliver {
     /// The job this slice is of.
     pub job: JobId,
-    /// The post.
-    pub position: Position,
+    /// What.
+    pub mail: Notice,
+    /// Whether it is a post for inboxes.
+    pub into_inboxes: bool,
     /// Whose, by their numbers within the shard, ascending.
     pub recipients: Vec<u32>,
 }
@@ -281,17 +295,59 @@ pub struct Wake {
     /// The reader.
     pub reader: Arc<Source>,
     /// What to ask.
-    pub read: Read,
+    pub ask: Ask,
 }
 
-/// Build a page.
+/// What a reader is woken for.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
-pub struct Read {
-    /// Which.
-    pub request: PageRequest,
-    /// The answer.
-    pub reply: Reply<Page<Entry>>,
+pub enum Ask {
+    /// Build a page.
+    Read {
+        /// Which.
+        request: PageRequest,
+        /// The answer.
+        reply: Reply<Page<Entry>>,
+    },
+    /// Tell a live connection what changes, first of all how it stands.
+    Attach {
+        /// Where it goes.
+        outlet: Arc<Outlet>,
+        /// What the client has already.
+        resume: Option<Place>,
+        /// The answer.
+        reply: Reply<()>,
+    },
+}
+
+impl Ask {
+    /// Answers with a refusal. Whoever went away needs none.
+    pub fn refuse(self, cause: Error) {
+        match self {
+            Self::Read { reply, .. } => drop(reply.send(Err(cause))),
+            Self::Attach { reply, .. } => drop(reply.send(Err(cause))),
+        }
+    }
+}
+
+/// A live connection has gone.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Detach;
+
+/// There are notices.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Bell;
+
+/// What was missing to tell of a change.
+#[derive(Message, Debug)]
+#[rtype(result = "()")]
+pub struct Fetched {
+    /// The change.
+    pub notice: Notice,
+    /// Whose entry it is about, with what was looked up for it; nothing if the archive could not be read.
+    pub found: Option<(PostId, Vec<Found>)>,
 }
 
 /// Compare the inbox with one built anew, and replace it if told to.

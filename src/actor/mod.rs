@@ -23,3 +23,4 @@ pub mod scribe;
 pub mod ticker;
 pub mod user;
 pub mod vital;
+mod watch;

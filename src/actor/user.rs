@@ -1,5 +1,7 @@
 //! A user: the actor of one active reader, owner of its inbox.
 
+mod live;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,7 +11,8 @@ use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 use tracing::error;
 
 use crate::actor::mailroom::{Mailroom, Pigeonhole};
-use crate::actor::message::{Read, Reply, Sleep, Verify};
+use crate::actor::message::{Ask, Reply, Sleep, Verify};
+use crate::actor::watch::Watch;
 use crate::engine::Shared;
 use crate::feed::inbox::Inbox;
 use crate::feed::page::Page;
@@ -27,6 +30,7 @@ pub struct UserActor {
     pigeonhole: Option<Pigeonhole>,
     /// The inbox was filled before the actor started.
     is_restored: bool,
+    watch: Option<Box<Watch>>,
 }
 
 /// A page, or what it takes to build it with the archive.
@@ -49,7 +53,7 @@ impl UserActor {
         shared.directory.enter(source.slot);
         let is_restored = restored.is_some();
         restored.into_iter().for_each(|restored| pigeonhole.with(|inbox| *inbox = restored));
-        Self { shared, reader: Reader::new(source), pigeonhole: Some(pigeonhole), is_restored }
+        Self { shared, reader: Reader::new(source), pigeonhole: Some(pigeonhole), is_restored, watch: None }
     }
 
     fn page(&mut self, request: PageRequest) -> Option<Built> {
@@ -90,8 +94,12 @@ impl UserActor {
     }
 
     fn leave(&mut self) {
+        let slot = self.reader.source().slot;
+        if let Some(watch) = self.watch.take() {
+            watch.end(&self.shared, slot);
+        }
         if self.pigeonhole.take().is_some() {
-            self.shared.directory.leave(self.reader.source().slot);
+            self.shared.directory.leave(slot);
         }
     }
 }
@@ -107,18 +115,19 @@ impl Actor for UserActor {
     }
 }
 
-impl Handler<Read> for UserActor {
+impl Handler<Ask> for UserActor {
     type Result = ();
 
-    fn handle(&mut self, Read { request, reply }: Read, _: &mut Self::Context) {
+    fn handle(&mut self, ask: Ask, ctx: &mut Self::Context) {
         // An actor that was put to sleep drops the question; whoever asked asks again.
-        match self.page(request) {
-            // A caller that went away needs no answer.
-            Some(Built::Page(page)) => {
-                let _ = reply.send(Ok(page));
-            }
-            Some(Built::Cold(read)) => self.ask_archive(read, request, reply),
-            None => {}
+        match ask {
+            Ask::Read { request, reply } => match self.page(request) {
+                // A caller that went away needs no answer.
+                Some(Built::Page(page)) => drop(reply.send(Ok(page))),
+                Some(Built::Cold(read)) => self.ask_archive(read, request, reply),
+                None => {}
+            },
+            Ask::Attach { outlet, resume, reply } => self.attach(outlet, resume, reply, ctx),
         }
     }
 }

@@ -12,6 +12,7 @@ mod explain;
 mod feeds;
 mod follows;
 mod lists;
+mod live;
 mod operations;
 mod page_json;
 mod posts;

@@ -48,7 +48,8 @@ pub(super) fn page(page: &FeedPage, fields: Fields) -> String {
     json
 }
 
-fn item(json: &mut String, position: Position, entry: &Entry, fields: Fields) {
+/// Appends an entry.
+pub(super) fn item(json: &mut String, position: Position, entry: &Entry, fields: Fields) {
     json.push_str(r#"{"post":"#);
     match fields {
         Fields::All => json.push_str(entry.post.json()),
@@ -70,7 +71,8 @@ fn item(json: &mut String, position: Position, entry: &Entry, fields: Fields) {
     json.push('}');
 }
 
-fn optional_cursor(json: &mut String, position: Option<Position>) {
+/// Appends a cursor, or null.
+pub(super) fn optional_cursor(json: &mut String, position: Option<Position>) {
     match position {
         None => json.push_str("null"),
         Some(position) => {

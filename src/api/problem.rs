@@ -3,7 +3,7 @@
 use std::fmt;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{ALLOW, RETRY_AFTER};
+use actix_web::http::header::{ALLOW, RETRY_AFTER, UPGRADE};
 use actix_web::{HttpResponse, ResponseError};
 use serde_json::{Map, Value, json};
 
@@ -24,6 +24,7 @@ struct Parts {
     /// What is wrong with each part of a bulk request.
     errors: Vec<Value>,
     allow: Option<String>,
+    upgrade: Option<&'static str>,
     retry_after_seconds: Option<u64>,
 }
 
@@ -37,6 +38,7 @@ impl Problem {
             field: None,
             errors: Vec::new(),
             allow: None,
+            upgrade: None,
             retry_after_seconds: None,
         }))
     }
@@ -64,6 +66,13 @@ impl Problem {
         let mut problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail);
         problem.0.allow = Some(allow);
         problem
+    }
+
+    /// Names the protocol to come with.
+    #[must_use]
+    pub fn upgrade(mut self, protocol: &'static str) -> Self {
+        self.0.upgrade = Some(protocol);
+        self
     }
 
     /// Says when to try again.
@@ -106,6 +115,9 @@ impl ResponseError for Problem {
         response.content_type("application/problem+json");
         if let Some(allow) = &self.0.allow {
             response.insert_header((ALLOW, allow.as_str()));
+        }
+        if let Some(protocol) = self.0.upgrade {
+            response.insert_header((UPGRADE, protocol));
         }
         if let Some(seconds) = self.0.retry_after_seconds {
             response.insert_header((RETRY_AFTER, seconds));

@@ -76,6 +76,13 @@ impl Parameters {
         }
     }
 
+    /// A parameter that is a whole number.
+    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Problem> {
+        let parse =
+            |text: &str| text.parse().map_err(|_| invalid_parameter(name, &format!("{text:?} is no whole number")));
+        self.text(name).map(parse).transpose()
+    }
+
     /// `limit`, or its default.
     pub(super) fn limit(&self) -> Result<usize, Problem> {
         let Some(text) = self.text("limit") else { return Ok(PAGE_POSTS_DEFAULT) };

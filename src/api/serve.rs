@@ -1,5 +1,6 @@
 //! The server: routes, and running them until told to stop.
 
+use std::any::Any;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::task::Poll;
@@ -7,14 +8,16 @@ use std::time::Duration;
 
 use actix_web::dev::{Server, ServerHandle};
 use actix_web::http::Method;
+use actix_web::rt::net::TcpStream;
 use actix_web::web::{self, Data, Payload, ServiceConfig};
 use actix_web::{App, HttpRequest, HttpServer, Resource, Route, guard, rt};
+use socket2::SockRef;
 use tokio::sync::oneshot;
 use tracing::info;
 
 use crate::api::problem::Problem;
 use crate::api::slot::{Live, Slot};
-use crate::api::{choices, explain, feeds, follows, lists, operations, posts};
+use crate::api::{choices, explain, feeds, follows, lists, live, operations, posts};
 use crate::feed::event::Silencing;
 
 /// How long requests under way may take to end after the signal to stop.
@@ -22,6 +25,14 @@ const DRAIN_SECONDS: u64 = 10;
 
 /// How long a client may take to send a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long what was sent may wait for a client to take it, before the system ends the connection. A server writes to a client
+/// only what it takes, so that nothing but the system can find out.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What the system keeps for a client to take, at most: a large page.
+const SEND_BUFFER_BYTES: usize = 256 * 1024;
 
 /// How long a connection without requests is kept.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
@@ -43,6 +54,8 @@ pub fn routes(app: &mut ServiceConfig) {
         .service(resource("/v1/users/{user}/feed", [(M::GET, web::to(feeds::home))]))
         .service(resource("/v1/users/{user}/feed/verify", [(M::POST, web::to(operations::verify))]))
         .service(resource("/v1/users/{user}/feed/rebuild", [(M::POST, web::to(operations::rebuild))]))
+        .service(resource("/v1/users/{user}/live", [(M::GET, web::to(live::websocket))]))
+        .service(resource("/v1/users/{user}/events", [(M::GET, web::to(live::events))]))
         .service(resource("/v1/users/{user}/posts", [(M::GET, web::to(feeds::own_page))]))
         .service(resource("/v1/users/{user}/following", [(M::GET, web::to(follows::following))]))
         .service(resource("/v1/users/{user}/followers", [(M::GET, web::to(follows::followers))]))
@@ -116,6 +129,7 @@ fn resource<const N: usize>(path: &str, methods: [(Method, Route); N]) -> Resour
 pub fn server(engine: impl Into<Slot>, listener: TcpListener, workers: usize) -> io::Result<Server> {
     let slot = Data::new(engine.into());
     let server = HttpServer::new(move || App::new().app_data(slot.clone()).configure(routes))
+        .on_connect(|socket, _| bound_sending(socket))
         .workers(workers)
         .keep_alive(KEEP_ALIVE)
         .client_request_timeout(HEAD_TIMEOUT)
@@ -124,6 +138,17 @@ pub fn server(engine: impl Into<Slot>, listener: TcpListener, workers: usize) ->
         .listen(listener)?
         .run();
     Ok(server)
+}
+
+/// Bounds what the system keeps for a client that does not take what it is sent, and for how long.
+fn bound_sending(socket: &dyn Any) {
+    let Some(socket) = socket.downcast_ref::<TcpStream>() else { return };
+    let socket = SockRef::from(socket);
+    // What a system does not know it does without.
+    let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let _ = socket.set_tcp_user_timeout(Some(SEND_TIMEOUT));
+    let _ = socket.set_tcp_nodelay(true);
 }
 
 /// Takes an address.
@@ -185,6 +210,8 @@ async fn stop_in_time(server: ServerHandle, slot: Slot, at_most: Option<Duration
     .await;
     if let Ok(reason) = reason {
         info!("{reason}: finishing requests under way, at most {DRAIN_SECONDS} s");
+        // They would go on for ever.
+        slot.engine().inspect(|engine| engine.stop_live());
         server.stop(true).await;
     }
 }

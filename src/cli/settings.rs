@@ -108,6 +108,14 @@ pub struct Settings {
     /// The same for a page that is read from the archive [duration, default: 2s]
     #[arg(long, env = "TIDEWIRE_ARCHIVE_BUDGET", value_name = "DURATION")]
     pub archive_budget: Option<Span>,
+
+    /// Live connections at the same time, at most [default: 100000]
+    #[arg(long, env = "TIDEWIRE_LIVE_MAX", value_name = "CONNECTIONS")]
+    pub live_max: Option<NonZeroUsize>,
+
+    /// How long what a reader's live connections were told is remembered after the last has gone [duration, default: 2m]
+    #[arg(long, env = "TIDEWIRE_LIVE_LINGER", value_name = "DURATION")]
+    pub live_linger: Option<Span>,
 }
 
 /// A duration as people write it: `90s`, `50ms`, `7d`.
@@ -258,6 +266,8 @@ impl Settings {
             following_max: self.following_max.or(other.following_max),
             outbox_posts: self.outbox_posts.or(other.outbox_posts),
             archive_budget: self.archive_budget.or(other.archive_budget),
+            live_max: self.live_max.or(other.live_max),
+            live_linger: self.live_linger.or(other.live_linger),
             store_bytes_max: self.store_bytes_max.or(other.store_bytes_max),
             sources_max: self.sources_max.or(other.sources_max),
             data_dir: self.data_dir.or_else(|| other.data_dir.clone()),
@@ -297,6 +307,8 @@ impl Settings {
             store_bytes_max: number(self.store_bytes_max, default.store_bytes_max),
             sources_max: number(self.sources_max, default.sources_max),
             pull_budget: span(self.pull_budget, default.pull_budget),
+            live_max: number(self.live_max, default.live_max),
+            live_linger: span(self.live_linger, default.live_linger),
         };
         check(&config)?;
         Ok(config)
@@ -347,6 +359,7 @@ fn check(config: &EngineConfig) -> Result<(), SettingsError> {
         ("active-window", config.active_window),
         ("pull-budget", config.pull_budget),
         ("archive-budget", config.archive_budget),
+        ("live-linger", config.live_linger),
     ];
     match durations.iter().find(|(_, duration)| duration.is_zero()) {
         Some((option, _)) => refuse(option, "must be longer than nothing".to_owned()),

@@ -8,6 +8,7 @@
 //! - any wire format (`api`), settings files (`cli`).
 
 mod edges;
+mod live;
 mod personal;
 mod shared;
 mod start;
@@ -27,9 +28,10 @@ use crate::actor::archivist::{ArchiveReaders, archive_failed};
 use crate::actor::courier::Courier;
 use crate::actor::doorkeeper::Doorkeeper;
 pub use crate::actor::keeper::SnapshotOptions;
-use crate::actor::message::{Census, Command, InboxTotals, Published, Read, Reply, SnapshotTaken, Verify, Wake};
+use crate::actor::message::{Ask, Census, Command, InboxTotals, Published, Reply, SnapshotTaken, Verify, Wake};
 use crate::clock::UnixMicros;
 pub use crate::engine::edges::Listed;
+pub use crate::engine::live::Watcher;
 pub use crate::engine::personal::Unread;
 pub use crate::engine::shared::Shared;
 pub use crate::engine::start::StorageConfig;
@@ -195,7 +197,7 @@ impl Engine {
         let mut crashes_before = None;
         for _ in 0..READ_ATTEMPTS_MAX {
             let (reply, answer) = oneshot::channel();
-            self.ask(&source, Read { request, reply })?;
+            self.ask(&source, Ask::Read { request, reply })?;
             if let Ok(answer) = answer.await {
                 return answer.map(|page| self.named(page));
             }
@@ -229,7 +231,7 @@ impl Engine {
                 Err(SendError::Full(_)) => return Err(shared.overloaded("user mailbox", USER_MAILBOX_MAX)),
                 Err(SendError::Closed(_)) => {
                     let (reply, answer) = oneshot::channel();
-                    self.ask(&source, Read { request: PageRequest { range: Range::Newest, limit: 1 }, reply })?;
+                    self.ask(&source, Ask::Read { request: PageRequest { range: Range::Newest, limit: 1 }, reply })?;
                     // However else it is answered, the reader was awake then.
                     if let Ok(Err(cause @ Error::Quarantined { .. })) = answer.await {
                         return Err(cause);
@@ -364,6 +366,7 @@ impl Engine {
     /// Takes no more writes, finishes those that were taken, and ends all threads. Blocks until they have ended.
     pub fn shutdown(&self) {
         let Some(threads) = self.inner.threads.lock().take() else { return };
+        self.stop_live();
         self.inner.stop_waiting();
         if let Some(KeeperHandle { requests, thread, stopping, .. }) = self.inner.keeper.lock().take() {
             stopping.store(true, Ordering::Relaxed);
@@ -402,15 +405,15 @@ impl Engine {
     }
 
     /// Puts a question into a reader's mailbox, or asks for the reader to be woken.
-    fn ask(&self, reader: &Arc<Source>, read: Read) -> Result<(), Error> {
+    fn ask(&self, reader: &Arc<Source>, ask: Ask) -> Result<(), Error> {
         let shared = &self.inner.shared;
-        let read = match shared.directory.send(reader.slot, read) {
+        let ask = match shared.directory.send(reader.slot, ask) {
             Ok(()) => return Ok(()),
             Err(SendError::Full(_)) => return Err(shared.overloaded("user mailbox", USER_MAILBOX_MAX)),
-            Err(SendError::Closed(read)) => read,
+            Err(SendError::Closed(ask)) => ask,
         };
         let doorkeeper = &self.inner.shards[shared.world.sharding.shard_of(reader.slot)].doorkeeper;
-        match doorkeeper.try_send(Wake { reader: Arc::clone(reader), read }) {
+        match doorkeeper.try_send(Wake { reader: Arc::clone(reader), ask }) {
             Ok(()) => Ok(()),
             Err(SendError::Full(_)) => Err(shared.overloaded("wake-up", WAKE_QUEUE_MAX)),
             Err(SendError::Closed(_)) => Err(Error::ShuttingDown),
@@ -436,6 +439,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.stop_waiting();
+        self.shared.watchers.stop();
         // The last handle is gone. Threads end by themselves; nobody is left to wait for them.
         if let Some(threads) = self.threads.get_mut().take() {
             let _ = self.commands.try_send(Command::Stop);

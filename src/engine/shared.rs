@@ -15,6 +15,7 @@ use crate::config::EngineConfig;
 use crate::error::Error;
 use crate::feed::page::Page;
 use crate::limits::ARCHIVE_QUEUE_MAX;
+use crate::live::watchers::Watchers;
 use crate::state::reader::ReadClock;
 use crate::state::view::Entry;
 use crate::state::world::World;
@@ -37,6 +38,8 @@ pub struct Shared {
     pub snapshots: Mutex<Vec<SnapshotTaken>>,
     /// Posts handed to the fan-out supervisor and not yet delivered everywhere.
     pub open_fanouts: OpenFanouts,
+    /// Who is watched live.
+    pub watchers: Watchers,
 }
 
 impl Shared {

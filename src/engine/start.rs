@@ -29,11 +29,14 @@ use crate::config::EngineConfig;
 use crate::engine::{Engine, Inner, ShardAddrs, Shared, Threads};
 use crate::feed::graph::Sharding;
 use crate::feed::inbox::Inbox;
+use crate::feed::schedule::Leg;
+use crate::feed::stream::Notice;
 use crate::id::SourceSlot;
 use crate::limits::{
     ARCHIVE_CACHE_BYTES, FANOUT_QUEUE_MAX, INBOXES_PER_RESTORE, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX,
     SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
 };
+use crate::live::watchers::Watchers;
 use crate::state::image::{InboxRecord, unpack_positions};
 use crate::state::shelving::ShelvingLimits;
 use crate::state::sources::Source;
@@ -184,7 +187,8 @@ impl Engine {
             while !fanout.has_room_for(FANOUT_QUEUE_MAX / 2) {
                 thread::park_timeout(Duration::from_millis(1));
             }
-            fanout.push(FanoutOrder { position, sources, waiting: None });
+            let legs = sources.iter().copied().map(Leg::Inboxes).collect();
+            fanout.push(FanoutOrder { mail: Notice::Published(position), legs, waiting: None });
         }
         while !self.shared().open_fanouts.is_empty() {
             thread::park_timeout(Duration::from_millis(1));
@@ -246,6 +250,7 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
     let archive = world.archive().cloned();
     let archive_readers = archive.is_some().then(|| ArchiveReaders::start(&world)).transpose();
     let archive_readers = archive_readers.expect(THREADS);
+    let watchers = Watchers::new(world.sharding);
     let shared = Arc::new(Shared {
         directory: Directory::new(world.sharding),
         config: Arc::clone(&config),
@@ -254,6 +259,7 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
         archive_readers,
         clock: Arc::clone(&clock),
         open_fanouts: OpenFanouts::default(),
+        watchers,
         snapshots: Mutex::default(),
     });
     let (system, system_thread) = start_system();

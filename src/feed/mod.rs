@@ -19,3 +19,4 @@ pub mod reposts;
 pub mod rules;
 pub mod runs;
 pub mod schedule;
+pub mod stream;

@@ -1,9 +1,9 @@
 //! The fan-out schedule: whose turn it is.
 //!
 //! Responsible for:
-//! - serving authors in turns, slice by slice, separately for each shard, so that neither a huge author, however many posts
-//!   it has waiting, nor a slow shard holds up the others; the posts of one author go in their order;
-//! - how many slices a shard has in its hands, and which post is delivered everywhere.
+//! - serving sources in turns, slice by slice, separately for each shard, so that neither a huge author, however many posts
+//!   it has waiting, nor a slow shard holds up the others; the jobs of one source go in their order;
+//! - how many slices a shard has in its hands, and which job has reached all it goes to.
 //!
 //! Not responsible for:
 //! - finding recipients or reaching them (`actor::fanout`).
@@ -12,19 +12,41 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use crate::feed::position::Position;
 use crate::id::SourceSlot;
 
-/// Names a post being fanned out.
+/// Names a job: something being fanned out.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct JobId(u64);
 
-/// A post being fanned out.
+/// Whom a part of a job goes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leg {
+    /// The followers of a source that are awake: into their inboxes.
+    Inboxes(SourceSlot),
+    /// Those being watched who follow a source or keep what it brought, and the source itself.
+    Watched(SourceSlot),
+    /// Of those the source itself, and who keeps what it brought.
+    Concerned(SourceSlot),
+    /// One reader, if watched.
+    Reader(SourceSlot),
+    /// All who are watched.
+    AllWatched,
+}
+
+impl Leg {
+    /// Whose leg it is.
+    pub fn source(self) -> SourceSlot {
+        match self {
+            Self::Inboxes(source) | Self::Watched(source) | Self::Concerned(source) | Self::Reader(source) => source,
+            Self::AllWatched => SourceSlot::NONE,
+        }
+    }
+}
+
 #[derive(Debug)]
-struct Job<T> {
-    position: Position,
-    /// The sources whose followers receive it.
-    sources: Box<[SourceSlot]>,
+struct Job<M, T> {
+    mail: M,
+    legs: Box<[Leg]>,
     /// Shards that have not received all of it.
     shards_left: usize,
     /// Handed back when all is delivered.
@@ -36,29 +58,29 @@ struct Job<T> {
 pub struct Progress {
     /// The job.
     pub job: JobId,
-    /// Which of its sources.
-    nth_source: usize,
-    /// The follower to go on with, by its number within the shard.
+    /// Which of its legs.
+    nth_leg: usize,
+    /// The reader to go on with, by its number within the shard.
     pub from: u32,
 }
 
 /// What to do next for a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Turn {
+pub struct Turn<M> {
     /// Where the job stands.
     pub progress: Progress,
-    /// The post.
-    pub position: Position,
-    /// Whose followers come next.
-    pub source: SourceSlot,
+    /// What is fanned out.
+    pub mail: M,
+    /// To whom next.
+    pub leg: Leg,
 }
 
 /// Where a cut slice left its job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
-    /// All followers of this source in this shard were looked at.
-    SourceDone,
-    /// Go on from this follower.
+    /// All readers of this leg in this shard were looked at.
+    LegDone,
+    /// Go on from this reader.
     Resume(u32),
 }
 
@@ -71,16 +93,16 @@ struct Open {
     all_cut: bool,
 }
 
-/// Whose turn a job is part of: the first of its sources, which is its author unless that is pulled.
-fn lane_of(sources: &[SourceSlot]) -> SourceSlot {
-    sources[0]
+/// Whose turn a job is part of: that of its first leg, which is a post's author unless that is pulled.
+fn lane_of(legs: &[Leg]) -> SourceSlot {
+    legs[0].source()
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// The authors with slices left to cut. The front one is next; after its slice it goes to the back.
+    /// The sources with slices left to cut. The front one is next; after its slice it goes to the back.
     turns: VecDeque<SourceSlot>,
-    /// The jobs of each of these authors, the one being cut first.
+    /// The jobs of each of these, the one being cut first.
     lanes: FxHashMap<SourceSlot, VecDeque<Progress>>,
     open: FxHashMap<JobId, Open>,
     in_flight: InFlight,
@@ -95,23 +117,23 @@ pub struct InFlight {
     pub recipients: usize,
 }
 
-/// The posts being fanned out. `T` is handed back for each post when it is delivered.
+/// What is being fanned out: `M`. `T` is handed back for each when it is delivered.
 #[derive(Debug)]
-pub struct Schedule<T> {
-    jobs: FxHashMap<JobId, Job<T>>,
+pub struct Schedule<M, T> {
+    jobs: FxHashMap<JobId, Job<M, T>>,
     shards: Vec<Shard>,
     in_flight_max: InFlight,
     next_id: u64,
 }
 
-impl<T> Schedule<T> {
+impl<M: Copy, T> Schedule<M, T> {
     /// A schedule for `shards` shards, each of which gets slices until it has `in_flight_max` of either in its hands.
     pub fn new(shards: usize, in_flight_max: InFlight) -> Self {
         let shards = (0..shards).map(|_| Shard::default()).collect();
         Self { jobs: FxHashMap::default(), shards, in_flight_max, next_id: 0 }
     }
 
-    /// How many posts are being fanned out.
+    /// How many jobs there are.
     pub fn jobs(&self) -> usize {
         self.jobs.len()
     }
@@ -121,38 +143,32 @@ impl<T> Schedule<T> {
         self.shards[shard].in_flight
     }
 
-    /// Adds a post for the followers of `sources`, in the shards where `reaches` says that there are any. Hands the token
-    /// straight back if there are none.
-    pub fn add(
-        &mut self,
-        position: Position,
-        sources: Box<[SourceSlot]>,
-        token: T,
-        reaches: impl Fn(usize) -> bool,
-    ) -> Option<T> {
+    /// Adds a job, in the shards where `reaches` says that its legs have anyone to go to. Hands the token straight back if there
+    /// are none.
+    pub fn add(&mut self, mail: M, legs: Box<[Leg]>, token: T, reaches: impl Fn(usize) -> bool) -> Option<T> {
         let job = JobId(self.next_id);
         self.next_id += 1;
         let mut shards_left = 0;
         for (_, shard) in self.shards.iter_mut().enumerate().filter(|(nth, _)| reaches(*nth)) {
-            let lane = lane_of(&sources);
+            let lane = lane_of(&legs);
             let jobs = shard.lanes.entry(lane).or_default();
             if jobs.is_empty() {
                 shard.turns.push_back(lane);
             }
-            jobs.push_back(Progress { job, nth_source: 0, from: 0 });
+            jobs.push_back(Progress { job, nth_leg: 0, from: 0 });
             shard.open.insert(job, Open::default());
             shards_left += 1;
         }
         if shards_left == 0 {
             return Some(token);
         }
-        self.jobs.insert(job, Job { position, sources, shards_left, token });
+        self.jobs.insert(job, Job { mail, legs, shards_left, token });
         None
     }
 
     /// The next turn of `shard`, if it may take another slice. The caller cuts the slice and says so by
     /// [`Schedule::cut`] before it asks again.
-    pub fn turn(&mut self, shard: usize) -> Option<Turn> {
+    pub fn turn(&mut self, shard: usize) -> Option<Turn<M>> {
         let of = &mut self.shards[shard];
         let max = self.in_flight_max;
         if of.in_flight.slices >= max.slices || of.in_flight.recipients >= max.recipients {
@@ -161,7 +177,7 @@ impl<T> Schedule<T> {
         let lane = of.turns.pop_front()?;
         let progress = of.lanes.get_mut(&lane)?.pop_front()?;
         let job = &self.jobs[&progress.job];
-        Some(Turn { progress, position: job.position, source: job.sources[progress.nth_source] })
+        Some(Turn { progress, mail: job.mail, leg: job.legs[progress.nth_leg] })
     }
 
     /// Says where the slice of a turn was cut, and how many recipients it has, who must then be confirmed by
@@ -169,10 +185,10 @@ impl<T> Schedule<T> {
     pub fn cut(&mut self, shard: usize, progress: Progress, cut: Cut, recipients: usize) -> Option<T> {
         let next = match cut {
             Cut::Resume(from) => Progress { from, ..progress },
-            Cut::SourceDone => Progress { nth_source: progress.nth_source + 1, from: 0, ..progress },
+            Cut::LegDone => Progress { nth_leg: progress.nth_leg + 1, from: 0, ..progress },
         };
-        let sources = &self.jobs[&progress.job].sources;
-        let (lane, all_cut) = (lane_of(sources), next.nth_source == sources.len());
+        let legs = &self.jobs[&progress.job].legs;
+        let (lane, all_cut) = (lane_of(legs), next.nth_leg == legs.len());
         let of = &mut self.shards[shard];
         let jobs = of.lanes.get_mut(&lane)?;
         if !all_cut {
@@ -228,22 +244,22 @@ mod tests {
         InFlight { slices, recipients: usize::MAX }
     }
 
-    fn sources<const N: usize>(slots: [u32; N]) -> Box<[SourceSlot]> {
-        slots.map(SourceSlot).into()
+    fn followers_of(slot: u32) -> Box<[Leg]> {
+        [Leg::Inboxes(SourceSlot(slot))].into()
     }
 
     #[test]
     fn a_huge_author_takes_turns_with_small_ones() {
         let mut schedule = Schedule::new(1, slices(100));
-        schedule.add(at(1, 1), sources([1]), "huge", |_| true);
+        schedule.add(at(1, 1), followers_of(1), "huge", |_| true);
         let mut served = Vec::new();
         for round in 0..6 {
             if round == 2 {
-                schedule.add(at(2, 2), sources([2]), "small", |_| true);
+                schedule.add(at(2, 2), followers_of(2), "small", |_| true);
             }
             let turn = schedule.turn(0).unwrap();
-            served.push(turn.source.0);
-            let cut = if turn.source.0 == 1 { Cut::Resume(turn.progress.from + 1) } else { Cut::SourceDone };
+            served.push(turn.leg.source().0);
+            let cut = if turn.leg.source().0 == 1 { Cut::Resume(turn.progress.from + 1) } else { Cut::LegDone };
             schedule.cut(0, turn.progress, cut, 9);
         }
         assert_eq!(served, [1, 1, 1, 2, 1, 1]);
@@ -253,14 +269,14 @@ mod tests {
     fn many_posts_of_one_author_get_the_turns_of_one() {
         let mut schedule = Schedule::new(1, slices(100));
         for id in 0..50 {
-            schedule.add(at(1, id), sources([1]), "huge", |_| true);
+            schedule.add(at(1, id), followers_of(1), "huge", |_| true);
         }
-        schedule.add(at(2, 99), sources([2]), "small", |_| true);
+        schedule.add(at(2, 99), followers_of(2), "small", |_| true);
         let mut served = Vec::new();
         for _ in 0..5 {
             let turn = schedule.turn(0).unwrap();
-            served.push(turn.position.id.0);
-            let cut = if turn.source.0 == 1 && served.len() < 4 { Cut::Resume(1) } else { Cut::SourceDone };
+            served.push(turn.mail.id.0);
+            let cut = if turn.leg.source().0 == 1 && served.len() < 4 { Cut::Resume(1) } else { Cut::LegDone };
             schedule.cut(0, turn.progress, cut, 9);
         }
         assert_eq!(served, [0, 99, 0, 0, 1], "its posts in their order, and the other after one slice of them");
@@ -269,7 +285,7 @@ mod tests {
     #[test]
     fn a_shard_takes_no_more_slices_than_it_may() {
         let mut schedule = Schedule::new(2, slices(1));
-        schedule.add(at(1, 1), sources([1]), (), |_| true);
+        schedule.add(at(1, 1), followers_of(1), (), |_| true);
         let turn = schedule.turn(0).unwrap();
         schedule.cut(0, turn.progress, Cut::Resume(9), 5);
         assert_eq!(schedule.turn(0), None);
@@ -284,10 +300,10 @@ mod tests {
         for recipients in [1, 50] {
             let mut taken = Vec::new();
             for id in 0..20 {
-                schedule.add(at(0, id), sources([1]), (), |_| true);
+                schedule.add(at(0, id), followers_of(1), (), |_| true);
             }
             while let Some(turn) = schedule.turn(0) {
-                schedule.cut(0, turn.progress, Cut::SourceDone, recipients);
+                schedule.cut(0, turn.progress, Cut::LegDone, recipients);
                 taken.push(turn.progress.job);
             }
             assert_eq!(taken.len(), (100 / recipients).min(10));
@@ -299,12 +315,12 @@ mod tests {
     #[test]
     fn a_post_that_reaches_nobody_is_delivered_at_once() {
         let mut schedule = Schedule::new(2, slices(1));
-        assert_eq!(schedule.add(at(1, 1), sources([1]), "token", |_| false), Some("token"));
+        assert_eq!(schedule.add(at(1, 1), followers_of(1), "token", |_| false), Some("token"));
         assert_eq!(schedule.jobs(), 0);
     }
 
     proptest! {
-        /// Jobs of `slices` slices per source and shard, some of them empty, confirmed in any order.
+        /// Jobs of `slices` slices per leg and shard, some of them empty, confirmed in any order.
         #[test]
         fn every_job_ends_once_and_only_when_all_of_it_is_confirmed(
             jobs in prop::collection::vec((1..4usize, prop::collection::vec(0..4u32, 2)), 1..12),
@@ -312,9 +328,9 @@ mod tests {
         ) {
             let mut schedule = Schedule::new(2, slices(3));
             let mut ended = Vec::new();
-            for (token, (sources, slices)) in jobs.iter().enumerate() {
-                let sources = (0..*sources as u32).map(SourceSlot).collect();
-                ended.extend(schedule.add(at(0, token as u64), sources, token, |shard| slices[shard] > 0));
+            for (token, (legs, slices)) in jobs.iter().enumerate() {
+                let legs = (0..*legs as u32).map(|slot| Leg::Inboxes(SourceSlot(slot))).collect();
+                ended.extend(schedule.add(at(0, token as u64), legs, token, |shard| slices[shard] > 0));
             }
             let mut in_flight: Vec<(usize, JobId, usize)> = Vec::new();
             let drain = (0..2_000).map(|n| ((n % 3) as u8, true));
@@ -322,9 +338,9 @@ mod tests {
                 let done = if choice < 2 {
                     let shard = usize::from(choice);
                     let Some(turn) = schedule.turn(shard) else { continue };
-                    let token = turn.position.id.0 as usize;
+                    let token = turn.mail.id.0 as usize;
                     let last = turn.progress.from + 1 >= jobs[token].1[shard];
-                    let cut = if last { Cut::SourceDone } else { Cut::Resume(turn.progress.from + 1) };
+                    let cut = if last { Cut::LegDone } else { Cut::Resume(turn.progress.from + 1) };
                     if has_recipients {
                         in_flight.push((shard, turn.progress.job, token));
                     }

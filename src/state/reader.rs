@@ -7,6 +7,7 @@
 //! Not responsible for:
 //! - the inbox's place in memory and who else writes to it (`actor::mailroom`).
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use crate::clock::{Clock, UnixMicros};
@@ -14,12 +15,13 @@ use crate::feed::following::Following;
 use crate::feed::inbox::Inbox;
 use crate::feed::merge::{Input, Merge};
 use crate::feed::outbox::Part;
-use crate::feed::page::{Feed, Page, Range};
+use crate::feed::page::{Feed, Look, Page, Range};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceSlot};
 use crate::limits::{PAGE_POSTS_MAX, PAGE_SCAN_MAX};
+use crate::state::posts::Stored;
 use crate::state::sources::Source;
-use crate::state::view::{Entry, FeedView, Finder, TimedOutboxes};
+use crate::state::view::{Entry, FeedView, Finder, Found, TimedOutboxes};
 use crate::state::viewer::Viewer;
 use crate::state::world::World;
 
@@ -38,6 +40,10 @@ impl PageRequest {
         self.limit.clamp(1, PAGE_POSTS_MAX)
     }
 }
+
+/// What it takes may be in the archive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Archived;
 
 /// How a read looks at time.
 #[derive(Clone, Copy)]
@@ -93,11 +99,7 @@ impl Reader {
         oldest: UnixMicros,
         time: ReadClock<'_>,
     ) -> Page<Entry> {
-        // By age the inbox forgets what is older; reads go on below by pull.
-        inbox.raise_floor(Position { published_at: oldest, id: PostId(0) });
-        let following = self.source.following();
-        sync(&following, inbox, world);
-        self.pulled.refresh(&self.source, &following, world);
+        let following = self.keep_up(inbox, world, oldest);
         let viewer = Viewer::home(&self.source, &following);
         let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox));
         let page = build(&mut view, &self.pulled.parts, request, time);
@@ -105,6 +107,60 @@ impl Reader {
             inbox.remove(*position);
         }
         page
+    }
+
+    /// The newest entries of the whole feed, newest first, as far as they are in memory, and from where up they are all there are.
+    pub fn newest(
+        &mut self,
+        inbox: &mut Inbox,
+        world: &World,
+        entries: usize,
+        oldest: UnixMicros,
+        time: ReadClock<'_>,
+    ) -> (Vec<(Position, Entry)>, Position) {
+        let following = self.keep_up(inbox, world, oldest);
+        let viewer = Viewer::home(&self.source, &following);
+        let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox));
+        let request = PageRequest { range: Range::Newest, limit: entries };
+        let page = fill(&mut view, &self.pulled.parts, request, time, None);
+        if !page.partial.is_empty() {
+            return (Vec::new(), Position::MAX);
+        }
+        let last = page.items.last().map(|item| item.0).or(page.next);
+        let is_all = page.next.is_none() && !page.needs_archive;
+        (page.items, if is_all { Position::MIN } else { last.unwrap_or(Position::MAX) })
+    }
+
+    /// The entry of a post, if it has one. What is not in memory may be among `fetched`.
+    ///
+    /// # Errors
+    /// When something of it may be in the archive, and was not fetched.
+    pub fn entry_of(
+        &self,
+        inbox: &mut Inbox,
+        world: &World,
+        post: PostId,
+        fetched: Option<&[Found]>,
+    ) -> Result<Option<(Position, Entry)>, Archived> {
+        let following = self.source.following();
+        sync(&following, inbox, world);
+        let finder = fetched.map_or(Finder::Memory(world), |found| Finder::Fetched(world, found));
+        let viewer = Viewer::home(&self.source, &following);
+        match FeedView::new(finder, &viewer, Some(inbox)).entry_of(post) {
+            Ok(entry) => Ok(Some(entry)),
+            Err(Look::Archived) => Err(Archived),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Brings what is known beside the world in step with it.
+    fn keep_up(&mut self, inbox: &mut Inbox, world: &World, oldest: UnixMicros) -> Arc<Following> {
+        // By age the inbox forgets what is older; reads go on below by pull.
+        inbox.raise_floor(Position { published_at: oldest, id: PostId(0) });
+        let following = self.source.following();
+        sync(&following, inbox, world);
+        self.pulled.refresh(&self.source, &following, world);
+        following
     }
 
     /// What it takes to build a page elsewhere, with the archive.
@@ -164,6 +220,21 @@ pub struct ColdRead {
 }
 
 impl ColdRead {
+    /// Looks up what it takes to see the entry of a post: what the post repeats, if it repeats any, with the posts of that entry.
+    /// Nothing if that cannot be read.
+    pub fn entry_of(&self, world: &World, post: PostId) -> Option<(PostId, Vec<Found>)> {
+        let find = |id: PostId| Some((id, world.find(id).ok()?.and_then(Stored::live)));
+        let mut found = vec![find(post)?];
+        if let Some(origin) = found[0].1.as_ref().and_then(|post| post.repost_of) {
+            found.push(find(origin)?);
+        }
+        let origin = found[found.len() - 1].0;
+        if let Ok((at, _)) = FeedView::new(Finder::Archive(world), &self.viewer, Some(&self.inbox)).entry_of(origin) {
+            found.push(find(at.id)?);
+        }
+        Some((origin, found))
+    }
+
     /// Builds the page, from memory and the archive.
     pub fn page(&self, world: &World, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
         let (finder, viewer) = (Finder::Archive(world), &self.viewer);
@@ -184,20 +255,32 @@ fn build(
     time: ReadClock<'_>,
 ) -> Page<Entry> {
     let viewer = view.viewer;
-    let own = viewer.has_own.then_some(viewer.reader);
     // A limit for each page says nothing of how many entries there are, and one's own need no reading.
     let is_count = matches!(request.range, Range::Since(_));
     view.of_others = is_count;
+    let per_source_max = viewer.choices.rules.per_source_max.filter(|_| !is_count);
+    let mut page = fill(view, warm, request, time, per_source_max);
+    // Nor is it said of a virtual follow that it could not be read.
+    page.partial.retain(|source| !viewer.feed.get(*source).is_some_and(|edge| edge.hidden));
+    page
+}
+
+fn fill(
+    view: &mut FeedView<'_>,
+    warm: &[(SourceSlot, Part)],
+    request: PageRequest,
+    time: ReadClock<'_>,
+    per_source_max: Option<NonZeroUsize>,
+) -> Page<Entry> {
+    let viewer = view.viewer;
+    let own = viewer.has_own.then_some(viewer.reader);
     let feed = Feed {
         inbox: view.inbox,
         warm,
         sources: viewer.feed.sources().chain(own),
         outboxes: &TimedOutboxes::new(view.finder, time.clock, time.deadline),
         scan_max: PAGE_SCAN_MAX,
-        per_source_max: viewer.choices.rules.per_source_max.filter(|_| !is_count),
+        per_source_max,
     };
-    let mut page = feed.page(request.range, request.bounded_limit(), view);
-    // Nor is it said of a virtual follow that it could not be read.
-    page.partial.retain(|source| !viewer.feed.get(*source).is_some_and(|edge| edge.hidden));
-    page
+    feed.page(request.range, request.bounded_limit(), view)
 }

@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 
 use crate::feed::post::Post;
 use crate::feed::reposts::{Repost, Reposts};
-use crate::id::PostId;
+use crate::id::{PostId, SourceSlot};
 
 /// The reposts of all posts that have any. They stay in memory though posts go to the archive: who scrolls must not meet
 /// again what was shown further up.
@@ -26,6 +26,19 @@ impl RepostIndex {
             return None;
         }
         self.by_origin.get(&origin).map(|found| Arc::clone(&found))
+    }
+
+    /// The sources by which reposts of a post can come into feeds, each once; nothing if there are more than `max` to look at.
+    pub fn sources_of(&self, origin: PostId, max: usize) -> Option<Vec<SourceSlot>> {
+        let Some(reposts) = self.of(origin) else { return Some(Vec::new()) };
+        let reposts = reposts.read();
+        if reposts.len() > max {
+            return None;
+        }
+        let mut sources: Vec<SourceSlot> = reposts.iter().map(|repost| repost.source).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        Some(sources)
     }
 
     /// Takes note of a repost, as one of its sources has it. Only the writer calls it.

@@ -5,9 +5,10 @@
 
 use std::cell::Cell;
 use std::cmp::Reverse;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::clock::{Clock, UnixMicros};
 use crate::feed::inbox::Inbox;
@@ -16,6 +17,7 @@ use crate::feed::outbox::{Ask, Missing};
 use crate::feed::page::{Look, View};
 use crate::feed::position::Position;
 use crate::feed::post::Post;
+use crate::feed::stream::Sight;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::state::posts::Stored;
 use crate::state::sources::Sources;
@@ -35,14 +37,14 @@ pub struct Entry {
 }
 
 /// What reposts add to an entry.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 struct Merged {
     reposts: Vec<Reposted>,
     via: Vec<SourceId>,
 }
 
 /// One of the reposts that an entry merges.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Reposted {
     /// Who reposted.
     pub user: SourceId,
@@ -63,13 +65,32 @@ impl Entry {
     pub fn reposts(&self) -> &[Reposted] {
         self.merged.as_deref().map_or(&[], |merged| &merged.reposts)
     }
+
+    /// Whether both show the same post, in the same words, for the same reasons: to different readers they look the same.
+    pub fn is_like(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.post, &other.post) && self.via == other.via && self.merged.is_none() && other.merged.is_none()
+    }
+
+    /// The entry at a position, as a live stream compares it.
+    pub fn sight(&self, at: Position) -> Sight {
+        let mut reasons = FxHasher::default();
+        self.via.hash(&mut reasons);
+        self.merged.hash(&mut reasons);
+        let version = self.post.edited_at.map_or(0, |edited_at| edited_at.0 as u64);
+        Sight { at, post: self.post.id(), reasons: reasons.finish(), version }
+    }
 }
+
+/// What was found under an id.
+pub type Found = (PostId, Option<Arc<Post>>);
 
 /// Where a view finds posts.
 #[derive(Clone, Copy)]
 pub enum Finder<'a> {
     /// In memory. What may be in the archive makes the page ask for it.
     Memory(&'a World),
+    /// In memory, and among some that were looked up in the archive.
+    Fetched(&'a World, &'a [Found]),
     /// In memory and in the archive: only on a thread that may wait for a disk.
     Archive(&'a World),
 }
@@ -78,7 +99,7 @@ impl<'a> Finder<'a> {
     /// The world it looks in.
     pub fn world(self) -> &'a World {
         match self {
-            Self::Memory(world) | Self::Archive(world) => world,
+            Self::Memory(world) | Self::Fetched(world, _) | Self::Archive(world) => world,
         }
     }
 
@@ -89,6 +110,10 @@ impl<'a> Finder<'a> {
             (Some(Stored::Live(post)), _) => Ok(post),
             (Some(Stored::Deleted), _) => Err(Look::Gone),
             (None, Self::Memory(_)) => Err(if world.has_archived() { Look::Archived } else { Look::Gone }),
+            (None, Self::Fetched(_, found)) => match found.iter().find(|(looked_up, _)| *looked_up == id) {
+                Some((_, post)) => post.clone().ok_or(Look::Gone),
+                None => Err(Look::Archived),
+            },
             (None, Self::Archive(_)) => match world.archived(id) {
                 Ok(Some(Stored::Live(post))) => Ok(post),
                 Ok(_) => Err(Look::Gone),
@@ -122,6 +147,26 @@ impl<'a> FeedView<'a> {
         Self { finder, viewer, inbox, of_others: false, stands: FxHashMap::default() }
     }
 
+    /// The entry of a post, wherever it stands.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn entry_of(&mut self, origin: PostId) -> Result<(Position, Entry), Look<Entry>> {
+        let origin = self.finder.find(origin)?;
+        let (direct, reposts) = self.reasons(&origin);
+        let at = self.stands_at(&origin, direct, &reposts).ok_or(Look::Hidden)?;
+        Ok((at, self.entry(at)?))
+    }
+
+    /// What brings a post to this feed, and nothing speaks against.
+    fn reasons(&self, origin: &Post) -> (Direct, Vec<ByRepost>) {
+        let is_let_in = self.viewer.rule(self.finder.world(), origin).is_none();
+        let direct = if is_let_in { self.viewer.direct(origin) } else { Direct::default() };
+        let mut reposts = self.viewer.reposts(&self.finder.world().reposts, origin);
+        reposts.retain(|by| by.blocker.is_none());
+        (direct, reposts)
+    }
+
     fn entry(&mut self, position: Position) -> Result<Entry, Look<Entry>> {
         let post = self.finder.find(position.id)?;
         let origin = match post.repost_of {
@@ -132,10 +177,7 @@ impl<'a> FeedView<'a> {
         if stands_elsewhere || post.hidden || origin.hidden || self.viewer.silencer(&origin).is_some() {
             return Err(Look::Hidden);
         }
-        let is_let_in = self.viewer.rule(self.finder.world(), &origin).is_none();
-        let direct = if is_let_in { self.viewer.direct(&origin) } else { Direct::default() };
-        let mut reposts = self.viewer.reposts(&self.finder.world().reposts, &origin);
-        reposts.retain(|by| by.blocker.is_none());
+        let (direct, mut reposts) = self.reasons(&origin);
         if !reposts.is_empty() {
             let stands = self.stands_at(&origin, direct, &reposts);
             self.stands.insert(origin.id(), stands);
@@ -256,7 +298,7 @@ impl Outboxes for TimedOutboxes<'_> {
             return Err(Missing::Late);
         }
         match self.finder {
-            Finder::Memory(world) => world.sources.at(source).outbox().pull(ask, into),
+            Finder::Memory(world) | Finder::Fetched(world, _) => world.sources.at(source).outbox().pull(ask, into),
             Finder::Archive(world) => world.pull_whole(source, ask, into),
         }
     }

@@ -22,7 +22,8 @@ use crate::feed::outbox::{Part, Route};
 use crate::feed::policy::Policy;
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Post};
-use crate::id::{PostId, SourceSlot};
+use crate::id::{PostId, SourceId, SourceSlot};
+use crate::limits::LIVE_REPOSTERS_MAX;
 use crate::state::failures::ReadFailures;
 use crate::state::posts::{Posts, Stored};
 use crate::state::reposts::RepostIndex;
@@ -71,6 +72,13 @@ pub enum Applied {
     },
     /// A post was changed.
     Edited(Arc<Post>),
+    /// A post was deleted.
+    Deleted {
+        /// The post.
+        post: Arc<Post>,
+        /// The sources by which it was repeated, unless they are too many.
+        reposters: Option<Vec<SourceSlot>>,
+    },
     /// The state was changed, or already was as the event says.
     Done,
 }
@@ -164,6 +172,11 @@ impl Writer {
         self.replay_failure.take().map_or(Ok(()), Err)
     }
 
+    /// Makes a source known.
+    pub fn meet(&self, id: &SourceId) -> Arc<Source> {
+        self.world.sources.intern(id)
+    }
+
     /// Applies an event. Twice is the same as once.
     pub fn apply(&mut self, event: &Event) -> Applied {
         match event {
@@ -244,7 +257,7 @@ impl Writer {
         let known = self.world.posts.stored(position.id).or_else(|| self.archived(position.id));
         match self.complete(known?.live()?) {
             Applied::Published { push, .. } => Some(push),
-            Applied::Edited(_) | Applied::Done => None,
+            Applied::Edited(_) | Applied::Deleted { .. } | Applied::Done => None,
         }
     }
 
@@ -347,6 +360,7 @@ impl Writer {
             }
             return Applied::Done;
         };
+        let reposters = self.world.reposts.sources_of(id, LIVE_REPOSTERS_MAX);
         // What it repeats must be met elsewhere from now on.
         self.world.reposts.forget(&post);
         // The tombstone first: from then on no page shows the post, wherever its position still is.
@@ -358,7 +372,7 @@ impl Writer {
             }
         }
         self.backlog.bury(&post);
-        Applied::Done
+        Applied::Deleted { post, reposters }
     }
 
     /// The route of a post that an outbox has shelved.

@@ -14,6 +14,7 @@
 mod choose;
 mod follow;
 mod shelve;
+mod tell;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ use crate::error::Error;
 use crate::feed::event::{Event, Silencing};
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft, Post};
+use crate::feed::schedule::Leg;
+use crate::feed::stream::Notice;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::{
     FOLLOWS_PER_REQUEST_MAX, PUBLISH_AHEAD_MAX, SCRIBE_BATCH_BYTES_MAX, SCRIBE_BATCH_MAX, SOURCES_MAX,
@@ -146,6 +149,7 @@ impl<J: Journal> Scribe<J> {
             Command::Edit { id, body, hidden, reply } => self.edit(id, body, hidden, reply),
             Command::Delete { id, reply } => self.delete(id, reply),
             Command::Follow { edges, reply } => self.follow(edges, reply),
+            Command::Meet { user, reply } => self.meet(user, reply),
             Command::Unfollow { follower, source, keep, reply } => self.unfollow(follower, source, keep, reply),
             Command::Choose { reader, choice, reply } => self.choose(reader, choice, reply),
             Command::Mark { sync, reply } => self.mark(sync, reply),
@@ -243,7 +247,8 @@ impl<J: Journal> Scribe<J> {
             let _ = reply.send(Ok(published));
         } else if self.fanout.has_room_for(self.group.len() + 1) {
             let waiting = Some((reply, published));
-            self.fanout.push(FanoutOrder { position: post.position, sources: pushed, waiting });
+            let legs = pushed.iter().copied().map(Leg::Inboxes).collect();
+            self.fanout.push(FanoutOrder { mail: Notice::Published(post.position), legs, waiting });
         } else {
             refuse(reply, self.fanout.overloaded());
         }
@@ -332,6 +337,7 @@ impl<J: Journal> Scribe<J> {
                 Some(cause) => then.refuse(cause.clone()),
                 None => {
                     let applied = self.writer.apply(&event);
+                    self.tell(&event, &applied);
                     self.answer(applied, then);
                 }
             }
@@ -342,7 +348,7 @@ impl<J: Journal> Scribe<J> {
         // Callers that went away need no answer.
         match (then, applied) {
             (Then::Publish { wait, reply }, Applied::Published { post, push }) => {
-                self.hand_on(post, push, wait, reply);
+                self.hand_on(post, &push, wait, reply);
             }
             (Then::Edit(reply), Applied::Edited(post)) => {
                 let _ = reply.send(Ok(post));
@@ -363,13 +369,15 @@ impl<J: Journal> Scribe<J> {
     }
 
     /// Answers the author, now or once the post is delivered, and gives the post to the fan-out.
-    fn hand_on(&self, post: Arc<Post>, push: Box<[SourceSlot]>, wait: bool, reply: Reply<Published>) {
-        let position = post.position;
+    fn hand_on(&self, post: Arc<Post>, push: &[SourceSlot], wait: bool, reply: Reply<Published>) {
+        let (mail, legs) = (Notice::Published(post.position), self.legs(&post, &push));
         let published = Published { post, created: true };
         let (now, later) =
             if wait && !push.is_empty() { (None, Some((reply, published))) } else { (Some((reply, published)), None) };
         if !push.is_empty() {
-            self.fanout.push(FanoutOrder { position, sources: push, waiting: later });
+            self.fanout.push(FanoutOrder { mail, legs, waiting: later });
+        } else if !legs.is_empty() {
+            self.fanout.notify(mail, legs);
         }
         if let Some((reply, published)) = now {
             let _ = reply.send(Ok(published));
@@ -430,6 +438,6 @@ fn keys(command: &Command) -> Vec<Key> {
             }
             _ => vec![Key::Follower(reader.clone())],
         },
-        Command::Mark { .. } | Command::Shelved { .. } | Command::Stop => Vec::new(),
+        Command::Meet { .. } | Command::Mark { .. } | Command::Shelved { .. } | Command::Stop => Vec::new(),
     }
 }

@@ -1,0 +1,114 @@
+//! The scribe's side of live streams: who may see what an event changed.
+//!
+//! Too many may be told, but nobody may be left out: whoever is told looks, and finds out whether anything changed.
+
+use std::sync::Arc;
+
+use crate::actor::message::Reply;
+use crate::actor::scribe::{Scribe, refuse};
+use crate::error::Error;
+use crate::feed::event::{Event, Silencing};
+use crate::feed::post::Post;
+use crate::feed::schedule::Leg;
+use crate::feed::stream::Notice;
+use crate::id::{PostId, SourceId, SourceSlot};
+use crate::limits::LIVE_REPOSTERS_MAX;
+use crate::state::sources::Source;
+use crate::state::world::Applied;
+use crate::storage::journal::Journal;
+
+impl<J: Journal> Scribe<J> {
+    /// To whom a new post goes: into inboxes, and to those who are watched and have it from elsewhere.
+    pub(super) fn legs(&self, post: &Post, push: &[SourceSlot]) -> Box<[Leg]> {
+        let mut legs: Vec<Leg> = push.iter().copied().map(Leg::Inboxes).collect();
+        if self.fanout.watchers().any() {
+            let slots = post.sources().iter().map(|source| source.slot);
+            // Couriers tell those whose inbox it comes into.
+            legs.extend(slots.map(|slot| if push.contains(&slot) { Leg::Concerned(slot) } else { Leg::Watched(slot) }));
+            legs.extend(watched(self.reposters(post.id()).as_deref()));
+        }
+        legs.into()
+    }
+
+    /// Tells those who are watched what an event may have changed for them. New posts are told of as they are handed on.
+    pub(super) fn tell(&self, event: &Event, applied: &Applied) {
+        if !self.fanout.watchers().any() {
+            return;
+        }
+        match (event, applied) {
+            (Event::Edited { hidden: None, .. }, Applied::Edited(post)) => {
+                // Of a repost nothing shows but who it is by.
+                if post.repost_of.is_none() {
+                    self.tell_of(post, self.reposters(post.id()).as_deref(), Notice::Edited);
+                }
+            }
+            (Event::Edited { .. }, Applied::Edited(post)) => {
+                self.tell_of(post, self.reposters(post.id()).as_deref(), Notice::Turned);
+            }
+            (_, Applied::Deleted { post, reposters }) => self.tell_of(post, reposters.as_deref(), Notice::Turned),
+            (Event::Followed { edges, .. }, _) => {
+                let mut followers: Vec<&SourceId> = edges.iter().map(|edge| &edge.follower).collect();
+                followers.dedup();
+                self.tell_readers(followers, Notice::Everything);
+            }
+            (Event::Silenced { reader, source, how: Silencing::Block, .. }, _) => {
+                self.tell_readers(vec![reader, source], Notice::Everything);
+            }
+            (
+                Event::Unfollowed { follower: reader, .. }
+                | Event::Silenced { reader, .. }
+                | Event::Ruled { reader, .. },
+                _,
+            ) => {
+                self.tell_readers(vec![reader], Notice::Everything);
+            }
+            (Event::Marked { reader, .. }, _) => self.tell_readers(vec![reader], Notice::Marked),
+            _ => {}
+        }
+    }
+
+    /// Tells those who may see a post, or what it repeats.
+    fn tell_of(&self, post: &Post, reposters: Option<&[SourceSlot]>, notice: impl Fn(PostId) -> Notice) {
+        let of_post: Vec<Leg> = post.sources().iter().map(|source| Leg::Watched(source.slot)).collect();
+        let mut of_reposts = watched(reposters);
+        match post.repost_of {
+            None => of_reposts.extend(of_post),
+            Some(origin) => self.fanout.notify(notice(origin), of_post.into()),
+        }
+        if !of_reposts.is_empty() {
+            self.fanout.notify(notice(post.id()), of_reposts.into());
+        }
+    }
+
+    fn tell_readers(&self, readers: Vec<&SourceId>, notice: Notice) {
+        let (watchers, sources) = (self.fanout.watchers(), &self.writer.world().sources);
+        let known = readers.into_iter().filter_map(|reader| sources.get(reader));
+        let legs: Box<[Leg]> =
+            known.map(|reader| reader.slot).filter(|reader| watchers.is_watched(*reader)).map(Leg::Reader).collect();
+        if !legs.is_empty() {
+            self.fanout.notify(notice, legs);
+        }
+    }
+
+    /// The sources by which a post is repeated, unless there are too many.
+    fn reposters(&self, post: PostId) -> Option<Vec<SourceSlot>> {
+        self.writer.world().reposts.sources_of(post, LIVE_REPOSTERS_MAX)
+    }
+
+    /// Makes a user known, so that there is something to watch. That is no event: whatever comes to be known of the user is.
+    pub(super) fn meet(&self, user: SourceId, reply: Reply<Arc<Source>>) {
+        if !user.is_user() {
+            return refuse(reply, Error::NotAUser { id: user, action: "be watched" });
+        }
+        match self.room_for_sources([&user].into_iter()) {
+            // Whoever asked may have gone.
+            Ok(()) => drop(reply.send(Ok(self.writer.meet(&user)))),
+            Err(full) => refuse(reply, full),
+        }
+    }
+}
+
+/// The legs to the watched followers of those who repeat a post; to all who are watched, if they are too many.
+fn watched(reposters: Option<&[SourceSlot]>) -> Vec<Leg> {
+    reposters.map_or(vec![Leg::AllWatched], |sources| sources.iter().copied().map(Leg::Watched).collect())
+}

@@ -1,0 +1,111 @@
+//! A user that is watched: the actor's side of live connections.
+
+use std::sync::Arc;
+
+use actix::dev::SendError;
+use actix::{AsyncContext, Context, Handler};
+
+use crate::actor::message::{Bell, Detach, Fetched, Reply};
+use crate::actor::user::UserActor;
+use crate::actor::watch::{Desk, Waits, Watch};
+use crate::error::Error;
+use crate::feed::stream::{Notice, Place};
+use crate::id::PostId;
+use crate::limits::LIVE_CONNECTIONS_PER_READER_MAX;
+use crate::live::outlet::Outlet;
+use crate::state::world::World;
+
+impl UserActor {
+    pub(super) fn attach(
+        &mut self,
+        outlet: Arc<Outlet>,
+        resume: Option<Place>,
+        reply: Reply<()>,
+        ctx: &mut Context<Self>,
+    ) {
+        let now = self.shared.clock.now();
+        let Some(pigeonhole) = self.pigeonhole.as_ref() else { return };
+        let mut desk = Desk { shared: &self.shared, reader: &mut self.reader, pigeonhole, now };
+        let watch = self.watch.get_or_insert_with(|| Box::new(Watch::begin(&mut desk, ctx.address())));
+        let is_in = watch.attach(&mut desk, outlet, resume);
+        let (reader, limit) = (&self.reader.source().id, LIVE_CONNECTIONS_PER_READER_MAX);
+        let too_many = || Error::TooMany { reader: reader.clone(), what: "live connections", limit };
+        // Whoever asked may have gone: the connection is found closed then.
+        let _ = reply.send(if is_in { Ok(()) } else { Err(too_many()) });
+        self.stop_watching_later(ctx);
+    }
+
+    /// Works on the watch, if there is one.
+    fn with_watch<T>(&mut self, work: impl FnOnce(&mut Watch, &mut Desk<'_>) -> T) -> Option<T> {
+        let now = self.shared.clock.now();
+        let (watch, pigeonhole) = (self.watch.as_mut()?, self.pigeonhole.as_ref()?);
+        let mut desk = Desk { shared: &self.shared, reader: &mut self.reader, pigeonhole, now };
+        Some(work(watch, &mut desk))
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        if let Some(Some(Waits(post))) = self.with_watch(|watch, desk| watch.notice(desk, notice)) {
+            self.fetch(notice, post);
+        }
+    }
+
+    /// Has a thread that may wait for a disk look up what a notice is about.
+    fn fetch(&mut self, notice: Notice, post: PostId) {
+        let (shared, slot) = (Arc::clone(&self.shared), self.reader.source().slot);
+        let Some(pigeonhole) = self.pigeonhole.as_ref() else { return };
+        let read = pigeonhole.with(|inbox| self.reader.cold_read(inbox, &shared.world));
+        let answer = Arc::clone(&shared);
+        let job = move |world: &World| {
+            let found = read.entry_of(world, post);
+            if let Err(SendError::Full(_)) = answer.directory.send(slot, Fetched { notice, found }) {
+                // No room to be told of one thing: then of all, with whatever is fanned out next.
+                answer.watchers.miss();
+            }
+        };
+        if !shared.archive_readers.as_ref().is_some_and(|readers| readers.ask(job)) {
+            self.with_watch(|watch, desk| watch.fetched(desk, notice, None));
+        }
+    }
+
+    /// Goes on watching for a while after the last connection has gone: it may come back.
+    fn stop_watching_later(&mut self, ctx: &mut Context<Self>) {
+        let Some(since) = self.watch.as_ref().and_then(|watch| watch.alone_since()) else { return };
+        ctx.run_later(self.shared.config.live_linger, move |actor, _| {
+            let Some(watch) = actor.watch.take_if(|watch| watch.alone_since() == Some(since)) else { return };
+            watch.end(&actor.shared, actor.reader.source().slot);
+            if let Some(pigeonhole) = &actor.pigeonhole {
+                pigeonhole.unwatch();
+            }
+        });
+    }
+}
+
+impl Handler<Bell> for UserActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Bell, ctx: &mut Self::Context) {
+        let Some(pigeonhole) = self.pigeonhole.as_ref() else { return };
+        let was_alone = self.watch.as_ref().is_some_and(|watch| watch.alone_since().is_some());
+        pigeonhole.take_notices().into_iter().for_each(|notice| self.notice(notice));
+        if !was_alone {
+            self.stop_watching_later(ctx);
+        }
+    }
+}
+
+impl Handler<Fetched> for UserActor {
+    type Result = ();
+
+    fn handle(&mut self, Fetched { notice, found }: Fetched, _: &mut Self::Context) {
+        self.with_watch(|watch, desk| watch.fetched(desk, notice, found));
+    }
+}
+
+impl Handler<Detach> for UserActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Detach, ctx: &mut Self::Context) {
+        self.with_watch(|watch, desk| watch.prune(desk.now));
+        self.stop_watching_later(ctx);
+    }
+}

@@ -1,0 +1,244 @@
+//! The watch of one reader: what its live connections are told.
+//!
+//! Responsible for:
+//! - looking at the feed when there is a notice, and telling every connection what that changes;
+//! - letting connections join, with what they missed or the word that they have to read the feed anew.
+//!
+//! Not responsible for:
+//! - what must be told (`feed::stream`), how a connection keeps up (`live::outlet`), who gets notices (`live::watchers`).
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use actix::Addr;
+
+use crate::actor::mailroom::Pigeonhole;
+use crate::actor::user::UserActor;
+use crate::clock::UnixMicros;
+use crate::engine::Shared;
+use crate::feed::position::Position;
+use crate::feed::stream::{Change, Epoch, Notice, Place, Sight, Stream};
+use crate::id::{PostId, SourceSlot};
+use crate::limits::{LIVE_CONNECTIONS_PER_READER_MAX, LIVE_QUEUE_BYTES_MAX, LIVE_WINDOW_ENTRIES};
+use crate::live::event::{Event, What};
+use crate::live::outlet::{Feeding, Outlet, Pushed};
+use crate::state::posts::Stored;
+use crate::state::reader::{Archived, Reader};
+use crate::state::view::{Entry, Found};
+
+/// What a watch looks at.
+pub(super) struct Desk<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) reader: &'a mut Reader,
+    pub(super) pigeonhole: &'a Pigeonhole,
+    pub(super) now: UnixMicros,
+}
+
+/// The watch of one reader.
+#[derive(Debug)]
+pub(super) struct Watch {
+    stream: Stream,
+    outlets: Vec<Feeding>,
+    /// Sources of which the reader keeps what they brought.
+    kept: Vec<SourceSlot>,
+    /// What pages that clients have read were limited to.
+    per_source_max: Option<NonZeroUsize>,
+    /// Since when nobody is connected.
+    alone_since: Option<UnixMicros>,
+}
+
+/// A notice waits until this post, or what it repeats, was looked up in the archive.
+#[derive(Debug)]
+pub(super) struct Waits(pub(super) PostId);
+
+impl Watch {
+    /// Begins to watch. From here on there are notices.
+    pub(super) fn begin(desk: &mut Desk<'_>, user: Addr<UserActor>) -> Self {
+        // Before the first look: what changes after it is told.
+        desk.pigeonhole.watch(user);
+        desk.shared.watchers.enter(desk.slot());
+        let (entries, floor) = desk.newest();
+        let stream = Stream::new(Epoch(fastrand::u64(..)), sights(&entries), floor);
+        let per_source_max = desk.per_source_max();
+        let mut watch =
+            Self { stream, outlets: Vec::new(), kept: Vec::new(), per_source_max, alone_since: Some(desk.now) };
+        watch.note_kept(desk);
+        watch
+    }
+
+    /// Lets a connection join. Returns false if there are as many as there may be.
+    pub(super) fn attach(&mut self, desk: &mut Desk<'_>, outlet: Arc<Outlet>, resume: Option<Place>) -> bool {
+        self.prune(desk.now);
+        if self.outlets.len() >= LIVE_CONNECTIONS_PER_READER_MAX {
+            return false;
+        }
+        let missed = resume.and_then(|place| self.missed(desk, place));
+        let (place, recovered) = (resume.filter(|_| missed.is_some()), missed.is_some());
+        let hello = Event { place: place.unwrap_or(self.stream.place()), what: What::Hello { recovered } };
+        let events = [hello].into_iter().chain(missed.unwrap_or_default());
+        let joins = events.map(|event| outlet.push(event, desk.now)).all(|pushed| pushed == Pushed::Waits);
+        if joins {
+            self.outlets.push(Feeding(outlet));
+            self.alone_since = None;
+        }
+        true
+    }
+
+    /// What a client that comes back missed, as it stands now; nothing if that is not known.
+    fn missed(&self, desk: &mut Desk<'_>, from: Place) -> Option<Vec<Event>> {
+        let told = self.stream.told_after(from)?;
+        let mut missed = Vec::new();
+        for (last, change) in told {
+            let post = match change {
+                Change::Post(post) | Change::Update(post) => desk.entry_of(post, None).ok()?,
+                Change::Remove(_) | Change::Stale(_) | Change::Marker => None,
+            };
+            let what = desk.what(change, post)?;
+            missed.push(Event { place: Place { last, ..from }, what });
+        }
+        // So much would cut it off right away: it reads the feed anew with less.
+        let is_too_much = missed.iter().map(Event::bytes).sum::<usize>() > LIVE_QUEUE_BYTES_MAX / 2;
+        (!is_too_much).then_some(missed)
+    }
+
+    /// Looks at what a notice is about, and tells what that changes, unless that takes the archive.
+    pub(super) fn notice(&mut self, desk: &mut Desk<'_>, notice: Notice) -> Option<Waits> {
+        let post = match notice {
+            Notice::Everything => {
+                self.look_at_everything(desk);
+                return None;
+            }
+            Notice::Marked => {
+                self.tell(desk, Change::Marker, None);
+                return None;
+            }
+            Notice::Published(position) => match desk.shared.world.posts.stored(position.id) {
+                Some(Stored::Live(post)) => post.repost_of.unwrap_or(post.id()),
+                // There is a notice of that.
+                Some(Stored::Deleted) => return None,
+                // One that is dated back far may be archived already.
+                None => return Some(Waits(position.id)),
+            },
+            Notice::Edited(post) | Notice::Turned(post) => post,
+        };
+        match desk.entry_of(post, None) {
+            Ok(entry) => self.see(desk, post, entry, notice),
+            Err(Archived) => return Some(Waits(post)),
+        }
+        None
+    }
+
+    /// Goes on with a notice that waited for the archive.
+    pub(super) fn fetched(&mut self, desk: &mut Desk<'_>, notice: Notice, found: Option<(PostId, Vec<Found>)>) {
+        let seen = found.and_then(|(post, found)| Some((post, desk.entry_of(post, Some(&found)).ok()?)));
+        match seen {
+            Some((post, entry)) => self.see(desk, post, entry, notice),
+            // It cannot be told what changed, but that something did.
+            None => self.tell(desk, Change::Stale(None), None),
+        }
+    }
+
+    fn see(&mut self, desk: &mut Desk<'_>, post: PostId, entry: Option<(Position, Entry)>, notice: Notice) {
+        let sight = entry.as_ref().map(|(at, entry)| entry.sight(*at));
+        if let Some(change) = self.stream.see(post, sight, notice) {
+            self.tell(desk, change, entry);
+        }
+    }
+
+    fn look_at_everything(&mut self, desk: &mut Desk<'_>) {
+        self.note_kept(desk);
+        let per_source_max = desk.per_source_max();
+        if std::mem::replace(&mut self.per_source_max, per_source_max) != per_source_max {
+            // Pages are others now, though the feed is the same.
+            self.tell(desk, Change::Stale(None), None);
+        }
+        let (mut entries, floor) = desk.newest();
+        for change in self.stream.see_all(sights(&entries), floor) {
+            let entry = match change {
+                Change::Post(post) | Change::Update(post) => {
+                    entries.iter().position(|(_, entry)| entry.post.id() == post).map(|nth| entries.swap_remove(nth))
+                }
+                Change::Remove(_) | Change::Stale(_) | Change::Marker => None,
+            };
+            self.tell(desk, change, entry);
+        }
+    }
+
+    fn tell(&mut self, desk: &mut Desk<'_>, change: Change, entry: Option<(Position, Entry)>) {
+        let Some(what) = desk.what(change, entry) else { return };
+        let last = self.stream.tell(change);
+        let event = Event { place: Place { last, ..self.stream.place() }, what };
+        let counters = &desk.shared.counters;
+        self.outlets.retain(|Feeding(outlet)| {
+            let pushed = outlet.push(event.clone(), desk.now);
+            counters.live_messages.add(u64::from(pushed == Pushed::Waits));
+            counters.live_cut_off.add(u64::from(pushed == Pushed::CutOff));
+            pushed == Pushed::Waits
+        });
+        self.note_alone(desk.now);
+    }
+
+    /// Forgets connections that have gone.
+    pub(super) fn prune(&mut self, now: UnixMicros) {
+        self.outlets.retain(|Feeding(outlet)| !outlet.is_closed());
+        self.note_alone(now);
+    }
+
+    fn note_alone(&mut self, now: UnixMicros) {
+        if self.outlets.is_empty() && self.alone_since.is_none() {
+            self.alone_since = Some(now);
+        }
+    }
+
+    /// Since when nobody is connected, if nobody is.
+    pub(super) fn alone_since(&self) -> Option<UnixMicros> {
+        self.alone_since
+    }
+
+    /// Ends the watch. No more notices come.
+    pub(super) fn end(&self, shared: &Shared, reader: SourceSlot) {
+        shared.watchers.leave(reader, &self.kept);
+    }
+
+    fn note_kept(&mut self, desk: &Desk<'_>) {
+        let kept: Vec<SourceSlot> = desk.reader.source().following().only_kept().collect();
+        desk.shared.watchers.keep(desk.slot(), &self.kept, &kept);
+        self.kept = kept;
+    }
+}
+
+impl Desk<'_> {
+    fn slot(&self) -> SourceSlot {
+        self.reader.source().slot
+    }
+
+    fn per_source_max(&self) -> Option<NonZeroUsize> {
+        self.reader.source().choices().rules.per_source_max
+    }
+
+    fn newest(&mut self) -> (Vec<(Position, Entry)>, Position) {
+        let (shared, reader, now) = (self.shared, &mut *self.reader, self.now);
+        let (oldest, time) = (shared.config.oldest_in_inbox(now), shared.read_clock(now));
+        self.pigeonhole.with(|inbox| reader.newest(inbox, &shared.world, LIVE_WINDOW_ENTRIES, oldest, time))
+    }
+
+    fn entry_of(&mut self, post: PostId, fetched: Option<&[Found]>) -> Result<Option<(Position, Entry)>, Archived> {
+        let (shared, reader) = (self.shared, &*self.reader);
+        self.pigeonhole.with(|inbox| reader.entry_of(inbox, &shared.world, post, fetched))
+    }
+
+    /// A change in full. What was to be told of a post that has no entry any more is that.
+    fn what(&self, change: Change, entry: Option<(Position, Entry)>) -> Option<What> {
+        Some(match (change, entry) {
+            (Change::Post(_), Some((at, entry))) => What::Post(self.pigeonhole.item(at, entry)),
+            (Change::Update(_), Some((_, entry))) => What::Update(entry.post),
+            (Change::Post(post) | Change::Update(post) | Change::Remove(post), _) => What::Remove(post),
+            (Change::Stale(below), _) => What::Stale(below),
+            (Change::Marker, _) => What::Marker(self.reader.source().choices().marker?),
+        })
+    }
+}
+
+fn sights(entries: &[(Position, Entry)]) -> Vec<Sight> {
+    entries.iter().map(|(at, entry)| entry.sight(*at)).collect()
+}

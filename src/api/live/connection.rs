@@ -1,0 +1,91 @@
+//! A live connection, as the body of a response: the connection's task asks for more whenever the socket has room.
+//!
+//! So what waits for a slow client waits in its outlet, where it is counted, and nowhere else; and all that waits when there is
+//! room goes out with one call.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use actix_web::body::{BodySize, MessageBody};
+use actix_web::rt::time::{Instant, Sleep, sleep};
+use actix_web::web::{Bytes, BytesMut};
+
+use crate::api::live::wire::{Close, Heard, Wire};
+use crate::engine::Watcher;
+use crate::limits::{LIVE_HEARTBEAT, LIVE_WRITE_BYTES};
+
+/// A live connection.
+pub(super) struct Connection<W> {
+    wire: W,
+    state: State,
+    heartbeat: Pin<Box<Sleep>>,
+}
+
+enum State {
+    Open(Watcher),
+    Refused,
+    Over,
+}
+
+impl<W: Wire> Connection<W> {
+    /// What `watcher` tells, over `wire`.
+    pub(super) fn new(wire: W, watcher: Watcher) -> Self {
+        Self { wire, state: State::Open(watcher), heartbeat: Box::pin(sleep(LIVE_HEARTBEAT)) }
+    }
+
+    /// A connection that ends at once, since its reader has too many.
+    pub(super) fn refused(wire: W) -> Self {
+        Self { wire, state: State::Refused, heartbeat: Box::pin(sleep(LIVE_HEARTBEAT)) }
+    }
+
+    /// Collects what is to be written now, and returns why the connection ends, if it does.
+    fn collect(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Option<Close> {
+        let watcher = match &mut self.state {
+            State::Open(watcher) => watcher,
+            State::Refused => return Some(Close::TooMany),
+            State::Over => return None,
+        };
+        match self.wire.listen(task, out) {
+            Heard::Nothing => {}
+            Heard::Gone => return Some(Close::Client),
+            Heard::Nonsense => return Some(Close::Protocol),
+        }
+        while out.len() < LIVE_WRITE_BYTES {
+            match watcher.poll_next(task) {
+                Poll::Ready(Ok(event)) => self.wire.write(&event, out),
+                Poll::Ready(Err(closing)) => return Some(Close::Engine(closing)),
+                Poll::Pending => break,
+            }
+        }
+        while self.heartbeat.as_mut().poll(task).is_ready() {
+            self.heartbeat.as_mut().reset(Instant::now() + LIVE_HEARTBEAT);
+            if !self.wire.beat(out) {
+                return Some(Close::Client);
+            }
+        }
+        None
+    }
+}
+
+impl<W: Wire> MessageBody for Connection<W> {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Stream
+    }
+
+    fn poll_next(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
+        let connection = self.get_mut();
+        let mut out = BytesMut::new();
+        if let Some(close) = connection.collect(task, &mut out) {
+            connection.wire.close(close, &mut out);
+            connection.state = State::Over;
+        }
+        match connection.state {
+            _ if !out.is_empty() => Poll::Ready(Some(Ok(out.freeze()))),
+            State::Over => Poll::Ready(None),
+            State::Open(_) | State::Refused => Poll::Pending,
+        }
+    }
+}

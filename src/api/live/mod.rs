@@ -1,0 +1,88 @@
+//! Live connections: WebSockets and server-sent events, over the engine's watchers.
+//!
+//! Responsible for:
+//! - letting them in, with the place where a client resumes ([`websocket`], [`events`]);
+//! - what goes over the wire and when ([`connection`], [`wire`]), word for word ([`text`]).
+//!
+//! Not responsible for:
+//! - what is told, and who is too slow (`actor::watch`, `live::outlet`).
+
+mod connection;
+mod text;
+mod wire;
+
+use actix_http::ws;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{CACHE_CONTROL, HeaderName};
+use actix_web::web::Payload;
+use actix_web::{HttpRequest, HttpResponse};
+
+use crate::api::live::connection::Connection;
+use crate::api::live::wire::{EventStream, WebSocket};
+use crate::api::problem::Problem;
+use crate::api::request::{Parameters, user};
+use crate::api::slot::Live;
+use crate::error::Error;
+use crate::feed::stream::{Epoch, Place};
+
+/// `GET /v1/users/{user}/live`
+pub(super) async fn websocket(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
+    let (user, resume) = (user(&request)?, resume(&request)?);
+    let mut response = ws::handshake(request.head()).map_err(|cause| {
+        let detail =
+            format!("this is a WebSocket: {cause}; for plain HTTP there is the same at /v1/users/{user}/events");
+        Problem::new(StatusCode::UPGRADE_REQUIRED, "upgrade_required", detail).upgrade("websocket")
+    })?;
+    let wire = WebSocket::new(payload);
+    let connection = match engine.watch(&user, resume).await {
+        Ok(watcher) => Connection::new(wire, watcher),
+        // In a browser only a close code can be told from other failures.
+        Err(Error::TooMany { .. }) => Connection::refused(wire),
+        Err(cause) => return Err(cause.into()),
+    };
+    Ok(HttpResponse::from(response.message_body(connection).map_err(internal)?.map_into_boxed_body()))
+}
+
+/// `GET /v1/users/{user}/events`
+pub(super) async fn events(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    let (user, resume) = (user(&request)?, resume(&request)?);
+    let watcher = engine.watch(&user, resume).await.map_err(|cause| match cause {
+        Error::TooMany { .. } => {
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections", cause.to_string()).retry_after(1)
+        }
+        other => other.into(),
+    })?;
+    Ok(HttpResponse::Ok()
+        .content_type("text/event-stream")
+        .insert_header((CACHE_CONTROL, "no-store"))
+        // Proxies that collect answers before they pass them on would hold events back.
+        .insert_header((HeaderName::from_static("x-accel-buffering"), "no"))
+        .body(Connection::new(EventStream::default(), watcher)))
+}
+
+/// Where the client resumes: by `?epoch=…&seq=N`, or as browsers do for server-sent events by `Last-Event-ID`.
+fn resume(request: &HttpRequest) -> Result<Option<Place>, Problem> {
+    let parameters = Parameters::read(request, &["epoch", "seq"])?;
+    let named = match (parameters.text("epoch"), parameters.number("seq")?) {
+        (Some(epoch), Some(last)) => Some((epoch, last)),
+        (None, None) => None,
+        (Some(_), None) => return Err(incomplete("seq", "epoch")),
+        (None, Some(_)) => return Err(incomplete("epoch", "seq")),
+    };
+    let header = || {
+        let (epoch, last) = request.headers().get("last-event-id")?.to_str().ok()?.split_once(':')?;
+        Some((epoch, last.parse().ok()?))
+    };
+    let place = |(epoch, last): (&str, u64)| Some(Place { epoch: text::read_epoch(epoch)?, last });
+    // What is no epoch of this server's cannot be resumed, which the first message says.
+    let unknown = Place { epoch: Epoch(0), last: u64::MAX };
+    Ok(named.or_else(header).map(|named| place(named).unwrap_or(unknown)))
+}
+
+fn incomplete(missing: &str, given: &str) -> Problem {
+    Problem::bad("missing_parameter", format!("{missing}: needed beside {given:?}")).of_field(missing)
+}
+
+fn internal(cause: actix_http::Error) -> Problem {
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", cause.to_string())
+}

@@ -1,0 +1,175 @@
+//! The two wires that live messages go over.
+//!
+//! Nobody waits for a wire: it is written by the connection's own task, when the socket has room.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use actix_http::ws::{CloseCode, CloseReason, OpCode, Parser};
+use actix_web::web::{BytesMut, Payload};
+use futures_core::Stream;
+
+use crate::api::live::text;
+use crate::limits::LIVE_FRAME_BYTES_MAX;
+use crate::live::event::Event;
+use crate::live::outlet::Closing;
+
+/// How a live connection speaks.
+pub(super) trait Wire: Unpin {
+    /// Takes in what the client says, and answers what is to be answered.
+    fn listen(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Heard;
+
+    /// Writes a message.
+    fn write(&mut self, event: &Event, out: &mut BytesMut);
+
+    /// Asks whether the client is alive. False if it has not answered the last time.
+    fn beat(&mut self, out: &mut BytesMut) -> bool;
+
+    /// Writes why the connection ends.
+    fn close(&mut self, why: Close, out: &mut BytesMut);
+}
+
+/// What a client said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Heard {
+    /// Nothing that matters.
+    Nothing,
+    /// That it goes.
+    Gone,
+    /// What it must not say.
+    Nonsense,
+}
+
+/// Why a connection ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Close {
+    /// The engine ended it.
+    Engine(Closing),
+    /// Its reader has too many.
+    TooMany,
+    /// The client went by itself, in good order.
+    Client,
+    /// The client does not keep to the protocol.
+    Protocol,
+}
+
+/// Frames looked at before messages get their turn: answers to pings must not grow without end.
+const FRAMES_PER_TURN: usize = 16;
+
+/// A WebSocket.
+pub(super) struct WebSocket {
+    payload: Payload,
+    received: BytesMut,
+    /// Anything was received since the last ping.
+    is_alive: bool,
+    scratch: String,
+}
+
+impl WebSocket {
+    /// A WebSocket whose client sends `payload`.
+    pub(super) fn new(payload: Payload) -> Self {
+        Self { payload, received: BytesMut::new(), is_alive: true, scratch: String::new() }
+    }
+
+    /// The next thing the client said; pending once it has said nothing more.
+    fn frame(&mut self, out: &mut BytesMut) -> Option<Heard> {
+        match Parser::parse(&mut self.received, true, LIVE_FRAME_BYTES_MAX) {
+            Err(_) => Some(Heard::Nonsense),
+            Ok(None) => None,
+            Ok(Some((_, OpCode::Close, _))) => Some(Heard::Gone),
+            Ok(Some((_, OpCode::Bad, _))) => Some(Heard::Nonsense),
+            Ok(Some((_, op, payload))) => {
+                self.is_alive = true;
+                if op == OpCode::Ping {
+                    Parser::write_message(out, payload.unwrap_or_default(), OpCode::Pong, true, false);
+                }
+                Some(Heard::Nothing)
+            }
+        }
+    }
+}
+
+impl Wire for WebSocket {
+    fn listen(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Heard {
+        for _ in 0..FRAMES_PER_TURN {
+            match self.frame(out) {
+                Some(Heard::Nothing) => continue,
+                Some(heard) => return heard,
+                None => {}
+            }
+            match Pin::new(&mut self.payload).poll_next(task) {
+                Poll::Ready(Some(Ok(bytes))) => self.received.extend_from_slice(&bytes),
+                Poll::Ready(Some(Err(_)) | None) => return Heard::Gone,
+                Poll::Pending => {
+                    if self.received.is_empty() {
+                        // Most clients say nothing but that they are alive: no memory is kept for that.
+                        self.received = BytesMut::new();
+                    }
+                    return Heard::Nothing;
+                }
+            }
+        }
+        // There may be more, but first those have their turn who wait for this connection.
+        task.waker().wake_by_ref();
+        Heard::Nothing
+    }
+
+    fn write(&mut self, event: &Event, out: &mut BytesMut) {
+        self.scratch.clear();
+        text::message(event, &mut self.scratch);
+        Parser::write_message(out, &self.scratch, OpCode::Text, true, false);
+    }
+
+    fn beat(&mut self, out: &mut BytesMut) -> bool {
+        self.scratch = String::new();
+        Parser::write_message(out, "", OpCode::Ping, true, false);
+        std::mem::replace(&mut self.is_alive, false)
+    }
+
+    fn close(&mut self, why: Close, out: &mut BytesMut) {
+        let (code, words) = match why {
+            Close::Engine(Closing::TooSlow) => (CloseCode::Other(4008), "too slow: come back and resume"),
+            Close::Engine(Closing::Restart) => (CloseCode::Restart, "come back"),
+            Close::TooMany => (CloseCode::Other(4029), "too many connections of this reader"),
+            Close::Engine(Closing::Gone) | Close::Client => (CloseCode::Normal, ""),
+            Close::Protocol => (CloseCode::Protocol, "not a frame that is understood here"),
+        };
+        Parser::write_close(out, Some(CloseReason { code, description: Some(words.to_owned()) }), false);
+    }
+}
+
+/// Server-sent events.
+#[derive(Default)]
+pub(super) struct EventStream {
+    scratch: String,
+}
+
+impl Wire for EventStream {
+    fn listen(&mut self, _: &mut Context<'_>, _: &mut BytesMut) -> Heard {
+        Heard::Nothing
+    }
+
+    fn write(&mut self, event: &Event, out: &mut BytesMut) {
+        self.scratch.clear();
+        text::message(event, &mut self.scratch);
+        out.extend_from_slice(b"event: ");
+        out.extend_from_slice(text::kind(event).as_bytes());
+        out.extend_from_slice(b"\nid: ");
+        let id = format!("{}:{}", text::epoch(event.place.epoch), event.place.last);
+        out.extend_from_slice(id.as_bytes());
+        // A body may have line breaks between its tokens, and there alone: within strings JSON escapes them.
+        for line in self.scratch.split(['\n', '\r']) {
+            out.extend_from_slice(b"\ndata: ");
+            out.extend_from_slice(line.as_bytes());
+        }
+        out.extend_from_slice(b"\n\n");
+    }
+
+    fn beat(&mut self, out: &mut BytesMut) -> bool {
+        self.scratch = String::new();
+        out.extend_from_slice(b":\n\n");
+        true
+    }
+
+    fn close(&mut self, _: Close, _: &mut BytesMut) {}
+}

@@ -1,0 +1,89 @@
+//! Watching feeds, as the engine's users ask for it.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::oneshot;
+
+use crate::actor::message::{Ask, Command, Detach};
+use crate::engine::{Engine, Shared};
+use crate::error::Error;
+use crate::feed::stream::Place;
+use crate::id::{SourceId, SourceSlot};
+use crate::limits::{READ_ATTEMPTS_MAX, READ_CRASHES_MAX, WAKE_QUEUE_MAX};
+use crate::live::event::Event;
+use crate::live::outlet::{Closing, Outlet};
+use crate::live::watchers::NotAdmitted;
+
+/// One live connection: what changes in a reader's home feed, as `docs/live.md` has it. Ends when it is dropped.
+pub struct Watcher {
+    shared: Arc<Shared>,
+    reader: SourceSlot,
+    outlet: Arc<Outlet>,
+    key: usize,
+}
+
+impl Engine {
+    /// Watches a reader's home feed. The first event says whether all that was missed since `resume` follows.
+    ///
+    /// # Errors
+    /// When there are too many connections, of this reader or in all, or a queue is full.
+    pub async fn watch(&self, reader: &SourceId, resume: Option<Place>) -> Result<Watcher, Error> {
+        let shared = &self.inner.shared;
+        let source = match shared.world.sources.get(reader).filter(|source| source.id.is_user()) {
+            Some(known) => known,
+            None => self.command(|reply| Command::Meet { user: reader.clone(), reply }).await?,
+        };
+        let outlet = Arc::new(Outlet::default());
+        let key = shared.watchers.admit(&outlet, shared.config.live_max).map_err(|cause| match cause {
+            NotAdmitted::Full => shared.overloaded("live connection", shared.config.live_max),
+            NotAdmitted::Stopping => Error::ShuttingDown,
+        })?;
+        let watcher = Watcher { shared: Arc::clone(shared), reader: source.slot, outlet, key };
+        let mut crashes_before = None;
+        for _ in 0..READ_ATTEMPTS_MAX {
+            let (reply, answer) = oneshot::channel();
+            self.ask(&source, Ask::Attach { outlet: Arc::clone(&watcher.outlet), resume, reply })?;
+            if let Ok(answer) = answer.await {
+                return answer.map(|()| watcher);
+            }
+            // As for a page: it fell asleep, or it crashed.
+            let crashes = shared.directory.crashes(source.slot);
+            if crashes >= *crashes_before.get_or_insert(crashes) + READ_CRASHES_MAX {
+                return Err(Error::ReaderCrashed(reader.clone()));
+            }
+        }
+        Err(shared.overloaded("wake-up", WAKE_QUEUE_MAX))
+    }
+
+    /// Ends all live connections, and lets none in any more. The first step of a shutdown.
+    pub fn stop_live(&self) {
+        self.inner.shared.watchers.stop();
+    }
+}
+
+impl Watcher {
+    /// The next event, or how the connection ends.
+    ///
+    /// # Errors
+    /// When there are no more events.
+    pub async fn next(&mut self) -> Result<Event, Closing> {
+        poll_fn(|task| self.poll_next(task)).await
+    }
+
+    /// As [`Watcher::next`].
+    pub fn poll_next(&mut self, task: &mut Context<'_>) -> Poll<Result<Event, Closing>> {
+        self.outlet.poll_next(task)
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.outlet.close(Closing::Gone);
+        self.shared.watchers.dismiss(self.key);
+        if let Err(actix::dev::SendError::Full(_)) = self.shared.directory.send(self.reader, Detach) {
+            self.shared.watchers.departed(self.reader);
+        }
+    }
+}

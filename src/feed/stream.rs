@@ -1,0 +1,358 @@
+//! A live stream: what the clients of one reader were told of the feed, and what they must be told next.
+//!
+//! Responsible for:
+//! - comparing what is seen of the feed now with what was told, so that nothing is told twice and nothing is left out;
+//! - numbering what is told, and remembering the last of it for clients that come back.
+//!
+//! Not responsible for:
+//! - what the feed is (`state::reader`), clients (`actor::watch`), words (`api`).
+//!
+//! Whatever happens to a feed comes as a [`Notice`] that something may have changed, and what is told is how the feed stands
+//! by then. So notices may come twice, late, in any order, and many may be taken for one that says less.
+//!
+//! The newest entries, from [`Stream::floor`] up, are known exactly. What is further down is told without knowing whether
+//! anybody has it; clients ignore what concerns entries they do not have.
+
+use std::collections::VecDeque;
+
+use crate::feed::position::Position;
+use crate::id::PostId;
+use crate::limits::{LIVE_HISTORY_MAX, LIVE_WINDOW_ENTRIES};
+
+/// Why a feed may have changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// There is a new post.
+    Published(Position),
+    /// The body of a post is another.
+    Edited(PostId),
+    /// The entry of this post may have come, gone, or stand elsewhere.
+    Turned(PostId),
+    /// Anything may have changed.
+    Everything,
+    /// The reader has read on.
+    Marked,
+}
+
+/// An entry of the feed, as far as it is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sight {
+    /// Where it stands.
+    pub at: Position,
+    /// The post it shows.
+    pub post: PostId,
+    /// A hash of what brings it.
+    pub reasons: u64,
+    /// Changes with the text of the post.
+    pub version: u64,
+}
+
+/// Something to tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// The entry of a post, in place of any other it had.
+    Post(PostId),
+    /// The new text of a post whose entry stays where it is.
+    Update(PostId),
+    /// That a post has no entry.
+    Remove(PostId),
+    /// That all entries below here may be others; all there are, without.
+    Stale(Option<Position>),
+    /// How far the reader has read.
+    Marker,
+}
+
+/// Names one stream: no two have the same.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Epoch(pub u64);
+
+/// A place in a stream: how much of it a client has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The stream.
+    pub epoch: Epoch,
+    /// The number of the last change the client has.
+    pub last: u64,
+}
+
+/// What the clients of one reader were told.
+#[derive(Debug)]
+pub struct Stream {
+    epoch: Epoch,
+    last: u64,
+    /// The entries from the floor up, newest first.
+    window: Vec<Sight>,
+    floor: Position,
+    history: VecDeque<Change>,
+}
+
+impl Stream {
+    /// A stream of a feed whose newest entries, from `floor` up, are these, newest first.
+    pub fn new(epoch: Epoch, window: Vec<Sight>, floor: Position) -> Self {
+        Self { epoch, last: 0, window, floor, history: VecDeque::new() }
+    }
+
+    /// Where it is now.
+    pub fn place(&self) -> Place {
+        Place { epoch: self.epoch, last: self.last }
+    }
+
+    /// From here up all entries are known.
+    pub fn floor(&self) -> Position {
+        self.floor
+    }
+
+    /// Takes in how the entry of `post` stands now, if it has one, and returns what that changes.
+    pub fn see(&mut self, post: PostId, now: Option<Sight>, notice: Notice) -> Option<Change> {
+        let known = self.window.iter().position(|sight| sight.post == post);
+        match (known, now) {
+            (Some(nth), None) => {
+                self.window.remove(nth);
+                Some(Change::Remove(post))
+            }
+            (Some(nth), Some(now)) => {
+                let change = difference(self.window[nth], now)?;
+                self.window.remove(nth);
+                self.insert(now);
+                Some(change)
+            }
+            (None, Some(now)) => {
+                let is_deep = !self.insert(now);
+                let is_edit = is_deep && matches!(notice, Notice::Edited(_));
+                Some(if is_edit { Change::Update(post) } else { Change::Post(post) })
+            }
+            // Somebody may have scrolled to it.
+            (None, None) => {
+                let may_be_deep = self.floor > Position::MIN && matches!(notice, Notice::Turned(_));
+                may_be_deep.then_some(Change::Remove(post))
+            }
+        }
+    }
+
+    /// Takes in the newest entries as they are now, complete from `floor` up, newest first, and returns what that changes.
+    pub fn see_all(&mut self, window: Vec<Sight>, floor: Position) -> Vec<Change> {
+        // Below either floor there is nothing to compare, and an entry that went there is gone.
+        let compared = self.floor.max(floor);
+        let is_here = |post| window.iter().any(|now: &Sight| now.post == post && now.at >= compared);
+        let is_gone = |before: &&Sight| before.at >= compared && !is_here(before.post);
+        let mut changes: Vec<Change> =
+            self.window.iter().filter(is_gone).map(|before| Change::Remove(before.post)).collect();
+        // Oldest first, as if they came one by one.
+        for now in window.iter().rev().filter(|now| now.at >= compared) {
+            match self.window.iter().find(|before| before.post == now.post) {
+                Some(before) => changes.extend(difference(*before, *now)),
+                None => changes.push(Change::Post(now.post)),
+            }
+        }
+        if compared > Position::MIN {
+            changes.push(Change::Stale(Some(compared).filter(|compared| *compared < Position::MAX)));
+        }
+        (self.window, self.floor) = (window, floor);
+        changes
+    }
+
+    /// Numbers what is told, and remembers it.
+    pub fn tell(&mut self, change: Change) -> u64 {
+        if self.history.len() == LIVE_HISTORY_MAX {
+            self.history.pop_front();
+        }
+        self.history.push_back(change);
+        self.last += 1;
+        self.last
+    }
+
+    /// What was told after a place, each with its number, if all of it is remembered.
+    pub fn told_after(&self, place: Place) -> Option<impl Iterator<Item = (u64, Change)>> {
+        let missing = self.last.checked_sub(place.last).filter(|_| place.epoch == self.epoch)?;
+        let missing = usize::try_from(missing).ok().filter(|missing| *missing <= self.history.len())?;
+        let told = self.history.range(self.history.len() - missing..).copied();
+        Some((place.last + 1..).zip(told))
+    }
+
+    /// False if it stands below what is known.
+    fn insert(&mut self, now: Sight) -> bool {
+        if now.at < self.floor {
+            return false;
+        }
+        let nth = self.window.partition_point(|sight| sight.at > now.at);
+        self.window.insert(nth, now);
+        if self.window.len() > LIVE_WINDOW_ENTRIES {
+            self.window.pop();
+            self.floor = self.window.last().map_or(self.floor, |oldest| oldest.at);
+        }
+        true
+    }
+}
+
+/// What it takes to make of one sight of an entry another.
+fn difference(before: Sight, now: Sight) -> Option<Change> {
+    if (before.at, before.reasons) != (now.at, now.reasons) {
+        return Some(Change::Post(now.post));
+    }
+    (before.version != now.version).then_some(Change::Update(now.post))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::position::at;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// The feed as it is: entries by post.
+    type Feed = BTreeMap<PostId, Sight>;
+
+    fn newest(feed: &Feed, max: usize) -> (Vec<Sight>, Position) {
+        let mut all: Vec<Sight> = feed.values().copied().collect();
+        all.sort_unstable_by_key(|sight| std::cmp::Reverse(sight.at));
+        let floor = if all.len() > max { all[max - 1].at } else { Position::MIN };
+        all.truncate(max);
+        (all, floor)
+    }
+
+    /// A client as `docs/live.md` says it should be: entries complete from a bound up.
+    #[derive(Clone)]
+    struct Client {
+        entries: Feed,
+        bound: Position,
+        place: Place,
+    }
+
+    impl Client {
+        fn read(feed: &Feed, entries: usize, place: Place) -> Self {
+            let (entries, bound) = newest(feed, entries);
+            Self { entries: entries.into_iter().map(|sight| (sight.post, sight)).collect(), bound, place }
+        }
+
+        /// Applies what was told; a post's content is how it stands now, as a message that is sent again has it.
+        fn apply(&mut self, seq: u64, change: Change, feed: &Feed) {
+            assert_eq!(seq, self.place.last + 1);
+            self.place.last = seq;
+            match change {
+                Change::Post(post) => match feed.get(&post) {
+                    Some(sight) => drop(self.entries.insert(post, *sight)),
+                    None => drop(self.entries.remove(&post)),
+                },
+                Change::Update(post) => {
+                    if let (Some(entry), Some(now)) = (self.entries.get_mut(&post), feed.get(&post)) {
+                        entry.version = now.version;
+                    }
+                }
+                Change::Remove(post) => drop(self.entries.remove(&post)),
+                Change::Stale(below) => self.bound = self.bound.max(below.unwrap_or(Position::MAX)),
+                Change::Marker => {}
+            }
+            let bound = self.bound;
+            self.entries.retain(|_, entry| entry.at >= bound);
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        /// The entry of a post comes, moves or goes, for other reasons or not.
+        Turn { post: u8, at: Option<u8>, reasons: u8 },
+        /// Its text changes.
+        Edit { post: u8 },
+        /// Many change together.
+        Upheaval(Vec<(u8, Option<u8>)>),
+        /// The client goes, and is back after so many further operations.
+        Away { operations: u8 },
+        /// It reads the feed anew, so many entries of it.
+        Read { entries: u8 },
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        let place = prop::option::weighted(0.7, any::<u8>());
+        prop_oneof![
+            6 => (any::<u8>(), place.clone(), 0..3u8).prop_map(|(post, at, reasons)| Op::Turn { post, at, reasons }),
+            2 => any::<u8>().prop_map(|post| Op::Edit { post }),
+            1 => prop::collection::vec((any::<u8>(), place), 0..60).prop_map(Op::Upheaval),
+            1 => (0..40u8).prop_map(|operations| Op::Away { operations }),
+            1 => (1..=255u8).prop_map(|entries| Op::Read { entries }),
+        ]
+    }
+
+    fn sight(post: u8, time: u8, reasons: u8, version: u64) -> Sight {
+        let id = u64::from(post);
+        Sight { at: at(i64::from(time), id), post: PostId(id), reasons: u64::from(reasons), version }
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_applies_what_is_told_has_the_feed(ops in prop::collection::vec(op(), 1..120), start in 0..250u8) {
+            let mut feed: Feed = (0..start).map(|post| (PostId(post.into()), sight(post, post, 0, 0))).collect();
+            let (window, floor) = newest(&feed, LIVE_WINDOW_ENTRIES);
+            let mut stream = Stream::new(Epoch(7), window, floor);
+            let mut client = Client::read(&feed, 20, stream.place());
+            let mut away = 0;
+            for (nth, op) in ops.into_iter().enumerate() {
+                let mut changes = Vec::new();
+                match op {
+                    Op::Turn { post, at, reasons } => {
+                        let id = PostId(post.into());
+                        match at {
+                            Some(time) => drop(feed.insert(id, sight(post, time, reasons, nth as u64))),
+                            None => drop(feed.remove(&id)),
+                        }
+                        changes.extend(stream.see(id, feed.get(&id).copied(), Notice::Turned(id)));
+                    }
+                    Op::Edit { post } => {
+                        let id = PostId(post.into());
+                        feed.entry(id).and_modify(|sight| sight.version = nth as u64);
+                        changes.extend(stream.see(id, feed.get(&id).copied(), Notice::Edited(id)));
+                    }
+                    Op::Upheaval(turns) => {
+                        for (post, time) in turns {
+                            match time {
+                                Some(time) => drop(feed.insert(PostId(post.into()), sight(post, time, 9, 0))),
+                                None => drop(feed.remove(&PostId(post.into()))),
+                            }
+                        }
+                        let (window, floor) = newest(&feed, LIVE_WINDOW_ENTRIES);
+                        changes = stream.see_all(window, floor);
+                    }
+                    Op::Away { operations } => away = operations,
+                    Op::Read { entries } => client = Client::read(&feed, entries.into(), stream.place()),
+                }
+                for change in changes {
+                    stream.tell(change);
+                }
+                away = away.saturating_sub(1);
+                if away == 0 {
+                    match stream.told_after(client.place) {
+                        Some(missing) => missing.for_each(|(seq, change)| client.apply(seq, change, &feed)),
+                        None => client = Client::read(&feed, 20, stream.place()),
+                    }
+                    let expected: Feed =
+                        feed.iter().filter(|(_, sight)| sight.at >= client.bound).map(|(id, sight)| (*id, *sight)).collect();
+                    prop_assert_eq!(&client.entries, &expected);
+                    prop_assert_eq!(client.place, stream.place());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_told_already_is_not_told_again() {
+        let mut stream = Stream::new(Epoch(1), Vec::new(), Position::MIN);
+        let (post, now) = (PostId(5), Some(sight(5, 5, 0, 0)));
+        assert_eq!(stream.see(post, now, Notice::Published(at(5, 5))), Some(Change::Post(post)));
+        assert_eq!(stream.see(post, now, Notice::Turned(post)), None);
+        assert_eq!(stream.see(post, None, Notice::Turned(post)), Some(Change::Remove(post)));
+        assert_eq!(stream.see(post, None, Notice::Turned(post)), None);
+        assert_eq!(stream.see_all(Vec::new(), Position::MIN), []);
+    }
+
+    #[test]
+    fn a_client_that_was_away_for_too_long_or_was_told_by_another_stream_is_told_so() {
+        let mut stream = Stream::new(Epoch(1), Vec::new(), Position::MIN);
+        let start = stream.place();
+        for told in 1..=LIVE_HISTORY_MAX as u64 + 1 {
+            assert_eq!(stream.told_after(start).map(Iterator::count), Some(told as usize - 1));
+            assert_eq!(stream.tell(Change::Marker), told);
+        }
+        assert!(stream.told_after(start).is_none());
+        assert!(stream.told_after(Place { epoch: Epoch(2), ..stream.place() }).is_none());
+        assert!(stream.told_after(Place { last: stream.place().last + 1, ..stream.place() }).is_none());
+    }
+}
