@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::clock::UnixMicros;
 use crate::feed::policy::Policy;
+use crate::feed::stream::StreamLimits;
 
 /// The engine's settings.
 #[derive(Clone, Debug)]
@@ -37,6 +38,9 @@ pub struct EngineConfig {
     pub archive_budget: Duration,
     /// Live connections at the same time, at most. Default 100,000.
     pub live_max: usize,
+    /// Newest entries of a watched feed that are compared with what was told of it, and how many changes are remembered for
+    /// clients that come back. Default 64 and 256.
+    pub live: StreamLimits,
     /// How long what a reader's live connections were told is remembered after the last has gone. Default 2 minutes.
     pub live_linger: Duration,
 }
@@ -60,6 +64,7 @@ impl Default for EngineConfig {
             pull_budget: Duration::from_millis(50),
             archive_budget: Duration::from_secs(2),
             live_max: 100_000,
+            live: StreamLimits::default(),
             live_linger: Duration::from_secs(120),
         }
     }

@@ -191,12 +191,6 @@ pub const SNAPSHOT_SYNC_BYTES: usize = 8 << 20;
 /// How long a snapshot is worked on at a stretch, before the other threads get the core for as long.
 pub const SNAPSHOT_STRETCH: Duration = Duration::from_micros(500);
 
-/// Newest entries of a feed that a live stream compares with what it told. A page of three screens.
-pub const LIVE_WINDOW_ENTRIES: usize = 64;
-
-/// Changes of a feed that are remembered for clients that come back.
-pub const LIVE_HISTORY_MAX: usize = 256;
-
 /// Notices waiting for one watched reader; more become one, that anything may have changed.
 pub const LIVE_NOTICES_MAX: usize = 256;
 

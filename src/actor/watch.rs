@@ -19,7 +19,7 @@ use crate::engine::Shared;
 use crate::feed::position::Position;
 use crate::feed::stream::{Change, Epoch, Notice, Place, Sight, Stream};
 use crate::id::{PostId, SourceSlot};
-use crate::limits::{LIVE_CONNECTIONS_PER_READER_MAX, LIVE_QUEUE_BYTES_MAX, LIVE_WINDOW_ENTRIES};
+use crate::limits::{LIVE_CONNECTIONS_PER_READER_MAX, LIVE_QUEUE_BYTES_MAX};
 use crate::live::event::{Event, What};
 use crate::live::outlet::{Feeding, Outlet, Pushed};
 use crate::state::posts::Stored;
@@ -58,7 +58,7 @@ impl Watch {
         desk.pigeonhole.watch(user);
         desk.shared.watchers.enter(desk.slot());
         let (entries, floor) = desk.newest();
-        let stream = Stream::new(Epoch(fastrand::u64(..)), sights(&entries), floor);
+        let stream = Stream::new(desk.shared.config.live, Epoch(fastrand::u64(..)), sights(&entries), floor);
         let per_source_max = desk.per_source_max();
         let mut watch =
             Self { stream, outlets: Vec::new(), kept: Vec::new(), per_source_max, alone_since: Some(desk.now) };
@@ -219,7 +219,8 @@ impl Desk<'_> {
     fn newest(&mut self) -> (Vec<(Position, Entry)>, Position) {
         let (shared, reader, now) = (self.shared, &mut *self.reader, self.now);
         let (oldest, time) = (shared.config.oldest_in_inbox(now), shared.read_clock(now));
-        self.pigeonhole.with(|inbox| reader.newest(inbox, &shared.world, LIVE_WINDOW_ENTRIES, oldest, time))
+        let entries = shared.config.live.window_entries;
+        self.pigeonhole.with(|inbox| reader.newest(inbox, &shared.world, entries, oldest, time))
     }
 
     fn entry_of(&mut self, post: PostId, fetched: Option<&[Found]>) -> Result<Option<(Position, Entry)>, Archived> {

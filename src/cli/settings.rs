@@ -308,6 +308,7 @@ impl Settings {
             sources_max: number(self.sources_max, default.sources_max),
             pull_budget: span(self.pull_budget, default.pull_budget),
             live_max: number(self.live_max, default.live_max),
+            live: default.live,
             live_linger: span(self.live_linger, default.live_linger),
         };
         check(&config)?;

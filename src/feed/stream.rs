@@ -17,7 +17,6 @@ use std::collections::VecDeque;
 
 use crate::feed::position::Position;
 use crate::id::PostId;
-use crate::limits::{LIVE_HISTORY_MAX, LIVE_WINDOW_ENTRIES};
 
 /// Why a feed may have changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,9 +74,25 @@ pub struct Place {
     pub last: u64,
 }
 
+/// How much a stream keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamLimits {
+    /// Newest entries of the feed that are known exactly. 32 bytes each.
+    pub window_entries: usize,
+    /// Changes that are remembered. 24 bytes each.
+    pub history_changes: usize,
+}
+
+impl Default for StreamLimits {
+    fn default() -> Self {
+        Self { window_entries: 64, history_changes: 256 }
+    }
+}
+
 /// What the clients of one reader were told.
 #[derive(Debug)]
 pub struct Stream {
+    limits: StreamLimits,
     epoch: Epoch,
     last: u64,
     /// The entries from the floor up, newest first.
@@ -88,8 +103,8 @@ pub struct Stream {
 
 impl Stream {
     /// A stream of a feed whose newest entries, from `floor` up, are these, newest first.
-    pub fn new(epoch: Epoch, window: Vec<Sight>, floor: Position) -> Self {
-        Self { epoch, last: 0, window, floor, history: VecDeque::new() }
+    pub fn new(limits: StreamLimits, epoch: Epoch, window: Vec<Sight>, floor: Position) -> Self {
+        Self { limits, epoch, last: 0, window, floor, history: VecDeque::new() }
     }
 
     /// Where it is now.
@@ -153,7 +168,7 @@ impl Stream {
 
     /// Numbers what is told, and remembers it.
     pub fn tell(&mut self, change: Change) -> u64 {
-        if self.history.len() == LIVE_HISTORY_MAX {
+        if self.history.len() >= self.limits.history_changes {
             self.history.pop_front();
         }
         self.history.push_back(change);
@@ -176,7 +191,7 @@ impl Stream {
         }
         let nth = self.window.partition_point(|sight| sight.at > now.at);
         self.window.insert(nth, now);
-        if self.window.len() > LIVE_WINDOW_ENTRIES {
+        if self.window.len() > self.limits.window_entries {
             self.window.pop();
             self.floor = self.window.last().map_or(self.floor, |oldest| oldest.at);
         }
@@ -198,6 +213,8 @@ mod tests {
     use crate::feed::position::at;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+
+    const LIMITS: StreamLimits = StreamLimits { window_entries: 20, history_changes: 30 };
 
     /// The feed as it is: entries by post.
     type Feed = BTreeMap<PostId, Sight>;
@@ -281,8 +298,8 @@ mod tests {
         #[test]
         fn whoever_applies_what_is_told_has_the_feed(ops in prop::collection::vec(op(), 1..120), start in 0..250u8) {
             let mut feed: Feed = (0..start).map(|post| (PostId(post.into()), sight(post, post, 0, 0))).collect();
-            let (window, floor) = newest(&feed, LIVE_WINDOW_ENTRIES);
-            let mut stream = Stream::new(Epoch(7), window, floor);
+            let (window, floor) = newest(&feed, LIMITS.window_entries);
+            let mut stream = Stream::new(LIMITS, Epoch(7), window, floor);
             let mut client = Client::read(&feed, 20, stream.place());
             let mut away = 0;
             for (nth, op) in ops.into_iter().enumerate() {
@@ -308,7 +325,7 @@ mod tests {
                                 None => drop(feed.remove(&PostId(post.into()))),
                             }
                         }
-                        let (window, floor) = newest(&feed, LIVE_WINDOW_ENTRIES);
+                        let (window, floor) = newest(&feed, LIMITS.window_entries);
                         changes = stream.see_all(window, floor);
                     }
                     Op::Away { operations } => away = operations,
@@ -334,7 +351,7 @@ mod tests {
 
     #[test]
     fn what_was_told_already_is_not_told_again() {
-        let mut stream = Stream::new(Epoch(1), Vec::new(), Position::MIN);
+        let mut stream = Stream::new(LIMITS, Epoch(1), Vec::new(), Position::MIN);
         let (post, now) = (PostId(5), Some(sight(5, 5, 0, 0)));
         assert_eq!(stream.see(post, now, Notice::Published(at(5, 5))), Some(Change::Post(post)));
         assert_eq!(stream.see(post, now, Notice::Turned(post)), None);
@@ -345,9 +362,9 @@ mod tests {
 
     #[test]
     fn a_client_that_was_away_for_too_long_or_was_told_by_another_stream_is_told_so() {
-        let mut stream = Stream::new(Epoch(1), Vec::new(), Position::MIN);
+        let mut stream = Stream::new(LIMITS, Epoch(1), Vec::new(), Position::MIN);
         let start = stream.place();
-        for told in 1..=LIVE_HISTORY_MAX as u64 + 1 {
+        for told in 1..=LIMITS.history_changes as u64 + 1 {
             assert_eq!(stream.told_after(start).map(Iterator::count), Some(told as usize - 1));
             assert_eq!(stream.tell(Change::Marker), told);
         }

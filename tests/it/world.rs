@@ -12,6 +12,7 @@ use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
 use tidewire::state::reader::PageRequest;
+use tidewire::state::view::Entry;
 
 use crate::oracle::Expected;
 
@@ -43,14 +44,16 @@ pub const NEWEST: PageRequest = PageRequest { range: Range::Newest, limit: 20 };
 
 /// Entries of a page, as the oracle writes them.
 pub fn entries(page: &FeedPage) -> Vec<Expected> {
-    let entry = |(at, entry): &(Position, tidewire::state::view::Entry)| {
-        let mut via: Vec<String> = entry.via().map(SourceId::to_string).collect();
-        via.sort_unstable();
-        let reposts = entry.reposts().iter().map(|repost| (repost.user.to_string(), repost.at.id.0)).collect();
-        let (post, body) = (entry.post.id(), entry.post.body().to_owned());
-        Expected { at: (at.published_at.0, at.id.0), post, body, via, reposts }
-    };
-    page.page.items.iter().map(entry).collect()
+    page.page.items.iter().map(|(at, entry)| expected(*at, entry)).collect()
+}
+
+/// An entry, as the oracle writes it.
+pub fn expected(at: Position, entry: &Entry) -> Expected {
+    let mut via: Vec<String> = entry.via().map(SourceId::to_string).collect();
+    via.sort_unstable();
+    let reposts = entry.reposts().iter().map(|repost| (repost.user.to_string(), repost.at.id.0)).collect();
+    let (post, body) = (entry.post.id(), entry.post.body().to_owned());
+    Expected { at: (at.published_at.0, at.id.0), post, body, via, reposts }
 }
 
 pub fn ids(page: &FeedPage) -> Vec<PostId> {
@@ -84,10 +87,10 @@ pub async fn whole_feed_upward(engine: &Engine, reader: &str, limit: usize) -> V
     all
 }
 
-/// Waits until everyone sleeps.
+/// Waits until everyone sleeps who is not watched.
 pub async fn all_asleep(engine: &Engine) {
     let began = Instant::now();
-    while !engine.shared().directory.is_empty() {
+    while engine.shared().directory.len() > engine.shared().watchers.readers() {
         assert!(began.elapsed() < Duration::from_secs(10), "readers fall asleep after the active window");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }

@@ -1,6 +1,7 @@
 //! The engine against the naive oracle, by random histories.
 
 mod check;
+mod live;
 mod ops;
 mod regressions;
 
@@ -16,6 +17,7 @@ use tidewire::feed::event::{NewEdge, Silencing};
 use tidewire::feed::policy::Policy;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft};
+use tidewire::feed::stream::StreamLimits;
 use tidewire::id::{PostId, SourceId};
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
@@ -24,6 +26,7 @@ use tidewire::storage::journal::Durability;
 use crate::kept::{open_before, state, storage};
 use crate::oracle::{Asked, NaivePost, Of, Oracle};
 use crate::properties::check::position;
+use crate::properties::live::{LiveClient, clients};
 use crate::properties::ops::{
     Feed, LISTS, Op, PEOPLE, Published, Restart, SOURCES, TAGS, Target, op, policy, source_name,
 };
@@ -46,16 +49,25 @@ struct Run {
     last_minted: Position,
     oracle: Oracle,
     policy: Policy,
+    clients: Vec<LiveClient>,
 }
 
 impl Run {
-    fn new(policy: Policy, shards: usize, inbox_posts: usize, keep_inboxes: bool, outbox_posts: Option<usize>) -> Self {
+    fn new(
+        policy: Policy,
+        shards: usize,
+        inbox_posts: usize,
+        keep_inboxes: bool,
+        outbox_posts: Option<usize>,
+        live: StreamLimits,
+    ) -> Self {
         let config = EngineConfig {
             celebrity: policy,
             shards: some(shards),
             inbox_posts: some(inbox_posts),
             active_window: WINDOW,
             outbox_posts: some(outbox_posts.unwrap_or(1_000)),
+            live,
             ..EngineConfig::default()
         };
         let (files, clock) = (MemoryFiles::default(), Arc::new(ManualClock::new(UnixMicros(START))));
@@ -66,7 +78,7 @@ impl Run {
         let front = archive.clone().map(|archive| archive as Arc<dyn Archive>);
         let engine = open_before(config.clone(), files.clone(), front.as_ref(), &storage, now).unwrap().0;
         let (latest, last_minted, oracle) = (UnixMicros(START), Position::MIN, Oracle::default());
-        Self { engine, config, files, archive, storage, clock, latest, last_minted, oracle, policy }
+        Self { engine, config, files, archive, storage, clock, latest, last_minted, oracle, policy, clients: clients() }
     }
 
     /// Ends the engine in one way or another, and goes on with what is kept: all there was.
@@ -76,6 +88,7 @@ impl Run {
         let archive_left = self.archive.as_ref().map(|archive| Arc::new(archive.survived()));
         let left = self.files.forked();
         self.engine.shutdown();
+        self.clients.iter_mut().for_each(LiveClient::lose_connection);
         if !matches!(how, Restart::InOrder) {
             self.archive = archive_left;
         }
@@ -140,7 +153,17 @@ impl Run {
                 self.engine.mark(id(PEOPLE[reader]), position(at)).await.unwrap();
                 self.oracle.markers.insert(PEOPLE[reader].to_owned(), at);
             }
+            Op::Live(client, op) => {
+                let nth = client % self.clients.len();
+                self.clients[nth].apply(op, &self.engine, &self.oracle).await;
+            }
             read => self.read(read).await,
+        }
+    }
+
+    async fn check_clients(&mut self) {
+        for client in &mut self.clients {
+            client.check(&self.oracle).await;
         }
     }
 
@@ -184,8 +207,9 @@ impl Run {
 
     fn draft(&self, post: &Published, body: &str) -> Draft {
         let tags = (0..TAGS.len()).filter(|nth| post.tags & (1 << nth) != 0);
-        // Whom an answer to something later answers is only known while that is in memory.
-        let is_sure = |target: &Target| self.archive.is_none() || matches!(target, Target::Known(_));
+        // Whom an answer to something later answers is only known while that is in memory, and told to nobody when it comes.
+        let is_watched = self.clients.iter().any(LiveClient::is_connected);
+        let is_sure = |target: &Target| (self.archive.is_none() && !is_watched) || matches!(target, Target::Known(_));
         // What repeats or answers itself is refused, and what repeats a repost of itself.
         let repeats = |id: u64| self.oracle.posts.iter().find(|other| other.id == id)?.repost_of;
         let is_other = |id: &PostId| post.own_id.is_none_or(|own_id| id.0 != own_id && repeats(id.0) != Some(own_id));
@@ -351,15 +375,18 @@ proptest! {
         inbox_posts in 1..20usize,
         keep_inboxes in any::<bool>(),
         outbox_posts in prop::option::of(1..6usize),
+        live in (1..12usize, 1..12usize),
         ops in prop::collection::vec(op(), 1..120),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let mut run = Run::new(policy, shards, inbox_posts, keep_inboxes, outbox_posts);
+            let live = StreamLimits { window_entries: live.0, history_changes: live.1 };
+            let mut run = Run::new(policy, shards, inbox_posts, keep_inboxes, outbox_posts, live);
             for op in ops {
                 run.apply(op).await;
             }
             run.everything().await;
+            run.check_clients().await;
             run.engine.shutdown();
         });
     }

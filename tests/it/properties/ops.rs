@@ -7,6 +7,7 @@ use tidewire::feed::event::Silencing;
 use tidewire::feed::policy::Policy;
 use tidewire::feed::rules::{Replies, RulesPatch};
 
+use crate::properties::live::LiveOp;
 use crate::world::above;
 
 pub const PEOPLE: [&str; 7] = ["ann", "bob", "cas", "dan", "eve", "fay", "gus"];
@@ -84,6 +85,8 @@ pub enum Op {
     },
     Explain(usize, usize),
     Unread(usize),
+    /// What one of the live clients does.
+    Live(usize, LiveOp),
     SleepAll,
     Snapshot,
     Restart {
@@ -193,6 +196,17 @@ fn reads() -> impl Strategy<Value = Op> {
     ]
 }
 
+fn live() -> impl Strategy<Value = Op> {
+    let op = prop_oneof![
+        5 => Just(LiveOp::Connect),
+        2 => Just(LiveOp::Drop),
+        2 => (1..25usize).prop_map(LiveOp::Read),
+        4 => (1..12usize).prop_map(LiveOp::Older),
+        6 => Just(LiveOp::Check),
+    ];
+    (any::<usize>(), op).prop_map(|(client, op)| Op::Live(client, op))
+}
+
 pub fn op() -> impl Strategy<Value = Op> {
     let restart =
         prop_oneof![Just(Restart::InOrder), Just(Restart::ProcessKilled), any::<u64>().prop_map(Restart::PowerLost)];
@@ -204,6 +218,7 @@ pub fn op() -> impl Strategy<Value = Op> {
         24 => edges(),
         10 => choices(),
         20 => reads(),
+        20 => live(),
         1 => Just(Op::SleepAll),
         2 => Just(Op::Snapshot),
         3 => (restart, -100..100i64).prop_map(|(how, clock)| Op::Restart { how, clock }),

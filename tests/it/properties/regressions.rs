@@ -3,10 +3,13 @@
 use tidewire::feed::event::NewEdge;
 use tidewire::feed::policy::Policy;
 use tidewire::feed::rules::RulesPatch;
+use tidewire::feed::stream::StreamLimits;
 
 use crate::properties::Run;
 use crate::properties::ops::{Op, Published, Restart, Target};
 use crate::world::{above, edge, id, some};
+
+const LIVE: StreamLimits = StreamLimits { window_entries: 3, history_changes: 3 };
 
 fn post(author: usize) -> Op {
     Op::Publish(Published { author, ..Published::default() })
@@ -35,7 +38,7 @@ async fn check(mut run: Run, ops: Vec<Op>) {
 #[tokio::test]
 async fn what_is_dated_back_to_before_an_unfollow_that_kept_shows_whether_awake_or_not() {
     for policy in [Policy::PushAll, Policy::PullAll, above(1)] {
-        let run = Run::new(policy, 1, 4, false, None);
+        let run = Run::new(policy, 1, 4, false, None, LIVE);
         let read = Op::Unread(3);
         let keep = Op::Unfollow { reader: 3, source: 1, keep: true };
         let ops = vec![Op::FollowAll(3), post(0), post(1), read, keep, dated(1, 0), post(0), post(1), post(0)];
@@ -45,7 +48,7 @@ async fn what_is_dated_back_to_before_an_unfollow_that_kept_shows_whether_awake_
 
 #[tokio::test]
 async fn an_inbox_is_as_it_should_be_after_an_unfollow_that_kept() {
-    let mut run = Run::new(Policy::PushAll, 1, 9, false, None);
+    let mut run = Run::new(Policy::PushAll, 1, 9, false, None, LIVE);
     let keep = Op::Unfollow { reader: 3, source: 1, keep: true };
     for op in [Op::FollowAll(3), post(0), post(1), Op::Unread(3), keep, dated(1, 0), post(1)] {
         run.apply(op).await;
@@ -57,7 +60,7 @@ async fn an_inbox_is_as_it_should_be_after_an_unfollow_that_kept() {
 
 #[tokio::test]
 async fn an_edge_that_comes_to_show_leaves_what_was_kept_and_the_side_of_its_source() {
-    let run = Run::new(above(5), 1, 9, false, None);
+    let run = Run::new(above(5), 1, 9, false, None, LIVE);
     let mut ops = vec![post(0), post(0)];
     ops.extend((1..=6).map(|reader| follow(reader, 0, false, None)));
     ops.extend([Op::Unfollow { reader: 1, source: 0, keep: true }, follow(1, 0, true, Some(0)), post(0)]);
@@ -68,7 +71,7 @@ async fn an_edge_that_comes_to_show_leaves_what_was_kept_and_the_side_of_its_sou
 #[tokio::test]
 async fn a_deleted_repost_stays_deleted_after_a_restart_before_which_it_was_archived() {
     for how in [Restart::ProcessKilled, Restart::PowerLost(3)] {
-        let run = Run::new(Policy::PushAll, 1, 1, false, Some(1));
+        let run = Run::new(Policy::PushAll, 1, 1, false, Some(1), LIVE);
         let mut ops = vec![post(0), repost(4, 0)];
         ops.extend((0..200).map(|nth| post(if nth % 2 == 0 { 0 } else { 4 })));
         ops.extend([Op::Snapshot, Op::Delete(1)]);
@@ -80,7 +83,7 @@ async fn a_deleted_repost_stays_deleted_after_a_restart_before_which_it_was_arch
 
 #[tokio::test]
 async fn a_repost_of_an_id_that_turns_out_to_be_a_repost_is_an_entry_of_its_own() {
-    let run = Run::new(Policy::PushAll, 1, 9, false, None);
+    let run = Run::new(Policy::PushAll, 1, 9, false, None, LIVE);
     let early = Published { author: 0, repost_of: Some(Target::Id(33)), ..Published::default() };
     let late = Published { author: 0, own_id: Some(33), repost_of: Some(Target::Known(1)), ..Published::default() };
     check(run, vec![Op::Publish(early), post(0), post(0), Op::Publish(late), post(0)]).await;
@@ -88,21 +91,21 @@ async fn a_repost_of_an_id_that_turns_out_to_be_a_repost_is_an_entry_of_its_own(
 
 #[tokio::test]
 async fn a_cap_of_pages_is_none_of_the_unread_count() {
-    let run = Run::new(Policy::PushAll, 1, 9, false, None);
+    let run = Run::new(Policy::PushAll, 1, 9, false, None, LIVE);
     let patch = RulesPatch { per_source_max: Some(Some(some(1))), ..RulesPatch::default() };
     check(run, vec![Op::Rules(0, patch), post(0), post(0), follow(0, 1, false, None), post(1)]).await;
 }
 
 #[tokio::test]
 async fn one_who_is_on_a_list_of_their_own_is_named_for_reposts_too() {
-    let run = Run::new(Policy::PushAll, 1, 9, false, None);
+    let run = Run::new(Policy::PushAll, 1, 9, false, None, LIVE);
     let list = Op::List { reader: 3, list: 0, source: 3, on: true };
     check(run, vec![post(0), list, post(3), repost(3, 0)]).await;
 }
 
 #[tokio::test]
 async fn a_bulk_of_edges_may_name_one_twice() {
-    let mut run = Run::new(Policy::PushAll, 1, 9, false, None);
+    let mut run = Run::new(Policy::PushAll, 1, 9, false, None, LIVE);
     let hidden = NewEdge { hidden: true, ..edge("ann", "cas") };
     run.follow(vec![edge("ann", "bob"), edge("ann", "bob"), hidden]).await;
     check(run, vec![post(1), post(2)]).await;
