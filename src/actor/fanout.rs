@@ -10,6 +10,7 @@
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use actix::{Actor, Addr, Context, Handler};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
@@ -33,17 +34,19 @@ use crate::limits::{
 /// What a shard has in its hands at most, but for the slice that fills them.
 const IN_FLIGHT_MAX: InFlight = InFlight { slices: SLICES_IN_FLIGHT_MAX, recipients: RECIPIENTS_IN_FLIGHT_MAX };
 
-/// A post on its way, who waits for its delivery, and the answer then.
+/// A post on its way, since when and to how many followers, who waits for its delivery, and the answer then.
 struct Waiting {
     position: Position,
     author: SourceSlot,
+    handed_on: Instant,
+    followers: u64,
     caller: Option<(Reply<Published>, Published)>,
 }
 
 /// The fan-out supervisor.
 pub struct FanoutSupervisor {
     shared: Arc<Shared>,
-    orders: Receiver<FanoutOrder>,
+    orders: Receiver<(FanoutOrder, Instant)>,
     bell: Arc<Bell>,
     couriers: Vec<Addr<Courier>>,
     schedule: Schedule<Waiting>,
@@ -112,7 +115,7 @@ impl OpenFanouts {
 /// The scribe's end of the supervisor.
 #[derive(Clone)]
 pub struct FanoutQueue {
-    orders: Sender<FanoutOrder>,
+    orders: Sender<(FanoutOrder, Instant)>,
     bell: Arc<Bell>,
     supervisor: Addr<FanoutSupervisor>,
     shared: Arc<Shared>,
@@ -167,7 +170,7 @@ impl FanoutQueue {
     /// Hands a post on. The caller made sure of [`FanoutQueue::has_room_for`] it.
     pub fn push(&self, order: FanoutOrder) {
         self.shared.open_fanouts.begin(order.position, order.sources[0]);
-        if let Err(TrySendError::Full(_)) = self.orders.try_send(order) {
+        if let Err(TrySendError::Full(_)) = self.orders.try_send((order, Instant::now())) {
             unreachable!("the scribe asks for room before it accepts a post");
         }
         if !self.bell.0.swap(true, Ordering::AcqRel) {
@@ -196,17 +199,21 @@ impl FanoutSupervisor {
 
     fn take_up(&mut self) {
         while self.schedule.jobs() < FANOUT_JOBS_MAX {
-            let Ok(FanoutOrder { position, sources, waiting }) = self.orders.try_recv() else { break };
+            let Ok((order, handed_on)) = self.orders.try_recv() else { break };
+            let FanoutOrder { position, sources, waiting } = order;
             let world = &self.shared.world;
             let shards = world.sharding.shards();
             let mut reached = vec![false; shards];
+            let mut all_followers = 0;
             for source in &sources {
                 let followers = world.sources.at(*source).followers();
+                all_followers += followers.len();
                 for (shard, reached) in reached.iter_mut().enumerate() {
                     *reached = *reached || followers.reaches(shard, world.sharding);
                 }
             }
-            let waiting = Waiting { position, author: sources[0], caller: waiting };
+            let waiting =
+                Waiting { position, author: sources[0], handed_on, followers: all_followers, caller: waiting };
             let done = self.schedule.add(position, sources, waiting, |shard| reached[shard]);
             self.end(done);
         }
@@ -245,10 +252,12 @@ impl FanoutSupervisor {
         }
     }
 
-    /// Counts a post as delivered, if it is, and answers who waits for that.
+    /// Counts and times a post as delivered, if it is, and answers who waits for that.
     fn end(&self, done: Option<Waiting>) {
-        let Some(Waiting { position, author, caller }) = done else { return };
+        let Some(Waiting { position, author, handed_on, followers, caller }) = done else { return };
         self.shared.open_fanouts.end(position, author);
+        let now = Instant::now();
+        self.shared.fanout_latency.lock().record(now, now.duration_since(handed_on), followers);
         if let Some((reply, published)) = caller {
             // A caller that went away needs no answer.
             let _ = reply.send(Ok(published));

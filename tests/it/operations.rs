@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use tidewire::clock::SystemClock;
@@ -169,4 +170,34 @@ async fn a_snapshot_is_taken_on_demand() {
     assert_eq!(program.get("/v1/stats").unwrap().1["snapshots"], json!([taken]));
     program.kill();
     assert_eq!(recovery(directory.path(), &[])["snapshot"], json!(1));
+}
+
+#[test]
+fn statistics_tell_how_long_posts_took_by_the_number_of_followers() {
+    let server = Server::start(EngineConfig { celebrity: crate::world::above(20), ..EngineConfig::default() });
+    let latency = || server.get("/v1/stats").json()["fanout_latency"].clone();
+    let began = Instant::now();
+    let edges = |source: &'static str, count: usize| {
+        (0..count).map(move |nth| json!({"follower": format!("f{nth}"), "source": source}))
+    };
+    let edges: Vec<Value> = edges("few", 3).chain(edges("tag:tea", 8)).chain(edges("many", 21)).collect();
+    assert_eq!(server.post("/v1/follows", &json!({"follows": edges})).status, 200);
+    let publish = |post: &Value| assert_eq!(server.post("/v1/posts?wait=delivered", post).status, 201);
+    // Nobody has the one, and the other is pulled: there is nothing to time.
+    publish(&json!({"author": "nobody", "body": 1}));
+    publish(&json!({"author": "many", "body": 1}));
+    assert_eq!(latency(), json!([]));
+    for nth in 0..5 {
+        publish(&json!({"author": "few", "body": nth}));
+    }
+    // The followers of all that it is pushed to.
+    publish(&json!({"author": "few", "body": 5, "tags": ["tea"]}));
+    let told = latency();
+    let counts: Vec<_> = told.as_array().unwrap().iter().map(|of| (&of["followers"], &of["count"])).collect();
+    assert_eq!(counts, [(&json!("1-9"), &json!(5)), (&json!("10-99"), &json!(1))]);
+    let took_us = began.elapsed().as_micros() as u64;
+    for of in told.as_array().unwrap() {
+        let [p50, p99, max] = ["p50_us", "p99_us", "max_us"].map(|figure| of[figure].as_u64().unwrap());
+        assert!(p50 <= p99 && p99 <= max && 0 < max && max < took_us, "{told}");
+    }
 }
