@@ -167,6 +167,11 @@ impl FanoutQueue {
         self.shared.overloaded("fan-out", FANOUT_QUEUE_MAX)
     }
 
+    /// Counts a post as published, whether it is handed on or pulled.
+    pub fn count_published(&self) {
+        self.shared.counters.published.add(1);
+    }
+
     /// Hands a post on. The caller made sure of [`FanoutQueue::has_room_for`] it.
     pub fn push(&self, order: FanoutOrder) {
         self.shared.open_fanouts.begin(order.position, order.sources[0]);

@@ -101,10 +101,12 @@ fn figures(engine: &Engine) -> Value {
     let queues: serde_json::Map<String, Value> = engine.queues().into_iter().map(queue).collect();
     let latencies = shared.fanout_latency.lock().figures(Instant::now());
     json!({
+        "uptime_seconds": shared.started.elapsed().as_secs(),
         "users": world.sources.len(),
         "active": shared.directory.len(),
         "edges": world.edges(),
         "posts": world.posts.len(),
+        "published": counters.published.get(),
         "deliveries": counters.deliveries.get(),
         "duplicate_deliveries": counters.duplicates.get(),
         "deliveries_below_floor": counters.below_floor.get(),

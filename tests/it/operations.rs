@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tidewire::clock::SystemClock;
@@ -200,4 +200,26 @@ fn statistics_tell_how_long_posts_took_by_the_number_of_followers() {
         let [p50, p99, max] = ["p50_us", "p99_us", "max_us"].map(|figure| of[figure].as_u64().unwrap());
         assert!(p50 <= p99 && p99 <= max && 0 < max && max < took_us, "{told}");
     }
+}
+
+#[test]
+fn statistics_count_each_post_once_from_the_start() {
+    let began = Instant::now();
+    let server = Server::start(EngineConfig::default());
+    let post = json!({"id": "7", "author": "bob", "body": 1});
+    assert_eq!(server.post("/v1/posts", &post).status, 201);
+    assert_eq!(server.post("/v1/posts", &post).status, 200);
+    assert_eq!(server.post("/v1/posts", &json!({"author": "bob", "body": 1})).status, 201);
+    assert_eq!(server.post("/v1/posts", &json!({"id": "7", "author": "bob", "body": 2})).status, 409);
+    let uptime = || loop {
+        let stats = server.get("/v1/stats").json();
+        assert_eq!(stats["published"], json!(2));
+        let uptime_seconds = stats["uptime_seconds"].as_u64().unwrap();
+        assert!(uptime_seconds <= began.elapsed().as_secs());
+        if uptime_seconds > 0 || began.elapsed() > Duration::from_secs(10) {
+            return uptime_seconds;
+        }
+        std::thread::park_timeout(Duration::from_millis(50));
+    };
+    assert!(uptime() > 0, "the server grows older");
 }
