@@ -12,6 +12,7 @@ use crate::actor::message::SnapshotTaken;
 use crate::api::problem::Problem;
 use crate::api::request::{Parameters, path};
 use crate::api::slot::{Live, Slot};
+use crate::clock::UnixMicros;
 use crate::engine::{Engine, QueueDepth};
 use crate::error::Error;
 use crate::feed::cursor;
@@ -100,6 +101,7 @@ fn figures(engine: &Engine) -> Value {
     let queue = |queue: QueueDepth| (queue.name.to_owned(), json!({"depth": queue.depth, "limit": queue.limit}));
     let queues: serde_json::Map<String, Value> = engine.queues().into_iter().map(queue).collect();
     let latencies = shared.fanout_latency.lock().figures(Instant::now());
+    let now = shared.clock.now();
     json!({
         "uptime_seconds": shared.started.elapsed().as_secs(),
         "users": world.sources.len(),
@@ -121,7 +123,7 @@ fn figures(engine: &Engine) -> Value {
         "fanout_latency": latencies.iter().map(audience_latency).collect::<Vec<_>>(),
         "memory": {"resident_bytes": resident_bytes(), "posts_bytes": world.posts.bytes()},
         "journal": engine.journal().map(|journal| journal_figures(&journal)),
-        "snapshots": engine.snapshots().iter().map(snapshot_figures).collect::<Vec<_>>(),
+        "snapshots": engine.snapshots().iter().map(|taken| aged(taken, now)).collect::<Vec<_>>(),
     })
 }
 
@@ -143,6 +145,13 @@ fn recovery(report: &Report) -> Value {
 
 fn snapshot_figures(SnapshotTaken { file, sequence, bytes, taken_at }: &SnapshotTaken) -> Value {
     json!({"file": file, "sequence": sequence, "bytes": bytes, "taken_at": taken_at.to_string()})
+}
+
+fn aged(taken: &SnapshotTaken, now: UnixMicros) -> Value {
+    let mut figures = snapshot_figures(taken);
+    // A clock that was set back makes nothing younger than new.
+    figures["age_seconds"] = json!(now.0.saturating_sub(taken.taken_at.0).max(0) / 1_000_000);
+    figures
 }
 
 fn audience_latency(latency: &AudienceLatency) -> Value {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tidewire::clock::SystemClock;
+use tidewire::clock::{ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::storage::recovery::Progress;
@@ -167,7 +167,9 @@ async fn a_snapshot_is_taken_on_demand() {
     let bytes = fs::metadata(directory.path().join("snapshot-00000000000000000001.tide")).unwrap().len();
     assert_eq!(taken["bytes"], json!(bytes));
     assert!(taken["taken_at"].as_str().unwrap().starts_with("20"), "{taken}");
-    assert_eq!(program.get("/v1/stats").unwrap().1["snapshots"], json!([taken]));
+    let mut told = program.get("/v1/stats").unwrap().1["snapshots"].take();
+    assert!(told[0].as_object_mut().unwrap().remove("age_seconds").is_some());
+    assert_eq!(told, json!([taken]));
     program.kill();
     assert_eq!(recovery(directory.path(), &[])["snapshot"], json!(1));
 }
@@ -222,4 +224,21 @@ fn statistics_count_each_post_once_from_the_start() {
         std::thread::park_timeout(Duration::from_millis(50));
     };
     assert!(uptime() > 0, "the server grows older");
+}
+
+#[test]
+fn statistics_tell_how_old_snapshots_are_and_how_many_may_be_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let storage = StorageConfig { directory: directory.path().to_owned(), ..StorageConfig::default() };
+    let clock = Arc::new(ManualClock::new(UnixMicros(1_000_000_000)));
+    let opened = Engine::open(EngineConfig::default(), &storage, Arc::clone(&clock) as Arc<_>, &Progress::default());
+    let server = Server::of(opened.unwrap().0);
+    assert_eq!(server.send("POST", "/v1/snapshots", None, "").status, 201);
+    let age = || server.get("/v1/stats").json()["snapshots"][0]["age_seconds"].clone();
+    for (now, expected) in [(1_000_000_000, 0), (1_000_999_999, 0), (1_090_000_000, 90), (5, 0)] {
+        clock.set(UnixMicros(now));
+        assert_eq!(age(), json!(expected), "at {now}");
+    }
+    let queue = server.get("/v1/stats").json()["queues"]["snapshot"].clone();
+    assert_eq!(queue, json!({"depth": 0, "limit": tidewire::limits::SNAPSHOT_REQUESTS_MAX}));
 }
