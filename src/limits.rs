@@ -56,6 +56,12 @@ pub const FANOUT_JOBS_MAX: usize = 16 * 1024;
 /// Posts of one author that may wait for their delivery. Beyond it the author is refused, and nobody else.
 pub const FANOUTS_PER_AUTHOR_MAX: usize = 4 * 1024;
 
+/// Fan-outs are timed over the last one to two of these.
+pub const FANOUT_LATENCY_WINDOW: Duration = Duration::from_secs(10);
+
+/// Longest time of a fan-out that is told; one that takes longer counts as this.
+pub const FANOUT_LATENCY_MAX: Duration = Duration::from_secs(3_600);
+
 /// Recipients in one slice of a fan-out, the unit in which jobs take turns.
 pub const SLICE_RECIPIENTS_MAX: usize = 500;
 

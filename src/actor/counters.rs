@@ -21,6 +21,8 @@ impl Counter {
 /// The engine's counters.
 #[derive(Debug, Default)]
 pub struct Counters {
+    /// Posts published, pushed or not.
+    pub published: Counter,
     /// Posts pushed into inboxes, one for each recipient.
     pub deliveries: Counter,
     /// Deliveries of a post that was there already.

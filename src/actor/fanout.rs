@@ -11,6 +11,7 @@
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use actix::{Actor, Addr, Context, Handler};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
@@ -37,16 +38,19 @@ use crate::live::watchers::Watchers;
 /// What a shard has in its hands at most, but for the slice that fills them.
 const IN_FLIGHT_MAX: InFlight = InFlight { slices: SLICES_IN_FLIGHT_MAX, recipients: RECIPIENTS_IN_FLIGHT_MAX };
 
-/// A post on its way into inboxes, if it is one, who waits for its delivery, and the answer then.
+/// A post on its way into inboxes, if it is one, since when and to how many followers, who waits for its delivery, and the answer
+/// then.
 struct Waiting {
     open: Option<(Position, SourceSlot)>,
+    handed_on: Instant,
+    followers: u64,
     caller: Option<(Reply<Published>, Published)>,
 }
 
 /// The fan-out supervisor.
 pub struct FanoutSupervisor {
     shared: Arc<Shared>,
-    orders: Receiver<FanoutOrder>,
+    orders: Receiver<(FanoutOrder, Instant)>,
     bell: Arc<Bell>,
     couriers: Vec<Addr<Courier>>,
     schedule: Schedule<Notice, Waiting>,
@@ -115,7 +119,7 @@ impl OpenFanouts {
 /// The scribe's end of the supervisor.
 #[derive(Clone)]
 pub struct FanoutQueue {
-    orders: Sender<FanoutOrder>,
+    orders: Sender<(FanoutOrder, Instant)>,
     bell: Arc<Bell>,
     supervisor: Addr<FanoutSupervisor>,
     shared: Arc<Shared>,
@@ -172,12 +176,17 @@ impl FanoutQueue {
         self.shared.overloaded("fan-out", FANOUT_QUEUE_MAX)
     }
 
+    /// Counts a post as published, whether it is handed on or pulled.
+    pub fn count_published(&self) {
+        self.shared.counters.published.add(1);
+    }
+
     /// Hands a post on. The caller made sure of [`FanoutQueue::has_room_for`] it.
     pub fn push(&self, order: FanoutOrder) {
         if let Some((position, author)) = into_inboxes(&order) {
             self.shared.open_fanouts.begin(position, author);
         }
-        if let Err(TrySendError::Full(_)) = self.orders.try_send(order) {
+        if let Err(TrySendError::Full(_)) = self.orders.try_send((order, Instant::now())) {
             unreachable!("the scribe asks for room before it accepts a post");
         }
         self.ring();
@@ -185,7 +194,8 @@ impl FanoutQueue {
 
     /// Hands on what goes into no inbox. If there is no room, all who are watched will look for what it may have been.
     pub fn notify(&self, mail: Notice, legs: Box<[Leg]>) {
-        if let Err(TrySendError::Full(_)) = self.orders.try_send(FanoutOrder { mail, legs, waiting: None }) {
+        let order = FanoutOrder { mail, legs, waiting: None };
+        if let Err(TrySendError::Full(_)) = self.orders.try_send((order, Instant::now())) {
             self.shared.watchers.miss();
         }
         self.ring();
@@ -227,24 +237,26 @@ impl FanoutSupervisor {
     fn take_up(&mut self) {
         while self.schedule.jobs() < FANOUT_JOBS_MAX {
             let missed = || FanoutOrder { mail: Notice::Everything, legs: [Leg::AllWatched].into(), waiting: None };
-            let missed = self.shared.watchers.take_missed().then(missed);
-            let Some(order) = missed.or_else(|| self.orders.try_recv().ok()) else { break };
-            let waiting = Waiting { open: into_inboxes(&order), caller: order.waiting };
-            let reached = self.reached(&order.legs);
+            let missed = self.shared.watchers.take_missed().then(|| (missed(), Instant::now()));
+            let Some((order, handed_on)) = missed.or_else(|| self.orders.try_recv().ok()) else { break };
+            let (reached, followers) = self.reach(&order.legs);
+            let waiting = Waiting { open: into_inboxes(&order), handed_on, followers, caller: order.waiting };
             let done = self.schedule.add(order.mail, order.legs, waiting, |shard| reached[shard]);
             self.end(done);
         }
     }
 
-    /// In which shards anyone is to whom these legs may go.
-    fn reached(&self, legs: &[Leg]) -> Vec<bool> {
+    /// In which shards anyone is to whom these legs may go, and how many followers have inboxes to put a post into.
+    fn reach(&self, legs: &[Leg]) -> (Vec<bool>, u64) {
         let (world, watchers) = (&self.shared.world, &self.shared.watchers);
         let mut reached = vec![false; world.sharding.shards()];
+        let mut all_followers = 0;
         for leg in legs {
             let followers = match leg {
                 Leg::Inboxes(source) => Some(world.sources.at(*source).followers()),
                 Leg::Watched(_) | Leg::Concerned(_) | Leg::Reader(_) | Leg::AllWatched => None,
             };
+            all_followers += followers.as_ref().map_or(0, |followers| followers.len());
             for (shard, reached) in reached.iter_mut().enumerate().filter(|(_, reached)| !**reached) {
                 *reached = match &followers {
                     Some(followers) => followers.reaches(shard, world.sharding),
@@ -252,7 +264,7 @@ impl FanoutSupervisor {
                 };
             }
         }
-        reached
+        (reached, all_followers)
     }
 
     fn serve(&mut self, shard: usize, turn: Turn<Notice>) {
@@ -310,11 +322,13 @@ impl FanoutSupervisor {
         }
     }
 
-    /// Counts a post as delivered, if it is, and answers who waits for that.
+    /// Counts and times a post as delivered, if it is, and answers who waits for that.
     fn end(&self, done: Option<Waiting>) {
-        let Some(Waiting { open, caller }) = done else { return };
+        let Some(Waiting { open, handed_on, followers, caller }) = done else { return };
         if let Some((position, author)) = open {
             self.shared.open_fanouts.end(position, author);
+            let now = Instant::now();
+            self.shared.fanout_latency.lock().record(now, now.duration_since(handed_on), followers);
         }
         if let Some((reply, published)) = caller {
             // A caller that went away needs no answer.

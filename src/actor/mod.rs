@@ -16,6 +16,7 @@ pub mod courier;
 pub mod directory;
 pub mod doorkeeper;
 pub mod fanout;
+pub mod fanout_latency;
 pub mod keeper;
 pub mod mailroom;
 pub mod message;

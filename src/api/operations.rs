@@ -1,15 +1,18 @@
 //! Operations: whether the server lives, and what it is doing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 
+use crate::actor::fanout_latency::AudienceLatency;
 use crate::actor::message::SnapshotTaken;
 use crate::api::problem::Problem;
 use crate::api::request::{Parameters, path};
 use crate::api::slot::{Live, Slot};
+use crate::clock::UnixMicros;
 use crate::engine::{Engine, QueueDepth};
 use crate::error::Error;
 use crate::feed::cursor;
@@ -97,11 +100,15 @@ fn figures(engine: &Engine) -> Value {
     let (world, counters) = (&shared.world, &shared.counters);
     let queue = |queue: QueueDepth| (queue.name.to_owned(), json!({"depth": queue.depth, "limit": queue.limit}));
     let queues: serde_json::Map<String, Value> = engine.queues().into_iter().map(queue).collect();
+    let latencies = shared.fanout_latency.lock().figures(Instant::now());
+    let now = shared.clock.now();
     json!({
+        "uptime_seconds": shared.started.elapsed().as_secs(),
         "users": world.sources.len(),
         "active": shared.directory.len(),
         "edges": world.edges(),
         "posts": world.posts.len(),
+        "published": counters.published.get(),
         "deliveries": counters.deliveries.get(),
         "duplicate_deliveries": counters.duplicates.get(),
         "deliveries_below_floor": counters.below_floor.get(),
@@ -113,9 +120,10 @@ fn figures(engine: &Engine) -> Value {
         "user_crashes": counters.user_crashes.get(),
         "shed": counters.shed.get(),
         "queues": queues,
+        "fanout_latency": latencies.iter().map(audience_latency).collect::<Vec<_>>(),
         "memory": {"resident_bytes": resident_bytes(), "posts_bytes": world.posts.bytes()},
         "journal": engine.journal().map(|journal| journal_figures(&journal)),
-        "snapshots": engine.snapshots().iter().map(snapshot_figures).collect::<Vec<_>>(),
+        "snapshots": engine.snapshots().iter().map(|taken| aged(taken, now)).collect::<Vec<_>>(),
     })
 }
 
@@ -137,6 +145,18 @@ fn recovery(report: &Report) -> Value {
 
 fn snapshot_figures(SnapshotTaken { file, sequence, bytes, taken_at }: &SnapshotTaken) -> Value {
     json!({"file": file, "sequence": sequence, "bytes": bytes, "taken_at": taken_at.to_string()})
+}
+
+fn aged(taken: &SnapshotTaken, now: UnixMicros) -> Value {
+    let mut figures = snapshot_figures(taken);
+    // A clock that was set back makes nothing younger than new.
+    figures["age_seconds"] = json!(now.0.saturating_sub(taken.taken_at.0).max(0) / 1_000_000);
+    figures
+}
+
+fn audience_latency(latency: &AudienceLatency) -> Value {
+    let AudienceLatency { followers, count, p50_us, p99_us, max_us } = latency;
+    json!({"followers": followers, "count": count, "p50_us": p50_us, "p99_us": p99_us, "max_us": max_us})
 }
 
 fn journal_figures(journal: &JournalFigures) -> Value {

@@ -302,6 +302,11 @@ impl Engine {
                 depth: shared.archive_readers.as_ref().map_or(0, ArchiveReaders::waiting),
                 limit: ARCHIVE_QUEUE_MAX,
             },
+            QueueDepth {
+                name: "snapshot",
+                depth: self.inner.keeper.lock().as_ref().map_or(0, |keeper| keeper.requests.len()),
+                limit: SNAPSHOT_REQUESTS_MAX,
+            },
             QueueDepth { name: "fanout", depth: shared.open_fanouts.len(), limit: FANOUT_QUEUE_MAX + FANOUT_JOBS_MAX },
         ]
     }

@@ -2,6 +2,7 @@
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -9,6 +10,7 @@ use crate::actor::archivist::ArchiveReaders;
 use crate::actor::counters::Counters;
 use crate::actor::directory::Directory;
 use crate::actor::fanout::OpenFanouts;
+use crate::actor::fanout_latency::FanoutLatency;
 use crate::actor::message::{Reply, SnapshotTaken};
 use crate::clock::{Clock, UnixMicros};
 use crate::config::EngineConfig;
@@ -40,6 +42,10 @@ pub struct Shared {
     pub open_fanouts: OpenFanouts,
     /// Who is watched live.
     pub watchers: Watchers,
+    /// How long those took that were delivered of late.
+    pub fanout_latency: Mutex<FanoutLatency>,
+    /// Since when counters count.
+    pub started: Instant,
 }
 
 impl Shared {

@@ -18,6 +18,7 @@ use crate::actor::courier::Courier;
 use crate::actor::directory::Directory;
 use crate::actor::doorkeeper::Doorkeeper;
 use crate::actor::fanout::{self, FanoutQueue, FanoutSupervisor, OpenFanouts};
+use crate::actor::fanout_latency::FanoutLatency;
 use crate::actor::keeper::{Keeper, SnapshotOptions};
 use crate::actor::mailroom::Mailroom;
 use crate::actor::message::{FanoutOrder, Hire, Restore};
@@ -251,6 +252,7 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
     let archive_readers = archive.is_some().then(|| ArchiveReaders::start(&world)).transpose();
     let archive_readers = archive_readers.expect(THREADS);
     let watchers = Watchers::new(world.sharding);
+    let started = Instant::now();
     let shared = Arc::new(Shared {
         directory: Directory::new(world.sharding),
         config: Arc::clone(&config),
@@ -260,6 +262,8 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
         clock: Arc::clone(&clock),
         open_fanouts: OpenFanouts::default(),
         watchers,
+        fanout_latency: Mutex::new(FanoutLatency::new(started)),
+        started,
         snapshots: Mutex::default(),
     });
     let (system, system_thread) = start_system();

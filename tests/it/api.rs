@@ -82,6 +82,9 @@ fn a_feed_is_paged_down_and_up() {
     let second = server.get(&format!("/v1/users/ann/feed?limit=6&before={next}")).json();
     assert_eq!((bodies(&second), &second["next"]), (vec![6, 5, 4, 3, 2, 1], &Value::Null));
     assert_eq!(second["newest"], first["newest"]);
+    let items = [&first, &second].into_iter().flat_map(|page| page["items"].as_array().unwrap());
+    let cursors: Vec<&str> = items.map(|item| item["cursor"].as_str().unwrap()).collect();
+    assert!(cursors.windows(2).all(|pair| pair[0] > pair[1]), "{cursors:?}");
     let up = second["items"][2]["cursor"].as_str().unwrap();
     let gap = server.get(&format!("/v1/users/ann/feed?limit=2&after={up}")).json();
     assert_eq!(bodies(&gap), [6, 5]);

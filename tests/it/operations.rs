@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tidewire::clock::SystemClock;
+use tidewire::clock::{ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::storage::recovery::Progress;
@@ -166,7 +167,78 @@ async fn a_snapshot_is_taken_on_demand() {
     let bytes = fs::metadata(directory.path().join("snapshot-00000000000000000001.tide")).unwrap().len();
     assert_eq!(taken["bytes"], json!(bytes));
     assert!(taken["taken_at"].as_str().unwrap().starts_with("20"), "{taken}");
-    assert_eq!(program.get("/v1/stats").unwrap().1["snapshots"], json!([taken]));
+    let mut told = program.get("/v1/stats").unwrap().1["snapshots"].take();
+    assert!(told[0].as_object_mut().unwrap().remove("age_seconds").is_some());
+    assert_eq!(told, json!([taken]));
     program.kill();
     assert_eq!(recovery(directory.path(), &[])["snapshot"], json!(1));
+}
+
+#[test]
+fn statistics_tell_how_long_posts_took_by_the_number_of_followers() {
+    let server = Server::start(EngineConfig { celebrity: crate::world::above(20), ..EngineConfig::default() });
+    let latency = || server.get("/v1/stats").json()["fanout_latency"].clone();
+    let began = Instant::now();
+    let edges = |source: &'static str, count: usize| {
+        (0..count).map(move |nth| json!({"follower": format!("f{nth}"), "source": source}))
+    };
+    let edges: Vec<Value> = edges("few", 3).chain(edges("tag:tea", 8)).chain(edges("many", 21)).collect();
+    assert_eq!(server.post("/v1/follows", &json!({"follows": edges})).status, 200);
+    let publish = |post: &Value| assert_eq!(server.post("/v1/posts?wait=delivered", post).status, 201);
+    // Nobody has the one, and the other is pulled: there is nothing to time.
+    publish(&json!({"author": "nobody", "body": 1}));
+    publish(&json!({"author": "many", "body": 1}));
+    assert_eq!(latency(), json!([]));
+    for nth in 0..5 {
+        publish(&json!({"author": "few", "body": nth}));
+    }
+    // The followers of all that it is pushed to.
+    publish(&json!({"author": "few", "body": 5, "tags": ["tea"]}));
+    let told = latency();
+    let counts: Vec<_> = told.as_array().unwrap().iter().map(|of| (&of["followers"], &of["count"])).collect();
+    assert_eq!(counts, [(&json!("1-9"), &json!(5)), (&json!("10-99"), &json!(1))]);
+    let took_us = began.elapsed().as_micros() as u64;
+    for of in told.as_array().unwrap() {
+        let [p50, p99, max] = ["p50_us", "p99_us", "max_us"].map(|figure| of[figure].as_u64().unwrap());
+        assert!(p50 <= p99 && p99 <= max && 0 < max && max < took_us, "{told}");
+    }
+}
+
+#[test]
+fn statistics_count_each_post_once_from_the_start() {
+    let began = Instant::now();
+    let server = Server::start(EngineConfig::default());
+    let post = json!({"id": "7", "author": "bob", "body": 1});
+    assert_eq!(server.post("/v1/posts", &post).status, 201);
+    assert_eq!(server.post("/v1/posts", &post).status, 200);
+    assert_eq!(server.post("/v1/posts", &json!({"author": "bob", "body": 1})).status, 201);
+    assert_eq!(server.post("/v1/posts", &json!({"id": "7", "author": "bob", "body": 2})).status, 409);
+    let uptime = || loop {
+        let stats = server.get("/v1/stats").json();
+        assert_eq!(stats["published"], json!(2));
+        let uptime_seconds = stats["uptime_seconds"].as_u64().unwrap();
+        assert!(uptime_seconds <= began.elapsed().as_secs());
+        if uptime_seconds > 0 || began.elapsed() > Duration::from_secs(10) {
+            return uptime_seconds;
+        }
+        std::thread::park_timeout(Duration::from_millis(50));
+    };
+    assert!(uptime() > 0, "the server grows older");
+}
+
+#[test]
+fn statistics_tell_how_old_snapshots_are_and_how_many_may_be_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let storage = StorageConfig { directory: directory.path().to_owned(), ..StorageConfig::default() };
+    let clock = Arc::new(ManualClock::new(UnixMicros(1_000_000_000)));
+    let opened = Engine::open(EngineConfig::default(), &storage, Arc::clone(&clock) as Arc<_>, &Progress::default());
+    let server = Server::of(opened.unwrap().0);
+    assert_eq!(server.send("POST", "/v1/snapshots", None, "").status, 201);
+    let age = || server.get("/v1/stats").json()["snapshots"][0]["age_seconds"].clone();
+    for (now, expected) in [(1_000_000_000, 0), (1_000_999_999, 0), (1_090_000_000, 90), (5, 0)] {
+        clock.set(UnixMicros(now));
+        assert_eq!(age(), json!(expected), "at {now}");
+    }
+    let queue = server.get("/v1/stats").json()["queues"]["snapshot"].clone();
+    assert_eq!(queue, json!({"depth": 0, "limit": tidewire::limits::SNAPSHOT_REQUESTS_MAX}));
 }

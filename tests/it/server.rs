@@ -36,7 +36,11 @@ impl Answer {
 
 impl Server {
     pub fn start(config: EngineConfig) -> Self {
-        let engine = Engine::start(config);
+        Self::of(Engine::start(config))
+    }
+
+    /// Serves an engine, and shuts it down at the end.
+    pub fn of(engine: Engine) -> Self {
         let listener = serve::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let address = listener.local_addr().unwrap();
         let (tell, told) = std::sync::mpsc::channel();

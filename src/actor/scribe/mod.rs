@@ -372,6 +372,7 @@ impl<J: Journal> Scribe<J> {
     fn hand_on(&self, post: Arc<Post>, push: &[SourceSlot], wait: bool, reply: Reply<Published>) {
         let (mail, legs) = (Notice::Published(post.position), self.legs(&post, &push));
         let published = Published { post, created: true };
+        self.fanout.count_published();
         let (now, later) =
             if wait && !push.is_empty() { (None, Some((reply, published))) } else { (Some((reply, published)), None) };
         if !push.is_empty() {

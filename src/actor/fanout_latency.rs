@@ -1,0 +1,171 @@
+//! How long posts took of late to reach all inboxes, by the number of followers.
+//!
+//! Responsible for:
+//! - two windows of [`FANOUT_LATENCY_WINDOW`], the current one and the one before: figures are of the last one to two.
+//!
+//! Not responsible for:
+//! - reading a clock: the time is an argument. Who reads figures may be a moment behind who records.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use crate::limits::{FANOUT_LATENCY_MAX, FANOUT_LATENCY_WINDOW};
+
+/// Audiences, each ten times the size of the one before.
+const AUDIENCES: [&str; 6] = ["1-9", "10-99", "100-999", "1k-9k", "10k-99k", "100k+"];
+
+/// Within 1 % of what was measured.
+const SIGNIFICANT_DIGITS: u8 = 2;
+
+type Window = [Histogram<u32>; AUDIENCES.len()];
+
+/// How long posts took of late.
+#[derive(Debug)]
+pub struct FanoutLatency {
+    current: Window,
+    began: Instant,
+    previous: Window,
+}
+
+/// How long posts to audiences of one size took, within 1 %, and [`FANOUT_LATENCY_MAX`] at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AudienceLatency {
+    /// The audience: numbers of followers, `"1-9"` to `"100k+"`.
+    pub followers: &'static str,
+    /// How many posts.
+    pub count: u64,
+    /// What half of them took at most, in microseconds.
+    pub p50_us: u64,
+    /// What all but one in a hundred took at most, in microseconds.
+    pub p99_us: u64,
+    /// What the slowest took, in microseconds.
+    pub max_us: u64,
+}
+
+impl FanoutLatency {
+    /// Nothing measured yet.
+    pub fn new(now: Instant) -> Self {
+        Self { current: empty(), began: now, previous: empty() }
+    }
+
+    /// Takes note of a post that `took` so long to all of its `followers`. One without any reached nobody, and is none.
+    pub fn record(&mut self, now: Instant, took: Duration, followers: u64) {
+        self.turn(now);
+        let Some(magnitude) = followers.checked_ilog10() else { return };
+        let audience = (magnitude as usize).min(AUDIENCES.len() - 1);
+        self.current[audience].saturating_record(micros(took));
+    }
+
+    /// The figures of audiences that had posts in either window, the smallest audience first.
+    pub fn figures(&mut self, now: Instant) -> Vec<AudienceLatency> {
+        self.turn(now);
+        let both = self.current.iter().zip(&self.previous);
+        let merged = both.map(|(current, previous)| {
+            let mut merged = current.clone();
+            merged.add(previous).expect("all windows have the same bounds");
+            merged
+        });
+        let figures = |(followers, latencies): (&'static str, Histogram<u32>)| AudienceLatency {
+            followers,
+            count: latencies.len(),
+            p50_us: latencies.value_at_quantile(0.5),
+            p99_us: latencies.value_at_quantile(0.99),
+            max_us: latencies.max(),
+        };
+        AUDIENCES.into_iter().zip(merged).map(figures).filter(|figures| figures.count > 0).collect()
+    }
+
+    /// Begins as many windows as have passed.
+    fn turn(&mut self, now: Instant) {
+        let passed = now.duration_since(self.began).as_nanos() / FANOUT_LATENCY_WINDOW.as_nanos();
+        if passed == 0 {
+            return;
+        }
+        std::mem::swap(&mut self.current, &mut self.previous);
+        self.current.iter_mut().for_each(Histogram::reset);
+        if passed > 1 {
+            self.previous.iter_mut().for_each(Histogram::reset);
+        }
+        self.began += FANOUT_LATENCY_WINDOW * u32::try_from(passed).unwrap_or(u32::MAX);
+    }
+}
+
+fn empty() -> Window {
+    std::array::from_fn(|_| {
+        Histogram::new_with_bounds(1, micros(FANOUT_LATENCY_MAX), SIGNIFICANT_DIGITS)
+            .expect("the bounds are at least a factor of two apart")
+    })
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    fn counts(latency: &mut FanoutLatency, now: Instant) -> Vec<(&'static str, u64)> {
+        latency.figures(now).iter().map(|figures| (figures.followers, figures.count)).collect()
+    }
+
+    #[test]
+    fn posts_are_told_apart_by_the_magnitude_of_their_audience() {
+        let now = Instant::now();
+        let mut latency = FanoutLatency::new(now);
+        for followers in [0, 1, 9, 10, 99, 100, 999, 1_000, 9_999, 10_000, 99_999, 100_000, 1_000_000, u64::MAX] {
+            latency.record(now, Duration::ZERO, followers);
+        }
+        let expected = [("1-9", 2), ("10-99", 2), ("100-999", 2), ("1k-9k", 2), ("10k-99k", 2), ("100k+", 3)];
+        assert_eq!(counts(&mut latency, now), expected);
+    }
+
+    #[test]
+    fn quantiles_are_in_microseconds_and_true_within_a_hundredth() {
+        let now = Instant::now();
+        let mut latency = FanoutLatency::new(now);
+        for took_us in 1..=1_000 {
+            latency.record(now, Duration::from_micros(took_us), 5);
+        }
+        let of_small = latency.figures(now)[0];
+        let figures = [(of_small.p50_us, 500), (of_small.p99_us, 990), (of_small.max_us, 1_000)];
+        for (told, meant) in figures {
+            assert!(told.abs_diff(meant) * 100 <= meant, "{told} for {meant}");
+        }
+        assert_eq!(of_small.count, 1_000);
+    }
+
+    #[test]
+    fn what_takes_longer_than_can_be_told_counts_as_that_long() {
+        let now = Instant::now();
+        let mut latency = FanoutLatency::new(now);
+        latency.record(now, FANOUT_LATENCY_MAX * 100, 1);
+        let max_us = latency.figures(now)[0].max_us;
+        let limit_us = micros(FANOUT_LATENCY_MAX);
+        assert!(max_us >= limit_us && max_us < limit_us * 2, "{max_us}");
+    }
+
+    #[test]
+    fn figures_are_of_this_window_and_the_one_before() {
+        let began = Instant::now();
+        let mut latency = FanoutLatency::new(began);
+        let window = FANOUT_LATENCY_WINDOW;
+        let just = Duration::from_nanos(1);
+        latency.record(began, seconds(1), 1);
+        latency.record(began + window, seconds(1), 10);
+        assert_eq!(counts(&mut latency, began + 2 * window - just), [("1-9", 1), ("10-99", 1)]);
+        assert_eq!(counts(&mut latency, began + 2 * window), [("10-99", 1)]);
+        assert_eq!(counts(&mut latency, began + 3 * window), []);
+        // Windows begin at multiples of their length, however long nothing happened.
+        latency.record(began + 5 * window + window / 2, seconds(1), 100);
+        assert_eq!(counts(&mut latency, began + 7 * window - just), [("100-999", 1)]);
+        assert_eq!(counts(&mut latency, began + 7 * window), []);
+        latency.record(began + 7 * window, seconds(1), 100);
+        assert_eq!(counts(&mut latency, began + 9 * window), [], "what is two windows old is gone at once");
+    }
+}
