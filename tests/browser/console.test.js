@@ -167,6 +167,8 @@ test('all of it works from the keyboard', async () => {
   await page.keyboard.press('Tab');
   assert.equal(await page.evaluate(() => document.activeElement.className), 'skip');
   await page.keyboard.press('Enter');
+  await shows([]);
+  await isLive();
   const focused = () => page.evaluate(() => document.activeElement.name ?? document.activeElement.id);
   for (let tabs = 0; (await focused()) !== 'text' && tabs < 10; tabs++) await page.keyboard.press('Tab');
   await page.keyboard.type('by the button');
