@@ -265,6 +265,26 @@ test('the page in the README shows a feed', async () => {
   await page.locator('#feed > li:first-child', { hasText: /^abe: hello$/ }).waitFor();
 });
 
+test('server-sent events bring the same', async () => {
+  await server.follow('sol', 'ted');
+  await server.publish('ted', 'there already');
+  await page.goto(`${server.origin}/console`);
+  await page.evaluate(async () => {
+    const { Feed } = await import('/tidewire.js');
+    window.feed = new Feed({ user: 'sol', transport: 'sse' });
+    window.feed.start();
+  });
+  const shows = (texts) =>
+    page.waitForFunction((expected) => window.feed.items.map(({ post }) => post.body.text).join() === expected, texts);
+  await page.waitForFunction(() => window.feed.state === 'live');
+  await shows('there already');
+  const { id } = await server.publish('ted', 'new');
+  await shows('new,there already');
+  await server.ask('DELETE', `/v1/posts/${id}`);
+  await shows('there already');
+  await page.evaluate(() => window.feed.stop());
+});
+
 test('figures are counted, and drawn', async () => {
   await page.goto(`${server.origin}/console`);
   const card = page.locator('#cards .card', { hasText: 'Posts published' });
