@@ -30,8 +30,8 @@ use crate::feed::schedule::{Cut, InFlight, Leg, Schedule, Turn};
 use crate::feed::stream::Notice;
 use crate::id::SourceSlot;
 use crate::limits::{
-    FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, FANOUTS_PER_AUTHOR_MAX, RECIPIENTS_IN_FLIGHT_MAX, SLICE_RECIPIENTS_MAX,
-    SLICE_SCAN_MAX, SLICES_IN_FLIGHT_MAX,
+    FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, FANOUTS_PER_AUTHOR_MAX, RECIPIENTS_IN_FLIGHT_MAX, SCRIBE_BATCH_MAX,
+    SLICE_RECIPIENTS_MAX, SLICE_SCAN_MAX, SLICES_IN_FLIGHT_MAX,
 };
 use crate::live::watchers::Watchers;
 
@@ -192,10 +192,11 @@ impl FanoutQueue {
         self.ring();
     }
 
-    /// Hands on what goes into no inbox. If there is no room, all who are watched will look for what it may have been.
+    /// Hands on what goes into no inbox. If there is no room beside that for the posts of a group, all who are watched will look
+    /// for what it may have been.
     pub fn notify(&self, mail: Notice, legs: Box<[Leg]>) {
         let order = FanoutOrder { mail, legs, waiting: None };
-        if let Err(TrySendError::Full(_)) = self.orders.try_send((order, Instant::now())) {
+        if !self.has_room_for(SCRIBE_BATCH_MAX + 1) || self.orders.try_send((order, Instant::now())).is_err() {
             self.shared.watchers.miss();
         }
         self.ring();

@@ -18,6 +18,7 @@ use tracing::info;
 use crate::api::problem::Problem;
 use crate::api::slot::{Live, Slot};
 use crate::api::{choices, explain, feeds, follows, lists, live, operations, posts};
+use crate::console;
 use crate::feed::event::Silencing;
 
 /// How long requests under way may take to end after the signal to stop.
@@ -64,6 +65,7 @@ pub fn routes(app: &mut ServiceConfig) {
             [(M::PUT, web::to(follows::follow)), (M::DELETE, web::to(follows::unfollow))],
         ))
         .configure(personal_routes)
+        .configure(console_routes)
         .default_service(web::to(|request: HttpRequest| async move { nothing_here(&request) }));
 }
 
@@ -96,6 +98,14 @@ fn personal_routes(app: &mut ServiceConfig) {
         "/v1/users/{user}/lists/{name}/members/{source}",
         [(M::PUT, web::to(lists::add)), (M::DELETE, web::to(lists::remove))],
     ));
+}
+
+/// The paths of the console and of the live client.
+fn console_routes(app: &mut ServiceConfig) {
+    for asset in console::ASSETS {
+        let get = move |request: HttpRequest| async move { console::serve(&request, asset) };
+        app.service(resource(asset.path, [(Method::GET, web::to(get))]));
+    }
 }
 
 fn nothing_here(request: &HttpRequest) -> Result<&'static str, Problem> {

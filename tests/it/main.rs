@@ -5,6 +5,7 @@ mod api;
 mod archive;
 mod archive_faults;
 mod bad_input;
+mod browser;
 mod concurrency;
 mod damage;
 mod engine;

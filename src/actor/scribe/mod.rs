@@ -370,7 +370,7 @@ impl<J: Journal> Scribe<J> {
 
     /// Answers the author, now or once the post is delivered, and gives the post to the fan-out.
     fn hand_on(&self, post: Arc<Post>, push: &[SourceSlot], wait: bool, reply: Reply<Published>) {
-        let (mail, legs) = (Notice::Published(post.position), self.legs(&post, &push));
+        let (id, mail, legs) = (post.id(), Notice::Published(post.position), self.legs(&post, push));
         let published = Published { post, created: true };
         self.fanout.count_published();
         let (now, later) =
@@ -380,6 +380,7 @@ impl<J: Journal> Scribe<J> {
         } else if !legs.is_empty() {
             self.fanout.notify(mail, legs);
         }
+        self.tell_of_repeated(id);
         if let Some((reply, published)) = now {
             let _ = reply.send(Ok(published));
         }

@@ -25,9 +25,18 @@ impl<J: Journal> Scribe<J> {
             let slots = post.sources().iter().map(|source| source.slot);
             // Couriers tell those whose inbox it comes into.
             legs.extend(slots.map(|slot| if push.contains(&slot) { Leg::Concerned(slot) } else { Leg::Watched(slot) }));
-            legs.extend(watched(self.reposters(post.id()).as_deref()));
         }
         legs.into()
+    }
+
+    /// Tells those who are watched and whose feeds have reposts of a post that there is the post now.
+    pub(super) fn tell_of_repeated(&self, post: PostId) {
+        if self.fanout.watchers().any() {
+            let legs = watched(self.reposters(post).as_deref());
+            if !legs.is_empty() {
+                self.fanout.notify(Notice::Turned(post), legs.into());
+            }
+        }
     }
 
     /// Tells those who are watched what an event may have changed for them. New posts are told of as they are handed on.

@@ -1,0 +1,52 @@
+// Requests to the server this page came from, and its refusals in words.
+
+/** A request that was not done: `message` is for people. */
+export class Refusal extends Error {
+  constructor(message, status = 0) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/**
+ * Asks the server.
+ * @param {string} method
+ * @param {string} path
+ * @param {object} [body] sent as JSON
+ * @returns {Promise<{json: any, headers: Headers}>}
+ * @throws {Refusal}
+ */
+export async function ask(method, path, body) {
+  const init = { method, signal: AbortSignal.timeout(15_000) };
+  if (body !== undefined) {
+    init.headers = { 'Content-Type': 'application/json' };
+    init.body = JSON.stringify(body);
+  }
+  let answer, text;
+  try {
+    answer = await fetch(path, init);
+    text = await answer.text();
+  } catch {
+    throw new Refusal('The server does not answer.');
+  }
+  const json = parsed(text);
+  if (!answer.ok) throw new Refusal(inWords(answer, json), answer.status);
+  return { json, headers: answer.headers };
+}
+
+/** A path under a user's, of parts that may be anything. */
+export const userPath = (user, ...parts) => ['/v1/users', ...[user, ...parts].map(encodeURIComponent)].join('/');
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+function inWords(answer, problem) {
+  const detail = problem?.detail ?? problem?.title ?? `the server answered ${answer.status}`;
+  const again = answer.headers.get('Retry-After');
+  return `Refused: ${detail}.${again ? ` Try again in ${again} s.` : ''}`;
+}

@@ -1,0 +1,391 @@
+/**
+ * Tidewire's live client: one reader's home feed, kept up to date.
+ *
+ *     import { Feed } from '/tidewire.js';
+ *     const feed = new Feed({ user: 'ann' });
+ *     feed.addEventListener('change', () => show(feed.items));
+ *     feed.start();
+ *
+ * `Timeline` is what the feed is, by what pages and messages said; it does no input or output. `Feed` reads pages, stays
+ * connected, and hands both over to a `Timeline`.
+ */
+
+// Bounds are cursors, which compare as text; these are above and below all of them.
+const ABOVE_ALL = '\uffff';
+const BELOW_ALL = '';
+
+const PAGE_MAX = 100;
+const PARTIAL_TRIES = 3;
+const BACKOFF_BASE_MS = 500;
+const BACKOFF_MAX_MS = 30_000;
+const HELLO_MAX_MS = 15_000;
+const PAGE_WAIT_MAX_MS = 15_000;
+const SETTLED_MS = 5_000;
+const MESSAGE_TYPES = ['hello', 'post', 'remove', 'update', 'stale', 'marker'];
+const TOO_SLOW = 4008;
+const FINAL_CODES = {
+  4001: 'the server asks for authentication',
+  4029: 'this reader has too many connections',
+};
+
+/**
+ * The entries of a feed, and how far down they are complete.
+ *
+ * A page shows the feed at some moment while it was being read, and messages may overtake it. So those that arrive since
+ * the read began are kept, and applied once more on top of the page: each may be applied twice.
+ */
+export class Timeline {
+  /** The last message applied, `{epoch, seq}`: where to resume. Null: nowhere. */
+  session = null;
+
+  #limit;
+  #keep;
+  #wanted;
+  #entries = new Map();
+  #sorted = null;
+  /** The entries are complete from the newest down to this cursor, and none is kept below. */
+  #bound = ABOVE_ALL;
+  /** The first page has to be read, and takes the place of everything. */
+  #outdated = true;
+  #read = null;
+
+  /**
+   * @param {number} limit entries to have, and to read at a time
+   * @param {number} keep entries that new ones may bring it to, before the oldest go
+   */
+  constructor(limit = 20, keep = 500) {
+    this.#limit = this.#wanted = Math.min(limit, PAGE_MAX);
+    this.#keep = Math.max(keep, this.#limit);
+  }
+
+  /** The entries, newest first, as pages have them. Not to be changed. */
+  get items() {
+    const newestFirst = (a, b) => (a.cursor < b.cursor ? 1 : -1);
+    return (this.#sorted ??= Object.freeze([...this.#entries.values()].sort(newestFirst)));
+  }
+
+  /** Whether there may be older entries. */
+  get hasMore() {
+    return this.#bound !== BELOW_ALL;
+  }
+
+  /** Whether the entries are those of the feed, but for messages on their way. */
+  get isCurrent() {
+    return !this.#outdated && this.#bound !== ABOVE_ALL;
+  }
+
+  /** Asks for older entries. */
+  wantMore() {
+    this.#wanted = this.#entries.size + this.#limit;
+    this.#keep = Math.max(this.#keep, this.#wanted + this.#limit);
+  }
+
+  /** Takes the first message of a connection. False: what was missed is not told, so the feed is to be read again. */
+  hello({ epoch, seq, recovered }) {
+    const resumed = recovered && this.session?.epoch === epoch && this.session.seq === seq;
+    this.session = { epoch, seq };
+    if (resumed) return true;
+    // A page that is being read may be older than what was missed.
+    this.#read = null;
+    this.#outdated = true;
+    this.#wanted = Math.max(this.#limit, Math.min(this.#entries.size, PAGE_MAX));
+    return false;
+  }
+
+  /** Takes any other message. False: one is missing, so that there is nothing to resume from. */
+  apply(message) {
+    if (message.seq !== this.session?.seq + 1) {
+      this.session = null;
+      return false;
+    }
+    this.session.seq = message.seq;
+    this.#read?.messages.push(message);
+    this.#change(message);
+    return true;
+  }
+
+  /** The page to read now, `{before, limit}`; null: none. The same read may be started again after it failed. */
+  startRead() {
+    const missing = this.#wanted - (this.#outdated ? 0 : this.#entries.size);
+    if (missing <= 0 || (!this.#outdated && !this.hasMore)) return null;
+    const bound = this.#outdated ? ABOVE_ALL : this.#bound;
+    const limit = Math.min(PAGE_MAX, Math.max(this.#limit, missing));
+    const messages = this.#read?.messages ?? [];
+    this.#read = { before: bound === ABOVE_ALL ? null : bound, limit, bound, messages };
+    return this.#read;
+  }
+
+  /** Takes the page of a read. */
+  finishRead(read, page) {
+    if (this.#read !== read) return;
+    this.#read = null;
+    // Above the page is a gap by now: it is read again from further up.
+    if (!this.#outdated && this.#bound !== read.bound) return;
+    if (this.#outdated) this.#entries.clear();
+    this.#outdated = false;
+    this.#sorted = null;
+    this.#bound = page.next ?? BELOW_ALL;
+    page.items.forEach((item) => this.#put(item));
+    read.messages.forEach((message) => this.#change(message));
+    if (this.#entries.size >= this.#wanted || !this.hasMore) this.#wanted = this.#limit;
+  }
+
+  #change({ type, item, post, below }) {
+    this.#sorted = null;
+    if (type === 'post') this.#put(item);
+    if (type === 'remove') this.#entries.delete(post);
+    if (type === 'update' && this.#entries.has(post.id)) {
+      this.#entries.set(post.id, { ...this.#entries.get(post.id), post });
+    }
+    if (type === 'stale') {
+      this.#wanted = Math.max(this.#wanted, this.#entries.size);
+      this.#raise(below ?? ABOVE_ALL);
+    }
+  }
+
+  #put(item) {
+    this.#entries.delete(item.post.id);
+    if (item.cursor < this.#bound) return;
+    this.#entries.set(item.post.id, item);
+    if (this.#entries.size > this.#keep) {
+      this.#sorted = null;
+      this.#raise(this.items[this.#keep - 1].cursor);
+    }
+  }
+
+  #raise(bound) {
+    if (bound <= this.#bound) return;
+    this.#bound = bound;
+    this.#sorted = null;
+    for (const [id, item] of this.#entries) {
+      if (item.cursor < bound) this.#entries.delete(id);
+    }
+  }
+}
+
+/**
+ * A reader's home feed. Events: `change` of the items; `state`; `marker`, whose `detail` is the cursor the reader has
+ * read up to.
+ */
+export class Feed extends EventTarget {
+  /** Why it stopped by itself. @type {Error|null} */
+  error = null;
+
+  #user;
+  #server;
+  #transport;
+  #timeline;
+  #state = 'stopped';
+  /** When the connection was greeted, by `performance.now()`; null: it was not, or there is none. */
+  #greetedAt = null;
+  #failures = 0;
+  #hangUp = () => {};
+  #timer = 0;
+  #reading = null;
+  #cancelPage = () => {};
+  #wake = () => {};
+
+  /**
+   * @param {object} options
+   * @param {string} options.user whose feed
+   * @param {string} [options.server] origin of the server, by default the page's own
+   * @param {number} [options.limit] entries to have at first, and to read at a time, at most 100
+   * @param {number} [options.keep] entries that new ones may bring it to, before the oldest go
+   * @param {'websocket'|'sse'} [options.transport]
+   */
+  constructor({ user, server = globalThis.location?.origin, limit = 20, keep = 500, transport = 'websocket' }) {
+    super();
+    [this.#user, this.#server, this.#transport] = [user, server, transport];
+    this.#timeline = new Timeline(limit, keep);
+  }
+
+  /** The entries, newest first, as pages have them. */
+  get items() {
+    return this.#timeline.items;
+  }
+
+  /** Whether there may be older entries. */
+  get hasMore() {
+    return this.#timeline.hasMore;
+  }
+
+  /** @returns {'connecting'|'live'|'reconnecting'|'stopped'} Live: `items` is the feed as it is now. */
+  get state() {
+    return this.#state;
+  }
+
+  /** Connects, and stays connected. Goes on from where it was stopped, if the server still knows. */
+  start() {
+    if (this.#state !== 'stopped') return;
+    this.error = null;
+    this.#failures = 0;
+    this.#set('connecting');
+    this.#connect();
+  }
+
+  /** Lets go of the server. The items stay. */
+  stop() {
+    this.#disconnect();
+    this.#reading = null;
+    this.#cancelPage();
+    this.#wake();
+    this.#set('stopped');
+  }
+
+  /** Reads older entries, again and again until it succeeds. @returns {Promise<void>} when they are there */
+  loadMore() {
+    this.#timeline.wantMore();
+    return this.#read();
+  }
+
+  #connect() {
+    const [path, open] = this.#transport === 'sse' ? ['events', openEvents] : ['live', openSocket];
+    const url = this.#url(path, this.#timeline.session ?? {});
+    this.#timer = setTimeout(() => this.#reconnect(), HELLO_MAX_MS);
+    this.#hangUp = open(url, (message) => this.#receive(message), (code) => this.#ended(code));
+  }
+
+  #disconnect() {
+    clearTimeout(this.#timer);
+    this.#hangUp();
+    this.#hangUp = () => {};
+    this.#greetedAt = null;
+  }
+
+  #receive(message) {
+    if (message.type === 'hello') {
+      clearTimeout(this.#timer);
+      this.#greetedAt = performance.now();
+      if (!this.#timeline.hello(message)) this.#cancelPage();
+      this.#wake();
+    } else if (!this.#timeline.apply(message)) {
+      return this.#reconnect();
+    } else if (message.type === 'marker') {
+      this.dispatchEvent(new CustomEvent('marker', { detail: message.cursor }));
+    } else {
+      this.dispatchEvent(new Event('change'));
+    }
+    this.#settle();
+    this.#read();
+  }
+
+  #ended(code) {
+    if (code in FINAL_CODES) return this.#fail(new Error(FINAL_CODES[code]));
+    this.#reconnect(code === TOO_SLOW && this.#greetedAt !== null);
+  }
+
+  #reconnect(atOnce = false) {
+    // One that is greeted and dropped, again and again, is to be slowed down, too.
+    if (this.#greetedAt !== null && performance.now() - this.#greetedAt > SETTLED_MS) this.#failures = 0;
+    this.#disconnect();
+    this.#set('reconnecting');
+    this.#timer = setTimeout(() => this.#connect(), atOnce ? 0 : backOff(this.#failures++));
+    // What can be read is shown even while nothing is live; what is wrong with the request is said there, too.
+    this.#read();
+  }
+
+  #fail(error) {
+    this.error = error;
+    this.stop();
+  }
+
+  #set(state) {
+    if (this.#state === state) return;
+    this.#state = state;
+    this.dispatchEvent(new Event('state'));
+  }
+
+  #settle() {
+    if (this.#greetedAt !== null && this.#timeline.isCurrent) this.#set('live');
+  }
+
+  #read() {
+    if (this.#state === 'stopped') return Promise.resolve();
+    const reading = (this.#reading ??= {});
+    return (reading.done ??= this.#readPages(reading));
+  }
+
+  async #readPages(reading) {
+    const isOver = () => this.#reading !== reading;
+    for (let failures = 0, read; (read = this.#timeline.startRead()); ) {
+      const { page, error, retryAfter = 0 } = await this.#page(read);
+      if (isOver()) return;
+      if (error) return this.#fail(error);
+      // What a page lacks for want of time is usually there when it is read again; in the end it is taken as it is.
+      if (!page || (page.partial?.length && failures < PARTIAL_TRIES)) {
+        await this.#pause(Math.max(backOff(failures++), retryAfter * 1000));
+        if (isOver()) return;
+        continue;
+      }
+      failures = 0;
+      this.#timeline.finishRead(read, page);
+      this.dispatchEvent(new Event('change'));
+      this.#settle();
+      if (isOver()) return;
+    }
+    this.#reading = null;
+  }
+
+  /** A page; or nothing, if another try may succeed; or the error, if none will. */
+  async #page({ before, limit }) {
+    const canceller = new AbortController();
+    this.#cancelPage = () => canceller.abort();
+    const timer = setTimeout(this.#cancelPage, PAGE_WAIT_MAX_MS);
+    try {
+      const url = this.#url('feed', before === null ? { limit } : { limit, before });
+      const answer = await fetch(url, { signal: canceller.signal });
+      if (answer.ok) return { page: await answer.json() };
+      if (answer.status >= 500 || [408, 429].includes(answer.status)) {
+        return { retryAfter: Number(answer.headers.get('Retry-After')) || 0 };
+      }
+      const problem = await answer.json().catch(() => ({}));
+      return { error: new Error(problem.detail ?? `the server answered ${answer.status}`) };
+    } catch {
+      return {};
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Ends early when the server is there again, or the feed is stopped. */
+  #pause(ms) {
+    return new Promise((resolve) => {
+      this.#wake = resolve;
+      setTimeout(resolve, ms);
+    });
+  }
+
+  #url(path, parameters) {
+    const url = new URL(`/v1/users/${encodeURIComponent(this.#user)}/${path}`, this.#server);
+    url.search = new URLSearchParams(parameters);
+    return url.href;
+  }
+}
+
+// Each opens a connection, reports its messages and its end, and returns how to close it without a report.
+
+function openSocket(url, onMessage, onEnd) {
+  const socket = new WebSocket(url.replace(/^http/, 'ws'));
+  socket.onmessage = ({ data }) => onMessage(JSON.parse(data));
+  socket.onclose = ({ code }) => onEnd(code);
+  return () => {
+    socket.onmessage = socket.onclose = null;
+    socket.close();
+  };
+}
+
+function openEvents(url, onMessage, onEnd) {
+  const source = new EventSource(url);
+  MESSAGE_TYPES.forEach((type) => source.addEventListener(type, ({ data }) => onMessage(JSON.parse(data))));
+  source.onerror = () => {
+    // The browser would come back by itself, but all at the same time, and not after a refusal.
+    source.close();
+    onEnd(null);
+  };
+  return () => source.close();
+}
+
+/** Exponential, with full jitter: clients that were cut off together do not come back together. */
+function backOff(attempt) {
+  return Math.random() * Math.min(BACKOFF_MAX_MS, BACKOFF_BASE_MS * 2 ** attempt);
+}

@@ -1,0 +1,76 @@
+//! The console and the live client: files that are built in, served as they are.
+//!
+//! Responsible for:
+//! - `GET /console`, an operator's page, and what belongs to it; `GET /tidewire.js`, the live client for any page.
+//!
+//! Not responsible for:
+//! - anything the page shows: it asks the same HTTP interface as everybody else.
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, EntityTag, Header as _, IfNoneMatch, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use actix_web::{HttpRequest, HttpResponse};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A file, and where it is served.
+#[derive(Debug, Clone, Copy)]
+pub struct Asset {
+    /// Its path in the URL.
+    pub path: &'static str,
+    content_type: &'static str,
+    text: &'static str,
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+
+macro_rules! asset {
+    ($path:literal, $content_type:ident, $file:literal) => {
+        Asset { path: $path, content_type: $content_type, text: include_str!(concat!("assets/", $file)) }
+    };
+}
+
+/// All there is.
+pub const ASSETS: &[Asset] = &[
+    asset!("/console", HTML, "console.html"),
+    asset!("/console/base.css", CSS, "base.css"),
+    asset!("/console/console.css", CSS, "console.css"),
+    asset!("/console/main.js", JAVASCRIPT, "main.js"),
+    asset!("/console/api.js", JAVASCRIPT, "api.js"),
+    asset!("/console/dom.js", JAVASCRIPT, "dom.js"),
+    asset!("/console/words.js", JAVASCRIPT, "words.js"),
+    asset!("/console/sparkline.js", JAVASCRIPT, "sparkline.js"),
+    asset!("/console/figures.js", JAVASCRIPT, "figures.js"),
+    asset!("/console/feed.js", JAVASCRIPT, "feed.js"),
+    asset!("/console/post.js", JAVASCRIPT, "post.js"),
+    asset!("/console/publish.js", JAVASCRIPT, "publish.js"),
+    asset!("/console/inspect.js", JAVASCRIPT, "inspect.js"),
+    asset!("/tidewire.js", JAVASCRIPT, "tidewire.js"),
+];
+
+/// Posts are anybody's text: whatever of it a browser might take for code is not run, and nothing leaves the origin.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Answers with a file, or that the client has it already. Query parameters are the page's own.
+pub fn serve(request: &HttpRequest, asset: &Asset) -> HttpResponse {
+    let tag = EntityTag::new_strong(format!("{:016x}", xxh3_64(asset.text.as_bytes())));
+    let is_known = match IfNoneMatch::parse(request) {
+        Ok(IfNoneMatch::Any) => true,
+        Ok(IfNoneMatch::Items(known)) => known.iter().any(|known| known.weak_eq(&tag)),
+        Err(_) => false,
+    };
+    let mut response = HttpResponse::build(if is_known { StatusCode::NOT_MODIFIED } else { StatusCode::OK });
+    response
+        .insert_header((ETAG, tag.to_string()))
+        .insert_header((CACHE_CONTROL, "no-cache"))
+        .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .insert_header((REFERRER_POLICY, "same-origin"));
+    if asset.content_type == HTML {
+        response.insert_header((CONTENT_SECURITY_POLICY, POLICY));
+    }
+    if is_known { response.finish() } else { response.content_type(asset.content_type).body(asset.text) }
+}
