@@ -74,7 +74,8 @@ impl Watch {
         }
         let missed = resume.and_then(|place| self.missed(desk, place));
         let (place, recovered) = (resume.filter(|_| missed.is_some()), missed.is_some());
-        let hello = Event { place: place.unwrap_or(self.stream.place()), what: What::Hello { recovered } };
+        let what = What::Hello { recovered, marker: desk.reader.source().choices().marker };
+        let hello = Event { place: place.unwrap_or(self.stream.place()), what };
         let events = [hello].into_iter().chain(missed.unwrap_or_default());
         let joins = events.map(|event| outlet.push(event, desk.now)).all(|pushed| pushed == Pushed::Waits);
         if joins {

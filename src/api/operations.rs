@@ -119,6 +119,12 @@ fn figures(engine: &Engine) -> Value {
         "sleeps": counters.sleeps.get(),
         "user_crashes": counters.user_crashes.get(),
         "shed": counters.shed.get(),
+        "live": {
+            "connections": shared.watchers.connections(),
+            "readers": shared.watchers.readers(),
+            "messages": counters.live_messages.get(),
+            "cut_off": counters.live_cut_off.get(),
+        },
         "queues": queues,
         "fanout_latency": latencies.iter().map(audience_latency).collect::<Vec<_>>(),
         "memory": {"resident_bytes": resident_bytes(), "posts_bytes": world.posts.bytes()},

@@ -24,7 +24,11 @@ pub enum What {
     Hello {
         /// Whether nothing is missing.
         recovered: bool,
+        /// How far the reader has read, if that was ever said.
+        marker: Option<Position>,
     },
+    /// Nothing: the connection is alive, and the client has all if it has what came before.
+    Beat,
     /// An entry is in the feed, in place of any other of the same post.
     Post(Arc<Item>),
     /// The post of an entry has another text.
@@ -57,7 +61,7 @@ impl Event {
         let text = match &self.what {
             What::Post(item) => item.entry.post.json().len() + item.entry.reposts().len() * EVENT_BYTES,
             What::Update(post) => post.json().len(),
-            What::Hello { .. } | What::Remove(_) | What::Stale(_) | What::Marker(_) => 0,
+            What::Hello { .. } | What::Beat | What::Remove(_) | What::Stale(_) | What::Marker(_) => 0,
         };
         EVENT_BYTES + text
     }

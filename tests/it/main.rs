@@ -15,6 +15,7 @@ mod fixtures;
 mod hostile;
 mod kept;
 mod kill;
+mod live;
 mod modes;
 mod operations;
 mod oracle;

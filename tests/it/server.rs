@@ -96,7 +96,11 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        actix_web::rt::System::new().block_on(self.handle.stop(true));
+        self.engine.stop_live();
+        let handle = self.handle.clone();
+        // On a thread of its own: this one may belong to another runtime.
+        let stop = move || actix_web::rt::System::new().block_on(handle.stop(true));
+        let _ = thread::spawn(stop).join();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -207,3 +207,12 @@ test('a kind of message that is not known yet changes nothing', () => {
   assert.ok(timeline.apply({ seq: 1, type: 'sparkle', post: '1' }));
   assert.equal(ids(timeline), '1');
 });
+
+test('a beat changes nothing, unless it says that something was missed', () => {
+  const timeline = new Timeline();
+  timeline.hello({ epoch: 'e', seq: 4, recovered: false });
+  assert.equal(timeline.apply({ type: 'beat', seq: 4 }), true);
+  assert.deepEqual(timeline.session, { epoch: 'e', seq: 4 });
+  assert.equal(timeline.apply({ type: 'beat', seq: 5 }), false);
+  assert.equal(timeline.session, null);
+});

@@ -13,12 +13,16 @@ use actix_web::web::{Bytes, BytesMut};
 
 use crate::api::live::wire::{Close, Heard, Wire};
 use crate::engine::Watcher;
+use crate::feed::stream::Place;
 use crate::limits::{LIVE_HEARTBEAT, LIVE_WRITE_BYTES};
+use crate::live::event::{Event, What};
 
 /// A live connection.
 pub(super) struct Connection<W> {
     wire: W,
     state: State,
+    /// Where the client is.
+    place: Option<Place>,
     heartbeat: Pin<Box<Sleep>>,
 }
 
@@ -31,12 +35,12 @@ enum State {
 impl<W: Wire> Connection<W> {
     /// What `watcher` tells, over `wire`.
     pub(super) fn new(wire: W, watcher: Watcher) -> Self {
-        Self { wire, state: State::Open(watcher), heartbeat: Box::pin(sleep(LIVE_HEARTBEAT)) }
+        Self { wire, state: State::Open(watcher), place: None, heartbeat: Box::pin(sleep(LIVE_HEARTBEAT)) }
     }
 
     /// A connection that ends at once, since its reader has too many.
     pub(super) fn refused(wire: W) -> Self {
-        Self { wire, state: State::Refused, heartbeat: Box::pin(sleep(LIVE_HEARTBEAT)) }
+        Self { wire, state: State::Refused, place: None, heartbeat: Box::pin(sleep(LIVE_HEARTBEAT)) }
     }
 
     /// Collects what is to be written now, and returns why the connection ends, if it does.
@@ -53,15 +57,22 @@ impl<W: Wire> Connection<W> {
         }
         while out.len() < LIVE_WRITE_BYTES {
             match watcher.poll_next(task) {
-                Poll::Ready(Ok(event)) => self.wire.write(&event, out),
+                Poll::Ready(Ok(event)) => {
+                    self.place = Some(event.place);
+                    self.wire.write(&event, out);
+                }
                 Poll::Ready(Err(closing)) => return Some(Close::Engine(closing)),
                 Poll::Pending => break,
             }
         }
         while self.heartbeat.as_mut().poll(task).is_ready() {
             self.heartbeat.as_mut().reset(Instant::now() + LIVE_HEARTBEAT);
-            if !self.wire.beat(out) {
+            if !self.wire.ping(out) {
                 return Some(Close::Client);
+            }
+            // What a browser's scripts see of it: they do not see pings.
+            if let Some(place) = self.place {
+                self.wire.write(&Event { place, what: What::Beat }, out);
             }
         }
         None

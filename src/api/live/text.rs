@@ -11,6 +11,7 @@ use crate::live::event::{Event, Item, What};
 pub(super) fn kind(event: &Event) -> &'static str {
     match event.what {
         What::Hello { .. } => "hello",
+        What::Beat => "beat",
         What::Post(_) => "post",
         What::Update(_) => "update",
         What::Remove(_) => "remove",
@@ -24,9 +25,11 @@ pub(super) fn message(event: &Event, json: &mut String) {
     // Writing to a `String` cannot fail, and nothing here has a character that JSON escapes.
     let _ = write!(json, r#"{{"type":"{}","seq":{}"#, kind(event), event.place.last);
     match &event.what {
-        What::Hello { recovered } => {
-            let _ = write!(json, r#","epoch":"{}","recovered":{recovered}"#, epoch(event.place.epoch));
+        What::Hello { recovered, marker } => {
+            let _ = write!(json, r#","epoch":"{}","recovered":{recovered},"marker":"#, epoch(event.place.epoch));
+            page_json::optional_cursor(json, *marker);
         }
+        What::Beat => {}
         What::Post(item) => {
             json.push_str(r#","item":"#);
             json.push_str(text(item));

@@ -22,8 +22,8 @@ pub(super) trait Wire: Unpin {
     /// Writes a message.
     fn write(&mut self, event: &Event, out: &mut BytesMut);
 
-    /// Asks whether the client is alive. False if it has not answered the last time.
-    fn beat(&mut self, out: &mut BytesMut) -> bool;
+    /// Asks whether the client is alive, if it can answer. False if it has not the last time.
+    fn ping(&mut self, out: &mut BytesMut) -> bool;
 
     /// Writes why the connection ends.
     fn close(&mut self, why: Close, out: &mut BytesMut);
@@ -120,7 +120,7 @@ impl Wire for WebSocket {
         Parser::write_message(out, &self.scratch, OpCode::Text, true, false);
     }
 
-    fn beat(&mut self, out: &mut BytesMut) -> bool {
+    fn ping(&mut self, out: &mut BytesMut) -> bool {
         self.scratch = String::new();
         Parser::write_message(out, "", OpCode::Ping, true, false);
         std::mem::replace(&mut self.is_alive, false)
@@ -165,9 +165,8 @@ impl Wire for EventStream {
         out.extend_from_slice(b"\n\n");
     }
 
-    fn beat(&mut self, out: &mut BytesMut) -> bool {
+    fn ping(&mut self, _: &mut BytesMut) -> bool {
         self.scratch = String::new();
-        out.extend_from_slice(b":\n\n");
         true
     }
 

@@ -21,7 +21,9 @@ const BACKOFF_MAX_MS = 30_000;
 const HELLO_MAX_MS = 15_000;
 const PAGE_WAIT_MAX_MS = 15_000;
 const SETTLED_MS = 5_000;
-const MESSAGE_TYPES = ['hello', 'post', 'remove', 'update', 'stale', 'marker'];
+// A beat comes every 30 seconds.
+const SILENCE_MAX_MS = 75_000;
+const MESSAGE_TYPES = ['hello', 'post', 'remove', 'update', 'stale', 'marker', 'beat'];
 const TOO_SLOW = 4008;
 const FINAL_CODES = {
   4001: 'the server asks for authentication',
@@ -94,7 +96,8 @@ export class Timeline {
 
   /** Takes any other message. False: one is missing, so that there is nothing to resume from. */
   apply(message) {
-    if (message.seq !== this.session?.seq + 1) {
+    if (message.type === 'beat' && message.seq === this.session?.seq) return true;
+    if (message.type === 'beat' || message.seq !== this.session?.seq + 1) {
       this.session = null;
       return false;
     }
@@ -253,16 +256,18 @@ export class Feed extends EventTarget {
   }
 
   #receive(message) {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#reconnect(), SILENCE_MAX_MS);
     if (message.type === 'hello') {
-      clearTimeout(this.#timer);
       this.#greetedAt = performance.now();
       if (!this.#timeline.hello(message)) this.#cancelPage();
       this.#wake();
+      if (message.marker) this.dispatchEvent(new CustomEvent('marker', { detail: message.marker }));
     } else if (!this.#timeline.apply(message)) {
       return this.#reconnect();
     } else if (message.type === 'marker') {
       this.dispatchEvent(new CustomEvent('marker', { detail: message.cursor }));
-    } else {
+    } else if (message.type !== 'beat') {
       this.dispatchEvent(new Event('change'));
     }
     this.#settle();

@@ -1,0 +1,80 @@
+//! A WebSocket client that reports what it is told.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{WebSocketStream, client_async};
+
+/// Nothing here takes longer, but on a machine that is busy otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Client {
+    pub socket: WebSocketStream<TcpStream>,
+    pub hello: Value,
+}
+
+/// What comes next.
+#[derive(Debug, PartialEq)]
+pub enum Next {
+    Message(Value),
+    Closed(u16),
+}
+
+impl Client {
+    /// Connects, and takes the first message.
+    pub async fn connect(address: SocketAddr, path: &str) -> Self {
+        let mut client = Self { socket: open(address, path).await.unwrap(), hello: Value::Null };
+        client.hello = client.message().await;
+        assert_eq!(client.hello["type"], "hello", "{}", client.hello);
+        client
+    }
+
+    /// The reader's feed, from the beginning.
+    pub async fn watch(address: SocketAddr, reader: &str) -> Self {
+        Self::connect(address, &format!("/v1/users/{reader}/live")).await
+    }
+
+    /// The reader's feed, from where another connection was.
+    pub async fn resume(address: SocketAddr, reader: &str, epoch: &Value, seq: u64) -> Self {
+        let epoch = epoch.as_str().unwrap();
+        Self::connect(address, &format!("/v1/users/{reader}/live?epoch={epoch}&seq={seq}")).await
+    }
+
+    pub async fn next(&mut self) -> Next {
+        let next = tokio::time::timeout(PATIENCE, self.socket.next()).await.expect("something is told");
+        match next {
+            Some(Ok(Message::Text(text))) => Next::Message(serde_json::from_str(&text).unwrap()),
+            Some(Ok(Message::Close(frame))) => Next::Closed(frame.map_or(0, |frame| frame.code.into())),
+            other => panic!("neither told nor closed: {other:?}"),
+        }
+    }
+
+    pub async fn message(&mut self) -> Value {
+        match self.next().await {
+            Next::Message(message) => message,
+            Next::Closed(code) => panic!("closed with {code}"),
+        }
+    }
+
+    /// The next message in short: its type, and the post it is about.
+    pub async fn told(&mut self) -> String {
+        let message = self.message().await;
+        let post = [&message["item"]["post"]["id"], &message["post"]["id"], &message["post"], &message["below"]];
+        let post = post.into_iter().find_map(Value::as_str).unwrap_or("");
+        format!("{} {post}", message["type"].as_str().unwrap()).trim().to_owned()
+    }
+
+    pub async fn send(&mut self, message: Message) {
+        self.socket.send(message).await.unwrap();
+    }
+}
+
+/// Opens a WebSocket.
+pub async fn open(address: SocketAddr, path: &str) -> Result<WebSocketStream<TcpStream>, Error> {
+    let stream = TcpStream::connect(address).await.map_err(Error::Io)?;
+    client_async(format!("ws://{address}{path}"), stream).await.map(|(socket, _)| socket)
+}

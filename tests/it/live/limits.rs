@@ -1,0 +1,106 @@
+//! Limits of live connections, and what clients may not say.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use serde_json::json;
+use tidewire::config::EngineConfig;
+use tidewire::limits::{LIVE_CONNECTIONS_PER_READER_MAX, LIVE_FRAME_BYTES_MAX};
+use tokio_tungstenite::tungstenite::{Bytes, Message};
+
+use crate::live::client::{Client, Next, open};
+use crate::server::Server;
+use crate::world::{above, config};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_may_have_so_many_connections_and_others_are_not_concerned() {
+    let server = Server::start(config(2, above(5)));
+    let mut clients = Vec::new();
+    for _ in 0..LIVE_CONNECTIONS_PER_READER_MAX {
+        clients.push(Client::watch(server.address(), "ann").await);
+    }
+    let mut refused =
+        Client { socket: open(server.address(), "/v1/users/ann/live").await.unwrap(), hello: json!(null) };
+    assert_eq!(refused.next().await, Next::Closed(4029));
+    let events = server.get("/v1/users/ann/events");
+    assert_eq!((events.status, events.json()["code"].clone()), (429, json!("too_many_connections")));
+    assert_ne!(events.header("retry-after"), "");
+    Client::watch(server.address(), "bob").await;
+    drop(clients.pop());
+    // The server notices in its own time.
+    loop {
+        let socket = open(server.address(), "/v1/users/ann/live").await.unwrap();
+        if matches!((Client { socket, hello: json!(null) }).next().await, Next::Message(_)) {
+            break;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_may_be_so_many_connections_in_all() {
+    let server = Server::start(EngineConfig { live_max: 3, ..config(2, above(5)) });
+    let mut clients = Vec::new();
+    for reader in ["ann", "bob", "cas"] {
+        clients.push(Client::watch(server.address(), reader).await);
+    }
+    let refused = open(server.address(), "/v1/users/dan/live").await.unwrap_err();
+    assert!(refused.to_string().contains("503"), "{refused}");
+    let events = server.get("/v1/users/dan/events");
+    assert_eq!((events.status, events.json()["code"].clone()), (503, json!("overloaded")));
+    assert_ne!(events.header("retry-after"), "");
+}
+
+#[test]
+fn requests_that_make_no_sense_are_refused() {
+    let server = Server::start(config(1, above(5)));
+    let both = |tail: &str| [format!("/v1/users/ann/live{tail}"), format!("/v1/users/ann/events{tail}")];
+    for (tail, code) in [
+        ("?epoch=x", "missing_parameter"),
+        ("?seq=3", "missing_parameter"),
+        ("?epoch=x&seq=-1", "invalid_parameter"),
+        ("?since=3", "unknown_parameter"),
+    ] {
+        for path in both(tail) {
+            let answer = server.get(&path);
+            assert_eq!((answer.status, &answer.json()["code"]), (400, &json!(code)), "{path}");
+        }
+    }
+    let plain = server.get("/v1/users/ann/live");
+    assert_eq!((plain.status, plain.json()["code"].clone()), (426, json!("upgrade_required")));
+    assert_eq!(plain.header("upgrade"), "websocket");
+    assert_eq!(server.get("/v1/users/a%20b/events").status, 400);
+    assert_eq!(server.get("/v1/users/tag:tea/events").json()["code"], "not_a_user");
+    assert_eq!(server.post("/v1/users/ann/live", &json!({})).status, 405);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pings_are_answered_and_words_ignored() {
+    let server = Server::start(config(1, above(5)));
+    let mut client = Client::watch(server.address(), "ann").await;
+    client.send(Message::text("hello?")).await;
+    client.send(Message::binary(vec![0; 9])).await;
+    client.send(Message::Ping(Bytes::from_static(b"there?"))).await;
+    assert_eq!(client.socket.next().await.unwrap().unwrap(), Message::Pong(Bytes::from_static(b"there?")));
+    client.send(Message::Close(None)).await;
+    assert!(matches!(client.next().await, Next::Closed(_)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_floods_the_server_is_let_go() {
+    let server = Server::start(config(1, above(5)));
+    let mut client = Client::watch(server.address(), "ann").await;
+    client.send(Message::binary(vec![0; LIVE_FRAME_BYTES_MAX + 1])).await;
+    assert_eq!(client.next().await, Next::Closed(1002));
+    // Pings without end, and never a look at what comes back: nobody else is kept waiting.
+    let mut flooding = Client::watch(server.address(), "bob").await;
+    let ping = Message::Ping(Bytes::from_static(&[b'x'; 125]));
+    for _ in 0..100_000 {
+        let sent = tokio::time::timeout(Duration::from_millis(300), flooding.send(ping.clone()));
+        if sent.await.is_err() {
+            break;
+        }
+    }
+    let mut other = Client::watch(server.address(), "cas").await;
+    other.send(Message::Close(None)).await;
+    assert!(matches!(other.next().await, Next::Closed(_)));
+}

@@ -1,0 +1,7 @@
+//! Live connections over real sockets.
+
+mod client;
+mod events;
+mod limits;
+mod slow;
+mod told;

@@ -1,0 +1,73 @@
+//! Clients that stop reading.
+
+use serde_json::{Value, json};
+use tokio::net::TcpSocket;
+use tokio_tungstenite::client_async;
+
+use crate::live::client::{Client, Next, PATIENCE};
+use crate::server::Server;
+use crate::world::{above, config};
+
+/// A body of some 60 KB.
+fn large() -> Value {
+    json!("x".repeat(60_000))
+}
+
+/// Many that stop reading, each of which is cut off with a code, and resumes; one beside them who is told all in time.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_stops_reading_is_cut_off_and_comes_back_and_nobody_else_is_concerned() {
+    const STALLED: usize = 20;
+    let server = Server::start(config(2, above(1_000)));
+    let mut stalled = Vec::new();
+    for nth in 0..STALLED {
+        let (reader, address) = (format!("slow{nth}"), server.address());
+        assert_eq!(server.json("PUT", &format!("/v1/users/{reader}/following/bob"), &json!({})).status, 201);
+        // Small buffers, so that it is soon noticed.
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4 * 1024).unwrap();
+        let stream = socket.connect(address).await.unwrap();
+        let socket = client_async(format!("ws://{address}/v1/users/{reader}/live"), stream).await.unwrap().0;
+        let mut client = Client { socket, hello: Value::Null };
+        client.hello = client.message().await;
+        stalled.push((reader, client));
+    }
+    assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
+    let mut ann = Client::watch(server.address(), "ann").await;
+    let posts = 60;
+    for _ in 0..posts {
+        let post = json!({"author": "bob", "body": large()});
+        assert_eq!(server.post("/v1/posts?wait=delivered", &post).status, 201);
+        assert_eq!(ann.message().await["type"], "post");
+    }
+    let began = std::time::Instant::now();
+    while server.get("/v1/stats").json()["live"]["cut_off"] != STALLED {
+        assert!(began.elapsed() < PATIENCE, "{}", server.get("/v1/stats").text);
+    }
+    for (reader, mut client) in stalled {
+        // What was on its way arrives, without a gap, and then the reason.
+        let (epoch, mut last) = (client.hello["epoch"].clone(), 0);
+        let code = loop {
+            match client.next().await {
+                Next::Message(message) => {
+                    assert_eq!(message["seq"], last + 1);
+                    last += 1;
+                }
+                Next::Closed(code) => break code,
+            }
+        };
+        assert_eq!(code, 4008);
+        assert!(last < posts, "{last} of {posts} arrived");
+        drop(client);
+        // So much is missing that the feed is read again, or all of it follows.
+        let mut back = Client::resume(server.address(), &reader, &epoch, last).await;
+        if back.hello["recovered"] == true {
+            for seq in last + 1..=posts {
+                assert_eq!(back.message().await["seq"], seq);
+            }
+        }
+    }
+    let began = std::time::Instant::now();
+    while server.get("/v1/stats").json()["live"]["connections"] != 1 {
+        assert!(began.elapsed() < PATIENCE, "{}", server.get("/v1/stats").text);
+    }
+}

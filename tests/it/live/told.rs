@@ -1,0 +1,204 @@
+//! What live clients are told of what happens.
+
+use serde_json::{Value, json};
+
+use crate::live::client::{Client, Next};
+use crate::server::Server;
+use crate::world::{above, config};
+
+/// Ann follows bob, who published posts 1 to `posts`.
+fn ann_and_bob(posts: u64) -> Server {
+    let server = Server::start(config(2, above(5)));
+    assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
+    (1..=posts).for_each(|id| publish(&server, "bob", id));
+    server
+}
+
+fn publish(server: &Server, author: &str, id: u64) {
+    post(server, &json!({"author": author, "id": id.to_string(), "body": {"n": id}}));
+}
+
+fn post(server: &Server, post: &Value) {
+    let answer = server.post("/v1/posts?wait=delivered", post);
+    assert_eq!(answer.status, 201, "{}", answer.text);
+}
+
+fn send(server: &Server, method: &str, path: &str) {
+    let answer = server.send(method, path, None, "");
+    assert!(answer.status < 300, "{method} {path}: {}", answer.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_is_told_as_a_page_shows_it() {
+    let server = ann_and_bob(0);
+    let mut client = Client::watch(server.address(), "ann").await;
+    assert_eq!((&client.hello["seq"], &client.hello["recovered"]), (&json!(0), &json!(false)));
+    post(&server, &json!({"author": "bob", "id": "7", "body": {"text": "höi\n"}, "tags": ["tea"]}));
+    let message = client.message().await;
+    let page = server.get("/v1/users/ann/feed").json();
+    assert_eq!(message, json!({"type": "post", "seq": 1, "item": page["items"][0]}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_changes_a_feed_is_told() {
+    let server = ann_and_bob(3);
+    let edge = |source: &str| format!("/v1/users/ann/following/{source}");
+    let put = |path: &str| assert!(server.json("PUT", path, &json!({})).status < 300);
+    let patch = |path: &str, change: Value| assert_eq!(server.json("PATCH", path, &change).status, 200);
+    let mut ann = Client::watch(server.address(), "ann").await;
+
+    send(&server, "DELETE", "/v1/posts/3");
+    assert_eq!(ann.told().await, "remove 3");
+    patch("/v1/posts/2", json!({"hidden": true}));
+    assert_eq!(ann.told().await, "remove 2");
+    patch("/v1/posts/2", json!({"hidden": false}));
+    assert_eq!(ann.told().await, "post 2");
+    patch("/v1/posts/2", json!({"body": "other"}));
+    let update = ann.message().await;
+    assert_eq!((&update["type"], &update["post"]["body"]), (&json!("update"), &json!("other")));
+
+    put("/v1/users/ann/mutes/bob");
+    assert_eq!((ann.told().await, ann.told().await), ("remove 2".into(), "remove 1".into()));
+    send(&server, "DELETE", "/v1/users/ann/mutes/bob");
+    assert_eq!((ann.told().await, ann.told().await), ("post 1".into(), "post 2".into()), "the oldest first");
+    send(&server, "DELETE", &edge("bob"));
+    assert_eq!((ann.told().await, ann.told().await), ("remove 2".into(), "remove 1".into()));
+    put(&edge("bob"));
+    assert_eq!((ann.told().await, ann.told().await), ("post 1".into(), "post 2".into()));
+
+    publish(&server, "ann", 20);
+    assert_eq!(ann.told().await, "post 20", "her own");
+    patch("/v1/users/ann/rules", json!({"show_own": false}));
+    assert_eq!(ann.told().await, "remove 20");
+
+    put(&edge("cas"));
+    post(&server, &json!({"author": "cas", "id": "30", "body": 0, "repost_of": "1"}));
+    let merged = ann.message().await;
+    let item = &merged["item"];
+    assert_eq!((&item["post"]["id"], &item["reposts"][0]["user"]), (&json!("1"), &json!("cas")));
+    send(&server, "DELETE", "/v1/posts/30");
+    let unmerged = ann.message().await;
+    assert_eq!((&unmerged["item"]["post"]["id"], &unmerged["item"]["reposts"]), (&json!("1"), &json!([])));
+
+    put("/v1/users/ann/blocks/bob");
+    assert_eq!((ann.told().await, ann.told().await), ("remove 2".into(), "remove 1".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_kept_of_a_source_and_is_deleted_is_told() {
+    let server = ann_and_bob(2);
+    send(&server, "DELETE", "/v1/users/ann/following/bob?keep=true");
+    let mut client = Client::watch(server.address(), "ann").await;
+    send(&server, "DELETE", "/v1/posts/1");
+    assert_eq!(client.told().await, "remove 1");
+    // The same if it comes to be so while she is watched.
+    send(&server, "PUT", "/v1/users/ann/following/bob");
+    send(&server, "DELETE", "/v1/users/ann/following/bob?keep=true");
+    let edited = server.json("PATCH", "/v1/posts/2", &json!({"body": "other"}));
+    assert_eq!((edited.status, client.told().await), (200, "update 2".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn posts_that_are_pulled_are_told_as_well() {
+    let server = ann_and_bob(0);
+    for fan in 0..10 {
+        send(&server, "PUT", &format!("/v1/users/fan{fan}/following/bob"));
+    }
+    assert_eq!(server.get("/v1/users/bob").json()["celebrity"], true);
+    let mut client = Client::watch(server.address(), "ann").await;
+    publish(&server, "bob", 9);
+    assert_eq!(client.told().await, "post 9");
+    assert_eq!(server.get("/v1/stats").json()["deliveries"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_device_of_a_reader_is_told_and_how_far_the_reader_has_read() {
+    let server = ann_and_bob(1);
+    let mut devices = [Client::watch(server.address(), "ann").await, Client::watch(server.address(), "ann").await];
+    assert_eq!(devices[0].hello["epoch"], devices[1].hello["epoch"]);
+    let cursor = server.get("/v1/users/ann/feed").json()["items"][0]["cursor"].clone();
+    assert_eq!(server.json("PUT", "/v1/users/ann/marker", &json!({"cursor": cursor})).status, 200);
+    for device in &mut devices {
+        assert_eq!(device.message().await, json!({"type": "marker", "seq": 1, "cursor": cursor}));
+    }
+    assert_eq!(Client::watch(server.address(), "ann").await.hello["marker"], cursor);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_nobody_has_heard_of_is_told_what_comes() {
+    let server = ann_and_bob(2);
+    let mut stranger = Client::watch(server.address(), "zoe").await;
+    send(&server, "PUT", "/v1/users/zoe/following/bob");
+    assert_eq!((stranger.told().await, stranger.told().await), ("post 1".into(), "post 2".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_back_gets_exactly_what_was_missed_and_nothing_that_was_deleted() {
+    let server = ann_and_bob(0);
+    let mut client = Client::watch(server.address(), "ann").await;
+    publish(&server, "bob", 1);
+    assert_eq!(client.told().await, "post 1");
+    let epoch = client.hello["epoch"].clone();
+    drop(client);
+    for id in 2..=4 {
+        publish(&server, "bob", id);
+    }
+    send(&server, "DELETE", "/v1/posts/3");
+    let mut back = Client::resume(server.address(), "ann", &epoch, 1).await;
+    let expected = json!({"type": "hello", "epoch": epoch, "seq": 1, "recovered": true, "marker": null});
+    assert_eq!(back.hello, expected);
+    let told = [back.told().await, back.told().await, back.told().await, back.told().await];
+    assert_eq!(told, ["post 2", "remove 3", "post 4", "remove 3"]);
+    publish(&server, "bob", 5);
+    assert_eq!(back.message().await["seq"], 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_back_too_late_or_from_elsewhere_is_told_so() {
+    let server = ann_and_bob(0);
+    let client = Client::watch(server.address(), "ann").await;
+    let epoch = client.hello["epoch"].clone();
+    let history = server.engine.shared().config.live.history_changes as u64;
+    for id in 1..=history + 1 {
+        publish(&server, "bob", id);
+    }
+    let seq = json!(history + 1);
+    for (epoch, from) in [(&epoch, 0), (&epoch, 10_000), (&json!("0123456789abcdef"), 5), (&json!("x"), 5)] {
+        let back = Client::resume(server.address(), "ann", epoch, from).await;
+        assert_eq!((&back.hello["recovered"], &back.hello["seq"]), (&json!(false), &seq), "{epoch} {from}");
+    }
+    assert_eq!(Client::resume(server.address(), "ann", &epoch, 1).await.hello["recovered"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_is_forgotten_some_time_after_the_last_client_has_gone() {
+    let linger = std::time::Duration::from_millis(50);
+    let server = Server::start(tidewire::config::EngineConfig { live_linger: linger, ..config(1, above(5)) });
+    let client = Client::watch(server.address(), "ann").await;
+    let live = || server.get("/v1/stats").json()["live"].clone();
+    assert_eq!((&live()["connections"], &live()["readers"]), (&json!(1), &json!(1)));
+    let epoch = client.hello["epoch"].clone();
+    drop(client);
+    let began = std::time::Instant::now();
+    while live()["readers"] != 0 {
+        assert!(began.elapsed() < crate::live::client::PATIENCE);
+        tokio::time::sleep(linger).await;
+    }
+    assert_eq!(live()["connections"], 0);
+    assert_eq!(Client::resume(server.address(), "ann", &epoch, 0).await.hello["recovered"], false);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stops_says_so() {
+    let server = ann_and_bob(0);
+    let mut clients = Vec::new();
+    for reader in ["ann", "bob", "cas"] {
+        clients.push(Client::watch(server.address(), reader).await);
+    }
+    server.engine.stop_live();
+    for client in &mut clients {
+        assert_eq!(client.next().await, Next::Closed(1012));
+    }
+    let refused = crate::live::client::open(server.address(), "/v1/users/ann/live").await.unwrap_err();
+    assert!(refused.to_string().contains("503"), "{refused}");
+}
