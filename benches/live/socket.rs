@@ -175,6 +175,10 @@ impl Heard {
     }
 
     fn message(&mut self, message: &[u8], audience: &Audience) {
+        // A beat says that nothing happened, by the number there was.
+        if message.starts_with(br#"{"type":"beat""#) {
+            return;
+        }
         let Some(seq) = number_after(message, br#""seq":"#) else {
             return audience.miscounted();
         };
