@@ -20,3 +20,4 @@ pub mod problem;
 mod request;
 pub mod serve;
 pub mod slot;
+mod upgrade;

@@ -1,22 +1,24 @@
 //! The server: routes, and running them until told to stop.
 
-use std::any::Any;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::task::Poll;
 use std::time::Duration;
 
-use actix_web::dev::{Server, ServerHandle};
+use actix_http::HttpService;
+use actix_service::{IntoServiceFactory, ServiceFactoryExt, map_config};
+use actix_web::dev::{AppConfig, Server, ServerHandle};
 use actix_web::http::Method;
 use actix_web::rt::net::TcpStream;
 use actix_web::web::{self, Data, Payload, ServiceConfig};
-use actix_web::{App, HttpRequest, HttpServer, Resource, Route, guard, rt};
+use actix_web::{App, HttpRequest, Resource, Route, guard, rt};
 use socket2::SockRef;
 use tokio::sync::oneshot;
 use tracing::info;
 
 use crate::api::problem::Problem;
 use crate::api::slot::{Live, Slot};
+use crate::api::upgrade::upgrades;
 use crate::api::{choices, explain, feeds, follows, lists, live, operations, posts};
 use crate::console;
 use crate::feed::event::Silencing;
@@ -29,8 +31,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long what was sent may wait for a client to take it, before the system ends the connection. A server writes to a client
 /// only what it takes, so that nothing but the system can find out.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the system keeps for a client to take, at most: a large page.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
@@ -137,22 +138,32 @@ fn resource<const N: usize>(path: &str, methods: [(Method, Route); N]) -> Resour
 /// # Errors
 /// When the socket cannot be listened on.
 pub fn server(engine: impl Into<Slot>, listener: TcpListener, workers: usize) -> io::Result<Server> {
-    let slot = Data::new(engine.into());
-    let server = HttpServer::new(move || App::new().app_data(slot.clone()).configure(routes))
-        .on_connect(|socket, _| bound_sending(socket))
-        .workers(workers)
-        .keep_alive(KEEP_ALIVE)
-        .client_request_timeout(HEAD_TIMEOUT)
-        .shutdown_timeout(DRAIN_SECONDS)
-        .disable_signals()
-        .listen(listener)?
-        .run();
-    Ok(server)
+    let (slot, address) = (Data::new(engine.into()), listener.local_addr()?);
+    let app = move || App::new().app_data(slot.clone()).configure(routes);
+    let server = Server::build().workers(workers).shutdown_timeout(DRAIN_SECONDS).disable_signals();
+    let stopping = server.graceful_shutdown_signal();
+    // What `HttpServer` would do, but for WebSockets.
+    let http = move || {
+        let stopping = stopping.clone();
+        let plain = app().into_factory().map_err(|cause: actix_web::Error| cause.error_response());
+        HttpService::build()
+            .keep_alive(KEEP_ALIVE)
+            .client_request_timeout(HEAD_TIMEOUT)
+            .local_addr(address)
+            .graceful_shutdown_signal(move || {
+                let stopping = stopping.clone();
+                async move { stopping.notified().await }
+            })
+            .on_connect_ext(|socket: &TcpStream, _| bound_sending(socket))
+            .upgrade(upgrades(app.clone()))
+            .finish(map_config(plain, |()| AppConfig::default()))
+            .tcp()
+    };
+    Ok(server.listen("http", listener, http)?.run())
 }
 
 /// Bounds what the system keeps for a client that does not take what it is sent, and for how long.
-fn bound_sending(socket: &dyn Any) {
-    let Some(socket) = socket.downcast_ref::<TcpStream>() else { return };
+fn bound_sending(socket: &TcpStream) {
     let socket = SockRef::from(socket);
     // What a system does not know it does without.
     let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);

@@ -1,0 +1,121 @@
+//! WebSockets outside of HTTP's dispatcher: it keeps 16 KiB of buffers for each connection, which most need but to begin with.
+//!
+//! Responsible for:
+//! - handing such requests to the same application as all others, and writing what it answers to the socket;
+//! - giving up a client that takes nothing for long.
+//!
+//! Not responsible for:
+//! - what is a WebSocket (`actix_http` decides), what it is for (`api::live`).
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use actix_codec::{Encoder, Framed};
+use actix_http::error::PayloadError;
+use actix_http::{BoxedPayloadStream, Request, Response, h1};
+use actix_service::{IntoServiceFactory, fn_factory, fn_service};
+use actix_web::Error;
+use actix_web::body::{BoxBody, MessageBody};
+use actix_web::dev::{AppConfig, Payload, Service, ServiceFactory, ServiceResponse};
+use actix_web::rt::net::TcpStream;
+use actix_web::rt::time::timeout;
+use actix_web::web::{Bytes, BytesMut};
+use futures_core::Stream;
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use crate::api::serve::SEND_TIMEOUT;
+
+/// A request that turns into a WebSocket, and the socket.
+type Upgrade = (Request, Framed<TcpStream, h1::Codec>);
+
+/// Answers requests that turn into WebSockets, by an application that `app` makes for each worker.
+pub(super) fn upgrades<A, F, S>(
+    app: A,
+) -> impl ServiceFactory<
+    Upgrade,
+    Config = (),
+    Response = (),
+    Error = Error,
+    InitError = (),
+    Future: 'static,
+    Service = impl Service<Upgrade, Response = (), Error = Error, Future: 'static> + 'static,
+> + 'static
+where
+    A: Fn() -> F + 'static,
+    F: IntoServiceFactory<S, Request>,
+    S: ServiceFactory<
+            Request,
+            Config = AppConfig,
+            Response = ServiceResponse,
+            Error = actix_web::Error,
+            InitError = (),
+        > + 'static,
+{
+    fn_factory(move || {
+        let app = app().into_factory().new_service(AppConfig::default());
+        async move {
+            let app = Rc::new(app.await?);
+            Ok(fn_service(move |upgrade: Upgrade| answer(Rc::clone(&app), upgrade)))
+        }
+    })
+}
+
+async fn answer<S>(app: Rc<S>, (request, framed): Upgrade) -> Result<(), Error>
+where
+    S: Service<Request, Response = ServiceResponse, Error = Error>,
+{
+    let parts = framed.into_parts();
+    let (mut codec, mut out) = (parts.codec, parts.write_buf);
+    let (socket, mut writing) = parts.io.into_split();
+    let early = Some(parts.read_buf.freeze()).filter(|early| !early.is_empty());
+    let received: BoxedPayloadStream = Box::pin(Received { early, socket });
+    let payload = Payload::Stream { payload: received };
+    let answered = app.call(request.replace_payload(payload).0).await;
+    let response = answered.map_or_else(|cause| cause.error_response(), |answered| answered.into_parts().1);
+    let (response, body): (_, BoxBody) = response.into_parts();
+    codec.encode(h1::Message::Item((Response::from(response), body.size())), &mut out)?;
+    write(&mut writing, &mut out).await?;
+    let mut body = pin!(body);
+    while let Some(chunk) = std::future::poll_fn(|task| body.as_mut().poll_next(task)).await {
+        let chunk = chunk.map_err(|cause| io::Error::other(cause.to_string()))?;
+        codec.encode(h1::Message::Chunk(Some(chunk)), &mut out)?;
+        write(&mut writing, &mut out).await?;
+    }
+    Ok(writing.shutdown().await?)
+}
+
+/// Writes all of `out`, and keeps no memory for the next time.
+async fn write(socket: &mut OwnedWriteHalf, out: &mut BytesMut) -> io::Result<()> {
+    let out = std::mem::take(out);
+    timeout(SEND_TIMEOUT, socket.write_all(&out)).await.map_err(io::Error::from)?
+}
+
+/// What a client sends, right from the socket.
+struct Received {
+    /// What was read together with the request.
+    early: Option<Bytes>,
+    socket: OwnedReadHalf,
+}
+
+/// Bytes read at a time: a client has little to say.
+const READ_BYTES: usize = 512;
+
+impl Stream for Received {
+    type Item = Result<Bytes, PayloadError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(early) = self.early.take() {
+            return Poll::Ready(Some(Ok(early)));
+        }
+        let mut bytes = [0; READ_BYTES];
+        let mut read = ReadBuf::new(&mut bytes);
+        Pin::new(&mut self.socket).poll_read(task, &mut read).map(|result| match (result, read.filled()) {
+            (Err(cause), _) => Some(Err(cause.into())),
+            (Ok(()), []) => None,
+            (Ok(()), received) => Some(Ok(Bytes::copy_from_slice(received))),
+        })
+    }
+}
