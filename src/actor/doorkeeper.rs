@@ -13,12 +13,13 @@ use actix::{Actor, Addr, AsyncContext, Context, Handler};
 use rustc_hash::FxHashSet;
 
 use crate::actor::mailroom::Mailroom;
-use crate::actor::message::{Ask, Detach, Restore, Sleep, Wake};
+use crate::actor::message::{Ask, Bell, Restore, Sleep, Wake};
 use crate::actor::user::UserActor;
 use crate::actor::vital::Vital;
 use crate::engine::Shared;
 use crate::error::Error;
 use crate::feed::inbox::Inbox;
+use crate::feed::stream::Notice;
 use crate::id::SourceSlot;
 use crate::limits::USER_MAILBOX_MAX;
 use crate::state::sources::Source;
@@ -105,10 +106,12 @@ impl Doorkeeper {
             return;
         }
         let few: Vec<SourceSlot> = (0..CANDIDATES).map_while(|_| self.leave_round()).collect();
-        // Who is watched is not idle: if all these are, it is one more for now. There is a limit to live connections as well.
-        let is_idle = |slot: &SourceSlot| !self.shared.watchers.is_watched(*slot);
-        let last_seen = |slot: &SourceSlot| self.shared.world.sources.at(*slot).last_seen();
-        let idlest = few.iter().copied().filter(is_idle).min_by_key(last_seen);
+        // Who is watched last: whoever is connected stays awake, whatever it is told.
+        let last_seen = |slot: &SourceSlot| {
+            let shared = &self.shared;
+            (shared.watchers.is_watched(*slot), shared.world.sources.at(*slot).last_seen())
+        };
+        let idlest = few.iter().copied().min_by_key(last_seen);
         few.into_iter().filter(|slot| Some(*slot) != idlest).for_each(|slot| self.join_round(slot));
         if let Some(slot) = idlest {
             self.put_to_sleep(slot);
@@ -118,8 +121,11 @@ impl Doorkeeper {
     fn sweep(&mut self) {
         let now = self.shared.clock.now();
         let window = self.shared.config.active_window;
-        for slot in self.shared.watchers.take_departed() {
-            self.tell_of_departure(slot);
+        for slot in self.shared.watchers.take_unsettled(self.shard) {
+            self.settle(slot);
+        }
+        for slot in self.shared.watchers.take_sleepless(self.shard) {
+            self.join_round(slot);
         }
         for _ in 0..self.round.len().min(SWEEP_MAX) {
             let Some(slot) = self.leave_round() else { return };
@@ -134,14 +140,17 @@ impl Doorkeeper {
         }
     }
 
-    /// Tells a reader's actor what it had no room to be told by the connection itself.
-    fn tell_of_departure(&self, reader: SourceSlot) {
-        if let Err(SendError::Full(_)) = self.shared.directory.send(reader, Detach) {
-            self.shared.watchers.departed(reader);
+    /// Has a reader's actor look at everything, since it had no room to be told something.
+    fn settle(&self, reader: SourceSlot) {
+        let local = self.shared.world.sharding.local(reader);
+        self.mailroom.borrow_mut().notify(Notice::Everything, &[local]);
+        if let Err(SendError::Full(_)) = self.shared.directory.send(reader, Bell) {
+            self.shared.watchers.unsettle(reader);
         }
     }
 
-    /// Asks a reader's actor to end. It leaves the directory itself, when it comes to the message.
+    /// Asks a reader's actor to end. It leaves the directory itself, when it comes to the message, unless somebody is connected
+    /// by then.
     fn put_to_sleep(&mut self, slot: SourceSlot) {
         if let Err(SendError::Full(_)) = self.shared.directory.send(slot, Sleep) {
             // It is being asked a lot: far from idle.

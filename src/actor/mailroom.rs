@@ -92,10 +92,7 @@ impl Mailroom {
             for (key, recipient) in keys.into_iter().zip(group) {
                 match self.inboxes.get_mut(place(key)).map(|inbox| inbox.push(position)) {
                     Some(Push::Added { .. }) => delivered.added += 1,
-                    Some(Push::Duplicate) => {
-                        delivered.duplicates += 1;
-                        continue;
-                    }
+                    Some(Push::Duplicate) => delivered.duplicates += 1,
                     Some(Push::BelowFloor) => delivered.below_floor += 1,
                     None => {}
                 }
@@ -116,6 +113,9 @@ impl Mailroom {
 
     fn note(&mut self, reader: u32, notice: Notice) {
         let Some(Desk { notices, .. }) = self.desks.get_mut(&reader) else { return };
+        if notices.contains(&notice) {
+            return;
+        }
         if notices.is_empty() {
             self.bells.push(reader);
         }

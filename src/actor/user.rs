@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 
-use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler, SpawnHandle};
 use tracing::error;
 
 use crate::actor::mailroom::{Mailroom, Pigeonhole};
@@ -16,6 +16,7 @@ use crate::actor::watch::Watch;
 use crate::engine::Shared;
 use crate::feed::inbox::Inbox;
 use crate::feed::page::Page;
+use crate::feed::stream::Notice;
 use crate::limits::VERIFY_AGAIN_AFTER;
 use crate::state::reader::{ColdRead, PageRequest, Reader};
 use crate::state::sources::Source;
@@ -31,6 +32,8 @@ pub struct UserActor {
     /// The inbox was filled before the actor started.
     is_restored: bool,
     watch: Option<Box<Watch>>,
+    /// When the watch ends, if nobody comes back.
+    end_of_watch: Option<SpawnHandle>,
 }
 
 /// A page, or what it takes to build it with the archive.
@@ -53,7 +56,14 @@ impl UserActor {
         shared.directory.enter(source.slot);
         let is_restored = restored.is_some();
         restored.into_iter().for_each(|restored| pigeonhole.with(|inbox| *inbox = restored));
-        Self { shared, reader: Reader::new(source), pigeonhole: Some(pigeonhole), is_restored, watch: None }
+        Self {
+            shared,
+            reader: Reader::new(source),
+            pigeonhole: Some(pigeonhole),
+            is_restored,
+            watch: None,
+            end_of_watch: None,
+        }
     }
 
     fn page(&mut self, request: PageRequest) -> Option<Built> {
@@ -88,6 +98,8 @@ impl UserActor {
                 *inbox = Inbox::new(inbox.posts_max());
                 self.reader.rebuild(inbox, &self.shared.world);
             });
+            // What it brought in is told by nobody else.
+            self.notice(Notice::Everything);
         }
         // A caller that went away needs no answer.
         let _ = reply.send(Ok(verdict));
@@ -95,8 +107,11 @@ impl UserActor {
 
     fn leave(&mut self) {
         let slot = self.reader.source().slot;
-        if let Some(watch) = self.watch.take() {
-            watch.end(&self.shared, slot);
+        match self.watch.take() {
+            Some(watch) => watch.end(&self.shared, slot),
+            // It crashed when it had just begun.
+            None if self.shared.watchers.is_watched(slot) => self.shared.watchers.leave(slot, &[]),
+            None => {}
         }
         if self.pigeonhole.take().is_some() {
             self.shared.directory.leave(slot);
@@ -156,6 +171,9 @@ impl Handler<Sleep> for UserActor {
     type Result = ();
 
     fn handle(&mut self, _: Sleep, ctx: &mut Self::Context) {
+        if self.has_live_connections() {
+            return self.shared.watchers.stay_awake(self.reader.source().slot);
+        }
         self.leave();
         self.shared.counters.sleeps.add(1);
         ctx.stop();

@@ -9,6 +9,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix::Addr;
 
@@ -27,7 +28,7 @@ use crate::state::reader::{Archived, Reader};
 use crate::state::view::{Entry, Found};
 
 /// What a watch looks at.
-pub(super) struct Desk<'a> {
+pub(super) struct Eyes<'a> {
     pub(super) shared: &'a Shared,
     pub(super) reader: &'a mut Reader,
     pub(super) pigeonhole: &'a Pigeonhole,
@@ -53,31 +54,30 @@ pub(super) struct Waits(pub(super) PostId);
 
 impl Watch {
     /// Begins to watch. From here on there are notices.
-    pub(super) fn begin(desk: &mut Desk<'_>, user: Addr<UserActor>) -> Self {
+    pub(super) fn begin(eyes: &mut Eyes<'_>, user: Addr<UserActor>) -> Self {
         // Before the first look: what changes after it is told.
-        desk.pigeonhole.watch(user);
-        desk.shared.watchers.enter(desk.slot());
-        let (entries, floor) = desk.newest();
-        let stream = Stream::new(desk.shared.config.live, Epoch(fastrand::u64(..)), sights(&entries), floor);
-        let per_source_max = desk.per_source_max();
-        let mut watch =
-            Self { stream, outlets: Vec::new(), kept: Vec::new(), per_source_max, alone_since: Some(desk.now) };
-        watch.note_kept(desk);
-        watch
+        eyes.pigeonhole.watch(user);
+        eyes.shared.watchers.enter(eyes.slot());
+        let kept = eyes.kept();
+        eyes.shared.watchers.keep(eyes.slot(), &[], &kept);
+        let (entries, floor) = eyes.newest();
+        let stream = Stream::new(eyes.shared.config.live, Epoch(fastrand::u64(..)), sights(&entries), floor);
+        let per_source_max = eyes.per_source_max();
+        Self { stream, outlets: Vec::new(), kept, per_source_max, alone_since: Some(eyes.now) }
     }
 
     /// Lets a connection join. Returns false if there are as many as there may be.
-    pub(super) fn attach(&mut self, desk: &mut Desk<'_>, outlet: Arc<Outlet>, resume: Option<Place>) -> bool {
-        self.prune(desk.now);
+    pub(super) fn attach(&mut self, eyes: &mut Eyes<'_>, outlet: Arc<Outlet>, resume: Option<Place>) -> bool {
+        self.prune(eyes.now);
         if self.outlets.len() >= LIVE_CONNECTIONS_PER_READER_MAX {
             return false;
         }
-        let missed = resume.and_then(|place| self.missed(desk, place));
+        let missed = resume.and_then(|place| self.missed(eyes, place));
         let (place, recovered) = (resume.filter(|_| missed.is_some()), missed.is_some());
-        let what = What::Hello { recovered, marker: desk.reader.source().choices().marker };
+        let what = What::Hello { recovered, marker: eyes.reader.source().choices().marker };
         let hello = Event { place: place.unwrap_or(self.stream.place()), what };
         let events = [hello].into_iter().chain(missed.unwrap_or_default());
-        let joins = events.map(|event| outlet.push(event, desk.now)).all(|pushed| pushed == Pushed::Waits);
+        let joins = events.map(|event| outlet.push(event, Instant::now())).all(|pushed| pushed == Pushed::Waits);
         if joins {
             self.outlets.push(Feeding(outlet));
             self.alone_since = None;
@@ -86,15 +86,15 @@ impl Watch {
     }
 
     /// What a client that comes back missed, as it stands now; nothing if that is not known.
-    fn missed(&self, desk: &mut Desk<'_>, from: Place) -> Option<Vec<Event>> {
+    fn missed(&self, eyes: &mut Eyes<'_>, from: Place) -> Option<Vec<Event>> {
         let told = self.stream.told_after(from)?;
         let mut missed = Vec::new();
         for (last, change) in told {
             let post = match change {
-                Change::Post(post) | Change::Update(post) => desk.entry_of(post, None).ok()?,
+                Change::Post(post) | Change::Update(post) => eyes.entry_of(post, None).ok()?,
                 Change::Remove(_) | Change::Stale(_) | Change::Marker => None,
             };
-            let what = desk.what(change, post)?;
+            let what = eyes.what(change, post)?;
             missed.push(Event { place: Place { last, ..from }, what });
         }
         // So much would cut it off right away: it reads the feed anew with less.
@@ -103,17 +103,17 @@ impl Watch {
     }
 
     /// Looks at what a notice is about, and tells what that changes, unless that takes the archive.
-    pub(super) fn notice(&mut self, desk: &mut Desk<'_>, notice: Notice) -> Option<Waits> {
+    pub(super) fn notice(&mut self, eyes: &mut Eyes<'_>, notice: Notice) -> Option<Waits> {
         let post = match notice {
             Notice::Everything => {
-                self.look_at_everything(desk);
+                self.look_at_everything(eyes);
                 return None;
             }
             Notice::Marked => {
-                self.tell(desk, Change::Marker, None);
+                self.tell(eyes, Change::Marker, None);
                 return None;
             }
-            Notice::Published(position) => match desk.shared.world.posts.stored(position.id) {
+            Notice::Published(position) => match eyes.shared.world.posts.stored(position.id) {
                 Some(Stored::Live(post)) => post.repost_of.unwrap_or(post.id()),
                 // There is a notice of that.
                 Some(Stored::Deleted) => return None,
@@ -122,38 +122,38 @@ impl Watch {
             },
             Notice::Edited(post) | Notice::Turned(post) => post,
         };
-        match desk.entry_of(post, None) {
-            Ok(entry) => self.see(desk, post, entry, notice),
+        match eyes.entry_of(post, None) {
+            Ok(entry) => self.see(eyes, post, entry, notice),
             Err(Archived) => return Some(Waits(post)),
         }
         None
     }
 
     /// Goes on with a notice that waited for the archive.
-    pub(super) fn fetched(&mut self, desk: &mut Desk<'_>, notice: Notice, found: Option<(PostId, Vec<Found>)>) {
-        let seen = found.and_then(|(post, found)| Some((post, desk.entry_of(post, Some(&found)).ok()?)));
+    pub(super) fn fetched(&mut self, eyes: &mut Eyes<'_>, notice: Notice, found: Option<(PostId, Vec<Found>)>) {
+        let seen = found.and_then(|(post, found)| Some((post, eyes.entry_of(post, Some(&found)).ok()?)));
         match seen {
-            Some((post, entry)) => self.see(desk, post, entry, notice),
+            Some((post, entry)) => self.see(eyes, post, entry, notice),
             // It cannot be told what changed, but that something did.
-            None => self.tell(desk, Change::Stale(None), None),
+            None => self.tell(eyes, Change::Stale(None), None),
         }
     }
 
-    fn see(&mut self, desk: &mut Desk<'_>, post: PostId, entry: Option<(Position, Entry)>, notice: Notice) {
+    fn see(&mut self, eyes: &mut Eyes<'_>, post: PostId, entry: Option<(Position, Entry)>, notice: Notice) {
         let sight = entry.as_ref().map(|(at, entry)| entry.sight(*at));
         if let Some(change) = self.stream.see(post, sight, notice) {
-            self.tell(desk, change, entry);
+            self.tell(eyes, change, entry);
         }
     }
 
-    fn look_at_everything(&mut self, desk: &mut Desk<'_>) {
-        self.note_kept(desk);
-        let per_source_max = desk.per_source_max();
+    fn look_at_everything(&mut self, eyes: &mut Eyes<'_>) {
+        self.note_kept(eyes);
+        let per_source_max = eyes.per_source_max();
         if std::mem::replace(&mut self.per_source_max, per_source_max) != per_source_max {
             // Pages are others now, though the feed is the same.
-            self.tell(desk, Change::Stale(None), None);
+            self.tell(eyes, Change::Stale(None), None);
         }
-        let (mut entries, floor) = desk.newest();
+        let (mut entries, floor) = eyes.newest();
         for change in self.stream.see_all(sights(&entries), floor) {
             let entry = match change {
                 Change::Post(post) | Change::Update(post) => {
@@ -161,22 +161,22 @@ impl Watch {
                 }
                 Change::Remove(_) | Change::Stale(_) | Change::Marker => None,
             };
-            self.tell(desk, change, entry);
+            self.tell(eyes, change, entry);
         }
     }
 
-    fn tell(&mut self, desk: &mut Desk<'_>, change: Change, entry: Option<(Position, Entry)>) {
-        let Some(what) = desk.what(change, entry) else { return };
+    fn tell(&mut self, eyes: &mut Eyes<'_>, change: Change, entry: Option<(Position, Entry)>) {
+        let Some(what) = eyes.what(change, entry) else { return };
         let last = self.stream.tell(change);
         let event = Event { place: Place { last, ..self.stream.place() }, what };
-        let counters = &desk.shared.counters;
+        let (counters, now) = (&eyes.shared.counters, Instant::now());
         self.outlets.retain(|Feeding(outlet)| {
-            let pushed = outlet.push(event.clone(), desk.now);
+            let pushed = outlet.push(event.clone(), now);
             counters.live_messages.add(u64::from(pushed == Pushed::Waits));
             counters.live_cut_off.add(u64::from(pushed == Pushed::CutOff));
             pushed == Pushed::Waits
         });
-        self.note_alone(desk.now);
+        self.note_alone(eyes.now);
     }
 
     /// Forgets connections that have gone.
@@ -201,16 +201,20 @@ impl Watch {
         shared.watchers.leave(reader, &self.kept);
     }
 
-    fn note_kept(&mut self, desk: &Desk<'_>) {
-        let kept: Vec<SourceSlot> = desk.reader.source().following().only_kept().collect();
-        desk.shared.watchers.keep(desk.slot(), &self.kept, &kept);
+    fn note_kept(&mut self, eyes: &Eyes<'_>) {
+        let kept = eyes.kept();
+        eyes.shared.watchers.keep(eyes.slot(), &self.kept, &kept);
         self.kept = kept;
     }
 }
 
-impl Desk<'_> {
-    fn slot(&self) -> SourceSlot {
+impl Eyes<'_> {
+    pub(super) fn slot(&self) -> SourceSlot {
         self.reader.source().slot
+    }
+
+    fn kept(&self) -> Vec<SourceSlot> {
+        self.reader.source().following().only_kept().collect()
     }
 
     fn per_source_max(&self) -> Option<NonZeroUsize> {

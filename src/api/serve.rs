@@ -33,6 +33,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// only what it takes, so that nothing but the system can find out.
 pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long what a client still sends is taken after its connection was ended, so that the last answer reaches it.
+pub(super) const LINGER: Duration = Duration::from_secs(1);
+
 /// What the system keeps for a client to take, at most: a large page.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
 
@@ -149,6 +152,9 @@ pub fn server(engine: impl Into<Slot>, listener: TcpListener, workers: usize) ->
         HttpService::build()
             .keep_alive(KEEP_ALIVE)
             .client_request_timeout(HEAD_TIMEOUT)
+            .client_disconnect_timeout(LINGER)
+            // A client that has closed its side of a stream of events has gone.
+            .h1_allow_half_closed(false)
             .local_addr(address)
             .graceful_shutdown_signal(move || {
                 let stopping = stopping.clone();

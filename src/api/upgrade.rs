@@ -7,10 +7,12 @@
 //! Not responsible for:
 //! - what is a WebSocket (`actix_http` decides), what it is for (`api::live`).
 
+use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use actix_codec::{Encoder, Framed};
 use actix_http::error::PayloadError;
@@ -26,7 +28,7 @@ use futures_core::Stream;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use crate::api::serve::SEND_TIMEOUT;
+use crate::api::serve::{LINGER, SEND_TIMEOUT};
 
 /// A request that turns into a WebSocket, and the socket.
 type Upgrade = (Request, Framed<TcpStream, h1::Codec>);
@@ -70,8 +72,9 @@ where
     let parts = framed.into_parts();
     let (mut codec, mut out) = (parts.codec, parts.write_buf);
     let (socket, mut writing) = parts.io.into_split();
+    let socket = Rc::new(RefCell::new(socket));
     let early = Some(parts.read_buf.freeze()).filter(|early| !early.is_empty());
-    let received: BoxedPayloadStream = Box::pin(Received { early, socket });
+    let received: BoxedPayloadStream = Box::pin(Received { early, socket: Rc::clone(&socket) });
     let payload = Payload::Stream { payload: received };
     let answered = app.call(request.replace_payload(payload).0).await;
     let response = answered.map_or_else(|cause| cause.error_response(), |answered| answered.into_parts().1);
@@ -79,12 +82,20 @@ where
     codec.encode(h1::Message::Item((Response::from(response), body.size())), &mut out)?;
     write(&mut writing, &mut out).await?;
     let mut body = pin!(body);
-    while let Some(chunk) = std::future::poll_fn(|task| body.as_mut().poll_next(task)).await {
+    while let Some(chunk) = poll_fn(|task| body.as_mut().poll_next(task)).await {
         let chunk = chunk.map_err(|cause| io::Error::other(cause.to_string()))?;
         codec.encode(h1::Message::Chunk(Some(chunk)), &mut out)?;
         write(&mut writing, &mut out).await?;
     }
-    Ok(writing.shutdown().await?)
+    writing.shutdown().await?;
+    // A socket that is closed with something unread takes back what was just written.
+    let mut rest = Received { early: None, socket };
+    let to_its_end = poll_fn(|task| {
+        while let Some(Ok(_)) = ready!(Pin::new(&mut rest).poll_next(task)) {}
+        Poll::Ready(())
+    });
+    let _ = timeout(LINGER, to_its_end).await;
+    Ok(())
 }
 
 /// Writes all of `out`, and keeps no memory for the next time.
@@ -97,7 +108,7 @@ async fn write(socket: &mut OwnedWriteHalf, out: &mut BytesMut) -> io::Result<()
 struct Received {
     /// What was read together with the request.
     early: Option<Bytes>,
-    socket: OwnedReadHalf,
+    socket: Rc<RefCell<OwnedReadHalf>>,
 }
 
 /// Bytes read at a time: a client has little to say.
@@ -112,7 +123,8 @@ impl Stream for Received {
         }
         let mut bytes = [0; READ_BYTES];
         let mut read = ReadBuf::new(&mut bytes);
-        Pin::new(&mut self.socket).poll_read(task, &mut read).map(|result| match (result, read.filled()) {
+        let polled = Pin::new(&mut *self.socket.borrow_mut()).poll_read(task, &mut read);
+        polled.map(|result| match (result, read.filled()) {
             (Err(cause), _) => Some(Err(cause.into())),
             (Ok(()), []) => None,
             (Ok(()), received) => Some(Ok(Bytes::copy_from_slice(received))),

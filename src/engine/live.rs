@@ -31,16 +31,18 @@ impl Engine {
     /// When there are too many connections, of this reader or in all, or a queue is full.
     pub async fn watch(&self, reader: &SourceId, resume: Option<Place>) -> Result<Watcher, Error> {
         let shared = &self.inner.shared;
-        let source = match shared.world.sources.get(reader).filter(|source| source.id.is_user()) {
-            Some(known) => known,
-            None => self.command(|reply| Command::Meet { user: reader.clone(), reply }).await?,
-        };
         let outlet = Arc::new(Outlet::default());
         let key = shared.watchers.admit(&outlet, shared.config.live_max).map_err(|cause| match cause {
             NotAdmitted::Full => shared.overloaded("live connection", shared.config.live_max),
             NotAdmitted::Stopping => Error::ShuttingDown,
         })?;
-        let watcher = Watcher { shared: Arc::clone(shared), reader: source.slot, outlet, key };
+        let mut watcher = Watcher { shared: Arc::clone(shared), reader: SourceSlot::NONE, outlet, key };
+        // After it was let in: who is refused leaves nothing behind.
+        let source = match shared.world.sources.get(reader).filter(|source| source.id.is_user()) {
+            Some(known) => known,
+            None => self.command(|reply| Command::Meet { user: reader.clone(), reply }).await?,
+        };
+        watcher.reader = source.slot;
         let mut crashes_before = None;
         for _ in 0..READ_ATTEMPTS_MAX {
             let (reply, answer) = oneshot::channel();
@@ -83,7 +85,7 @@ impl Drop for Watcher {
         self.outlet.close(Closing::Gone);
         self.shared.watchers.dismiss(self.key);
         if let Err(actix::dev::SendError::Full(_)) = self.shared.directory.send(self.reader, Detach) {
-            self.shared.watchers.departed(self.reader);
+            self.shared.watchers.unsettle(self.reader);
         }
     }
 }

@@ -9,12 +9,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::clock::UnixMicros;
+use crate::id::PostId;
 use crate::limits::{LIVE_BEHIND_MAX, LIVE_QUEUE_BYTES_MAX};
-use crate::live::event::Event;
+use crate::live::event::{Event, What};
 
 /// Why a live connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +37,7 @@ struct Queue {
     events: VecDeque<Event>,
     bytes: usize,
     /// Since when nothing was taken though something waits; unknown right after something was.
-    behind_since: Option<UnixMicros>,
+    behind_since: Option<Instant>,
     closing: Option<Closing>,
     waker: Option<Waker>,
 }
@@ -54,14 +55,17 @@ pub enum Pushed {
 
 impl Outlet {
     /// Puts an event into the queue. At the limit of bytes or time the connection is cut off.
-    pub fn push(&self, event: Event, now: UnixMicros) -> Pushed {
+    pub fn push(&self, event: Event, now: Instant) -> Pushed {
         let queue = &mut *self.0.lock();
         if queue.closing.is_some() {
             return Pushed::Closed;
         }
+        if let What::Remove(post) = event.what {
+            queue.take_back(post);
+        }
         let behind_since = *queue.behind_since.get_or_insert(now);
         queue.bytes += event.bytes();
-        if queue.bytes > LIVE_QUEUE_BYTES_MAX || behind_since.saturating_add(LIVE_BEHIND_MAX) < now {
+        if queue.bytes > LIVE_QUEUE_BYTES_MAX || now.duration_since(behind_since) > LIVE_BEHIND_MAX {
             queue.close(Closing::TooSlow);
             return Pushed::CutOff;
         }
@@ -102,6 +106,22 @@ impl Outlet {
 }
 
 impl Queue {
+    /// What waits and shows a post that is gone is not to be sent any more.
+    fn take_back(&mut self, post: PostId) {
+        for event in &mut self.events {
+            let shows = match &event.what {
+                What::Post(item) => item.entry.post.id() == post,
+                What::Update(updated) => updated.id() == post,
+                _ => false,
+            };
+            if shows {
+                self.bytes -= event.bytes();
+                event.what = What::Remove(post);
+                self.bytes += event.bytes();
+            }
+        }
+    }
+
     fn close(&mut self, closing: Closing) {
         self.closing = Some(closing);
         (self.events, self.bytes) = (VecDeque::new(), 0);
@@ -129,8 +149,6 @@ impl Drop for Feeding {
 mod tests {
     use super::*;
     use crate::feed::stream::{Epoch, Place};
-    use crate::id::PostId;
-    use crate::live::event::What;
 
     fn event(last: u64) -> Event {
         Event { place: Place { epoch: Epoch(1), last }, what: What::Remove(PostId(last)) }
@@ -144,29 +162,29 @@ mod tests {
     fn events_come_out_in_their_order_until_it_is_closed() {
         let outlet = Outlet::default();
         assert_eq!(next(&outlet), Poll::Pending);
-        (1..=2).for_each(|last| assert_eq!(outlet.push(event(last), UnixMicros(0)), Pushed::Waits));
+        (1..=2).for_each(|last| assert_eq!(outlet.push(event(last), Instant::now()), Pushed::Waits));
         assert_eq!(next(&outlet), Poll::Ready(Ok(1)));
         outlet.close(Closing::Restart);
         outlet.close(Closing::TooSlow);
         assert_eq!(next(&outlet), Poll::Ready(Err(Closing::Restart)));
-        assert_eq!(outlet.push(event(3), UnixMicros(0)), Pushed::Closed);
+        assert_eq!(outlet.push(event(3), Instant::now()), Pushed::Closed);
     }
 
     #[test]
     fn who_is_too_far_behind_is_cut_off_and_keeps_no_memory() {
-        let by_bytes = Outlet::default();
+        let (by_bytes, start) = (Outlet::default(), Instant::now());
         let fit = LIVE_QUEUE_BYTES_MAX / event(1).bytes();
-        (0..fit as u64).for_each(|last| assert_eq!(by_bytes.push(event(last), UnixMicros(0)), Pushed::Waits));
-        assert_eq!(by_bytes.push(event(0), UnixMicros(0)), Pushed::CutOff);
+        (0..fit as u64).for_each(|last| assert_eq!(by_bytes.push(event(last), start), Pushed::Waits));
+        assert_eq!(by_bytes.push(event(0), start), Pushed::CutOff);
         assert_eq!(next(&by_bytes), Poll::Ready(Err(Closing::TooSlow)));
         assert_eq!(by_bytes.0.lock().events.capacity(), 0);
 
-        let (by_time, at_limit) = (Outlet::default(), UnixMicros(0).saturating_add(LIVE_BEHIND_MAX));
-        assert_eq!(by_time.push(event(1), UnixMicros(0)), Pushed::Waits);
+        let (by_time, at_limit) = (Outlet::default(), start + LIVE_BEHIND_MAX);
+        assert_eq!(by_time.push(event(1), start), Pushed::Waits);
         assert_eq!(by_time.push(event(2), at_limit), Pushed::Waits);
         assert_eq!(next(&by_time), Poll::Ready(Ok(1)));
-        let later = at_limit.saturating_add(LIVE_BEHIND_MAX);
+        let later = at_limit + LIVE_BEHIND_MAX;
         assert_eq!(by_time.push(event(3), later), Pushed::Waits, "it took something meanwhile");
-        assert_eq!(by_time.push(event(4), UnixMicros(later.0 * 2)), Pushed::CutOff);
+        assert_eq!(by_time.push(event(4), later + 2 * LIVE_BEHIND_MAX), Pushed::CutOff);
     }
 }

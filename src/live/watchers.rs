@@ -37,8 +37,10 @@ pub struct Watchers {
 struct Connections {
     outlets: Slab<Arc<Outlet>>,
     stopping: bool,
-    /// Readers whose actor could not be told that a connection has gone.
-    departed: Vec<SourceSlot>,
+    /// Readers whose actor had no room to be told something.
+    unsettled: Vec<SourceSlot>,
+    /// Readers that were to sleep when somebody had just connected.
+    sleepless: Vec<SourceSlot>,
 }
 
 /// Why a connection is not let in.
@@ -170,13 +172,27 @@ impl Watchers {
         connections.outlets.iter().for_each(|(_, outlet)| outlet.close(Closing::Restart));
     }
 
-    /// Notes that a connection of a reader has gone, whose actor could not be told.
-    pub fn departed(&self, reader: SourceSlot) {
-        self.connections.lock().departed.push(reader);
+    /// Notes that a reader's actor had no room to be told something: it has to look at everything.
+    pub fn unsettle(&self, reader: SourceSlot) {
+        self.connections.lock().unsettled.push(reader);
     }
 
-    /// Those noted since the last time.
-    pub fn take_departed(&self) -> Vec<SourceSlot> {
-        std::mem::take(&mut self.connections.lock().departed)
+    /// Those of a shard that were noted since the last time.
+    pub fn take_unsettled(&self, shard: usize) -> Vec<SourceSlot> {
+        self.of_shard(&mut self.connections.lock().unsettled, shard)
+    }
+
+    /// Notes that a reader was to sleep when somebody had just connected.
+    pub fn stay_awake(&self, reader: SourceSlot) {
+        self.connections.lock().sleepless.push(reader);
+    }
+
+    /// Those of a shard that were noted since the last time.
+    pub fn take_sleepless(&self, shard: usize) -> Vec<SourceSlot> {
+        self.of_shard(&mut self.connections.lock().sleepless, shard)
+    }
+
+    fn of_shard(&self, readers: &mut Vec<SourceSlot>, shard: usize) -> Vec<SourceSlot> {
+        readers.extract_if(.., |reader| self.sharding.shard_of(*reader) == shard).collect()
     }
 }

@@ -37,7 +37,7 @@ pub struct Entry {
 }
 
 /// What reposts add to an entry.
-#[derive(Clone, Debug, Default, Hash)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Hash)]
 struct Merged {
     reposts: Vec<Reposted>,
     via: Vec<SourceId>,
@@ -68,7 +68,7 @@ impl Entry {
 
     /// Whether both show the same post, in the same words, for the same reasons: to different readers they look the same.
     pub fn is_like(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.post, &other.post) && self.via == other.via && self.merged.is_none() && other.merged.is_none()
+        Arc::ptr_eq(&self.post, &other.post) && self.via == other.via && self.merged == other.merged
     }
 
     /// The entry at a position, as a live stream compares it.

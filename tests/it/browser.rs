@@ -1,7 +1,7 @@
 //! The console and the live client: how they are served, and their own tests, which Node and a browser run.
 
 use std::fs;
-use std::io::{Write as _, stderr};
+use std::io::{Read as _, Seek as _, Write as _, stderr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -102,6 +102,9 @@ fn node() -> Result<(), &'static str> {
     if major.is_some_and(|major: u32| major >= OLDEST) { Ok(()) } else { Err("Node 20 or newer") }
 }
 
+/// Of one test; all of them take a third of it together.
+const TIMEOUT: &str = "--test-timeout=60000";
+
 /// Written past the test harness, which would keep it to itself.
 fn skip(what: &str, missing: &str) {
     assert!(std::env::var_os(REQUIRED).is_none(), "{what} are required by {REQUIRED}: install {missing}");
@@ -113,9 +116,14 @@ fn run_tests(folder: &str, ending: &str) {
     let files = fs::read_dir(repository().join(folder)).unwrap().map(|entry| entry.unwrap().path());
     let files: Vec<PathBuf> = files.filter(|path| path.to_str().unwrap().ends_with(ending)).collect();
     assert!(!files.is_empty());
+    // Into a file: a pipe is at its end only once the last process that a browser left behind has closed it.
+    let mut said = tempfile::tempfile().unwrap();
     let mut command = Command::new("node");
-    command.arg("--test").args(files).current_dir(repository()).stdin(Stdio::null());
-    let output = command.env("TIDEWIRE_BIN", env!("CARGO_BIN_EXE_tidewire")).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+    command.args(["--test", TIMEOUT]).args(files).current_dir(repository()).stdin(Stdio::null());
+    command.stdout(said.try_clone().unwrap()).stderr(said.try_clone().unwrap());
+    let status = command.env("TIDEWIRE_BIN", env!("CARGO_BIN_EXE_tidewire")).status().unwrap();
+    let mut text = String::new();
+    said.rewind().unwrap();
+    said.read_to_string(&mut text).unwrap();
+    assert!(status.success(), "{text}");
 }

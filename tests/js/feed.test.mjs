@@ -67,8 +67,13 @@ beforeEach(() => {
 
 afterEach(() => mock.restoreAll());
 
-/** Lets everything happen that is due. */
-const settle = () => sleep(20);
+/** Lets everything happen that is due: until nothing more was asked for in a while. */
+async function settle() {
+  for (let quiet = 0, asked = requests.length; quiet < 3; quiet++) {
+    await sleep(20);
+    if (requests.length !== asked) [quiet, asked] = [-1, requests.length];
+  }
+}
 
 /** A feed that is live at number 0, and its socket. */
 async function live(...items) {

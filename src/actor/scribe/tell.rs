@@ -45,11 +45,10 @@ impl<J: Journal> Scribe<J> {
             return;
         }
         match (event, applied) {
+            // Of a repost nothing shows but who it is by.
+            (Event::Edited { hidden: None, .. }, Applied::Edited(post)) if post.repost_of.is_some() => {}
             (Event::Edited { hidden: None, .. }, Applied::Edited(post)) => {
-                // Of a repost nothing shows but who it is by.
-                if post.repost_of.is_none() {
-                    self.tell_of(post, self.reposters(post.id()).as_deref(), Notice::Edited);
-                }
+                self.tell_of(post, self.reposters(post.id()).as_deref(), Notice::Edited);
             }
             (Event::Edited { .. }, Applied::Edited(post)) => {
                 self.tell_of(post, self.reposters(post.id()).as_deref(), Notice::Turned);
@@ -78,14 +77,14 @@ impl<J: Journal> Scribe<J> {
 
     /// Tells those who may see a post, or what it repeats.
     fn tell_of(&self, post: &Post, reposters: Option<&[SourceSlot]>, notice: impl Fn(PostId) -> Notice) {
-        let of_post: Vec<Leg> = post.sources().iter().map(|source| Leg::Watched(source.slot)).collect();
-        let mut of_reposts = watched(reposters);
-        match post.repost_of {
-            None => of_reposts.extend(of_post),
-            Some(origin) => self.fanout.notify(notice(origin), of_post.into()),
+        // The author first, who waits for it with the next posts.
+        let mut legs: Vec<Leg> = post.sources().iter().map(|source| Leg::Watched(source.slot)).collect();
+        if let Some(origin) = post.repost_of {
+            self.fanout.notify(notice(origin), std::mem::take(&mut legs).into());
         }
-        if !of_reposts.is_empty() {
-            self.fanout.notify(notice(post.id()), of_reposts.into());
+        legs.extend(watched(reposters));
+        if !legs.is_empty() {
+            self.fanout.notify(notice(post.id()), legs.into());
         }
     }
 

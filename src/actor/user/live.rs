@@ -1,5 +1,6 @@
 //! A user that is watched: the actor's side of live connections.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use actix::dev::SendError;
@@ -7,7 +8,7 @@ use actix::{AsyncContext, Context, Handler};
 
 use crate::actor::message::{Bell, Detach, Fetched, Reply};
 use crate::actor::user::UserActor;
-use crate::actor::watch::{Desk, Waits, Watch};
+use crate::actor::watch::{Eyes, Waits, Watch};
 use crate::error::Error;
 use crate::feed::stream::{Notice, Place};
 use crate::id::PostId;
@@ -25,9 +26,10 @@ impl UserActor {
     ) {
         let now = self.shared.clock.now();
         let Some(pigeonhole) = self.pigeonhole.as_ref() else { return };
-        let mut desk = Desk { shared: &self.shared, reader: &mut self.reader, pigeonhole, now };
-        let watch = self.watch.get_or_insert_with(|| Box::new(Watch::begin(&mut desk, ctx.address())));
-        let is_in = watch.attach(&mut desk, outlet, resume);
+        let mut eyes = Eyes { shared: &self.shared, reader: &mut self.reader, pigeonhole, now };
+        let watch = self.watch.get_or_insert_with(|| Box::new(Watch::begin(&mut eyes, ctx.address())));
+        self.shared.world.sources.at(eyes.slot()).seen(now);
+        let is_in = watch.attach(&mut eyes, outlet, resume);
         let (reader, limit) = (&self.reader.source().id, LIVE_CONNECTIONS_PER_READER_MAX);
         let too_many = || Error::TooMany { reader: reader.clone(), what: "live connections", limit };
         // Whoever asked may have gone: the connection is found closed then.
@@ -35,16 +37,21 @@ impl UserActor {
         self.stop_watching_later(ctx);
     }
 
-    /// Works on the watch, if there is one.
-    fn with_watch<T>(&mut self, work: impl FnOnce(&mut Watch, &mut Desk<'_>) -> T) -> Option<T> {
-        let now = self.shared.clock.now();
-        let (watch, pigeonhole) = (self.watch.as_mut()?, self.pigeonhole.as_ref()?);
-        let mut desk = Desk { shared: &self.shared, reader: &mut self.reader, pigeonhole, now };
-        Some(work(watch, &mut desk))
+    /// Whether anybody is connected.
+    pub(super) fn has_live_connections(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.alone_since().is_none())
     }
 
-    fn notice(&mut self, notice: Notice) {
-        if let Some(Some(Waits(post))) = self.with_watch(|watch, desk| watch.notice(desk, notice)) {
+    /// Works on the watch, if there is one.
+    fn with_watch<T>(&mut self, work: impl FnOnce(&mut Watch, &mut Eyes<'_>) -> T) -> Option<T> {
+        let now = self.shared.clock.now();
+        let (watch, pigeonhole) = (self.watch.as_mut()?, self.pigeonhole.as_ref()?);
+        let mut eyes = Eyes { shared: &self.shared, reader: &mut self.reader, pigeonhole, now };
+        Some(work(watch, &mut eyes))
+    }
+
+    pub(super) fn notice(&mut self, notice: Notice) {
+        if let Some(Some(Waits(post))) = self.with_watch(|watch, eyes| watch.notice(eyes, notice)) {
             self.fetch(notice, post);
         }
     }
@@ -56,27 +63,30 @@ impl UserActor {
         let read = pigeonhole.with(|inbox| self.reader.cold_read(inbox, &shared.world));
         let answer = Arc::clone(&shared);
         let job = move |world: &World| {
-            let found = read.entry_of(world, post);
+            // A crash costs what was being looked up, and no thread.
+            let found = panic::catch_unwind(AssertUnwindSafe(|| read.entry_of(world, post))).unwrap_or_default();
             if let Err(SendError::Full(_)) = answer.directory.send(slot, Fetched { notice, found }) {
-                // No room to be told of one thing: then of all, with whatever is fanned out next.
-                answer.watchers.miss();
+                answer.watchers.unsettle(slot);
             }
         };
         if !shared.archive_readers.as_ref().is_some_and(|readers| readers.ask(job)) {
-            self.with_watch(|watch, desk| watch.fetched(desk, notice, None));
+            self.with_watch(|watch, eyes| watch.fetched(eyes, notice, None));
         }
     }
 
     /// Goes on watching for a while after the last connection has gone: it may come back.
     fn stop_watching_later(&mut self, ctx: &mut Context<Self>) {
         let Some(since) = self.watch.as_ref().and_then(|watch| watch.alone_since()) else { return };
-        ctx.run_later(self.shared.config.live_linger, move |actor, _| {
+        let end = ctx.run_later(self.shared.config.live_linger, move |actor, _| {
             let Some(watch) = actor.watch.take_if(|watch| watch.alone_since() == Some(since)) else { return };
             watch.end(&actor.shared, actor.reader.source().slot);
             if let Some(pigeonhole) = &actor.pigeonhole {
                 pigeonhole.unwatch();
             }
         });
+        if let Some(earlier) = self.end_of_watch.replace(end) {
+            ctx.cancel_future(earlier);
+        }
     }
 }
 
@@ -85,9 +95,10 @@ impl Handler<Bell> for UserActor {
 
     fn handle(&mut self, _: Bell, ctx: &mut Self::Context) {
         let Some(pigeonhole) = self.pigeonhole.as_ref() else { return };
-        let was_alone = self.watch.as_ref().is_some_and(|watch| watch.alone_since().is_some());
+        let was_connected = self.has_live_connections();
         pigeonhole.take_notices().into_iter().for_each(|notice| self.notice(notice));
-        if !was_alone {
+        self.with_watch(|watch, eyes| watch.prune(eyes.now));
+        if was_connected {
             self.stop_watching_later(ctx);
         }
     }
@@ -97,7 +108,7 @@ impl Handler<Fetched> for UserActor {
     type Result = ();
 
     fn handle(&mut self, Fetched { notice, found }: Fetched, _: &mut Self::Context) {
-        self.with_watch(|watch, desk| watch.fetched(desk, notice, found));
+        self.with_watch(|watch, eyes| watch.fetched(eyes, notice, found));
     }
 }
 
@@ -105,7 +116,7 @@ impl Handler<Detach> for UserActor {
     type Result = ();
 
     fn handle(&mut self, _: Detach, ctx: &mut Self::Context) {
-        self.with_watch(|watch, desk| watch.prune(desk.now));
+        self.with_watch(|watch, eyes| watch.prune(eyes.now));
         self.stop_watching_later(ctx);
     }
 }

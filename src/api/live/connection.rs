@@ -68,7 +68,7 @@ impl<W: Wire> Connection<W> {
         while self.heartbeat.as_mut().poll(task).is_ready() {
             self.heartbeat.as_mut().reset(Instant::now() + LIVE_HEARTBEAT);
             if !self.wire.ping(out) {
-                return Some(Close::Client);
+                return Some(Close::Dead);
             }
             // What a browser's scripts see of it: they do not see pings.
             if let Some(place) = self.place {

@@ -12,10 +12,10 @@ mod text;
 mod wire;
 
 use actix_http::ws;
-use actix_web::http::StatusCode;
 use actix_web::http::header::{CACHE_CONTROL, HeaderName};
+use actix_web::http::{Method, StatusCode};
 use actix_web::web::Payload;
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 
 use crate::api::live::connection::Connection;
 use crate::api::live::wire::{EventStream, WebSocket};
@@ -40,24 +40,32 @@ pub(super) async fn websocket(request: HttpRequest, payload: Payload, engine: Li
         Err(Error::TooMany { .. }) => Connection::refused(wire),
         Err(cause) => return Err(cause.into()),
     };
-    Ok(HttpResponse::from(response.message_body(connection).map_err(internal)?.map_into_boxed_body()))
+    Ok(HttpResponse::from(response.message_body(connection).map_err(|cause| internal(&cause))?.map_into_boxed_body()))
 }
 
 /// `GET /v1/users/{user}/events`
 pub(super) async fn events(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     let (user, resume) = (user(&request)?, resume(&request)?);
+    if request.method() == Method::HEAD {
+        return Ok(events_head().finish());
+    }
     let watcher = engine.watch(&user, resume).await.map_err(|cause| match cause {
         Error::TooMany { .. } => {
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections", cause.to_string()).retry_after(1)
         }
         other => other.into(),
     })?;
-    Ok(HttpResponse::Ok()
+    Ok(events_head().body(Connection::new(EventStream::default(), watcher)))
+}
+
+fn events_head() -> HttpResponseBuilder {
+    let mut response = HttpResponse::Ok();
+    response
         .content_type("text/event-stream")
         .insert_header((CACHE_CONTROL, "no-store"))
         // Proxies that collect answers before they pass them on would hold events back.
-        .insert_header((HeaderName::from_static("x-accel-buffering"), "no"))
-        .body(Connection::new(EventStream::default(), watcher)))
+        .insert_header((HeaderName::from_static("x-accel-buffering"), "no"));
+    response
 }
 
 /// Where the client resumes: by `?epoch=…&seq=N`, or as browsers do for server-sent events by `Last-Event-ID`.
@@ -76,13 +84,14 @@ fn resume(request: &HttpRequest) -> Result<Option<Place>, Problem> {
     let place = |(epoch, last): (&str, u64)| Some(Place { epoch: text::read_epoch(epoch)?, last });
     // What is no epoch of this server's cannot be resumed, which the first message says.
     let unknown = Place { epoch: Epoch(0), last: u64::MAX };
-    Ok(named.or_else(header).map(|named| place(named).unwrap_or(unknown)))
+    // A browser that comes back repeats the address it was given, and adds where it is.
+    Ok(header().or(named).map(|named| place(named).unwrap_or(unknown)))
 }
 
 fn incomplete(missing: &str, given: &str) -> Problem {
     Problem::bad("missing_parameter", format!("{missing}: needed beside {given:?}")).of_field(missing)
 }
 
-fn internal(cause: actix_http::Error) -> Problem {
+fn internal(cause: &actix_http::Error) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", cause.to_string())
 }

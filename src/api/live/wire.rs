@@ -49,12 +49,17 @@ pub(super) enum Close {
     TooMany,
     /// The client went by itself, in good order.
     Client,
+    /// The client does not answer.
+    Dead,
     /// The client does not keep to the protocol.
     Protocol,
 }
 
 /// Frames looked at before messages get their turn: answers to pings must not grow without end.
 const FRAMES_PER_TURN: usize = 16;
+
+/// The longest head of a frame: two bytes, a length of eight, a mask of four.
+const FRAME_HEAD_BYTES_MAX: usize = 14;
 
 /// A WebSocket.
 pub(super) struct WebSocket {
@@ -75,6 +80,8 @@ impl WebSocket {
     fn frame(&mut self, out: &mut BytesMut) -> Option<Heard> {
         match Parser::parse(&mut self.received, true, LIVE_FRAME_BYTES_MAX) {
             Err(_) => Some(Heard::Nonsense),
+            // The parser looks at the size of a frame once it is whole.
+            Ok(None) if self.received.len() > LIVE_FRAME_BYTES_MAX + FRAME_HEAD_BYTES_MAX => Some(Heard::Nonsense),
             Ok(None) => None,
             Ok(Some((_, OpCode::Close, _))) => Some(Heard::Gone),
             Ok(Some((_, OpCode::Bad, _))) => Some(Heard::Nonsense),
@@ -132,6 +139,7 @@ impl Wire for WebSocket {
             Close::Engine(Closing::Restart) => (CloseCode::Restart, "come back"),
             Close::TooMany => (CloseCode::Other(4029), "too many connections of this reader"),
             Close::Engine(Closing::Gone) | Close::Client => (CloseCode::Normal, ""),
+            Close::Dead => (CloseCode::Away, "no answer: come back"),
             Close::Protocol => (CloseCode::Protocol, "not a frame that is understood here"),
         };
         Parser::write_close(out, Some(CloseReason { code, description: Some(words.to_owned()) }), false);
