@@ -2,7 +2,9 @@
 
 mod client;
 mod events;
+mod keeper;
 mod limits;
 mod races;
 mod slow;
+mod storm;
 mod told;
