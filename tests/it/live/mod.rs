@@ -2,9 +2,11 @@
 
 mod client;
 mod events;
+mod flood;
 mod keeper;
 mod limits;
 mod races;
 mod slow;
+mod sockets;
 mod storm;
 mod told;

@@ -393,3 +393,23 @@ async fn whatever_happens_at_the_same_time_clients_have_what_pages_show_when_it_
     }
     assert!(recovered > 20 && anew > 20, "both ways to come back are gone: {recovered}, {anew}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn posts_that_are_on_their_way_while_the_inbox_is_built_anew_are_told() {
+    let scene = Scene::new(0);
+    let engine = &scene.engine;
+    engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    let mut client = Client::new(&scene, "ann");
+    client.connect(5).await;
+    for _ in 0..30 {
+        let posts = (0..30).map(|nth| engine.publish(draft("bob", &nth.to_string()), false));
+        let ann = id("ann");
+        let rebuilds = (0..5).map(|_| engine.verify_feed(&ann, true));
+        let (published, rebuilt) =
+            tokio::join!(futures_util::future::join_all(posts), futures_util::future::join_all(rebuilds));
+        published.into_iter().for_each(|post| drop(post.unwrap()));
+        rebuilt.into_iter().for_each(|verdict| drop(verdict.unwrap()));
+        client.settle().await;
+    }
+    engine.shutdown();
+}
