@@ -223,7 +223,7 @@ impl Client {
                 Ok(watcher) => watcher,
                 Err(cause) => return assert_eq!(cause.code(), "overloaded", "{}", self.name()),
             };
-            let hello = watcher.next().await.unwrap();
+            let hello = watcher.next().await.unwrap_or_else(|cause| panic!("{}: {cause:?} before hello", self.name()));
             let What::Hello { recovered, marker } = hello.what else { panic!("{}: first {hello:?}", self.name()) };
             assert!(!recovered || Some(hello.place) == self.place, "{}: {hello:?}", self.name());
             let count = if recovered { &self.scene.recovered } else { &self.scene.anew };
@@ -410,6 +410,33 @@ async fn posts_that_are_on_their_way_while_the_inbox_is_built_anew_are_told() {
         published.into_iter().for_each(|post| drop(post.unwrap()));
         rebuilt.into_iter().for_each(|verdict| drop(verdict.unwrap()));
         client.settle().await;
+    }
+    engine.shutdown();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_comes_just_when_the_reader_falls_asleep_is_let_in() {
+    let config = EngineConfig {
+        active_window: Duration::from_millis(10),
+        live_linger: Duration::ZERO,
+        ..crate::world::config(2, above(5))
+    };
+    let engine = Engine::start(config);
+    let coming = (0..40).map(|nth| {
+        let (engine, reader) = (engine.clone(), id(&format!("r{nth}")));
+        tokio::spawn(async move {
+            let mut random = fastrand::Rng::with_seed(nth);
+            for _ in 0..60 {
+                let mut watcher = engine.watch(&reader, None).await.unwrap();
+                let hello = watcher.next().await.map(|event| event.what);
+                assert!(matches!(hello, Ok(What::Hello { .. })), "{reader}: {hello:?}");
+                drop(watcher);
+                tokio::time::sleep(Duration::from_micros(9_000 + random.u64(0..8_000))).await;
+            }
+        })
+    });
+    for coming in coming.collect::<Vec<_>>() {
+        coming.await.unwrap();
     }
     engine.shutdown();
 }
