@@ -1,7 +1,12 @@
-//! Live connections over real sockets.
+//! Live connections, over real sockets and, where much is to happen at the same time, within the process.
 
 mod client;
 mod events;
+mod flood;
+mod keeper;
 mod limits;
+mod races;
 mod slow;
+mod sockets;
+mod storm;
 mod told;

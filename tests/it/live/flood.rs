@@ -1,0 +1,110 @@
+//! More than can be told one by one, and many who take nothing of it.
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tidewire::feed::post::Body;
+use tidewire::limits::LIVE_NOTICES_MAX;
+use tokio::net::TcpSocket;
+use tokio_tungstenite::client_async;
+
+use crate::live::client::{Client, Next, PATIENCE};
+use crate::live::keeper::Keeper;
+use crate::server::Server;
+use crate::world::{above, config, draft, edge};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_looks_at_many_changes_at_once_has_what_pages_show_in_the_end() {
+    let server = Server::start(config(1, above(5)));
+    let engine = &server.engine;
+    engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
+    let mut clients = [Keeper::new("ann"), Keeper::new("ann")];
+    join_all(clients.iter_mut().map(|client| client.come(server.address()))).await;
+    for _ in 0..3 {
+        let publish = |nth: usize| {
+            let (engine, author) = (engine.clone(), ["bob", "cas"][nth % 2]);
+            tokio::spawn(async move {
+                let post = engine.publish(draft(author, &nth.to_string()), false).await.unwrap().post.id();
+                match nth % 4 {
+                    0 => engine.delete(post).await.unwrap(),
+                    1 => drop(engine.edit(post, Some(Body::new("\"other\"").unwrap()), None).await.unwrap()),
+                    2 => drop(engine.edit(post, None, Some(true)).await.unwrap()),
+                    _ => {}
+                }
+            })
+        };
+        for done in join_all((0..2 * LIVE_NOTICES_MAX).map(publish)).await {
+            done.unwrap();
+        }
+        engine.publish(draft("bob", "\"the last\""), true).await.unwrap();
+        join_all(clients.iter_mut().map(|client| client.settle(server.address()))).await;
+    }
+}
+
+/// Clients that take nothing, in the normal run; `TIDEWIRE_LIVE_STALLED` asks for more.
+fn stalled() -> usize {
+    std::env::var("TIDEWIRE_LIVE_STALLED").ok().and_then(|stalled| stalled.parse().ok()).unwrap_or(100)
+}
+
+/// With small buffers, so that it is soon noticed that nothing is read.
+async fn stall(server: &Server, reader: &str) -> Client {
+    let address = server.address();
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4 * 1024).unwrap();
+    let stream = socket.connect(address).await.unwrap();
+    let socket = client_async(format!("ws://{address}/v1/users/{reader}/live"), stream).await.unwrap().0;
+    let mut client = Client { socket, hello: Value::Null };
+    client.hello = client.message().await;
+    client
+}
+
+/// Reads to the end, and returns how much came before it.
+async fn cut_off(client: &mut Client) -> u64 {
+    let mut last = 0;
+    loop {
+        match client.next().await {
+            Next::Message(message) => {
+                last += 1;
+                assert_eq!(message["seq"], last, "what was on its way has no gap");
+            }
+            Next::Closed(code) => {
+                assert_eq!(code, 4008);
+                return last;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_many_take_nothing_they_are_cut_off_and_all_others_are_told_everything_in_order() {
+    const STALLED_PER_READER: usize = 10;
+    const POSTS: u64 = 60;
+    let server = Server::start(config(2, above(1_000_000)));
+    let name = |nth: usize| format!("r{}", nth / STALLED_PER_READER);
+    let healthy: Vec<String> = (0..8).map(|nth| if nth < 4 { name(nth) } else { format!("well{nth}") }).collect();
+    let everyone: Vec<String> = (0..stalled()).map(name).chain(healthy.iter().cloned()).collect();
+    server.engine.follow(everyone.iter().map(|reader| edge(reader, "bob")).collect()).await.unwrap();
+    let mut stalling = Vec::new();
+    for nth in 0..stalled() {
+        stalling.push(stall(&server, &name(nth)).await);
+    }
+    let mut told = join_all(healthy.iter().map(|reader| Client::watch(server.address(), reader))).await;
+    let body = json!("x".repeat(60_000)).to_string();
+    for nth in 1..=POSTS {
+        let post = server.engine.publish(draft("bob", &body), true).await.unwrap().post.id();
+        for message in join_all(told.iter_mut().map(Client::message)).await {
+            let of = &message["item"]["post"]["id"];
+            assert_eq!((&message["seq"], of), (&json!(nth), &json!(post.to_string())));
+        }
+    }
+    let began = std::time::Instant::now();
+    while server.get("/v1/stats").json()["live"]["cut_off"] != stalled() {
+        assert!(began.elapsed() < PATIENCE, "{}", server.get("/v1/stats").text);
+    }
+    for last in join_all(stalling.iter_mut().map(cut_off)).await {
+        assert!(last < POSTS, "{last} of {POSTS} arrived");
+    }
+    drop(stalling);
+    while server.get("/v1/stats").json()["live"]["connections"] != told.len() {
+        assert!(began.elapsed() < PATIENCE * 2, "{}", server.get("/v1/stats").text);
+    }
+}

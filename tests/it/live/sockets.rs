@@ -1,0 +1,139 @@
+//! What happens on sockets below the messages.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+
+use crate::live::client::{Client, Next};
+use crate::server::Server;
+use crate::world::{above, config};
+
+/// What is done without waiting for anything; much shorter than the time between two beats.
+const PROMPTLY: Duration = Duration::from_secs(3);
+
+/// A plain connection, which has sent this request.
+fn request(address: SocketAddr, line: &str, headers: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PROMPTLY)).unwrap();
+    write!(stream, "{line} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n").unwrap();
+    stream
+}
+
+/// Reads until what has come ends with `end`.
+fn read_until(stream: &mut TcpStream, end: &str) -> String {
+    let mut read = Vec::new();
+    while !read.ends_with(end.as_bytes()) {
+        let mut byte = [0];
+        let come = stream.read(&mut byte);
+        assert!(matches!(come, Ok(1)), "{come:?} after {:?}", String::from_utf8_lossy(&read));
+        read.push(byte[0]);
+    }
+    String::from_utf8(read).unwrap()
+}
+
+/// Opens server-sent events, and takes the first message.
+fn events(address: SocketAddr, path: &str, headers: &str) -> (TcpStream, Value) {
+    let mut stream = request(address, &format!("GET {path}"), headers);
+    let text = read_until(&mut stream, "\n\n");
+    let data = text.split("data: ").nth(1).unwrap();
+    (stream, serde_json::from_str(data).unwrap())
+}
+
+fn live(server: &Server, what: &str) -> Value {
+    server.get("/v1/stats").json()["live"][what].clone()
+}
+
+fn nobody_is_connected_soon(server: &Server) {
+    let began = Instant::now();
+    while live(server, "connections") != 0 {
+        assert!(began.elapsed() < PROMPTLY, "{} are not noticed to be gone", live(server, "connections"));
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn an_idle_event_stream_that_its_client_closes_is_noticed_at_once() {
+    let server = Server::start(config(2, above(5)));
+    let open = || (0..8).map(|nth| events(server.address(), &format!("/v1/users/r{nth}/events"), "").0);
+    let opened: Vec<TcpStream> = open().collect();
+    assert_eq!(live(&server, "connections"), 8);
+    drop(opened);
+    nobody_is_connected_soon(&server);
+    // As a process that is killed leaves it while there was something to read.
+    let opened: Vec<TcpStream> = open().collect();
+    opened.iter().for_each(|stream| stream.shutdown(Shutdown::Both).unwrap());
+    nobody_is_connected_soon(&server);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_websocket_whose_client_goes_without_a_word_is_noticed_at_once() {
+    let server = Server::start(config(2, above(5)));
+    let mut clients = Vec::new();
+    for reader in ["ann", "ann", "bob"] {
+        clients.push(Client::watch(server.address(), reader).await);
+    }
+    drop(clients);
+    tokio::task::spawn_blocking(move || nobody_is_connected_soon(&server)).await.unwrap();
+}
+
+#[test]
+fn the_head_of_an_event_stream_is_answered_and_the_connection_goes_on() {
+    let server = Server::start(config(2, above(5)));
+    let mut stream = request(server.address(), "HEAD /v1/users/ann/events", "");
+    let head = read_until(&mut stream, "\r\n\r\n").to_lowercase();
+    assert!(head.starts_with("http/1.1 200 ") && head.contains("text/event-stream"), "{head}");
+    nobody_is_connected_soon(&server);
+    write!(stream, "GET /v1/users/ann/feed HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"items\":[]"), "{answer}");
+    assert_eq!(live(&server, "connections"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frame_that_claims_to_be_huge_is_refused_by_its_head() {
+    let server = Server::start(config(1, above(5)));
+    for length in [1_u64 << 40, 1 << 62, u64::MAX] {
+        let mut client = Client::watch(server.address(), "ann").await;
+        // Final, binary, masked, and the length in 64 bits; then some of what it claims to have.
+        let frame = [&[0x82, 0xff][..], &length.to_be_bytes(), &[1, 2, 3, 4], &[0; 64 * 1024]].concat();
+        client.socket.get_mut().write_all(&frame).await.unwrap();
+        let next = tokio::time::timeout(PROMPTLY, client.next()).await;
+        assert_eq!(next.expect("more is not waited for"), Next::Closed(1002), "{length}");
+    }
+}
+
+#[test]
+fn a_browser_that_comes_back_by_itself_goes_on_from_its_last_event_not_from_the_address_it_came_to_first() {
+    let server = Server::start(config(2, above(5)));
+    assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
+    let (_first, hello) = events(server.address(), "/v1/users/ann/events", "");
+    let epoch = hello["epoch"].as_str().unwrap();
+    for id in 1..=3 {
+        let post = json!({"author": "bob", "id": id.to_string(), "body": id});
+        assert_eq!(server.post("/v1/posts?wait=delivered", &post).status, 201);
+    }
+    for stale in [format!("epoch={epoch}&seq=1"), "epoch=0123456789abcdef&seq=1".to_owned()] {
+        let header = format!("Last-Event-ID: {epoch}:2\r\n");
+        let (_stream, hello) = events(server.address(), &format!("/v1/users/ann/events?{stale}"), &header);
+        assert_eq!((&hello["recovered"], &hello["seq"]), (&json!(true), &json!(2)), "{stale}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_as_come_back_at_once_are_all_accepted_at_once() {
+    let server = Server::start(config(1, above(5)));
+    let address = server.address();
+    let began = Instant::now();
+    let connect = || tokio::spawn(async move { tokio::net::TcpStream::connect(address).await.unwrap() });
+    let connecting: Vec<_> = (0..800).map(|_| connect()).collect();
+    let mut connected = Vec::new();
+    for connecting in connecting {
+        connected.push(connecting.await.unwrap());
+    }
+    // Those for whom there is no room in the queue of the socket are let in a second later, or many.
+    assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
+}

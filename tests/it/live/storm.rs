@@ -1,0 +1,178 @@
+//! All clients are lost at once and come back at once, while posts go on.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tidewire::clock::SystemClock;
+use tidewire::config::EngineConfig;
+use tidewire::engine::{Engine, StorageConfig};
+use tidewire::feed::post::Body;
+use tidewire::feed::stream::StreamLimits;
+use tidewire::id::PostId;
+use tidewire::storage::recovery::Progress;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use crate::live::client::PATIENCE;
+use crate::live::keeper::{Keeper, Session};
+use crate::server::Server;
+use crate::world::{above, draft, edge};
+
+/// Whom readers follow: all of them the first, who has too many followers to push to, and some of the others.
+const AUTHORS: [&str; 6] = ["star", "bob", "cas", "dan", "eve", "fay"];
+const FOLLOWED: usize = 3;
+const HISTORY: usize = 12;
+
+/// Clients of the normal run; `TIDEWIRE_LIVE_CLIENTS` asks for more.
+fn clients() -> usize {
+    std::env::var("TIDEWIRE_LIVE_CLIENTS").ok().and_then(|clients| clients.parse().ok()).unwrap_or(200)
+}
+
+/// A window that posts leave, and a history that is soon too short.
+fn config() -> EngineConfig {
+    EngineConfig {
+        live: StreamLimits { window_entries: 8, history_changes: HISTORY },
+        // As many as come: while those before have not been noticed to be gone, some are refused.
+        live_max: clients(),
+        pull_budget: PATIENCE,
+        ..crate::world::config(2, above(clients() as u64 / 3))
+    }
+}
+
+/// Two clients for each reader.
+async fn readers_and_clients(engine: &Engine) -> Vec<Keeper> {
+    let mut clients: Vec<Keeper> = (0..clients()).map(|nth| Keeper::new(&format!("r{}", nth / 2))).collect();
+    for nth in 0..clients.len().div_ceil(2) {
+        let others = (0..FOLLOWED - 1).map(|other| AUTHORS[1 + (nth + other) % (AUTHORS.len() - 1)]);
+        let edges = others.chain([AUTHORS[0]]).map(|author| edge(&format!("r{nth}"), author));
+        engine.follow(edges.collect()).await.unwrap();
+    }
+    // Those who follow the same do not come one after the other.
+    fastrand::Rng::with_seed(7).shuffle(&mut clients);
+    clients
+}
+
+/// Publishes, edits and deletes until it is told to stop.
+struct Publisher {
+    published: Arc<AtomicUsize>,
+    is_over: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl Publisher {
+    fn start(engine: &Engine) -> Self {
+        let (published, is_over) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let task = tokio::spawn(publish(engine.clone(), Arc::clone(&published), Arc::clone(&is_over)));
+        Self { published, is_over, task }
+    }
+
+    /// Waits until there are so many more.
+    async fn more(&self, posts: usize) {
+        let (until, deadline) = (self.published.load(Ordering::Relaxed) + posts, Instant::now() + PATIENCE);
+        while self.published.load(Ordering::Relaxed) < until {
+            assert!(Instant::now() < deadline, "posts are published");
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    async fn stop(self, engine: &Engine) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.task.await.unwrap();
+        // All that is still on its way is ahead of these.
+        for author in AUTHORS {
+            engine.publish(draft(author, "\"the last\""), true).await.unwrap();
+        }
+    }
+}
+
+async fn publish(engine: Engine, published: Arc<AtomicUsize>, is_over: Arc<AtomicBool>) {
+    let (mut random, mut posts) = (fastrand::Rng::with_seed(7), Vec::<PostId>::new());
+    while !is_over.load(Ordering::Relaxed) {
+        let author = random.choice(AUTHORS).unwrap();
+        let mut post = draft(author, &posts.len().to_string());
+        post.repost_of = posts.last().copied().filter(|_| random.u8(0..6) == 0);
+        posts.push(engine.publish(post, false).await.unwrap().post.id());
+        let recent = posts[posts.len() - 1 - random.usize(0..posts.len().min(10))];
+        match random.u8(0..6) {
+            0 => engine.delete(recent).await.unwrap(),
+            // It may have been deleted.
+            1 => drop(engine.edit(recent, Some(Body::new("\"other\"").unwrap()), None).await),
+            _ => {}
+        }
+        published.fetch_add(1, Ordering::Relaxed);
+        sleep(Duration::from_millis(8)).await;
+    }
+}
+
+/// All clients come at the same time, and are told of some posts.
+async fn come(clients: &mut [Keeper], server: &Server, publisher: &Publisher) {
+    join_all(clients.iter_mut().map(|client| client.come(server.address()))).await;
+    let end = Instant::now() + Duration::from_millis(60);
+    let listening = join_all(clients.iter_mut().map(|client| client.listen(end)));
+    let (closed, ()) = tokio::join!(listening, publisher.more(5));
+    assert!(closed.iter().all(Option::is_none), "nobody is closed: {closed:?}");
+}
+
+async fn settle(clients: &mut [Keeper], server: &Server) {
+    join_all(clients.iter_mut().map(|client| client.settle(server.address()))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_clients_that_are_lost_and_come_back_at_once_have_what_pages_show() {
+    let server = Server::start(config());
+    let mut clients = readers_and_clients(&server.engine).await;
+    let publisher = Publisher::start(&server.engine);
+    // Posts are published before they come back: none in particular, some, more than is remembered for anybody.
+    for away in [0, 4, 4 * HISTORY, 1] {
+        come(&mut clients, &server, &publisher).await;
+        clients.iter_mut().for_each(Keeper::go);
+        publisher.more(away).await;
+    }
+    come(&mut clients, &server, &publisher).await;
+    publisher.stop(&server.engine).await;
+    settle(&mut clients, &server).await;
+
+    let sum = |count: fn(&Keeper) -> usize| clients.iter().map(count).sum::<usize>();
+    let (recovered, anew) = (sum(|client| client.recovered), sum(|client| client.anew));
+    assert_eq!(recovered + anew, clients.len() * 5);
+    assert!(recovered >= clients.len(), "who is away for a moment misses nothing: {recovered} of {}", clients.len());
+    assert!(anew >= clients.len() * 2, "who is away for long is told so: {anew} of {}", clients.len());
+    let live = server.get("/v1/stats").json()["live"].clone();
+    assert_eq!(live["connections"], clients.len(), "those before are gone: {live}, {}", sum(|client| client.refused));
+}
+
+/// A server on a directory.
+fn serve(directory: &Path) -> Server {
+    let storage = StorageConfig { directory: directory.to_owned(), ..StorageConfig::default() };
+    Server::of(Engine::open(config(), &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_clients_of_a_server_that_restarts_are_told_so_and_read_anew_from_the_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = serve(directory.path());
+    let mut clients = readers_and_clients(&server.engine).await;
+    for _ in 0..2 {
+        let publisher = Publisher::start(&server.engine);
+        come(&mut clients, &server, &publisher).await;
+        publisher.stop(&server.engine).await;
+        let stopping = tokio::task::spawn_blocking(move || drop(server));
+        let end = Instant::now() + PATIENCE;
+        let closed = join_all(clients.iter_mut().map(|client| client.listen(end))).await;
+        assert!(closed.iter().all(|code| *code == Some(1012)), "{closed:?}");
+        stopping.await.unwrap();
+        server = serve(directory.path());
+        let before: Vec<(usize, Session)> =
+            clients.iter().map(|client| (client.recovered, client.session.clone().unwrap())).collect();
+        join_all(clients.iter_mut().map(|client| client.come(server.address()))).await;
+        for (client, (recovered, (epoch, _))) in clients.iter().zip(before) {
+            assert_ne!(client.session.as_ref().unwrap().0, epoch, "{}", client.reader);
+            assert_eq!(client.recovered, recovered, "{}: of another epoch nothing is left", client.reader);
+        }
+        settle(&mut clients, &server).await;
+        clients.iter_mut().for_each(Keeper::go);
+    }
+}
