@@ -12,7 +12,7 @@ use actix_web::http::Method;
 use actix_web::rt::net::TcpStream;
 use actix_web::web::{self, Data, Payload, ServiceConfig};
 use actix_web::{App, HttpRequest, Resource, Route, guard, rt};
-use socket2::SockRef;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::sync::oneshot;
 use tracing::info;
 
@@ -35,6 +35,10 @@ pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long what a client still sends is taken after its connection was ended, so that the last answer reaches it.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
+
+/// Connections that may wait to be accepted: all clients of a server that restarts come back at once, and one that finds no room
+/// waits for a second or more.
+const LISTEN_BACKLOG: i32 = 4_096;
 
 /// What the system keeps for a client to take, at most: a large page.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
@@ -183,7 +187,15 @@ fn bound_sending(socket: &TcpStream) {
 /// # Errors
 /// Names the address that could not be taken.
 pub fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::bind(listen).map_err(|cause| {
+    let bind = || -> io::Result<TcpListener> {
+        let socket = Socket::new(Domain::for_address(listen), Type::STREAM, Some(Protocol::TCP))?;
+        #[cfg(unix)]
+        socket.set_reuse_address(true)?;
+        socket.bind(&listen.into())?;
+        socket.listen(LISTEN_BACKLOG)?;
+        Ok(socket.into())
+    };
+    bind().map_err(|cause| {
         let hint = match cause.kind() {
             io::ErrorKind::AddrInUse => "; another program has it, choose one by --listen",
             _ => "",
