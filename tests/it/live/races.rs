@@ -73,6 +73,10 @@ impl Scene {
             pull_budget: PATIENCE,
             ..EngineConfig::default()
         };
+        Self::with(seed, config)
+    }
+
+    fn with(seed: u64, config: EngineConfig) -> Arc<Self> {
         Arc::new(Self {
             seed,
             engine: Engine::start(config),
@@ -437,6 +441,46 @@ async fn whoever_comes_just_when_the_reader_falls_asleep_is_let_in() {
     });
     for coming in coming.collect::<Vec<_>>() {
         coming.await.unwrap();
+    }
+    engine.shutdown();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_page_showed_for_a_moment_and_no_message_told_does_not_stay() {
+    let scene = Scene::with(0, crate::world::config(2, above(1_000_000)));
+    let engine = &scene.engine;
+    engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    engine.follow((0..2_000).map(|nth| edge(&format!("r{nth}"), "dan")).collect()).await.unwrap();
+    let kept = engine.publish(draft("bob", "0"), true).await.unwrap().post.id();
+    let mut client = Client::new(&scene, "ann");
+    client.connect(5).await;
+    for round in 0..400 {
+        // Something comes and goes, or goes and comes, before whoever tells of it looks; a page is read in between.
+        let changes = async {
+            match round % 3 {
+                0 => {
+                    let post = engine.publish(draft("ann", "1"), false).await.unwrap().post.id();
+                    engine.delete(post).await.unwrap();
+                }
+                1 => {
+                    engine.edit(kept, None, Some(true)).await.unwrap();
+                    engine.edit(kept, None, Some(false)).await.unwrap();
+                }
+                _ => {
+                    engine.silence(id("ann"), id("bob"), Silencing::Mute, true).await.unwrap();
+                    engine.silence(id("ann"), id("bob"), Silencing::Mute, false).await.unwrap();
+                }
+            }
+        };
+        let reads = async {
+            for _ in 0..12 {
+                client.read(Range::Newest, 5).await;
+            }
+        };
+        // What goes to many keeps busy who would tell.
+        let load = futures_util::future::join_all((0..20).map(|_| engine.publish(draft("dan", "2"), false)));
+        tokio::join!(load, changes, reads);
+        client.settle().await;
     }
     engine.shutdown();
 }
