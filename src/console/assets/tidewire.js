@@ -375,7 +375,9 @@ function openSocket(url, onMessage, onEnd) {
   socket.onclose = ({ code }) => onEnd(code);
   return () => {
     socket.onmessage = socket.onclose = null;
-    socket.close();
+    // Browsers complain of a socket that is closed before it is open.
+    if (socket.readyState === 0) socket.onopen = () => socket.close();
+    else socket.close();
   };
 }
 
