@@ -7,7 +7,6 @@
 //! Not responsible for:
 //! - what must be told (`feed::stream`), how a connection keeps up (`live::outlet`), who gets notices (`live::watchers`).
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,6 +16,7 @@ use crate::actor::mailroom::Pigeonhole;
 use crate::actor::user::UserActor;
 use crate::clock::UnixMicros;
 use crate::engine::Shared;
+use crate::feed::choices::Choices;
 use crate::feed::position::Position;
 use crate::feed::stream::{Change, Epoch, Notice, Place, Sight, Stream};
 use crate::id::{PostId, SourceSlot};
@@ -42,8 +42,10 @@ pub(super) struct Watch {
     outlets: Vec<Feeding>,
     /// Sources of which the reader keeps what they brought.
     kept: Vec<SourceSlot>,
-    /// What pages that clients have read were limited to.
-    per_source_max: Option<NonZeroUsize>,
+    /// What the reader had decided when the feed was last looked at as a whole.
+    decided: Decided,
+    /// A page was read since, by other decisions: nobody knows what it showed.
+    is_overtaken: bool,
     /// Since when nobody is connected.
     alone_since: Option<UnixMicros>,
 }
@@ -51,6 +53,25 @@ pub(super) struct Watch {
 /// A notice waits until this post, or what it repeats, was looked up in the archive.
 #[derive(Debug)]
 pub(super) struct Waits(pub(super) PostId);
+
+/// What a reader has decided about the feed.
+#[derive(Debug)]
+struct Decided {
+    edges: u64,
+    choices: Arc<Choices>,
+}
+
+impl Decided {
+    fn by(reader: &Reader) -> Self {
+        Self { edges: reader.source().following().version(), choices: reader.source().choices() }
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        let (these, those) = (&*self.choices, &*other.choices);
+        let has_same = || these.rules == those.rules && these.mutes == those.mutes && these.blocks == those.blocks;
+        self.edges == other.edges && (Arc::ptr_eq(&self.choices, &other.choices) || has_same())
+    }
+}
 
 impl Watch {
     /// Begins to watch. From here on there are notices.
@@ -60,10 +81,10 @@ impl Watch {
         eyes.shared.watchers.enter(eyes.slot());
         let kept = eyes.kept();
         eyes.shared.watchers.keep(eyes.slot(), &[], &kept);
+        let decided = Decided::by(eyes.reader);
         let (entries, floor) = eyes.newest();
         let stream = Stream::new(eyes.shared.config.live, Epoch(fastrand::u64(..)), sights(&entries), floor);
-        let per_source_max = eyes.per_source_max();
-        Self { stream, outlets: Vec::new(), kept, per_source_max, alone_since: Some(eyes.now) }
+        Self { stream, outlets: Vec::new(), kept, decided, is_overtaken: false, alone_since: Some(eyes.now) }
     }
 
     /// Lets a connection join. Returns false if there are as many as there may be.
@@ -148,9 +169,10 @@ impl Watch {
 
     fn look_at_everything(&mut self, eyes: &mut Eyes<'_>) {
         self.note_kept(eyes);
-        let per_source_max = eyes.per_source_max();
-        if std::mem::replace(&mut self.per_source_max, per_source_max) != per_source_max {
-            // Pages are others now, though the feed is the same.
+        let before = std::mem::replace(&mut self.decided, Decided::by(eyes.reader));
+        // With another limit for each source pages are others, though the feed is the same.
+        let has_other_pages = before.choices.rules.per_source_max != self.decided.choices.rules.per_source_max;
+        if std::mem::take(&mut self.is_overtaken) || has_other_pages {
             self.tell(eyes, Change::Stale(None), None);
         }
         let (mut entries, floor) = eyes.newest();
@@ -177,6 +199,11 @@ impl Watch {
             pushed == Pushed::Waits
         });
         self.note_alone(eyes.now);
+    }
+
+    /// Notes that a page was built.
+    pub(super) fn page_built(&mut self, reader: &Reader) {
+        self.is_overtaken = self.is_overtaken || !self.decided.is_like(&Decided::by(reader));
     }
 
     /// Forgets connections that have gone.
@@ -215,10 +242,6 @@ impl Eyes<'_> {
 
     fn kept(&self) -> Vec<SourceSlot> {
         self.reader.source().following().only_kept().collect()
-    }
-
-    fn per_source_max(&self) -> Option<NonZeroUsize> {
-        self.reader.source().choices().rules.per_source_max
     }
 
     fn newest(&mut self) -> (Vec<(Position, Entry)>, Position) {

@@ -126,7 +126,7 @@ impl Stream {
                 Some(Change::Remove(post))
             }
             (Some(nth), Some(now)) => {
-                let change = difference(self.window[nth], now)?;
+                let change = difference(self.window[nth], now).or(again(post, notice))?;
                 self.window.remove(nth);
                 self.insert(now);
                 Some(change)
@@ -136,11 +136,8 @@ impl Stream {
                 let is_edit = is_deep && matches!(notice, Notice::Edited(_));
                 Some(if is_edit { Change::Update(post) } else { Change::Post(post) })
             }
-            // Somebody may have scrolled to it.
-            (None, None) => {
-                let may_be_deep = self.floor > Position::MIN && matches!(notice, Notice::Turned(_));
-                may_be_deep.then_some(Change::Remove(post))
-            }
+            // Somebody may have scrolled to it, or have read of it before it went again.
+            (None, None) => matches!(notice, Notice::Turned(_)).then_some(Change::Remove(post)),
         }
     }
 
@@ -196,6 +193,15 @@ impl Stream {
             self.floor = self.window.last().map_or(self.floor, |oldest| oldest.at);
         }
         true
+    }
+}
+
+/// What is told though nothing is different: it may have been for a moment, in which somebody read a page.
+fn again(post: PostId, notice: Notice) -> Option<Change> {
+    match notice {
+        Notice::Turned(_) => Some(Change::Post(post)),
+        Notice::Edited(_) => Some(Change::Update(post)),
+        Notice::Published(_) | Notice::Everything | Notice::Marked => None,
     }
 }
 
@@ -354,9 +360,9 @@ mod tests {
         let mut stream = Stream::new(LIMITS, Epoch(1), Vec::new(), Position::MIN);
         let (post, now) = (PostId(5), Some(sight(5, 5, 0, 0)));
         assert_eq!(stream.see(post, now, Notice::Published(at(5, 5))), Some(Change::Post(post)));
-        assert_eq!(stream.see(post, now, Notice::Turned(post)), None);
+        assert_eq!(stream.see(post, now, Notice::Published(at(5, 5))), None);
         assert_eq!(stream.see(post, None, Notice::Turned(post)), Some(Change::Remove(post)));
-        assert_eq!(stream.see(post, None, Notice::Turned(post)), None);
+        assert_eq!(stream.see(post, None, Notice::Published(at(5, 5))), None);
         assert_eq!(stream.see_all(Vec::new(), Position::MIN), []);
     }
 
