@@ -1,7 +1,7 @@
 //! A live stream: what the clients of one reader were told of the feed, and what they must be told next.
 //!
 //! Responsible for:
-//! - comparing what is seen of the feed now with what was told, so that nothing is told twice and nothing is left out;
+//! - comparing what is seen of the feed now with what was told, so that nothing is left out, and little is told twice;
 //! - numbering what is told, and remembering the last of it for clients that come back.
 //!
 //! Not responsible for:
