@@ -41,6 +41,8 @@ pub struct EngineConfig {
     /// Newest entries of a watched feed that are compared with what was told of it, and how many changes are remembered for
     /// clients that come back. Default 64 and 256.
     pub live: StreamLimits,
+    /// How often a live connection is asked whether it is alive, and has to have answered. Default 30 s.
+    pub live_heartbeat: Duration,
     /// How long what a reader's live connections were told is remembered after the last has gone. Default 2 minutes.
     pub live_linger: Duration,
 }
@@ -65,6 +67,7 @@ impl Default for EngineConfig {
             archive_budget: Duration::from_secs(2),
             live_max: 100_000,
             live: StreamLimits::default(),
+            live_heartbeat: Duration::from_secs(30),
             live_linger: Duration::from_secs(120),
         }
     }

@@ -209,9 +209,6 @@ pub const LIVE_QUEUE_BYTES_MAX: usize = 1 << 20;
 /// How long a live connection may take nothing of what waits for it, before it is cut off.
 pub const LIVE_BEHIND_MAX: Duration = Duration::from_secs(10);
 
-/// How often a live connection is asked whether it is alive, and has to have answered.
-pub const LIVE_HEARTBEAT: Duration = Duration::from_secs(30);
-
 /// Bytes of messages that are written to a live connection with one call.
 pub const LIVE_WRITE_BYTES: usize = 16 * 1024;
 

@@ -309,6 +309,7 @@ impl Settings {
             pull_budget: span(self.pull_budget, default.pull_budget),
             live_max: number(self.live_max, default.live_max),
             live: default.live,
+            live_heartbeat: default.live_heartbeat,
             live_linger: span(self.live_linger, default.live_linger),
         };
         check(&config)?;

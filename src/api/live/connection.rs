@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use actix_web::body::{BodySize, MessageBody};
 use actix_web::rt::time::{Instant, Sleep, sleep};
@@ -14,7 +15,7 @@ use actix_web::web::{Bytes, BytesMut};
 use crate::api::live::wire::{Close, Heard, Wire};
 use crate::engine::Watcher;
 use crate::feed::stream::Place;
-use crate::limits::{LIVE_HEARTBEAT, LIVE_WRITE_BYTES};
+use crate::limits::LIVE_WRITE_BYTES;
 use crate::live::event::{Event, What};
 
 /// A live connection.
@@ -23,7 +24,8 @@ pub(super) struct Connection<W> {
     state: State,
     /// Where the client is.
     place: Option<Place>,
-    heartbeat: Pin<Box<Sleep>>,
+    heartbeat: Duration,
+    next_beat: Pin<Box<Sleep>>,
 }
 
 enum State {
@@ -33,14 +35,15 @@ enum State {
 }
 
 impl<W: Wire> Connection<W> {
-    /// What `watcher` tells, over `wire`.
-    pub(super) fn new(wire: W, watcher: Watcher) -> Self {
-        Self { wire, state: State::Open(watcher), place: None, heartbeat: Box::pin(sleep(LIVE_HEARTBEAT)) }
+    /// What `watcher` tells, over `wire`, and every `heartbeat` that there is nothing.
+    pub(super) fn new(wire: W, watcher: Watcher, heartbeat: Duration) -> Self {
+        Self { wire, state: State::Open(watcher), place: None, heartbeat, next_beat: Box::pin(sleep(heartbeat)) }
     }
 
     /// A connection that ends at once, since its reader has too many.
     pub(super) fn refused(wire: W) -> Self {
-        Self { wire, state: State::Refused, place: None, heartbeat: Box::pin(sleep(LIVE_HEARTBEAT)) }
+        let next_beat = Box::pin(sleep(Duration::MAX));
+        Self { wire, state: State::Refused, place: None, heartbeat: Duration::MAX, next_beat }
     }
 
     /// Collects what is to be written now, and returns why the connection ends, if it does.
@@ -65,8 +68,8 @@ impl<W: Wire> Connection<W> {
                 Poll::Pending => break,
             }
         }
-        while self.heartbeat.as_mut().poll(task).is_ready() {
-            self.heartbeat.as_mut().reset(Instant::now() + LIVE_HEARTBEAT);
+        while self.next_beat.as_mut().poll(task).is_ready() {
+            self.next_beat.as_mut().reset(Instant::now() + self.heartbeat);
             if !self.wire.ping(out) {
                 return Some(Close::Dead);
             }

@@ -11,6 +11,8 @@ mod connection;
 mod text;
 mod wire;
 
+use std::time::Duration;
+
 use actix_http::ws;
 use actix_web::http::header::{CACHE_CONTROL, HeaderName};
 use actix_web::http::{Method, StatusCode};
@@ -35,7 +37,7 @@ pub(super) async fn websocket(request: HttpRequest, payload: Payload, engine: Li
     })?;
     let wire = WebSocket::new(payload);
     let connection = match engine.watch(&user, resume).await {
-        Ok(watcher) => Connection::new(wire, watcher),
+        Ok(watcher) => Connection::new(wire, watcher, heartbeat(&engine)),
         // In a browser only a close code can be told from other failures.
         Err(Error::TooMany { .. }) => Connection::refused(wire),
         Err(cause) => return Err(cause.into()),
@@ -55,7 +57,11 @@ pub(super) async fn events(request: HttpRequest, engine: Live) -> Result<HttpRes
         }
         other => other.into(),
     })?;
-    Ok(events_head().body(Connection::new(EventStream::default(), watcher)))
+    Ok(events_head().body(Connection::new(EventStream::default(), watcher, heartbeat(&engine))))
+}
+
+fn heartbeat(engine: &Live) -> Duration {
+    engine.shared().config.live_heartbeat
 }
 
 fn events_head() -> HttpResponseBuilder {

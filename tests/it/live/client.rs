@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
@@ -38,6 +38,17 @@ impl Client {
         Self::connect(address, &format!("/v1/users/{reader}/live")).await
     }
 
+    /// The same, by a client that is soon noticed to read nothing: it has small buffers.
+    pub async fn with_small_buffers(address: SocketAddr, reader: &str) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4 * 1024).unwrap();
+        let stream = socket.connect(address).await.unwrap();
+        let socket = client_async(format!("ws://{address}/v1/users/{reader}/live"), stream).await.unwrap().0;
+        let mut client = Self { socket, hello: Value::Null };
+        client.hello = client.message().await;
+        client
+    }
+
     /// The reader's feed, from where another connection was.
     pub async fn resume(address: SocketAddr, reader: &str, epoch: &Value, seq: u64) -> Self {
         let epoch = epoch.as_str().unwrap();
@@ -45,11 +56,15 @@ impl Client {
     }
 
     pub async fn next(&mut self) -> Next {
-        let next = tokio::time::timeout(PATIENCE, self.socket.next()).await.expect("something is told");
-        match next {
-            Some(Ok(Message::Text(text))) => Next::Message(serde_json::from_str(&text).unwrap()),
-            Some(Ok(Message::Close(frame))) => Next::Closed(frame.map_or(0, |frame| frame.code.into())),
-            other => panic!("neither told nor closed: {other:?}"),
+        loop {
+            let next = tokio::time::timeout(PATIENCE, self.socket.next()).await.expect("something is told");
+            return match next {
+                Some(Ok(Message::Text(text))) => Next::Message(serde_json::from_str(&text).unwrap()),
+                Some(Ok(Message::Close(frame))) => Next::Closed(frame.map_or(0, |frame| frame.code.into())),
+                // Answered by the library with the next read.
+                Some(Ok(Message::Ping(_))) => continue,
+                other => panic!("neither told nor closed: {other:?}"),
+            };
         }
     }
 

@@ -1,11 +1,9 @@
 //! More than can be told one by one, and many who take nothing of it.
 
 use futures_util::future::join_all;
-use serde_json::{Value, json};
+use serde_json::json;
 use tidewire::feed::post::Body;
 use tidewire::limits::LIVE_NOTICES_MAX;
-use tokio::net::TcpSocket;
-use tokio_tungstenite::client_async;
 
 use crate::live::client::{Client, Next, PATIENCE};
 use crate::live::keeper::Keeper;
@@ -45,18 +43,6 @@ fn stalled() -> usize {
     std::env::var("TIDEWIRE_LIVE_STALLED").ok().and_then(|stalled| stalled.parse().ok()).unwrap_or(100)
 }
 
-/// With small buffers, so that it is soon noticed that nothing is read.
-async fn stall(server: &Server, reader: &str) -> Client {
-    let address = server.address();
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_recv_buffer_size(4 * 1024).unwrap();
-    let stream = socket.connect(address).await.unwrap();
-    let socket = client_async(format!("ws://{address}/v1/users/{reader}/live"), stream).await.unwrap().0;
-    let mut client = Client { socket, hello: Value::Null };
-    client.hello = client.message().await;
-    client
-}
-
 /// Reads to the end, and returns how much came before it.
 async fn cut_off(client: &mut Client) -> u64 {
     let mut last = 0;
@@ -85,7 +71,7 @@ async fn however_many_take_nothing_they_are_cut_off_and_all_others_are_told_ever
     server.engine.follow(everyone.iter().map(|reader| edge(reader, "bob")).collect()).await.unwrap();
     let mut stalling = Vec::new();
     for nth in 0..stalled() {
-        stalling.push(stall(&server, &name(nth)).await);
+        stalling.push(Client::with_small_buffers(server.address(), &name(nth)).await);
     }
     let mut told = join_all(healthy.iter().map(|reader| Client::watch(server.address(), reader))).await;
     let body = json!("x".repeat(60_000)).to_string();

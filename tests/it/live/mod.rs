@@ -1,5 +1,6 @@
 //! Live connections, over real sockets and, where much is to happen at the same time, within the process.
 
+mod beats;
 mod client;
 mod events;
 mod flood;

@@ -1,8 +1,6 @@
 //! Clients that stop reading.
 
 use serde_json::{Value, json};
-use tokio::net::TcpSocket;
-use tokio_tungstenite::client_async;
 
 use crate::live::client::{Client, Next, PATIENCE};
 use crate::server::Server;
@@ -22,13 +20,7 @@ async fn who_stops_reading_is_cut_off_and_comes_back_and_nobody_else_is_concerne
     for nth in 0..STALLED {
         let (reader, address) = (format!("slow{nth}"), server.address());
         assert_eq!(server.json("PUT", &format!("/v1/users/{reader}/following/bob"), &json!({})).status, 201);
-        // Small buffers, so that it is soon noticed.
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.set_recv_buffer_size(4 * 1024).unwrap();
-        let stream = socket.connect(address).await.unwrap();
-        let socket = client_async(format!("ws://{address}/v1/users/{reader}/live"), stream).await.unwrap().0;
-        let mut client = Client { socket, hello: Value::Null };
-        client.hello = client.message().await;
+        let client = Client::with_small_buffers(address, &reader).await;
         stalled.push((reader, client));
     }
     assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);

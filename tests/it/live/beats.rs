@@ -1,0 +1,68 @@
+//! Beats: how both ends know that the other is there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tidewire::config::EngineConfig;
+use tidewire::engine::{Engine, Watcher};
+use tidewire::feed::post::Draft;
+use tidewire::live::event::{Item, What};
+use tokio::io::AsyncReadExt;
+
+use crate::live::client::{Client, PATIENCE};
+use crate::server::Server;
+use crate::world::{above, config, draft, edge, id};
+
+fn beating() -> Server {
+    Server::start(EngineConfig { live_heartbeat: Duration::from_millis(100), ..config(1, above(5)) })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_answers_is_told_that_nothing_has_happened_for_as_long_as_it_likes() {
+    let server = beating();
+    assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
+    let mut client = Client::watch(server.address(), "ann").await;
+    for _ in 0..6 {
+        assert_eq!(client.message().await, json!({"type": "beat", "seq": 0}));
+    }
+    assert_eq!(server.post("/v1/posts", &json!({"author": "bob", "body": 1})).status, 201);
+    while client.message().await["type"] == "beat" {}
+    assert_eq!(client.message().await, json!({"type": "beat", "seq": 1}), "what came before it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_answer_is_let_go() {
+    let server = beating();
+    let mut client = Client::watch(server.address(), "ann").await;
+    // Below the library, which would answer.
+    let mut received = Vec::new();
+    let ended = client.socket.get_mut().read_to_end(&mut received);
+    tokio::time::timeout(PATIENCE, ended).await.expect("it is closed").unwrap();
+    let away = 1001_u16.to_be_bytes();
+    assert!(received.windows(4).any(|frame| frame[0] == 0x88 && frame[2..] == away), "{received:?}");
+    assert_eq!(server.get("/v1/stats").json()["live"]["connections"], 0);
+}
+
+async fn next_item(watcher: &mut Watcher) -> Arc<Item> {
+    loop {
+        if let What::Post(item) = watcher.next().await.unwrap().what {
+            return item;
+        }
+    }
+}
+
+#[tokio::test]
+async fn followers_of_one_source_share_the_text_of_its_posts_and_of_its_reposts() {
+    let engine = Engine::start(config(1, above(5)));
+    engine.follow(vec![edge("ann", "bob"), edge("cas", "bob")]).await.unwrap();
+    let (mut ann, mut cas) =
+        (engine.watch(&id("ann"), None).await.unwrap(), engine.watch(&id("cas"), None).await.unwrap());
+    let original = engine.publish(draft("dan", "1"), true).await.unwrap().post;
+    let repost = Draft { repost_of: Some(original.id()), ..draft("bob", "2") };
+    for published in [draft("bob", "3"), repost] {
+        engine.publish(published, true).await.unwrap();
+        assert!(Arc::ptr_eq(&next_item(&mut ann).await, &next_item(&mut cas).await));
+    }
+    engine.shutdown();
+}
