@@ -1,0 +1,14 @@
+//! Loads Tidewire, and the designs that people use in its place, side by side: the same work, the same machine, one run.
+//!
+//! Responsible for:
+//! - worlds of users (`world`) and the work they make (`workload`);
+//! - doing that work on each design (`target`), in a closed loop or at intended times (`drive`), and first of all checking
+//!   that each design answers right (`check`);
+//! - what was measured (`measure`), whether to believe it (`doubt`), and telling it (`report`).
+//!
+//! Not responsible for:
+//! - what a feed is: that is `tidewire`, and for the check a naive model.
+
+pub mod operation;
+pub mod report;
+pub mod target;

@@ -1,0 +1,114 @@
+//! What was measured, as it is told: on the terminal, as JSON, as a page.
+//!
+//! Responsible for:
+//! - the shape of a report, which is also its JSON;
+//! - telling it.
+//!
+//! Not responsible for:
+//! - measuring (`measure`), or judging figures (`doubt`).
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+use crate::operation::Kind;
+
+/// A whole run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What the run compares, in a line.
+    pub title: String,
+    /// When it began, RFC 3339.
+    pub when: String,
+    /// The command that makes it again.
+    pub command: String,
+    /// What it ran on.
+    pub machine: Machine,
+    /// Name and value of everything that was set: seed, world, mix, durations.
+    pub settings: BTreeMap<String, String>,
+    /// A design each, Tidewire first.
+    pub targets: Vec<TargetReport>,
+    /// Tidewire's figure over the rival's: what is compared -> rival -> ratio.
+    pub ratios: BTreeMap<String, BTreeMap<String, f64>>,
+    /// Why figures may be wrong. Empty if nothing speaks against them.
+    pub doubts: Vec<String>,
+}
+
+/// What a run ran on.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// The model of its processor.
+    pub processor: String,
+    /// Cores.
+    pub cores: usize,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Kernel and its version.
+    pub system: String,
+}
+
+/// What was measured of one design.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct TargetReport {
+    /// As in [`crate::target::Target::name`].
+    pub name: String,
+    /// Server version and settings, one in each line.
+    pub settings: Vec<String>,
+    /// Why it could not take part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<String>,
+    /// Answers that were checked against the naive model before anything was timed; all were right, or there is `left_out`.
+    pub pages_checked: usize,
+    /// What was measured, by name: `deliveries`, `page`, `memory`, …
+    pub cases: BTreeMap<String, Case>,
+}
+
+/// One thing that was measured of one design.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Case {
+    /// What the figure counts: `deliveries/s`, `pages/s`, `bytes/inbox`, `us`.
+    pub unit: String,
+    /// The median of the rounds.
+    pub median: f64,
+    /// A figure for each round.
+    pub rounds: Vec<f64>,
+    /// Latencies of all rounds together, by kind of operation.
+    pub latencies: BTreeMap<Kind, Latency>,
+    /// How it went over time, in the last round.
+    pub over_time: Vec<Interval>,
+    /// Operations that failed or were refused, over all rounds.
+    pub failed: u64,
+    /// Of a core each, in the middle round: the server, and this program, which is the client.
+    pub server_cores: f64,
+    /// See `server_cores`.
+    pub client_cores: f64,
+}
+
+/// Latencies of one kind of operation, in microseconds, from when it was to be done until it was.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Latency {
+    /// How many.
+    pub count: u64,
+    /// The median.
+    pub p50_us: f64,
+    /// 90 in 100 took at most this.
+    pub p90_us: f64,
+    /// 99 in 100 took at most this.
+    pub p99_us: f64,
+    /// 999 in 1,000 took at most this.
+    pub p999_us: f64,
+    /// The longest.
+    pub max_us: f64,
+    /// Share (0 to 1) and microseconds, for plots: dense towards 1.
+    pub curve: Vec<(f64, f64)>,
+}
+
+/// A short stretch of a run.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Interval {
+    /// Seconds from when measuring began to its end.
+    pub at_s: f64,
+    /// What the case counts, a second.
+    pub per_second: f64,
+    /// 99 in 100 operations that ended in it took at most this.
+    pub p99_us: f64,
+}

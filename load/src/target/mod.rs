@@ -1,0 +1,73 @@
+//! The designs that are compared, each behind the same few calls.
+//!
+//! Responsible for:
+//! - doing an [`Operation`] on a running server, as a careful engineer's client would;
+//! - starting that server on a private port and directory, and ending it.
+//!
+//! Not responsible for:
+//! - which operations, how many at once and when (`drive`), whether answers are right (`check`).
+
+pub mod process;
+
+use std::future::Future;
+use std::pin::Pin;
+
+use crate::operation::{Answer, Item, Operation, User};
+
+/// What is answered later. Futures stay on the thread that made them.
+pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// Why an operation was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The server has too much to do. Nothing was done, and it may be asked again.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// Anything else.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Failure {
+    /// A failure with its whole chain of causes as text.
+    pub fn of(cause: &dyn std::error::Error) -> Self {
+        let mut text = cause.to_string();
+        let mut source = cause.source();
+        while let Some(deeper) = source {
+            text = format!("{text}: {deeper}");
+            source = deeper.source();
+        }
+        Self::Failed(text)
+    }
+}
+
+/// A running design.
+pub trait Target: Send + Sync {
+    /// What it is called in reports, options and ratios: `tidewire_http`, `redis_zset` and so on.
+    fn name(&self) -> &'static str;
+
+    /// The version of its server, and how that is set, a setting in each line.
+    fn settings(&self) -> Vec<String>;
+
+    /// Opens what one client uses, on the runtime of the current thread. Clients may share connections where that is how
+    /// such a server is used best.
+    fn open(&self) -> Later<'_, Result<Box<dyn Client>, Failure>>;
+
+    /// Makes many follow edges, before anything was published.
+    fn load_follows<'a>(&'a self, edges: &'a [(User, User)]) -> Later<'a, Result<(), Failure>>;
+
+    /// Makes readers active: from now on what is published is pushed to them.
+    fn activate<'a>(&'a self, readers: &'a [User]) -> Later<'a, Result<(), Failure>>;
+
+    /// Processes that serve, to tell their memory and processor time; none for what runs in this one.
+    fn process(&self) -> Option<u32>;
+}
+
+/// One of those who ask at the same time.
+pub trait Client {
+    /// Does an operation. Pages come with bodies, which are fetched and counted, not looked into.
+    fn perform<'a>(&'a mut self, operation: &'a Operation) -> Later<'a, Result<Answer, Failure>>;
+
+    /// Does an [`Operation::Page`] or [`Operation::OwnPage`], and looks into the answer; newest first.
+    fn read<'a>(&'a mut self, operation: &'a Operation) -> Later<'a, Result<Vec<Item>, Failure>>;
+}

@@ -1,0 +1,161 @@
+//! A server as a process of its own, gone with its handle.
+//!
+//! Responsible for:
+//! - starting a program in a private directory, with what it says in a file there;
+//! - its memory and processor time; ending it, also when this process is killed.
+//!
+//! Not responsible for:
+//! - whether it is ready: whoever started it knows how to ask.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use tempfile::TempDir;
+
+/// How long a server may take until it is ready.
+pub const START_MAX: Duration = Duration::from_secs(60);
+
+/// What `/proc` counts processor time in.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Bytes at the end of what a server said that are told when it fails.
+const LOG_TOLD_BYTES: usize = 2_000;
+
+/// A running server.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    log: PathBuf,
+    /// Removed after the process has ended.
+    directory: TempDir,
+}
+
+impl Process {
+    /// Starts `program`. `arguments` gets the private directory.
+    ///
+    /// # Errors
+    /// When there is no such program, or no room for its directory.
+    pub fn start(program: &Path, arguments: impl FnOnce(&Path) -> Vec<String>) -> io::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("tidewire-load-").tempdir()?;
+        let log = directory.path().join("log");
+        let said = File::create(&log)?;
+        let child = guarded(program)
+            .args(arguments(directory.path()))
+            .stdin(Stdio::null())
+            .stdout(said.try_clone()?)
+            .stderr(said)
+            .spawn()
+            .map_err(|cause| io::Error::new(cause.kind(), format!("{}: {cause}", program.display())))?;
+        Ok(Self { child, log, directory })
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its directory.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Asks again and again until `ready` says so.
+    ///
+    /// # Errors
+    /// When the server ends instead, or takes more than [`START_MAX`]; with what it said last.
+    pub async fn wait_until(&mut self, mut ready: impl AsyncFnMut() -> bool) -> io::Result<()> {
+        let began = Instant::now();
+        loop {
+            if ready().await {
+                return Ok(());
+            }
+            let why = match self.child.try_wait()? {
+                Some(status) => format!("ended ({status})"),
+                None if began.elapsed() > START_MAX => format!("is not ready after {START_MAX:?}"),
+                None => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    continue;
+                }
+            };
+            return Err(io::Error::other(format!("the server {why}: {}", self.last_words())));
+        }
+    }
+
+    fn last_words(&self) -> String {
+        let said = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&said[said.len().saturating_sub(LOG_TOLD_BYTES)..]).trim().to_owned()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Fails only if it has ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The name of the hidden command by which this program becomes another that does not outlive its parent.
+pub const GUARDED: &str = "guarded";
+
+/// A command for `program` that ends when this process does, however that ends.
+fn guarded(program: &Path) -> Command {
+    match std::env::var_os("TIDEWIRE_LOAD_PROGRAM").map(PathBuf::from).or_else(|| std::env::current_exe().ok()) {
+        Some(harness) => {
+            let mut command = Command::new(harness);
+            command.arg(GUARDED).arg(program);
+            command
+        }
+        None => Command::new(program),
+    }
+}
+
+/// Becomes the program in `arguments`, to be killed when the parent ends.
+///
+/// # Errors
+/// Always: without one, this does not return.
+pub fn become_guarded(arguments: &[String]) -> io::Error {
+    let Some((program, arguments)) = arguments.split_first() else {
+        return io::Error::new(io::ErrorKind::InvalidInput, "no program is named");
+    };
+    match set_parent_process_death_signal(Some(Signal::KILL)) {
+        Ok(()) => Command::new(program).args(arguments).exec(),
+        Err(cause) => cause.into(),
+    }
+}
+
+/// A port of the loopback address that nobody listens on.
+///
+/// # Errors
+/// When there is none.
+pub fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+/// Where a program is, by the search path and the directories that servers are in.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(more).map(|directory| directory.join(name)).find(|program| program.is_file())
+}
+
+/// Memory that a process has now, in bytes; 0 if it has ended.
+pub fn resident_bytes(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    kib.and_then(|kib| kib.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1_024
+}
+
+/// Processor time that a process has taken so far.
+pub fn processor_time(process: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name of the program, in brackets, may hold anything. After it, the twelfth and thirteenth field are meant.
+    let after_name = stat.rsplit_once(')').map_or("", |(_, after)| after);
+    TICK * after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u32>().ok()).sum::<u32>()
+}
