@@ -9,6 +9,14 @@
 //! Not responsible for:
 //! - what a feed is: that is `tidewire`, and for the check a naive model.
 
+pub mod check;
+pub mod cli;
+pub mod compare;
+pub mod drive;
+pub mod latency;
+pub mod measure;
 pub mod operation;
 pub mod report;
 pub mod target;
+pub mod workload;
+pub mod world;

@@ -107,6 +107,11 @@ impl Operation {
             Self::OwnPage { .. } => Kind::OwnPage,
         }
     }
+
+    /// Whether it asks for a page.
+    pub fn is_page(&self) -> bool {
+        matches!(self, Self::Page { .. } | Self::OwnPage { .. })
+    }
 }
 
 /// What an operation came to, as far as it is looked at under load.
@@ -114,7 +119,7 @@ impl Operation {
 pub struct Answer {
     /// Posts on the page, with bodies; 0 for what is no page.
     pub entries: usize,
-    /// Feeds that got the post; 0 for what is no publish.
+    /// Feeds of others that got the post, as far as the design tells.
     pub deliveries: u64,
 }
 
@@ -127,4 +132,11 @@ pub struct Item {
     pub author: User,
     /// What it says, as JSON text.
     pub body: String,
+}
+
+impl Item {
+    /// A post as it is on a page.
+    pub fn of(post: &Post) -> Self {
+        Self { id: post.id, author: post.author, body: post.body.clone() }
+    }
 }

@@ -24,6 +24,7 @@ pub(crate) mod snapshot;
 pub mod terminal;
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -69,7 +70,12 @@ pub(crate) type Outcome = Result<ExitCode, Box<dyn Error>>;
 
 /// Runs the command line of this process.
 pub fn run() -> ExitCode {
-    let cli = Cli::parse();
+    run_with(std::env::args_os())
+}
+
+/// Runs a command line, the program's name first.
+pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = Cli::parse_from(arguments);
     let filter = EnvFilter::try_from_env("TIDEWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("warn,tidewire=info"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let outcome = match cli.command {

@@ -58,6 +58,9 @@ pub struct TargetReport {
     pub left_out: Option<String>,
     /// Answers that were checked against the naive model before anything was timed; all were right, or there is `left_out`.
     pub pages_checked: usize,
+    /// What went wrong while it was measured: the first of each case.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<String>,
     /// What was measured, by name: `deliveries`, `page`, `memory`, …
     pub cases: BTreeMap<String, Case>,
 }
@@ -81,6 +84,9 @@ pub struct Case {
     pub server_cores: f64,
     /// See `server_cores`.
     pub client_cores: f64,
+    /// In an open loop: 99 in 100 operations were begun at most this late, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_p99_us: Option<f64>,
 }
 
 /// Latencies of one kind of operation, in microseconds, from when it was to be done until it was.

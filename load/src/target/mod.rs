@@ -7,7 +7,10 @@
 //! Not responsible for:
 //! - which operations, how many at once and when (`drive`), whether answers are right (`check`).
 
+pub mod kind;
+pub mod mock;
 pub mod process;
+pub mod tidewire;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -59,7 +62,7 @@ pub trait Target: Send + Sync {
     /// Makes readers active: from now on what is published is pushed to them.
     fn activate<'a>(&'a self, readers: &'a [User]) -> Later<'a, Result<(), Failure>>;
 
-    /// Processes that serve, to tell their memory and processor time; none for what runs in this one.
+    /// The process that serves, to tell its memory and processor time; none for what runs in this one.
     fn process(&self) -> Option<u32>;
 }
 

@@ -13,6 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -45,7 +46,7 @@ impl Process {
         let directory = tempfile::Builder::new().prefix("tidewire-load-").tempdir()?;
         let log = directory.path().join("log");
         let said = File::create(&log)?;
-        let child = guarded(program)
+        let child = guarded(program)?
             .args(arguments(directory.path()))
             .stdin(Stdio::null())
             .stdout(said.try_clone()?)
@@ -104,16 +105,27 @@ impl Drop for Process {
 /// The name of the hidden command by which this program becomes another that does not outlive its parent.
 pub const GUARDED: &str = "guarded";
 
+/// This program, or what took its name by [`run_by`].
+///
+/// # Errors
+/// When it is gone.
+pub fn harness() -> io::Result<PathBuf> {
+    HARNESS.get().map_or_else(std::env::current_exe, |harness| Ok(harness.clone()))
+}
+
+/// Says where this program is, for those that are only part of it: tests.
+pub fn run_by(harness: &Path) {
+    // Whoever came first said the same.
+    let _ = HARNESS.set(harness.to_owned());
+}
+
+static HARNESS: OnceLock<PathBuf> = OnceLock::new();
+
 /// A command for `program` that ends when this process does, however that ends.
-fn guarded(program: &Path) -> Command {
-    match std::env::var_os("TIDEWIRE_LOAD_PROGRAM").map(PathBuf::from).or_else(|| std::env::current_exe().ok()) {
-        Some(harness) => {
-            let mut command = Command::new(harness);
-            command.arg(GUARDED).arg(program);
-            command
-        }
-        None => Command::new(program),
-    }
+fn guarded(program: &Path) -> io::Result<Command> {
+    let mut command = Command::new(harness()?);
+    command.arg(GUARDED).arg(program);
+    Ok(command)
 }
 
 /// Becomes the program in `arguments`, to be killed when the parent ends.

@@ -1,0 +1,207 @@
+//! Whether a design answers right: before it is timed, and again after.
+//!
+//! Responsible for:
+//! - a naive model of feeds;
+//! - a random history whose pages must all equal the model's, and pages of a loaded world that must.
+//!
+//! Not responsible for:
+//! - what designs differ in by nature, such as feeds that end where an inbox does: histories stay above that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::operation::{Item, Operation, PAGE_POSTS, Post, User};
+use crate::target::{Client, Failure, Target};
+use crate::workload::Mint;
+
+/// Feeds computed in the plainest way.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    edges: BTreeSet<(User, User)>,
+    posts: BTreeMap<u64, Post>,
+}
+
+impl Model {
+    /// Does an operation; pages change nothing.
+    pub fn apply(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Follow { follower, source } => drop(self.edges.insert((*follower, *source))),
+            Operation::Unfollow { follower, source } => drop(self.edges.remove(&(*follower, *source))),
+            Operation::Publish(post) => drop(self.posts.insert(post.id, post.clone())),
+            Operation::Delete { id, .. } => drop(self.posts.remove(id)),
+            Operation::Page { .. } | Operation::OwnPage { .. } => {}
+        }
+    }
+
+    /// The page that is asked for; none if that is no page.
+    pub fn page(&self, operation: &Operation) -> Vec<Item> {
+        let shows = |post: &&Post| match operation {
+            Operation::Page { reader } => post.author == *reader || self.edges.contains(&(*reader, post.author)),
+            Operation::OwnPage { author } => post.author == *author,
+            _ => false,
+        };
+        self.posts.values().rev().filter(shows).take(PAGE_POSTS).map(Item::of).collect()
+    }
+}
+
+/// Users of a history.
+pub const USERS: User = 12;
+
+/// Operations of a history: enough for full pages, and fewer posts than the smallest inbox holds.
+const OPERATIONS: usize = 400;
+
+/// Makes a random history by [`USERS`] users from number `first_user` on, whom nobody uses otherwise, and compares every page
+/// with the model's. Returns how many.
+///
+/// # Errors
+/// When an operation fails, or a page is another: it says which and in what.
+pub async fn random_history(target: &dyn Target, first_user: User, seed: u64) -> Result<usize, Failure> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let (mint, mut model, mut pages) = (Mint::default(), Model::default(), 0);
+    let users: Vec<User> = (first_user..first_user + USERS).collect();
+    target.activate(&users).await?;
+    let mut client = target.open().await?;
+    for _ in 0..OPERATIONS {
+        let operation = any_operation(&mut rng, &users, &mint, &model);
+        pages += usize::from(compare(&mut *client, &model, &operation).await?);
+        if !operation.is_page() {
+            client.perform(&operation).await?;
+        }
+        model.apply(&operation);
+    }
+    for user in users {
+        for operation in [Operation::Page { reader: user }, Operation::OwnPage { author: user }] {
+            pages += usize::from(compare(&mut *client, &model, &operation).await?);
+        }
+    }
+    Ok(pages)
+}
+
+/// Compares an answer with the model's if the operation is a page; says whether it is.
+async fn compare(client: &mut dyn Client, model: &Model, operation: &Operation) -> Result<bool, Failure> {
+    if !operation.is_page() {
+        return Ok(false);
+    }
+    let (page, right) = (client.read(operation).await?, model.page(operation));
+    if page != right {
+        return Err(differs(operation, &page, &right));
+    }
+    let counted = client.perform(operation).await?.entries;
+    if counted != right.len() {
+        let message = format!("wrong answer to {operation:?}: {counted} posts are counted, {} are there", right.len());
+        return Err(Failure::Failed(message));
+    }
+    Ok(true)
+}
+
+/// A loaded world, of which pages are compared.
+pub struct Loaded<'a> {
+    /// Who follows whom.
+    pub edges: &'a dyn Fn(User) -> Vec<User>,
+    /// What was published, by author, oldest first.
+    pub posts: &'a BTreeMap<User, Vec<Post>>,
+}
+
+impl Loaded<'_> {
+    /// Compares the pages of these readers.
+    ///
+    /// # Errors
+    /// When one is another than a naive computation's.
+    pub async fn check(&self, target: &dyn Target, readers: &[User]) -> Result<usize, Failure> {
+        let mut client = target.open().await?;
+        for reader in readers {
+            let operation = Operation::Page { reader: *reader };
+            let (page, right) = (client.read(&operation).await?, self.page(*reader));
+            if page != right {
+                return Err(differs(&operation, &page, &right));
+            }
+        }
+        Ok(readers.len())
+    }
+
+    fn page(&self, reader: User) -> Vec<Item> {
+        let sources = (self.edges)(reader).into_iter().chain([reader]);
+        let newest = |source: User| self.posts.get(&source).into_iter().flatten().rev().take(PAGE_POSTS);
+        let mut posts: Vec<&Post> = sources.flat_map(newest).collect();
+        posts.sort_unstable_by_key(|post| std::cmp::Reverse(post.id));
+        posts.into_iter().take(PAGE_POSTS).map(Item::of).collect()
+    }
+}
+
+fn differs(operation: &Operation, page: &[Item], right: &[Item]) -> Failure {
+    let ids = |items: &[Item]| items.iter().map(|item| item.id).collect::<Vec<_>>();
+    let what = match ids(page) == ids(right) {
+        true => "the posts are right, but not what they say".to_owned(),
+        false => format!("{:?} in place of {:?}", ids(page), ids(right)),
+    };
+    Failure::Failed(format!("wrong answer to {operation:?}: {what}"))
+}
+
+fn any_operation(rng: &mut fastrand::Rng, users: &[User], mint: &Mint, model: &Model) -> Operation {
+    let user = |rng: &mut fastrand::Rng| users[rng.usize(..users.len())];
+    let (one, other) = (user(rng), user(rng));
+    let follows = |edge: &(User, User)| model.edges.contains(edge);
+    match rng.u32(..100) {
+        0..15 if one != other => Operation::Follow { follower: one, source: other },
+        15..22 if follows(&(one, other)) => Operation::Unfollow { follower: one, source: other },
+        22..62 => Operation::Publish(mint.post(one)),
+        62..70 => match model.posts.values().nth(rng.usize(..model.posts.len().max(1))) {
+            Some(post) => Operation::Delete { id: post.id, author: post.author },
+            None => Operation::OwnPage { author: one },
+        },
+        70..80 => Operation::OwnPage { author: one },
+        _ => Operation::Page { reader: one },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::mock::{Fault, Mock};
+    use tokio::runtime;
+
+    fn history(fault: Option<Fault>) -> Result<usize, Failure> {
+        let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(random_history(&Mock::with_fault(fault), 1_000, 1))
+    }
+
+    #[test]
+    fn a_right_design_passes() {
+        assert!(history(None).unwrap() > 100);
+    }
+
+    #[test]
+    fn every_kind_of_wrong_answer_is_noticed() {
+        for (fault, told) in [
+            (Fault::KeepsDeleted, "in place of"),
+            (Fault::KeepsUnfollowed, "in place of"),
+            (Fault::OldestFirst, "in place of"),
+            (Fault::EmptyBodies, "not what they say"),
+            (Fault::CountsWrong, "are counted"),
+            (Fault::FailsNow, "broken"),
+        ] {
+            let message = history(Some(fault)).unwrap_err().to_string();
+            assert!(message.contains(told), "{fault:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn pages_of_a_loaded_world_are_compared() {
+        let (mock, mint) = (Mock::with_fault(None), Mint::default());
+        let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            mock.load_follows(&[(1, 2), (1, 3)]).await.unwrap();
+            let mut client = mock.open().await.unwrap();
+            let mut posts: BTreeMap<User, Vec<Post>> = BTreeMap::new();
+            for author in [2, 3, 4, 1].repeat(9) {
+                let post = mint.post(author);
+                client.perform(&Operation::Publish(post.clone())).await.unwrap();
+                posts.entry(author).or_default().push(post);
+            }
+            let edges = |reader| if reader == 1 { vec![2, 3] } else { Vec::new() };
+            let loaded = Loaded { edges: &edges, posts: &posts };
+            assert_eq!(loaded.check(&mock, &[1, 2, 3, 4, 5]).await.unwrap(), 5);
+            client.perform(&Operation::Delete { id: posts[&2][8].id, author: 2 }).await.unwrap();
+            assert!(loaded.check(&mock, &[1]).await.is_err());
+        });
+    }
+}

@@ -1,0 +1,49 @@
+//! The command line: reads arguments, tells a report, exit codes: 0 done, 1 failed, 2 usage.
+
+mod compare;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tidewire::cli::terminal;
+
+use crate::target::process::{GUARDED, become_guarded};
+use crate::target::tidewire::http::SERVER;
+
+/// Loads Tidewire, and the designs that people use in its place.
+#[derive(Debug, Parser)]
+#[command(name = "tidewire-load", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The same work on several designs, in turns
+    Compare(compare::Compare),
+}
+
+/// Runs the command line of this process.
+pub fn run() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    // Two names that are no commands for people: by these this program starts servers.
+    match arguments.get(1).map(String::as_str) {
+        Some(GUARDED) => {
+            terminal::fail(&become_guarded(&arguments[2..]));
+            return ExitCode::FAILURE;
+        }
+        Some(SERVER) => return tidewire::cli::run_with(arguments.into_iter().skip(1).map(Into::into)),
+        _ => {}
+    }
+    let outcome = match Cli::parse().command {
+        Command::Compare(compare) => compare.run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(cause) => {
+            terminal::fail(&*cause);
+            ExitCode::FAILURE
+        }
+    }
+}

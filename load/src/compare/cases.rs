@@ -1,0 +1,180 @@
+//! What is measured of each design.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use crate::compare::prepare::Prepared;
+use crate::compare::{Load, Settings};
+use crate::drive::pacer::Pacer;
+use crate::drive::{self, Pace, Plan, Run};
+use crate::measure::{self, Figure};
+use crate::report::{Case, TargetReport};
+use crate::target::kind::Kind;
+use crate::workload::{Mix, Workload};
+
+/// A case that is measured in rounds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Timed {
+    /// Publishing as fast as it goes: feeds that get a post.
+    Deliveries,
+    /// Reading feed pages as fast as it goes.
+    Page,
+    /// One reader after the other, alone.
+    PageAlone,
+    /// A mix of operations, as fast as it goes.
+    Mix,
+    /// Publishing at half of what was possible: how long until it shows.
+    Visible,
+    /// Publishing with a burst.
+    Burst,
+}
+
+/// In this order, since the later ones need what the first found out.
+pub(super) const TIMED: &[Timed] =
+    &[Timed::Deliveries, Timed::Page, Timed::PageAlone, Timed::Mix, Timed::Visible, Timed::Burst];
+
+impl Timed {
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Deliveries => "deliveries",
+            Self::Page => "feed pages",
+            Self::PageAlone => "feed pages, one client",
+            Self::Mix => "mixed",
+            Self::Visible => "publish to visible",
+            Self::Burst => "burst",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Deliveries => "deliveries",
+            Self::Page => "page",
+            Self::PageAlone => "page_alone",
+            Self::Mix => "mix",
+            Self::Visible => "visible",
+            Self::Burst => "burst",
+        }
+    }
+
+    fn figure(self) -> Figure {
+        match self {
+            Self::Deliveries => Figure::Deliveries,
+            Self::Page | Self::PageAlone => Figure::Operations("pages/s"),
+            Self::Mix => Figure::Operations("operations/s"),
+            Self::Visible | Self::Burst => Figure::P99,
+        }
+    }
+
+    fn mix(self, settings: &Settings) -> Mix {
+        let weights = match self {
+            Self::Deliveries | Self::Visible | Self::Burst => "publish",
+            Self::Page | Self::PageAlone => "page",
+            Self::Mix => return settings.mix.clone(),
+        };
+        Mix::named(weights).unwrap_or_else(|| settings.mix.clone())
+    }
+}
+
+/// A design, and what was measured of it so far.
+pub(super) struct Cases {
+    prepared: Prepared,
+    runs: BTreeMap<Timed, Vec<Run>>,
+    /// What could not be measured, and why.
+    failures: Vec<String>,
+}
+
+impl Cases {
+    pub(super) fn new(prepared: Prepared) -> Self {
+        Self { prepared, runs: BTreeMap::new(), failures: Vec::new() }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.prepared.kind.name()
+    }
+
+    pub(super) fn measure(
+        &mut self,
+        case: Timed,
+        round: usize,
+        settings: &Settings,
+        load: &Load,
+        told: &Arc<AtomicU64>,
+    ) {
+        let Some(plan) = self.plan(case, round, settings) else { return };
+        let (mix, mint) = (case.mix(settings), Arc::clone(&load.mint));
+        let workload = Workload::new(Arc::clone(&load.world), mix, settings.exponents, mint, settings.seed);
+        match drive::run(&self.prepared.target, &Arc::new(workload), &plan, told) {
+            Ok(run) => self.runs.entry(case).or_default().push(run),
+            Err(cause) => self.failures.push(format!("{}: {cause}", case.label())),
+        }
+    }
+
+    /// How a case is measured; none if this design has no such case.
+    fn plan(&self, case: Timed, round: usize, settings: &Settings) -> Option<Plan> {
+        let kind = self.prepared.kind;
+        let Settings { warm_up, lasts, .. } = *settings;
+        let pace = match case {
+            Timed::Deliveries | Timed::Visible if !kind.pushes() => return None,
+            Timed::Deliveries | Timed::Page | Timed::Mix => Pace::Closed { warm_up, lasts },
+            Timed::PageAlone => Pace::Closed { warm_up: warm_up / 2, lasts: lasts / 2 },
+            Timed::Visible => Pace::Open(Pacer::steady(self.publishes_max()? / 2.0, lasts)),
+            // Once, in the last round, of Tidewire.
+            Timed::Burst if kind != Kind::TidewireHttp || round + 1 < settings.rounds => return None,
+            Timed::Burst => {
+                let (times, [before, burst, after]) = settings.burst;
+                // At its height it is what was possible at most, and more.
+                let average = self.publishes_max()? * BURST_SHARE / times;
+                Pace::Open(Pacer::burst(average, times, (before, burst, after)))
+            }
+        };
+        let clients = match case {
+            Timed::PageAlone => NonZeroUsize::MIN,
+            // Enough never to be what publishes wait for.
+            Timed::Visible | Timed::Burst => settings.clients.saturating_mul(OPEN_CLIENTS),
+            _ => settings.clients,
+        };
+        let first_client = (case as u64 + 1) << 32 | (round as u64) << 16;
+        Some(Plan { clients, threads: settings.threads, pace, retry_refused: case == Timed::Burst, first_client })
+    }
+
+    /// Publishes a second that were possible, by the rounds so far.
+    fn publishes_max(&self) -> Option<f64> {
+        let runs = self.runs.get(&Timed::Deliveries)?;
+        Some(measure::case(runs, Figure::Operations("publishes/s")).median).filter(|rate| *rate > 0.0)
+    }
+
+    /// Adds what was measured to the report.
+    pub(super) fn tell(self, report: &mut TargetReport, settings: &Settings) {
+        for (case, runs) in &self.runs {
+            report.cases.insert(case.name().to_owned(), measure::case(runs, case.figure()));
+            if let Some(said) = runs.iter().find_map(|run| run.record.first_failure.as_ref()) {
+                report.failures.push(format!("{}: {said}", case.label()));
+            }
+        }
+        if let Some(burst) = report.cases.get("burst") {
+            let recovery = recovery_s(burst, settings.burst.1);
+            let case = Case { unit: "s".to_owned(), median: recovery, rounds: vec![recovery], ..Case::default() };
+            report.cases.insert("burst_recovery".to_owned(), case);
+        }
+        report.failures.extend(self.failures);
+    }
+}
+
+/// The height of the burst, as a share of what was possible at most.
+const BURST_SHARE: f64 = 1.2;
+
+/// Clients of an open loop for each of a closed one.
+const OPEN_CLIENTS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
+
+/// Seconds from the end of the burst until the p99 is back: at most twice what it was before, or a millisecond.
+fn recovery_s(burst: &Case, [before, lasts, _]: [Duration; 3]) -> f64 {
+    let (calm_s, end_s) = (before.as_secs_f64(), (before + lasts).as_secs_f64());
+    let calm = burst.over_time.iter().filter(|interval| interval.at_s <= calm_s).map(|interval| interval.p99_us);
+    let back_us = (2.0 * calm.fold(0.0, f64::max)).max(1_000.0);
+    let after = burst.over_time.iter().filter(|interval| interval.at_s > end_s);
+    let last_bad = after.filter(|interval| interval.p99_us > back_us).map(|interval| interval.at_s).reduce(f64::max);
+    last_bad.map_or(0.0, |at_s| at_s - end_s)
+}

@@ -1,0 +1,131 @@
+//! When each operation of an open loop is to be done. Pure: no clock is read here.
+//!
+//! What is late is done late and timed from when it was to be done, so that a server that stalls is charged for all that it
+//! kept waiting, not only for what it happened to be asked (coordinated omission).
+
+use std::time::Duration;
+
+use crate::operation::User;
+
+/// When operations are to be done, from the start.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Pacer {
+    /// Stretches of time, each at a rate of its own.
+    Stretches(Vec<Stretch>),
+    /// As it was recorded.
+    Recorded {
+        /// Milliseconds and authors, in order of time.
+        activity: Vec<(u64, User)>,
+        /// So many times as fast.
+        speed: f64,
+        /// Operations of the mix between a recorded post and the next, evenly spread.
+        between: u64,
+    },
+}
+
+/// Some time at a steady rate.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Stretch {
+    /// How long.
+    pub lasts: Duration,
+    /// Operations a second.
+    pub per_second: f64,
+}
+
+/// One operation to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Due {
+    /// From the start.
+    pub at: Duration,
+    /// A recorded post by this author, else what the mix says.
+    pub publish_by: Option<User>,
+}
+
+impl Pacer {
+    /// One rate for all the time.
+    pub fn steady(per_second: f64, lasts: Duration) -> Self {
+        Self::Stretches(vec![Stretch { lasts, per_second }])
+    }
+
+    /// A burst between two times of calm.
+    pub fn burst(per_second: f64, times: f64, (before, burst, after): (Duration, Duration, Duration)) -> Self {
+        Self::Stretches(vec![
+            Stretch { lasts: before, per_second },
+            Stretch { lasts: burst, per_second: per_second * times },
+            Stretch { lasts: after, per_second },
+        ])
+    }
+
+    /// The `nth` operation from 0 on, none after the last.
+    pub fn due(&self, nth: u64) -> Option<Due> {
+        match self {
+            Self::Stretches(stretches) => due_in(stretches, nth),
+            Self::Recorded { activity, speed, between } => {
+                let (post, after_it) = (nth / (between + 1), nth % (between + 1));
+                let (at_ms, author) = *activity.get(post as usize)?;
+                let next_ms = activity.get(post as usize + 1).map_or(at_ms, |(at_ms, _)| *at_ms);
+                let part = after_it as f64 / (*between + 1) as f64;
+                let ms = at_ms as f64 + (next_ms - at_ms) as f64 * part;
+                let at = Duration::from_secs_f64(ms / 1_000.0 / speed);
+                Some(Due { at, publish_by: (after_it == 0).then_some(author) })
+            }
+        }
+    }
+
+    /// How long all of it takes.
+    pub fn lasts(&self) -> Duration {
+        match self {
+            Self::Stretches(stretches) => stretches.iter().map(|stretch| stretch.lasts).sum(),
+            Self::Recorded { activity, speed, .. } => {
+                Duration::from_secs_f64(activity.last().map_or(0.0, |(at_ms, _)| *at_ms as f64 / 1_000.0 / speed))
+            }
+        }
+    }
+}
+
+fn due_in(stretches: &[Stretch], mut nth: u64) -> Option<Due> {
+    let mut before = Duration::ZERO;
+    for Stretch { lasts, per_second } in stretches {
+        let count = (lasts.as_secs_f64() * per_second) as u64;
+        if nth < count {
+            let at = before + Duration::from_secs_f64(nth as f64 / per_second);
+            return Some(Due { at, publish_by: None });
+        }
+        nth -= count;
+        before += *lasts;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at_ms(pacer: &Pacer) -> Vec<u64> {
+        (0..).map_while(|nth| pacer.due(nth)).map(|due| due.at.as_millis() as u64).collect()
+    }
+
+    #[test]
+    fn a_steady_rate_is_evenly_spread() {
+        let pacer = Pacer::steady(4.0, Duration::from_secs(2));
+        assert_eq!(at_ms(&pacer), [0, 250, 500, 750, 1_000, 1_250, 1_500, 1_750]);
+        assert_eq!(at_ms(&Pacer::steady(0.0, Duration::from_secs(2))), [0u64; 0]);
+    }
+
+    #[test]
+    fn a_burst_stands_between_two_calm_stretches() {
+        let second = Duration::from_secs(1);
+        let pacer = Pacer::burst(2.0, 3.0, (second, second, second));
+        assert_eq!(at_ms(&pacer), [0, 500, 1_000, 1_166, 1_333, 1_500, 1_666, 1_833, 2_000, 2_500]);
+        assert_eq!(pacer.lasts(), 3 * second);
+    }
+
+    #[test]
+    fn what_was_recorded_is_replayed_faster_with_operations_between() {
+        let pacer = Pacer::Recorded { activity: vec![(0, 7), (4_000, 8)], speed: 2.0, between: 3 };
+        assert_eq!(at_ms(&pacer), [0, 500, 1_000, 1_500, 2_000, 2_000, 2_000, 2_000]);
+        let authors: Vec<_> = (0..5).map(|nth| pacer.due(nth).and_then(|due| due.publish_by)).collect();
+        assert_eq!(authors, [Some(7), None, None, None, Some(8)]);
+        assert_eq!(pacer.lasts(), Duration::from_secs(2));
+    }
+}

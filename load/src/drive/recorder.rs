@@ -1,0 +1,162 @@
+//! What one thread of a run saw: latencies by kind, and how it went over time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::operation::Kind;
+
+/// Stretches that a run is told in.
+pub const INTERVALS: u32 = 60;
+
+/// Longest latency that is told apart; what takes longer counts as this.
+const LATENCY_MAX: Duration = Duration::from_secs(600);
+
+/// Latencies in nanoseconds, to three digits.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_max(LATENCY_MAX.as_nanos() as u64, 3).expect("the bounds are good")
+}
+
+/// Adds a latency.
+pub fn record(into: &mut Histogram<u64>, latency: Duration) {
+    into.saturating_record(latency.min(LATENCY_MAX).as_nanos() as u64);
+}
+
+/// What became of the operations of a run, or of a thread's share of them.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// Latencies of operations that were done.
+    pub latencies: BTreeMap<Kind, Histogram<u64>>,
+    /// Operations done, by kind.
+    pub done: BTreeMap<Kind, u64>,
+    /// Feeds that got a post.
+    pub deliveries: u64,
+    /// Posts on pages.
+    pub entries: u64,
+    /// Operations that were refused; if they were tried again, each time.
+    pub refused: u64,
+    /// Operations that failed.
+    pub failed: u64,
+    /// What the first of these said.
+    pub first_failure: Option<String>,
+    /// By the stretch in which they were done.
+    pub over_time: BTreeMap<u32, Stretch>,
+}
+
+/// A short stretch of a run.
+#[derive(Clone, Debug)]
+pub struct Stretch {
+    /// Operations done.
+    pub done: u64,
+    /// Feeds that got a post.
+    pub deliveries: u64,
+    /// Their latencies.
+    pub latencies: Histogram<u64>,
+}
+
+/// An operation that was done.
+#[derive(Clone, Copy, Debug)]
+pub struct Done {
+    /// What it was.
+    pub kind: Kind,
+    /// When it was done, as a share of the run.
+    pub at: f64,
+    /// From when it was to be done.
+    pub latency: Duration,
+    /// Feeds that got a post.
+    pub deliveries: u64,
+    /// Posts on a page.
+    pub entries: usize,
+}
+
+impl Record {
+    /// Adds what was done.
+    pub fn add(&mut self, done: Done) {
+        let latencies = self.latencies.entry(done.kind).or_insert_with(histogram);
+        record(latencies, done.latency);
+        *self.done.entry(done.kind).or_default() += 1;
+        self.deliveries += done.deliveries;
+        self.entries += done.entries as u64;
+        let stretch = ((done.at.clamp(0.0, 1.0) * f64::from(INTERVALS)) as u32).min(INTERVALS - 1);
+        let stretch = self.over_time.entry(stretch).or_insert_with(|| Stretch {
+            done: 0,
+            deliveries: 0,
+            latencies: Histogram::new(2).expect("two digits are good"),
+        });
+        stretch.done += 1;
+        stretch.deliveries += done.deliveries;
+        stretch.latencies.saturating_record(done.latency.as_nanos() as u64);
+    }
+
+    /// Adds a failure.
+    pub fn add_failure(&mut self, message: String) {
+        self.failed += 1;
+        self.first_failure.get_or_insert(message);
+    }
+
+    /// Adds what another thread, or another run, saw.
+    pub fn merge(&mut self, other: Self) {
+        for (kind, latencies) in other.latencies {
+            // They have the same bounds.
+            let _ = self.latencies.entry(kind).or_insert_with(histogram).add(&latencies);
+        }
+        for (kind, done) in other.done {
+            *self.done.entry(kind).or_default() += done;
+        }
+        self.deliveries += other.deliveries;
+        self.entries += other.entries;
+        self.refused += other.refused;
+        self.failed += other.failed;
+        self.first_failure = self.first_failure.take().or(other.first_failure);
+        for (at, theirs) in other.over_time {
+            match self.over_time.get_mut(&at) {
+                Some(ours) => {
+                    ours.done += theirs.done;
+                    ours.deliveries += theirs.deliveries;
+                    let _ = ours.latencies.add(&theirs.latencies);
+                }
+                None => {
+                    self.over_time.insert(at, theirs);
+                }
+            }
+        }
+    }
+
+    /// Operations done, of all kinds.
+    pub fn operations(&self) -> u64 {
+        self.done.values().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(kind: Kind, at: f64, ms: u64) -> Done {
+        Done { kind, at, latency: Duration::from_millis(ms), deliveries: 2, entries: 3 }
+    }
+
+    #[test]
+    fn what_threads_saw_is_added_up() {
+        let (mut one, mut other) = (Record::default(), Record::default());
+        one.add(done(Kind::Page, 0.0, 1));
+        other.add(done(Kind::Page, 1.0, 3));
+        other.add(done(Kind::Publish, 0.001, 5));
+        other.add_failure("full".to_owned());
+        one.merge(other);
+        assert_eq!((one.operations(), one.deliveries, one.entries, one.failed), (3, 6, 9, 1));
+        assert_eq!(one.first_failure.as_deref(), Some("full"));
+        let stretches: Vec<_> = one.over_time.iter().map(|(at, stretch)| (*at, stretch.done)).collect();
+        assert_eq!(stretches, [(0, 2), (INTERVALS - 1, 1)]);
+        let pages = &one.latencies[&Kind::Page];
+        assert_eq!((pages.len(), pages.max() / 1_000_000), (2, 3));
+    }
+
+    #[test]
+    fn a_latency_beyond_all_bounds_counts_as_the_longest() {
+        let mut record = Record::default();
+        record.add(Done { latency: Duration::from_secs(86_400), ..done(Kind::Page, 0.5, 0) });
+        assert!(record.latencies[&Kind::Page].max() >= 599_000_000_000);
+    }
+}

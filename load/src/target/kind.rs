@@ -1,0 +1,83 @@
+//! The designs by name.
+
+use std::sync::Arc;
+
+use crate::target::mock::Mock;
+use crate::target::tidewire::Settings as TidewireSettings;
+use crate::target::tidewire::http::Http;
+use crate::target::tidewire::in_process::InProcess;
+use crate::target::{Failure, Target};
+
+/// Which design.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum Kind {
+    /// Tidewire as a server, over HTTP
+    TidewireHttp,
+    /// Tidewire embedded, without HTTP
+    TidewireInProcess,
+    /// A list for each inbox: LPUSHX and LTRIM
+    RedisList,
+    /// A sorted set for each inbox: ZADD and a cut by rank
+    RedisZset,
+    /// A table of timelines, written for each follower
+    MariadbPush,
+    /// No timelines: a query at each read
+    MariadbPull,
+    /// No server: what this program can do at most
+    Mock,
+}
+
+/// What designs are set to alike.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Posts that an inbox holds.
+    pub inbox_posts: usize,
+    /// Followers above which Tidewire pulls an author's posts; none: all are pushed, as by its rivals.
+    pub celebrity_followers: Option<u64>,
+}
+
+impl Kind {
+    /// All that are compared.
+    pub const COMPARED: [Self; 6] = [
+        Self::TidewireHttp,
+        Self::TidewireInProcess,
+        Self::RedisList,
+        Self::RedisZset,
+        Self::MariadbPush,
+        Self::MariadbPull,
+    ];
+
+    /// As in [`Target::name`].
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TidewireHttp => "tidewire_http",
+            Self::TidewireInProcess => "tidewire_in_process",
+            Self::RedisList => "redis_list",
+            Self::RedisZset => "redis_zset",
+            Self::MariadbPush => "mariadb_push",
+            Self::MariadbPull => "mariadb_pull",
+            Self::Mock => "mock",
+        }
+    }
+
+    /// Whether posts go into inboxes when they are published.
+    pub fn pushes(self) -> bool {
+        self != Self::MariadbPull
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When it does not start, or is not installed.
+    pub async fn start(self, settings: &Settings) -> Result<Arc<dyn Target>, Failure> {
+        let Settings { inbox_posts, celebrity_followers } = *settings;
+        let tidewire = TidewireSettings { inbox_posts, celebrity_followers };
+        Ok(match self {
+            Self::TidewireHttp => Arc::new(Http::start(&tidewire).await?),
+            Self::TidewireInProcess => Arc::new(InProcess::start(&tidewire)?),
+            Self::Mock => Arc::new(Mock::blind(None)),
+            _ => return Err(Failure::Failed(format!("{} is not there yet", self.name()))),
+        })
+    }
+}

@@ -1,0 +1,175 @@
+//! A design without a server: the naive model itself, as slow, busy or wrong as one likes.
+//!
+//! By it the harness is tested, and asked what it could do at most.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::check::Model;
+use crate::operation::{Answer, Item, Operation, User};
+use crate::target::{Client, Failure, Later, Target};
+
+/// What a mock does wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Deleted posts show.
+    KeepsDeleted,
+    /// Posts of those who are not followed any more show.
+    KeepsUnfollowed,
+    /// Pages are upside down.
+    OldestFirst,
+    /// Posts say nothing.
+    EmptyBodies,
+    /// Counts one post too many.
+    CountsWrong,
+    /// Nothing works.
+    FailsNow,
+    /// Every other operation is refused.
+    RefusesHalf,
+}
+
+/// A stretch of time, from when the mock was made, in which it answers nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Stall {
+    /// When it begins.
+    pub from: Duration,
+    /// When it ends.
+    pub until: Duration,
+}
+
+/// The mock.
+#[derive(Clone, Debug)]
+pub struct Mock {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    model: Mutex<Model>,
+    fault: Option<Fault>,
+    /// Answers without looking: what the harness can do at most.
+    blind: bool,
+    stall: Option<Stall>,
+    made: Instant,
+    asked: AtomicU64,
+}
+
+impl Mock {
+    /// One that answers right but for this.
+    pub fn with_fault(fault: Option<Fault>) -> Self {
+        Self::new(fault, false, None)
+    }
+
+    /// One that answers at once whatever it is asked, but for a stall.
+    pub fn blind(stall: Option<Stall>) -> Self {
+        Self::new(None, true, stall)
+    }
+
+    fn new(fault: Option<Fault>, blind: bool, stall: Option<Stall>) -> Self {
+        let (model, made, asked) = (Mutex::default(), Instant::now(), AtomicU64::new(0));
+        Self { inner: Arc::new(Inner { model, fault, blind, stall, made, asked }) }
+    }
+
+    /// Operations it was asked for so far.
+    pub fn asked(&self) -> u64 {
+        self.inner.asked.load(Ordering::Relaxed)
+    }
+}
+
+impl Target for Mock {
+    fn name(&self) -> &'static str {
+        "mock"
+    }
+
+    fn settings(&self) -> Vec<String> {
+        vec!["no server: what this program can do at most".to_owned()]
+    }
+
+    fn open(&self) -> Later<'_, Result<Box<dyn Client>, Failure>> {
+        let client: Box<dyn Client> = Box::new(MockClient { inner: Arc::clone(&self.inner) });
+        Box::pin(async { Ok(client) })
+    }
+
+    fn load_follows<'a>(&'a self, edges: &'a [(User, User)]) -> Later<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            for &(follower, source) in edges {
+                self.inner.apply(&Operation::Follow { follower, source })?;
+            }
+            Ok(())
+        })
+    }
+
+    fn activate<'a>(&'a self, _: &'a [User]) -> Later<'a, Result<(), Failure>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn process(&self) -> Option<u32> {
+        None
+    }
+}
+
+impl Inner {
+    fn apply(&self, operation: &Operation) -> Result<(), Failure> {
+        let mut model = self.model.lock().map_err(|_| Failure::Failed("the mock crashed".to_owned()))?;
+        model.apply(operation);
+        Ok(())
+    }
+
+    fn page(&self, operation: &Operation) -> Result<Vec<Item>, Failure> {
+        let model = self.model.lock().map_err(|_| Failure::Failed("the mock crashed".to_owned()))?;
+        let mut page = model.page(operation);
+        match self.fault {
+            Some(Fault::OldestFirst) => page.reverse(),
+            Some(Fault::EmptyBodies) => page.iter_mut().for_each(|item| item.body.clear()),
+            _ => {}
+        }
+        Ok(page)
+    }
+
+    async fn perform(&self, operation: &Operation) -> Result<Answer, Failure> {
+        let nth = self.asked.fetch_add(1, Ordering::Relaxed);
+        if let Some(Stall { from, until }) = self.stall
+            && (from..until).contains(&self.made.elapsed())
+        {
+            tokio::time::sleep(until - self.made.elapsed()).await;
+        }
+        match self.fault {
+            Some(Fault::FailsNow) => return Err(Failure::Failed("the mock is broken".to_owned())),
+            Some(Fault::RefusesHalf) if nth % 2 == 0 => return Err(Failure::Refused("the mock is busy".to_owned())),
+            _ => {}
+        }
+        if self.blind {
+            // As if an answer had come: others get a turn.
+            tokio::task::yield_now().await;
+            return Ok(Answer::default());
+        }
+        if operation.is_page() {
+            let entries = self.page(operation)?.len() + usize::from(self.fault == Some(Fault::CountsWrong));
+            return Ok(Answer { entries, deliveries: 0 });
+        }
+        let ignored = match operation {
+            Operation::Delete { .. } => self.fault == Some(Fault::KeepsDeleted),
+            Operation::Unfollow { .. } => self.fault == Some(Fault::KeepsUnfollowed),
+            _ => false,
+        };
+        if !ignored {
+            self.apply(operation)?;
+        }
+        Ok(Answer::default())
+    }
+}
+
+struct MockClient {
+    inner: Arc<Inner>,
+}
+
+impl Client for MockClient {
+    fn perform<'a>(&'a mut self, operation: &'a Operation) -> Later<'a, Result<Answer, Failure>> {
+        Box::pin(self.inner.perform(operation))
+    }
+
+    fn read<'a>(&'a mut self, operation: &'a Operation) -> Later<'a, Result<Vec<Item>, Failure>> {
+        Box::pin(async { self.inner.page(operation) })
+    }
+}

@@ -1,0 +1,211 @@
+//! Tidewire as a server of its own, over HTTP.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::SocketAddr;
+
+use serde_json::value::RawValue;
+use tidewire::clock::UnixMicros;
+use tidewire::limits::FOLLOWS_PER_REQUEST_MAX;
+
+use crate::operation::{Answer, Item, Operation, PAGE_POSTS, User};
+use crate::target::process::{Process, free_address, harness};
+use crate::target::tidewire::connection::Connection;
+use crate::target::tidewire::{Settings, name, page};
+use crate::target::{Client, Failure, Later, Target};
+
+/// The name of the hidden command by which this program becomes the server: one build has both.
+pub const SERVER: &str = "tidewire";
+
+/// Readers that are woken at the same time.
+const WAKING_AT_ONCE: usize = 16;
+
+/// A server.
+#[derive(Debug)]
+pub struct Http {
+    address: SocketAddr,
+    settings: Vec<String>,
+    /// None if somebody else started it.
+    process: Option<Process>,
+}
+
+impl Http {
+    /// Starts a server.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start(settings: &Settings) -> Result<Self, Failure> {
+        let address = free_address().map_err(|cause| Failure::of(&cause))?;
+        let (process, told) = start(address, settings).await.map_err(|cause| Failure::of(&cause))?;
+        Ok(Self { address, settings: told, process: Some(process) })
+    }
+
+    /// Uses a server that runs already.
+    pub fn at(address: SocketAddr) -> Self {
+        Self { address, settings: vec![format!("at {address}, as it was started")], process: None }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    async fn connect(&self) -> Result<HttpClient, Failure> {
+        let connection = Connection::open(self.address).await.map_err(|cause| Failure::of(&cause))?;
+        Ok(HttpClient { connection, request: String::new(), body: String::new() })
+    }
+}
+
+async fn start(address: SocketAddr, settings: &Settings) -> io::Result<(Process, Vec<String>)> {
+    let mut told = settings.told();
+    let flags: Vec<String> = told.iter().skip(1).flat_map(|flag| flag.split(' ')).map(str::to_owned).collect();
+    told.push("a process of its own, asked over HTTP/1.1, a connection for each client".to_owned());
+    let mut process = Process::start(&harness()?, |directory| {
+        let data = directory.join("data").display().to_string();
+        let fixed = [SERVER, "serve", "--listen", &address.to_string(), "--data-dir", &data].map(str::to_owned);
+        fixed.into_iter().chain(flags).collect()
+    })?;
+    let is_ready = async || match Connection::open(address).await {
+        Ok(mut connection) => {
+            let ready = connection.ask(b"GET /readyz HTTP/1.1\r\nHost: tidewire\r\n\r\n").await;
+            ready.is_ok_and(|(status, _)| status == 200)
+        }
+        Err(_) => false,
+    };
+    process.wait_until(is_ready).await?;
+    Ok((process, told))
+}
+
+impl Target for Http {
+    fn name(&self) -> &'static str {
+        "tidewire_http"
+    }
+
+    fn settings(&self) -> Vec<String> {
+        self.settings.clone()
+    }
+
+    fn open(&self) -> Later<'_, Result<Box<dyn Client>, Failure>> {
+        Box::pin(async { Ok(Box::new(self.connect().await?) as Box<dyn Client>) })
+    }
+
+    fn load_follows<'a>(&'a self, edges: &'a [(User, User)]) -> Later<'a, Result<(), Failure>> {
+        Box::pin(async {
+            let mut client = self.connect().await?;
+            for batch in edges.chunks(FOLLOWS_PER_REQUEST_MAX) {
+                client.follow_all(batch).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn activate<'a>(&'a self, readers: &'a [User]) -> Later<'a, Result<(), Failure>> {
+        Box::pin(async {
+            let mut waking = Vec::new();
+            for part in readers.chunks(readers.len().div_ceil(WAKING_AT_ONCE).max(1)) {
+                let mut client = self.connect().await?;
+                waking.push(async move {
+                    for reader in part {
+                        client.send(&Operation::Page { reader: *reader }).await?;
+                    }
+                    Ok(())
+                });
+            }
+            futures_util::future::try_join_all(waking).await.map(drop)
+        })
+    }
+
+    fn process(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id)
+    }
+}
+
+struct HttpClient {
+    connection: Connection,
+    request: String,
+    body: String,
+}
+
+// Writing to a `String` cannot fail.
+impl HttpClient {
+    /// Asks for an operation. Returns the body of the answer.
+    async fn send(&mut self, operation: &Operation) -> Result<&[u8], Failure> {
+        self.request.clear();
+        let request = &mut self.request;
+        let _ = match operation {
+            Operation::Page { reader } => {
+                write!(request, "GET /v1/users/u{reader}/feed?limit={PAGE_POSTS} HTTP/1.1\r\nHost: tidewire\r\n\r\n")
+            }
+            Operation::OwnPage { author } => {
+                write!(request, "GET /v1/users/u{author}/posts?limit={PAGE_POSTS} HTTP/1.1\r\nHost: tidewire\r\n\r\n")
+            }
+            Operation::Follow { follower, source } => {
+                with_body(request, format_args!("PUT /v1/users/u{follower}/following/u{source}"), "")
+            }
+            Operation::Unfollow { follower, source } => {
+                write!(request, "DELETE /v1/users/u{follower}/following/u{source} HTTP/1.1\r\nHost: tidewire\r\n\r\n")
+            }
+            Operation::Delete { id, .. } => {
+                write!(request, "DELETE /v1/posts/{id} HTTP/1.1\r\nHost: tidewire\r\n\r\n")
+            }
+            Operation::Publish(post) => {
+                self.body.clear();
+                let (id, author, at) = (post.id, post.author, UnixMicros(post.published_at_us));
+                let body = &post.body;
+                let _ =
+                    write!(self.body, r#"{{"id":"{id}","author":"u{author}","published_at":"{at}","body":{body}}}"#);
+                with_body(request, format_args!("POST /v1/posts?wait=delivered"), &self.body)
+            }
+        };
+        self.ask().await
+    }
+
+    async fn follow_all(&mut self, edges: &[(User, User)]) -> Result<(), Failure> {
+        self.body.clear();
+        self.body.push_str(r#"{"follows":["#);
+        for (nth, (follower, source)) in edges.iter().enumerate() {
+            let comma = if nth > 0 { "," } else { "" };
+            let (follower, source) = (name(*follower), name(*source));
+            let _ = write!(self.body, r#"{comma}{{"follower":"{follower}","source":"{source}"}}"#);
+        }
+        self.body.push_str("]}");
+        self.request.clear();
+        let _ = with_body(&mut self.request, format_args!("POST /v1/follows"), &self.body);
+        self.ask().await.map(drop)
+    }
+
+    async fn ask(&mut self) -> Result<&[u8], Failure> {
+        let asked = || self.request.lines().next().unwrap_or_default();
+        match self.connection.ask(self.request.as_bytes()).await {
+            Ok((200..=299, body)) => Ok(body),
+            Ok((status, body)) => {
+                let detail = serde_json::from_slice::<&RawValue>(body).map_or("", RawValue::get);
+                let message = format!("{}: {status} {detail}", asked());
+                Err(if matches!(status, 429 | 503) { Failure::Refused(message) } else { Failure::Failed(message) })
+            }
+            Err(cause) => Err(Failure::Failed(format!("{}: {cause}", asked()))),
+        }
+    }
+}
+
+fn with_body(request: &mut String, line: std::fmt::Arguments<'_>, body: &str) -> std::fmt::Result {
+    let length = body.len();
+    write!(
+        request,
+        "{line} HTTP/1.1\r\nHost: tidewire\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+}
+
+impl Client for HttpClient {
+    fn perform<'a>(&'a mut self, operation: &'a Operation) -> Later<'a, Result<Answer, Failure>> {
+        Box::pin(async {
+            let body = self.send(operation).await?;
+            let entries = if operation.is_page() { page::count(body) } else { 0 };
+            Ok(Answer { entries, deliveries: 0 })
+        })
+    }
+
+    fn read<'a>(&'a mut self, operation: &'a Operation) -> Later<'a, Result<Vec<Item>, Failure>> {
+        Box::pin(async { page::items(self.send(operation).await?) })
+    }
+}

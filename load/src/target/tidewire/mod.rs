@@ -1,0 +1,36 @@
+//! Tidewire itself, over HTTP and in process.
+//!
+//! Responsible for:
+//! - how it is set for a comparison: as it comes, but for what the rivals are set to as well.
+
+pub mod connection;
+pub mod http;
+pub mod in_process;
+mod page;
+
+use crate::operation::User;
+
+/// What a comparison sets.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Posts that an inbox holds.
+    pub inbox_posts: usize,
+    /// Followers above which an author's posts are pulled; none: all are pushed, as by the rivals.
+    pub celebrity_followers: Option<u64>,
+}
+
+impl Settings {
+    fn told(&self) -> Vec<String> {
+        let celebrity = self.celebrity_followers.map_or("off".to_owned(), |followers| followers.to_string());
+        vec![
+            format!("Tidewire {}", env!("CARGO_PKG_VERSION")),
+            format!("--inbox-posts {}", self.inbox_posts),
+            format!("--celebrity-followers {celebrity}"),
+            "--durability everysec".to_owned(),
+        ]
+    }
+}
+
+fn name(user: User) -> String {
+    format!("u{user}")
+}

@@ -1,0 +1,330 @@
+//! What users do: which operation comes next.
+//!
+//! Responsible for:
+//! - mixes of operations by weight, and that some of what was done is undone soon after;
+//! - choosing who does it: by Zipf's law, a seed for each client.
+//!
+//! Not responsible for:
+//! - when it is done (`drive`).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use serde::Serialize;
+use tidewire::clock::{Clock, SystemClock};
+
+use crate::operation::{Kind, Operation, Post, User};
+use crate::world::World;
+
+/// How often each kind of operation comes, as weights.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Mix {
+    /// Weight of each kind; deletes come from `undone` alone.
+    pub weights: Vec<(Kind, u32)>,
+    /// Share of publishes and follows that are taken back soon after, 0 to 1.
+    pub undone: f64,
+}
+
+impl Mix {
+    /// A mix by its name.
+    ///
+    /// `social`: 60 % feed pages, 30 % own pages, 10 % publishes, as the social network of DeathStarBench. `pequod`: of 116
+    /// operations one publishes, 100 read, 10 follow and 5 leave, as the experiments of Pequod (NSDI 2014). A kind's name: that
+    /// alone.
+    pub fn named(name: &str) -> Option<Self> {
+        let weights = match name {
+            "social" => vec![(Kind::Page, 60), (Kind::OwnPage, 30), (Kind::Publish, 10)],
+            "pequod" => vec![(Kind::Publish, 1), (Kind::Page, 100), (Kind::Follow, 10), (Kind::Unfollow, 5)],
+            "page" => vec![(Kind::Page, 1)],
+            "own_page" => vec![(Kind::OwnPage, 1)],
+            "publish" => vec![(Kind::Publish, 1)],
+            _ => return None,
+        };
+        Some(Self { weights, undone: 0.0 })
+    }
+
+    /// The names that [`Mix::named`] knows.
+    pub const NAMES: [&str; 5] = ["social", "pequod", "page", "own_page", "publish"];
+
+    /// The same, with a share of its publishes and follows taken back.
+    #[must_use]
+    pub fn undoing(self, undone: f64) -> Self {
+        Self { undone, ..self }
+    }
+}
+
+/// Hands out ids and times of posts, each once, growing.
+#[derive(Debug, Default)]
+pub struct Mint {
+    last_us: AtomicI64,
+}
+
+/// Bits of an id below the microsecond, as id services have them.
+const ID_SUB_BITS: u32 = 12;
+
+impl Mint {
+    /// A post by `author` that is published now.
+    pub fn post(&self, author: User) -> Post {
+        let now = SystemClock.now().0;
+        let next = |last: i64| Some(now.max(last + 1));
+        // It cannot fail: there is always a next one.
+        let last = self.last_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_else(|last| last);
+        let published_at_us = now.max(last + 1);
+        let id = (published_at_us.cast_unsigned()) << ID_SUB_BITS;
+        Post { id, author, published_at_us, body: body(id) }
+    }
+}
+
+/// A body of a good hundred bytes that names its post, so that no two are the same.
+fn body(id: u64) -> String {
+    format!(
+        r#"{{"text":"Post {id} says what a post says on an ordinary day: not much, in a hundred bytes or so of text."}}"#
+    )
+}
+
+/// Chooses numbers from 0 on by Zipf's law: the n-th with a weight of n to minus the exponent. 0 chooses all alike.
+#[derive(Clone, Debug)]
+pub struct Zipf {
+    /// The weights up to each number, or how many numbers there are if all are alike.
+    sums: Result<Vec<f64>, usize>,
+}
+
+impl Zipf {
+    /// A choice among so many numbers.
+    pub fn new(count: usize, exponent: f64) -> Self {
+        if exponent == 0.0 {
+            return Self { sums: Err(count) };
+        }
+        let mut sum = 0.0;
+        let mut up_to = |nth: usize| {
+            sum += ((nth + 1) as f64).powf(-exponent);
+            sum
+        };
+        Self { sums: Ok((0..count).map(&mut up_to).collect()) }
+    }
+
+    /// One of the numbers.
+    pub fn choose(&self, rng: &mut fastrand::Rng) -> usize {
+        match &self.sums {
+            Err(count) => rng.usize(..(*count).max(1)),
+            Ok(sums) => {
+                let at = rng.f64() * sums.last().copied().unwrap_or(0.0);
+                sums.partition_point(|sum| *sum <= at).min(sums.len().saturating_sub(1))
+            }
+        }
+    }
+}
+
+/// Who does what, for all clients together.
+#[derive(Debug)]
+pub struct Workload {
+    world: Arc<World>,
+    mix: Mix,
+    authors: Zipf,
+    readers: Zipf,
+    mint: Arc<Mint>,
+    seed: u64,
+}
+
+impl Workload {
+    /// A workload in which authors publish, and readers read, by Zipf's law with these exponents.
+    pub fn new(world: Arc<World>, mix: Mix, (publishing, reading): (f64, f64), mint: Arc<Mint>, seed: u64) -> Self {
+        let authors = Zipf::new(world.authors.len(), publishing);
+        let readers = Zipf::new(world.active.len(), reading);
+        Self { world, mix, authors, readers, mint, seed }
+    }
+
+    /// Feeds of others that get what is published by this operation: those of active followers.
+    pub fn deliveries(&self, operation: &Operation) -> u64 {
+        match operation {
+            Operation::Publish(post) => u64::from(self.world.audience.get(post.author as usize).copied().unwrap_or(0)),
+            _ => 0,
+        }
+    }
+
+    /// What one client does; each has its number.
+    pub fn client(self: &Arc<Self>, number: u64) -> Doings {
+        let rng = fastrand::Rng::with_seed(self.seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+        Doings { workload: Arc::clone(self), rng, done: 0, to_undo: VecDeque::new(), followed: VecDeque::new() }
+    }
+}
+
+/// What one client does, one operation after the other.
+#[derive(Debug)]
+pub struct Doings {
+    workload: Arc<Workload>,
+    rng: fastrand::Rng,
+    done: u64,
+    /// What is taken back, and after how many operations.
+    to_undo: VecDeque<(u64, Operation)>,
+    /// Edges this client made, which it may end.
+    followed: VecDeque<(User, User)>,
+}
+
+/// Operations between what is done and its undoing.
+const UNDONE_AFTER: u64 = 10;
+
+/// Edges remembered to be ended.
+const FOLLOWED_MAX: usize = 10_000;
+
+impl Doings {
+    /// The next operation.
+    pub fn next_operation(&mut self) -> Operation {
+        self.done += 1;
+        if self.to_undo.front().is_some_and(|(at, _)| *at <= self.done)
+            && let Some((_, undo)) = self.to_undo.pop_front()
+        {
+            return undo;
+        }
+        let kind = self.kind();
+        let operation = self.operation(kind);
+        let undo = match &operation {
+            Operation::Publish(post) => Operation::Delete { id: post.id, author: post.author },
+            Operation::Follow { follower, source } => Operation::Unfollow { follower: *follower, source: *source },
+            _ => return operation,
+        };
+        if self.rng.f64() < self.workload.mix.undone {
+            self.to_undo.push_back((self.done + UNDONE_AFTER, undo));
+        } else if let Operation::Follow { follower, source } = operation {
+            self.followed.truncate(FOLLOWED_MAX - 1);
+            self.followed.push_front((follower, source));
+        }
+        operation
+    }
+
+    /// A publish by this author, whatever the mix says.
+    pub fn publish_by(&mut self, author: User) -> Operation {
+        Operation::Publish(self.workload.mint.post(author))
+    }
+
+    fn kind(&mut self) -> Kind {
+        let weights = &self.workload.mix.weights;
+        let mut at = self.rng.u32(..weights.iter().map(|(_, weight)| weight).sum::<u32>().max(1));
+        for (kind, weight) in weights {
+            match at.checked_sub(*weight) {
+                None => return *kind,
+                Some(left) => at = left,
+            }
+        }
+        Kind::Page
+    }
+
+    fn operation(&mut self, kind: Kind) -> Operation {
+        match kind {
+            Kind::Page => Operation::Page { reader: self.reader() },
+            Kind::OwnPage => Operation::OwnPage { author: self.author() },
+            Kind::Publish | Kind::Delete => {
+                let author = self.author();
+                self.publish_by(author)
+            }
+            // What is not followed yet cannot be left.
+            Kind::Unfollow => match self.followed.pop_back() {
+                Some((follower, source)) => Operation::Unfollow { follower, source },
+                None => self.operation(Kind::Follow),
+            },
+            Kind::Follow => {
+                let (follower, source) = (self.reader(), self.author());
+                match self.workload.world.following.of(follower).contains(&source) || follower == source {
+                    false => Operation::Follow { follower, source },
+                    // Edges of the world stay, so that its fan-out does.
+                    true => Operation::Page { reader: follower },
+                }
+            }
+        }
+    }
+
+    fn reader(&mut self) -> User {
+        let nth = self.workload.readers.choose(&mut self.rng);
+        self.workload.world.active.get(nth).copied().unwrap_or(0)
+    }
+
+    fn author(&mut self) -> User {
+        let nth = self.workload.authors.choose(&mut self.rng);
+        self.workload.world.authors.get(nth).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::generated::Recipe;
+    use std::collections::HashMap;
+
+    fn doings(mix: Mix) -> Doings {
+        let recipe = Recipe {
+            users: 200,
+            authors: 50,
+            mean_followers: 10,
+            most_followers: 40,
+            exponent: 0.8,
+            active_share: 1.0,
+            seed: 1,
+        };
+        Arc::new(Workload::new(Arc::new(recipe.make()), mix, (0.0, 0.0), Arc::default(), 1)).client(0)
+    }
+
+    fn counts(mix: Mix) -> HashMap<Kind, usize> {
+        let mut doings = doings(mix);
+        let mut counts = HashMap::new();
+        (0..11_600).for_each(|_| *counts.entry(doings.next_operation().kind()).or_default() += 1);
+        counts
+    }
+
+    #[test]
+    fn each_mix_has_its_shares() {
+        let social = counts(Mix::named("social").unwrap());
+        assert!(
+            social[&Kind::Page].abs_diff(6_960) < 200 && social[&Kind::Publish].abs_diff(1_160) < 100,
+            "{social:?}"
+        );
+        let pequod = counts(Mix::named("pequod").unwrap());
+        assert!(pequod[&Kind::Publish].abs_diff(100) < 40, "{pequod:?}");
+        assert!(pequod[&Kind::Unfollow].abs_diff(pequod[&Kind::Follow] / 2) < 150, "{pequod:?}");
+        assert_eq!(Mix::named("antisocial"), None);
+        assert!(Mix::NAMES.iter().all(|name| Mix::named(name).is_some()));
+    }
+
+    #[test]
+    fn a_share_of_what_is_published_is_deleted_later_by_its_author() {
+        let mut doings = doings(Mix::named("publish").unwrap().undoing(0.1));
+        let all: Vec<Operation> = (0..5_000).map(|_| doings.next_operation()).collect();
+        let deleted: Vec<_> = all.iter().enumerate().filter(|(_, done)| done.kind() == Kind::Delete).collect();
+        assert!(deleted.len().abs_diff(455) < 100, "{}", deleted.len());
+        for (at, delete) in deleted {
+            let Operation::Delete { id, author } = delete else { unreachable!() };
+            let published =
+                |done: &Operation| matches!(done, Operation::Publish(post) if (post.id, post.author) == (*id, *author));
+            assert!(all[..at].iter().any(published));
+        }
+    }
+
+    #[test]
+    fn zipf_prefers_the_first() {
+        let mut rng = fastrand::Rng::with_seed(3);
+        let zipf = Zipf::new(100, 1.0);
+        let firsts = (0..10_000).filter(|_| zipf.choose(&mut rng) == 0).count();
+        // One over the sum of 1/1 to 1/100.
+        assert!(firsts.abs_diff(1_928) < 200, "{firsts}");
+        let alike = Zipf::new(100, 0.0);
+        assert!((0..10_000).filter(|_| alike.choose(&mut rng) == 0).count() < 200);
+        assert_eq!(Zipf::new(1, 2.0).choose(&mut rng), 0);
+    }
+
+    #[test]
+    fn posts_grow_even_when_the_clock_stands() {
+        let mint = Mint::default();
+        let posts: Vec<Post> = (0..1_000).map(|_| mint.post(1)).collect();
+        assert!(posts.is_sorted_by(|a, b| a.id < b.id && a.published_at_us < b.published_at_us));
+    }
+
+    #[test]
+    fn the_seed_and_the_client_decide() {
+        let of = |number| {
+            let mut doings = doings(Mix::named("page").unwrap()).workload.client(number);
+            (0..20).map(|_| doings.next_operation()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(1), of(1));
+        assert_ne!(of(1), of(2));
+    }
+}
