@@ -9,6 +9,7 @@
 //! Not responsible for:
 //! - what a feed is: that is `tidewire`, and for the check a naive model.
 
+pub mod latency;
 pub mod operation;
 pub mod report;
 pub mod target;

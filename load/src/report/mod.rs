@@ -7,6 +7,17 @@
 //! Not responsible for:
 //! - measuring (`measure`), or judging figures (`doubt`).
 
+pub mod compare;
+pub mod figure;
+pub mod file;
+pub mod json;
+pub mod machine;
+pub mod markdown;
+pub mod progress;
+#[cfg(test)]
+pub(crate) mod sample;
+pub mod terminal;
+
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -81,6 +92,9 @@ pub struct Case {
     pub server_cores: f64,
     /// See `server_cores`.
     pub client_cores: f64,
+    /// In an open loop: 99 in 100 operations were begun at most this late, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_p99_us: Option<f64>,
 }
 
 /// Latencies of one kind of operation, in microseconds, from when it was to be done until it was.
