@@ -9,7 +9,9 @@
 //! Not responsible for:
 //! - what a feed is: that is `tidewire`, and for the check a naive model.
 
+pub mod doubt;
 pub mod latency;
 pub mod operation;
 pub mod report;
+pub mod surroundings;
 pub mod target;
