@@ -18,6 +18,11 @@ const OWN: &str = "tidewire";
 /// Cases that are told before all others; `memory` is told after them.
 const FIRST: [&str; 3] = ["deliveries", "page", "own_page"];
 
+/// Whether a design is this project's own, and so no rival of another such.
+pub fn is_own(target: &TargetReport) -> bool {
+    target.name.starts_with(OWN)
+}
+
 /// The designs that took part.
 pub fn took_part(report: &Report) -> impl Iterator<Item = &TargetReport> {
     report.targets.iter().filter(|target| target.left_out.is_none())
@@ -92,10 +97,10 @@ pub fn best<'a>(report: &'a Report, case: &str) -> Option<&'a str> {
 /// Other designs of the same project are no rivals.
 pub fn ratios(targets: &[TargetReport]) -> BTreeMap<String, BTreeMap<String, f64>> {
     let mut ratios: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
-    let Some(own) = targets.iter().find(|target| target.left_out.is_none() && target.name.starts_with(OWN)) else {
+    let Some(own) = targets.iter().find(|target| target.left_out.is_none() && is_own(target)) else {
         return ratios;
     };
-    let rivals = targets.iter().filter(|target| target.left_out.is_none() && !target.name.starts_with(OWN));
+    let rivals = targets.iter().filter(|target| target.left_out.is_none() && !is_own(target));
     for rival in rivals {
         for (name, case) in &own.cases {
             let Some(other) = rival.cases.get(name) else { continue };

@@ -10,9 +10,12 @@
 pub mod compare;
 pub mod figure;
 pub mod file;
+mod headline;
+pub mod html;
 pub mod json;
 pub mod machine;
 pub mod markdown;
+pub mod plot;
 pub mod progress;
 #[cfg(test)]
 pub(crate) mod sample;
