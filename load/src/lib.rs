@@ -12,11 +12,13 @@
 pub mod check;
 pub mod cli;
 pub mod compare;
+pub mod doubt;
 pub mod drive;
 pub mod latency;
 pub mod measure;
 pub mod operation;
 pub mod report;
+pub mod surroundings;
 pub mod target;
 pub mod workload;
 pub mod world;

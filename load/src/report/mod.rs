@@ -7,6 +7,20 @@
 //! Not responsible for:
 //! - measuring (`measure`), or judging figures (`doubt`).
 
+pub mod compare;
+pub mod figure;
+pub mod file;
+mod headline;
+pub mod html;
+pub mod json;
+pub mod machine;
+pub mod markdown;
+pub mod plot;
+pub mod progress;
+#[cfg(test)]
+pub(crate) mod sample;
+pub mod terminal;
+
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -1,0 +1,217 @@
+//! What is set side by side: cases in their order, the best of each, ratios.
+//!
+//! Responsible for:
+//! - the order and the names in which cases are told, and which of their latencies stands for them;
+//! - ratios between designs, and saying them.
+//!
+//! Not responsible for:
+//! - figures as text (`figure`), whether to believe them (`doubt`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Case, Latency, Report, TargetReport, figure};
+use crate::operation::Kind;
+
+/// What the names of this project's own designs begin with.
+const OWN: &str = "tidewire";
+
+/// Cases that are told before all others; `memory` is told after them.
+const FIRST: [&str; 3] = ["deliveries", "page", "own_page"];
+
+/// Whether a design is this project's own, and so no rival of another such.
+pub fn is_own(target: &TargetReport) -> bool {
+    target.name.starts_with(OWN)
+}
+
+/// The designs that took part.
+pub fn took_part(report: &Report) -> impl Iterator<Item = &TargetReport> {
+    report.targets.iter().filter(|target| target.left_out.is_none())
+}
+
+/// The names of all cases, in the order they are told.
+pub fn cases(report: &Report) -> Vec<&str> {
+    let names: BTreeSet<&str> = took_part(report).flat_map(|target| target.cases.keys().map(String::as_str)).collect();
+    let mut names: Vec<&str> = names.into_iter().collect();
+    // Sorting is stable: what is not named here stays in the order of its letters.
+    names.sort_by_key(|name| match FIRST.iter().position(|first| first == name) {
+        Some(place) => place,
+        None if *name == "memory" => usize::MAX,
+        None => FIRST.len(),
+    });
+    names
+}
+
+/// A case's name for people.
+pub fn label(case: &str) -> String {
+    match case {
+        "deliveries" => "Deliveries".to_owned(),
+        "page" => "Feed pages".to_owned(),
+        "own_page" => "Own pages".to_owned(),
+        "memory" => "Memory of an inbox".to_owned(),
+        other => {
+            let mut text = other.replace('_', " ");
+            if let Some(first) = text.get_mut(..1) {
+                first.make_ascii_uppercase();
+            }
+            text
+        }
+    }
+}
+
+/// The latency that stands for a case, if there is one such.
+pub fn main_latency<'a>(name: &str, case: &'a Case) -> Option<&'a Latency> {
+    let kind = match name {
+        "deliveries" => Some(Kind::Publish),
+        "page" => Some(Kind::Page),
+        "own_page" => Some(Kind::OwnPage),
+        _ => None,
+    };
+    let only = || case.latencies.values().next().filter(|_| case.latencies.len() == 1);
+    kind.and_then(|kind| case.latencies.get(&kind)).or_else(only)
+}
+
+/// Kinds of operations that were timed in a case, by any design.
+pub fn kinds(report: &Report, case: &str) -> BTreeSet<Kind> {
+    let cases = took_part(report).filter_map(|target| target.cases.get(case));
+    cases.flat_map(|case| case.latencies.keys().copied()).collect()
+}
+
+/// Whether more is better. Otherwise, of times and sizes, less is.
+pub fn more_is_better(unit: &str) -> bool {
+    unit.ends_with("/s")
+}
+
+/// The name of the design that did best in a case. Nobody is best alone.
+pub fn best<'a>(report: &'a Report, case: &str) -> Option<&'a str> {
+    let figures = || took_part(report).filter_map(|target| Some((target, target.cases.get(case)?)));
+    let finite = figures().filter(|(_, case)| case.median.is_finite());
+    let best = finite.max_by(|(_, one), (_, other)| {
+        let order = one.median.total_cmp(&other.median);
+        if more_is_better(&one.unit) { order } else { order.reverse() }
+    })?;
+    (figures().count() > 1).then_some(best.0.name.as_str())
+}
+
+/// The figures of the first design over those of its rivals: case -> rival -> ratio. What cannot be divided is left out.
+///
+/// Other designs of the same project are no rivals.
+pub fn ratios(targets: &[TargetReport]) -> BTreeMap<String, BTreeMap<String, f64>> {
+    let mut ratios: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
+    let Some(own) = targets.iter().find(|target| target.left_out.is_none() && is_own(target)) else {
+        return ratios;
+    };
+    let rivals = targets.iter().filter(|target| target.left_out.is_none() && !is_own(target));
+    for rival in rivals {
+        for (name, case) in &own.cases {
+            let Some(other) = rival.cases.get(name) else { continue };
+            let ratio = case.median / other.median;
+            if ratio.is_finite() && ratio > 0.0 {
+                ratios.entry(name.clone()).or_default().insert(rival.name.clone(), ratio);
+            }
+        }
+    }
+    ratios
+}
+
+/// A ratio, said so that it is plain which side is the better one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Said {
+    /// The rival's name.
+    pub rival: String,
+    /// How many times: `23.4x`.
+    pub times: String,
+    /// The sentence: `Tidewire is 23.4x redis_list`.
+    pub sentence: String,
+}
+
+/// The ratios of a case, in the order of the designs.
+///
+/// Where less is better, what is told is how much more the rival takes, so that more than 1 speaks for Tidewire everywhere.
+pub fn said(report: &Report, case: &str) -> Vec<Said> {
+    let Some(ratios) = report.ratios.get(case) else { return Vec::new() };
+    let unit = took_part(report).find_map(|target| target.cases.get(case)).map_or("", |case| case.unit.as_str());
+    let say = |target: &TargetReport| {
+        let ratio = ratios.get(&target.name).copied().filter(|ratio| ratio.is_finite())?;
+        let rival = target.name.clone();
+        let (times, sentence) = if more_is_better(unit) {
+            let times = figure::ratio(ratio);
+            (times.clone(), format!("Tidewire is {times} {rival}"))
+        } else {
+            let times = figure::ratio(ratio.recip());
+            (times.clone(), format!("{rival} takes {times} what Tidewire does"))
+        };
+        Some(Said { rival, times, sentence })
+    };
+    report.targets.iter().filter_map(say).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    fn target(name: &str, cases: &[(&str, &str, f64)]) -> TargetReport {
+        let case = |&(name, unit, median): &(&str, &str, f64)| {
+            (name.to_owned(), Case { unit: unit.to_owned(), median, ..Case::default() })
+        };
+        TargetReport { name: name.to_owned(), cases: cases.iter().map(case).collect(), ..TargetReport::default() }
+    }
+
+    #[test]
+    fn cases_are_told_in_a_fixed_order() {
+        assert_eq!(cases(&sample::report()), ["deliveries", "page", "own_page", "mixed", "memory"]);
+    }
+
+    #[test]
+    fn names_of_cases_are_told_as_words() {
+        assert_eq!(label("own_page"), "Own pages");
+        assert_eq!(label("open_loop_mixed"), "Open loop mixed");
+        assert_eq!(label(""), "");
+        assert_eq!(label("überall"), "überall");
+    }
+
+    #[test]
+    fn less_memory_is_best_and_more_pages_are() {
+        let report = sample::report();
+        assert_eq!(best(&report, "page"), Some("tidewire_http"));
+        assert_eq!(best(&report, "memory"), Some("mariadb_pull"));
+        assert_eq!(best(&report, "no such case"), None);
+    }
+
+    #[test]
+    fn nobody_is_best_alone() {
+        let mut report = sample::report();
+        report.targets.truncate(1);
+        assert_eq!(best(&report, "page"), None);
+    }
+
+    #[test]
+    fn ratios_leave_out_what_cannot_be_divided() {
+        let targets = [
+            target("tidewire_http", &[("page", "pages/s", 600.0), ("memory", "bytes/inbox", 0.0), ("own", "us", 1.0)]),
+            target("tidewire", &[("page", "pages/s", 6_000.0)]),
+            target("redis_list", &[("page", "pages/s", 200.0), ("memory", "bytes/inbox", 5.0)]),
+            target("redis_zset", &[("page", "pages/s", 0.0), ("memory", "bytes/inbox", f64::NAN)]),
+        ];
+        let expected = BTreeMap::from([("page".to_owned(), BTreeMap::from([("redis_list".to_owned(), 3.0)]))]);
+        assert_eq!(ratios(&targets), expected);
+    }
+
+    #[test]
+    fn more_than_one_speaks_for_tidewire_whether_more_is_better_or_less() {
+        let report = sample::report();
+        let sentences = |case| said(&report, case).into_iter().map(|said| said.sentence).collect::<Vec<_>>();
+        assert_eq!(sentences("deliveries")[0], "Tidewire is 23.4x redis_list");
+        assert_eq!(sentences("memory")[0], "redis_list takes 2.8x what Tidewire does");
+        assert!(sentences("no such case").is_empty());
+    }
+
+    #[test]
+    fn the_latency_of_a_case_with_many_kinds_stands_for_none() {
+        let report = sample::report();
+        let cases = &report.targets[0].cases;
+        assert!(main_latency("page", &cases["page"]).is_some());
+        assert!(main_latency("mixed", &cases["mixed"]).is_none());
+        assert!(main_latency("memory", &cases["memory"]).is_none());
+    }
+}

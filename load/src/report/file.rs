@@ -1,0 +1,69 @@
+//! Reports as files.
+//!
+//! Responsible for:
+//! - a file that is there as a whole or not at all, also for those who read it while it is written anew.
+//!
+//! Not responsible for:
+//! - what is in it.
+
+use std::fs::Permissions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// A report could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to write {}: {source}", path.display())]
+pub struct WriteError {
+    /// Where to.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+/// Writes a text to a file, in place of one that is there.
+///
+/// # Errors
+/// When the directory is not there, may not be written to, or is full. A file that was there is as it was, then.
+pub fn replace(path: &Path, text: &str) -> Result<(), WriteError> {
+    write(path, text).map_err(|source| WriteError { path: path.to_owned(), source })
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Temporary files are private by default; a report is for all whom the system's mask lets.
+    let readable = Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new().prefix(".tidewire-load-").permissions(readable).tempfile_in(directory)?;
+    file.write_all(text.as_bytes())?;
+    file.persist(path).map_err(|failed| failed.error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_and_nothing_else_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("report.json");
+        replace(&path, "a longer text than the next").unwrap();
+        replace(&path, "short").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "short");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_failure_names_the_file_and_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let missing = directory.path().join("no/such/report.json");
+        let failure = replace(&missing, "text").unwrap_err().to_string();
+        assert!(failure.starts_with(&format!("failed to write {}: No such file", missing.display())), "{failure}");
+        // A directory cannot be replaced by a file.
+        let taken = directory.path().join("taken");
+        fs::create_dir(&taken).unwrap();
+        replace(&taken, "text").unwrap_err();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}

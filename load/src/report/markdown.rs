@@ -1,0 +1,118 @@
+//! The headline as Markdown, for a README.
+//!
+//! Responsible for:
+//! - a table of medians and ratios, with when, on what and by which command they were measured.
+//!
+//! Not responsible for:
+//! - everything else of a run, for which there is the page (`html`).
+
+use super::terminal::one_line;
+use super::{Report, compare, figure};
+
+/// The table, and a line on where it comes from.
+pub fn table(report: &Report) -> String {
+    let cases = compare::cases(report);
+    let mut lines = Vec::new();
+    let heads: Vec<String> = cases.iter().map(|case| compare::label(case)).collect();
+    lines.push(row("design", &heads));
+    lines.push(format!("|---|{}", "---:|".repeat(cases.len())));
+    for target in compare::took_part(report) {
+        let cells: Vec<String> = cases
+            .iter()
+            .map(|name| {
+                let Some(case) = target.cases.get(*name) else { return figure::NONE.to_owned() };
+                let mut text = figure::median(case);
+                if compare::best(report, name) == Some(target.name.as_str()) {
+                    text = format!("**{text}**");
+                }
+                match compare::said(report, name).into_iter().find(|said| said.rival == target.name) {
+                    Some(said) => format!("{text} ({})", said.times),
+                    None => text,
+                }
+            })
+            .collect();
+        lines.push(row(&format!("`{}`", target.name), &cells));
+    }
+    lines.push(String::new());
+    lines.extend(sources(report));
+    lines.join("\n") + "\n"
+}
+
+fn sources(report: &Report) -> Vec<String> {
+    let machine = &report.machine;
+    let mut lines = vec![format!(
+        "Measured {} on {} ({} cores, {}, {}) by `{}`. In brackets: how many times as good Tidewire is.",
+        escaped(report.when.get(..10).unwrap_or(&report.when)),
+        escaped(&machine.processor),
+        machine.cores,
+        figure::bytes(machine.memory_bytes as f64),
+        escaped(&machine.system),
+        one_line(&report.command).replace('`', "'"),
+    )];
+    let left_out = report.targets.iter().filter_map(|target| Some((target, target.left_out.as_deref()?)));
+    lines.extend(left_out.map(|(target, why)| format!("\nLeft out: `{}`, since {}.", target.name, escaped(why))));
+    let doubts = &report.doubts;
+    if !doubts.is_empty() {
+        lines.push(String::from("\nWhat speaks against these figures:\n"));
+        lines.extend(doubts.iter().map(|doubt| format!("- {}", escaped(doubt))));
+    }
+    lines
+}
+
+fn row(first: &str, cells: &[String]) -> String {
+    format!("| {first} | {} |", cells.join(" | "))
+}
+
+/// Text that is nothing but text in Markdown, within a table too.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in one_line(text).chars() {
+        match character {
+            '<' => escaped.push_str("&lt;"),
+            '&' => escaped.push_str("&amp;"),
+            '|' | '*' | '`' | '[' | ']' | '\\' => escaped.extend(['\\', character]),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn the_sample_is_told_so() {
+        let expected = "\
+| design | Deliveries | Feed pages | Own pages | Mixed | Memory of an inbox |
+|---|---:|---:|---:|---:|---:|
+| `tidewire_http` | **6.28 M/s** | **79.3 k/s** | **92.1 k/s** | **61.0 k/s** | 4.7 KB |
+| `redis_list` | 268 k/s (23.4x) | 13.2 k/s (6.0x) | 15.3 k/s (6.0x) | 10.2 k/s (6.0x) | 13.2 KB (2.8x) |
+| `redis_zset` | 181 k/s (34.6x) | 10.6 k/s (7.5x) | 12.3 k/s (7.5x) | 8.13 k/s (7.5x) | 31.0 KB (6.6x) |
+| `mariadb_push` | 34.5 k/s (182x) | 1.32 k/s (60.0x) | 1.53 k/s (60.0x) | 1.02 k/s (60.0x) | 22.4 KB (4.8x) |
+| `mariadb_pull` | – | 881/s (90.0x) | 1.02 k/s (90.0x) | 678/s (90.0x) | **610 B** (0.13x) |
+
+Measured 2026-11-21 on Intel(R) Xeon(R) Processor (2 cores, 25.0 GB, Linux 6.1.0) by `tidewire-load compare --seed 42 \
+--users 10000 --rounds 5`. In brackets: how many times as good Tidewire is.
+
+Left out: `valkey_list`, since there is no program valkey-server.
+
+What speaks against these figures:
+
+- Deliveries of mariadb_push: the rounds lie 41 % of their median apart (limit 30 %): noise.
+- Mixed of mariadb_pull: fewer than 1,000 samples are behind the p99 of follow (812).
+";
+        assert_eq!(table(&sample::report()), expected);
+    }
+
+    #[test]
+    fn what_comes_from_outside_cannot_break_the_table_or_bring_markup() {
+        let mut report = sample::report();
+        report.command = "x `whoami`\n| y".to_owned();
+        report.doubts = vec!["a | b <script>\n# c".to_owned()];
+        let text = table(&report);
+        assert!(text.contains("by `x 'whoami' | y`"), "{text}");
+        assert!(text.contains("- a \\| b &lt;script> # c"), "{text}");
+    }
+}

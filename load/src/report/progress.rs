@@ -1,0 +1,170 @@
+//! What is shown while a run goes on.
+//!
+//! Responsible for:
+//! - a bar where a person watches, and plain lines where nobody does.
+//!
+//! Not responsible for:
+//! - what is told when it is over (`terminal`).
+
+use std::io::{self, IsTerminal as _, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::terminal::one_line;
+
+/// Parts of the bar: enough that it moves in every tick of a long step.
+const PARTS: u64 = 1_000;
+
+/// Steps that follow each other, the last one under way.
+pub struct Progress {
+    shown: Shown,
+}
+
+enum Shown {
+    Bar(ProgressBar),
+    /// Where lines go, and the step that is under way.
+    Lines(Mutex<Lines>),
+}
+
+struct Lines {
+    to: Box<dyn Write + Send>,
+    step: String,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Progress {
+    /// On the standard error: a bar if that is a terminal, else a line for each step.
+    pub fn new() -> Self {
+        if !io::stderr().is_terminal() {
+            return Self::lines(Box::new(io::stderr()));
+        }
+        let bar = ProgressBar::with_draw_target(Some(PARTS), ProgressDrawTarget::stderr());
+        // A template that is a constant is right or wrong for good; wrong, it costs the looks only.
+        let template = "{spinner} {prefix} {wide_bar:.cyan/dim} {msg} {elapsed:>4}";
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.set_style(style.progress_chars("━╸─"));
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self { shown: Shown::Bar(bar) }
+    }
+
+    /// As lines, to anywhere.
+    pub fn lines(to: Box<dyn Write + Send>) -> Self {
+        Self { shown: Shown::Lines(Mutex::new(Lines { to, step: String::new() })) }
+    }
+
+    /// Begins a step: what is done with which design.
+    pub fn step(&self, target: &str, what: &str) {
+        let step = one_line(&format!("{target}: {what}"));
+        match &self.shown {
+            Shown::Bar(bar) => {
+                bar.reset_elapsed();
+                bar.set_position(0);
+                bar.set_message("");
+                bar.set_prefix(step);
+            }
+            Shown::Lines(lines) => lines.lock().unwrap_or_else(PoisonError::into_inner).step = step,
+        }
+    }
+
+    /// How far the step is, 0 to 1, and the latest figure. Lines do not tell it.
+    pub fn tick(&self, fraction: f64, figure: &str) {
+        if let Shown::Bar(bar) = &self.shown {
+            bar.set_position((fraction.clamp(0.0, 1.0) * PARTS as f64) as u64);
+            bar.set_message(one_line(figure));
+        }
+    }
+
+    /// Ends the step with what it came to; that stays on the screen.
+    pub fn done(&self, figure: &str) {
+        match &self.shown {
+            Shown::Bar(bar) => bar.println(format!("{}: {}", bar.prefix(), one_line(figure))),
+            Shown::Lines(lines) => {
+                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                let line = format!("{}: {}", lines.step, one_line(figure));
+                lines.write(&line);
+            }
+        }
+    }
+
+    /// Something to be told beside the steps.
+    pub fn note(&self, text: &str) {
+        match &self.shown {
+            Shown::Bar(bar) => bar.println(one_line(text)),
+            Shown::Lines(lines) => lines.lock().unwrap_or_else(PoisonError::into_inner).write(&one_line(text)),
+        }
+    }
+}
+
+impl Lines {
+    fn write(&mut self, line: &str) {
+        // Whoever reads it may have enough; the run goes on.
+        let _ = writeln!(self.to, "{line}");
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Shown::Bar(bar) = &self.shown {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn without_a_terminal_every_step_that_is_done_is_a_line() {
+        let written = Shared::default();
+        let progress = Progress::lines(Box::new(written.clone()));
+        progress.step("redis_list", "page, round 1 of 3");
+        progress.tick(0.5, "12.9 k/s");
+        progress.done("13.2 k/s");
+        progress.note("valkey_list is left out");
+        progress.step("redis_list", "page,\nround 2 of 3");
+        progress.done("13.1 k/s");
+        let expected = "redis_list: page, round 1 of 3: 13.2 k/s\nvalkey_list is left out\nredis_list: page, round 2 of 3: \
+                        13.1 k/s\n";
+        assert_eq!(String::from_utf8(written.0.lock().unwrap().clone()).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_writer_that_is_gone_does_not_end_the_run() {
+        struct Gone;
+        impl Write for Gone {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let progress = Progress::lines(Box::new(Gone));
+        progress.step("a", "b");
+        progress.done("c");
+    }
+}
