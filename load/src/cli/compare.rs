@@ -1,79 +1,128 @@
-//! `tidewire-load compare`
-use crate::compare::{self, Load, Settings, Watch};
-use crate::target::kind::{Kind, Settings as TargetSettings};
-use crate::workload::Mix;
-use crate::world::generated::Recipe;
+//! `tidewire-load compare`: the same work on several designs, in turns.
+
 use std::error::Error;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use crate::cli::options::{
+    DesignOptions, ReportOptions, WorkOptions, WorldOptions, command, duration, now, world_told,
+};
+use crate::compare::{self, Settings};
+use crate::doubt;
+use crate::prepare::Load;
+use crate::report::progress::Progress;
+use crate::report::{Machine, Report};
+use crate::target::kind::Kind;
+
+/// What `tidewire-load compare` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Compare {
-    #[arg(long, value_delimiter = ',')]
+    /// Fewer users, shorter rounds: an answer in less than three minutes
+    #[arg(long)]
+    quick: bool,
+
+    /// Designs, separated by commas [default: all but `mock`]
+    #[arg(long, value_delimiter = ',', value_name = "DESIGN")]
     targets: Vec<Kind>,
-    #[arg(long, default_value_t = 5000)]
-    users: usize,
-    #[arg(long, default_value_t = 3)]
-    rounds: usize,
-    #[arg(long, default_value_t = 32)]
-    clients: usize,
-    #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
-    #[arg(long, default_value_t = 1)]
-    threads: usize,
+
+    /// Rounds of each case [default: 5, or 3 if quick]
+    #[arg(long)]
+    rounds: Option<NonZeroUsize>,
+
+    /// Time for which a case is measured on a design in each round [default: 5s, or 1s if quick]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    lasts: Option<Duration>,
+
+    /// How many times the average a burst is
+    #[arg(long, value_name = "TIMES", default_value_t = 26.0, value_parser = crate::cli::options::positive)]
+    burst: f64,
+
+    #[command(flatten)]
+    world: WorldOptions,
+
+    #[command(flatten)]
+    work: WorkOptions,
+
+    #[command(flatten)]
+    designs: DesignOptions,
+
+    #[command(flatten)]
+    report: ReportOptions,
 }
-struct Told;
-impl Watch for Told {
-    fn step(&self, target: &str, what: &str) {
-        tidewire::cli::terminal::warn(&format!("{target}: {what}"));
-    }
+
+/// What depends on whether it is to be quick.
+struct Size {
+    users: NonZeroUsize,
+    rounds: NonZeroUsize,
+    lasts: Duration,
+    /// Before, during and after the burst.
+    burst: [Duration; 3],
 }
+
+impl Size {
+    const FULL: Self = Self {
+        users: NonZeroUsize::new(20_000).expect("not zero"),
+        rounds: NonZeroUsize::new(5).expect("not zero"),
+        lasts: Duration::from_secs(5),
+        burst: [Duration::from_secs(10), Duration::from_secs(10), Duration::from_secs(20)],
+    };
+
+    const QUICK: Self = Self {
+        users: NonZeroUsize::new(5_000).expect("not zero"),
+        rounds: NonZeroUsize::new(3).expect("not zero"),
+        lasts: Duration::from_secs(1),
+        burst: [Duration::from_secs(2), Duration::from_secs(2), Duration::from_secs(3)],
+    };
+}
+
+/// What is done before it counts, at most.
+const WARM_UP_MAX: Duration = Duration::from_secs(1);
+
 impl Compare {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
-        let some = |n| NonZeroUsize::new(n).unwrap_or(NonZeroUsize::MIN);
-        let recipe = Recipe {
-            users: self.users,
-            authors: self.users / 10,
-            mean_followers: 403,
-            most_followers: self.users * 22 / 100,
-            exponent: 0.8,
-            active_share: 1.0,
-            seed: 1,
+        let size = if self.quick { Size::QUICK } else { Size::FULL };
+        let settings = self.settings(&size)?;
+        let load = Load::new(self.world.world(size.users, None)?, settings.target.inbox_posts);
+        let mut report = Report {
+            title: "Tidewire and the designs that people use in its place".to_owned(),
+            when: now(),
+            command: command(),
+            machine: Machine::read(),
+            settings: world_told(&load, &self.world),
+            targets: Vec::new(),
+            ratios: Default::default(),
+            doubts: Vec::new(),
         };
-        let load = Load::new(recipe.make(), 300);
-        let s = Duration::from_secs;
-        let settings = Settings {
-            kinds: if self.targets.is_empty() { Kind::COMPARED.to_vec() } else { self.targets },
-            target: TargetSettings { inbox_posts: 300, celebrity_followers: None },
-            rounds: self.rounds,
-            lasts: Duration::from_secs_f64(self.seconds),
-            warm_up: Duration::from_millis(300),
-            clients: some(self.clients),
-            threads: some(self.threads),
-            mix: Mix::named("social").ok_or("x")?.undoing(0.1),
-            exponents: (0.0, 0.0),
-            burst: (26.0, [s(2), s(3), s(5)]),
-            seed: 1,
-        };
-        let reports = compare::compare(&settings, &load, &Told)?;
-        for r in reports {
-            tidewire::cli::terminal::say(&format!(
-                "{} checked {} left out {:?} failures {:?}",
-                r.name, r.pages_checked, r.left_out, r.failures
-            ));
-            for (name, c) in r.cases {
-                tidewire::cli::terminal::say(&format!(
-                    "  {name}: {:.0} {} {:.0?} failed {} server {:.2} client {:.2} late {:?}",
-                    c.median, c.unit, c.rounds, c.failed, c.server_cores, c.client_cores, c.late_p99_us
-                ));
-                for (k, l) in c.latencies {
-                    tidewire::cli::terminal::say(&format!(
-                        "     {k:?} n {} p50 {:.0} p99 {:.0} max {:.0}",
-                        l.count, l.p50_us, l.p99_us, l.max_us
-                    ));
-                }
-            }
-        }
-        Ok(())
+        let told = [
+            ("clients", format!("{} on {} threads", settings.clients, settings.threads)),
+            ("rounds", format!("{} of {:?} each, after {:?}", settings.rounds, settings.lasts, settings.warm_up)),
+            ("mix", self.work.told()),
+            ("burst", format!("{} times the average, at 120 % of the most publishes possible", self.burst)),
+        ];
+        report.settings.extend(told.map(|(name, value)| (name.to_owned(), value)));
+        let progress = Progress::new();
+        let (targets, surroundings) = compare::compare(&settings, &load, &progress)?;
+        drop(progress);
+        report.targets = targets;
+        report.ratios = crate::report::compare::ratios(&report.targets);
+        report.doubts = doubt::doubts(&report, &surroundings);
+        self.report.tell(&report)
+    }
+
+    fn settings(&self, size: &Size) -> Result<Settings, String> {
+        let lasts = self.lasts.unwrap_or(size.lasts);
+        Ok(Settings {
+            kinds: if self.targets.is_empty() { Kind::COMPARED.to_vec() } else { self.targets.clone() },
+            target: self.designs.settings(),
+            rounds: self.rounds.unwrap_or(size.rounds).get(),
+            lasts,
+            warm_up: (lasts / 4).min(WARM_UP_MAX),
+            clients: self.work.clients,
+            threads: self.work.threads,
+            mix: self.work.mix()?,
+            exponents: self.world.exponents(),
+            burst: (self.burst, size.burst),
+            seed: self.world.seed,
+        })
     }
 }

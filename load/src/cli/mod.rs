@@ -1,6 +1,15 @@
-//! The command line: reads arguments, tells a report, exit codes: 0 done, 1 failed, 2 usage.
+//! The command line.
+//!
+//! Responsible for:
+//! - reading arguments, telling a report, exit codes: 0 done, 1 failed, 2 usage.
+//!
+//! Not responsible for:
+//! - measuring, and what a report looks like.
 
 mod compare;
+mod options;
+mod run;
+mod soak;
 
 use std::process::ExitCode;
 
@@ -22,6 +31,10 @@ struct Cli {
 enum Command {
     /// The same work on several designs, in turns
     Compare(compare::Compare),
+    /// One design: at a rate, as fast as it goes, or as it was recorded
+    Run(run::Run),
+    /// One design for hours, and what drifts meanwhile
+    Soak(soak::Soak),
 }
 
 /// Runs the command line of this process.
@@ -38,6 +51,8 @@ pub fn run() -> ExitCode {
     }
     let outcome = match Cli::parse().command {
         Command::Compare(compare) => compare.run(),
+        Command::Run(run) => run.run(),
+        Command::Soak(soak) => soak.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

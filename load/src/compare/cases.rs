@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use crate::compare::prepare::Prepared;
-use crate::compare::{Load, Settings};
+use crate::compare::Settings;
 use crate::drive::pacer::Pacer;
 use crate::drive::{self, Pace, Plan, Run};
 use crate::measure::{self, Figure};
+use crate::prepare::{Load, Prepared};
+use crate::report::figure;
 use crate::report::{Case, TargetReport};
+use crate::surroundings::{Sampler, Stretch};
 use crate::target::kind::Kind;
+use crate::target::process::processor_time;
 use crate::workload::{Mix, Workload};
 
 /// A case that is measured in rounds.
@@ -95,20 +97,33 @@ impl Cases {
         self.prepared.kind.name()
     }
 
+    /// Measures a case once. Returns the figure as text, and what the machine did meanwhile; none if this design has no such
+    /// case, or it failed.
     pub(super) fn measure(
         &mut self,
         case: Timed,
         round: usize,
         settings: &Settings,
         load: &Load,
-        told: &Arc<AtomicU64>,
-    ) {
-        let Some(plan) = self.plan(case, round, settings) else { return };
+    ) -> Option<(String, Stretch)> {
+        let plan = self.plan(case, round, settings)?;
         let (mix, mint) = (case.mix(settings), Arc::clone(&load.mint));
         let workload = Workload::new(Arc::clone(&load.world), mix, settings.exponents, mint, settings.seed);
-        match drive::run(&self.prepared.target, &Arc::new(workload), &plan, told) {
-            Ok(run) => self.runs.entry(case).or_default().push(run),
-            Err(cause) => self.failures.push(format!("{}: {cause}", case.label())),
+        let target = &self.prepared.target;
+        let busy = || target.process().map(processor_time).unwrap_or_default() + processor_time(std::process::id());
+        let (sampler, before) = (Sampler::start(), busy());
+        let run = drive::run(target, &Arc::new(workload), &plan);
+        let stretch = sampler.stop(&format!("{} of {}", case.label(), self.name()), busy().saturating_sub(before));
+        match run {
+            Ok(run) => {
+                let told = measure::case(std::slice::from_ref(&run), case.figure());
+                self.runs.entry(case).or_default().push(run);
+                Some((figure::median(&told), stretch))
+            }
+            Err(cause) => {
+                self.failures.push(format!("{}: {cause}", case.label()));
+                None
+            }
         }
     }
 

@@ -9,22 +9,18 @@
 //! - how the work is done (`drive`), or telling what came of it (`report`).
 
 mod cases;
-mod prepare;
 
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::compare::cases::Cases;
-use crate::compare::prepare::Prepared;
-use crate::operation::{Post, User};
+use crate::prepare::{Load, Prepared};
 use crate::report::TargetReport;
+use crate::report::progress::Progress;
+use crate::surroundings::Surroundings;
 use crate::target::Failure;
 use crate::target::kind::{Kind, Settings as TargetSettings};
-use crate::workload::{Mint, Mix};
-use crate::world::World;
+use crate::workload::Mix;
 
 /// What is compared, and how.
 #[derive(Clone, Debug)]
@@ -53,51 +49,21 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// What goes on, for whoever watches.
-pub trait Watch {
-    /// A design is at something now.
-    fn step(&self, target: &str, what: &str);
-}
-
-/// The world that all designs are loaded with.
-#[derive(Clone, Debug)]
-pub struct Load {
-    /// Users and edges.
-    pub world: Arc<World>,
-    /// What is published before anyone is active, by author, oldest first.
-    pub posts: Arc<BTreeMap<User, Vec<Post>>>,
-    /// Makes more posts.
-    pub mint: Arc<Mint>,
-}
-
-impl Load {
-    /// A load of enough posts to fill the inboxes of nearly all readers.
-    pub fn new(world: World, inbox_posts: usize) -> Self {
-        let mint = Mint::default();
-        // A tenth more than what fills them on average, since chance deals unequally.
-        let wanted = world.users() as f64 * inbox_posts as f64 * 1.1 / world.mean_followers().max(1.0);
-        let rounds = (wanted / world.authors.len().max(1) as f64).ceil() as usize;
-        let mut posts: BTreeMap<User, Vec<Post>> = BTreeMap::new();
-        for _ in 0..rounds.max(1) {
-            for author in &world.authors {
-                posts.entry(*author).or_default().push(mint.post(*author));
-            }
-        }
-        Self { world: Arc::new(world), posts: Arc::new(posts), mint: Arc::new(mint) }
-    }
-}
-
-/// Compares.
+/// Compares. Returns what was measured of each design, and what the machine did meanwhile.
 ///
 /// # Errors
 /// Only if none of the designs can take part; those that cannot are told with the reason.
-pub fn compare(settings: &Settings, load: &Load, watch: &dyn Watch) -> Result<Vec<TargetReport>, Failure> {
-    let told = Arc::new(AtomicU64::new(0));
+pub fn compare(
+    settings: &Settings,
+    load: &Load,
+    progress: &Progress,
+) -> Result<(Vec<TargetReport>, Surroundings), Failure> {
+    let mut surroundings = Surroundings::new(settings.threads.get() as f64);
     let mut reports = Vec::new();
     let mut ready = Vec::new();
     for kind in &settings.kinds {
         let report = TargetReport { name: kind.name().to_owned(), ..TargetReport::default() };
-        match Prepared::new(*kind, settings, load, watch) {
+        match Prepared::start(*kind, &settings.target, load, settings.seed, progress) {
             Ok(prepared) => {
                 let case = prepared.memory.map(|memory| ("memory".to_owned(), memory.case()));
                 reports.push(TargetReport {
@@ -118,13 +84,20 @@ pub fn compare(settings: &Settings, load: &Load, watch: &dyn Watch) -> Result<Ve
     for round in 0..settings.rounds {
         for case in cases::TIMED {
             for (_, cases) in &mut ready {
-                watch.step(cases.name(), &format!("{}, round {} of {}", case.label(), round + 1, settings.rounds));
-                cases.measure(*case, round, settings, load, &told);
+                let what = format!("{}, round {} of {}", case.label(), round + 1, settings.rounds);
+                progress.step(cases.name(), &what);
+                match cases.measure(*case, round, settings, load) {
+                    Some((figure, stretch)) => {
+                        progress.done(&figure);
+                        surroundings.stretches.push(stretch);
+                    }
+                    None => progress.done("not measured"),
+                }
             }
         }
     }
     for (nth, cases) in ready {
         cases.tell(&mut reports[nth], settings);
     }
-    Ok(reports)
+    Ok((reports, surroundings))
 }

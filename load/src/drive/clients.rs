@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -60,7 +59,6 @@ pub(super) struct Crew {
     pub(super) plan: Plan,
     pub(super) share: Share,
     pub(super) gate: Arc<Gate>,
-    pub(super) told: Arc<AtomicU64>,
 }
 
 impl Crew {
@@ -190,6 +188,5 @@ impl Task {
         let latency = ended.saturating_duration_since(meant);
         let done = Done { kind: operation.kind(), at: self.timing.share(ended), latency, deliveries, entries };
         self.record.borrow_mut().add(done);
-        self.crew.told.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -11,6 +11,8 @@
 mod clients;
 pub mod pacer;
 pub mod recorder;
+#[cfg(test)]
+mod tests;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -73,16 +75,11 @@ pub struct Run {
     pub lateness: Histogram<u64>,
 }
 
-/// Does the work, and waits until it is done. `told` counts operations while they are done.
+/// Does the work, and waits until it is done.
 ///
 /// # Errors
 /// When a client cannot be opened. Operations that fail are counted instead.
-pub fn run(
-    target: &Arc<dyn Target>,
-    workload: &Arc<Workload>,
-    plan: &Plan,
-    told: &Arc<AtomicU64>,
-) -> Result<Run, Failure> {
+pub fn run(target: &Arc<dyn Target>, workload: &Arc<Workload>, plan: &Plan) -> Result<Run, Failure> {
     let threads = plan.threads.min(plan.clients).get();
     let (begin, begun) = watch::channel(None);
     let (ready, readied) = mpsc::channel();
@@ -95,7 +92,6 @@ pub fn run(
                 plan: plan.clone(),
                 share: Share { thread, threads },
                 gate: Arc::clone(&gate),
-                told: Arc::clone(told),
             };
             let (begun, ready) = (begun.clone(), ready.clone());
             thread::spawn(move || crew.work(begun, ready))

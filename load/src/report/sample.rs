@@ -78,6 +78,7 @@ fn target(name: &str, slower: f64, settings: &[&str]) -> TargetReport {
         name: name.to_owned(),
         settings: settings.iter().map(|&line| line.to_owned()).collect(),
         left_out: None,
+        failures: Vec::new(),
         pages_checked: 2_000,
         cases,
     }

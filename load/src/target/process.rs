@@ -164,6 +164,11 @@ pub fn resident_bytes(process: u32) -> u64 {
     kib.and_then(|kib| kib.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1_024
 }
 
+/// Files that a process has open; 0 if it has ended.
+pub fn descriptors(process: u32) -> u64 {
+    fs::read_dir(format!("/proc/{process}/fd")).map_or(0, |open| open.count() as u64)
+}
+
 /// Processor time that a process has taken so far.
 pub fn processor_time(process: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();

@@ -1,0 +1,272 @@
+//! Options that several commands share, and what they come to.
+//!
+//! Responsible for:
+//! - the world, how it is loaded, and where the report goes.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::IsTerminal as _;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tidewire::cli::terminal;
+use tidewire::clock::{Clock, SystemClock, UnixMicros};
+
+use crate::prepare::Load;
+use crate::report::terminal::Look;
+use crate::report::{Report, file, html, json, markdown, plot};
+use crate::target::kind::Settings as TargetSettings;
+use crate::workload::Mix;
+use crate::world::generated::Recipe;
+use crate::world::{World, files};
+
+/// Users, and who follows whom.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "World")]
+pub(super) struct WorldOptions {
+    /// Users
+    #[arg(long, value_name = "USERS")]
+    pub(super) users: Option<NonZeroUsize>,
+
+    /// Users who publish [default: a tenth]
+    #[arg(long, value_name = "USERS")]
+    authors: Option<NonZeroUsize>,
+
+    /// Followers of an author on average
+    #[arg(long, value_name = "USERS", default_value = "403")]
+    mean_followers: NonZeroUsize,
+
+    /// Followers of the author whom most follow [default: 22 % of the users]
+    #[arg(long, value_name = "USERS")]
+    most_followers: Option<NonZeroUsize>,
+
+    /// Exponent of the power law by which authors have followers
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.8, value_parser = exponent)]
+    followers_exponent: f64,
+
+    /// Read who follows whom from a file instead: `follower source` in each line, `.gz` too
+    #[arg(long, value_name = "FILE")]
+    follows: Option<PathBuf>,
+
+    /// Share of the users that are active: who is not is pushed nothing
+    #[arg(long, value_name = "0..1", default_value_t = 1.0, value_parser = share)]
+    active_share: f64,
+
+    /// Exponent of the power law by which authors publish; 0: all alike
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.0, value_parser = exponent)]
+    publishing_exponent: f64,
+
+    /// The same for readers who read
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.0, value_parser = exponent)]
+    reading_exponent: f64,
+
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub(super) seed: u64,
+}
+
+/// What designs are set to.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[command(next_help_heading = "Designs")]
+pub(super) struct DesignOptions {
+    /// Posts that an inbox holds
+    #[arg(long, value_name = "POSTS", default_value = "300")]
+    inbox_posts: NonZeroUsize,
+
+    /// Followers above which Tidewire pulls the posts of an author; the others push all [default: Tidewire pushes all too]
+    #[arg(long, value_name = "FOLLOWERS")]
+    celebrity_followers: Option<u64>,
+}
+
+/// What users do.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Work")]
+pub(super) struct WorkOptions {
+    /// `social`: 60 % feed pages, 30 % own pages, 10 % publishes; `pequod`: publish 1, read 100, follow 10, leave 5; or `page`,
+    /// `own_page`, `publish` alone
+    #[arg(long, default_value = "social", value_parser = Mix::NAMES)]
+    mix: String,
+
+    /// Share of publishes and follows that are taken back soon after
+    #[arg(long, value_name = "0..1", default_value_t = 0.1, value_parser = share)]
+    undone: f64,
+
+    /// Clients at once
+    #[arg(long, default_value = "32")]
+    pub(super) clients: NonZeroUsize,
+
+    /// Threads that clients are spread over
+    #[arg(long, default_value = "1")]
+    pub(super) threads: NonZeroUsize,
+}
+
+/// Where the report goes besides the terminal.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Report")]
+pub(super) struct ReportOptions {
+    /// All figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// All figures and plots as one page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// The main figures as a picture
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
+    /// The main figures as a table in Markdown
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+}
+
+impl WorldOptions {
+    /// The world, with `users` of them if nobody said how many. `activity` is what was recorded of those in a file.
+    pub(super) fn world(&self, users: NonZeroUsize, activity: Option<&PathBuf>) -> Result<World, files::FileError> {
+        let users = self.users.unwrap_or(users).get();
+        if let Some(follows) = &self.follows {
+            let mut rng = fastrand::Rng::with_seed(self.seed);
+            return files::read(follows, activity.map(PathBuf::as_path), self.active_share, &mut rng);
+        }
+        let recipe = Recipe {
+            users,
+            authors: self.authors.map_or(users.div_ceil(10), NonZeroUsize::get),
+            mean_followers: self.mean_followers.get(),
+            most_followers: self.most_followers.map_or(users * 22 / 100, NonZeroUsize::get),
+            exponent: self.followers_exponent,
+            active_share: self.active_share,
+            seed: self.seed,
+        };
+        Ok(recipe.make())
+    }
+
+    /// How authors publish, and readers read.
+    pub(super) fn exponents(&self) -> (f64, f64) {
+        (self.publishing_exponent, self.reading_exponent)
+    }
+}
+
+impl DesignOptions {
+    pub(super) fn settings(self) -> TargetSettings {
+        TargetSettings { inbox_posts: self.inbox_posts.get(), celebrity_followers: self.celebrity_followers }
+    }
+}
+
+impl WorkOptions {
+    pub(super) fn mix(&self) -> Result<Mix, String> {
+        let mix = Mix::named(&self.mix).ok_or_else(|| format!("there is no mix `{}`", self.mix))?;
+        Ok(mix.undoing(self.undone))
+    }
+
+    /// What is told of it.
+    pub(super) fn told(&self) -> String {
+        format!("{}, {} % of publishes and follows undone", self.mix, self.undone * 100.0)
+    }
+}
+
+impl ReportOptions {
+    /// Tells a report on the terminal and wherever else.
+    pub(super) fn tell(&self, report: &Report) -> Result<(), Box<dyn Error>> {
+        let look = Look { colour: std::io::stdout().is_terminal(), ..Look::default() };
+        terminal::say(crate::report::terminal::text(report, look).trim_end());
+        if let Some(path) = &self.json {
+            json::write(report, path)?;
+        }
+        if let Some(path) = &self.html {
+            html::write(report, path)?;
+        }
+        if let Some(path) = &self.svg {
+            file::replace(path, &plot::headline(report))?;
+        }
+        if let Some(path) = &self.markdown {
+            file::replace(path, &markdown::table(report))?;
+        }
+        Ok(())
+    }
+}
+
+/// What is told of a world and how it is loaded.
+pub(super) fn world_told(load: &Load, options: &WorldOptions) -> BTreeMap<String, String> {
+    let world = &load.world;
+    let from = match &options.follows {
+        Some(file) => format!("read from {}", file.display()),
+        None => format!("generated, exponent {}", options.followers_exponent),
+    };
+    let posts = load.posts.values().map(Vec::len).sum::<usize>();
+    let followed = format!("{:.0} on average, {} at most", world.mean_followers(), world.most_followers());
+    [
+        ("seed", options.seed.to_string()),
+        ("world", from),
+        ("users", format!("{}, of whom {} are active", world.users(), world.active.len())),
+        ("authors", world.authors.len().to_string()),
+        ("followers of an author", followed),
+        ("posts before", posts.to_string()),
+        (
+            "publishing and reading exponents",
+            format!("{} and {}", options.publishing_exponent, options.reading_exponent),
+        ),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+/// Now, to the second.
+pub(super) fn now() -> String {
+    let now = SystemClock.now();
+    UnixMicros(now.0 - now.0.rem_euclid(1_000_000)).to_string()
+}
+
+/// The command line of this process, to make a run again.
+pub(super) fn command() -> String {
+    let arguments = std::env::args().skip(1).map(|argument| {
+        let plain = argument.chars().all(|c| c.is_ascii_alphanumeric() || "-_./,:=".contains(c));
+        if plain { argument } else { format!("'{}'", argument.replace('\'', r"'\''")) }
+    });
+    let words: Vec<String> = arguments.collect();
+    format!("cargo run --release -p tidewire-load -- {}", words.join(" "))
+}
+
+/// Reads `1.5` as seconds, `2m` and the like as what they say.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let duration = seconds.map_or_else(|| humantime::parse_duration(text).map_err(|cause| cause.to_string()), Ok)?;
+    if duration.is_zero() { Err("must be more than nothing".to_owned()) } else { Ok(duration) }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("not between 0 and 1".to_owned()) }
+}
+
+fn exponent(text: &str) -> Result<f64, String> {
+    let exponent: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.0..=10.0).contains(&exponent) { Ok(exponent) } else { Err("not between 0 and 10".to_owned()) }
+}
+
+/// A number above 0.
+pub(super) fn positive(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if number.is_finite() && number > 0.0 { Ok(number) } else { Err("not a number above 0".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_seconds_or_say_what_they_are() {
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert!(["0", "-1", "soon", "inf", ""].iter().all(|text| duration(text).is_err()));
+    }
+
+    #[test]
+    fn numbers_have_bounds() {
+        assert_eq!((share("0"), share("1")), (Ok(0.0), Ok(1.0)));
+        assert!(["-0.1", "1.1", "NaN", "all"].iter().all(|text| share(text).is_err()));
+        assert!(["-1", "11", "NaN"].iter().all(|text| exponent(text).is_err()));
+        assert!(["0", "-1", "inf", "NaN"].iter().all(|text| positive(text).is_err()));
+    }
+}

@@ -1,0 +1,241 @@
+//! `tidewire-load run`: one design, at a rate, as fast as it goes, or as it was recorded.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cli::options::{
+    DesignOptions, ReportOptions, WorkOptions, WorldOptions, command, duration, now, positive, world_told,
+};
+use crate::doubt;
+use crate::drive::pacer::Pacer;
+use crate::drive::{self, Pace, Plan, Run as Ran};
+use crate::measure::{self, Figure};
+use crate::operation::Kind as OperationKind;
+use crate::prepare::{Load, Prepared};
+use crate::report::progress::Progress;
+use crate::report::{Machine, Report, TargetReport, figure};
+use crate::search;
+use crate::surroundings::{Sampler, Surroundings};
+use crate::target::Failure;
+use crate::target::kind::Kind;
+use crate::target::process::processor_time;
+use crate::workload::{Mix, Workload};
+
+/// What `tidewire-load run` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Run {
+    #[command(flatten)]
+    pub(super) on: OnOptions,
+
+    /// Operations a second, each timed from when it was to be done [default: as fast as it goes]
+    #[arg(long, value_name = "OPERATIONS", value_parser = positive, conflicts_with_all = ["most", "activity"])]
+    rate: Option<f64>,
+
+    /// Find out how many operations a second are possible at most, with more and more clients
+    #[arg(long, conflicts_with = "activity")]
+    most: bool,
+
+    /// The middle third of the time at so many times the rate
+    #[arg(long, value_name = "TIMES", value_parser = positive, requires = "rate")]
+    burst: Option<f64>,
+
+    /// Publish as it was recorded: `author other unix_seconds …` in each line; needs --follows of the same users. The other
+    /// operations of the mix come between
+    #[arg(long, value_name = "FILE", requires = "follows")]
+    activity: Option<PathBuf>,
+
+    /// So many times as fast as it was recorded
+    #[arg(long, value_name = "TIMES", default_value_t = 1.0, value_parser = positive)]
+    speed: f64,
+
+    /// How long it is measured
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    lasts: Duration,
+
+    #[command(flatten)]
+    report: ReportOptions,
+}
+
+/// What is loaded, and with what.
+#[derive(Debug, clap::Args)]
+pub(super) struct OnOptions {
+    /// The design
+    #[arg(long, default_value = "tidewire_http")]
+    target: Kind,
+
+    /// A Tidewire server that runs already, in place of one that is started: it gets users named u0, u1 and so on
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "target")]
+    server: Option<SocketAddr>,
+
+    #[command(flatten)]
+    pub(super) world: WorldOptions,
+
+    #[command(flatten)]
+    pub(super) work: WorkOptions,
+
+    #[command(flatten)]
+    designs: DesignOptions,
+}
+
+/// Users, if nobody says how many.
+const USERS: NonZeroUsize = NonZeroUsize::new(5_000).expect("not zero");
+
+/// A design that is loaded, and what is done on it.
+pub(super) struct Loaded {
+    pub(super) prepared: Prepared,
+    pub(super) load: Load,
+    mix: Mix,
+    exponents: (f64, f64),
+    seed: u64,
+    runs: u64,
+    pub(super) surroundings: Surroundings,
+}
+
+impl OnOptions {
+    /// Loads the design; `activity` is what was recorded.
+    pub(super) fn prepare(&self, activity: Option<&PathBuf>, progress: &Progress) -> Result<Loaded, Box<dyn Error>> {
+        let settings = self.designs.settings();
+        let load = Load::new(self.world.world(USERS, activity)?, settings.inbox_posts);
+        let seed = self.world.seed;
+        let prepared = match self.server {
+            Some(address) => Prepared::running(address, &load, seed, progress)?,
+            None => Prepared::start(self.target, &settings, &load, seed, progress)?,
+        };
+        let surroundings = Surroundings::new(self.work.threads.get() as f64);
+        let (mix, exponents) = (self.work.mix()?, self.world.exponents());
+        Ok(Loaded { prepared, load, mix, exponents, seed, runs: 0, surroundings })
+    }
+
+    /// Does the work in a closed loop.
+    pub(super) fn closed(&self, clients: NonZeroUsize, lasts: Duration) -> Plan {
+        let pace = Pace::Closed { warm_up: lasts / 10, lasts };
+        Plan { clients, threads: self.work.threads, pace, retry_refused: false, first_client: 0 }
+    }
+
+    /// Does the work at intended times.
+    pub(super) fn open(&self, pacer: Pacer) -> Plan {
+        // Enough never to be what operations wait for.
+        let clients = self.work.clients.saturating_mul(OPEN_CLIENTS);
+        Plan { clients, threads: self.work.threads, pace: Pace::Open(pacer), retry_refused: false, first_client: 0 }
+    }
+}
+
+/// Clients of an open loop for each of a closed one.
+const OPEN_CLIENTS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
+
+impl Loaded {
+    /// Does some work.
+    pub(super) fn run(&mut self, plan: &Plan) -> Result<Ran, Failure> {
+        self.runs += 1;
+        let plan = Plan { first_client: self.runs << 16, ..plan.clone() };
+        let (world, mint) = (Arc::clone(&self.load.world), Arc::clone(&self.load.mint));
+        let workload = Arc::new(Workload::new(world, self.mix.clone(), self.exponents, mint, self.seed));
+        let target = &self.prepared.target;
+        let busy = || target.process().map(processor_time).unwrap_or_default() + processor_time(std::process::id());
+        let (sampler, before) = (Sampler::start(), busy());
+        let ran = drive::run(target, &workload, &plan)?;
+        self.surroundings.stretches.push(sampler.stop(target.name(), busy().saturating_sub(before)));
+        Ok(ran)
+    }
+
+    /// The report of one design, without cases.
+    pub(super) fn report(&self, title: &str, on: &OnOptions) -> Report {
+        let mut settings = world_told(&self.load, &on.world);
+        settings.insert("mix".to_owned(), on.work.told());
+        settings.insert("clients".to_owned(), format!("{} on {} threads", on.work.clients, on.work.threads));
+        let target = &self.prepared.target;
+        let cases = self.prepared.memory.map(|memory| ("memory".to_owned(), memory.case()));
+        let of_target = TargetReport {
+            name: target.name().to_owned(),
+            settings: target.settings(),
+            pages_checked: self.prepared.pages_checked,
+            cases: cases.into_iter().collect(),
+            ..TargetReport::default()
+        };
+        Report {
+            title: title.to_owned(),
+            when: now(),
+            command: command(),
+            machine: Machine::read(),
+            settings,
+            targets: vec![of_target],
+            ratios: Default::default(),
+            doubts: Vec::new(),
+        }
+    }
+}
+
+impl Run {
+    pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+        let progress = Progress::new();
+        let mut loaded = self.on.prepare(self.activity.as_ref(), &progress)?;
+        let mut report = loaded.report("One design under load", &self.on);
+        let runs = self.measure(&mut loaded, &mut report, &progress)?;
+        drop(progress);
+        let case = measure::case(&runs, Figure::Operations("operations/s"));
+        if let Some(target) = report.targets.first_mut() {
+            target.failures.extend(runs.iter().find_map(|run| run.record.first_failure.clone()));
+            target.cases.insert(if self.most { "most" } else { "run" }.to_owned(), case);
+        }
+        report.doubts = doubt::doubts(&report, &loaded.surroundings);
+        self.report.tell(&report)
+    }
+
+    fn measure(&self, loaded: &mut Loaded, report: &mut Report, progress: &Progress) -> Result<Vec<Ran>, Failure> {
+        if self.most {
+            return self.search(loaded, report, progress);
+        }
+        let plan = match self.pacer(loaded) {
+            Some(pacer) => self.on.open(pacer),
+            None => self.on.closed(self.on.work.clients, self.lasts),
+        };
+        progress.step(loaded.prepared.target.name(), "under load");
+        let ran = loaded.run(&plan)?;
+        progress.done(&figure::rate(ran.record.operations() as f64 / ran.lasted.as_secs_f64()));
+        Ok(vec![ran])
+    }
+
+    /// With more and more clients; returns what the most did.
+    fn search(&self, loaded: &mut Loaded, report: &mut Report, progress: &Progress) -> Result<Vec<Ran>, Failure> {
+        let mut runs = Vec::new();
+        let tried = search::most(|clients| {
+            progress.step(loaded.prepared.target.name(), &format!("{clients} clients"));
+            let ran = loaded.run(&self.on.closed(clients, self.lasts))?;
+            let rate = ran.record.operations() as f64 / ran.lasted.as_secs_f64();
+            progress.done(&figure::rate(rate));
+            runs.push(ran);
+            Ok::<_, Failure>(rate)
+        })?;
+        let told: Vec<String> =
+            tried.iter().map(|(clients, rate)| format!("{clients}: {}", figure::rate(*rate))).collect();
+        report.settings.insert("operations by clients".to_owned(), told.join(", "));
+        let best = tried.iter().enumerate().max_by(|(_, a), (_, b)| a.1.total_cmp(&b.1)).map(|(nth, _)| nth);
+        Ok(best.map(|nth| runs.swap_remove(nth)).into_iter().collect())
+    }
+
+    fn pacer(&self, loaded: &Loaded) -> Option<Pacer> {
+        if self.activity.is_some() {
+            let activity = loaded.load.world.activity.clone();
+            return Some(Pacer::Recorded { activity, speed: self.speed, between: between(&loaded.mix) });
+        }
+        let rate = self.rate?;
+        let third = self.lasts / 3;
+        Some(match self.burst {
+            Some(times) => Pacer::burst(rate, times, (third, third, third)),
+            None => Pacer::steady(rate, self.lasts),
+        })
+    }
+}
+
+/// Operations of a mix for each publish.
+fn between(mix: &Mix) -> u64 {
+    let of = |wanted: bool| {
+        let counted = mix.weights.iter().filter(|(kind, _)| (*kind == OperationKind::Publish) == wanted);
+        counted.map(|(_, weight)| u64::from(*weight)).sum::<u64>()
+    };
+    of(false) / of(true).max(1)
+}

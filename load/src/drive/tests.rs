@@ -1,0 +1,133 @@
+//! The harness on a mock: nothing here waits for a server, or asserts how fast it is.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::pacer::Pacer;
+use super::{Pace, Plan, Run, run};
+use crate::operation::{Kind, User};
+use crate::target::mock::{Fault, Mock, Stall};
+use crate::target::{Client, Failure, Later, Target};
+use crate::workload::{Mix, Workload};
+use crate::world::generated::Recipe;
+
+const SHORT: Duration = Duration::from_millis(60);
+
+fn workload(mix: &str) -> Arc<Workload> {
+    let recipe = Recipe {
+        users: 50,
+        authors: 5,
+        mean_followers: 10,
+        most_followers: 20,
+        exponent: 0.5,
+        active_share: 1.0,
+        seed: 1,
+    };
+    let (world, mix) = (Arc::new(recipe.make()), Mix::named(mix).unwrap());
+    Arc::new(Workload::new(world, mix, (0.0, 0.0), Arc::default(), 1))
+}
+
+fn plan(pace: Pace) -> Plan {
+    let some = |count| NonZeroUsize::new(count).unwrap();
+    Plan { clients: some(6), threads: some(2), pace, retry_refused: false, first_client: 0 }
+}
+
+fn run_on(mock: &Mock, mix: &str, plan: &Plan) -> Run {
+    let target: Arc<dyn Target> = Arc::new(mock.clone());
+    run(&target, &workload(mix), plan).unwrap()
+}
+
+#[test]
+fn a_closed_loop_counts_what_is_done_after_the_warm_up() {
+    let mock = Mock::blind(None);
+    let ran = run_on(&mock, "publish", &plan(Pace::Closed { warm_up: SHORT, lasts: SHORT }));
+    let done = ran.record.operations();
+    assert!(done > 0 && done < mock.asked(), "{done} of {}", mock.asked());
+    assert_eq!(ran.record.latencies[&Kind::Publish].len(), done);
+    // Authors have 10 followers on average, and all of them are active.
+    let each = ran.record.deliveries as f64 / done as f64;
+    assert!((5.0..15.0).contains(&each), "{each}");
+    assert_eq!((ran.record.failed, ran.record.refused, ran.lasted), (0, 0, SHORT));
+}
+
+#[test]
+fn an_open_loop_does_each_operation_once() {
+    let mock = Mock::blind(None);
+    let ran = run_on(&mock, "page", &plan(Pace::Open(Pacer::steady(2_000.0, 2 * SHORT))));
+    assert_eq!((ran.record.operations(), mock.asked(), ran.lateness.len()), (240, 240, 240));
+}
+
+/// With six clients that wait for their answers, a server that stalls is asked six times and not more. Timed from when
+/// operations were to be done, all that the stall kept waiting have waited.
+#[test]
+fn a_stall_is_charged_for_all_that_it_kept_waiting() {
+    let stall = Stall { from: Duration::ZERO, until: 4 * SHORT };
+    let ran = run_on(&Mock::blind(Some(stall)), "page", &plan(Pace::Open(Pacer::steady(1_000.0, 2 * SHORT))));
+    let latencies = &ran.record.latencies[&Kind::Page];
+    assert_eq!(latencies.len(), 120);
+    assert!(latencies.value_at_quantile(0.1) > SHORT.as_nanos() as u64, "{}", latencies.value_at_quantile(0.1));
+}
+
+#[test]
+fn what_is_refused_is_counted_and_tried_again_if_asked() {
+    let open = plan(Pace::Open(Pacer::steady(1_000.0, SHORT)));
+    let once = run_on(&Mock::with_fault(Some(Fault::RefusesHalf)), "page", &open);
+    assert_eq!((once.record.operations(), once.record.refused, once.record.failed), (30, 30, 30));
+    let again = run_on(&Mock::with_fault(Some(Fault::RefusesHalf)), "page", &Plan { retry_refused: true, ..open });
+    assert_eq!((again.record.operations(), again.record.failed), (60, 0));
+    assert!(again.record.refused > 0);
+}
+
+#[test]
+fn failures_are_counted_and_the_first_is_told() {
+    let open = plan(Pace::Open(Pacer::steady(1_000.0, SHORT)));
+    let ran = run_on(&Mock::with_fault(Some(Fault::FailsNow)), "page", &open);
+    assert_eq!((ran.record.operations(), ran.record.failed), (0, 60));
+    assert_eq!(ran.record.first_failure.as_deref(), Some("the mock is broken"));
+}
+
+#[test]
+fn what_was_recorded_is_published_by_those_who_did() {
+    let activity = vec![(0, 1), (20, 2), (40, 1)];
+    let ran =
+        run_on(&Mock::blind(None), "page", &plan(Pace::Open(Pacer::Recorded { activity, speed: 2.0, between: 4 })));
+    assert_eq!((ran.record.done[&Kind::Publish], ran.record.done[&Kind::Page]), (3, 12));
+}
+
+/// A server that takes no clients.
+struct Closed;
+
+impl Target for Closed {
+    fn name(&self) -> &'static str {
+        "closed"
+    }
+
+    fn settings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn open(&self) -> Later<'_, Result<Box<dyn Client>, Failure>> {
+        Box::pin(async { Err(Failure::Failed("nobody listens".to_owned())) })
+    }
+
+    fn load_follows<'a>(&'a self, _: &'a [(User, User)]) -> Later<'a, Result<(), Failure>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn activate<'a>(&'a self, _: &'a [User]) -> Later<'a, Result<(), Failure>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn process(&self) -> Option<u32> {
+        None
+    }
+}
+
+#[test]
+fn a_server_that_takes_no_clients_is_an_error_and_nobody_waits() {
+    let target: Arc<dyn Target> = Arc::new(Closed);
+    let closed = plan(Pace::Closed { warm_up: SHORT, lasts: SHORT });
+    let message = run(&target, &workload("page"), &closed).unwrap_err().to_string();
+    assert_eq!(message, "nobody listens");
+}

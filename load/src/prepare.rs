@@ -1,0 +1,179 @@
+//! A design, started and loaded, its answers checked.
+//!
+//! Responsible for:
+//! - the posts that are there before anything is measured, enough to fill inboxes;
+//! - what inboxes take of memory, by what the server grows when readers become active.
+//!
+//! Not responsible for:
+//! - measuring anything else (`compare`).
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use futures_util::future::try_join_all;
+use tokio::runtime::{self, Runtime};
+
+use crate::check::{self, Loaded};
+use crate::operation::{Operation, Post, User};
+use crate::report::Case;
+use crate::report::progress::Progress;
+use crate::target::kind::{Kind, Settings};
+use crate::target::process::resident_bytes;
+use crate::target::tidewire::http::Http;
+use crate::target::{Failure, Target};
+use crate::workload::Mint;
+use crate::world::World;
+
+/// Clients that publish what is there before anyone is active.
+const LOADERS: usize = 16;
+
+/// Readers whose pages are checked once the world is loaded.
+const READERS_CHECKED: usize = 100;
+
+/// The world that all designs are loaded with.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Users and edges.
+    pub world: Arc<World>,
+    /// What is published before anyone is active, by author, oldest first.
+    pub posts: Arc<BTreeMap<User, Vec<Post>>>,
+    /// Makes more posts.
+    pub mint: Arc<Mint>,
+}
+
+impl Load {
+    /// A load of enough posts to fill the inboxes of nearly all readers.
+    pub fn new(world: World, inbox_posts: usize) -> Self {
+        let mint = Mint::default();
+        // A tenth more than what fills them on average, since chance deals unequally.
+        let wanted = world.users() as f64 * inbox_posts as f64 * 1.1 / world.mean_followers().max(1.0);
+        let rounds = (wanted / world.authors.len().max(1) as f64).ceil() as usize;
+        let mut posts: BTreeMap<User, Vec<Post>> = BTreeMap::new();
+        for _ in 0..rounds.max(1) {
+            for author in &world.authors {
+                posts.entry(*author).or_default().push(mint.post(*author));
+            }
+        }
+        Self { world: Arc::new(world), posts: Arc::new(posts), mint: Arc::new(mint) }
+    }
+}
+
+/// A design that is ready to be measured.
+pub struct Prepared {
+    /// Which one.
+    pub kind: Kind,
+    /// It itself.
+    pub target: Arc<dyn Target>,
+    /// Pages that were compared, and right.
+    pub pages_checked: usize,
+    /// What inboxes take, of a server that was started for this and pushes.
+    pub memory: Option<Memory>,
+    /// The runtime that it was started on, which drives what it may have left there.
+    _runtime: Runtime,
+}
+
+/// What inboxes took.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    bytes: u64,
+    inboxes: usize,
+}
+
+impl Memory {
+    /// As it is told.
+    pub fn case(self) -> Case {
+        let each = self.bytes as f64 / self.inboxes.max(1) as f64;
+        Case { unit: "bytes/inbox".to_owned(), median: each, rounds: vec![each], ..Case::default() }
+    }
+}
+
+impl Prepared {
+    /// Starts a design, loads it, and checks its answers.
+    ///
+    /// # Errors
+    /// When it does not start, or an answer is wrong.
+    pub fn start(
+        kind: Kind,
+        settings: &Settings,
+        load: &Load,
+        seed: u64,
+        progress: &Progress,
+    ) -> Result<Self, Failure> {
+        let runtime = runtime()?;
+        progress.step(kind.name(), "starting");
+        let target = runtime.block_on(kind.start(settings))?;
+        Self::load(kind, target, runtime, load, seed, progress)
+    }
+
+    /// The same with a Tidewire server that runs already.
+    ///
+    /// # Errors
+    /// When it does not answer, or wrong.
+    pub fn running(address: SocketAddr, load: &Load, seed: u64, progress: &Progress) -> Result<Self, Failure> {
+        Self::load(Kind::TidewireHttp, Arc::new(Http::at(address)), runtime()?, load, seed, progress)
+    }
+
+    fn load(
+        kind: Kind,
+        target: Arc<dyn Target>,
+        runtime: Runtime,
+        load: &Load,
+        seed: u64,
+        progress: &Progress,
+    ) -> Result<Self, Failure> {
+        let step = |what: &str| progress.step(kind.name(), what);
+        let (pages_checked, memory) = runtime.block_on(async {
+            step("loading follows");
+            target.load_follows(&load.world.edges()).await?;
+            step("publishing what is there before");
+            publish(&*target, load).await?;
+            let before = target.process().map(resident_bytes);
+            step("filling inboxes");
+            target.activate(&load.world.active).await?;
+            let after = target.process().map(resident_bytes);
+            let memory = before.zip(after).filter(|_| kind.pushes()).map(|(before, after)| Memory {
+                bytes: after.saturating_sub(before),
+                inboxes: load.world.active.len(),
+            });
+            step("checking answers");
+            let checked = check(kind, &*target, load, seed).await?;
+            progress.done(&format!("{checked} pages right"));
+            Ok::<_, Failure>((checked, memory))
+        })?;
+        Ok(Self { kind, target, pages_checked, memory, _runtime: runtime })
+    }
+}
+
+fn runtime() -> Result<Runtime, Failure> {
+    runtime::Builder::new_current_thread().enable_all().build().map_err(|cause| Failure::of(&cause))
+}
+
+/// Publishes all posts, those of one author in order.
+async fn publish(target: &dyn Target, load: &Load) -> Result<(), Failure> {
+    let by_author: Vec<_> = load.posts.values().collect();
+    let loaders = (0..LOADERS.min(by_author.len())).map(|loader| {
+        let authors = by_author.iter().skip(loader).step_by(LOADERS);
+        async move {
+            let mut client = target.open().await?;
+            for post in authors.flat_map(|posts| posts.iter()) {
+                client.perform(&Operation::Publish(post.clone())).await?;
+            }
+            Ok(())
+        }
+    });
+    try_join_all(loaders).await.map(drop)
+}
+
+/// Checks a random history of users of their own, and pages of the loaded world. Returns how many pages were right.
+async fn check(kind: Kind, target: &dyn Target, load: &Load, seed: u64) -> Result<usize, Failure> {
+    if kind == Kind::Mock {
+        return Ok(0);
+    }
+    let strangers = load.world.users() as User;
+    let in_history = check::random_history(target, strangers, seed).await?;
+    let edges = |reader| load.world.following.of(reader).to_vec();
+    let loaded = Loaded { edges: &edges, posts: &load.posts };
+    let readers: Vec<User> = load.world.active.iter().copied().take(READERS_CHECKED).collect();
+    Ok(in_history + loaded.check(target, &readers).await?)
+}

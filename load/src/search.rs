@@ -1,0 +1,58 @@
+//! The most that a design can do: more and more clients, until more bring no more.
+//!
+//! Pure, but for the run it is given.
+
+use std::num::NonZeroUsize;
+
+/// Clients at most.
+const CLIENTS_MAX: usize = 1_024;
+
+/// Twice as many clients must bring so much more to go on.
+const WORTH: f64 = 1.05;
+
+/// Tries 1, 2, 4 … clients until twice as many bring less than a twentieth more, two times in a row. `rate` measures what so many
+/// do a second. Returns what was tried, in order.
+///
+/// # Errors
+/// When measuring fails.
+pub fn most<E>(mut rate: impl FnMut(NonZeroUsize) -> Result<f64, E>) -> Result<Vec<(NonZeroUsize, f64)>, E> {
+    let (mut tried, mut best, mut in_vain) = (Vec::new(), 0.0, 0);
+    let mut clients = NonZeroUsize::MIN;
+    while in_vain < 2 && clients.get() <= CLIENTS_MAX {
+        let reached = rate(clients)?;
+        tried.push((clients, reached));
+        in_vain = if reached > best * WORTH { 0 } else { in_vain + 1 };
+        best = f64::max(best, reached);
+        clients = clients.saturating_add(clients.get());
+    }
+    Ok(tried)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+
+    fn tried(rate: impl Fn(usize) -> f64) -> Vec<usize> {
+        let measured = most(|clients| Ok::<_, Infallible>(rate(clients.get()))).unwrap();
+        measured.into_iter().map(|(clients, _)| clients.get()).collect()
+    }
+
+    #[test]
+    fn it_ends_where_more_clients_bring_no_more() {
+        assert_eq!(tried(|clients| clients.min(8) as f64), [1, 2, 4, 8, 16, 32]);
+        assert_eq!(tried(|_| 7.0), [1, 2, 4]);
+        assert_eq!(tried(|_| 0.0), [1, 2]);
+        assert_eq!(tried(|clients| clients as f64).last(), Some(&1_024));
+    }
+
+    #[test]
+    fn one_bad_measurement_does_not_end_it() {
+        assert_eq!(tried(|clients| if clients == 4 { 1.0 } else { clients.min(16) as f64 }), [1, 2, 4, 8, 16, 32, 64]);
+    }
+
+    #[test]
+    fn a_failure_ends_it() {
+        assert_eq!(most(|_| Err::<f64, _>("gone")), Err("gone"));
+    }
+}
