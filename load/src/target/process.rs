@@ -13,6 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -104,9 +105,17 @@ impl Drop for Process {
 /// The name of the hidden command by which this program becomes another that does not outlive its parent.
 pub const GUARDED: &str = "guarded";
 
-/// A command for `program` that ends when this process does, however that ends.
+static HARNESS: OnceLock<PathBuf> = OnceLock::new();
+
+/// Says where the program is that knows [`GUARDED`], for a process that does not itself, as tests. Said once: whatever is
+/// said later changes nothing.
+pub fn set_harness(program: &Path) {
+    HARNESS.get_or_init(|| program.to_owned());
+}
+
+/// A command for `program` that ends when the thread that starts it does, however that ends.
 fn guarded(program: &Path) -> Command {
-    match std::env::var_os("TIDEWIRE_LOAD_PROGRAM").map(PathBuf::from).or_else(|| std::env::current_exe().ok()) {
+    match HARNESS.get().cloned().or_else(|| std::env::current_exe().ok()) {
         Some(harness) => {
             let mut command = Command::new(harness);
             command.arg(GUARDED).arg(program);
