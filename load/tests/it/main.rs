@@ -1,0 +1,5 @@
+//! The integration tests of the load tool, in one binary.
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
+
+mod redis;
+mod servers;
