@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::target::mock::Mock;
+use crate::target::redis::{Design, Redis};
 use crate::target::tidewire::Settings as TidewireSettings;
 use crate::target::tidewire::http::Http;
 use crate::target::tidewire::in_process::InProcess;
@@ -66,6 +67,15 @@ impl Kind {
         self != Self::MariadbPull
     }
 
+    /// The program that it needs beside this one.
+    pub fn server(self) -> Option<&'static str> {
+        match self {
+            Self::TidewireHttp | Self::TidewireInProcess | Self::Mock => None,
+            Self::RedisList | Self::RedisZset => Some("redis-server"),
+            Self::MariadbPush | Self::MariadbPull => Some("mariadbd"),
+        }
+    }
+
     /// Starts it.
     ///
     /// # Errors
@@ -76,6 +86,8 @@ impl Kind {
         Ok(match self {
             Self::TidewireHttp => Arc::new(Http::start(&tidewire).await?),
             Self::TidewireInProcess => Arc::new(InProcess::start(&tidewire)?),
+            Self::RedisList => Arc::new(Redis::start(Design::Lists, inbox_posts).await?),
+            Self::RedisZset => Arc::new(Redis::start(Design::SortedSets, inbox_posts).await?),
             Self::Mock => Arc::new(Mock::blind(None)),
             _ => return Err(Failure::Failed(format!("{} is not there yet", self.name()))),
         })

@@ -10,6 +10,7 @@
 pub mod kind;
 pub mod mock;
 pub mod process;
+pub mod redis;
 pub mod tidewire;
 
 use std::future::Future;

@@ -105,7 +105,7 @@ impl Drop for Process {
 /// The name of the hidden command by which this program becomes another that does not outlive its parent.
 pub const GUARDED: &str = "guarded";
 
-/// This program, or what took its name by [`run_by`].
+/// This program, or what [`set_harness`] says.
 ///
 /// # Errors
 /// When it is gone.
@@ -113,10 +113,10 @@ pub fn harness() -> io::Result<PathBuf> {
     HARNESS.get().map_or_else(std::env::current_exe, |harness| Ok(harness.clone()))
 }
 
-/// Says where this program is, for those that are only part of it: tests.
-pub fn run_by(harness: &Path) {
-    // Whoever came first said the same.
-    let _ = HARNESS.set(harness.to_owned());
+/// Says where the program is that knows [`GUARDED`], for a process that does not itself, as tests. Said once: whatever is
+/// said later changes nothing.
+pub fn set_harness(program: &Path) {
+    HARNESS.get_or_init(|| program.to_owned());
 }
 
 static HARNESS: OnceLock<PathBuf> = OnceLock::new();

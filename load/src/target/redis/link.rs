@@ -1,0 +1,230 @@
+//! A connection that clients share: what they ask at the same time goes out in one write.
+//!
+//! Responsible for:
+//! - sending batches in the order they are asked, and giving each its replies;
+//! - failing all who wait when the connection ends.
+//!
+//! Not responsible for:
+//! - what is asked (`zset`, `list`), which connection a client takes (`server`).
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::AbortHandle;
+
+use super::resp::{Batch, Replies, reply_end};
+use crate::target::Failure;
+
+/// How long a batch may take. Far more than any does: this is for a server that hangs.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 256 << 10;
+
+/// A connection, closed with its handle.
+#[derive(Debug)]
+pub(super) struct Link {
+    shared: Arc<Shared>,
+    tasks: [AbortHandle; 2],
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// There are bytes to write.
+    asked: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What is to be written next.
+    bytes: Vec<u8>,
+    /// Those who wait for replies, in the order their commands are in.
+    waiting: VecDeque<Waiting>,
+    /// Why nothing can be asked any more.
+    closed: Option<String>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    replies_left: usize,
+    error: Option<String>,
+    answer: oneshot::Sender<Result<Vec<u8>, String>>,
+}
+
+impl Shared {
+    /// Nothing panics while it has the lock, so that what is behind it is whole.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self, why: &str) {
+        let mut state = self.state();
+        state.closed = Some(why.to_owned());
+        for waiting in state.waiting.drain(..) {
+            // An error: whoever asked has given up.
+            let _ = waiting.answer.send(Err(why.to_owned()));
+        }
+    }
+}
+
+impl Link {
+    /// Connects, on the runtime of the current thread.
+    pub(super) async fn open(address: SocketAddr) -> Result<Self, Failure> {
+        let stream = TcpStream::connect(address).await.map_err(|cause| Failure::of(&cause))?;
+        stream.set_nodelay(true).map_err(|cause| Failure::of(&cause))?;
+        let (read, write) = stream.into_split();
+        let shared = Arc::new(Shared::default());
+        let reader = tokio::spawn(receive(read, shared.clone())).abort_handle();
+        let writer = tokio::spawn(send(write, shared.clone())).abort_handle();
+        Ok(Self { shared, tasks: [reader, writer] })
+    }
+
+    /// Whether it can be asked.
+    pub(super) fn is_open(&self) -> bool {
+        self.shared.state().closed.is_none()
+    }
+
+    /// Sends commands, and waits for what the server replies to all of them.
+    pub(super) async fn ask(&self, batch: Batch) -> Result<Replies, Failure> {
+        let what = batch.what;
+        self.post(batch)?.replies(what).await
+    }
+
+    /// Sends commands.
+    pub(super) fn post(&self, batch: Batch) -> Result<Pending, Failure> {
+        let (answer, pending) = oneshot::channel();
+        if batch.commands == 0 {
+            let _ = answer.send(Ok(Vec::new()));
+            return Ok(Pending(pending));
+        }
+        let mut state = self.shared.state();
+        if let Some(why) = &state.closed {
+            return Err(failure(batch.what, why));
+        }
+        let is_first = state.bytes.is_empty();
+        if is_first && state.bytes.capacity() < batch.bytes.len() {
+            state.bytes = batch.bytes;
+        } else {
+            state.bytes.extend_from_slice(&batch.bytes);
+        }
+        state.waiting.push_back(Waiting { replies_left: batch.commands, error: None, answer });
+        drop(state);
+        if is_first {
+            self.shared.asked.notify_one();
+        }
+        Ok(Pending(pending))
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// Replies that are still to come.
+#[derive(Debug)]
+pub(super) struct Pending(oneshot::Receiver<Result<Vec<u8>, String>>);
+
+impl Pending {
+    /// Waits for them.
+    pub(super) async fn replies(self, what: &'static str) -> Result<Replies, Failure> {
+        match tokio::time::timeout(ANSWER_MAX, self.0).await {
+            Ok(Ok(Ok(bytes))) => Ok(Replies::new(bytes)),
+            Ok(Ok(Err(why))) => Err(failure(what, &why)),
+            Ok(Err(_)) => Err(failure(what, "the connection was closed")),
+            Err(_) => Err(failure(what, &format!("no reply within {ANSWER_MAX:?}"))),
+        }
+    }
+}
+
+/// Says which commands failed. What a server with too much to do replies is told apart.
+fn failure(what: &'static str, why: &str) -> Failure {
+    let text = format!("{what}: {why}");
+    match why.split(' ').next() {
+        Some("OOM" | "LOADING" | "BUSY" | "TRYAGAIN") => Failure::Refused(text),
+        _ => Failure::Failed(text),
+    }
+}
+
+async fn send(mut write: OwnedWriteHalf, shared: Arc<Shared>) {
+    let mut bytes = Vec::new();
+    loop {
+        shared.asked.notified().await;
+        loop {
+            bytes.clear();
+            std::mem::swap(&mut shared.state().bytes, &mut bytes);
+            if bytes.is_empty() {
+                break;
+            }
+            if let Err(cause) = write.write_all(&bytes).await {
+                shared.close(&format!("cannot write: {cause}"));
+                return;
+            }
+        }
+    }
+}
+
+async fn receive(mut read: OwnedReadHalf, shared: Arc<Shared>) {
+    let mut received = Received { bytes: Vec::with_capacity(READ_BYTES), begun: 0, at: 0 };
+    loop {
+        received.bytes.reserve(READ_BYTES);
+        let why = match read.read_buf(&mut received.bytes).await {
+            Ok(0) => "the server closed the connection".to_owned(),
+            Err(cause) => format!("cannot read: {cause}"),
+            Ok(_) => match received.hand_out(&mut shared.state()) {
+                Ok(()) => continue,
+                Err(why) => why,
+            },
+        };
+        shared.close(&why);
+        return;
+    }
+}
+
+/// What was read and is not handed out yet.
+struct Received {
+    bytes: Vec<u8>,
+    /// Where the replies of the first who waits begin.
+    begun: usize,
+    /// Where the first reply begins whose end has not come yet.
+    at: usize,
+}
+
+impl Received {
+    /// Gives replies to those who wait for them.
+    fn hand_out(&mut self, state: &mut State) -> Result<(), String> {
+        while self.at < self.bytes.len() {
+            let Some(waiting) = state.waiting.front_mut() else {
+                return Err("the server replied to what was not asked".to_owned());
+            };
+            match reply_end(&self.bytes, self.at, &mut waiting.error) {
+                Ok(Some(end)) => self.at = end,
+                Ok(None) => break,
+                Err(cause) => return Err(cause.to_string()),
+            }
+            waiting.replies_left -= 1;
+            if waiting.replies_left == 0
+                && let Some(waiting) = state.waiting.pop_front()
+            {
+                let replies = self.bytes[self.begun..self.at].to_vec();
+                // An error: whoever asked has given up.
+                let _ = waiting.answer.send(waiting.error.map_or(Ok(replies), Err));
+                self.begun = self.at;
+            }
+        }
+        self.bytes.drain(..self.begun);
+        self.at -= self.begun;
+        self.begun = 0;
+        Ok(())
+    }
+}

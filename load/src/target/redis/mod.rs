@@ -1,0 +1,415 @@
+//! Feeds in Redis, as many services keep them: an inbox per reader, to which a worker pushes what is published.
+//!
+//! Responsible for:
+//! - what the two designs have in common: posts by id, pages with bodies, the fan-out, who is active.
+//!
+//! Not responsible for:
+//! - what an inbox is: a sorted set (`zset`) or a list (`list`);
+//! - the server and its settings (`server`), connections (`link`), the protocol (`resp`).
+//!
+//! Keys: `post:{id}` is a post as JSON text, with all that a page shows. `own:{user}` is what a user has published,
+//! `in:{user}` an inbox; both hold ids, in decimal digits. `following:{user}` and `followers:{user}` are the edges.
+
+mod graph;
+mod link;
+mod list;
+mod resp;
+mod server;
+mod zset;
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use self::graph::Graph;
+use self::link::Link;
+use self::resp::Batch;
+use self::server::Server;
+use super::{Client, Failure, Later, Target};
+use crate::operation::{Answer, Item, Operation, PAGE_POSTS, Post, User};
+
+/// Inboxes that are pushed to in one pipeline, of two commands each. Smaller ones cost more writes, larger ones hold up the
+/// pages of others for longer.
+const PUSHES: usize = 256;
+
+/// Commands to set up the world that are sent together.
+const SETUP_COMMANDS: usize = 1_000;
+
+/// Edges in one command.
+const EDGES: usize = 512;
+
+/// What an inbox is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Design {
+    /// A sorted set of ids, by when they were published.
+    SortedSets,
+    /// A list of ids, the newest first.
+    Lists,
+}
+
+/// A running Redis, and the worker that fans posts out to inboxes there.
+#[derive(Debug)]
+pub struct Redis {
+    server: Server,
+    worker: Arc<Worker>,
+}
+
+/// What all clients share.
+#[derive(Debug)]
+struct Worker {
+    design: Design,
+    /// Posts that an inbox holds.
+    posts_max: usize,
+    graph: RwLock<Graph>,
+}
+
+/// One of those who ask.
+#[derive(Debug)]
+struct RedisClient {
+    worker: Arc<Worker>,
+    link: Arc<Link>,
+}
+
+impl Redis {
+    /// Starts a server. Inboxes keep the newest `posts_max` posts.
+    ///
+    /// # Errors
+    /// When Redis is not installed, or does not start.
+    pub async fn start(design: Design, posts_max: usize) -> Result<Self, Failure> {
+        let server = Server::start().await?;
+        Ok(Self { server, worker: Arc::new(Worker { design, posts_max, graph: RwLock::default() }) })
+    }
+
+    async fn client(&self) -> Result<RedisClient, Failure> {
+        Ok(RedisClient { worker: self.worker.clone(), link: self.server.link().await? })
+    }
+}
+
+impl Target for Redis {
+    fn name(&self) -> &'static str {
+        match self.worker.design {
+            Design::SortedSets => "redis_zset",
+            Design::Lists => "redis_list",
+        }
+    }
+
+    fn settings(&self) -> Vec<String> {
+        let mut settings = self.server.settings();
+        settings.push(format!("inboxes: the newest {} posts of active readers", self.worker.posts_max));
+        settings.push(format!("fan-out: pipelines of {PUSHES} inboxes, all of a post at once"));
+        settings.push(
+            "who follows whom and who is active: kept by the fan-out worker in its own memory too, which favours Redis: \
+             to ask for the followers of each post would cost it more"
+                .to_owned(),
+        );
+        settings.push("an unfollow does not wait for a fan-out that is under way, which favours Redis".to_owned());
+        settings.extend(match self.worker.design {
+            Design::SortedSets => zset::settings(),
+            Design::Lists => list::settings(),
+        });
+        settings
+    }
+
+    fn open(&self) -> Later<'_, Result<Box<dyn Client>, Failure>> {
+        Box::pin(async { Ok(Box::new(self.client().await?) as Box<dyn Client>) })
+    }
+
+    fn load_follows<'a>(&'a self, edges: &'a [(User, User)]) -> Later<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            let client = self.client().await?;
+            let mut edges: Vec<(User, User)> =
+                edges.iter().copied().filter(|(follower, source)| follower != source).collect();
+            client.add_edges("following:", &mut edges).await?;
+            self.worker.graph_to_change().follow_all(&edges);
+            for (follower, source) in &mut edges {
+                std::mem::swap(follower, source);
+            }
+            client.add_edges("followers:", &mut edges).await
+        })
+    }
+
+    fn activate<'a>(&'a self, readers: &'a [User]) -> Later<'a, Result<(), Failure>> {
+        Box::pin(async move { self.client().await?.activate(readers).await })
+    }
+
+    fn process(&self) -> Option<u32> {
+        Some(self.server.process())
+    }
+}
+
+impl Worker {
+    /// Nothing panics while it has the lock, so that what is behind it is whole.
+    fn graph(&self) -> RwLockReadGuard<'_, Graph> {
+        self.graph.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn graph_to_change(&self) -> RwLockWriteGuard<'_, Graph> {
+        self.graph.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Client for RedisClient {
+    fn perform<'a>(&'a mut self, operation: &'a Operation) -> Later<'a, Result<Answer, Failure>> {
+        Box::pin(async move {
+            let mut answer = Answer::default();
+            match operation {
+                Operation::Follow { follower, source } => self.follow(*follower, *source).await?,
+                Operation::Unfollow { follower, source } => self.unfollow(*follower, *source).await?,
+                Operation::Publish(post) => answer.deliveries = self.publish(post).await?,
+                Operation::Delete { id, author } => self.delete(*id, *author).await?,
+                Operation::Page { .. } | Operation::OwnPage { .. } => {
+                    self.page(operation, |_| {
+                        answer.entries += 1;
+                        Ok(())
+                    })
+                    .await?;
+                }
+            }
+            Ok(answer)
+        })
+    }
+
+    fn read<'a>(&'a mut self, operation: &'a Operation) -> Later<'a, Result<Vec<Item>, Failure>> {
+        Box::pin(async move {
+            let mut items = Vec::new();
+            self.page(operation, |text| {
+                items.push(item(text)?);
+                Ok(())
+            })
+            .await?;
+            Ok(items)
+        })
+    }
+}
+
+impl RedisClient {
+    /// Posts on a page, newest first, each as the text it is stored as.
+    async fn page(&self, of: &Operation, mut found: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
+        let (prefix, user) = match of {
+            Operation::Page { reader } => ("in:", *reader),
+            Operation::OwnPage { author } => ("own:", *author),
+            _ => return Err(Failure::Failed(format!("{} is no page", of.kind().label()))),
+        };
+        // Whoever comes back after a long time is made active, as a reader would be by today's services.
+        if prefix == "in:" && !self.worker.graph().is_active(user) {
+            self.activate(&[user]).await?;
+        }
+        let mut seen: Vec<u64> = Vec::with_capacity(PAGE_POSTS);
+        let mut missing = PAGE_POSTS;
+        let mut offset = 0;
+        loop {
+            // As many as are asked for the first time: those of deleted posts are few, and mostly there are none.
+            let mut batch = Batch::new("ids of a page");
+            match self.worker.design {
+                Design::SortedSets => zset::range(&mut batch, prefix, user, offset),
+                Design::Lists => list::range(&mut batch, prefix, user, offset),
+            }
+            let ids = self.link.ask(batch).await?.numbers();
+            // A post that was pushed and, by a follow at the same moment, filled in too is in a list twice.
+            let new: Vec<u64> = ids.iter().copied().filter(|id| *id != list::NO_POST && !seen.contains(id)).collect();
+            missing -= self.posts(&new, missing, &mut found).await?;
+            if missing == 0 || ids.len() < PAGE_POSTS {
+                return Ok(());
+            }
+            seen.extend(new);
+            offset += ids.len();
+        }
+    }
+
+    /// Finds up to `count` of these posts, without those that are deleted.
+    async fn posts(
+        &self,
+        ids: &[u64],
+        count: usize,
+        mut found: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<usize, Failure> {
+        let mut batch = Batch::new("MGET of a page");
+        if !ids.is_empty() {
+            batch.command("MGET", 1 + ids.len());
+            for id in ids {
+                batch.key("post:", *id);
+            }
+        }
+        let mut replies = self.link.ask(batch).await?;
+        let mut taken = 0;
+        for _ in 0..replies.count() {
+            if let Some(text) = replies.text()
+                && taken < count
+            {
+                found(text)?;
+                taken += 1;
+            }
+        }
+        Ok(taken)
+    }
+
+    async fn publish(&self, post: &Post) -> Result<u64, Failure> {
+        let Worker { design, posts_max, .. } = *self.worker;
+        let mut batch = Batch::new("SET of a post, and adding it to the outbox");
+        batch.command("SET", 3).key("post:", post.id).text(stored(post).as_bytes());
+        match design {
+            Design::SortedSets => zset::add_own(&mut batch, post),
+            Design::Lists => list::add_own(&mut batch, post),
+        }
+        self.link.ask(batch).await?;
+        // Only now that it is in the outbox: whoever begins to follow from here on finds it there.
+        let (readers, deliveries) = {
+            let mut graph = self.worker.graph_to_change();
+            graph.has_published(post.author);
+            let mut readers = graph.active_followers(post.author);
+            let deliveries = readers.len() as u64;
+            if graph.is_active(post.author) {
+                readers.push(post.author);
+            }
+            (readers, deliveries)
+        };
+        let (what, pieces) = match design {
+            Design::SortedSets => ("ZADD and ZREMRANGEBYRANK of a fan-out", zset::push(post, posts_max)),
+            Design::Lists => ("LPUSHX and LTRIM of a fan-out", list::push(post, posts_max)),
+        };
+        let mut pending = Vec::new();
+        for readers in readers.chunks(PUSHES) {
+            let mut batch = Batch::new(what);
+            batch.bytes.reserve(readers.len() * (pieces.iter().map(Vec::len).sum::<usize>() + 40));
+            for reader in readers {
+                batch.repeat(&pieces, "in:", u64::from(*reader));
+            }
+            pending.push(self.link.post(batch)?);
+        }
+        for pending in pending {
+            pending.replies(what).await?;
+        }
+        Ok(deliveries)
+    }
+
+    async fn delete(&self, id: u64, author: User) -> Result<(), Failure> {
+        let mut batch = Batch::new("DEL of a post, and removing it from the outbox");
+        batch.command("DEL", 2).key("post:", id);
+        match self.worker.design {
+            Design::SortedSets => zset::remove_own(&mut batch, id, author),
+            Design::Lists => list::remove_own(&mut batch, id, author),
+        }
+        self.link.ask(batch).await.map(drop)
+    }
+
+    async fn follow(&self, follower: User, source: User) -> Result<(), Failure> {
+        if follower == source {
+            return Ok(());
+        }
+        // Before the outbox is read: whatever is published after that is pushed.
+        let is_active = {
+            let mut graph = self.worker.graph_to_change();
+            graph.follow(follower, source);
+            graph.is_active(follower)
+        };
+        self.change_edge("SADD", follower, source).await?;
+        if is_active { self.fill(&[(follower, vec![source])]).await } else { Ok(()) }
+    }
+
+    async fn unfollow(&self, follower: User, source: User) -> Result<(), Failure> {
+        if follower == source {
+            return Ok(());
+        }
+        let is_active = {
+            let mut graph = self.worker.graph_to_change();
+            graph.unfollow(follower, source);
+            graph.is_active(follower)
+        };
+        self.change_edge("SREM", follower, source).await?;
+        match self.worker.design {
+            _ if !is_active => Ok(()),
+            Design::SortedSets => zset::remove_source(&self.link, follower, source, self.worker.posts_max).await,
+            Design::Lists => list::remove_source(&self.link, follower, source, self.worker.posts_max).await,
+        }
+    }
+
+    async fn change_edge(&self, command: &'static str, follower: User, source: User) -> Result<(), Failure> {
+        let mut batch = Batch::new(command);
+        batch.command(command, 3).key("following:", follower.into()).number(source.into());
+        batch.command(command, 3).key("followers:", source.into()).number(follower.into());
+        self.link.ask(batch).await.map(drop)
+    }
+
+    async fn activate(&self, readers: &[User]) -> Result<(), Failure> {
+        let mut fills = Vec::new();
+        let mut outboxes_read = 0;
+        for reader in readers {
+            // Before outboxes are read: whatever is published after that is pushed.
+            let outboxes = {
+                let mut graph = self.worker.graph_to_change();
+                if !graph.activate(*reader) {
+                    continue;
+                }
+                graph.outboxes(*reader)
+            };
+            outboxes_read += 1 + outboxes.len();
+            fills.push((*reader, outboxes));
+            if outboxes_read >= SETUP_COMMANDS {
+                self.make(&fills).await?;
+                fills.clear();
+                outboxes_read = 0;
+            }
+        }
+        self.make(&fills).await
+    }
+
+    /// Makes inboxes of what is in outboxes.
+    async fn make(&self, fills: &[(User, Vec<User>)]) -> Result<(), Failure> {
+        let mut batch = Batch::new("RPUSH to new inboxes");
+        if self.worker.design == Design::Lists {
+            for (reader, _) in fills {
+                list::make(&mut batch, *reader);
+            }
+        }
+        self.link.ask(batch).await?;
+        self.fill(fills).await
+    }
+
+    /// Adds to readers' inboxes what is in outboxes.
+    async fn fill(&self, fills: &[(User, Vec<User>)]) -> Result<(), Failure> {
+        match self.worker.design {
+            Design::SortedSets => zset::fill(&self.link, fills, self.worker.posts_max).await,
+            Design::Lists => list::fill(&self.link, fills, self.worker.posts_max).await,
+        }
+    }
+
+    /// Adds to the set of each first user the second ones.
+    async fn add_edges(&self, prefix: &str, edges: &mut [(User, User)]) -> Result<(), Failure> {
+        edges.sort_unstable();
+        let runs: Vec<&[(User, User)]> =
+            edges.chunk_by(|one, other| one.0 == other.0).flat_map(|run| run.chunks(EDGES)).collect();
+        for runs in runs.chunks(SETUP_COMMANDS) {
+            let mut batch = Batch::new("SADD of edges");
+            for run in runs {
+                batch.command("SADD", 2 + run.len()).key(prefix, run[0].0.into());
+                for (_, user) in *run {
+                    batch.number((*user).into());
+                }
+            }
+            self.link.ask(batch).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A post as it is stored: what an application needs to show it.
+fn stored(post: &Post) -> String {
+    let Post { id, author, published_at_us, body } = post;
+    format!(r#"{{"id":"{id}","author":"u{author}","published_at":{published_at_us},"body":{body}}}"#)
+}
+
+#[derive(Deserialize)]
+struct Stored<'a> {
+    id: &'a str,
+    author: &'a str,
+    #[serde(borrow)]
+    body: &'a RawValue,
+}
+
+fn item(text: &[u8]) -> Result<Item, Failure> {
+    let bad = || Failure::Failed(format!("a stored post is not readable: {}", String::from_utf8_lossy(text)));
+    let Stored { id, author, body } = serde_json::from_slice(text).map_err(|_| bad())?;
+    let author = author.strip_prefix('u').and_then(|number| number.parse().ok()).ok_or_else(bad)?;
+    Ok(Item { id: id.parse().map_err(|_| bad())?, author, body: body.get().to_owned() })
+}

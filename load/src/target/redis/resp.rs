@@ -1,0 +1,260 @@
+//! The protocol of Redis, version 2: commands as they are sent, replies as they come.
+//!
+//! Responsible for:
+//! - packing commands into one run of bytes, so that many of them are one write;
+//! - finding where a reply ends, and whether it is an error; reading one that is whole.
+//!
+//! Not responsible for:
+//! - sending and receiving (`link`);
+//! - what is asked (`zset`, `list`).
+//!
+//! A client library would do the same. The usual one for Rust takes 13 µs of processor time for a page of 20 posts, against
+//! 9.5 µs that the server takes, so that it would be the client that is measured. This takes about a third of that.
+
+/// Commands that are sent together.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// What is asked, for people: the commands by name.
+    pub(super) what: &'static str,
+    /// The commands, packed.
+    pub(super) bytes: Vec<u8>,
+    /// How many replies there will be.
+    pub(super) commands: usize,
+}
+
+/// Digits of the largest `u64`.
+const DIGITS_MAX: usize = 20;
+
+impl Batch {
+    /// No commands yet; `what` names those that will be in it.
+    pub(super) fn new(what: &'static str) -> Self {
+        Self { what, bytes: Vec::new(), commands: 0 }
+    }
+
+    /// Begins a command of so many words, its name among them.
+    pub(super) fn command(&mut self, name: &str, words: usize) -> &mut Self {
+        self.commands += 1;
+        self.head(b'*', words);
+        self.text(name.as_bytes())
+    }
+
+    /// The next word, as it is.
+    pub(super) fn text(&mut self, word: &[u8]) -> &mut Self {
+        self.head(b'$', word.len());
+        self.bytes.extend_from_slice(word);
+        self.bytes.extend_from_slice(b"\r\n");
+        self
+    }
+
+    /// The next word, a number.
+    pub(super) fn number(&mut self, number: u64) -> &mut Self {
+        self.key("", number)
+    }
+
+    /// The next word, a name made of a number.
+    pub(super) fn key(&mut self, prefix: &str, number: u64) -> &mut Self {
+        let mut room = [0; DIGITS_MAX];
+        let digits = digits_of(number, &mut room);
+        self.head(b'$', prefix.len() + digits.len());
+        self.bytes.extend_from_slice(prefix.as_bytes());
+        self.bytes.extend_from_slice(digits);
+        self.bytes.extend_from_slice(b"\r\n");
+        self
+    }
+
+    /// Commands that are the same but for a key that each begins with: `pieces` are what stands before, between and after.
+    pub(super) fn repeat(&mut self, pieces: &[Vec<u8>; 3], prefix: &str, number: u64) {
+        self.commands += 2;
+        self.bytes.extend_from_slice(&pieces[0]);
+        let key_begin = self.bytes.len();
+        self.key(prefix, number);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(&pieces[1]);
+        self.bytes.extend_from_within(key_begin..key_end);
+        self.bytes.extend_from_slice(&pieces[2]);
+    }
+
+    fn head(&mut self, kind: u8, number: usize) {
+        let mut room = [0; DIGITS_MAX];
+        self.bytes.push(kind);
+        self.bytes.extend_from_slice(digits_of(number as u64, &mut room));
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The decimal digits of a number. By hand, since a fan-out writes thousands, and formatting takes several times as long.
+fn digits_of(mut number: u64, room: &mut [u8; DIGITS_MAX]) -> &[u8] {
+    let mut begin = DIGITS_MAX;
+    loop {
+        begin -= 1;
+        room[begin] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &room[begin..];
+        }
+    }
+}
+
+/// Why bytes are no reply.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the server sent what is no reply: byte {0:#04x}")]
+pub(super) struct Garbled(u8);
+
+/// Where a reply that begins at `from` ends; none if its end is still to come. The text of the first error in it goes to
+/// `error`, unless there is one already.
+pub(super) fn reply_end(bytes: &[u8], from: usize, error: &mut Option<String>) -> Result<Option<usize>, Garbled> {
+    let mut at = from;
+    let mut replies_open = 1;
+    while replies_open > 0 {
+        let Some((kind, line, after)) = line(bytes, at) else { return Ok(None) };
+        at = after;
+        replies_open -= 1;
+        match kind {
+            b':' | b'+' => {}
+            b'-' => {
+                error.get_or_insert_with(|| String::from_utf8_lossy(line).into_owned());
+            }
+            // A length of -1 is a reply that is no value.
+            b'$' => at += usize::try_from(signed(line)).map_or(0, |length| length + 2),
+            b'*' => replies_open += usize::try_from(signed(line)).unwrap_or(0),
+            other => return Err(Garbled(other)),
+        }
+        if at > bytes.len() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(at))
+}
+
+/// The line at a place: its first byte, the rest, and where the next begins.
+fn line(bytes: &[u8], at: usize) -> Option<(u8, &[u8], usize)> {
+    let kind = *bytes.get(at)?;
+    let rest = &bytes[at + 1..];
+    let length = rest.iter().position(|byte| *byte == b'\r')?;
+    // The line feed must be there too.
+    rest.get(length + 1)?;
+    Some((kind, &rest[..length], at + length + 3))
+}
+
+fn signed(digits: &[u8]) -> i64 {
+    match digits.strip_prefix(b"-") {
+        Some(digits) => -unsigned(digits).cast_signed(),
+        None => unsigned(digits).cast_signed(),
+    }
+}
+
+/// The number in plain digits, as Redis writes numbers up to 17 digits as scores too.
+fn unsigned(digits: &[u8]) -> u64 {
+    digits
+        .iter()
+        .fold(0, |number: u64, digit| number.wrapping_mul(10).wrapping_add(u64::from(digit.wrapping_sub(b'0'))))
+}
+
+/// Whole replies, without errors among them, read one value after the other.
+#[derive(Debug)]
+pub(super) struct Replies {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Replies {
+    /// Replies that [`reply_end`] found the ends of.
+    pub(super) fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// How many values are in the array that comes next, or what number comes next; 0 if it is no value.
+    pub(super) fn count(&mut self) -> usize {
+        usize::try_from(self.signed()).unwrap_or(0)
+    }
+
+    /// The number that comes next.
+    pub(super) fn signed(&mut self) -> i64 {
+        match line(&self.bytes, self.at) {
+            Some((_, line, after)) => {
+                let number = signed(line);
+                self.at = after;
+                number
+            }
+            None => 0,
+        }
+    }
+
+    /// The text that comes next; none if it is no value, or if nothing comes.
+    pub(super) fn text(&mut self) -> Option<&[u8]> {
+        let (_, head, after) = line(&self.bytes, self.at)?;
+        match usize::try_from(signed(head)) {
+            Ok(length) => {
+                self.at = after + length + 2;
+                self.bytes.get(after..after + length)
+            }
+            Err(_) => {
+                self.at = after;
+                None
+            }
+        }
+    }
+
+    /// The number in the text that comes next; 0 if it is no value.
+    pub(super) fn digits(&mut self) -> u64 {
+        self.text().map_or(0, unsigned)
+    }
+
+    /// The array of numbers that comes next.
+    pub(super) fn numbers(&mut self) -> Vec<u64> {
+        (0..self.count()).map(|_| self.digits()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_packed_as_the_protocol_has_them() {
+        let mut batch = Batch::new("SET");
+        batch.command("SET", 3).key("post:", 7).text(b"{}");
+        batch.command("DEL", 2).number(12);
+        assert_eq!(batch.bytes, b"*3\r\n$3\r\nSET\r\n$6\r\npost:7\r\n$2\r\n{}\r\n*2\r\n$3\r\nDEL\r\n$2\r\n12\r\n");
+        assert_eq!(batch.commands, 2);
+    }
+
+    #[test]
+    fn a_reply_ends_where_all_of_it_has_come() {
+        for whole in
+            ["+OK\r\n", ":-1\r\n", "$-1\r\n", "*-1\r\n", "*0\r\n", "$3\r\na\r\n\r\n", "*2\r\n*1\r\n:1\r\n$2\r\nab\r\n"]
+        {
+            let bytes = whole.as_bytes();
+            for cut in 0..bytes.len() {
+                assert_eq!(reply_end(&bytes[..cut], 0, &mut None), Ok(None), "{whole:?} cut at {cut}");
+            }
+            assert_eq!(reply_end(bytes, 0, &mut None), Ok(Some(bytes.len())), "{whole:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_error_is_told_wherever_it_is() {
+        let mut error = None;
+        let bytes = b"*2\r\n:1\r\n-OOM first\r\n-ERR second\r\n";
+        let first = reply_end(bytes, 0, &mut error).unwrap().unwrap();
+        assert_eq!(reply_end(bytes, first, &mut error), Ok(Some(bytes.len())));
+        assert_eq!(error.as_deref(), Some("OOM first"));
+    }
+
+    #[test]
+    fn what_is_no_reply_is_refused() {
+        assert_eq!(reply_end(b"HTTP/1.1\r\n", 0, &mut None), Err(Garbled(b'H')));
+    }
+
+    #[test]
+    fn values_are_read_one_after_the_other() {
+        let mut replies = Replies::new(b":300\r\n*2\r\n$2\r\n17\r\n$-1\r\n$1\r\nx\r\n:-1\r\n".to_vec());
+        assert_eq!(replies.count(), 300);
+        assert_eq!(replies.count(), 2);
+        assert_eq!(replies.digits(), 17);
+        assert_eq!(replies.text(), None);
+        assert_eq!(replies.text(), Some(&b"x"[..]));
+        assert_eq!(replies.signed(), -1);
+        assert_eq!(replies.text(), None);
+    }
+}

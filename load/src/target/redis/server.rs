@@ -1,0 +1,148 @@
+//! A `redis-server` of our own, and the connections to it.
+//!
+//! Responsible for:
+//! - starting it, set as an expert would for this work, and saying how it is set;
+//! - giving the clients of a runtime connections that they share.
+//!
+//! Not responsible for:
+//! - what is asked (`zset`, `list`).
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::runtime::{self, Handle};
+
+use super::link::Link;
+use super::resp::Batch;
+use crate::target::Failure;
+use crate::target::process::{Process, find_program, free_address};
+
+/// Connections of the clients of one runtime. Each is one more read and write for the server, and a second one brings
+/// nothing: the server has one thread.
+const CONNECTIONS: usize = 1;
+
+/// How the server is set where that is not the default, and why. Both designs have the same.
+const SETTINGS: &[(&str, &str, &str)] = &[
+    ("bind", "127.0.0.1", "private"),
+    ("protected-mode", "yes", "private"),
+    ("save", "", "no snapshots: the log is what is durable"),
+    ("appendonly", "yes", "writes survive a crash"),
+    ("appendfsync", "everysec", "of the log: up to a second of writes may be lost"),
+    ("no-appendfsync-on-rewrite", "yes", "a rewrite of the log would not hold up writes"),
+    (
+        "auto-aof-rewrite-percentage",
+        "0",
+        "the log is never rewritten meanwhile, which would take a second core and memory",
+    ),
+    ("set-max-intset-entries", "8192", "who follows whom takes 4 bytes an edge and direction, not 50"),
+    ("list-max-listpack-size", "-2", "nodes of lists up to 8 KiB, which an inbox of 300 fits in"),
+    ("list-compress-depth", "0", "lists are not compressed"),
+];
+
+/// A running server.
+#[derive(Debug)]
+pub(super) struct Server {
+    process: Process,
+    address: SocketAddr,
+    version: String,
+    links: Mutex<HashMap<runtime::Id, Shelf>>,
+}
+
+/// The connections of a runtime.
+#[derive(Debug, Default)]
+struct Shelf {
+    links: Vec<Weak<Link>>,
+    given: usize,
+}
+
+impl Server {
+    /// Starts a server, and waits until it answers.
+    pub(super) async fn start() -> Result<Self, Failure> {
+        let program = find_program("redis-server").ok_or_else(|| {
+            Failure::Failed(
+                "there is no redis-server: install the package redis-server (Debian, Ubuntu) or redis".into(),
+            )
+        })?;
+        let address = free_address().map_err(|cause| Failure::of(&cause))?;
+        let process = Process::start(&program, |directory| {
+            let mut arguments = vec!["--port".into(), address.port().to_string()];
+            arguments.extend(["--dir".into(), directory.display().to_string()]);
+            for (name, value, _) in SETTINGS {
+                arguments.extend([format!("--{name}"), (*value).to_owned()]);
+            }
+            arguments
+        });
+        let mut process = process.map_err(|cause| Failure::of(&cause))?;
+        let number = process.id();
+        let mut version = String::new();
+        let ready = process.wait_until(async || match version_of(address, number).await {
+            Some(found) => {
+                version = found;
+                true
+            }
+            None => false,
+        });
+        ready.await.map_err(|cause| Failure::of(&cause))?;
+        Ok(Self { process, address, version, links: Mutex::default() })
+    }
+
+    /// Its number.
+    pub(super) fn process(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Its version, and how it is set.
+    pub(super) fn settings(&self) -> Vec<String> {
+        let version = format!("redis-server {}, one thread", self.version);
+        let set = SETTINGS.iter().map(|(name, value, why)| match *value {
+            "" => format!("{name} \"\": {why}"),
+            value => format!("{name} {value}: {why}"),
+        });
+        let shared =
+            format!("connections for the clients of a thread: {CONNECTIONS}, so that they share reads and writes");
+        [version].into_iter().chain(set).chain([shared]).collect()
+    }
+
+    /// A connection for a client on the current runtime.
+    pub(super) async fn link(&self) -> Result<Arc<Link>, Failure> {
+        let runtime = Handle::current().id();
+        if let Some(link) = self.shelf(|links| links.entry(runtime).or_default().take()) {
+            return Ok(link);
+        }
+        let link = Arc::new(Link::open(self.address).await?);
+        // Others may have done the same meanwhile. Then there is a connection more, which does no harm.
+        self.shelf(|links| links.entry(runtime).or_default().links.push(Arc::downgrade(&link)));
+        Ok(link)
+    }
+
+    fn shelf<T>(&self, change: impl FnOnce(&mut HashMap<runtime::Id, Shelf>) -> T) -> T {
+        change(&mut self.links.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Shelf {
+    /// One of the connections, each in turn, if there are enough.
+    fn take(&mut self) -> Option<Arc<Link>> {
+        self.links.retain(|link| link.upgrade().is_some_and(|link| link.is_open()));
+        if self.links.len() < CONNECTIONS {
+            return None;
+        }
+        self.given += 1;
+        self.links[self.given % self.links.len()].upgrade()
+    }
+}
+
+/// The version of the server that listens there, if that is the process we started and it takes commands.
+async fn version_of(address: SocketAddr, process: u32) -> Option<String> {
+    let link = Link::open(address).await.ok()?;
+    let mut batch = Batch::new("INFO");
+    // A server that is still loading replies to PING with an error.
+    batch.command("PING", 2).text(b"ready").command("INFO", 2).text(b"server");
+    let mut replies = link.ask(batch).await.ok()?;
+    replies.text()?;
+    let info = String::from_utf8_lossy(replies.text()?).into_owned();
+    let field =
+        |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::to_owned);
+    (field("process_id")? == process.to_string()).then(|| field("redis_version"))?
+}

@@ -1,0 +1,6 @@
+//! The integration tests of the load tool, in one binary.
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
+
+mod contract;
+mod redis;
+mod servers;
