@@ -1,9 +1,9 @@
-//! Redis as a feed: small scripts of operations, and the pages they must lead to, for both designs.
+//! Redis as a feed: small scripts of operations, and the pages they must lead to, for each design.
 
 use std::fmt::Write as _;
 
 use tidewire_load::operation::{Answer, Operation, PAGE_POSTS, Post, User};
-use tidewire_load::target::redis::{Design, Redis};
+use tidewire_load::target::redis::{Design, Encoding, Redis};
 use tidewire_load::target::{Client, Target};
 use tokio::runtime::Builder;
 
@@ -79,12 +79,12 @@ impl Running {
     }
 }
 
-/// Runs a script on both designs.
+/// Runs a script on each design.
 fn check(posts_max: usize, script: &impl AsyncFn(&mut Running)) {
     if absent("redis-server") {
         return;
     }
-    for design in [Design::SortedSets, Design::Lists] {
+    for design in [Design::SortedSets(Encoding::SkipList), Design::SortedSets(Encoding::Listpack), Design::Lists] {
         Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
             let redis = Redis::start(design, posts_max).await.unwrap();
             let client = redis.open().await.unwrap();

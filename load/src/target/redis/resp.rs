@@ -9,7 +9,8 @@
 //! - what is asked (`zset`, `list`).
 //!
 //! A client library would do the same. The usual one for Rust takes 13 µs of processor time for a page of 20 posts, against
-//! 9.5 µs that the server takes, so that it would be the client that is measured. This takes about a third of that.
+//! 9.5 µs that the server takes, so that it would be the client that is measured. This takes about half of that, and for a push
+//! to an inbox a quarter.
 
 /// Commands that are sent together.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use crate::target::process::{Process, find_program, free_address};
 /// nothing: the server has one thread.
 const CONNECTIONS: usize = 1;
 
-/// How the server is set where that is not the default, and why. Both designs have the same.
+/// How the server is set where that is not the default, and why. All designs have the same.
 const SETTINGS: &[(&str, &str, &str)] = &[
     ("bind", "127.0.0.1", "private"),
     ("protected-mode", "yes", "private"),
@@ -57,8 +57,8 @@ struct Shelf {
 }
 
 impl Server {
-    /// Starts a server, and waits until it answers.
-    pub(super) async fn start() -> Result<Self, Failure> {
+    /// Starts a server, with more arguments than all designs have, and waits until it answers.
+    pub(super) async fn start(more_arguments: Vec<String>) -> Result<Self, Failure> {
         let program = find_program("redis-server").ok_or_else(|| {
             Failure::Failed(
                 "there is no redis-server: install the package redis-server (Debian, Ubuntu) or redis".into(),
@@ -71,6 +71,7 @@ impl Server {
             for (name, value, _) in SETTINGS {
                 arguments.extend([format!("--{name}"), (*value).to_owned()]);
             }
+            arguments.extend(more_arguments);
             arguments
         });
         let mut process = process.map_err(|cause| Failure::of(&cause))?;
