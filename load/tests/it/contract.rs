@@ -44,3 +44,8 @@ fn redis_lists_answer_as_the_model() {
 fn redis_sorted_sets_answer_as_the_model() {
     check(Kind::RedisZset);
 }
+
+#[test]
+fn redis_sorted_sets_in_one_piece_answer_as_the_model() {
+    check(Kind::RedisZsetCompact);
+}
