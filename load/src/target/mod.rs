@@ -7,6 +7,7 @@
 //! Not responsible for:
 //! - which operations, how many at once and when (`drive`), whether answers are right (`check`).
 
+pub mod mariadb;
 pub mod process;
 
 use std::future::Future;

@@ -13,6 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -104,9 +105,18 @@ impl Drop for Process {
 /// The name of the hidden command by which this program becomes another that does not outlive its parent.
 pub const GUARDED: &str = "guarded";
 
+/// See [`set_harness`].
+static HARNESS: OnceLock<PathBuf> = OnceLock::new();
+
+/// Names the program that knows [`GUARDED`], where that is not this one: in tests. Only the first call counts.
+pub fn set_harness(program: PathBuf) {
+    let _ = HARNESS.set(program);
+}
+
 /// A command for `program` that ends when this process does, however that ends.
 fn guarded(program: &Path) -> Command {
-    match std::env::var_os("TIDEWIRE_LOAD_PROGRAM").map(PathBuf::from).or_else(|| std::env::current_exe().ok()) {
+    let named = HARNESS.get().cloned().or_else(|| std::env::var_os("TIDEWIRE_LOAD_PROGRAM").map(PathBuf::from));
+    match named.or_else(|| std::env::current_exe().ok()) {
         Some(harness) => {
             let mut command = Command::new(harness);
             command.arg(GUARDED).arg(program);
