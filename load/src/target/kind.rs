@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::target::mariadb::{MariaDbPull, MariaDbPush, Options};
 use crate::target::mock::Mock;
 use crate::target::redis::{Design, Encoding, Redis};
 use crate::target::tidewire::Settings as TidewireSettings;
@@ -96,7 +97,12 @@ impl Kind {
                 Arc::new(Redis::start(Design::SortedSets(Encoding::Listpack), inbox_posts).await?)
             }
             Self::Mock => Arc::new(Mock::blind(None)),
-            _ => return Err(Failure::Failed(format!("{} is not there yet", self.name()))),
+            Self::MariadbPush => Arc::new(MariaDbPush::start(&mariadb(inbox_posts)).await?),
+            Self::MariadbPull => Arc::new(MariaDbPull::start(&mariadb(inbox_posts)).await?),
         })
     }
+}
+
+fn mariadb(inbox_posts: usize) -> Options {
+    Options { backfill_posts_max: u32::try_from(inbox_posts).unwrap_or(u32::MAX), ..Options::default() }
 }

@@ -8,6 +8,7 @@
 //! - which operations, how many at once and when (`drive`), whether answers are right (`check`).
 
 pub mod kind;
+pub mod mariadb;
 pub mod mock;
 pub mod process;
 pub mod redis;

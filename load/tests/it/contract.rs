@@ -49,3 +49,13 @@ fn redis_sorted_sets_answer_as_the_model() {
 fn redis_sorted_sets_in_one_piece_answer_as_the_model() {
     check(Kind::RedisZsetCompact);
 }
+
+#[test]
+fn mariadb_with_timelines_answers_as_the_model() {
+    check(Kind::MariadbPush);
+}
+
+#[test]
+fn mariadb_without_timelines_answers_as_the_model() {
+    check(Kind::MariadbPull);
+}

@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod contract;
+mod mariadb;
 mod redis;
 mod servers;
