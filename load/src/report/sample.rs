@@ -79,6 +79,7 @@ fn target(name: &str, slower: f64, settings: &[&str]) -> TargetReport {
         settings: settings.iter().map(|&line| line.to_owned()).collect(),
         left_out: None,
         pages_checked: 2_000,
+        failures: Vec::new(),
         cases,
     }
 }

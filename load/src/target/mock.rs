@@ -136,7 +136,9 @@ impl Inner {
         }
         match self.fault {
             Some(Fault::FailsNow) => return Err(Failure::Failed("the mock is broken".to_owned())),
-            Some(Fault::RefusesHalf) if nth % 2 == 0 => return Err(Failure::Refused("the mock is busy".to_owned())),
+            Some(Fault::RefusesHalf) if nth.is_multiple_of(2) => {
+                return Err(Failure::Refused("the mock is busy".to_owned()));
+            }
             _ => {}
         }
         if self.blind {
