@@ -1,6 +1,7 @@
 //! The command line: reads arguments, tells a report, exit codes: 0 done, 1 failed, 2 usage.
 
 mod compare;
+mod live;
 
 use std::process::ExitCode;
 
@@ -22,6 +23,8 @@ struct Cli {
 enum Command {
     /// The same work on several designs, in turns
     Compare(compare::Compare),
+    /// WebSockets that are told what is published: latency, throughput, memory, and clients that stall
+    Live(live::Live),
 }
 
 /// Runs the command line of this process.
@@ -38,6 +41,7 @@ pub fn run() -> ExitCode {
     }
     let outcome = match Cli::parse().command {
         Command::Compare(compare) => compare.run(),
+        Command::Live(live) => live.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

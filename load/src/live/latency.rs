@@ -1,33 +1,53 @@
-//! From a publish to the last follower's last byte.
+//! From a publish to the first and to the last follower's last byte.
 
 use std::rc::Rc;
 
-use crate::audience::Audience;
-use crate::figures::heading;
-use crate::http::{Http, ORDINARY_BYTES, text, users};
-use crate::pace::Pace;
-use crate::server::Server;
-use crate::settings::Settings;
+use tokio::task::JoinSet;
 
-/// Each author's followers are readers of its own, and all are connected all the time.
-pub async fn measure(settings: &Settings) {
-    let server = Server::start(settings).await;
-    let mut http = Http::open(server.address).await.unwrap();
-    let mut audiences = Vec::new();
-    for &followers in &settings.followers {
-        let author = format!("author{followers}");
-        let readers = users(&format!("reader{followers}-"), followers);
-        http.follow(&readers, &author).await;
+use crate::live::api::{Api, body};
+use crate::live::audience::Audience;
+use crate::live::machine::Watched;
+use crate::live::pace::{self, Posts, Rounds};
+use crate::live::{Error, Run};
+use crate::operation::User;
+
+struct Group {
+    name: String,
+    author: User,
+    audience: Rc<Audience>,
+    rounds: Rounds,
+    /// Ends when this does.
+    _listening: JoinSet<()>,
+}
+
+/// Each author's followers are readers of its own, and all are connected all the time. Authors take turns.
+pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
+    let server = run.server().await?;
+    let mut groups = Vec::new();
+    for followers in &run.settings.followers {
+        let name = format!("live_{followers}_followers");
+        run.step(&name, &format!("{followers} connections"));
+        let (author, readers) = server.author_of(*followers).await?;
         let audience = Rc::new(Audience::default());
-        let listening = audience.connect(server.address, &readers).await;
-        audiences.push((followers, author, audience, listening));
+        let listening = audience.connect(server.address(), readers).await?;
+        groups.push(Group { name, author, audience, rounds: Rounds::default(), _listening: listening });
     }
-    heading(&format!("followers online | {} | troubles | CPU per message, server and client", Pace::COLUMNS));
-    for (followers, author, audience, _listening) in &audiences {
-        let mut pace = Pace::new();
-        let before = server.processor_times();
-        pace.publish(&mut http, author, &text(ORDINARY_BYTES), settings.posts, audience).await;
-        let times = server.processor_times().since(before, audience.messages());
-        println!("| {followers} | {} | {} | {times} |", pace.cells(), audience.troubles());
+    let mut api = Api::open(server.address()).await?;
+    let body = body(run.settings.body_bytes);
+    for round in 0..run.settings.rounds {
+        for group in &mut groups {
+            run.step_of_round(&group.name, round);
+            let posts = Posts { author: group.author, body: &body, count: run.settings.posts };
+            let watched = Watched::start(server.process());
+            let mut timed = pace::publish(&mut api, posts, &group.audience, |at| run.tick(at)).await?;
+            timed.cores = run.stretch(watched, &group.name);
+            run.done(&timed.told());
+            group.rounds.push(timed);
+        }
     }
+    for group in groups {
+        let failed = run.told_of(&group.name, &group.audience, group.rounds.unheard());
+        run.timed(&group.name, &group.rounds, failed);
+    }
+    Ok(())
 }

@@ -1,73 +1,169 @@
-//! Publishing at a steady rate, and timing each post.
+//! Publishing at a steady rate, and timing each post until its audience has it.
+//!
+//! Responsible for:
+//! - when posts are published, and the times from just before a request is written;
+//! - rounds of that as cases of a report.
 
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use tokio::time::sleep_until;
 
-use crate::audience::{Audience, Hearing};
-use crate::common::histogram;
-use crate::figures::millis;
-use crate::http::Http;
+use crate::drive::recorder::{histogram, record};
+use crate::live::api::Api;
+use crate::live::audience::{Audience, Hearing};
+use crate::live::machine::Cores;
+use crate::measure::middle;
+use crate::operation::{Kind, User};
+use crate::report::{Case, Latency, figure};
+use crate::target::Failure;
 
-/// What it came to, in nanoseconds from just before the request is written.
-pub struct Pace {
+/// Between two posts, beside what their audience is given to hear one.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// What each of the audience adds to that.
+const INTERVAL_EACH: Duration = Duration::from_micros(30);
+
+/// What one round came to.
+pub(super) struct Round {
     /// Until the first follower has read all of the message.
     first: Histogram<u64>,
     /// Until the last one has.
     last: Histogram<u64>,
-    /// Posts that were published later than planned, since the one before was still being heard.
-    late: usize,
+    /// How much later than planned posts were published, since the one before was still being heard.
+    lateness: Histogram<u64>,
     /// Posts that not all have heard.
-    unheard: usize,
+    unheard: u64,
+    /// Kept busy while it lasted.
+    pub(super) cores: Cores,
 }
 
-impl Pace {
-    /// The columns of [`Pace::cells`].
-    pub const COLUMNS: &str =
-        "posts | first follower has it p50 | p99 | last follower has it p50 | p99 | max | late | unheard";
+/// Who publishes what.
+#[derive(Clone, Copy)]
+pub(super) struct Posts<'a> {
+    pub(super) author: User,
+    pub(super) body: &'a str,
+    pub(super) count: usize,
+}
 
-    pub fn new() -> Self {
-        Self { first: histogram(), last: histogram(), late: 0, unheard: 0 }
+/// Publishes at an interval that lets an audience of this size hear each post before the next, as far as can be foreseen. Ends
+/// early after a post that was not heard by all.
+pub(super) async fn publish(
+    api: &mut Api,
+    posts: Posts<'_>,
+    audience: &Audience,
+    mut tick: impl FnMut(f64),
+) -> Result<Round, Failure> {
+    let (first, last, lateness) = (histogram(), histogram(), histogram());
+    let mut round = Round { first, last, lateness, unheard: 0, cores: Cores::default() };
+    let interval = INTERVAL + INTERVAL_EACH * u32::try_from(audience.size()).unwrap_or(u32::MAX);
+    let mut due = Instant::now();
+    for nth in 0..posts.count {
+        tick(nth as f64 / posts.count as f64);
+        let late = Instant::now().saturating_duration_since(due);
+        // The first is due when this begins.
+        if nth > 0 {
+            record(&mut round.lateness, late);
+        }
+        due += late;
+        sleep_until(due.into()).await;
+        due += interval;
+        let heard_before = audience.complete();
+        let sent = Instant::now();
+        api.publish(posts.author, posts.body).await?;
+        let heard = audience.hears(heard_before + 1).await;
+        let Some(Hearing { first, last, .. }) = audience.hearing(heard_before).filter(|_| heard) else {
+            round.unheard += 1;
+            break;
+        };
+        record(&mut round.first, first - sent);
+        record(&mut round.last, last - sent);
+    }
+    Ok(round)
+}
+
+/// Rounds of the same.
+#[derive(Default)]
+pub(super) struct Rounds(Vec<Round>);
+
+impl Rounds {
+    pub(super) fn push(&mut self, round: Round) {
+        self.0.push(round);
     }
 
-    /// Publishes at an interval that lets an audience of this size hear each post before the next, as far as can be foreseen.
-    pub async fn publish(&mut self, http: &mut Http, author: &str, text: &str, posts: usize, audience: &Audience) {
-        let interval = Duration::from_millis(20) + Duration::from_micros(30) * audience.size() as u32;
-        let mut due = Instant::now();
-        for nth in 0..posts {
-            if nth > 0 && Instant::now() > due {
-                self.late += 1;
-                due = Instant::now();
-            }
-            sleep_until(due.into()).await;
-            due += interval;
-            let heard_before = audience.complete();
-            let sent = Instant::now();
-            assert!(http.publish(author, text).await, "there is room for one post at a time");
-            if !audience.hears(heard_before + 1).await {
-                self.unheard += 1;
-                return;
-            }
-            let Hearing { first, last, .. } = audience.hearing(heard_before);
-            self.first.record((first - sent).as_nanos() as u64).unwrap();
-            self.last.record((last - sent).as_nanos() as u64).unwrap();
+    /// Posts that not all have heard.
+    pub(super) fn unheard(&self) -> u64 {
+        self.0.iter().map(|round| round.unheard).sum()
+    }
+
+    /// Until the last follower has a post, with everything that failed, and until the first has it.
+    pub(super) fn cases(&self, failed: u64) -> [Case; 2] {
+        let last = self.case(|round| &round.last);
+        [Case { failed: failed + self.unheard(), ..last }, self.case(|round| &round.first)]
+    }
+
+    /// The figure of a round is its median.
+    fn case(&self, of: impl Fn(&Round) -> &Histogram<u64>) -> Case {
+        let rounds: Vec<f64> = self.0.iter().map(|round| Latency::of(of(round)).p50_us).collect();
+        let Some(round) = middle(&rounds).and_then(|nth| self.0.get(nth)) else { return Case::default() };
+        let (mut all, mut late) = (histogram(), histogram());
+        for round in &self.0 {
+            // They have the same bounds.
+            let _ = all.add(of(round));
+            let _ = late.add(&round.lateness);
+        }
+        Case {
+            unit: "us".to_owned(),
+            median: Latency::of(of(round)).p50_us,
+            latencies: [(Kind::Publish, Latency::of(&all))].into(),
+            server_cores: round.cores.server,
+            client_cores: round.cores.client,
+            late_p99_us: (!late.is_empty()).then(|| Latency::of(&late).p99_us),
+            rounds,
+            ..Case::default()
         }
     }
+}
 
-    /// The figures, as cells of a Markdown table.
-    pub fn cells(&self) -> String {
-        let quantile = |latencies: &Histogram<u64>, quantile| millis(latencies.value_at_quantile(quantile));
-        format!(
-            "{} | {} | {} | {} | {} | {} | {} | {}",
-            self.last.len(),
-            quantile(&self.first, 0.5),
-            quantile(&self.first, 0.99),
-            quantile(&self.last, 0.5),
-            quantile(&self.last, 0.99),
-            millis(self.last.max()),
-            self.late,
-            self.unheard,
-        )
+impl Round {
+    /// In a line.
+    pub(super) fn told(&self) -> String {
+        let [first, last] = [&self.first, &self.last].map(|times| figure::time_us(Latency::of(times).p50_us));
+        let unheard = if self.unheard > 0 { ", then one was not heard by all" } else { "" };
+        format!("{first} to the first, {last} to the last, median of {} posts{unheard}", self.last.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(firsts_us: &[u64], lasts_us: &[u64], unheard: u64) -> Round {
+        let of = |times: &[u64]| {
+            let mut into = histogram();
+            times.iter().for_each(|time| record(&mut into, Duration::from_micros(*time)));
+            into
+        };
+        let cores = Cores { server: lasts_us.len() as f64, client: 0.0 };
+        Round { first: of(firsts_us), last: of(lasts_us), lateness: histogram(), unheard, cores }
+    }
+
+    #[test]
+    fn the_figure_of_a_round_is_its_median_and_latencies_are_of_all() {
+        let mut rounds = Rounds::default();
+        rounds.push(round(&[10, 20, 30], &[100, 200, 300], 0));
+        rounds.push(round(&[40], &[400], 1));
+        rounds.push(round(&[5, 6], &[50, 60], 0));
+        let [last, first] = rounds.cases(7);
+        assert_eq!((last.unit.as_str(), last.median.round(), last.failed), ("us", 200.0, 8));
+        assert_eq!(last.rounds.iter().map(|figure| figure.round()).collect::<Vec<_>>(), [200.0, 400.0, 50.0]);
+        assert_eq!((last.latencies[&Kind::Publish].count, last.server_cores, last.late_p99_us), (6, 3.0, None));
+        assert_eq!((first.median.round(), first.failed), (20.0, 0));
+    }
+
+    #[test]
+    fn a_round_is_told_in_a_line() {
+        let told = round(&[10, 20, 30], &[100, 200, 300], 1).told();
+        assert_eq!(told, "20.0 µs to the first, 200 µs to the last, median of 3 posts, then one was not heard by all");
     }
 }

@@ -1,117 +1,169 @@
-//! What is measured, and how much of it: by default all, in full under `cargo bench` and tiny under `cargo test`.
+//! What is measured of live connections, and how much of it.
+//!
+//! Not responsible for:
+//! - reading it (`cli`).
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::common::size;
+use crate::report::figure::count;
 
-/// Descriptors that a process needs beside its connections.
-const OTHER_DESCRIPTORS: usize = 100;
+/// What can be measured.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, clap::ValueEnum)]
+pub enum Measure {
+    /// From a publish to the first and to the last follower's last byte
+    Latency,
+    /// Messages a second, and that none is lost
+    Throughput,
+    /// The server's memory for each idle connection
+    Memory,
+    /// What clients that stop reading cost the others
+    Stalled,
+}
 
+impl Measure {
+    /// All of them, in the order they are measured.
+    pub const ALL: [Self; 4] = [Self::Latency, Self::Throughput, Self::Memory, Self::Stalled];
+
+    /// Its name, as in the option.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Throughput => "throughput",
+            Self::Memory => "memory",
+            Self::Stalled => "stalled",
+        }
+    }
+}
+
+/// What is measured, and how much of it.
+#[derive(Clone, Debug)]
 pub struct Settings {
-    /// `PROGRAM`: the server; that of this build.
-    pub program: PathBuf,
-    /// `FLAGS`: further flags of the server.
-    pub flags: Vec<String>,
-    /// `ONLY`: the measures, with commas between.
-    only: Option<String>,
-    /// `FOLLOWERS`: online followers of the authors, with commas between.
-    pub followers: Vec<usize>,
-    /// `POSTS`: of each author.
-    pub posts: usize,
-    /// `SECONDS` of publishing at full speed.
-    pub seconds: usize,
-    /// `AUDIENCE`: online followers then.
-    pub audience: usize,
-    /// `PUBLISHERS` at the same time then.
-    pub publishers: usize,
-    /// `WINDOW`: posts ahead of the slowest follower then. 0: no limit, and clients that fall behind are cut off.
-    pub window: usize,
-    /// `IDLE` connections.
-    pub idle: usize,
-    /// `HOLD_SECONDS`: for so long. After 60 s one that does not answer its ping would be closed.
-    pub hold: Duration,
-    /// `HEALTHY` clients beside the stalled ones.
-    pub healthy: usize,
-    /// `STALLED` clients.
-    pub stalled: usize,
-    /// `BODY_BYTES` of the posts they do not read.
-    pub body_bytes: usize,
-    /// `ROUNDS`: of so many posts each, without and with them.
+    /// What is measured.
+    pub measures: Vec<Measure>,
+    /// Rounds of all that is timed.
     pub rounds: usize,
-    /// `ROUND_POSTS`: posts of a round.
-    pub round_posts: usize,
-    /// `CUT_OFF_SECONDS`: how long they may take to be cut off after that.
-    pub cut_off_patience: Duration,
+    /// Online followers of each author whose posts are timed. Each author's followers are connections of its own.
+    pub followers: Vec<usize>,
+    /// Posts of each author in one round.
+    pub posts: usize,
+    /// Bytes of the body of a post.
+    pub body_bytes: usize,
+    /// Online followers while as much as possible is published, and beside those that stall.
+    pub audience: usize,
+    /// How long a round of publishing as much as possible lasts.
+    pub lasts: Duration,
+    /// Those who publish at the same time then.
+    pub publishers: usize,
+    /// Posts ahead of the slowest follower then. None: no limit, so that clients that fall behind are cut off.
+    pub window: Option<usize>,
+    /// Idle connections whose memory is measured.
+    pub connections: usize,
+    /// How long they are kept. After 60 s one that does not answer its ping would be closed.
+    pub hold: Duration,
+    /// Clients that stop reading.
+    pub stalled: usize,
+    /// Bytes of the body of a post that these do not read.
+    pub stalled_body_bytes: usize,
+    /// How long they may take to be cut off once posts go on; if zero, nobody waits for it.
+    pub cut_off: Duration,
+    /// Further flags of the server.
+    pub server_flags: Vec<String>,
 }
 
 impl Settings {
-    /// The defaults, changed by the environment.
-    pub fn read() -> Self {
-        let followers = text("FOLLOWERS").unwrap_or_else(|| size_text("10,1000,10000", "2,20"));
-        Self {
-            program: text("PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_tidewire").to_owned()).into(),
-            flags: text("FLAGS").unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
-            only: text("ONLY"),
-            followers: followers.split(',').map(|count| count.trim().parse().expect("FOLLOWERS are numbers")).collect(),
-            posts: number("POSTS", 200, 5),
-            seconds: number("SECONDS", 5, 1),
-            audience: number("AUDIENCE", 1_000, 10),
-            publishers: number("PUBLISHERS", 16, 2),
-            window: number("WINDOW", 256, 16),
-            idle: number("IDLE", 20_000, 20),
-            hold: Duration::from_secs(number("HOLD_SECONDS", 70, 0) as u64),
-            healthy: number("HEALTHY", 10_000, 20),
-            stalled: number("STALLED", 1_000, 3),
-            body_bytes: number("BODY_BYTES", 8 * 1024, 1024),
-            rounds: number("ROUNDS", 3, 1),
-            round_posts: number("ROUND_POSTS", 40, 3),
-            cut_off_patience: Duration::from_secs(number("CUT_OFF_SECONDS", 60, 0) as u64),
-        }
+    /// Whether this is asked for.
+    pub fn wants(&self, measure: Measure) -> bool {
+        self.measures.contains(&measure)
     }
 
-    /// Whether this measure is asked for.
-    pub fn wants(&self, measure: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| only.split(',').any(|name| name.trim() == measure))
+    /// Connections at the same time, at most, and what needs these.
+    pub fn connections_max(&self) -> (usize, Measure) {
+        let of = |measure: Measure| match measure {
+            Measure::Latency => self.followers.iter().sum(),
+            Measure::Throughput => self.audience,
+            Measure::Memory => self.connections,
+            Measure::Stalled => self.audience + self.stalled,
+        };
+        let asked = Measure::ALL.into_iter().filter(|measure| self.wants(*measure));
+        asked.map(|measure| (of(measure), measure)).max_by_key(|(count, _)| *count).unwrap_or((0, Measure::Latency))
     }
 
-    /// The descriptors a process needs for what is asked for.
-    pub fn descriptors(&self) -> usize {
-        let connections = [
-            ("latency", self.followers.iter().sum()),
-            ("throughput", self.audience),
-            ("memory", self.idle),
-            ("stalled", self.healthy + self.stalled),
-        ];
-        let wanted = connections.into_iter().filter(|(measure, _)| self.wants(measure));
-        wanted.map(|(_, count)| count).max().unwrap_or(0) + OTHER_DESCRIPTORS
-    }
-
-    /// Makes do with so many descriptors.
-    pub fn fit(&mut self, descriptors: usize) {
-        let room = descriptors.saturating_sub(OTHER_DESCRIPTORS);
-        if self.descriptors() > descriptors {
-            println!("The system allows {descriptors} open files: no more than {room} connections at a time.");
+    /// Name and value of all that is set, for a report.
+    pub fn told(&self) -> BTreeMap<String, String> {
+        let number = |number: usize| count(number as u64);
+        let time = |time: Duration| humantime::format_duration(time).to_string();
+        let list = |texts: Vec<String>| texts.join("; ");
+        let mut told = BTreeMap::from([
+            ("measures", list(self.measures.iter().map(|measure| measure.name().to_owned()).collect())),
+            ("rounds", number(self.rounds)),
+        ]);
+        if self.wants(Measure::Latency) {
+            told.insert("followers online", list(self.followers.iter().map(|followers| number(*followers)).collect()));
         }
-        while self.followers.iter().sum::<usize>() > room && self.followers.len() > 1 {
-            self.followers.pop();
+        if self.wants(Measure::Latency) || self.wants(Measure::Stalled) {
+            told.insert("posts in a round", number(self.posts));
         }
-        self.audience = self.audience.min(room);
-        self.idle = self.idle.min(room);
-        self.healthy = self.healthy.min(room.saturating_sub(self.stalled));
+        if self.wants(Measure::Throughput) || self.wants(Measure::Stalled) {
+            told.insert("audience", format!("{} followers online", number(self.audience)));
+        }
+        if self.wants(Measure::Latency) || self.wants(Measure::Throughput) {
+            told.insert("body", format!("{} bytes", number(self.body_bytes)));
+        }
+        if self.wants(Measure::Throughput) {
+            told.insert("round of throughput", time(self.lasts));
+            told.insert("publishers", number(self.publishers));
+            told.insert("window", self.window.map_or("none".to_owned(), |posts| format!("{} posts", number(posts))));
+        }
+        if self.wants(Measure::Memory) {
+            told.insert("idle connections", format!("{}, kept for {}", number(self.connections), time(self.hold)));
+        }
+        if self.wants(Measure::Stalled) {
+            told.insert("stalled clients", number(self.stalled));
+            told.insert("body that they do not read", format!("{} bytes", number(self.stalled_body_bytes)));
+        }
+        told.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 
-fn text(name: &str) -> Option<String> {
-    std::env::var(format!("TIDEWIRE_LIVE_{name}")).ok()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn size_text(measured: &str, tested: &str) -> String {
-    if crate::common::measuring() { measured } else { tested }.to_owned()
-}
+    fn settings(measures: &[Measure]) -> Settings {
+        Settings {
+            measures: measures.to_vec(),
+            rounds: 3,
+            followers: vec![10, 1_000],
+            posts: 40,
+            body_bytes: 100,
+            audience: 500,
+            lasts: Duration::from_secs(2),
+            publishers: 16,
+            window: Some(256),
+            connections: 2_000,
+            hold: Duration::from_secs(5),
+            stalled: 700,
+            stalled_body_bytes: 8_192,
+            cut_off: Duration::from_secs(60),
+            server_flags: Vec::new(),
+        }
+    }
 
-fn number(name: &str, measured: usize, tested: usize) -> usize {
-    text(name).map_or(size(measured, tested), |text| {
-        text.replace('_', "").parse().unwrap_or_else(|_| panic!("TIDEWIRE_LIVE_{name} is a number"))
-    })
+    #[test]
+    fn only_what_is_measured_needs_connections() {
+        use Measure::{Latency, Memory, Stalled, Throughput};
+        assert_eq!(settings(&Measure::ALL).connections_max(), (2_000, Memory));
+        assert_eq!(settings(&[Latency, Throughput]).connections_max(), (1_010, Latency));
+        assert_eq!(settings(&[Stalled, Latency]).connections_max(), (1_200, Stalled));
+        assert_eq!(settings(&[Throughput]).connections_max(), (500, Throughput));
+    }
+
+    #[test]
+    fn only_what_is_measured_is_told() {
+        let told = settings(&[Measure::Memory]).told();
+        let names: Vec<&str> = told.keys().map(String::as_str).collect();
+        assert_eq!(names, ["idle connections", "measures", "rounds"]);
+        assert_eq!(told["idle connections"], "2,000, kept for 5s");
+    }
 }

@@ -1,71 +1,136 @@
 //! What clients that stop reading cost the others.
 
+use std::ops::Range;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokio::task::JoinSet;
+use tokio::time::sleep;
 
-use crate::audience::Audience;
-use crate::figures::{heading, mebibytes};
-use crate::http::{Http, text, users};
-use crate::pace::Pace;
-use crate::server::Server;
-use crate::settings::Settings;
-use crate::socket::{Reads, Socket};
+use crate::live::api::{Api, body};
+use crate::live::audience::{Audience, open_all};
+use crate::live::machine::Watched;
+use crate::live::pace::{self, Posts, Rounds};
+use crate::live::socket::{Reads, Socket};
+use crate::live::{Error, Run, Server};
+use crate::operation::User;
+use crate::report::{Case, figure};
+use crate::target::process::{peak_bytes, resident_bytes};
+
+/// The cases.
+const ALONE: &str = "live_alone";
+const BESIDE: &str = "live_beside_stalled";
+const MEMORY: &str = "live_stalled_memory";
+
+/// How long the server may take to notice that clients are gone.
+const LEAVING_MAX: Duration = Duration::from_secs(5);
 
 /// Rounds without and with them take turns, since the machine is not the same from one minute to the next.
-pub async fn measure(settings: &Settings) {
-    let server = Server::start(settings).await;
-    let mut http = Http::open(server.address).await.unwrap();
-    let (healthy, stalled) = (users("healthy", settings.healthy), users("stalled", settings.stalled));
-    http.follow(&healthy, "author").await;
-    http.follow(&stalled, "author").await;
+pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
+    let server = run.server().await?;
+    let mut api = Api::open(server.address()).await?;
+    run.step(ALONE, &format!("{} connections", run.settings.audience));
+    let (author, users) = server.author_of(run.settings.audience + run.settings.stalled).await?;
+    let (healthy, stalled) = split(users, run.settings.audience);
     let audience = Rc::new(Audience::default());
-    let _listening = audience.connect(server.address, &healthy).await;
+    let _listening = audience.connect(server.address(), healthy).await?;
 
-    let before_bytes = server.resident_bytes();
-    let cut_off_before = cut_off(&mut http).await;
-    let post = text(settings.body_bytes);
-    let (mut without, mut with) = (Pace::new(), Pace::new());
-    for _ in 0..settings.rounds {
-        without.publish(&mut http, "author", &post, settings.round_posts, &audience).await;
-        let known = cut_off(&mut http).await;
-        let silent = stall(&server, &stalled).await;
-        with.publish(&mut http, "author", &post, settings.round_posts, &audience).await;
-        // On with it, so that they fall behind further, until all are cut off.
-        let until = Instant::now() + settings.cut_off_patience;
-        while cut_off(&mut http).await < known + silent.len() as u64 && Instant::now() < until {
-            Pace::new().publish(&mut http, "author", &post, 1, &audience).await;
+    let before_bytes = resident_bytes(server.process());
+    let body = body(run.settings.stalled_body_bytes);
+    let posts = Posts { author, body: &body, count: run.settings.posts };
+    let (mut alone, mut beside) = (Rounds::default(), Rounds::default());
+    for round in 0..run.settings.rounds {
+        wait_until_left(&mut api, &audience).await?;
+        publish(run, &server, &mut api, (posts, &audience), (ALONE, round), &mut alone).await?;
+        let silent = stall(&server, stalled.clone()).await?;
+        let known = api.live_figures().await?.cut_off;
+        publish(run, &server, &mut api, (posts, &audience), (BESIDE, round), &mut beside).await?;
+        if round + 1 == run.settings.rounds && !run.settings.cut_off.is_zero() {
+            cut_off(run, &mut api, (Posts { count: 1, ..posts }, &audience), known + silent.len()).await?;
         }
     }
-    let cut_off = cut_off(&mut http).await - cut_off_before;
 
-    heading(&format!("{} healthy clients, posts of {} B | {}", settings.healthy, settings.body_bytes, Pace::COLUMNS));
-    println!("| alone | {} |", without.cells());
-    println!("| beside {} stalled ones | {} |", settings.stalled, with.cells());
-    println!(
-        "\nOf {} stalled clients {cut_off} were cut off. Resident {} before, {} after, {} at most. Troubles of the \
-         healthy ones: {}.",
-        settings.stalled * settings.rounds,
-        mebibytes(before_bytes),
-        mebibytes(server.resident_bytes()),
-        mebibytes(server.peak_bytes()),
-        audience.troubles(),
-    );
+    let unheard = alone.unheard() + beside.unheard();
+    let failed = run.told_of(BESIDE, &audience, unheard);
+    run.timed(ALONE, &alone, 0);
+    run.timed(BESIDE, &beside, failed);
+    let more = peak_bytes(server.process()).saturating_sub(before_bytes) as f64;
+    let bytes = more / run.settings.stalled as f64;
+    run.case(MEMORY, Case { unit: "bytes/client".to_owned(), median: bytes, rounds: vec![bytes], ..Case::default() });
+    Ok(())
+}
+
+fn split(users: Range<User>, first: usize) -> (Range<User>, Range<User>) {
+    let middle = users.start + first as User;
+    (users.start..middle, middle..users.end)
+}
+
+async fn publish(
+    run: &mut Run<'_>,
+    server: &Server,
+    api: &mut Api,
+    (posts, audience): (Posts<'_>, &Audience),
+    (name, round): (&str, usize),
+    into: &mut Rounds,
+) -> Result<(), Error> {
+    run.step_of_round(name, round);
+    let watched = Watched::start(server.process());
+    let mut timed = pace::publish(api, posts, audience, |at| run.tick(at)).await?;
+    timed.cores = run.stretch(watched, name);
+    run.done(&timed.told());
+    into.push(timed);
+    Ok(())
 }
 
 /// Connects clients that read `hello`, and no more as long as they are kept.
-async fn stall(server: &Server, users: &[String]) -> Vec<Socket> {
+async fn stall(server: &Server, users: Range<User>) -> Result<Vec<Socket>, Error> {
     let nobody = Rc::new(Audience::default());
-    let mut opening = JoinSet::new();
-    for (nth, user) in users.iter().enumerate() {
-        opening.spawn_local(Socket::open(server.address, user.clone(), nth, Reads::NoMore, Rc::clone(&nobody)));
-    }
-    let opened = opening.join_all().await.into_iter();
-    opened.map(|socket| socket.unwrap_or_else(|cause| panic!("cannot connect: {cause}"))).collect()
+    let mut silent = Vec::new();
+    open_all(server.address(), users, Reads::NoMore, &nobody, |socket| silent.push(socket)).await?;
+    Ok(silent)
 }
 
-/// How many clients the server has cut off so far.
-async fn cut_off(http: &mut Http) -> u64 {
-    http.stats().await["live"]["cut_off"].as_u64().expect("the statistics tell how many clients were cut off")
+/// Goes on publishing, so that they fall behind further, until so many are cut off. Those that are not are a failure.
+async fn cut_off(
+    run: &mut Run<'_>,
+    api: &mut Api,
+    (posts, audience): (Posts<'_>, &Audience),
+    expected: usize,
+) -> Result<(), Error> {
+    run.step(BESIDE, "until the stalled ones are cut off");
+    let began = Instant::now();
+    let missing = loop {
+        let missing = expected.saturating_sub(api.live_figures().await?.cut_off);
+        let took = began.elapsed();
+        run.tick(1.0 - missing as f64 / run.settings.stalled as f64);
+        if missing == 0 || took >= run.settings.cut_off {
+            break missing;
+        }
+        pace::publish(api, posts, audience, |_| ()).await?;
+    };
+    let took = figure::time_us(began.elapsed().as_secs_f64() * 1e6);
+    run.done(&format!("{} of {} were, after {took}", run.settings.stalled - missing, run.settings.stalled));
+    if missing > 0 {
+        run.failure(BESIDE, &format!("{missing} stalled clients were not cut off after {took}"));
+    }
+    Ok(())
+}
+
+/// Waits until the server knows only those who are there: others would be published to as well.
+async fn wait_until_left(api: &mut Api, audience: &Audience) -> Result<(), Error> {
+    let until = Instant::now() + LEAVING_MAX;
+    while api.live_figures().await?.connections > audience.size() && Instant::now() < until {
+        sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_split_without_a_gap() {
+        assert_eq!(split(3..10, 4), (3..7, 7..10));
+        assert_eq!(split(3..10, 0), (3..3, 3..10));
+    }
 }

@@ -1,0 +1,3 @@
+//! The load tool as a whole, with real servers.
+
+mod live;
