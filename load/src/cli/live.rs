@@ -11,7 +11,7 @@ use tidewire::cli::terminal as screen;
 use tidewire::limits::POST_BODY_BYTES_MAX;
 
 use crate::doubt;
-use crate::live::{self, BODY_BYTES_MIN, CONNECTIONS_MAX, Measure, Settings};
+use crate::live::{self, BODY_BYTES_MIN, CONNECTIONS_MAX, Measure, Measured, Settings};
 use crate::report::progress::Progress;
 use crate::report::terminal::{self, Look};
 use crate::report::{Machine, Report, html, json};
@@ -116,7 +116,7 @@ impl Live {
         let when = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let settings = self.settings();
         let progress = Progress::new();
-        let (target, surroundings) = live::measure(&settings, &progress)?;
+        let Measured { target, surroundings, doubts } = live::measure(&settings, &progress)?;
         drop(progress);
         let failures = target.failures.clone();
         let mut report = Report {
@@ -129,9 +129,8 @@ impl Live {
             ratios: Default::default(),
             doubts: Vec::new(),
         };
-        report.doubts = doubt::doubts(&report, &surroundings);
         // What went wrong is the first thing to know.
-        report.doubts.splice(0..0, failures);
+        report.doubts = [failures, doubt::doubts(&report, &surroundings), doubts].concat();
         let look = Look { colour: stdout().is_terminal(), ..Look::default() };
         screen::say(terminal::text(&report, look).trim_end());
         if let Some(path) = &self.json {

@@ -109,12 +109,23 @@ pub enum Error {
     Crashed,
 }
 
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The figures, and what went wrong with messages and connections.
+    pub target: TargetReport,
+    /// What they were measured in.
+    pub surroundings: Surroundings,
+    /// What speaks against figures beside what anyone can see in them.
+    pub doubts: Vec<String>,
+}
+
 /// Measures what is asked for.
 ///
 /// # Errors
 /// When there are fewer open files than it takes, the server fails, or somebody ends it. What goes wrong with messages is no
 /// error, but told in the report.
-pub fn measure(settings: &Settings, progress: &Progress) -> Result<(TargetReport, Surroundings), Error> {
+pub fn measure(settings: &Settings, progress: &Progress) -> Result<Measured, Error> {
     machine::raise_open_files(settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::System)?;
     runtime.block_on(async {
@@ -136,9 +147,10 @@ async fn told_to_end(mut interrupt: Signal, mut terminate: Signal) {
     select(pin!(interrupt.recv()), pin!(terminate.recv())).await;
 }
 
-async fn all(settings: &Settings, progress: &Progress) -> Result<(TargetReport, Surroundings), Error> {
-    let report = TargetReport { name: TARGET.to_owned(), ..TargetReport::default() };
-    let mut run = Run { settings, progress, report, surroundings: Surroundings::new(CLIENT_CORES_MAX) };
+async fn all(settings: &Settings, progress: &Progress) -> Result<Measured, Error> {
+    let target = TargetReport { name: TARGET.to_owned(), ..TargetReport::default() };
+    let surroundings = Surroundings::new(CLIENT_CORES_MAX);
+    let mut run = Run { settings, progress, measured: Measured { target, surroundings, doubts: Vec::new() } };
     for measure in Measure::ALL.into_iter().filter(|measure| settings.wants(*measure)) {
         match measure {
             Measure::Latency => latency::measure(&mut run).await?,
@@ -147,15 +159,14 @@ async fn all(settings: &Settings, progress: &Progress) -> Result<(TargetReport, 
             Measure::Stalled => stalled::measure(&mut run).await?,
         }
     }
-    Ok((run.report, run.surroundings))
+    Ok(run.measured)
 }
 
 /// The measures so far.
 struct Run<'a> {
     settings: &'a Settings,
     progress: &'a Progress,
-    report: TargetReport,
-    surroundings: Surroundings,
+    measured: Measured,
 }
 
 impl Run<'_> {
@@ -167,7 +178,7 @@ impl Run<'_> {
         more_flags.extend_from_slice(&self.settings.server_flags);
         let settings = ServerSettings { inbox_posts: INBOX_POSTS, celebrity_followers: None, more_flags };
         let http = Http::start(&settings).await?;
-        self.report.settings = http.settings();
+        self.measured.target.settings = http.settings();
         let process = http.process().ok_or_else(|| Failure::Failed("the server has no process".to_owned()))?;
         Ok(Server { http, process, users: Cell::new(0) })
     }
@@ -191,12 +202,12 @@ impl Run<'_> {
     /// Ends a stretch of a case.
     fn stretch(&mut self, watched: Watched, case: &str) -> Cores {
         let (cores, stretch) = watched.stop(&format!("{case} of {TARGET}"));
-        self.surroundings.stretches.push(stretch);
+        self.measured.surroundings.stretches.push(stretch);
         cores
     }
 
     fn failure(&mut self, case: &str, what: &str) {
-        self.report.failures.push(format!("{case}: {what}"));
+        self.measured.target.failures.push(format!("{case}: {what}"));
     }
 
     /// Tells what went wrong with the audience of a case. Returns how many times something did, but for unheard posts.
@@ -212,11 +223,12 @@ impl Run<'_> {
     }
 
     fn case(&mut self, name: &str, case: Case) {
-        self.report.cases.insert(name.to_owned(), case);
+        self.measured.target.cases.insert(name.to_owned(), case);
     }
 
     /// The case of the last follower has the name, and that of the first follower one like it.
     fn timed(&mut self, name: &str, rounds: &Rounds, failed: u64) {
+        self.measured.doubts.extend(rounds.doubt().map(|doubt| format!("{name}: {doubt}")));
         let [last, first] = rounds.cases(failed);
         self.case(name, last);
         self.case(&format!("{name}_first"), first);

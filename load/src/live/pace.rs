@@ -24,14 +24,17 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// What each of the audience adds to that.
 const INTERVAL_EACH: Duration = Duration::from_micros(30);
 
+/// Of all posts, those that may be late before it is worth a word.
+const LATE_SHARE_MAX: f64 = 0.01;
+
 /// What one round came to.
 pub(super) struct Round {
     /// Until the first follower has read all of the message.
     first: Histogram<u64>,
     /// Until the last one has.
     last: Histogram<u64>,
-    /// How much later than planned posts were published, since the one before was still being heard.
-    lateness: Histogram<u64>,
+    /// Posts that were published later than planned, since the one before was still being heard.
+    late: u64,
     /// Posts that not all have heard.
     unheard: u64,
     /// Kept busy while it lasted.
@@ -54,17 +57,14 @@ pub(super) async fn publish(
     audience: &Audience,
     mut tick: impl FnMut(f64),
 ) -> Result<Round, Failure> {
-    let (first, last, lateness) = (histogram(), histogram(), histogram());
-    let mut round = Round { first, last, lateness, unheard: 0, cores: Cores::default() };
+    let mut round = Round { first: histogram(), last: histogram(), late: 0, unheard: 0, cores: Cores::default() };
     let interval = INTERVAL + INTERVAL_EACH * u32::try_from(audience.size()).unwrap_or(u32::MAX);
     let mut due = Instant::now();
     for nth in 0..posts.count {
         tick(nth as f64 / posts.count as f64);
         let late = Instant::now().saturating_duration_since(due);
         // The first is due when this begins.
-        if nth > 0 {
-            record(&mut round.lateness, late);
-        }
+        round.late += u64::from(nth > 0 && !late.is_zero());
         due += late;
         sleep_until(due.into()).await;
         due += interval;
@@ -96,6 +96,20 @@ impl Rounds {
         self.0.iter().map(|round| round.unheard).sum()
     }
 
+    /// What speaks against the times, if too many posts waited for the one before: each was timed from when it was sent.
+    pub(super) fn doubt(&self) -> Option<String> {
+        let late: u64 = self.0.iter().map(|round| round.late).sum();
+        let posts: u64 = self.0.iter().map(|round| round.last.len()).sum();
+        (late as f64 > posts as f64 * LATE_SHARE_MAX).then(|| {
+            format!(
+                "{} of {} posts were sent later than planned, since the one before was still being heard: at the planned \
+                 rate times would be longer.",
+                figure::count(late),
+                figure::count(posts)
+            )
+        })
+    }
+
     /// Until the last follower has a post, with everything that failed, and until the first has it.
     pub(super) fn cases(&self, failed: u64) -> [Case; 2] {
         let last = self.case(|round| &round.last);
@@ -106,11 +120,10 @@ impl Rounds {
     fn case(&self, of: impl Fn(&Round) -> &Histogram<u64>) -> Case {
         let rounds: Vec<f64> = self.0.iter().map(|round| Latency::of(of(round)).p50_us).collect();
         let Some(round) = middle(&rounds).and_then(|nth| self.0.get(nth)) else { return Case::default() };
-        let (mut all, mut late) = (histogram(), histogram());
+        let mut all = histogram();
         for round in &self.0 {
             // They have the same bounds.
             let _ = all.add(of(round));
-            let _ = late.add(&round.lateness);
         }
         Case {
             unit: "us".to_owned(),
@@ -118,7 +131,6 @@ impl Rounds {
             latencies: [(Kind::Publish, Latency::of(&all))].into(),
             server_cores: round.cores.server,
             client_cores: round.cores.client,
-            late_p99_us: (!late.is_empty()).then(|| Latency::of(&late).p99_us),
             rounds,
             ..Case::default()
         }
@@ -145,7 +157,7 @@ mod tests {
             into
         };
         let cores = Cores { server: lasts_us.len() as f64, client: 0.0 };
-        Round { first: of(firsts_us), last: of(lasts_us), lateness: histogram(), unheard, cores }
+        Round { first: of(firsts_us), last: of(lasts_us), late: unheard, unheard, cores }
     }
 
     #[test]
@@ -157,8 +169,17 @@ mod tests {
         let [last, first] = rounds.cases(7);
         assert_eq!((last.unit.as_str(), last.median.round(), last.failed), ("us", 200.0, 8));
         assert_eq!(last.rounds.iter().map(|figure| figure.round()).collect::<Vec<_>>(), [200.0, 400.0, 50.0]);
-        assert_eq!((last.latencies[&Kind::Publish].count, last.server_cores, last.late_p99_us), (6, 3.0, None));
+        assert_eq!((last.latencies[&Kind::Publish].count, last.server_cores), (6, 3.0));
         assert_eq!((first.median.round(), first.failed), (20.0, 0));
+    }
+
+    #[test]
+    fn posts_that_were_late_are_a_doubt() {
+        let mut rounds = Rounds::default();
+        rounds.push(round(&[10], &[100], 0));
+        assert_eq!(rounds.doubt(), None);
+        rounds.push(round(&[10], &[100], 1));
+        assert!(rounds.doubt().unwrap().starts_with("1 of 2 posts were sent later than planned"));
     }
 
     #[test]

@@ -23,7 +23,7 @@ const SMALL: [&str; 12] = [
 
 fn live(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire-load"));
-    command.arg("live").args(arguments).output().unwrap()
+    command.arg("live").args(arguments).output().expect("the program was built")
 }
 
 fn said(output: &Output) -> String {
