@@ -4,6 +4,7 @@
 //! - worlds of users (`world`) and the work they make (`workload`);
 //! - doing that work on each design (`target`), in a closed loop or at intended times (`drive`), and first of all checking
 //!   that each design answers right (`check`);
+//! - the same of connections that are told live (`live`);
 //! - what was measured (`measure`), whether to believe it (`doubt`), and telling it (`report`).
 //!
 //! Not responsible for:
@@ -15,6 +16,7 @@ pub mod compare;
 pub mod doubt;
 pub mod drive;
 pub mod latency;
+pub mod live;
 pub mod measure;
 pub mod operation;
 pub mod prepare;

@@ -58,7 +58,7 @@ pub fn case(runs: &[Run], figure: Figure) -> Case {
 }
 
 /// The place of the median; of an even number, of the lower of the two in the middle.
-fn middle(rounds: &[f64]) -> Option<usize> {
+pub(crate) fn middle(rounds: &[f64]) -> Option<usize> {
     let mut places: Vec<usize> = (0..rounds.len()).collect();
     places.sort_by(|a, b| rounds[*a].total_cmp(&rounds[*b]));
     places.get(rounds.len().checked_sub(1)? / 2).copied()

@@ -7,6 +7,7 @@
 //! - measuring, and what a report looks like.
 
 mod compare;
+mod live;
 mod options;
 mod run;
 mod soak;
@@ -35,6 +36,8 @@ enum Command {
     Run(run::Run),
     /// One design for hours, and what drifts meanwhile
     Soak(soak::Soak),
+    /// WebSockets that are told what is published: latency, throughput, memory, and clients that stall
+    Live(live::Live),
 }
 
 /// Runs the command line of this process.
@@ -53,6 +56,7 @@ pub fn run() -> ExitCode {
         Command::Compare(compare) => compare.run(),
         Command::Run(run) => run.run(),
         Command::Soak(soak) => soak.run(),
+        Command::Live(live) => live.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -32,13 +32,20 @@ pub fn took_part(report: &Report) -> impl Iterator<Item = &TargetReport> {
 pub fn cases(report: &Report) -> Vec<&str> {
     let names: BTreeSet<&str> = took_part(report).flat_map(|target| target.cases.keys().map(String::as_str)).collect();
     let mut names: Vec<&str> = names.into_iter().collect();
-    // Sorting is stable: what is not named here stays in the order of its letters.
-    names.sort_by_key(|name| match FIRST.iter().position(|first| first == name) {
-        Some(place) => place,
-        None if *name == "memory" => usize::MAX,
-        None => FIRST.len(),
+    names.sort_by_key(|name| {
+        let place = match FIRST.iter().position(|first| first == name) {
+            Some(place) => place,
+            None if *name == "memory" => usize::MAX,
+            None => FIRST.len(),
+        };
+        (place, counted(name))
     });
     names
+}
+
+/// Words and numbers of a name, by which 10 comes before 1000.
+fn counted(name: &str) -> Vec<(Option<u64>, &str)> {
+    name.split('_').map(|part| (part.parse().ok(), part)).collect()
 }
 
 /// A case's name for people.
@@ -160,6 +167,16 @@ mod tests {
     #[test]
     fn cases_are_told_in_a_fixed_order() {
         assert_eq!(cases(&sample::report()), ["deliveries", "page", "own_page", "mixed", "memory"]);
+    }
+
+    #[test]
+    fn cases_that_have_numbers_are_told_in_the_order_of_these() {
+        let names = ["live_1000_followers", "live_10_followers", "live_10_followers_first", "live_messages", "key_9"];
+        let cases = names.map(|name| (name, "us", 1.0));
+        let report = Report { targets: vec![target("tidewire", &cases)], ..sample::report() };
+        let expected =
+            ["key_9", "live_messages", "live_10_followers", "live_10_followers_first", "live_1000_followers"];
+        assert_eq!(super::cases(&report), expected);
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl Kind {
     /// When it does not start, or is not installed.
     pub async fn start(self, settings: &Settings) -> Result<Arc<dyn Target>, Failure> {
         let Settings { inbox_posts, celebrity_followers } = *settings;
-        let tidewire = TidewireSettings { inbox_posts, celebrity_followers };
+        let tidewire = TidewireSettings { inbox_posts, celebrity_followers, more_flags: Vec::new() };
         Ok(match self {
             Self::TidewireHttp => Arc::new(Http::start(&tidewire).await?),
             Self::TidewireInProcess => Arc::new(InProcess::start(&tidewire)?),

@@ -159,8 +159,17 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
 
 /// Memory that a process has now, in bytes; 0 if it has ended.
 pub fn resident_bytes(process: u32) -> u64 {
+    memory_bytes(process, "VmRSS:")
+}
+
+/// The most memory that a process ever had, in bytes; 0 if it has ended.
+pub fn peak_bytes(process: u32) -> u64 {
+    memory_bytes(process, "VmHWM:")
+}
+
+fn memory_bytes(process: u32, figure: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = status.lines().find_map(|line| line.strip_prefix(figure));
     kib.and_then(|kib| kib.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1_024
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod contract;
+mod live;
 mod mariadb;
 mod redis;
 mod servers;

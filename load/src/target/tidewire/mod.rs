@@ -17,20 +17,25 @@ pub struct Settings {
     pub inbox_posts: usize,
     /// Followers above which an author's posts are pulled; none: all are pushed, as by the rivals.
     pub celebrity_followers: Option<u64>,
+    /// Flags of the server beside these, each with its value: `--live-max 40000`.
+    pub more_flags: Vec<String>,
 }
 
 impl Settings {
     fn told(&self) -> Vec<String> {
         let celebrity = self.celebrity_followers.map_or("off".to_owned(), |followers| followers.to_string());
-        vec![
+        let mut told = vec![
             format!("Tidewire {}", env!("CARGO_PKG_VERSION")),
             format!("--inbox-posts {}", self.inbox_posts),
             format!("--celebrity-followers {celebrity}"),
             "--durability everysec".to_owned(),
-        ]
+        ];
+        told.extend_from_slice(&self.more_flags);
+        told
     }
 }
 
-fn name(user: User) -> String {
+/// What a user is called.
+pub(crate) fn name(user: User) -> String {
     format!("u{user}")
 }

@@ -1,0 +1,242 @@
+//! `tidewire-load live`
+
+use std::error::Error;
+use std::io::{IsTerminal as _, stdout};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use clap::builder::RangedU64ValueParser;
+use tidewire::cli::terminal as screen;
+use tidewire::limits::POST_BODY_BYTES_MAX;
+
+use crate::doubt;
+use crate::live::{self, BODY_BYTES_MIN, CONNECTIONS_MAX, Measure, Measured, Settings};
+use crate::report::progress::Progress;
+use crate::report::terminal::{self, Look};
+use crate::report::{Machine, Report, html, json};
+
+/// What a run is about.
+const TITLE: &str = "Tidewire's live connections";
+
+/// Most seconds of anything, posts, rounds and publishers: so that a slip of the finger has an end.
+const SECONDS_MAX: u64 = 3_600;
+const POSTS_MAX: u64 = 100_000;
+const ROUNDS_MAX: u64 = 100;
+const PUBLISHERS_MAX: u64 = 1_000;
+
+/// Without options it takes less than a minute. Times are from just before a post is sent until a follower has read all of
+/// it; `live_N_followers` is about the last of N followers, `live_N_followers_first` about the first. All connections are on
+/// one thread of this program.
+#[derive(Debug, clap::Args)]
+pub(super) struct Live {
+    /// What is measured [default: all]
+    #[arg(long, value_name = "MEASURES", value_delimiter = ',')]
+    only: Vec<Measure>,
+
+    /// Rounds of all that is timed
+    #[arg(long, default_value_t = 3, value_parser = within(1..=ROUNDS_MAX))]
+    rounds: u64,
+
+    /// latency: online followers of each author, with commas between [connections]
+    #[arg(long, value_name = "CONNECTIONS", value_delimiter = ',', default_value = "10,1000", value_parser = connections())]
+    followers: Vec<u64>,
+
+    /// latency, stalled: posts of each author in a round
+    #[arg(long, default_value_t = 40, value_parser = within(1..=POSTS_MAX))]
+    posts: u64,
+
+    /// latency, throughput: the body of a post, as JSON [bytes]
+    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = body_bytes())]
+    body_bytes: u64,
+
+    /// throughput, stalled: followers online [connections]
+    #[arg(long, value_name = "CONNECTIONS", default_value_t = 1_000, value_parser = connections())]
+    audience: u64,
+
+    /// throughput: a round of publishing as much as possible [seconds]
+    #[arg(long, default_value_t = 2, value_parser = within(1..=SECONDS_MAX))]
+    seconds: u64,
+
+    /// throughput: those who publish at the same time [connections]
+    #[arg(long, value_name = "CONNECTIONS", default_value_t = 16, value_parser = within(1..=PUBLISHERS_MAX))]
+    publishers: u64,
+
+    /// throughput: posts ahead of the slowest follower; 0: no limit, so that clients that fall behind are cut off [posts]
+    #[arg(long, value_name = "POSTS", default_value_t = 256, value_parser = within(0..=POSTS_MAX))]
+    window: u64,
+
+    /// memory: idle connections
+    #[arg(long, default_value_t = 2_000, value_parser = connections())]
+    connections: u64,
+
+    /// memory: how long they are kept; after 60 one that does not answer its ping would be closed [seconds]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = within(0..=SECONDS_MAX))]
+    hold_seconds: u64,
+
+    /// stalled: clients that stop reading [connections]
+    #[arg(long, value_name = "CONNECTIONS", default_value_t = 100, value_parser = connections())]
+    stalled: u64,
+
+    /// stalled: the body of a post, as JSON [bytes]
+    #[arg(long, value_name = "BYTES", default_value_t = 8_192, value_parser = body_bytes())]
+    stalled_body_bytes: u64,
+
+    /// stalled: how long clients may take to be cut off in the last round; 0: nobody waits for it [seconds]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = within(0..=SECONDS_MAX))]
+    cut_off_seconds: u64,
+
+    /// Further flags of the server, in one argument: "--shards 2"
+    #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
+    server_flags: Option<String>,
+
+    /// Writes the report as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Writes the report as a page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+fn within(range: RangeInclusive<u64>) -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(range)
+}
+
+fn connections() -> RangedU64ValueParser<u64> {
+    within(1..=CONNECTIONS_MAX as u64)
+}
+
+fn body_bytes() -> RangedU64ValueParser<u64> {
+    within(BODY_BYTES_MIN as u64..=POST_BODY_BYTES_MAX as u64)
+}
+
+impl Live {
+    pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+        let when = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        let settings = self.settings();
+        let progress = Progress::new();
+        let Measured { target, surroundings, doubts } = live::measure(&settings, &progress)?;
+        drop(progress);
+        let failures = target.failures.clone();
+        let mut report = Report {
+            title: TITLE.to_owned(),
+            when,
+            command: command(std::env::args()),
+            machine: Machine::read(),
+            settings: settings.told(),
+            targets: vec![target],
+            ratios: Default::default(),
+            doubts: Vec::new(),
+        };
+        // What went wrong is the first thing to know.
+        report.doubts = [failures, doubt::doubts(&report, &surroundings), doubts].concat();
+        let look = Look { colour: stdout().is_terminal(), ..Look::default() };
+        screen::say(terminal::text(&report, look).trim_end());
+        if let Some(path) = &self.json {
+            json::write(&report, path)?;
+        }
+        if let Some(path) = &self.html {
+            html::write(&report, path)?;
+        }
+        Ok(())
+    }
+
+    fn settings(&self) -> Settings {
+        let seconds = Duration::from_secs;
+        let mut followers: Vec<usize> = self.followers.iter().map(|followers| *followers as usize).collect();
+        followers.sort_unstable();
+        // Of two alike there would be one case.
+        followers.dedup();
+        // The server takes a flag and its value as two arguments.
+        let flags = self.server_flags.iter().flat_map(|flags| flags.split_whitespace());
+        Settings {
+            measures: if self.only.is_empty() { Measure::ALL.to_vec() } else { self.only.clone() },
+            rounds: self.rounds as usize,
+            followers,
+            posts: self.posts as usize,
+            body_bytes: self.body_bytes as usize,
+            audience: self.audience as usize,
+            lasts: seconds(self.seconds),
+            publishers: self.publishers as usize,
+            window: (self.window > 0).then_some(self.window as usize),
+            connections: self.connections as usize,
+            hold: seconds(self.hold_seconds),
+            stalled: self.stalled as usize,
+            stalled_body_bytes: self.stalled_body_bytes as usize,
+            cut_off: seconds(self.cut_off_seconds),
+            server_flags: flags.map(str::to_owned).collect(),
+        }
+    }
+}
+
+/// The command line as one may type it.
+fn command(arguments: impl Iterator<Item = String>) -> String {
+    let quoted = |argument: String| {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=,./:".contains(letter);
+        if !argument.is_empty() && argument.chars().all(plain) {
+            return argument;
+        }
+        format!("'{}'", argument.replace('\'', r"'\''"))
+    };
+    let words = std::iter::once("tidewire-load".to_owned()).chain(arguments.skip(1).map(quoted));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        live: Live,
+    }
+
+    fn settings(arguments: &[&str]) -> Result<Settings, String> {
+        let parsed = Only::try_parse_from([&["live"], arguments].concat());
+        parsed.map(|only| only.live.settings()).map_err(|cause| cause.to_string())
+    }
+
+    #[test]
+    fn without_options_all_is_measured_a_little() {
+        let settings = settings(&[]).unwrap();
+        assert_eq!(settings.measures, Measure::ALL);
+        assert_eq!((settings.rounds, settings.followers, settings.window), (3, vec![10, 1_000], Some(256)));
+        assert!(settings.server_flags.is_empty());
+    }
+
+    #[test]
+    fn options_are_lists_where_that_makes_sense() {
+        let settings =
+            settings(&["--only=stalled,latency", "--followers=30,7,30", "--window=0", "--server-flags=--shards 2 --x"]);
+        let settings = settings.unwrap();
+        assert_eq!(settings.measures, [Measure::Stalled, Measure::Latency]);
+        assert_eq!((settings.followers, settings.window), (vec![7, 30], None));
+        assert_eq!(settings.server_flags, ["--shards", "2", "--x"]);
+    }
+
+    #[test]
+    fn what_has_no_end_or_no_sense_is_refused() {
+        for refused in [
+            "--rounds=0",
+            "--followers=10,0",
+            "--followers=",
+            "--body-bytes=10",
+            "--body-bytes=65537",
+            "--connections=200001",
+            "--seconds=3601",
+            "--only=fanout",
+        ] {
+            let message = settings(&[refused]).unwrap_err();
+            assert!(message.contains(refused.split_once('=').unwrap().0), "{refused}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_command_can_be_typed_again() {
+        let arguments = ["/tmp/x", "live", "--server-flags=--shards 2", "it's"].map(str::to_owned);
+        assert_eq!(command(arguments.into_iter()), r"tidewire-load live '--server-flags=--shards 2' 'it'\''s'");
+    }
+}

@@ -1,0 +1,162 @@
+//! WebSocket frames (RFC 6455) as a server sends them: bytes in pieces to whole frames. Pure.
+//!
+//! Not responsible for:
+//! - fragments and compression: nobody asked for these, so they are an error.
+
+use std::io;
+
+/// Largest frame that is waited for: beyond what the server queues for a connection it can only be a mistake.
+const FRAME_BYTES_MAX: usize = 16 << 20;
+
+/// The close code of a close frame that has none.
+const NO_CODE: u16 = 1005;
+
+/// A frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Frame<'a> {
+    Text(&'a [u8]),
+    Ping(&'a [u8]),
+    Pong,
+    Close(u16),
+}
+
+/// Bytes on their way to being frames.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    /// The beginning of a frame whose end has not come.
+    begun: Vec<u8>,
+}
+
+impl Frames {
+    /// Hands over all frames that are complete now.
+    ///
+    /// # Errors
+    /// When what came is no frame of a server, or none that was asked for.
+    pub(super) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(Frame<'_>)) -> io::Result<()> {
+        if self.begun.is_empty() {
+            let used = whole_frames(bytes, &mut each)?;
+            self.begun.extend_from_slice(&bytes[used..]);
+        } else {
+            self.begun.extend_from_slice(bytes);
+            let used = whole_frames(&self.begun, &mut each)?;
+            self.begun.drain(..used);
+        }
+        Ok(())
+    }
+}
+
+/// A pong with the payload of its ping, which is at most 125 bytes.
+///
+/// A frame of a client is masked; the mask of zeros leaves the payload as it is.
+pub(super) fn pong(payload: &[u8], into: &mut Vec<u8>) {
+    into.extend_from_slice(&[0x8a, 0x80 | payload.len() as u8, 0, 0, 0, 0]);
+    into.extend_from_slice(payload);
+}
+
+fn whole_frames(bytes: &[u8], each: &mut impl FnMut(Frame<'_>)) -> io::Result<usize> {
+    let mut used = 0;
+    while let Some((kind, payload, bytes)) = frame(&bytes[used..])? {
+        each(match kind {
+            0x81 => Frame::Text(payload),
+            0x89 if payload.len() <= 125 => Frame::Ping(payload),
+            0x8a => Frame::Pong,
+            0x88 => Frame::Close(payload.first_chunk().map_or(NO_CODE, |code| u16::from_be_bytes(*code))),
+            _ => return Err(strange(&format!("a frame that begins with {kind:#04x}"))),
+        });
+        used += bytes;
+    }
+    Ok(used)
+}
+
+/// The first frame, if it is there as a whole: its first byte, its payload, and how many bytes it takes.
+fn frame(bytes: &[u8]) -> io::Result<Option<(u8, &[u8], usize)>> {
+    let &[kind, short, ref rest @ ..] = bytes else { return Ok(None) };
+    let (head, payload_bytes) = match short {
+        126 => (4, rest.first_chunk().map(|length| u64::from(u16::from_be_bytes(*length)))),
+        127 => (10, rest.first_chunk().map(|length| u64::from_be_bytes(*length))),
+        128.. => return Err(strange("a masked frame")),
+        short => (2, Some(u64::from(short))),
+    };
+    let Some(payload_bytes) = payload_bytes else { return Ok(None) };
+    if payload_bytes > FRAME_BYTES_MAX as u64 {
+        return Err(strange(&format!("a frame of {payload_bytes} bytes")));
+    }
+    let end = head + payload_bytes as usize;
+    Ok(bytes.get(head..end).map(|payload| (kind, payload, end)))
+}
+
+fn strange(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("the server sent {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes out, when the bytes come in pieces of so many.
+    fn told(bytes: &[u8], piece: usize) -> Vec<String> {
+        let (mut frames, mut told) = (Frames::default(), Vec::new());
+        for piece in bytes.chunks(piece) {
+            let outcome = frames.feed(piece, |frame| {
+                told.push(match frame {
+                    Frame::Text(text) if text.len() > 20 => format!("{} bytes", text.len()),
+                    Frame::Text(text) => String::from_utf8_lossy(text).into_owned(),
+                    Frame::Ping(payload) => format!("ping {}", String::from_utf8_lossy(payload)),
+                    other => format!("{other:?}"),
+                });
+            });
+            if let Err(cause) = outcome {
+                told.push(cause.to_string());
+                return told;
+            }
+        }
+        told
+    }
+
+    fn text(length: &[u8], bytes: usize) -> Vec<u8> {
+        [&[0x81], length, &vec![b'x'; bytes]].concat()
+    }
+
+    #[test]
+    fn frames_of_every_length_come_in_pieces_of_any() {
+        let mut bytes = b"\x81\x02hi\x89\x01p\x8a\x00\x81\x00".to_vec();
+        bytes.extend(text(&[125], 125));
+        bytes.extend(text(&[126, 0, 126], 126));
+        bytes.extend(text(&[126, 255, 255], 65_535));
+        bytes.extend(text(&[127, 0, 0, 0, 0, 0, 1, 0, 0], 65_536));
+        bytes.extend(b"\x88\x02\x0f\xa8");
+        let expected =
+            ["hi", "ping p", "Pong", "", "125 bytes", "126 bytes", "65535 bytes", "65536 bytes", "Close(4008)"];
+        for piece in [3, 7, 1_000, 65_536, bytes.len()] {
+            assert_eq!(told(&bytes, piece), expected, "pieces of {piece}");
+        }
+        assert_eq!(told(&bytes[..400], 1), expected[..6]);
+    }
+
+    #[test]
+    fn a_close_need_not_say_why() {
+        assert_eq!(told(b"\x88\x00", 2), ["Close(1005)"]);
+    }
+
+    #[test]
+    fn what_nobody_asked_for_is_an_error() {
+        for (bytes, expected) in [
+            (&b"\x01\x01a"[..], "the server sent a frame that begins with 0x01"),
+            (b"\xc1\x01a", "the server sent a frame that begins with 0xc1"),
+            (b"HTTP/1.1", "the server sent a frame that begins with 0x48"),
+            (b"\x81\x81\0\0\0\0a", "the server sent a masked frame"),
+            (b"\x81\x7f\xff\xff\xff\xff\xff\xff\xff\xff", "the server sent a frame of 18446744073709551615 bytes"),
+            (&[&b"\x89\x7e\x00\x7e"[..], &[0; 126]].concat(), "the server sent a frame that begins with 0x89"),
+        ] {
+            let expected = [expected];
+            assert_eq!(told(&[bytes, &[0; 128]].concat(), 300), expected, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_pong_is_masked_and_has_what_the_ping_had() {
+        let mut bytes = Vec::new();
+        pong(b"ab", &mut bytes);
+        assert_eq!(bytes, b"\x8a\x82\0\0\0\0ab");
+    }
+}

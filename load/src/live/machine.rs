@@ -1,0 +1,104 @@
+//! What the machine gives to a measure, and what is taken of it.
+//!
+//! Responsible for:
+//! - open files: as many as the connections need, or a refusal before anything begins;
+//! - the processor time of server and client in a stretch of time, and what else went on in it.
+//!
+//! Not responsible for:
+//! - what follows from that (`doubt`).
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::live::Error;
+use crate::live::settings::Settings;
+use crate::surroundings::{Sampler, Stretch};
+use crate::target::process::processor_time;
+
+/// Files that a process has open beside its connections.
+const OTHER_FILES: usize = 100;
+
+/// Lets this process, and those it starts, have as many open files as the connections need.
+pub(super) fn raise_open_files(settings: &Settings) -> Result<(), Error> {
+    let (connections, measure) = settings.connections_max();
+    let wanted = connections + OTHER_FILES;
+    let allowed = raise_to(wanted);
+    if allowed >= wanted {
+        return Ok(());
+    }
+    let room = allowed.saturating_sub(OTHER_FILES);
+    Err(Error::OpenFiles { allowed, connections, measure: measure.name(), room })
+}
+
+/// Raises the limit so far, or as far as may be. Returns where it is then.
+fn raise_to(wanted: usize) -> usize {
+    let wanted = wanted as u64;
+    let now = getrlimit(Resource::Nofile);
+    let limit = |current, maximum| Rlimit { current: Some(current), maximum: Some(maximum) };
+    if now.current.is_some_and(|current| current < wanted) {
+        let allowed = now.maximum.unwrap_or(u64::MAX);
+        // Above what is allowed only for those who may raise that too.
+        if setrlimit(Resource::Nofile, limit(wanted, allowed.max(wanted))).is_err() {
+            let _ = setrlimit(Resource::Nofile, limit(allowed.min(wanted), allowed));
+        }
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(wanted) as usize
+}
+
+/// Cores that were kept busy.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Cores {
+    pub(super) server: f64,
+    pub(super) client: f64,
+}
+
+/// Looks at both processes and the machine from the beginning of a stretch.
+pub(super) struct Watched {
+    server: u32,
+    began: Instant,
+    before: (Duration, Duration),
+    sampler: Sampler,
+}
+
+impl Watched {
+    pub(super) fn start(server: u32) -> Self {
+        Self { server, before: times(server), sampler: Sampler::start(), began: Instant::now() }
+    }
+
+    /// Ends the stretch, of which `what` is the name.
+    pub(super) fn stop(self, what: &str) -> (Cores, Stretch) {
+        let after = times(self.server);
+        let seconds = self.began.elapsed().as_secs_f64().max(f64::EPSILON);
+        let server = after.0.saturating_sub(self.before.0);
+        let client = after.1.saturating_sub(self.before.1);
+        let cores = Cores { server: server.as_secs_f64() / seconds, client: client.as_secs_f64() / seconds };
+        (cores, self.sampler.stop(what, server + client))
+    }
+}
+
+fn times(server: u32) -> (Duration, Duration) {
+    (processor_time(server), processor_time(std::process::id()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_is_high_enough_is_left_alone() {
+        let before = getrlimit(Resource::Nofile);
+        assert!(raise_to(1) >= 1);
+        assert_eq!(getrlimit(Resource::Nofile).current, before.current);
+    }
+
+    #[test]
+    fn busy_cores_are_counted() {
+        let watched = Watched::start(std::process::id());
+        let until = Instant::now() + Duration::from_millis(60);
+        while Instant::now() < until {}
+        let (cores, stretch) = watched.stop("spinning");
+        assert!(cores.client > 0.0 && cores.server > 0.0, "{cores:?}");
+        assert_eq!(stretch.what, "spinning");
+    }
+}

@@ -1,0 +1,136 @@
+//! Whether the messages of one connection came each once, in order. Pure.
+
+use std::collections::BTreeSet;
+
+/// Missing numbers of a connection that are remembered, to tell a message that is late from one that comes twice.
+const MISSING_MAX: usize = 1_024;
+
+/// What one connection was told so far: messages that count up by one.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    last: Option<u64>,
+    missing: BTreeSet<u64>,
+}
+
+/// What a number says about its message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Order {
+    /// The first of all, or the one after the last.
+    Next,
+    /// So many before it did not come.
+    Gap(u64),
+    /// It was missing until now.
+    Late,
+    /// It came before.
+    Again,
+}
+
+impl Numbers {
+    /// Whether anything has come.
+    pub(super) fn begun(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// A message has come.
+    pub(super) fn take(&mut self, number: u64) -> Order {
+        let Some(last) = self.last else {
+            self.last = Some(number);
+            return Order::Next;
+        };
+        if number <= last {
+            return if self.missing.remove(&number) { Order::Late } else { Order::Again };
+        }
+        self.last = Some(number);
+        let room = MISSING_MAX.saturating_sub(self.missing.len());
+        self.missing.extend((last + 1..number).take(room));
+        match number - last - 1 {
+            0 => Order::Next,
+            lost => Order::Gap(lost),
+        }
+    }
+}
+
+/// What went wrong with messages, on all connections together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Tally {
+    /// Messages that never came.
+    pub(super) lost: u64,
+    /// Messages that came again.
+    pub(super) doubled: u64,
+    /// Messages that came after later ones.
+    pub(super) out_of_order: u64,
+    /// Messages that cannot be understood.
+    pub(super) unnumbered: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, order: Order) {
+        match order {
+            Order::Next => {}
+            Order::Gap(lost) => self.lost += lost,
+            Order::Late => {
+                self.lost = self.lost.saturating_sub(1);
+                self.out_of_order += 1;
+            }
+            Order::Again => self.doubled += 1,
+        }
+    }
+
+    /// What went wrong, in words; nothing where nothing did.
+    pub(super) fn told(&self) -> Vec<String> {
+        let all = [
+            (self.lost, "lost"),
+            (self.doubled, "doubled"),
+            (self.out_of_order, "out of order"),
+            (self.unnumbered, "without a number"),
+        ];
+        all.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} messages {what}")).collect()
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.lost + self.doubled + self.out_of_order + self.unnumbered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(numbers: &[u64], lost: u64, doubled: u64, out_of_order: u64) {
+        let mut tally = Tally::default();
+        let mut seen = Numbers::default();
+        numbers.iter().for_each(|number| tally.add(seen.take(*number)));
+        assert_eq!(tally, Tally { lost, doubled, out_of_order, unnumbered: 0 }, "{numbers:?}");
+    }
+
+    #[test]
+    fn what_is_lost_doubled_or_out_of_order_is_told_apart() {
+        check(&[], 0, 0, 0);
+        check(&[7, 8, 9], 0, 0, 0);
+        check(&[7, 10], 2, 0, 0);
+        check(&[7, 8, 8, 9], 0, 1, 0);
+        check(&[7, 9, 8, 10], 0, 0, 1);
+        check(&[7, 10, 9], 1, 0, 1);
+        check(&[7, 9, 8, 8], 0, 1, 1);
+        // What came before the first was never expected.
+        check(&[7, 3], 0, 1, 0);
+    }
+
+    #[test]
+    fn only_so_many_missing_ones_are_remembered() {
+        let mut seen = Numbers::default();
+        assert_eq!(seen.take(0), Order::Next);
+        assert_eq!(seen.take(5_000), Order::Gap(4_999));
+        assert_eq!(seen.missing.len(), MISSING_MAX);
+        assert_eq!(seen.take(u64::MAX), Order::Gap(u64::MAX - 5_001));
+        assert_eq!((seen.missing.len(), seen.take(3)), (MISSING_MAX, Order::Late));
+    }
+
+    #[test]
+    fn nothing_wrong_says_nothing() {
+        assert!(Tally::default().told().is_empty());
+        let tally = Tally { lost: 3, unnumbered: 1, ..Tally::default() };
+        assert_eq!(tally.told(), ["3 messages lost", "1 messages without a number"]);
+        assert_eq!(tally.total(), 4);
+    }
+}

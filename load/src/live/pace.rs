@@ -1,0 +1,190 @@
+//! Publishing at a steady rate, and timing each post until its audience has it.
+//!
+//! Responsible for:
+//! - when posts are published, and the times from just before a request is written;
+//! - rounds of that as cases of a report.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use tokio::time::sleep_until;
+
+use crate::drive::recorder::{histogram, record};
+use crate::live::api::Api;
+use crate::live::audience::{Audience, Hearing};
+use crate::live::machine::Cores;
+use crate::measure::middle;
+use crate::operation::{Kind, User};
+use crate::report::{Case, Latency, figure};
+use crate::target::Failure;
+
+/// Between two posts, beside what their audience is given to hear one.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// What each of the audience adds to that.
+const INTERVAL_EACH: Duration = Duration::from_micros(30);
+
+/// Of all posts, those that may be late before it is worth a word.
+const LATE_SHARE_MAX: f64 = 0.01;
+
+/// What one round came to.
+pub(super) struct Round {
+    /// Until the first follower has read all of the message.
+    first: Histogram<u64>,
+    /// Until the last one has.
+    last: Histogram<u64>,
+    /// Posts that were published later than planned, since the one before was still being heard.
+    late: u64,
+    /// Posts that not all have heard.
+    unheard: u64,
+    /// Kept busy while it lasted.
+    pub(super) cores: Cores,
+}
+
+/// Who publishes what.
+#[derive(Clone, Copy)]
+pub(super) struct Posts<'a> {
+    pub(super) author: User,
+    pub(super) body: &'a str,
+    pub(super) count: usize,
+}
+
+/// Publishes at an interval that lets an audience of this size hear each post before the next, as far as can be foreseen. Ends
+/// early after a post that was not heard by all.
+pub(super) async fn publish(
+    api: &mut Api,
+    posts: Posts<'_>,
+    audience: &Audience,
+    mut tick: impl FnMut(f64),
+) -> Result<Round, Failure> {
+    let mut round = Round { first: histogram(), last: histogram(), late: 0, unheard: 0, cores: Cores::default() };
+    let interval = INTERVAL + INTERVAL_EACH * u32::try_from(audience.size()).unwrap_or(u32::MAX);
+    let mut due = Instant::now();
+    for nth in 0..posts.count {
+        tick(nth as f64 / posts.count as f64);
+        let late = Instant::now().saturating_duration_since(due);
+        // The first is due when this begins.
+        round.late += u64::from(nth > 0 && !late.is_zero());
+        due += late;
+        sleep_until(due.into()).await;
+        due += interval;
+        let heard_before = audience.complete();
+        let sent = Instant::now();
+        api.publish(posts.author, posts.body).await?;
+        let heard = audience.hears(heard_before + 1).await;
+        let Some(Hearing { first, last, .. }) = audience.hearing(heard_before).filter(|_| heard) else {
+            round.unheard += 1;
+            break;
+        };
+        record(&mut round.first, first - sent);
+        record(&mut round.last, last - sent);
+    }
+    Ok(round)
+}
+
+/// Rounds of the same.
+#[derive(Default)]
+pub(super) struct Rounds(Vec<Round>);
+
+impl Rounds {
+    pub(super) fn push(&mut self, round: Round) {
+        self.0.push(round);
+    }
+
+    /// Posts that not all have heard.
+    pub(super) fn unheard(&self) -> u64 {
+        self.0.iter().map(|round| round.unheard).sum()
+    }
+
+    /// What speaks against the times, if too many posts waited for the one before: each was timed from when it was sent.
+    pub(super) fn doubt(&self) -> Option<String> {
+        let late: u64 = self.0.iter().map(|round| round.late).sum();
+        let posts: u64 = self.0.iter().map(|round| round.last.len()).sum();
+        (late as f64 > posts as f64 * LATE_SHARE_MAX).then(|| {
+            format!(
+                "{} of {} posts were sent later than planned, since the one before was still being heard: at the planned \
+                 rate times would be longer.",
+                figure::count(late),
+                figure::count(posts)
+            )
+        })
+    }
+
+    /// Until the last follower has a post, with everything that failed, and until the first has it.
+    pub(super) fn cases(&self, failed: u64) -> [Case; 2] {
+        let last = self.case(|round| &round.last);
+        [Case { failed: failed + self.unheard(), ..last }, self.case(|round| &round.first)]
+    }
+
+    /// The figure of a round is its median.
+    fn case(&self, of: impl Fn(&Round) -> &Histogram<u64>) -> Case {
+        let rounds: Vec<f64> = self.0.iter().map(|round| Latency::of(of(round)).p50_us).collect();
+        let Some(round) = middle(&rounds).and_then(|nth| self.0.get(nth)) else { return Case::default() };
+        let mut all = histogram();
+        for round in &self.0 {
+            // They have the same bounds.
+            let _ = all.add(of(round));
+        }
+        Case {
+            unit: "us".to_owned(),
+            median: Latency::of(of(round)).p50_us,
+            latencies: [(Kind::Publish, Latency::of(&all))].into(),
+            server_cores: round.cores.server,
+            client_cores: round.cores.client,
+            rounds,
+            ..Case::default()
+        }
+    }
+}
+
+impl Round {
+    /// In a line.
+    pub(super) fn told(&self) -> String {
+        let [first, last] = [&self.first, &self.last].map(|times| figure::time_us(Latency::of(times).p50_us));
+        let unheard = if self.unheard > 0 { ", then one was not heard by all" } else { "" };
+        format!("{first} to the first, {last} to the last, median of {} posts{unheard}", self.last.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(firsts_us: &[u64], lasts_us: &[u64], unheard: u64) -> Round {
+        let of = |times: &[u64]| {
+            let mut into = histogram();
+            times.iter().for_each(|time| record(&mut into, Duration::from_micros(*time)));
+            into
+        };
+        let cores = Cores { server: lasts_us.len() as f64, client: 0.0 };
+        Round { first: of(firsts_us), last: of(lasts_us), late: unheard, unheard, cores }
+    }
+
+    #[test]
+    fn the_figure_of_a_round_is_its_median_and_latencies_are_of_all() {
+        let mut rounds = Rounds::default();
+        rounds.push(round(&[10, 20, 30], &[100, 200, 300], 0));
+        rounds.push(round(&[40], &[400], 1));
+        rounds.push(round(&[5, 6], &[50, 60], 0));
+        let [last, first] = rounds.cases(7);
+        assert_eq!((last.unit.as_str(), last.median.round(), last.failed), ("us", 200.0, 8));
+        assert_eq!(last.rounds.iter().map(|figure| figure.round()).collect::<Vec<_>>(), [200.0, 400.0, 50.0]);
+        assert_eq!((last.latencies[&Kind::Publish].count, last.server_cores), (6, 3.0));
+        assert_eq!((first.median.round(), first.failed), (20.0, 0));
+    }
+
+    #[test]
+    fn posts_that_were_late_are_a_doubt() {
+        let mut rounds = Rounds::default();
+        rounds.push(round(&[10], &[100], 0));
+        assert_eq!(rounds.doubt(), None);
+        rounds.push(round(&[10], &[100], 1));
+        assert!(rounds.doubt().unwrap().starts_with("1 of 2 posts were sent later than planned"));
+    }
+
+    #[test]
+    fn a_round_is_told_in_a_line() {
+        let told = round(&[10, 20, 30], &[100, 200, 300], 1).told();
+        assert_eq!(told, "20.0 µs to the first, 200 µs to the last, median of 3 posts, then one was not heard by all");
+    }
+}
