@@ -46,10 +46,13 @@ impl Model {
 /// Users of a history.
 pub const USERS: User = 12;
 
+/// How many of them become active at the end.
+const LATE: usize = 3;
+
 /// Operations of a history: enough for full pages, and fewer posts than the smallest inbox holds.
 const OPERATIONS: usize = 400;
 
-/// Makes a random history by [`USERS`] users from number `first_user` on, whom nobody uses otherwise, and compares every page
+/// Makes a random history by [`USERS`] users from number `first_user` on, whom nobody uses otherwise, some of them inactive until the end, and compares every page
 /// with the model's. Returns how many.
 ///
 /// # Errors
@@ -58,16 +61,22 @@ pub async fn random_history(target: &dyn Target, first_user: User, seed: u64) ->
     let mut rng = fastrand::Rng::with_seed(seed);
     let (mint, mut model, mut pages) = (Mint::default(), Model::default(), 0);
     let users: Vec<User> = (first_user..first_user + USERS).collect();
-    target.activate(&users).await?;
+    // Some become active only at the end, and find then what was published before.
+    let (late, early) = users.split_at(LATE);
+    target.activate(early).await?;
     let mut client = target.open().await?;
     for _ in 0..OPERATIONS {
         let operation = any_operation(&mut rng, &users, &mint, &model);
+        if matches!(operation, Operation::Page { reader } if late.contains(&reader)) {
+            continue;
+        }
         pages += usize::from(compare(&mut *client, &model, &operation).await?);
         if !operation.is_page() {
             client.perform(&operation).await?;
         }
         model.apply(&operation);
     }
+    target.activate(late).await?;
     for user in users {
         for operation in [Operation::Page { reader: user }, Operation::OwnPage { author: user }] {
             pages += usize::from(compare(&mut *client, &model, &operation).await?);

@@ -5,14 +5,15 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::cli::options::{
-    DesignOptions, ReportOptions, WorkOptions, WorldOptions, command, duration, now, world_told,
+    DesignOptions, ReportOptions, WorkOptions, WorldOptions, duration, judge, report, world_told,
 };
 use crate::compare::{self, Settings};
-use crate::doubt;
 use crate::prepare::Load;
 use crate::report::progress::Progress;
-use crate::report::{Machine, Report};
 use crate::target::kind::Kind;
+
+/// What a run is about.
+const TITLE: &str = "Tidewire and the designs that people use in its place";
 
 /// What `tidewire-load compare` takes.
 #[derive(Debug, clap::Args)]
@@ -83,16 +84,7 @@ impl Compare {
         let size = if self.quick { Size::QUICK } else { Size::FULL };
         let settings = self.settings(&size)?;
         let load = Load::new(self.world.world(size.users, None)?, settings.target.inbox_posts);
-        let mut report = Report {
-            title: "Tidewire and the designs that people use in its place".to_owned(),
-            when: now(),
-            command: command(),
-            machine: Machine::read(),
-            settings: world_told(&load, &self.world),
-            targets: Vec::new(),
-            ratios: Default::default(),
-            doubts: Vec::new(),
-        };
+        let mut report = report(TITLE, world_told(&load, &self.world));
         let told = [
             ("clients", format!("{} on {} threads", settings.clients, settings.threads)),
             ("rounds", format!("{} of {:?} each, after {:?}", settings.rounds, settings.lasts, settings.warm_up)),
@@ -104,8 +96,7 @@ impl Compare {
         let (targets, surroundings) = compare::compare(&settings, &load, &progress)?;
         drop(progress);
         report.targets = targets;
-        report.ratios = crate::report::compare::ratios(&report.targets);
-        report.doubts = doubt::doubts(&report, &surroundings);
+        judge(&mut report, &surroundings);
         self.report.tell(&report)
     }
 

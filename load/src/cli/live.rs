@@ -1,20 +1,15 @@
 //! `tidewire-load live`
 
 use std::error::Error;
-use std::io::{IsTerminal as _, stdout};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
-use tidewire::cli::terminal as screen;
 use tidewire::limits::POST_BODY_BYTES_MAX;
 
-use crate::doubt;
+use crate::cli::options::{ReportOptions, judge, report};
 use crate::live::{self, BODY_BYTES_MIN, CONNECTIONS_MAX, Measure, Measured, Settings};
 use crate::report::progress::Progress;
-use crate::report::terminal::{self, Look};
-use crate::report::{Machine, Report, html, json};
 
 /// What a run is about.
 const TITLE: &str = "Tidewire's live connections";
@@ -90,13 +85,8 @@ pub(super) struct Live {
     #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
     server_flags: Option<String>,
 
-    /// Writes the report as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-
-    /// Writes the report as a page
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    report: ReportOptions,
 }
 
 fn within(range: RangeInclusive<u64>) -> RangedU64ValueParser<u64> {
@@ -113,33 +103,15 @@ fn body_bytes() -> RangedU64ValueParser<u64> {
 
 impl Live {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
-        let when = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let settings = self.settings();
         let progress = Progress::new();
         let Measured { target, surroundings, doubts } = live::measure(&settings, &progress)?;
         drop(progress);
-        let failures = target.failures.clone();
-        let mut report = Report {
-            title: TITLE.to_owned(),
-            when,
-            command: command(std::env::args()),
-            machine: Machine::read(),
-            settings: settings.told(),
-            targets: vec![target],
-            ratios: Default::default(),
-            doubts: Vec::new(),
-        };
-        // What went wrong is the first thing to know.
-        report.doubts = [failures, doubt::doubts(&report, &surroundings), doubts].concat();
-        let look = Look { colour: stdout().is_terminal(), ..Look::default() };
-        screen::say(terminal::text(&report, look).trim_end());
-        if let Some(path) = &self.json {
-            json::write(&report, path)?;
-        }
-        if let Some(path) = &self.html {
-            html::write(&report, path)?;
-        }
-        Ok(())
+        let mut report = report(TITLE, settings.told());
+        report.targets = vec![target];
+        judge(&mut report, &surroundings);
+        report.doubts.extend(doubts);
+        self.report.tell(&report)
     }
 
     fn settings(&self) -> Settings {
@@ -168,19 +140,6 @@ impl Live {
             server_flags: flags.map(str::to_owned).collect(),
         }
     }
-}
-
-/// The command line as one may type it.
-fn command(arguments: impl Iterator<Item = String>) -> String {
-    let quoted = |argument: String| {
-        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=,./:".contains(letter);
-        if !argument.is_empty() && argument.chars().all(plain) {
-            return argument;
-        }
-        format!("'{}'", argument.replace('\'', r"'\''"))
-    };
-    let words = std::iter::once("tidewire-load".to_owned()).chain(arguments.skip(1).map(quoted));
-    words.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -232,11 +191,5 @@ mod tests {
             let message = settings(&[refused]).unwrap_err();
             assert!(message.contains(refused.split_once('=').unwrap().0), "{refused}: {message}");
         }
-    }
-
-    #[test]
-    fn a_command_can_be_typed_again() {
-        let arguments = ["/tmp/x", "live", "--server-flags=--shards 2", "it's"].map(str::to_owned);
-        assert_eq!(command(arguments.into_iter()), r"tidewire-load live '--server-flags=--shards 2' 'it'\''s'");
     }
 }

@@ -8,14 +8,16 @@ use std::error::Error;
 use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tidewire::cli::terminal;
-use tidewire::clock::{Clock, SystemClock, UnixMicros};
 
+use crate::doubt::doubts;
 use crate::prepare::Load;
+use crate::report::compare::ratios;
 use crate::report::terminal::Look;
-use crate::report::{Report, file, html, json, markdown, plot};
+use crate::report::{Machine, Report, TargetReport, file, html, json, markdown, plot};
+use crate::surroundings::Surroundings;
 use crate::target::kind::Settings as TargetSettings;
 use crate::workload::Mix;
 use crate::world::generated::Recipe;
@@ -212,19 +214,41 @@ pub(super) fn world_told(load: &Load, options: &WorldOptions) -> BTreeMap<String
     .into()
 }
 
-/// Now, to the second.
-pub(super) fn now() -> String {
-    let now = SystemClock.now();
-    UnixMicros(now.0 - now.0.rem_euclid(1_000_000)).to_string()
+/// A report of this run, of which nothing was measured yet.
+pub(super) fn report(title: &str, settings: BTreeMap<String, String>) -> Report {
+    Report {
+        title: title.to_owned(),
+        when: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        command: command(std::env::args()),
+        machine: Machine::read(),
+        settings,
+        targets: Vec::new(),
+        ratios: BTreeMap::new(),
+        doubts: Vec::new(),
+    }
 }
 
-/// The command line of this process, to make a run again.
-pub(super) fn command() -> String {
-    let arguments = std::env::args().skip(1).map(|argument| {
-        let plain = argument.chars().all(|c| c.is_ascii_alphanumeric() || "-_./,:=".contains(c));
-        if plain { argument } else { format!("'{}'", argument.replace('\'', r"'\''")) }
-    });
-    let words: Vec<String> = arguments.collect();
+/// Adds ratios, and what speaks against the figures. What went wrong is the first thing to know.
+pub(super) fn judge(report: &mut Report, surroundings: &Surroundings) {
+    report.ratios = ratios(&report.targets);
+    let of_target = |target: &TargetReport| {
+        let name = target.name.clone();
+        target.failures.iter().map(move |failure| format!("{name}: {failure}")).collect::<Vec<_>>()
+    };
+    let failures: Vec<String> = report.targets.iter().flat_map(of_target).collect();
+    report.doubts = [failures, doubts(report, surroundings)].concat();
+}
+
+/// The command line, to make a run again.
+fn command(arguments: impl Iterator<Item = String>) -> String {
+    let quoted = |argument: String| {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=,./:".contains(letter);
+        if !argument.is_empty() && argument.chars().all(plain) {
+            return argument;
+        }
+        format!("'{}'", argument.replace('\'', r"'\''"))
+    };
+    let words: Vec<String> = arguments.skip(1).map(quoted).collect();
     format!("cargo run --release -p tidewire-load -- {}", words.join(" "))
 }
 
@@ -268,5 +292,14 @@ mod tests {
         assert!(["-0.1", "1.1", "NaN", "all"].iter().all(|text| share(text).is_err()));
         assert!(["-1", "11", "NaN"].iter().all(|text| exponent(text).is_err()));
         assert!(["0", "-1", "inf", "NaN"].iter().all(|text| positive(text).is_err()));
+    }
+
+    #[test]
+    fn a_command_can_be_typed_again() {
+        let arguments = ["/tmp/x", "live", "--server-flags=--shards 2", "it's"].map(str::to_owned);
+        assert_eq!(
+            command(arguments.into_iter()),
+            r"cargo run --release -p tidewire-load -- live '--server-flags=--shards 2' 'it'\''s'"
+        );
     }
 }

@@ -8,16 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cli::options::{
-    DesignOptions, ReportOptions, WorkOptions, WorldOptions, command, duration, now, positive, world_told,
+    DesignOptions, ReportOptions, WorkOptions, WorldOptions, duration, judge, positive, report, world_told,
 };
-use crate::doubt;
 use crate::drive::pacer::Pacer;
 use crate::drive::{self, Pace, Plan, Run as Ran};
 use crate::measure::{self, Figure};
 use crate::operation::Kind as OperationKind;
 use crate::prepare::{Load, Prepared};
 use crate::report::progress::Progress;
-use crate::report::{Machine, Report, TargetReport, figure};
+use crate::report::{Report, TargetReport, figure};
 use crate::search;
 use crate::surroundings::{Sampler, Surroundings};
 use crate::target::Failure;
@@ -156,16 +155,9 @@ impl Loaded {
             cases: cases.into_iter().collect(),
             ..TargetReport::default()
         };
-        Report {
-            title: title.to_owned(),
-            when: now(),
-            command: command(),
-            machine: Machine::read(),
-            settings,
-            targets: vec![of_target],
-            ratios: Default::default(),
-            doubts: Vec::new(),
-        }
+        let mut report = report(title, settings);
+        report.targets.push(of_target);
+        report
     }
 }
 
@@ -181,7 +173,7 @@ impl Run {
             target.failures.extend(runs.iter().find_map(|run| run.record.first_failure.clone()));
             target.cases.insert(if self.most { "most" } else { "run" }.to_owned(), case);
         }
-        report.doubts = doubt::doubts(&report, &loaded.surroundings);
+        judge(&mut report, &loaded.surroundings);
         self.report.tell(&report)
     }
 

@@ -3,9 +3,8 @@
 use std::error::Error;
 use std::time::Duration;
 
-use crate::cli::options::{ReportOptions, duration};
+use crate::cli::options::{ReportOptions, duration, judge};
 use crate::cli::run::{Loaded, OnOptions};
-use crate::doubt;
 use crate::drive::Run as Ran;
 use crate::drive::pacer::Pacer;
 use crate::measure::{self, Figure};
@@ -63,7 +62,7 @@ impl Soak {
         let rate = format!("{}, {} of the most", figure::rate(most * self.share), self.share);
         report.settings.insert("rate".to_owned(), rate);
         self.add_cases(&mut report, &windows, last);
-        report.doubts = doubt::doubts(&report, &loaded.surroundings);
+        judge(&mut report, &loaded.surroundings);
         self.report.tell(&report)
     }
 

@@ -6,6 +6,7 @@
 //! Not responsible for:
 //! - trimming timelines: an application leaves that to a job of its own, which is not timed here.
 
+use futures_util::future::try_join_all;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Statement};
 
@@ -51,6 +52,16 @@ const INSERT_FOLLOWER: &str = "INSERT IGNORE INTO followers (follower, source) V
 const BACKFILL: &str = "INSERT IGNORE INTO timeline (reader, published_at, post)
     SELECT ?, published_at, id FROM posts WHERE author = ? ORDER BY published_at DESC, id DESC LIMIT ?";
 
+/// What a reader who becomes active finds: the newest posts of all who are followed, and the reader's own. Parameters: reader
+/// three times, posts.
+const REBUILD: &str = "INSERT IGNORE INTO timeline (reader, published_at, post)
+    SELECT ?, p.published_at, p.id
+    FROM (SELECT source FROM follows WHERE follower = ? UNION SELECT ?) s STRAIGHT_JOIN posts p ON p.author = s.source
+    ORDER BY p.published_at DESC, p.id DESC LIMIT ?";
+
+/// Connections on which readers become active.
+const REBUILDING_AT_ONCE: usize = 4;
+
 const DELETE_FOLLOWER: &str = "DELETE FROM followers WHERE follower = ? AND source = ?";
 
 const DELETE_ROWS: &str = "DELETE t FROM timeline t JOIN posts p ON p.id = t.post AND p.published_at = t.published_at
@@ -70,6 +81,15 @@ impl MariaDbPush {
     pub async fn start(options: &Options) -> Result<Self, Failure> {
         let server = Server::start(options, &[POSTS, FOLLOWS, FOLLOWERS, ACTIVE, TIMELINE]).await?;
         Ok(Self { server, backfill_posts_max: options.backfill_posts_max })
+    }
+
+    async fn rebuild(&self, readers: &[User]) -> Result<(), Failure> {
+        let mut session = Session::new(self.server.connect().await?);
+        let rebuild = session.prepare(REBUILD).await?;
+        for reader in readers {
+            session.once(&rebuild, (*reader, *reader, *reader, self.backfill_posts_max)).await?;
+        }
+        Ok(())
     }
 }
 
@@ -109,7 +129,10 @@ impl Target for MariaDbPush {
     fn activate<'a>(&'a self, readers: &'a [User]) -> Later<'a, Result<(), Failure>> {
         Box::pin(async move {
             let rows: String = readers.iter().map(|reader| format!("{reader}\n")).collect();
-            self.server.load("active (reader)", &rows).await
+            // First, so that what is published meanwhile is pushed.
+            self.server.load("active (reader)", &rows).await?;
+            let parts = readers.chunks(readers.len().div_ceil(REBUILDING_AT_ONCE).max(1));
+            try_join_all(parts.map(|part| self.rebuild(part))).await.map(drop)
         })
     }
 
