@@ -5,6 +5,10 @@
 //!
 //! Not responsible for:
 //! - trimming timelines: an application leaves that to a job of its own, which is not timed here.
+//!
+//! The rows are written in the server, by one `INSERT .. SELECT`. Reading the followers and sending their rows back, as a
+//! statement of many rows or in bulk, takes the server as long (9 us a row) and the client four times as long (0.9 in place of
+//! 0.2 us a row); a stored procedure, which saves the ways back and forth, changes nothing at some 400 rows a post.
 
 use futures_util::future::try_join_all;
 use mysql_async::prelude::Queryable;

@@ -7,6 +7,7 @@
 //! Not responsible for:
 //! - what is asked of it.
 
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -116,6 +117,11 @@ fn data(directory: &Path) -> PathBuf {
     directory.join("data")
 }
 
+/// Its own, since a server that starts removes what looks like a temporary table, also those of others.
+fn temporary(directory: &Path) -> PathBuf {
+    directory.join("temporary")
+}
+
 fn installed(program: &str) -> Result<PathBuf, Failure> {
     find_program(program)
         .ok_or_else(|| Failure::Failed(format!("there is no {program}: install the package mariadb-server")))
@@ -123,9 +129,11 @@ fn installed(program: &str) -> Result<PathBuf, Failure> {
 
 /// Makes the system tables. Takes seconds.
 fn initialise_data(program: &Path, directory: &Path, options: &Options) -> io::Result<()> {
+    fs::create_dir(temporary(directory))?;
     let made = Command::new(program)
         .arg("--no-defaults")
         .arg(format!("--datadir={}", data(directory).display()))
+        .arg(format!("--tmpdir={}", temporary(directory).display()))
         .args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"])
         // Nothing here has to survive a crash.
         .args(["--innodb-flush-log-at-trx-commit=0", "--skip-innodb-doublewrite"])
@@ -150,6 +158,7 @@ fn arguments(directory: &Path, settings: &[Setting]) -> Vec<String> {
         // First, or it is not known.
         "--no-defaults".to_owned(),
         format!("--datadir={}", data(directory).display()),
+        format!("--tmpdir={}", temporary(directory).display()),
         format!("--socket={}", socket(directory).display()),
         format!("--pid-file={}", directory.join("pid").display()),
     ];
@@ -183,6 +192,11 @@ fn settings(options: &Options) -> Vec<Setting> {
         set("innodb_io_capacity", &2_000, "the disk is not a slow one"),
         set("innodb_stats_persistent", &0, "tables are new: no job that counts rows while others work"),
         set("transaction_isolation", &"READ-COMMITTED", "no gap locks: publishes do not wait for each other"),
+        set(
+            "thread_handling",
+            &"pool-of-threads",
+            "as many transactions at once as cores: with 64 clients twice as fast",
+        ),
         set("max_connections", &options.connections_max, "a connection for each client"),
         set("max_prepared_stmt_count", &1_000_000, "several statements for each connection"),
         set("max_allowed_packet", &PACKET_BYTES_MAX, "large rows"),
