@@ -11,6 +11,7 @@ use roaring::RoaringBitmap;
 use crate::clock::UnixMicros;
 use crate::feed::position::Direction;
 use crate::feed::runs::SortedRuns;
+use crate::feed::runs::packed::{Key, unzigzag, zigzag};
 use crate::id::SourceSlot;
 
 /// Below this many followers a sorted vector is smaller than bitmaps per shard.
@@ -55,6 +56,21 @@ pub struct Followers {
     /// Those whose edge shows, by the instant it was made.
     by_age: SortedRuns<(UnixMicros, SourceSlot)>,
     recipients: Recipients,
+}
+
+/// The time, and by how much the slot differs.
+impl Key for (UnixMicros, SourceSlot) {
+    type Numbers = [u64; 2];
+
+    fn count_from(self, base: Self, _: u8) -> [u64; 2] {
+        let time = self.0.0.wrapping_sub(base.0.0).cast_unsigned();
+        [time, zigzag(u64::from(self.1.0).wrapping_sub(u64::from(base.1.0)))]
+    }
+
+    fn count_to(base: Self, [time, slot]: [u64; 2], _: u8) -> Self {
+        let slot = u64::from(base.1.0).wrapping_add(unzigzag(slot));
+        (UnixMicros(base.0.0.wrapping_add(time.cast_signed())), SourceSlot(slot as u32))
+    }
 }
 
 /// Everyone a post goes to, in slot order.
@@ -305,8 +321,11 @@ mod tests {
             extra in prop::collection::btree_set(200..500u32, 70..100),
         ) {
             let sharding = Sharding::new(3);
-            let all = kept.union(&extra).copied().collect();
+            let all: BTreeSet<u32> = kept.union(&extra).copied().collect();
             let mut many = followers_of(&all, sharding);
+            let visible = all.iter().rev().filter(|slot| *slot % 7 != 0);
+            let listed = many.newest_before(UnixMicros(i64::MAX), 500);
+            prop_assert!(listed.into_iter().eq(visible.map(|slot| (UnixMicros(i64::from(*slot)), SourceSlot(*slot)))));
             for slot in &extra {
                 prop_assert!(many.remove(SourceSlot(*slot), UnixMicros(i64::from(*slot)), sharding));
             }

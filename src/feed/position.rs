@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::UnixMicros;
+use crate::feed::runs::packed::{Key, unzigzag, zigzag};
 use crate::id::PostId;
 
 /// Where a post stands: by publish time, and among equal times by id. Feeds show the largest position first.
@@ -42,6 +43,38 @@ impl Position {
     pub(crate) fn of_rank(rank: u128) -> Self {
         let time = ((rank >> 64) as u64 ^ (1 << 63)).cast_signed();
         Self { published_at: UnixMicros(time), id: PostId(rank as u64) }
+    }
+}
+
+/// The time, and by how much the id is not what the time lets expect. Ids may follow from it as `actor::ticker` mints them, as
+/// "snowflakes" do from milliseconds, or not at all: these are the ways of counting.
+impl Key for Position {
+    type Numbers = [u64; 2];
+
+    const WAYS: u8 = 3;
+
+    fn count_from(self, base: Self, way: u8) -> [u64; 2] {
+        let time = self.published_at.0.wrapping_sub(base.published_at.0).cast_unsigned();
+        [time, zigzag(self.id.0.wrapping_sub(base.expected_id(self.published_at, way)))]
+    }
+
+    fn count_to(base: Self, [time, unexpected]: [u64; 2], way: u8) -> Self {
+        let published_at = UnixMicros(base.published_at.0.wrapping_add(time.cast_signed()));
+        let id = base.expected_id(published_at, way).wrapping_add(unzigzag(unexpected));
+        Self { published_at, id: PostId(id) }
+    }
+}
+
+impl Position {
+    /// The id of a post at another time, if it is as far from this one's as one way of counting lets expect.
+    fn expected_id(self, at: UnixMicros, way: u8) -> u64 {
+        let (from, to) = (self.published_at.0, at.0);
+        let further = match way {
+            0 => to.wrapping_sub(from) << 12,
+            1 => to.div_euclid(1_000).wrapping_sub(from.div_euclid(1_000)) << 22,
+            _ => 0,
+        };
+        self.id.0.wrapping_add(further.cast_unsigned())
     }
 }
 

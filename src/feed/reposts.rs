@@ -9,6 +9,7 @@
 
 use crate::feed::position::{Direction, Position};
 use crate::feed::runs::SortedRuns;
+use crate::feed::runs::packed::{Key, unzigzag, zigzag};
 use crate::id::SourceSlot;
 
 /// One repost, as one of its sources has it.
@@ -20,6 +21,27 @@ pub struct Repost {
     pub at: Position,
     /// Who published it.
     pub author: SourceSlot,
+}
+
+/// The source, by how much the author's number differs from it, and the position. Most have their author as the source.
+impl Key for Repost {
+    type Numbers = [u64; 4];
+
+    const WAYS: u8 = Position::WAYS;
+
+    fn count_from(self, base: Self, way: u8) -> [u64; 4] {
+        let source = u64::from(self.source.0).wrapping_sub(u64::from(base.source.0));
+        let author = u64::from(self.author.0).wrapping_sub(u64::from(self.source.0));
+        let [time, id] = self.at.count_from(base.at, way);
+        [source, zigzag(author), zigzag(time), id]
+    }
+
+    fn count_to(base: Self, [source, author, time, id]: [u64; 4], way: u8) -> Self {
+        let source = u64::from(base.source.0).wrapping_add(source);
+        let author = source.wrapping_add(unzigzag(author));
+        let at = Position::count_to(base.at, [unzigzag(time), id], way);
+        Self { source: SourceSlot(source as u32), at, author: SourceSlot(author as u32) }
+    }
 }
 
 /// The posts that repeat one post.
@@ -111,10 +133,13 @@ mod tests {
             chosen in prop::collection::btree_set(0..30u32, 0..12),
         ) {
             let mut reposts = Reposts::default();
-            for (source, time) in &all {
-                let repost = Repost { source: SourceSlot(*source), at: at(*time, 0), author: SourceSlot(*source) };
+            // As many by the source itself as by others, whose numbers are larger or smaller.
+            let author = |source: u32, time: i64| SourceSlot(if time % 2 == 0 { source } else { u32::MAX - source * 7 });
+            let repost = |&(source, time)| Repost { source: SourceSlot(source), at: at(time, 0), author: author(source, time) };
+            for repost in all.iter().map(repost) {
                 prop_assert!(reposts.insert(repost) && !reposts.insert(repost));
             }
+            prop_assert!(reposts.iter().eq(all.iter().map(repost)));
             let expected: BTreeSet<(u32, i64)> = all.iter().filter(|(source, _)| chosen.contains(source)).copied().collect();
             for chosen_len in [0, usize::MAX] {
                 let mut found = Vec::new();

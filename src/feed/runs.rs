@@ -5,31 +5,42 @@
 //! - walking it from any bound in either direction.
 //!
 //! Not responsible for:
-//! - what the keys mean, how many there may be.
+//! - what the keys mean, how many there may be, how a run of them becomes bytes (`feed::runs::packed`).
 //!
 //! A plain `BTreeMap` filled in ascending order leaves its nodes half empty and splits one every few insertions. Here
-//! the tree's values are runs of up to [`RUN_KEYS_MAX`] keys, and the newest keys stand outside the tree: adding near the
-//! high end, which is what nearly every delivery does, writes one small array. Only its settled lower half moves into
-//! the tree, so runs are full even when keys arrive a little out of order, as posts fanned out in turns do.
+//! the tree's values are runs of keys, packed, and the newest keys stand outside the tree as they are: adding near the
+//! high end, which is what nearly every delivery does, writes one small array. Only its settled lower half is packed and
+//! moves into the tree, so runs are full even when keys arrive a little out of order, as posts fanned out in turns do.
+
+pub mod packed;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
 use crate::feed::position::Direction;
+use crate::feed::runs::packed::{Key, Packed};
 
-/// Keys in one run. 32 positions fill eight cache lines; longer runs save little more and cost more in the middle.
-pub const RUN_KEYS_MAX: usize = 32;
+/// Keys outside the tree: 32 positions fill eight cache lines, and are a fifth of what an inbox of 300 takes.
+const NEWEST_KEYS_MAX: usize = 32;
 
-/// Keys outside the tree.
-const NEWEST_KEYS_MAX: usize = 2 * RUN_KEYS_MAX;
+/// Keys that leave the newest together. The others stay for a while, so that those next to them can still come cheaply.
+const SETTLED_KEYS: usize = NEWEST_KEYS_MAX / 2;
+
+/// A run takes settled keys until it has so many. Larger ones save little, and leave more behind when they are used up
+/// from the low end.
+const PACKED_KEYS: usize = 2 * SETTLED_KEYS;
+
+/// Keys in one run, with those that came late. One more splits it.
+const RUN_KEYS_MAX: usize = 2 * PACKED_KEYS;
 
 /// A sorted set of `K`, in runs.
 #[derive(Clone, Debug)]
 pub struct SortedRuns<K> {
     /// The highest keys. Empty only if the set is.
     newest: VecDeque<K>,
-    /// The other runs, none of them empty, each under a key no larger than its smallest and larger than all before it.
-    older: BTreeMap<K, VecDeque<K>>,
+    /// The other runs, none of them empty, each under the key it is counted from: no larger than its smallest and larger
+    /// than all before it.
+    older: BTreeMap<K, Packed>,
     len: usize,
 }
 
@@ -39,7 +50,7 @@ impl<K> Default for SortedRuns<K> {
     }
 }
 
-impl<K: Copy + Ord> SortedRuns<K> {
+impl<K: Key> SortedRuns<K> {
     /// How many keys there are.
     pub fn len(&self) -> usize {
         self.len
@@ -52,8 +63,10 @@ impl<K: Copy + Ord> SortedRuns<K> {
 
     /// The smallest key.
     pub fn first(&self) -> Option<K> {
-        let run = self.older.first_key_value().map_or(&self.newest, |(_, run)| run);
-        run.front().copied()
+        match self.older.first_key_value() {
+            Some((base, run)) => Some(run.get(*base, 0)),
+            None => self.newest.front().copied(),
+        }
     }
 
     /// The largest key.
@@ -64,8 +77,14 @@ impl<K: Copy + Ord> SortedRuns<K> {
     /// Whether `key` is in the set.
     pub fn contains(&self, key: &K) -> bool {
         // Nearly every key asked for is a new one.
-        let within = self.last().is_some_and(|last| *key <= last);
-        within && self.run_of(key).is_some_and(|run| run.binary_search(key).is_ok())
+        if self.last().is_none_or(|last| *key > last) {
+            return false;
+        }
+        if self.is_among_newest(key) {
+            return self.newest.binary_search(key).is_ok();
+        }
+        let run = self.older.range(..=*key).next_back();
+        run.is_some_and(|(base, run)| run.search(*base, *key).is_ok())
     }
 
     /// Adds a key; false if it was there already.
@@ -83,20 +102,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
 
     /// Takes a key out; false if it was not there.
     pub fn remove(&mut self, key: &K) -> bool {
-        let in_newest = self.newest.front().is_some_and(|first| key >= first);
-        let removed = if in_newest {
-            let removed = remove_sorted(&mut self.newest, key);
-            self.refill_newest();
-            removed
-        } else if let Some((&name, run)) = self.older.range_mut(..=*key).next_back() {
-            let removed = remove_sorted(run, key);
-            if run.is_empty() {
-                self.older.remove(&name);
-            }
-            removed
-        } else {
-            false
-        };
+        let removed = if self.is_among_newest(key) { self.remove_newest(key) } else { self.remove_older(key) };
         self.len -= usize::from(removed);
         removed
     }
@@ -105,11 +111,12 @@ impl<K: Copy + Ord> SortedRuns<K> {
     pub fn pop_first(&mut self) -> Option<K> {
         let key = match self.older.first_entry() {
             Some(mut oldest) => {
-                let key = oldest.get_mut().pop_front();
+                let key = oldest.get().get(*oldest.key(), 0);
+                oldest.get_mut().remove(0);
                 if oldest.get().is_empty() {
                     oldest.remove();
                 }
-                key
+                Some(key)
             }
             None => self.newest.pop_front(),
         };
@@ -120,24 +127,24 @@ impl<K: Copy + Ord> SortedRuns<K> {
     /// The keys below `bound`, largest first.
     pub fn below(&self, bound: K) -> impl Iterator<Item = K> {
         let newest = self.newest.range(..self.newest.partition_point(|key| *key < bound)).rev();
-        let older = self.older.range(..bound).rev().enumerate().flat_map(move |(nth, (_, run))| {
+        let older = self.older.range(..bound).rev().enumerate().flat_map(move |(nth, (base, run))| {
             // Only the first run met can hold keys beyond the bound.
-            let end = if nth == 0 { run.partition_point(|key| *key < bound) } else { run.len() };
-            run.range(..end).rev()
+            let end = if nth == 0 { run.partition_point(*base, |key| key < bound) } else { run.len() };
+            run.range(*base, 0..end).rev()
         });
-        newest.chain(older).copied()
+        newest.copied().chain(older)
     }
 
     /// The keys above `bound`, smallest first.
     pub fn above(&self, bound: K) -> impl Iterator<Item = K> {
         // The run that starts at or before the bound may still reach beyond it.
-        let start = self.older.range(..=bound).next_back().map_or(Bound::Unbounded, |(&name, _)| Bound::Included(name));
-        let older = self.older.range((start, Bound::Unbounded)).enumerate().flat_map(move |(nth, (_, run))| {
-            let begin = if nth == 0 { run.partition_point(|key| *key <= bound) } else { 0 };
-            run.range(begin..)
+        let start = self.older.range(..=bound).next_back().map_or(Bound::Unbounded, |(&base, _)| Bound::Included(base));
+        let older = self.older.range((start, Bound::Unbounded)).enumerate().flat_map(move |(nth, (base, run))| {
+            let begin = if nth == 0 { run.partition_point(*base, |key| key <= bound) } else { 0 };
+            run.range(*base, begin..run.len())
         });
         let newest = self.newest.range(self.newest.partition_point(|key| *key <= bound)..);
-        older.chain(newest).copied()
+        older.chain(newest.copied())
     }
 
     /// Appends to `into` at most `max` keys strictly between `above` and `below`, nearest first in `direction`.
@@ -150,76 +157,99 @@ impl<K: Copy + Ord> SortedRuns<K> {
 
     /// Bytes on the heap, without the allocator's own.
     pub fn heap_bytes(&self) -> usize {
-        // A tree node has room for 11 entries; filled in ascending order it holds 6, split at random about 8.
+        // A tree node has room for 11 entries. Of several, those filled in ascending order hold 6, split at random about 8.
+        const NODE_ROOM: usize = 11;
         const NODE_ENTRIES: usize = 6;
-        let key = size_of::<K>();
-        let nodes = self.older.len().div_ceil(NODE_ENTRIES);
-        let node = 11 * (key + size_of::<VecDeque<K>>()) + 16;
-        let keys = self.newest.capacity() + self.older.values().map(VecDeque::capacity).sum::<usize>();
-        keys * key + nodes * node
+        let runs = self.older.len();
+        let nodes = if runs <= NODE_ROOM { runs.min(1) } else { runs.div_ceil(NODE_ENTRIES) };
+        let node = NODE_ROOM * (size_of::<K>() + size_of::<Packed>()) + 16;
+        let rows = self.older.values().map(Packed::heap_bytes).sum::<usize>();
+        self.newest.capacity() * size_of::<K>() + rows + nodes * node
+    }
+
+    fn is_among_newest(&self, key: &K) -> bool {
+        self.newest.front().is_some_and(|first| key >= first)
     }
 
     fn append(&mut self, key: K) {
-        if self.newest.len() == NEWEST_KEYS_MAX {
+        if self.newest.len() >= NEWEST_KEYS_MAX {
             self.settle();
         }
         self.newest.push_back(key);
     }
 
-    /// Moves the lower half of the newest keys into the tree.
+    /// Packs the lower half of the newest keys.
     fn settle(&mut self) {
-        let run: VecDeque<K> = self.newest.drain(..RUN_KEYS_MAX).collect();
-        self.older.insert(run[0], run);
+        let settled = &self.newest.make_contiguous()[..SETTLED_KEYS];
+        match self.older.last_entry() {
+            Some(mut last) if last.get().len() + SETTLED_KEYS <= PACKED_KEYS => {
+                let base = *last.key();
+                last.get_mut().extend(base, settled);
+            }
+            _ => {
+                self.older.insert(settled[0], Packed::of(settled[0], settled));
+            }
+        }
+        self.newest.drain(..SETTLED_KEYS);
     }
 
     fn insert_below(&mut self, key: K) -> bool {
-        if self.newest.len() == NEWEST_KEYS_MAX {
+        if self.newest.len() >= NEWEST_KEYS_MAX {
             self.settle();
         }
-        if self.newest.front().is_some_and(|first| key >= *first) {
+        if self.is_among_newest(&key) {
             return insert_sorted(&mut self.newest, key);
         }
-        let Some((_, run)) = self.older.range_mut(..=key).next_back() else {
-            return self.insert_lowest(key);
+        let Some((&base, run)) = self.older.range_mut(..=key).next_back() else {
+            self.insert_lowest(key);
+            return true;
         };
+        let Err(place) = run.search(base, key) else { return false };
         if run.len() < RUN_KEYS_MAX {
-            return insert_sorted(run, key);
+            run.insert(base, place, key);
+            return true;
         }
-        let mut upper = run.split_off(RUN_KEYS_MAX / 2);
-        let half = if key < upper[0] { run } else { &mut upper };
-        let added = insert_sorted(half, key);
-        self.older.insert(upper[0], upper);
-        added
-    }
-
-    /// Adds a key below all others: in front of the first run while there is room.
-    fn insert_lowest(&mut self, key: K) -> bool {
-        let mut run = match self.older.first_entry() {
-            Some(first) if first.get().len() < RUN_KEYS_MAX => first.remove(),
-            None if self.newest.len() < NEWEST_KEYS_MAX => {
-                self.newest.push_front(key);
-                return true;
-            }
-            _ => VecDeque::new(),
-        };
-        run.push_front(key);
-        self.older.insert(key, run);
+        let mut lower: Vec<K> = run.keys(base).collect();
+        lower.insert(place, key);
+        let upper = lower.split_off(RUN_KEYS_MAX / 2);
+        *run = Packed::of(base, &lower);
+        self.older.insert(upper[0], Packed::of(upper[0], &upper));
         true
     }
 
-    fn refill_newest(&mut self) {
-        if self.newest.is_empty()
-            && let Some((_, run)) = self.older.pop_last()
-        {
-            self.newest = run;
+    /// Adds a key below all others: in front of the first run while there is room.
+    fn insert_lowest(&mut self, key: K) {
+        let mut keys = vec![key];
+        match self.older.first_entry() {
+            Some(first) if first.get().len() < RUN_KEYS_MAX => {
+                let (base, run) = first.remove_entry();
+                keys.extend(run.keys(base));
+            }
+            None if self.newest.len() < NEWEST_KEYS_MAX => return self.newest.push_front(key),
+            _ => {}
         }
+        self.older.insert(key, Packed::of(key, &keys));
     }
 
-    fn run_of(&self, key: &K) -> Option<&VecDeque<K>> {
-        if self.newest.front().is_some_and(|first| key >= first) {
-            return Some(&self.newest);
+    fn remove_newest(&mut self, key: &K) -> bool {
+        let Ok(place) = self.newest.binary_search(key) else { return false };
+        self.newest.remove(place);
+        if self.newest.is_empty()
+            && let Some((base, run)) = self.older.pop_last()
+        {
+            self.newest.extend(run.keys(base));
         }
-        self.older.range(..=*key).next_back().map(|(_, run)| run)
+        true
+    }
+
+    fn remove_older(&mut self, key: &K) -> bool {
+        let Some((&base, run)) = self.older.range_mut(..=*key).next_back() else { return false };
+        let Ok(place) = run.search(base, *key) else { return false };
+        run.remove(place);
+        if run.is_empty() {
+            self.older.remove(&base);
+        }
+        true
     }
 }
 
@@ -233,92 +263,133 @@ fn insert_sorted<K: Ord>(run: &mut VecDeque<K>, key: K) -> bool {
     }
 }
 
-fn remove_sorted<K: Ord>(run: &mut VecDeque<K>, key: &K) -> bool {
-    match run.binary_search(key) {
-        Ok(at) => {
-            run.remove(at);
-            true
-        }
-        Err(_) => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::feed::position::{Position, at};
     use proptest::prelude::*;
     use std::collections::BTreeSet;
+    use std::fmt::Debug;
 
     #[derive(Clone, Debug)]
-    enum Op {
-        Insert(u16),
-        Append,
-        Remove(u16),
-        PopFirst,
+    enum Op<K> {
+        Insert(K),
+        /// So many keys above all others, one after the other.
+        Append(u8),
+        Remove(K),
+        PopFirst(u8),
     }
 
-    fn op() -> impl Strategy<Value = Op> {
+    fn op<K: Debug>(key: impl Strategy<Value = K> + Clone) -> impl Strategy<Value = Op<K>> {
         prop_oneof![
-            4 => (0..400u16).prop_map(Op::Insert),
-            4 => Just(Op::Append),
-            3 => (0..400u16).prop_map(Op::Remove),
-            1 => Just(Op::PopFirst),
+            8 => key.clone().prop_map(Op::Insert),
+            3 => (0..60u8).prop_map(Op::Append),
+            6 => key.prop_map(Op::Remove),
+            1 => (0..90u8).prop_map(Op::PopFirst),
         ]
     }
 
-    fn check_shape(set: &SortedRuns<u16>) {
+    impl Key for u16 {
+        type Numbers = [u64; 1];
+
+        fn count_from(self, base: Self, _: u8) -> [u64; 1] {
+            [u64::from(self - base)]
+        }
+
+        fn count_to(base: Self, [above]: [u64; 1], _: u8) -> Self {
+            base + above as u16
+        }
+    }
+
+    /// Few enough positions that some are met again, at all kinds of distances, with the largest and smallest there are.
+    fn position() -> impl Strategy<Value = Position> + Clone {
+        let time = prop_oneof![
+            8 => 0..30i64,
+            2 => (0..30i64).prop_map(|nth| nth * 600_000_000 - 9_000_000_000),
+            1 => Just(i64::MIN),
+            1 => Just(i64::MAX),
+        ];
+        let id = prop_oneof![0..4u64, Just(u64::MAX), Just(1 << 63), Just((1 << 63) - 1)];
+        (time, id, any::<bool>()).prop_map(|(time, id, minted)| {
+            at(time, if minted { (time << 12).cast_unsigned().wrapping_add(id) } else { id })
+        })
+    }
+
+    fn check_shape<K: Key + Debug>(set: &SortedRuns<K>) {
         assert!(set.older.values().all(|run| !run.is_empty() && run.len() <= RUN_KEYS_MAX));
-        assert!(set.older.iter().all(|(name, run)| *name <= run[0]));
+        assert!(set.older.iter().all(|(base, run)| *base <= run.get(*base, 0)));
         assert!(!set.newest.is_empty() || set.older.is_empty());
-        assert!(set.newest.len() <= NEWEST_KEYS_MAX);
+        assert!(set.newest.len() <= RUN_KEYS_MAX);
+    }
+
+    fn check<K: Key + Debug>(ops: Vec<Op<K>>, bounds: Vec<K>, start: K, next: impl Fn(K) -> Option<K>) {
+        let mut set = SortedRuns::default();
+        let mut model = BTreeSet::new();
+        for op in ops {
+            match op {
+                Op::Insert(key) => assert_eq!(set.insert(key), model.insert(key)),
+                Op::Append(count) => {
+                    for _ in 0..count {
+                        let Some(next) = model.last().map_or(Some(start), |last| next(*last)) else { break };
+                        assert_eq!(set.insert(next), model.insert(next));
+                    }
+                }
+                Op::Remove(key) => assert_eq!(set.remove(&key), model.remove(&key)),
+                Op::PopFirst(count) => (0..count).for_each(|_| assert_eq!(set.pop_first(), model.pop_first())),
+            }
+            check_shape(&set);
+            assert_eq!(set.len(), model.len());
+            assert_eq!((set.first(), set.last()), (model.first().copied(), model.last().copied()));
+        }
+        for bound in bounds {
+            assert_eq!(set.contains(&bound), model.contains(&bound));
+            assert!(set.below(bound).eq(model.range(..bound).rev().copied()));
+            assert!(set.above(bound).eq(model.range((Bound::Excluded(bound), Bound::Unbounded)).copied()));
+        }
     }
 
     proptest! {
         #[test]
-        fn it_is_a_sorted_set(ops in prop::collection::vec(op(), 0..600), bounds in prop::collection::vec(0..700u16, 8)) {
-            let mut set = SortedRuns::default();
-            let mut model = BTreeSet::new();
-            for op in ops {
-                match op {
-                    Op::Insert(key) => prop_assert_eq!(set.insert(key), model.insert(key)),
-                    Op::Append => {
-                        let next = model.last().map_or(0, |last| last + 1);
-                        prop_assert_eq!(set.insert(next), model.insert(next));
-                    }
-                    Op::Remove(key) => prop_assert_eq!(set.remove(&key), model.remove(&key)),
-                    Op::PopFirst => prop_assert_eq!(set.pop_first(), model.pop_first()),
-                }
-                check_shape(&set);
-                prop_assert_eq!(set.len(), model.len());
-                prop_assert_eq!((set.first(), set.last()), (model.first().copied(), model.last().copied()));
-            }
-            for bound in bounds {
-                prop_assert_eq!(set.contains(&bound), model.contains(&bound));
-                prop_assert!(set.below(bound).eq(model.range(..bound).rev().copied()));
-                prop_assert!(set.above(bound).eq(model.range((Bound::Excluded(bound), Bound::Unbounded)).copied()));
-            }
+        fn it_is_a_sorted_set(
+            ops in prop::collection::vec(op(0..900u16), 0..300),
+            bounds in prop::collection::vec(0..2_000u16, 8),
+        ) {
+            check(ops, bounds, 100, |last| last.checked_add(1));
+        }
+
+        #[test]
+        fn it_is_a_sorted_set_of_any_positions(
+            ops in prop::collection::vec(op(position()), 0..300),
+            bounds in prop::collection::vec(position(), 8),
+            step in prop_oneof![Just(0), Just(1), Just(600_000_000), 0..i64::MAX / 200],
+        ) {
+            let next = |last: Position| {
+                let time = last.published_at.0.checked_add(step)?;
+                Some(at(time, (time << 12).cast_unsigned())).filter(|next| *next > last)
+            };
+            check(ops, bounds, at(-9, 9), next);
         }
     }
 
     #[test]
     fn ascending_keys_fill_their_runs() {
         let mut set = SortedRuns::default();
-        (0..320u32).for_each(|key| assert!(set.insert(key)));
-        assert!(set.older.values().all(|run| run.len() == RUN_KEYS_MAX));
-        assert_eq!(set.older.len(), 8);
+        (0..320u16).for_each(|key| assert!(set.insert(key)));
+        assert!(set.older.values().all(|run| run.len() == PACKED_KEYS));
+        assert_eq!(set.older.len(), 9);
     }
 
     #[test]
     fn keys_a_little_out_of_order_fill_their_runs_too() {
         let mut set = SortedRuns::default();
-        (0..320u32).for_each(|key| assert!(set.insert(key ^ 7)));
-        assert!(set.older.values().all(|run| run.len() == RUN_KEYS_MAX && run.capacity() == RUN_KEYS_MAX));
+        (0..320u16).for_each(|key| assert!(set.insert(key ^ 7)));
+        assert!(set.older.values().all(|run| run.len() == PACKED_KEYS && run.heap_bytes() == PACKED_KEYS));
     }
 
     #[test]
     fn descending_keys_fill_their_runs() {
         let mut set = SortedRuns::default();
-        (0..320u32).rev().for_each(|key| assert!(set.insert(key)));
+        (0..336u16).rev().for_each(|key| assert!(set.insert(key)));
         assert!(set.older.values().all(|run| run.len() == RUN_KEYS_MAX));
     }
 }
