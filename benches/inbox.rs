@@ -1,4 +1,4 @@
-//! The container inside an inbox: packed runs in a tree, against a tree with a position per entry.
+//! The container inside an inbox: runs in a tree, against a tree with a position per entry.
 //!
 //! `cargo bench --bench inbox`
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
@@ -71,15 +71,15 @@ const IDS: [(&str, Ids); 4] =
 impl Ids {
     /// The `round`-th post of an inbox: at its own instant, up to half a gap early or late.
     fn position(self, inbox: usize, round: usize) -> Position {
-        let noise = ((inbox << 32 | round) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
-        let noise = noise.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ noise >> 32;
+        let noise = (((inbox << 32) | round) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+        let noise = noise.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ (noise >> 32);
         let micros = 1_763_700_000_000_000 + round as i64 * GAP_US + (noise >> 1) as i64 % GAP_US - GAP_US / 2;
         let id = match self {
             Ids::Minted => (micros as u64) << 12,
             // Of a world in which some thousand posts are published from one of an inbox to the next.
             Ids::Counted => micros as u64 / 500_000,
             // Made some milliseconds before the post is published here.
-            Ids::Snowflake => (micros as u64 / 1_000 - 1_288_834_974_657 - noise % 50) << 22 | noise >> 42,
+            Ids::Snowflake => ((micros as u64 / 1_000 - 1_288_834_974_657 - noise % 50) << 22) | (noise >> 42),
             Ids::Random => noise,
         };
         Position { published_at: UnixMicros(micros), id: PostId(id) }
@@ -104,7 +104,7 @@ fn main() {
     let (container, figures) = if plain {
         ("tree of positions", measure(inboxes, *ids, PlainTree::default))
     } else {
-        ("tree of packed runs", measure(inboxes, *ids, || Inbox::new(some(POSTS_MAX))))
+        ("tree of runs", measure(inboxes, *ids, || Inbox::new(some(POSTS_MAX))))
     };
     let Figures { entry_bytes, filling_ns, full_ns, newest_ns, all_ns } = figures;
     println!(

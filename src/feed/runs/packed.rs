@@ -250,8 +250,10 @@ mod tests {
         let minted = |time: i64| at(time, (time as u64) << 12);
         assert_eq!(row_bytes_of(&gaps(1_000).map(minted).collect::<Vec<_>>()), 2);
         assert_eq!(row_bytes_of(&gaps(600_000_000).map(minted).collect::<Vec<_>>()), 5);
-        let snowflake =
-            |time: i64| at(time, (time as u64 / 1_000 - 1_288_834_974_657) << 22 | time as u64 * 7_919 % 4_000);
+        let snowflake = |time: i64| {
+            let millis = time as u64 / 1_000 - 1_288_834_974_657;
+            at(time, (millis << 22) + time as u64 * 7_919 % 4_000)
+        };
         assert_eq!(row_bytes_of(&gaps(600_000_000).map(snowflake).collect::<Vec<_>>()), 7);
         let counted = |time: i64| at(time, (time - NOVEMBER) as u64 / 500_000);
         assert_eq!(row_bytes_of(&gaps(600_000_000).map(counted).collect::<Vec<_>>()), 8);
