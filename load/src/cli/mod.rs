@@ -12,12 +12,17 @@ mod options;
 mod run;
 mod soak;
 
+use std::pin::pin;
 use std::process::ExitCode;
+use std::thread;
 
 use clap::{Parser, Subcommand};
+use futures_util::future::select;
 use tidewire::cli::terminal;
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
 
-use crate::target::process::{GUARDED, become_guarded};
+use crate::target::process::{GUARDED, become_guarded, end_everything};
 use crate::target::tidewire::http::SERVER;
 
 /// Loads Tidewire, and the designs that people use in its place.
@@ -52,7 +57,12 @@ pub fn run() -> ExitCode {
         Some(SERVER) => return tidewire::cli::run_with(arguments.into_iter().skip(1).map(Into::into)),
         _ => {}
     }
-    let outcome = match Cli::parse().command {
+    let command = Cli::parse().command;
+    // Live connections end by themselves when they are told to.
+    if !matches!(command, Command::Live(_)) {
+        thread::spawn(end_when_told);
+    }
+    let outcome = match command {
         Command::Compare(compare) => compare.run(),
         Command::Run(run) => run.run(),
         Command::Soak(soak) => soak.run(),
@@ -65,4 +75,18 @@ pub fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Waits for an interrupt from the terminal, or a request to end, and leaves nothing behind then.
+fn end_when_told() {
+    let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else { return };
+    runtime.block_on(async {
+        let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        else {
+            return;
+        };
+        select(pin!(interrupt.recv()), pin!(terminate.recv())).await;
+        terminal::warn("interrupted: servers are ended, their directories removed");
+        end_everything();
+    });
 }

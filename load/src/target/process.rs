@@ -13,10 +13,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getpid, kill_process, set_parent_process_death_signal};
 use tempfile::TempDir;
 
 /// How long a server may take until it is ready.
@@ -34,7 +34,7 @@ pub struct Process {
     child: Child,
     log: PathBuf,
     /// Removed after the process has ended.
-    directory: TempDir,
+    directory: PrivateDirectory,
 }
 
 impl Process {
@@ -43,7 +43,7 @@ impl Process {
     /// # Errors
     /// When there is no such program, or no room for its directory.
     pub fn start(program: &Path, arguments: impl FnOnce(&Path) -> Vec<String>) -> io::Result<Self> {
-        let directory = tempfile::Builder::new().prefix("tidewire-load-").tempdir()?;
+        let directory = PrivateDirectory::new()?;
         let log = directory.path().join("log");
         let said = File::create(&log)?;
         let child = guarded(program)?
@@ -53,6 +53,7 @@ impl Process {
             .stderr(said)
             .spawn()
             .map_err(|cause| io::Error::new(cause.kind(), format!("{}: {cause}", program.display())))?;
+        left_behind().push(Left::Server(child.id()));
         Ok(Self { child, log, directory })
     }
 
@@ -99,7 +100,67 @@ impl Drop for Process {
         // Fails only if it has ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        left_behind().retain(|left| *left != Left::Server(self.child.id()));
     }
+}
+
+/// A directory that goes with its handle.
+#[derive(Debug)]
+pub struct PrivateDirectory(TempDir);
+
+impl PrivateDirectory {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// When there is no room for it.
+    pub fn new() -> io::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("tidewire-load-").tempdir()?;
+        left_behind().push(Left::Directory(directory.path().to_owned()));
+        Ok(Self(directory))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for PrivateDirectory {
+    fn drop(&mut self) {
+        let gone = Left::Directory(self.path().to_owned());
+        left_behind().retain(|left| *left != gone);
+    }
+}
+
+/// What would be left behind if this process ended now.
+#[derive(PartialEq, Eq, Debug)]
+enum Left {
+    Server(u32),
+    Directory(PathBuf),
+}
+
+static LEFT_BEHIND: Mutex<Vec<Left>> = Mutex::new(Vec::new());
+
+fn left_behind() -> MutexGuard<'static, Vec<Left>> {
+    // Nobody panics with it in hand; if somebody did, the list would be as good as before.
+    LEFT_BEHIND.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends all servers and removes their directories, then this process. For those who are told to end in the middle of it.
+pub fn end_everything() {
+    let (directories, servers): (Vec<_>, Vec<_>) =
+        left_behind().drain(..).partition(|left| matches!(left, Left::Directory(_)));
+    // Servers first: they would go on writing. Each step fails only if it is done already.
+    for left in servers.into_iter().chain(directories) {
+        match left {
+            Left::Server(process) => {
+                let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+                let _ = process.map(|process| kill_process(process, Signal::KILL));
+            }
+            Left::Directory(path) => drop(fs::remove_dir_all(path)),
+        }
+    }
+    let _ = kill_process(getpid(), Signal::KILL);
 }
 
 /// The name of the hidden command by which this program becomes another that does not outlive its parent.

@@ -4,7 +4,6 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
-use tempfile::TempDir;
 use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, FeedPage, StorageConfig};
@@ -20,6 +19,7 @@ use tidewire::storage::journal::Durability;
 use tidewire::storage::journal::writer::JournalOptions;
 
 use crate::operation::{Answer, Item, Operation, PAGE_POSTS, Post, User};
+use crate::target::process::PrivateDirectory;
 use crate::target::tidewire::{Settings, name};
 use crate::target::{Client, Failure, Later, Target};
 
@@ -34,7 +34,7 @@ pub struct InProcess {
     engine: Engine,
     settings: Vec<String>,
     /// Removed when the engine has ended.
-    _directory: TempDir,
+    _directory: PrivateDirectory,
 }
 
 impl InProcess {
@@ -43,7 +43,7 @@ impl InProcess {
     /// # Errors
     /// When there is no room for that.
     pub fn start(settings: &Settings) -> Result<Self, Failure> {
-        let directory = TempDir::with_prefix("tidewire-load-").map_err(|cause| Failure::of(&cause))?;
+        let directory = PrivateDirectory::new().map_err(|cause| Failure::of(&cause))?;
         let celebrity = settings
             .celebrity_followers
             .map_or(Policy::PushAll, |followers| NonZeroU64::new(followers).map_or(Policy::PullAll, Policy::Above));
