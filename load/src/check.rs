@@ -1,4 +1,4 @@
-//! Whether a design answers right: before it is timed, and again after.
+//! Whether a design answers right, before it is timed.
 //!
 //! Responsible for:
 //! - a naive model of feeds;

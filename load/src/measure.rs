@@ -49,7 +49,7 @@ pub fn case(runs: &[Run], figure: Figure) -> Case {
         median: figure.of(middle),
         latencies: all.latencies.iter().map(|(kind, latencies)| (*kind, Latency::of(latencies))).collect(),
         over_time: runs.last().map(|run| over_time(run, figure)).unwrap_or_default(),
-        failed: all.failed + all.refused,
+        failed: all.failed,
         server_cores: middle.server_cores,
         client_cores: middle.client_cores,
         late_p99_us: lateness.map(|lateness| Latency::of(lateness).p99_us).reduce(f64::max),

@@ -81,6 +81,7 @@ const WARM_UP_MAX: Duration = Duration::from_secs(1);
 
 impl Compare {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+        self.report.check()?;
         let size = if self.quick { Size::QUICK } else { Size::FULL };
         let settings = self.settings(&size)?;
         let load = Load::new(self.world.world(size.users, None)?, settings.target.inbox_posts);

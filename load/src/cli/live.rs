@@ -103,6 +103,7 @@ fn body_bytes() -> RangedU64ValueParser<u64> {
 
 impl Live {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+        self.report.check()?;
         let settings = self.settings();
         let progress = Progress::new();
         let Measured { target, surroundings, doubts } = live::measure(&settings, &progress)?;

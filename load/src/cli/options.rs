@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use tidewire::cli::terminal;
@@ -27,8 +28,8 @@ use crate::world::{World, files};
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "World")]
 pub(super) struct WorldOptions {
-    /// Users
-    #[arg(long, value_name = "USERS")]
+    /// Users, at most 50,000,000
+    #[arg(long, value_name = "USERS", value_parser = users)]
     pub(super) users: Option<NonZeroUsize>,
 
     /// Users who publish [default: a tenth]
@@ -52,7 +53,7 @@ pub(super) struct WorldOptions {
     follows: Option<PathBuf>,
 
     /// Share of the users that are active: who is not is pushed nothing
-    #[arg(long, value_name = "0..1", default_value_t = 1.0, value_parser = share)]
+    #[arg(long, value_name = "0..1", default_value_t = 1.0, value_parser = some_share)]
     active_share: f64,
 
     /// Exponent of the power law by which authors publish; 0: all alike
@@ -169,6 +170,19 @@ impl WorkOptions {
 }
 
 impl ReportOptions {
+    /// Finds out whether all files can be written, before anything is measured for hours.
+    pub(super) fn check(&self) -> Result<(), Box<dyn Error>> {
+        for path in [&self.json, &self.html, &self.svg, &self.markdown].into_iter().flatten() {
+            if path.is_dir() {
+                return Err(format!("cannot write {}: it is a directory", path.display()).into());
+            }
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let written = tempfile::tempfile_in(parent);
+            written.map_err(|cause| format!("cannot write {}: {cause}", path.display()))?;
+        }
+        Ok(())
+    }
+
     /// Tells a report on the terminal and wherever else.
     pub(super) fn tell(&self, report: &Report) -> Result<(), Box<dyn Error>> {
         let look = Look { colour: std::io::stdout().is_terminal(), ..Look::default() };
@@ -252,11 +266,29 @@ fn command(arguments: impl Iterator<Item = String>) -> String {
     format!("cargo run --release -p tidewire-load -- {}", words.join(" "))
 }
 
+/// Longest time that may be asked for.
+const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// The smallest and the largest of other numbers: beyond them, times and counts have no meaning.
+const NUMBERS: RangeInclusive<f64> = 1e-3..=1e7;
+
 /// Reads `1.5` as seconds, `2m` and the like as what they say.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let duration = seconds.map_or_else(|| humantime::parse_duration(text).map_err(|cause| cause.to_string()), Ok)?;
-    if duration.is_zero() { Err("must be more than nothing".to_owned()) } else { Ok(duration) }
+    match duration {
+        Duration::ZERO => Err("must be more than nothing".to_owned()),
+        longer if longer > DURATION_MAX => Err("must be at most 30 days".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+/// Users at most: as many as Tidewire knows by default.
+const USERS_MAX: usize = 50_000_000;
+
+fn users(text: &str) -> Result<NonZeroUsize, String> {
+    let users: NonZeroUsize = text.parse().map_err(|_| "not a number above 0".to_owned())?;
+    if users.get() <= USERS_MAX { Ok(users) } else { Err("more than 50,000,000".to_owned()) }
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -264,15 +296,19 @@ fn share(text: &str) -> Result<f64, String> {
     if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("not between 0 and 1".to_owned()) }
 }
 
+fn some_share(text: &str) -> Result<f64, String> {
+    share(text).and_then(|share| if share > 0.0 { Ok(share) } else { Err("nobody would read".to_owned()) })
+}
+
 fn exponent(text: &str) -> Result<f64, String> {
     let exponent: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.0..=10.0).contains(&exponent) { Ok(exponent) } else { Err("not between 0 and 10".to_owned()) }
 }
 
-/// A number above 0.
+/// A number within [`NUMBERS`].
 pub(super) fn positive(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if number.is_finite() && number > 0.0 { Ok(number) } else { Err("not a number above 0".to_owned()) }
+    if NUMBERS.contains(&number) { Ok(number) } else { Err("not between 0.001 and 10,000,000".to_owned()) }
 }
 
 #[cfg(test)]
@@ -283,7 +319,7 @@ mod tests {
     fn durations_are_seconds_or_say_what_they_are() {
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        assert!(["0", "-1", "soon", "inf", ""].iter().all(|text| duration(text).is_err()));
+        assert!(["0", "-1", "soon", "inf", "", "31d", "1e19"].iter().all(|text| duration(text).is_err()));
     }
 
     #[test]
@@ -291,7 +327,7 @@ mod tests {
         assert_eq!((share("0"), share("1")), (Ok(0.0), Ok(1.0)));
         assert!(["-0.1", "1.1", "NaN", "all"].iter().all(|text| share(text).is_err()));
         assert!(["-1", "11", "NaN"].iter().all(|text| exponent(text).is_err()));
-        assert!(["0", "-1", "inf", "NaN"].iter().all(|text| positive(text).is_err()));
+        assert!(["0", "-1", "0.0009", "10000001", "inf", "NaN"].iter().all(|text| positive(text).is_err()));
     }
 
     #[test]

@@ -163,6 +163,7 @@ impl Loaded {
 
 impl Run {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+        self.report.check()?;
         let progress = Progress::new();
         let mut loaded = self.on.prepare(self.activity.as_ref(), &progress)?;
         let mut report = loaded.report("One design under load", &self.on);

@@ -40,6 +40,7 @@ const MOST_LASTS_MAX: Duration = Duration::from_secs(20);
 
 impl Soak {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+        self.report.check()?;
         let progress = Progress::new();
         let mut loaded = self.on.prepare(None, &progress)?;
         let name = loaded.prepared.target.name();
@@ -102,7 +103,7 @@ fn window(ran: &Ran, loaded: &Loaded) -> Window {
         p99_us,
         resident_bytes: resident_bytes(process),
         descriptors: descriptors(process),
-        failed: ran.record.failed + ran.record.refused,
+        failed: ran.record.failed,
     }
 }
 

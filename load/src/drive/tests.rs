@@ -1,4 +1,5 @@
 //! The harness on a mock: nothing here waits for a server, or asserts how fast it is.
+#![cfg(test)]
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

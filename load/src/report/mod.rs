@@ -17,7 +17,6 @@ pub mod machine;
 pub mod markdown;
 pub mod plot;
 pub mod progress;
-#[cfg(test)]
 pub(crate) mod sample;
 pub mod terminal;
 
@@ -92,7 +91,7 @@ pub struct Case {
     pub latencies: BTreeMap<Kind, Latency>,
     /// How it went over time, in the last round.
     pub over_time: Vec<Interval>,
-    /// Operations that failed or were refused, over all rounds.
+    /// Operations that failed, or were refused and not tried again, over all rounds.
     pub failed: u64,
     /// Of a core each, in the middle round: the server, and this program, which is the client.
     pub server_cores: f64,

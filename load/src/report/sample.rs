@@ -1,4 +1,5 @@
 //! A report with figures as they may be, for tests and to look at.
+#![cfg(test)]
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
