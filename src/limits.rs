@@ -197,7 +197,7 @@ pub const SNAPSHOT_SYNC_BYTES: usize = 8 << 20;
 /// How long a snapshot is worked on at a stretch, before the other threads get the core for as long.
 pub const SNAPSHOT_STRETCH: Duration = Duration::from_micros(500);
 
-/// Notices waiting for one watched reader; more become one, that anything may have changed.
+/// Notices waiting for one watched reader; more become one, that some were missed.
 pub const LIVE_NOTICES_MAX: usize = 256;
 
 /// Live connections of one reader.

@@ -140,10 +140,10 @@ impl Doorkeeper {
         }
     }
 
-    /// Has a reader's actor look at everything, since it had no room to be told something.
+    /// Tells a reader's actor that it missed something, since it had no room to be told what.
     fn settle(&self, reader: SourceSlot) {
         let local = self.shared.world.sharding.local(reader);
-        self.mailroom.borrow_mut().notify(Notice::Everything, &[local]);
+        self.mailroom.borrow_mut().notify(Notice::Missed, &[local]);
         if let Err(SendError::Full(_)) = self.shared.directory.send(reader, Bell) {
             self.shared.watchers.unsettle(reader);
         }

@@ -192,8 +192,8 @@ impl FanoutQueue {
         self.ring();
     }
 
-    /// Hands on what goes into no inbox. If there is no room beside that for the posts of a group, all who are watched will look
-    /// for what it may have been.
+    /// Hands on what goes into no inbox. If there is no room beside that for the posts of a group, all who are watched are
+    /// told that they missed something.
     pub fn notify(&self, mail: Notice, legs: Box<[Leg]>) {
         let order = FanoutOrder { mail, legs, waiting: None };
         if !self.has_room_for(SCRIBE_BATCH_MAX + 1) || self.orders.try_send((order, Instant::now())).is_err() {
@@ -237,7 +237,7 @@ impl FanoutSupervisor {
 
     fn take_up(&mut self) {
         while self.schedule.jobs() < FANOUT_JOBS_MAX {
-            let missed = || FanoutOrder { mail: Notice::Everything, legs: [Leg::AllWatched].into(), waiting: None };
+            let missed = || FanoutOrder { mail: Notice::Missed, legs: [Leg::AllWatched].into(), waiting: None };
             let missed = self.shared.watchers.take_missed().then(|| (missed(), Instant::now()));
             let Some((order, handed_on)) = missed.or_else(|| self.orders.try_recv().ok()) else { break };
             let (reached, followers) = self.reach(&order.legs);

@@ -113,22 +113,10 @@ impl Mailroom {
 
     fn note(&mut self, reader: u32, notice: Notice) {
         let Some(Desk { notices, .. }) = self.desks.get_mut(&reader) else { return };
-        if notices.contains(&notice) {
-            return;
-        }
         if notices.is_empty() {
             self.bells.push(reader);
         }
-        // That anything may have changed says all that could be said beside it, but for how far the reader has read.
-        let says_all = notice == Notice::Everything || notices.len() >= LIVE_NOTICES_MAX;
-        if says_all {
-            let is_marked = notices.contains(&Notice::Marked) || notice == Notice::Marked;
-            notices.clear();
-            notices.push(Notice::Everything);
-            notices.extend(is_marked.then_some(Notice::Marked));
-        } else if !notices.contains(&Notice::Everything) || notice == Notice::Marked {
-            notices.push(notice);
-        }
+        add(notices, notice);
     }
 
     /// Rings for readers that got their first notice since the last time.
@@ -196,6 +184,16 @@ impl Mailroom {
     }
 }
 
+/// Adds a notice to those that wait, unless one of them says it already. In place of too many stands one, that some were missed.
+fn add(notices: &mut Vec<Notice>, notice: Notice) {
+    if notices.iter().any(|waiting| waiting.covers(notice)) {
+        return;
+    }
+    let notice = if notices.len() >= LIVE_NOTICES_MAX { Notice::Missed } else { notice };
+    notices.retain(|waiting| !notice.covers(*waiting));
+    notices.push(notice);
+}
+
 fn place(key: u32) -> usize {
     (key & !WATCHED) as usize
 }
@@ -252,6 +250,7 @@ impl Drop for Pigeonhole {
 mod tests {
     use super::*;
     use crate::feed::position::at;
+    use crate::id::PostId;
 
     #[test]
     fn mail_reaches_open_pigeonholes_only() {
@@ -268,5 +267,23 @@ mod tests {
         drop(holes);
         assert_eq!(mailroom.borrow_mut().deliver(at(2, 2), &everyone), Delivered::default());
         assert_eq!(mailroom.borrow().totals().inboxes, 0);
+    }
+
+    #[test]
+    fn no_notice_is_dropped_for_one_that_says_less() {
+        let post = |id| Notice::Published(at(1, id));
+        let turned = |id| Notice::Turned(PostId(id));
+        let wait = |notices: &[Notice]| {
+            let mut waiting = Vec::new();
+            notices.iter().for_each(|notice| add(&mut waiting, *notice));
+            waiting
+        };
+        assert_eq!(wait(&[post(1), post(2), post(1)]), [post(1), post(2)]);
+        let all = [post(1), Notice::Marked, turned(1), Notice::Everything, turned(2), post(3)];
+        assert_eq!(wait(&all), [Notice::Marked, turned(1), Notice::Everything, turned(2)]);
+        let many: Vec<Notice> = (0..=LIVE_NOTICES_MAX as u64).map(turned).collect();
+        assert_eq!(wait(&many[1..]), many[1..]);
+        assert_eq!(wait(&many), [Notice::Missed]);
+        assert_eq!(wait(&[&many[..], &all].concat()), [Notice::Missed]);
     }
 }

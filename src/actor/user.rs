@@ -72,12 +72,13 @@ impl UserActor {
         self.reader.source().seen(now);
         let (reader, oldest) = (&mut self.reader, shared.config.oldest_in_inbox(now));
         let pigeonhole = self.pigeonhole.as_ref()?;
-        let page = pigeonhole.with(|inbox| reader.page(inbox, &shared.world, request, oldest, shared.read_clock(now)));
+        let (page, viewer) =
+            pigeonhole.with(|inbox| reader.page(inbox, &shared.world, request, oldest, shared.read_clock(now)));
         if let Some(watch) = &mut self.watch {
-            watch.page_built(reader);
+            watch.page_built(&viewer);
         }
         if page.needs_archive {
-            let read = pigeonhole.with(|inbox| reader.cold_read(inbox, &shared.world));
+            let read = pigeonhole.with(|inbox| reader.cold_read(viewer, inbox, &shared.world));
             return Some(Built::Cold(read));
         }
         shared.count_page(&page);

@@ -26,6 +26,7 @@ use crate::live::outlet::{Feeding, Outlet, Pushed};
 use crate::state::posts::Stored;
 use crate::state::reader::{Archived, Reader};
 use crate::state::view::{Entry, Found};
+use crate::state::viewer::Viewer;
 
 /// What a watch looks at.
 pub(super) struct Eyes<'a> {
@@ -62,8 +63,8 @@ struct Decided {
 }
 
 impl Decided {
-    fn by(reader: &Reader) -> Self {
-        Self { edges: reader.source().following().version(), choices: reader.source().choices() }
+    fn by(viewer: &Viewer) -> Self {
+        Self { edges: viewer.feed.version(), choices: Arc::clone(&viewer.choices) }
     }
 
     fn is_like(&self, other: &Self) -> bool {
@@ -81,8 +82,8 @@ impl Watch {
         eyes.shared.watchers.enter(eyes.slot());
         let kept = eyes.kept();
         eyes.shared.watchers.keep(eyes.slot(), &[], &kept);
-        let decided = Decided::by(eyes.reader);
-        let (entries, floor) = eyes.newest();
+        let (entries, floor, viewer) = eyes.newest();
+        let decided = Decided::by(&viewer);
         let stream = Stream::new(eyes.shared.config.live, Epoch(fastrand::u64(..)), sights(&entries), floor);
         Self { stream, outlets: Vec::new(), kept, decided, is_overtaken: false, alone_since: Some(eyes.now) }
     }
@@ -130,6 +131,13 @@ impl Watch {
                 self.look_at_everything(eyes);
                 return None;
             }
+            Notice::Missed => {
+                self.tell(eyes, Change::Marker, None);
+                // What came and went unseen may be on a page that somebody read meanwhile.
+                self.tell(eyes, Change::Stale(None), None);
+                self.look_at_everything(eyes);
+                return None;
+            }
             Notice::Marked => {
                 self.tell(eyes, Change::Marker, None);
                 return None;
@@ -169,13 +177,13 @@ impl Watch {
 
     fn look_at_everything(&mut self, eyes: &mut Eyes<'_>) {
         self.note_kept(eyes);
-        let before = std::mem::replace(&mut self.decided, Decided::by(eyes.reader));
+        let (mut entries, floor, viewer) = eyes.newest();
+        let before = std::mem::replace(&mut self.decided, Decided::by(&viewer));
         // With another limit for each source pages are others, though the feed is the same.
         let has_other_pages = before.choices.rules.per_source_max != self.decided.choices.rules.per_source_max;
         if std::mem::take(&mut self.is_overtaken) || has_other_pages {
             self.tell(eyes, Change::Stale(None), None);
         }
-        let (mut entries, floor) = eyes.newest();
         for change in self.stream.see_all(sights(&entries), floor) {
             let entry = match change {
                 Change::Post(post) | Change::Update(post) => {
@@ -201,9 +209,9 @@ impl Watch {
         self.note_alone(eyes.now);
     }
 
-    /// Notes that a page was built.
-    pub(super) fn page_built(&mut self, reader: &Reader) {
-        self.is_overtaken = self.is_overtaken || !self.decided.is_like(&Decided::by(reader));
+    /// Notes that a page was built, through these eyes.
+    pub(super) fn page_built(&mut self, viewer: &Viewer) {
+        self.is_overtaken = self.is_overtaken || !self.decided.is_like(&Decided::by(viewer));
     }
 
     /// Forgets connections that have gone.
@@ -244,7 +252,7 @@ impl Eyes<'_> {
         self.reader.source().following().only_kept().collect()
     }
 
-    fn newest(&mut self) -> (Vec<(Position, Entry)>, Position) {
+    fn newest(&mut self) -> (Vec<(Position, Entry)>, Position, Viewer) {
         let (shared, reader, now) = (self.shared, &mut *self.reader, self.now);
         let (oldest, time) = (shared.config.oldest_in_inbox(now), shared.read_clock(now));
         let entries = shared.config.live.window_entries;

@@ -27,10 +27,24 @@ pub enum Notice {
     Edited(PostId),
     /// The entry of this post may have come, gone, or stand elsewhere.
     Turned(PostId),
-    /// Anything may have changed.
+    /// Anything may have changed by what readers decide.
     Everything,
     /// The reader has read on.
     Marked,
+    /// Notices were lost: anything may have come and gone.
+    Missed,
+}
+
+impl Notice {
+    /// Whether whoever gets this one needs not get the other as well.
+    pub fn covers(self, other: Self) -> bool {
+        match self {
+            Self::Missed => true,
+            // What shows by now is seen. That something showed for a moment, and somebody read of it, is not: see `again`.
+            Self::Everything => matches!(other, Self::Published(_) | Self::Edited(_) | Self::Everything),
+            Self::Published(_) | Self::Edited(_) | Self::Turned(_) | Self::Marked => self == other,
+        }
+    }
 }
 
 /// An entry of the feed, as far as it is compared.
@@ -201,7 +215,7 @@ fn again(post: PostId, notice: Notice) -> Option<Change> {
     match notice {
         Notice::Turned(_) => Some(Change::Post(post)),
         Notice::Edited(_) => Some(Change::Update(post)),
-        Notice::Published(_) | Notice::Everything | Notice::Marked => None,
+        Notice::Published(_) | Notice::Everything | Notice::Marked | Notice::Missed => None,
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Watchers {
     watched: Box<[RwLock<RoaringBitmap>]>,
     /// Watched readers that keep what a source brought though they do not follow it any more.
     keeping: RwLock<FxHashMap<SourceSlot, Vec<SourceSlot>>>,
-    /// Something could not be told to those concerned: all must look.
+    /// Something could not be told to those concerned: all are told that they missed it.
     missed: AtomicBool,
     connections: Mutex<Connections>,
 }
@@ -172,7 +172,7 @@ impl Watchers {
         connections.outlets.iter().for_each(|(_, outlet)| outlet.close(Closing::Restart));
     }
 
-    /// Notes that a reader's actor had no room to be told something: it has to look at everything.
+    /// Notes that a reader's actor had no room to be told something.
     pub fn unsettle(&self, reader: SourceSlot) {
         self.connections.lock().unsettled.push(reader);
     }

@@ -90,7 +90,7 @@ impl Reader {
         sync(&self.source.following(), inbox, world);
     }
 
-    /// Builds a page, by the state of this moment.
+    /// Builds a page, by the state of this moment, and says through whose eyes.
     pub fn page(
         &mut self,
         inbox: &mut Inbox,
@@ -98,18 +98,18 @@ impl Reader {
         request: PageRequest,
         oldest: UnixMicros,
         time: ReadClock<'_>,
-    ) -> Page<Entry> {
-        let following = self.keep_up(inbox, world, oldest);
-        let viewer = Viewer::home(&self.source, &following);
+    ) -> (Page<Entry>, Viewer) {
+        let viewer = self.keep_up(inbox, world, oldest);
         let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox));
         let page = build(&mut view, &self.pulled.parts, request, time);
         for position in &page.gone {
             inbox.remove(*position);
         }
-        page
+        (page, viewer)
     }
 
-    /// The newest entries of the whole feed, newest first, as far as they are in memory, and from where up they are all there are.
+    /// The newest entries of the whole feed, newest first, as far as they are in memory, from where up they are all there are,
+    /// and through whose eyes.
     pub fn newest(
         &mut self,
         inbox: &mut Inbox,
@@ -117,18 +117,18 @@ impl Reader {
         entries: usize,
         oldest: UnixMicros,
         time: ReadClock<'_>,
-    ) -> (Vec<(Position, Entry)>, Position) {
-        let following = self.keep_up(inbox, world, oldest);
-        let viewer = Viewer::home(&self.source, &following);
+    ) -> (Vec<(Position, Entry)>, Position, Viewer) {
+        let viewer = self.keep_up(inbox, world, oldest);
         let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox));
         let request = PageRequest { range: Range::Newest, limit: entries };
         let page = fill(&mut view, &self.pulled.parts, request, time, None);
         if !page.partial.is_empty() {
-            return (Vec::new(), Position::MAX);
+            return (Vec::new(), Position::MAX, viewer);
         }
         let last = page.items.last().map(|item| item.0).or(page.next);
         let is_all = page.next.is_none() && !page.needs_archive;
-        (page.items, if is_all { Position::MIN } else { last.unwrap_or(Position::MAX) })
+        let floor = if is_all { Position::MIN } else { last.unwrap_or(Position::MAX) };
+        (page.items, floor, viewer)
     }
 
     /// The entry of a post, if it has one. What is not in memory may be among `fetched`.
@@ -153,22 +153,25 @@ impl Reader {
         }
     }
 
-    /// Brings what is known beside the world in step with it.
-    fn keep_up(&mut self, inbox: &mut Inbox, world: &World, oldest: UnixMicros) -> Arc<Following> {
+    /// Brings what is known beside the world in step with it, and says what the reader has decided by then.
+    fn keep_up(&mut self, inbox: &mut Inbox, world: &World, oldest: UnixMicros) -> Viewer {
         // By age the inbox forgets what is older; reads go on below by pull.
         inbox.raise_floor(Position { published_at: oldest, id: PostId(0) });
         let following = self.source.following();
         sync(&following, inbox, world);
         self.pulled.refresh(&self.source, &following, world);
-        following
+        Viewer::home(&self.source, &following)
+    }
+
+    /// Through whose eyes the feed is seen now.
+    pub fn viewer(&self) -> Viewer {
+        Viewer::home(&self.source, &self.source.following())
     }
 
     /// What it takes to build a page elsewhere, with the archive.
-    pub fn cold_read(&mut self, inbox: &Inbox, world: &World) -> ColdRead {
-        let following = self.source.following();
-        self.pulled.refresh(&self.source, &following, world);
-        let (viewer, warm) = (Viewer::home(&self.source, &following), self.pulled.parts.clone());
-        ColdRead { viewer, inbox: inbox.clone(), warm }
+    pub fn cold_read(&mut self, viewer: Viewer, inbox: &Inbox, world: &World) -> ColdRead {
+        self.pulled.refresh(&self.source, &viewer.feed, world);
+        ColdRead { viewer, inbox: inbox.clone(), warm: self.pulled.parts.clone() }
     }
 
     /// Bytes on the heap, without the allocator's own.
