@@ -1,10 +1,11 @@
 //! Pages as JSON, put together by copying: every post was encoded when it was published.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
 
 use crate::engine::FeedPage;
 use crate::feed::cursor;
 use crate::feed::position::Position;
+use crate::id::SourceId;
 use crate::state::view::{Entry, Reposted};
 
 /// What a page says of each post.
@@ -34,7 +35,7 @@ pub(super) fn page(page: &FeedPage, fields: Fields) -> String {
     json.push_str(r#","newest":"#);
     optional_cursor(&mut json, page.page.newest);
     json.push_str(r#","partial":"#);
-    ids(&mut json, page.partial.iter());
+    ids(&mut json, page.partial.iter().map(SourceId::as_str));
     // Only a reader who asked for it has a limit to be held to.
     if page.page.passed_over > 0 {
         let _ = write!(json, r#","passed_over":{}"#, page.page.passed_over);
@@ -42,7 +43,7 @@ pub(super) fn page(page: &FeedPage, fields: Fields) -> String {
     // Only damage to the archive brings it about.
     if !page.page.unreadable.is_empty() {
         json.push_str(r#","unreadable":"#);
-        ids(&mut json, page.page.unreadable.iter().map(|position| position.id));
+        ids(&mut json, page.page.unreadable.iter().map(|position| position.id.to_string()));
     }
     json.push('}');
     json
@@ -67,7 +68,7 @@ pub(super) fn item(json: &mut String, position: Position, entry: &Entry, fields:
         let _ = write!(json, r#"{comma}{{"user":"{user}","at":"{published_at}","post":"{id}"}}"#);
     }
     json.push_str(r#"],"via":"#);
-    ids(json, entry.via());
+    ids(json, entry.via().map(SourceId::as_str));
     json.push('}');
 }
 
@@ -83,11 +84,13 @@ pub(super) fn optional_cursor(json: &mut String, position: Option<Position>) {
     }
 }
 
-fn ids(json: &mut String, ids: impl Iterator<Item = impl Display>) {
+// Twenty times on each page: copied, not formatted.
+fn ids(json: &mut String, ids: impl Iterator<Item = impl AsRef<str>>) {
     json.push('[');
     for (nth, id) in ids.enumerate() {
-        let comma = if nth > 0 { "," } else { "" };
-        let _ = write!(json, r#"{comma}"{id}""#);
+        json.push_str(if nth > 0 { ",\"" } else { "\"" });
+        json.push_str(id.as_ref());
+        json.push('"');
     }
     json.push(']');
 }
@@ -97,7 +100,6 @@ mod tests {
     use super::*;
     use crate::feed::page::Page;
     use crate::feed::position::at;
-    use crate::id::SourceId;
 
     #[test]
     fn a_page_names_what_it_lacks_and_keeps_silent_about_damage_where_there_is_none() {
