@@ -41,6 +41,24 @@ pub const REQUEST_BYTES_MAX: usize = POST_BODY_BYTES_MAX + 16 * 1024;
 /// Largest request body of a bulk follow: its edges with the longest ids.
 pub const BULK_REQUEST_BYTES_MAX: usize = FOLLOWS_PER_REQUEST_MAX * (2 * SOURCE_ID_BYTES_MAX + 96);
 
+/// Reads under way at the same time: what two cores answer in some 30 ms.
+pub const READS_MAX: usize = 1_024;
+
+/// Writes under way at the same time: as many as the scribe journals together.
+pub const WRITES_MAX: usize = SCRIBE_BATCH_MAX;
+
+/// Bytes of the bodies of writes under way, as far as these say how long they are.
+pub const WRITE_BYTES_MAX: usize = 256 << 20;
+
+/// Bulk writes under way at the same time.
+pub const BULK_WRITES_MAX: usize = 16;
+
+/// Live connections being let in at the same time.
+pub const JOINS_MAX: usize = 2_048;
+
+/// Operators' requests under way at the same time.
+pub const OPERATIONS_MAX: usize = 64;
+
 /// Commands waiting for the scribe.
 pub const SCRIBE_QUEUE_MAX: usize = 16 * 1024;
 

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 use crate::actor::fanout_latency::AudienceLatency;
 use crate::actor::message::SnapshotTaken;
+use crate::api::Api;
+use crate::api::admission::Gate;
 use crate::api::problem::Problem;
 use crate::api::request::{Parameters, path};
 use crate::api::slot::{Live, Slot};
@@ -84,10 +86,15 @@ fn verdict(verdict: &Verdict) -> Value {
 }
 
 /// `GET /v1/stats`, with `?inboxes=count` for figures that need a walk over all inboxes.
-pub(super) async fn stats(request: HttpRequest, engine: Live, slot: Data<Slot>) -> Result<HttpResponse, Problem> {
+pub(super) async fn stats(request: HttpRequest, engine: Live, api: Data<Api>) -> Result<HttpResponse, Problem> {
     let count_inboxes = Parameters::read(&request, &["inboxes"])?.flag("inboxes", "count")?;
     let mut stats = figures(&engine);
-    stats["recovery"] = json!(slot.report().map(recovery));
+    stats["recovery"] = json!(api.slot.report().map(recovery));
+    let gate = |gate: &Gate| {
+        let figures = json!({"under_way": gate.taken(), "limit": gate.limit, "refused": gate.refused()});
+        (gate.name.to_owned(), figures)
+    };
+    stats["admission"] = api.admission.gates().into_iter().map(gate).collect();
     if count_inboxes {
         let totals = engine.inbox_totals().await;
         stats["inboxes"] = json!({"count": totals.inboxes, "entries": totals.entries, "bytes": totals.bytes});

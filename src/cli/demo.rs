@@ -8,8 +8,8 @@ use std::time::Duration;
 use actix_web::rt::{self, System};
 use tokio::sync::oneshot;
 
+use crate::api::Api;
 use crate::api::serve;
-use crate::api::slot::Slot;
 use crate::cli::demo_world::{CELEBRITY_FOLLOWERS, DemoWorld};
 use crate::cli::{Outcome, terminal};
 use crate::clock::{Clock as _, SystemClock};
@@ -49,7 +49,7 @@ impl Demo {
             introduce(&world, listen);
             rt::spawn(keep_publishing(engine.clone(), world));
             let (_alive, failed) = oneshot::channel();
-            serve::run_on(Slot::from(engine), listener, self.seconds.map(Duration::from_secs), failed).await?;
+            serve::run_on(Api::from(engine), listener, self.seconds.map(Duration::from_secs), failed).await?;
             Ok(ExitCode::SUCCESS)
         })
     }

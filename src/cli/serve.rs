@@ -10,8 +10,9 @@ use std::thread;
 use actix_web::rt::System;
 use tokio::sync::oneshot;
 
-use crate::api::serve;
+use crate::api::admission::Admission;
 use crate::api::slot::Slot;
+use crate::api::{Api, serve};
 use crate::cli::settings::Settings;
 use crate::cli::{Outcome, recovering};
 use crate::clock::SystemClock;
@@ -37,6 +38,7 @@ impl Serve {
         let (config, storage) = (settings.engine()?, settings.storage()?);
         let listener = serve::bind(settings.listen())?;
         let slot = Slot::default();
+        let api = Api { slot: slot.clone(), admission: Admission::new(settings.admission()) };
         let ((fail, failed), (tell, told)) = (oneshot::channel(), mpsc::channel());
         // Recovery has a thread of its own, so that the server can say how far it is.
         let opened = slot.clone();
@@ -47,7 +49,7 @@ impl Serve {
                 let _ = fail.send(());
             }
         });
-        System::new().block_on(serve::run_on(slot, listener, None, failed))?;
+        System::new().block_on(serve::run_on(api, listener, None, failed))?;
         match told.try_recv() {
             Ok(cause) => Err(cause),
             // Served until the end, or told to stop while the state was being recovered.

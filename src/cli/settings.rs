@@ -6,23 +6,25 @@
 //! Not responsible for:
 //! - what the settings do (`config`).
 
+mod values;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _};
 
 use crate::actor::keeper::SnapshotOptions;
+use crate::api::admission::AdmissionLimits;
 use crate::config::EngineConfig;
 use crate::engine::StorageConfig;
-use crate::feed::policy::Policy;
 use crate::limits::{FOLLOWING_MAX, SHARDS_MAX};
 use crate::storage::journal::Durability;
 use crate::storage::journal::writer::JournalOptions;
+
+pub use values::{Celebrity, Compression, Inboxes, Span};
 
 /// Raw settings: what was said, and nothing else. The names in the TOML file are those of the flags.
 #[derive(Debug, Clone, Default, clap::Args, Deserialize)]
@@ -116,98 +118,18 @@ pub struct Settings {
     /// How long what a reader's live connections were told is remembered after the last has gone [duration, default: 2m]
     #[arg(long, env = "TIDEWIRE_LIVE_LINGER", value_name = "DURATION")]
     pub live_linger: Option<Span>,
-}
 
-/// A duration as people write it: `90s`, `50ms`, `7d`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span(pub Duration);
+    /// Requests that read, at the same time; more are refused [requests, default: 1024]
+    #[arg(long, env = "TIDEWIRE_READS_MAX", value_name = "REQUESTS")]
+    pub reads_max: Option<NonZeroUsize>,
 
-impl FromStr for Span {
-    type Err = String;
+    /// Requests that write, at the same time; more are refused [requests, default: 4096]
+    #[arg(long, env = "TIDEWIRE_WRITES_MAX", value_name = "REQUESTS")]
+    pub writes_max: Option<NonZeroUsize>,
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        humantime::parse_duration(text).map(Self).map_err(|cause| format!("{cause}; write it as 50ms, 90s, 12h or 7d"))
-    }
-}
-
-/// Followers above which a source is a celebrity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Celebrity(pub Policy);
-
-impl FromStr for Celebrity {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "off" {
-            return Ok(Self(Policy::PushAll));
-        }
-        let followers: u64 =
-            text.parse().map_err(|_| format!("{text:?} is neither a number of followers nor \"off\""))?;
-        Ok(Self(NonZeroU64::new(followers).map_or(Policy::PullAll, Policy::Above)))
-    }
-}
-
-/// Whether snapshots hold inboxes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Inboxes(pub bool);
-
-impl FromStr for Inboxes {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        either(text, "resident", "none").map(Self)
-    }
-}
-
-/// Whether snapshots are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Compression(pub bool);
-
-impl FromStr for Compression {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        either(text, "zstd", "none").map(Self)
-    }
-}
-
-fn either(text: &str, yes: &str, no: &str) -> Result<bool, String> {
-    match text {
-        _ if text == yes => Ok(true),
-        _ if text == no => Ok(false),
-        _ => Err(format!("{text:?} is neither {yes} nor {no}")),
-    }
-}
-
-/// Settings that are one word in TOML, as they are on the command line.
-macro_rules! read_as_text {
-    ($($setting:ty),+) => {$(
-        impl<'de> Deserialize<'de> for $setting {
-            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                String::deserialize(from)?.parse().map_err(D::Error::custom)
-            }
-        }
-    )+};
-}
-
-read_as_text!(Span, Inboxes, Compression, Durability);
-
-/// In TOML `off` is a string and a threshold a number.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a number of followers or \"off\"")]
-enum Written {
-    Number(u64),
-    Text(String),
-}
-
-impl<'de> Deserialize<'de> for Celebrity {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = match Written::deserialize(from)? {
-            Written::Number(followers) => followers.to_string(),
-            Written::Text(text) => text,
-        };
-        text.parse().map_err(D::Error::custom)
-    }
+    /// Bytes of their bodies, at the same time; more are refused [bytes, default: 268435456]
+    #[arg(long, env = "TIDEWIRE_WRITE_BYTES_MAX", value_name = "BYTES")]
+    pub write_bytes_max: Option<NonZeroUsize>,
 }
 
 impl Settings {
@@ -278,12 +200,26 @@ impl Settings {
             snapshot_compression: self.snapshot_compression.or(other.snapshot_compression),
             repair: self.repair,
             pull_budget: self.pull_budget.or(other.pull_budget),
+            reads_max: self.reads_max.or(other.reads_max),
+            writes_max: self.writes_max.or(other.writes_max),
+            write_bytes_max: self.write_bytes_max.or(other.write_bytes_max),
         }
     }
 
     /// Where to serve.
     pub fn listen(&self) -> SocketAddr {
         self.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8080)))
+    }
+
+    /// How much may be under way: these settings over the defaults.
+    pub fn admission(&self) -> AdmissionLimits {
+        let default = AdmissionLimits::default();
+        let number = |number: Option<NonZeroUsize>, default| number.map_or(default, NonZeroUsize::get);
+        AdmissionLimits {
+            reads: number(self.reads_max, default.reads),
+            writes: number(self.writes_max, default.writes),
+            write_bytes: number(self.write_bytes_max, default.write_bytes),
+        }
     }
 
     /// The engine's settings: these over the defaults.
@@ -373,108 +309,4 @@ fn check(config: &EngineConfig) -> Result<(), SettingsError> {
 const INBOX_POSTS_MAX: usize = 100_000;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::{Args, Command, FromArgMatches};
-
-    fn flags(words: &[&str]) -> Result<Settings, String> {
-        let command = Settings::augment_args(Command::new("serve").no_binary_name(true));
-        let matches = command.try_get_matches_from(words).map_err(|cause| cause.to_string())?;
-        Settings::from_arg_matches(&matches).map_err(|cause| cause.to_string())
-    }
-
-    fn file(text: &str) -> Result<Settings, String> {
-        toml::from_str(text).map_err(|cause: toml::de::Error| cause.to_string())
-    }
-
-    #[test]
-    fn flags_win_over_the_file_and_the_file_over_the_defaults() {
-        let flags = flags(&["--inbox-posts", "7", "--celebrity-followers", "off"]).unwrap();
-        let file = file("inbox-posts = 9\nactive-window = \"90s\"\ncelebrity-followers = 0").unwrap();
-        let config = flags.or(&file).engine().unwrap();
-        assert_eq!(config.inbox_posts.get(), 7);
-        assert_eq!(config.celebrity, Policy::PushAll);
-        assert_eq!(config.active_window, Duration::from_secs(90));
-        assert_eq!(config.following_max, 5_000);
-    }
-
-    #[test]
-    fn where_and_how_state_is_kept_is_said_by_flags_and_by_the_file() {
-        let flags = flags(&["--durability", "no", "--snapshot-interval", "90s", "--repair"]).unwrap();
-        let file =
-            "durability = \"everysec\"\nsnapshot-compression = \"zstd\"\nsnapshot-inboxes = \"none\"\ndata-dir = \"d\"";
-        let file = self::file(file).unwrap();
-        let storage = flags.or(&file).storage().unwrap();
-        assert_eq!((storage.journal.durability, storage.repair), (Durability::Never, true));
-        assert_eq!((storage.directory, storage.snapshots.interval), (PathBuf::from("d"), Duration::from_secs(90)));
-        assert_eq!((storage.snapshots.compress, storage.snapshots.inboxes), (true, false));
-        let storage = file.storage().unwrap();
-        assert_eq!((storage.journal.durability, storage.repair), (Durability::EverySecond, false));
-        let storage = Settings::default().storage().unwrap();
-        assert_eq!(storage.journal.durability, Durability::Always);
-        assert_eq!((storage.snapshots.compress, storage.snapshots.inboxes), (false, true));
-    }
-
-    #[test]
-    fn thresholds_have_three_forms() {
-        let above = Policy::Above(NonZeroU64::new(5).unwrap());
-        for (flag, toml, policy) in
-            [("off", "\"off\"", Policy::PushAll), ("0", "0", Policy::PullAll), ("5", "5", above)]
-        {
-            assert_eq!(flags(&["--celebrity-followers", flag]).unwrap().celebrity_followers, Some(Celebrity(policy)));
-            let file = file(&format!("celebrity-followers = {toml}")).unwrap();
-            assert_eq!(file.celebrity_followers, Some(Celebrity(policy)));
-        }
-    }
-
-    #[test]
-    fn nonsense_is_refused_with_the_options_name() {
-        let cases: [&[&str]; 22] = [
-            &["--inbox-posts", "0"],
-            &["--inbox-posts", "100001"],
-            &["--inbox-posts", "many"],
-            &["--shards", "0"],
-            &["--shards", "257"],
-            &["--celebrity-followers", "1.5"],
-            &["--celebrity-followers", "on"],
-            &["--active-window", "0s"],
-            &["--active-window", "soon"],
-            &["--pull-budget", "0ms"],
-            &["--listen", "8080"],
-            &["--archive-budget", "0s"],
-            &["--outbox-posts", "0"],
-            &["--store-bytes-max", "8GiB"],
-            &["--sources-max", "0"],
-            &["--durability", "sometimes"],
-            &["--durability", "ALWAYS"],
-            &["--snapshot-interval", "0s"],
-            &["--snapshot-interval", "hourly"],
-            &["--snapshot-journal-bytes", "0"],
-            &["--snapshot-inboxes", "all"],
-            &["--snapshot-compression", "gzip"],
-        ];
-        for words in cases {
-            let refused = flags(words).and_then(|raw| {
-                let checked = raw.engine().and(raw.storage());
-                checked.map_err(|cause| cause.to_string())
-            });
-            let cause = refused.expect_err(&words.join(" "));
-            assert!(cause.contains(words[0]), "{words:?}: {cause}");
-        }
-        for (text, named) in [
-            ("inbox-post = 3", "inbox-post"),
-            ("inbox-posts = 0", "inbox-posts"),
-            ("inbox_posts = 3", "inbox_posts"),
-            ("active-window = 5", "active-window"),
-            ("celebrity-followers = \"on\"", "celebrity-followers"),
-            ("durability = \"sometimes\"", "sometimes"),
-            ("snapshot-interval = 900", "snapshot-interval"),
-            ("snapshot-compression = true", "snapshot-compression"),
-            ("snapshot-journal-bytes = 0", "snapshot-journal-bytes"),
-            ("repair = true", "repair"),
-        ] {
-            let cause = file(text).expect_err(text);
-            assert!(cause.contains(named), "{text}: {cause}");
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,52 @@
+//! Routes: every path, with the methods it takes.
+
+use actix_web::http::Method;
+use actix_web::web::{self, ServiceConfig};
+use actix_web::{HttpRequest, Resource, Route, guard};
+
+use crate::api::door::Door;
+use crate::api::operation::OPERATIONS;
+use crate::api::problem::Problem;
+use crate::console;
+
+/// Registers every path on an `App` that has an [`Api`](crate::api::Api) and its slot as data.
+pub(super) fn routes(app: &mut ServiceConfig) {
+    for of_path in OPERATIONS.chunk_by(|one, other| one.path == other.path) {
+        let methods = of_path.iter().map(|operation| (&operation.method, (operation.route)().wrap(Door(operation))));
+        app.service(resource(of_path[0].path, methods));
+    }
+    app.configure(console_routes)
+        .default_service(web::to(|request: HttpRequest| async move { nothing_here(&request) }));
+}
+
+/// The paths of the console and of the live client.
+fn console_routes(app: &mut ServiceConfig) {
+    for asset in console::ASSETS {
+        let get = move |request: HttpRequest| async move { console::serve(&request, asset) };
+        app.service(resource(asset.path, [(&Method::GET, web::to(get))].into_iter()));
+    }
+}
+
+fn nothing_here(request: &HttpRequest) -> Result<&'static str, Problem> {
+    Err(Problem::not_found(request.path()))
+}
+
+/// A path with its methods; all others are refused with the list of those. `HEAD` is served where `GET` is.
+fn resource<'a>(path: &str, methods: impl Iterator<Item = (&'a Method, Route)>) -> Resource {
+    let mut allowed: Vec<String> = Vec::new();
+    let mut resource = web::resource(path);
+    for (method, route) in methods {
+        allowed.push(method.to_string());
+        if method == Method::GET {
+            allowed.push(Method::HEAD.to_string());
+            resource = resource.route(route.guard(guard::Any(guard::Get()).or(guard::Head())));
+        } else {
+            resource = resource.route(route.method(method.clone()));
+        }
+    }
+    let allowed = allowed.join(", ");
+    resource.default_service(web::to(move |request: HttpRequest| {
+        let problem = Problem::method_not_allowed(request.method().as_str(), allowed.clone());
+        async move { Err::<&'static str, _>(problem) }
+    }))
+}
