@@ -2,6 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::actor::fanout_latency::AUDIENCES;
+use crate::latency::Latency;
+
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -15,6 +18,42 @@ impl Counter {
     /// What it shows.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What refuses requests when it is full.
+pub const SHEDDING: [&str; 9] = [
+    "scribe",
+    "fan-out",
+    "author's fan-out",
+    "post store (bytes)",
+    "user mailbox",
+    "wake-up",
+    "archive",
+    "snapshot",
+    "live connection",
+];
+
+/// Requests refused, by what was full.
+#[derive(Debug, Default)]
+pub struct Shed([Counter; SHEDDING.len()]);
+
+impl Shed {
+    /// Counts a refusal.
+    pub fn count(&self, queue: &'static str) {
+        let nth = SHEDDING.iter().position(|known| *known == queue);
+        debug_assert!(nth.is_some(), "{queue} is not among those that are counted");
+        nth.into_iter().for_each(|nth| self.0[nth].add(1));
+    }
+
+    /// How many, by what was full.
+    pub fn by_queue(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        SHEDDING.into_iter().zip(self.0.iter().map(Counter::get))
+    }
+
+    /// How many in all.
+    pub fn get(&self) -> u64 {
+        self.by_queue().map(|(_, count)| count).sum()
     }
 }
 
@@ -48,5 +87,13 @@ pub struct Counters {
     /// Live connections cut off since they were too slow.
     pub live_cut_off: Counter,
     /// Requests refused because a queue was full.
-    pub shed: Counter,
+    pub shed: Shed,
+    /// From a publish until it was answered.
+    pub publish_latency: Latency,
+    /// From the hand-over of a post until all inboxes had it, by the magnitude of its followers.
+    pub fanout_latency: [Latency; AUDIENCES.len()],
+    /// From asking for a home feed's page until it was there.
+    pub page_latency: Latency,
+    /// Filling the inbox of a reader that woke.
+    pub wake_latency: Latency,
 }

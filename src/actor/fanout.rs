@@ -20,6 +20,7 @@ use roaring::RoaringBitmap;
 use rustc_hash::FxHashMap;
 
 use crate::actor::courier::Courier;
+use crate::actor::fanout_latency::audience;
 use crate::actor::message::{Deliver, FanoutOrder, Hire, Published, Reply, Ring, SliceDelivered};
 use crate::actor::vital::Vital;
 use crate::engine::Shared;
@@ -329,7 +330,10 @@ impl FanoutSupervisor {
         if let Some((position, author)) = open {
             self.shared.open_fanouts.end(position, author);
             let now = Instant::now();
-            self.shared.fanout_latency.lock().record(now, now.duration_since(handed_on), followers);
+            let took = now.duration_since(handed_on);
+            self.shared.fanout_latency.lock().record(now, took, followers);
+            let audience = audience(followers).map(|nth| &self.shared.counters.fanout_latency[nth]);
+            audience.into_iter().for_each(|latency| latency.record(took));
         }
         if let Some((reply, published)) = caller {
             // A caller that went away needs no answer.

@@ -13,7 +13,7 @@ use hdrhistogram::Histogram;
 use crate::limits::{FANOUT_LATENCY_MAX, FANOUT_LATENCY_WINDOW};
 
 /// Audiences, each ten times the size of the one before.
-const AUDIENCES: [&str; 6] = ["1-9", "10-99", "100-999", "1k-9k", "10k-99k", "100k+"];
+pub const AUDIENCES: [&str; 6] = ["1-9", "10-99", "100-999", "1k-9k", "10k-99k", "100k+"];
 
 /// Within 1 % of what was measured.
 const SIGNIFICANT_DIGITS: u8 = 2;
@@ -52,8 +52,7 @@ impl FanoutLatency {
     /// Takes note of a post that `took` so long to all of its `followers`. One without any reached nobody, and is none.
     pub fn record(&mut self, now: Instant, took: Duration, followers: u64) {
         self.turn(now);
-        let Some(magnitude) = followers.checked_ilog10() else { return };
-        let audience = (magnitude as usize).min(AUDIENCES.len() - 1);
+        let Some(audience) = audience(followers) else { return };
         self.current[audience].saturating_record(micros(took));
     }
 
@@ -89,6 +88,11 @@ impl FanoutLatency {
         }
         self.began += FANOUT_LATENCY_WINDOW * u32::try_from(passed).unwrap_or(u32::MAX);
     }
+}
+
+/// Which of [`AUDIENCES`] so many followers are; none if there are none.
+pub fn audience(followers: u64) -> Option<usize> {
+    Some((followers.checked_ilog10()? as usize).min(AUDIENCES.len() - 1))
 }
 
 fn empty() -> Window {

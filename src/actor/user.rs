@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, SpawnHandle};
 use tracing::error;
@@ -128,7 +129,9 @@ impl Actor for UserActor {
 
     fn started(&mut self, _: &mut Self::Context) {
         if let Some(pigeonhole) = self.pigeonhole.as_ref().filter(|_| !self.is_restored) {
+            let began = Instant::now();
             pigeonhole.with(|inbox| self.reader.rebuild(inbox, &self.shared.world));
+            self.shared.counters.wake_latency.record(began.elapsed());
         }
         self.shared.counters.wakes.add(1);
     }

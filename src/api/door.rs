@@ -1,7 +1,8 @@
 //! The door: what every request passes on its way to its handler.
 //!
 //! Responsible for:
-//! - the order of it: a handler runs only once the request was let in.
+//! - the order of it: a handler runs only once the request was let in;
+//! - the request's id, and telling of what went wrong or took long.
 //!
 //! Not responsible for:
 //! - what an operation needs (`api::operation`), and doing it.
@@ -9,24 +10,32 @@
 use std::future::{Ready, ready};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use actix_web::dev::{Service, ServiceRequest, ServiceResponse, Transform};
 use actix_web::http::StatusCode;
-use actix_web::http::header::CONTENT_LENGTH;
+use actix_web::http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
 use actix_web::web::Data;
 use actix_web::{Error, ResponseError};
+use tracing::warn;
 
 use crate::api::Api;
 use crate::api::admission::Permit;
-use crate::api::operation::Operation;
+use crate::api::operation::{OPERATIONS, Operation, Work};
 use crate::api::problem::Problem;
 
-/// The door to an operation.
-pub(super) struct Door(pub(super) &'static Operation);
+/// By which a request is found again in logs.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Longest id that is taken from a client.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// The door to the operation that has this place in the table.
+pub(super) struct Door(pub(super) usize);
 
 /// What stands behind a door.
 pub(super) struct Behind<S> {
-    operation: &'static Operation,
+    operation: usize,
     handler: Rc<S>,
 }
 
@@ -61,21 +70,62 @@ where
     }
 }
 
-async fn pass<S>(operation: &'static Operation, handler: &S, request: ServiceRequest) -> Result<ServiceResponse, Error>
+async fn pass<S>(nth: usize, handler: &S, request: ServiceRequest) -> Result<ServiceResponse, Error>
 where
     S: Service<ServiceRequest, Response = ServiceResponse, Error = Error>,
 {
-    match enter(operation, &request) {
-        Ok(_permit) => handler.call(request).await,
-        Err(problem) => Ok(request.into_response(problem.error_response())),
+    let (began, operation) = (Instant::now(), &OPERATIONS[nth]);
+    let Some(api) = request.app_data::<Data<Api>>().cloned() else {
+        let problem = Problem::internal(&"the server was put together wrongly");
+        return Ok(request.into_response(problem.error_response()));
+    };
+    let mut response = match enter(&api, operation, &request) {
+        Ok(_permit) => handler.call(request).await?,
+        Err(problem) => request.into_response(problem.error_response()),
+    };
+    let (status, took) = (response.status(), began.elapsed());
+    api.requests.count(nth, status, took);
+    let is_slow = took >= api.slow && operation.work != Work::Live;
+    let is_fault = status == StatusCode::INTERNAL_SERVER_ERROR;
+    let given = given_id(&response);
+    // Of what went well nothing is to be found again, unless the client wants to.
+    if given.is_some() || is_slow || status.is_server_error() || status.is_client_error() {
+        let id = given.unwrap_or_else(new_id);
+        if is_slow || is_fault {
+            tell(if is_fault { "a request failed" } else { "a slow request" }, operation, &response, took, &id);
+        }
+        response.headers_mut().insert(REQUEST_ID, id);
     }
+    Ok(response)
 }
 
 /// Whether a request may go on to its handler.
-fn enter(operation: &Operation, request: &ServiceRequest) -> Result<Permit, Problem> {
-    let Some(api) = request.app_data::<Data<Api>>() else {
-        return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the server was put together wrongly"));
-    };
+fn enter(api: &Api, operation: &Operation, request: &ServiceRequest) -> Result<Permit, Problem> {
     let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     api.admission.enter(operation.work, length)
+}
+
+/// The id that came with a request, if it is a good one.
+fn given_id(response: &ServiceResponse) -> Option<HeaderValue> {
+    let id = response.request().headers().get(&REQUEST_ID)?;
+    let is_good = (1..=REQUEST_ID_BYTES_MAX).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic);
+    is_good.then(|| id.clone())
+}
+
+fn new_id() -> HeaderValue {
+    let id = format!("{:032x}", fastrand::u128(..));
+    HeaderValue::try_from(id).unwrap_or_else(|_| HeaderValue::from_static("none"))
+}
+
+fn tell(what: &str, operation: &Operation, response: &ServiceResponse, took: Duration, id: &HeaderValue) {
+    let (request, status) = (response.request(), response.status().as_u16());
+    warn!(
+        operation = operation.name,
+        method = %request.method(),
+        path = request.path(),
+        status,
+        took_ms = took.as_millis() as u64,
+        request_id = id.to_str().unwrap_or_default(),
+        "{what}"
+    );
 }

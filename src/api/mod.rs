@@ -15,22 +15,29 @@ mod feeds;
 mod follows;
 mod lists;
 mod live;
+mod metrics;
 mod operation;
 mod operations;
 mod page_json;
 mod posts;
 pub mod problem;
 mod request;
+pub mod requests;
 mod routes;
 pub mod serve;
 pub mod slot;
 mod upgrade;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::api::admission::{Admission, AdmissionLimits};
+use crate::api::requests::Requests;
 use crate::api::slot::Slot;
 use crate::engine::Engine;
+
+/// How long a request may take without being told of in the log, unless something else is set.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// What the server works with. Clones are the same.
 #[derive(Clone)]
@@ -39,12 +46,23 @@ pub struct Api {
     pub slot: Slot,
     /// How much may be under way.
     pub admission: Arc<Admission>,
+    /// What became of requests.
+    pub requests: Arc<Requests>,
+    /// From when on a request that takes so long is told of in the log.
+    pub slow: Duration,
+}
+
+impl Api {
+    /// Nothing was asked for yet.
+    pub fn new(slot: Slot, limits: AdmissionLimits) -> Self {
+        Self { slot, admission: Admission::new(limits), requests: Arc::default(), slow: SLOW }
+    }
 }
 
 impl From<Slot> for Api {
     /// With default limits.
     fn from(slot: Slot) -> Self {
-        Self { slot, admission: Admission::new(AdmissionLimits::default()) }
+        Self::new(slot, AdmissionLimits::default())
     }
 }
 

@@ -182,7 +182,7 @@ fn journal_figures(journal: &JournalFigures) -> Value {
 }
 
 /// The memory of this process, where the system tells.
-fn resident_bytes() -> Option<u64> {
+pub(super) fn resident_bytes() -> Option<u64> {
     const PAGE_BYTES: u64 = 4_096;
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;

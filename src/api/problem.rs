@@ -55,6 +55,11 @@ impl Problem {
         self
     }
 
+    /// Something that should not happen.
+    pub fn internal(cause: &dyn fmt::Display) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", cause.to_string())
+    }
+
     /// A path that leads nowhere.
     pub fn not_found(path: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", format!("nothing is served at {path}"))

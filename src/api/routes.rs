@@ -5,15 +5,17 @@ use actix_web::web::{self, ServiceConfig};
 use actix_web::{HttpRequest, Resource, Route, guard};
 
 use crate::api::door::Door;
-use crate::api::operation::OPERATIONS;
+use crate::api::operation::{OPERATIONS, Operation};
 use crate::api::problem::Problem;
 use crate::console;
 
 /// Registers every path on an `App` that has an [`Api`](crate::api::Api) and its slot as data.
 pub(super) fn routes(app: &mut ServiceConfig) {
-    for of_path in OPERATIONS.chunk_by(|one, other| one.path == other.path) {
-        let methods = of_path.iter().map(|operation| (&operation.method, (operation.route)().wrap(Door(operation))));
-        app.service(resource(of_path[0].path, methods));
+    let all: Vec<(usize, &Operation)> = OPERATIONS.iter().enumerate().collect();
+    for of_path in all.chunk_by(|(_, one), (_, other)| one.path == other.path) {
+        let door =
+            |(nth, operation): &(usize, &'static Operation)| (&operation.method, (operation.route)().wrap(Door(*nth)));
+        app.service(resource(of_path[0].1.path, of_path.iter().map(door)));
     }
     app.configure(console_routes)
         .default_service(web::to(|request: HttpRequest| async move { nothing_here(&request) }));

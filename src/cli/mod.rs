@@ -30,6 +30,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
+use crate::cli::settings::LogFormat;
 use crate::storage::error::StorageError;
 
 /// A feed engine in one process.
@@ -76,8 +77,10 @@ pub fn run() -> ExitCode {
 /// Runs a command line, the program's name first.
 pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = Cli::parse_from(arguments);
-    let filter = EnvFilter::try_from_env("TIDEWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("warn,tidewire=info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // The server's settings say how it logs.
+    if !matches!(cli.command, Command::Serve(_)) {
+        begin_log(LogFormat::Text);
+    }
     let outcome = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Demo(demo) => demo.run(),
@@ -90,6 +93,16 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         terminal::fail(&*cause);
         ExitCode::FAILURE
     })
+}
+
+/// Writes the log to standard error from now on, as far as `TIDEWIRE_LOG` lets it.
+fn begin_log(format: LogFormat) {
+    let filter = EnvFilter::try_from_env("TIDEWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("warn,tidewire=info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
 }
 
 /// The tools look at whatever file they are given: what a data directory should not have in it is no matter there.

@@ -10,11 +10,10 @@ use std::thread;
 use actix_web::rt::System;
 use tokio::sync::oneshot;
 
-use crate::api::admission::Admission;
 use crate::api::slot::Slot;
 use crate::api::{Api, serve};
 use crate::cli::settings::Settings;
-use crate::cli::{Outcome, recovering};
+use crate::cli::{Outcome, begin_log, recovering};
 use crate::clock::SystemClock;
 use crate::config::EngineConfig;
 use crate::engine::{Engine, StorageConfig};
@@ -35,10 +34,12 @@ impl Serve {
     pub(crate) fn run(self) -> Outcome {
         let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
         let settings = self.settings.or(&file);
+        begin_log(settings.log_format.unwrap_or_default());
         let (config, storage) = (settings.engine()?, settings.storage()?);
         let listener = serve::bind(settings.listen())?;
         let slot = Slot::default();
-        let api = Api { slot: slot.clone(), admission: Admission::new(settings.admission()) };
+        let mut api = Api::new(slot.clone(), settings.admission());
+        api.slow = settings.slow_log.map_or(api.slow, |span| span.0);
         let ((fail, failed), (tell, told)) = (oneshot::channel(), mpsc::channel());
         // Recovery has a thread of its own, so that the server can say how far it is.
         let opened = slot.clone();

@@ -24,7 +24,7 @@ use crate::limits::{FOLLOWING_MAX, SHARDS_MAX};
 use crate::storage::journal::Durability;
 use crate::storage::journal::writer::JournalOptions;
 
-pub use values::{Celebrity, Compression, Inboxes, Span};
+pub use values::{Celebrity, Compression, Inboxes, LogFormat, Span};
 
 /// Raw settings: what was said, and nothing else. The names in the TOML file are those of the flags.
 #[derive(Debug, Clone, Default, clap::Args, Deserialize)]
@@ -119,6 +119,14 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_LIVE_LINGER", value_name = "DURATION")]
     pub live_linger: Option<Span>,
 
+    /// Requests that take so long are told of in the log [duration, default: 1s]
+    #[arg(long, env = "TIDEWIRE_SLOW_LOG", value_name = "DURATION")]
+    pub slow_log: Option<Span>,
+
+    /// How the log is written [default: text]
+    #[arg(long, env = "TIDEWIRE_LOG_FORMAT", value_name = "text|json")]
+    pub log_format: Option<LogFormat>,
+
     /// Requests that read, at the same time; more are refused [requests, default: 1024]
     #[arg(long, env = "TIDEWIRE_READS_MAX", value_name = "REQUESTS")]
     pub reads_max: Option<NonZeroUsize>,
@@ -200,6 +208,8 @@ impl Settings {
             snapshot_compression: self.snapshot_compression.or(other.snapshot_compression),
             repair: self.repair,
             pull_budget: self.pull_budget.or(other.pull_budget),
+            slow_log: self.slow_log.or(other.slow_log),
+            log_format: self.log_format.or(other.log_format),
             reads_max: self.reads_max.or(other.reads_max),
             writes_max: self.writes_max.or(other.writes_max),
             write_bytes_max: self.write_bytes_max.or(other.write_bytes_max),

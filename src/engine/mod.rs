@@ -137,8 +137,10 @@ impl Engine {
     /// # Errors
     /// When the post is refused, or a queue is full; nothing was done then.
     pub async fn publish(&self, draft: Draft, wait: bool) -> Result<Published, Error> {
-        let draft = Box::new(draft);
-        self.command(|reply| Command::Publish { draft, wait, reply }).await
+        let (draft, began) = (Box::new(draft), Instant::now());
+        let published = self.command(|reply| Command::Publish { draft, wait, reply }).await?;
+        self.inner.shared.counters.publish_latency.record(began.elapsed());
+        Ok(published)
     }
 
     /// Changes a post. Its place in feeds stays.
@@ -187,6 +189,13 @@ impl Engine {
     /// # Errors
     /// When a queue is full, or the reader's actor crashes.
     pub async fn feed(&self, reader: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
+        let began = Instant::now();
+        let page = self.page(reader, request).await?;
+        self.inner.shared.counters.page_latency.record(began.elapsed());
+        Ok(page)
+    }
+
+    async fn page(&self, reader: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
         let world = &self.inner.shared.world;
         let Some(source) = world.sources.get(reader) else { return Ok(self.named(Page::empty())) };
         let has_feed = source.id.is_user() && (source.following().reach_len() > 0 || !source.outbox().is_empty());

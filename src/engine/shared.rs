@@ -110,7 +110,7 @@ impl Shared {
 
     /// The refusal of a full queue, counted.
     pub(crate) fn overloaded(&self, queue: &'static str, limit: usize) -> Error {
-        self.counters.shed.add(1);
+        self.counters.shed.count(queue);
         Error::Overloaded { queue, limit }
     }
 }

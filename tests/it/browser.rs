@@ -106,7 +106,7 @@ fn node() -> Result<(), &'static str> {
 const TIMEOUT: &str = "--test-timeout=60000";
 
 /// Written past the test harness, which would keep it to itself.
-fn skip(what: &str, missing: &str) {
+pub fn skip(what: &str, missing: &str) {
     assert!(std::env::var_os(REQUIRED).is_none(), "{what} are required by {REQUIRED}: install {missing}");
     stderr().write_all(format!("skipped: {what}: install {missing}\n").as_bytes()).unwrap();
 }

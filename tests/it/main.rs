@@ -16,6 +16,7 @@ mod hostile;
 mod kept;
 mod kill;
 mod live;
+mod metrics;
 mod modes;
 mod operations;
 mod oracle;

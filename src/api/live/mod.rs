@@ -42,7 +42,9 @@ pub(super) async fn websocket(request: HttpRequest, payload: Payload, engine: Li
         Err(Error::TooMany { .. }) => Connection::refused(wire),
         Err(cause) => return Err(cause.into()),
     };
-    Ok(HttpResponse::from(response.message_body(connection).map_err(|cause| internal(&cause))?.map_into_boxed_body()))
+    Ok(HttpResponse::from(
+        response.message_body(connection).map_err(|cause| Problem::internal(&cause))?.map_into_boxed_body(),
+    ))
 }
 
 /// `GET /v1/users/{user}/events`
@@ -96,8 +98,4 @@ fn resume(request: &HttpRequest) -> Result<Option<Place>, Problem> {
 
 fn incomplete(missing: &str, given: &str) -> Problem {
     Problem::bad("missing_parameter", format!("{missing}: needed beside {given:?}")).of_field(missing)
-}
-
-fn internal(cause: &actix_http::Error) -> Problem {
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", cause.to_string())
 }

@@ -63,6 +63,24 @@ impl FromStr for Compression {
     }
 }
 
+/// How the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// A JSON object in each line.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        either(text, "json", "text").map(|is_json| if is_json { Self::Json } else { Self::Text })
+    }
+}
+
 fn either(text: &str, yes: &str, no: &str) -> Result<bool, String> {
     match text {
         _ if text == yes => Ok(true),
@@ -82,7 +100,7 @@ macro_rules! read_as_text {
     )+};
 }
 
-read_as_text!(Span, Inboxes, Compression, Durability);
+read_as_text!(Span, Inboxes, Compression, Durability, LogFormat);
 
 /// In TOML `off` is a string and a threshold a number.
 #[derive(Deserialize)]

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::latency::Latency;
 use crate::storage::files::AppendFile;
 use crate::storage::journal::Sequence;
 
@@ -27,6 +28,8 @@ const LATE: Duration = Duration::from_secs(2);
 pub(super) struct SyncState {
     state: Mutex<State>,
     changed: Condvar,
+    /// How long syncs took.
+    pub(super) latency: Latency,
 }
 
 #[derive(Default)]
@@ -69,7 +72,9 @@ impl SyncState {
         }
         state.syncing = Some(Instant::now());
         drop(state);
+        let began = Instant::now();
         let outcome = file.sync();
+        self.latency.record(began.elapsed());
         let mut state = self.state.lock();
         state.syncing = None;
         match &outcome {

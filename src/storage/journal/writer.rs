@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use crate::feed::event::Event;
+use crate::latency::Latency;
 use crate::limits::{SEGMENT_BYTES, SEGMENT_READ_BYTES_MAX};
 use crate::storage::error::StorageError;
 use crate::storage::files::{AppendFile, Files, is_full};
@@ -61,6 +62,11 @@ impl JournalFigures {
     /// Why it takes nothing any more, if so.
     pub fn failure(&self) -> Option<String> {
         self.sync.failure()
+    }
+
+    /// How long it took to sync it.
+    pub fn sync_latency(&self) -> &Latency {
+        &self.sync.latency
     }
 }
 

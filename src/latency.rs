@@ -1,0 +1,58 @@
+//! Latencies: how long things took since the start, counted in fixed buckets.
+//!
+//! Two relaxed additions for each: cheap enough for every page, and whoever collects metrics takes differences and quantiles.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Upper bounds of the buckets, in microseconds: three for each power of ten, from a page out of memory to a request that waits.
+pub const BOUNDS_US: [u64; 18] = [
+    10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
+    2_500_000, 10_000_000,
+];
+
+/// How long something took, each time since the start.
+#[derive(Debug, Default)]
+pub struct Latency {
+    /// How often it took at most so long, and longer than the bound before; the last: longer than all.
+    buckets: [AtomicU64; BOUNDS_US.len() + 1],
+    sum_ns: AtomicU64,
+}
+
+impl Latency {
+    /// Takes note of something that took so long.
+    pub fn record(&self, took: Duration) {
+        let us = took.as_nanos().div_ceil(1_000);
+        let nth = BOUNDS_US.partition_point(|bound| u128::from(*bound) < us);
+        self.buckets[nth].fetch_add(1, Ordering::Relaxed);
+        self.sum_ns.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// How often each bucket was met, the last one above all bounds.
+    pub fn counts(&self) -> [u64; BOUNDS_US.len() + 1] {
+        std::array::from_fn(|nth| self.buckets[nth].load(Ordering::Relaxed))
+    }
+
+    /// How long it took in all.
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.sum_ns.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_has_its_bound_and_not_what_is_longer() {
+        let latency = Latency::default();
+        for us in [0, 10, 11, 25, 10_000_000, 10_000_001] {
+            latency.record(Duration::from_micros(us));
+        }
+        latency.record(Duration::from_nanos(10_001));
+        let counts = latency.counts();
+        assert_eq!((counts[0], counts[1], counts[2]), (2, 3, 0));
+        assert_eq!((counts[BOUNDS_US.len() - 1], counts[BOUNDS_US.len()]), (1, 1));
+        assert_eq!(latency.sum(), Duration::from_nanos(20_000_047_000 + 10_001));
+    }
+}
