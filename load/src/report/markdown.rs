@@ -100,8 +100,8 @@ Left out: `valkey_list`, since there is no program valkey-server.
 
 What speaks against these figures:
 
-- Deliveries of mariadb_push: the rounds lie 41 % of their median apart (limit 30 %): noise.
-- Mixed of mariadb_pull: fewer than 1,000 samples are behind the p99 of follow (812).
+- Noise, since rounds lie far apart; as a share of their median. Deliveries: mariadb_push 41 %.
+- Too few samples behind a p99. Mixed: mariadb_pull follow (812).
 ";
         assert_eq!(table(&sample::report()), expected);
     }

@@ -47,8 +47,8 @@ fn make() -> Report {
         ratios: compare::ratios(&targets),
         targets,
         doubts: vec![
-            "Deliveries of mariadb_push: the rounds lie 41 % of their median apart (limit 30 %): noise.".to_owned(),
-            "Mixed of mariadb_pull: fewer than 1,000 samples are behind the p99 of follow (812).".to_owned(),
+            "Noise, since rounds lie far apart; as a share of their median. Deliveries: mariadb_push 41 %.".to_owned(),
+            "Too few samples behind a p99. Mixed: mariadb_pull follow (812).".to_owned(),
         ],
     }
 }

@@ -48,8 +48,8 @@ Memory of an inbox  redis_list takes 2.8x what Tidewire does, redis_zset 6.6x, m
 Left out: valkey_list  there is no program valkey-server
 
 WARNING: these figures may be wrong.
-  ! Deliveries of mariadb_push: the rounds lie 41 % of their median apart (limit 30 %): noise.
-  ! Mixed of mariadb_pull: fewer than 1,000 samples are behind the p99 of follow (812).
+  ! Noise, since rounds lie far apart; as a share of their median. Deliveries: mariadb_push 41 %.
+  ! Too few samples behind a p99. Mixed: mariadb_pull follow (812).
 ";
     assert_eq!(at(120), expected);
 }
