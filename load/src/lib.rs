@@ -25,5 +25,6 @@ pub mod search;
 pub mod soak;
 pub mod surroundings;
 pub mod target;
+pub mod turn;
 pub mod workload;
 pub mod world;

@@ -29,12 +29,14 @@ impl Figure {
         match self {
             Self::Deliveries => run.record.deliveries as f64 / seconds,
             Self::Operations(_) => run.record.operations() as f64 / seconds,
-            Self::P99 => {
-                let of_kind = run.record.latencies.values();
-                of_kind.map(|latencies| Latency::of(latencies).p99_us).fold(0.0, f64::max)
-            }
+            Self::P99 => p99_us(&run.record),
         }
     }
+}
+
+/// The p99 of the kind of operation that has the highest, in microseconds.
+pub fn p99_us(record: &Record) -> f64 {
+    record.latencies.values().map(|latencies| Latency::of(latencies).p99_us).fold(0.0, f64::max)
 }
 
 /// What is told of the rounds of a case.

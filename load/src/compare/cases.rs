@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use crate::compare::Settings;
 use crate::drive::pacer::Pacer;
-use crate::drive::{self, Pace, Plan, Run};
+use crate::drive::{OPEN_CLIENTS, Pace, Plan, Run};
 use crate::measure::{self, Figure};
 use crate::prepare::{Load, Prepared};
 use crate::report::figure;
+use crate::report::progress::Progress;
 use crate::report::{Case, TargetReport};
-use crate::surroundings::{Sampler, Stretch};
+use crate::surroundings::Stretch;
+use crate::target::Target;
 use crate::target::kind::Kind;
-use crate::target::process::processor_time;
+use crate::turn::{self, Turn};
 use crate::workload::{Mix, Workload};
 
 /// A case that is measured in rounds.
@@ -86,11 +88,26 @@ pub(super) struct Cases {
     runs: BTreeMap<Timed, Vec<Run>>,
     /// What could not be measured, and why.
     failures: Vec<String>,
+    /// Whether its server ended.
+    died: bool,
+}
+
+/// What all cases are measured in alike.
+pub(super) struct Circumstances<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) load: &'a Load,
+    /// The designs whose turn it is not.
+    pub(super) waiting: &'a [Arc<dyn Target>],
+    pub(super) progress: &'a Progress,
 }
 
 impl Cases {
     pub(super) fn new(prepared: Prepared) -> Self {
-        Self { prepared, runs: BTreeMap::new(), failures: Vec::new() }
+        Self { prepared, runs: BTreeMap::new(), failures: Vec::new(), died: false }
+    }
+
+    pub(super) fn target(&self) -> Arc<dyn Target> {
+        Arc::clone(&self.prepared.target)
     }
 
     pub(super) fn name(&self) -> &'static str {
@@ -103,51 +120,51 @@ impl Cases {
         &mut self,
         case: Timed,
         round: usize,
-        settings: &Settings,
-        load: &Load,
+        Circumstances { settings, load, waiting, progress }: &Circumstances<'_>,
     ) -> Option<(String, Stretch)> {
         let plan = self.plan(case, round, settings)?;
         let (mix, mint) = (case.mix(settings), Arc::clone(&load.mint));
         let workload = Workload::new(Arc::clone(&load.world), mix, settings.exponents, mint, settings.seed);
-        let target = &self.prepared.target;
-        let busy = || target.process().map(processor_time).unwrap_or_default() + processor_time(std::process::id());
-        let (sampler, before) = (Sampler::start(), busy());
-        let run = drive::run(target, &Arc::new(workload), &plan);
-        let stretch = sampler.stop(&format!("{} of {}", case.label(), self.name()), busy().saturating_sub(before));
-        match run {
+        let what = format!("{} of {}", case.label(), self.name());
+        let Turn { ran, died, stretch } =
+            turn::take(&self.prepared.target, waiting, &Arc::new(workload), &plan, (&what, progress));
+        self.died = died;
+        let failed = |cause: &str| format!("{}, round {}: {cause}", case.label(), round + 1);
+        match ran {
+            _ if died => self.failures.push(failed("the server ended, and nothing is measured from there on")),
             Ok(run) => {
                 let told = measure::case(std::slice::from_ref(&run), case.figure());
                 self.runs.entry(case).or_default().push(run);
-                Some((figure::median(&told), stretch))
+                return Some((figure::median(&told), stretch));
             }
-            Err(cause) => {
-                self.failures.push(format!("{}: {cause}", case.label()));
-                None
-            }
+            Err(cause) => self.failures.push(failed(&cause.to_string())),
         }
+        None
     }
 
-    /// How a case is measured; none if this design has no such case.
+    /// How a case is measured; none if this design has no such case, or its server ended.
     fn plan(&self, case: Timed, round: usize, settings: &Settings) -> Option<Plan> {
+        if self.died {
+            return None;
+        }
         let kind = self.prepared.kind;
         let Settings { warm_up, lasts, .. } = *settings;
         let pace = match case {
             Timed::Deliveries | Timed::Visible if !kind.pushes() => return None,
             Timed::Deliveries | Timed::Page | Timed::Mix => Pace::Closed { warm_up, lasts },
             Timed::PageAlone => Pace::Closed { warm_up: warm_up / 2, lasts: lasts / 2 },
-            Timed::Visible => Pace::Open(Pacer::steady(self.publishes_max()? / 2.0, lasts)),
+            Timed::Visible => Pace::open(Pacer::steady(self.publishes_max()? / 2.0, lasts), warm_up),
             // Once, in the last round, of Tidewire.
             Timed::Burst if kind != Kind::TidewireHttp || round + 1 < settings.rounds => return None,
             Timed::Burst => {
                 let (times, [before, burst, after]) = settings.burst;
                 // At its height it is what was possible at most, and more.
                 let average = self.publishes_max()? * BURST_SHARE / times;
-                Pace::Open(Pacer::burst(average, times, (before, burst, after)))
+                Pace::open(Pacer::burst(average, times, (before, burst, after)), warm_up)
             }
         };
         let clients = match case {
             Timed::PageAlone => NonZeroUsize::MIN,
-            // Enough never to be what publishes wait for.
             Timed::Visible | Timed::Burst => settings.clients.saturating_mul(OPEN_CLIENTS),
             _ => settings.clients,
         };
@@ -180,9 +197,6 @@ impl Cases {
 
 /// The height of the burst, as a share of what was possible at most.
 const BURST_SHARE: f64 = 1.2;
-
-/// Clients of an open loop for each of a closed one.
-const OPEN_CLIENTS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
 /// Seconds from the end of the burst until the p99 is back: at most twice what it was before, or a millisecond.
 fn recovery_s(burst: &Case, [before, lasts, _]: [Duration; 3]) -> f64 {

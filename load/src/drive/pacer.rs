@@ -47,6 +47,19 @@ impl Pacer {
         Self::Stretches(vec![Stretch { lasts, per_second }])
     }
 
+    /// The same with so much more at the beginning, at the rate that it begins with. What was recorded stays as it is.
+    #[must_use]
+    pub fn beginning_with(self, lasts: Duration) -> Self {
+        match self {
+            Self::Stretches(mut stretches) => {
+                let first = stretches.first().map(|first| Stretch { lasts, ..*first });
+                stretches.splice(..0, first);
+                Self::Stretches(stretches)
+            }
+            recorded @ Self::Recorded { .. } => recorded,
+        }
+    }
+
     /// A burst between two times of calm.
     pub fn burst(per_second: f64, times: f64, (before, burst, after): (Duration, Duration, Duration)) -> Self {
         Self::Stretches(vec![
@@ -110,6 +123,14 @@ mod tests {
         let pacer = Pacer::steady(4.0, Duration::from_secs(2));
         assert_eq!(at_ms(&pacer), [0, 250, 500, 750, 1_000, 1_250, 1_500, 1_750]);
         assert_eq!(at_ms(&Pacer::steady(0.0, Duration::from_secs(2))), [0u64; 0]);
+    }
+
+    #[test]
+    fn what_comes_before_is_at_the_rate_of_the_beginning() {
+        let second = Duration::from_secs(1);
+        let pacer = Pacer::burst(2.0, 3.0, (second, second, second)).beginning_with(2 * second);
+        assert_eq!(at_ms(&pacer)[..7], [0, 500, 1_000, 1_500, 2_000, 2_500, 3_000]);
+        assert_eq!((at_ms(&pacer)[7], pacer.lasts()), (3_166, 5 * second));
     }
 
     #[test]
