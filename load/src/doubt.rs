@@ -142,8 +142,11 @@ fn late(case: &Case) -> Option<String> {
     case.late_p99_us.filter(|late| *late > LATE_P99_MAX_US).map(time_us)
 }
 
-/// Kinds of operations whose p99 has fewer samples than it needs.
+/// Kinds of operations whose p99 has fewer samples than it needs. Where p99s are the figures, each round needs them.
 fn few_samples(case: &Case) -> Option<String> {
+    if let Some(least) = case.round_samples_min {
+        return (least < P99_SAMPLES_MIN).then(|| format!("{} in a round", count(least)));
+    }
     let few = case.latencies.iter().filter(|(_, latency)| latency.count < P99_SAMPLES_MIN);
     let few: Vec<String> =
         few.map(|(kind, latency)| format!("{} ({})", Kind::label(*kind), count(latency.count))).collect();
@@ -286,6 +289,13 @@ mod tests {
     fn a_p99_needs_a_thousand_samples() {
         let few = "Too few samples behind a p99. Feed pages: redis_list feed page (999).";
         check(|case, _| case.latencies.get_mut(&Kind::Page).unwrap().count = 999, &[few]);
+    }
+
+    #[test]
+    fn a_p99_that_is_the_figure_needs_a_thousand_samples_in_each_round() {
+        let few = "Too few samples behind a p99. Feed pages: redis_list 999 in a round.";
+        check(|case, _| case.round_samples_min = Some(999), &[few]);
+        check(|case, _| case.round_samples_min = Some(1_000), &[]);
     }
 
     #[test]

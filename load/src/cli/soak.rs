@@ -8,9 +8,9 @@ use crate::cli::run::{Loaded, OnOptions, Outcome, ended, rate};
 use crate::drive::Run as Ran;
 use crate::drive::pacer::Pacer;
 use crate::measure::{self, Figure};
+use crate::report::figure;
 use crate::report::progress::Progress;
-use crate::report::{Case, Interval, TargetReport, figure};
-use crate::soak::{Drift, Window};
+use crate::soak::{self, Window};
 use crate::target::process::{descriptors, resident_bytes};
 
 /// What `tidewire-load soak` takes.
@@ -72,37 +72,12 @@ impl Soak {
         report.settings.insert("stretches".to_owned(), format!("{} of {}", windows.len(), self.windows));
         if let Some(target) = report.targets.first_mut() {
             target.failures.extend(wrong.clone());
-            self.add_cases(target, &windows, last);
+            let last = last.map(|ran| measure::case(&[ran], Figure::Operations("operations/s"))).unwrap_or_default();
+            target.cases.extend(soak::cases(&windows, self.lasts / self.windows, &last));
         }
         judge(&mut report, &loaded.surroundings);
         self.report.tell(&report)?;
         ended(name, wrong)
-    }
-
-    fn add_cases(&self, target: &mut TargetReport, windows: &[Window], last: Option<Ran>) {
-        let last = last.map(|ran| measure::case(&[ran], Figure::Operations("operations/s"))).unwrap_or_default();
-        let length_s = self.lasts.as_secs_f64() / f64::from(self.windows);
-        let over_time = |figure: fn(&Window) -> f64| {
-            let interval = |(nth, window): (usize, &Window)| Interval {
-                at_s: (nth + 1) as f64 * length_s,
-                per_second: figure(window),
-                p99_us: window.p99_us,
-            };
-            windows.iter().enumerate().map(interval).collect::<Vec<_>>()
-        };
-        let rounds = windows.iter().map(|window| window.per_second).collect();
-        let failed = windows.iter().map(|window| window.failed).sum();
-        let soak = Case { over_time: over_time(|window| window.per_second), rounds, failed, ..last };
-        let resident: Vec<f64> = windows.iter().map(|window| window.resident_bytes as f64).collect();
-        let resident = Case {
-            unit: "bytes".to_owned(),
-            median: resident.last().copied().unwrap_or(0.0),
-            over_time: over_time(|window| window.resident_bytes as f64),
-            rounds: resident,
-            ..Case::default()
-        };
-        target.cases.extend([("soak".to_owned(), soak), ("resident".to_owned(), resident)]);
-        target.cases.extend(Drift::over(windows).into_iter().flat_map(Drift::cases));
     }
 }
 

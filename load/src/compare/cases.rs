@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::compare::Settings;
+use crate::compare::{Settings, recovery};
 use crate::drive::pacer::Pacer;
 use crate::drive::{OPEN_CLIENTS, Pace, Plan, Run};
 use crate::measure::{self, Figure};
 use crate::prepare::{Load, Prepared};
+use crate::report::TargetReport;
 use crate::report::figure;
 use crate::report::progress::Progress;
-use crate::report::{Case, TargetReport};
 use crate::surroundings::Stretch;
 use crate::target::Target;
 use crate::target::kind::Kind;
@@ -187,8 +186,7 @@ impl Cases {
             }
         }
         if let Some(burst) = report.cases.get("burst") {
-            let recovery = recovery_s(burst, settings.burst.1);
-            let case = Case { unit: "s".to_owned(), median: recovery, rounds: vec![recovery], ..Case::default() };
+            let case = recovery::case(&burst.over_time, settings.burst.1);
             report.cases.insert("burst_recovery".to_owned(), case);
         }
         report.failures.extend(self.failures);
@@ -197,13 +195,3 @@ impl Cases {
 
 /// The height of the burst, as a share of what was possible at most.
 const BURST_SHARE: f64 = 1.2;
-
-/// Seconds from the end of the burst until the p99 is back: at most twice what it was before, or a millisecond.
-fn recovery_s(burst: &Case, [before, lasts, _]: [Duration; 3]) -> f64 {
-    let (calm_s, end_s) = (before.as_secs_f64(), (before + lasts).as_secs_f64());
-    let calm = burst.over_time.iter().filter(|interval| interval.at_s <= calm_s).map(|interval| interval.p99_us);
-    let back_us = (2.0 * calm.fold(0.0, f64::max)).max(1_000.0);
-    let after = burst.over_time.iter().filter(|interval| interval.at_s > end_s);
-    let last_bad = after.filter(|interval| interval.p99_us > back_us).map(|interval| interval.at_s).reduce(f64::max);
-    last_bad.map_or(0.0, |at_s| at_s - end_s)
-}

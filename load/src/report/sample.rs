@@ -97,7 +97,7 @@ fn case(unit: &str, median: f64, latencies: &[(Kind, f64, f64)]) -> Case {
         over_time: if latencies.is_empty() {
             Vec::new()
         } else {
-            over_time.map(|at_s| Interval { at_s, per_second: median * wave(at_s), p99_us: 1_000.0 }).collect()
+            over_time.map(|at_s| Interval { at_s, value: median * wave(at_s), p99_us: 1_000.0 }).collect()
         },
         server_cores: 0.93,
         client_cores: 0.41,
