@@ -22,6 +22,7 @@ pub mod operation;
 pub mod prepare;
 pub mod report;
 pub mod search;
+pub mod settle;
 pub mod soak;
 pub mod surroundings;
 pub mod target;

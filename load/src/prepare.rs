@@ -18,6 +18,7 @@ use crate::check::{self, Loaded};
 use crate::operation::{Operation, Post, User};
 use crate::report::Case;
 use crate::report::progress::Progress;
+use crate::settle::settled;
 use crate::target::kind::{Kind, Settings};
 use crate::target::process::resident_bytes;
 use crate::target::tidewire::http::Http;
@@ -128,10 +129,10 @@ impl Prepared {
             target.load_follows(&load.world.edges()).await?;
             step("publishing what is there before");
             publish(&*target, load).await?;
-            let before = target.process().map(resident_bytes);
+            let before = settled_bytes(&*target).await;
             step("filling inboxes");
             target.activate(&load.world.active).await?;
-            let after = target.process().map(resident_bytes);
+            let after = settled_bytes(&*target).await;
             let memory = before.zip(after).filter(|_| kind.pushes()).map(|(before, after)| Memory {
                 bytes: after.saturating_sub(before),
                 inboxes: load.world.active.len(),
@@ -143,6 +144,12 @@ impl Prepared {
         })?;
         Ok(Self { kind, target, pages_checked, memory, _runtime: runtime })
     }
+}
+
+/// Memory of a server of its own, once that has done what it was asked for.
+async fn settled_bytes(target: &dyn Target) -> Option<u64> {
+    let process = target.process()?;
+    Some(settled(|| resident_bytes(process)).await)
 }
 
 fn runtime() -> Result<Runtime, Failure> {

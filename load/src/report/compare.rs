@@ -43,6 +43,23 @@ pub fn cases(report: &Report) -> Vec<&str> {
     names
 }
 
+/// The names of cases that were measured once while others had several rounds, in the order they are told.
+pub fn once(report: &Report) -> Vec<&str> {
+    let rounds = |name: &str| {
+        let cases = took_part(report).filter_map(|target| target.cases.get(name));
+        cases.map(|case| case.rounds.len()).max().unwrap_or(0)
+    };
+    let names = cases(report);
+    let most = names.iter().map(|name| rounds(name)).max().unwrap_or(0);
+    names.into_iter().filter(|name| most > 1 && rounds(name) <= 1).collect()
+}
+
+/// What is told of the cases that were measured once: a sentence, if there are such.
+pub fn once_told(report: &Report) -> Option<String> {
+    let labels: Vec<String> = once(report).into_iter().map(label).collect();
+    (!labels.is_empty()).then(|| format!("Measured once, not in rounds: {}.", labels.join(", ")))
+}
+
 /// Words and numbers of a name, by which 10 comes before 1000.
 fn counted(name: &str) -> Vec<(Option<u64>, &str)> {
     name.split('_').map(|part| (part.parse().ok(), part)).collect()
@@ -167,6 +184,14 @@ mod tests {
     #[test]
     fn cases_are_told_in_a_fixed_order() {
         assert_eq!(cases(&sample::report()), ["deliveries", "page", "own_page", "mixed", "memory"]);
+    }
+
+    #[test]
+    fn what_was_measured_once_is_told_unless_everything_was() {
+        let mut report = sample::report();
+        assert_eq!(once_told(&report).as_deref(), Some("Measured once, not in rounds: Memory of an inbox."));
+        report.targets.iter_mut().for_each(|target| target.cases.retain(|name, _| name == "memory"));
+        assert_eq!(once_told(&report), None);
     }
 
     #[test]

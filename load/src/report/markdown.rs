@@ -41,13 +41,14 @@ pub fn table(report: &Report) -> String {
 fn sources(report: &Report) -> Vec<String> {
     let machine = &report.machine;
     let mut lines = vec![format!(
-        "Measured {} on {} ({} cores, {}, {}) by `{}`. In brackets: how many times as good Tidewire is.",
+        "Measured {} on {} ({} cores, {}, {}) by `{}`. In brackets: how many times as good Tidewire is.{}",
         escaped(report.when.get(..10).unwrap_or(&report.when)),
         escaped(&machine.processor),
         machine.cores,
         figure::bytes(machine.memory_bytes as f64),
         escaped(&machine.system),
         one_line(&report.command).replace('`', "'"),
+        compare::once_told(report).map_or_else(String::new, |told| format!(" {told}")),
     )];
     let left_out = report.targets.iter().filter_map(|target| Some((target, target.left_out.as_deref()?)));
     lines.extend(left_out.map(|(target, why)| format!("\nLeft out: `{}`, since {}.", target.name, escaped(why))));
@@ -94,7 +95,7 @@ mod tests {
 | `mariadb_pull` | – | 881/s (90.0x) | 1.02 k/s (90.0x) | 678/s (90.0x) | **610 B** (0.13x) |
 
 Measured 2026-11-21 on Intel(R) Xeon(R) Processor (2 cores, 25.0 GB, Linux 6.1.0) by `tidewire-load compare --seed 42 \
---users 10000 --rounds 5`. In brackets: how many times as good Tidewire is.
+--users 10000 --rounds 5`. In brackets: how many times as good Tidewire is. Measured once, not in rounds: Memory of an inbox.
 
 Left out: `valkey_list`, since there is no program valkey-server.
 

@@ -45,6 +45,7 @@ pub fn text(report: &Report, look: Look) -> String {
     if compare::cases(report).iter().any(|case| compare::best(report, case).is_some()) {
         lines.push(paint.with(FAINT, "* the best of all"));
     }
+    lines.extend(compare::once_told(report).iter().flat_map(|told| wrapped("", told, look.width)));
     lines.extend(ratios(report, look));
     lines.extend(left_out(report, look));
     lines.extend(doubts(report, look, paint));

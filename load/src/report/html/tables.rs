@@ -38,8 +38,9 @@ pub(super) fn headline(report: &Report) -> String {
     );
     format!(
         "<div class=\"card\">{}<p class=\"hint\"><span class=\"star\" aria-hidden=\"true\">★</span> the best of all. \
-         Figures are medians of the rounds; below them, the median and the p99 of the latency.</p></div>\n",
-        wide("Figures", &table)
+         Figures are medians of the rounds; below them, the median and the p99 of the latency.{}</p></div>\n",
+        wide("Figures", &table),
+        compare::once_told(report).map_or_else(String::new, |told| format!(" {}", escaped(&told)))
     )
 }
 

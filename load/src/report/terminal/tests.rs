@@ -38,6 +38,7 @@ mariadb_push     18.0 ms  62.9 ms    24.0 ms   134 ms    21.0 ms  85.9 ms
 mariadb_pull     27.0 ms  94.4 ms    36.0 ms   201 ms    31.5 ms   129 ms
 
 * the best of all
+Measured once, not in rounds: Memory of an inbox.
 
 Deliveries          Tidewire is 23.4x redis_list, 34.6x redis_zset, 182x mariadb_push
 Feed pages          Tidewire is 6.0x redis_list, 7.5x redis_zset, 60.0x mariadb_push, 90.0x mariadb_pull
