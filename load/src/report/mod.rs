@@ -40,7 +40,9 @@ pub struct Report {
     pub settings: BTreeMap<String, String>,
     /// A design each, Tidewire first.
     pub targets: Vec<TargetReport>,
-    /// Tidewire's figure over the rival's: what is compared -> rival -> ratio.
+    /// Tidewire's figure over the rival's: what is compared -> rival -> ratio. What is compared is a case; `page_p99` and the
+    /// like are its p99, `page_in_process` and the like Tidewire embedded. Of rates, more than 1 speaks for Tidewire; of times
+    /// and sizes, less.
     pub ratios: BTreeMap<String, BTreeMap<String, f64>>,
     /// Why figures may be wrong. Empty if nothing speaks against them.
     pub doubts: Vec<String>,

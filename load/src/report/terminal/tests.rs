@@ -45,6 +45,8 @@ Feed pages          Tidewire is 6.0x redis_list, 7.5x redis_zset, 60.0x mariadb_
 Own pages           Tidewire is 6.0x redis_list, 7.5x redis_zset, 60.0x mariadb_push, 90.0x mariadb_pull
 Mixed               Tidewire is 6.0x redis_list, 7.5x redis_zset, 60.0x mariadb_push, 90.0x mariadb_pull
 Memory of an inbox  redis_list takes 2.8x what Tidewire does, redis_zset 6.6x, mariadb_push 4.8x, mariadb_pull 0.13x
+The p99 of Tidewire's feed pages is equal to or better than that of redis_list, redis_zset, mariadb_push, mariadb_pull
+(equal: within 5 %).
 
 Left out: valkey_list  there is no program valkey-server
 
