@@ -115,6 +115,12 @@ impl Prepared {
         Self::load(Kind::TidewireHttp, Arc::new(Http::at(address)), runtime()?, load, seed, progress)
     }
 
+    /// One that is loaded with nothing.
+    #[cfg(test)]
+    pub(crate) fn of(kind: Kind, target: Arc<dyn Target>) -> Self {
+        Self { kind, target, pages_checked: 0, memory: None, _runtime: runtime().unwrap() }
+    }
+
     fn load(
         kind: Kind,
         target: Arc<dyn Target>,

@@ -169,7 +169,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    fn of(Turn { ran, died, .. }: Turn) -> Self {
+    pub(super) fn of(Turn { ran, died, .. }: Turn) -> Self {
         let ran = match ran {
             Ok(ran) => ran,
             Err(cause) => return Self { ran: None, wrong: Some(cause.to_string()), over: true },

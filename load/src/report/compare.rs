@@ -44,12 +44,12 @@ pub fn cases(report: &Report) -> Vec<&str> {
 }
 
 /// The names of cases that were measured once while others had several rounds, in the order they are told.
-pub fn once(report: &Report) -> Vec<&str> {
-    let rounds = |name: &str| {
-        let cases = took_part(report).filter_map(|target| target.cases.get(name));
-        cases.map(|case| case.rounds.len()).max().unwrap_or(0)
-    };
-    let names = cases(report);
+fn once(report: &Report) -> Vec<&str> {
+    let with = |name: &str| took_part(report).filter_map(|target| target.cases.get(name)).collect::<Vec<_>>();
+    let rounds = |name: &str| with(name).iter().map(|case| case.rounds.len()).max().unwrap_or(0);
+    // How many times one figure is another is computed, from as many rounds as these have.
+    let is_measured = |name: &&str| with(name).iter().all(|case| case.unit != "times");
+    let names: Vec<&str> = cases(report).into_iter().filter(is_measured).collect();
     let most = names.iter().map(|name| rounds(name)).max().unwrap_or(0);
     names.into_iter().filter(|name| most > 1 && rounds(name) <= 1).collect()
 }
@@ -236,6 +236,9 @@ mod tests {
     fn what_was_measured_once_is_told_unless_everything_was() {
         let mut report = sample::report();
         assert_eq!(once_told(&report).as_deref(), Some("Measured once, not in rounds: Memory of an inbox."));
+        let drift = Case { unit: "times".to_owned(), rounds: vec![1.0], ..Case::default() };
+        report.targets[0].cases.insert("drift_of_rate".to_owned(), drift);
+        assert_eq!(once(&report), ["memory"]);
         report.targets.iter_mut().for_each(|target| target.cases.retain(|name, _| name == "memory"));
         assert_eq!(once_told(&report), None);
     }
