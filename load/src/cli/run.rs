@@ -13,7 +13,6 @@ use crate::cli::options::{
 use crate::drive::pacer::Pacer;
 use crate::drive::{OPEN_CLIENTS, Pace, Plan, Run as Ran};
 use crate::measure::{self, Figure};
-use crate::operation::Kind as OperationKind;
 use crate::prepare::{Load, Prepared};
 use crate::report::progress::Progress;
 use crate::report::{Report, TargetReport, figure};
@@ -256,8 +255,7 @@ impl Run {
 
     fn pacer(&self, loaded: &Loaded) -> Option<Pacer> {
         if self.activity.is_some() {
-            let activity = loaded.load.world.activity.clone();
-            return Some(Pacer::Recorded { activity, speed: self.speed, between: between(&loaded.mix) });
+            return Some(Pacer::recorded(&loaded.load.world.activity, self.speed, loaded.mix.between_publishes()));
         }
         let rate = self.rate?;
         let third = self.lasts / 3;
@@ -266,13 +264,4 @@ impl Run {
             None => Pacer::steady(rate, self.lasts),
         })
     }
-}
-
-/// Operations of a mix for each publish.
-fn between(mix: &Mix) -> u64 {
-    let of = |wanted: bool| {
-        let counted = mix.weights.iter().filter(|(kind, _)| (*kind == OperationKind::Publish) == wanted);
-        counted.map(|(_, weight)| u64::from(*weight)).sum::<u64>()
-    };
-    of(false) / of(true).max(1)
 }

@@ -41,6 +41,19 @@ fn a_short_soak_tells_all_its_stretches_and_what_drifted() {
 }
 
 #[test]
+fn what_was_recorded_is_compared_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let (follows, activity) = (directory.path().join("follows"), directory.path().join("activity"));
+    std::fs::write(&follows, "a b\nc b\na c\n").unwrap();
+    std::fs::write(&activity, "b a 100 RT\nc a 100 RE\nb c 101 MT\n").unwrap();
+    let files = format!("--follows {} --activity {}", follows.display(), activity.display());
+    let (report, failed) = told(&format!("compare --targets mock --rounds 1 --lasts 20ms --speed 20 {files}"));
+    assert_eq!(failed, None);
+    assert!(report["targets"][0]["cases"]["recorded"]["median"].as_f64().unwrap() > 0.0, "{report}");
+    assert!(report["settings"]["activity"].as_str().unwrap().starts_with("3 posts from "), "{report}");
+}
+
+#[test]
 fn the_most_is_told_with_what_was_tried() {
     let (report, failed) = told("run --target mock --most --lasts 20ms");
     assert_eq!(failed, None);

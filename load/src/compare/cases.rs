@@ -33,11 +33,15 @@ pub(super) enum Timed {
     Visible,
     /// Publishing with a burst.
     Burst,
+    /// As it was recorded, with the mix between.
+    Recorded,
 }
 
 /// In this order, since the later ones need what the first found out.
-pub(super) const TIMED: &[Timed] =
-    &[Timed::Deliveries, Timed::Page, Timed::PageAlone, Timed::Mix, Timed::Visible, Timed::Burst];
+pub(super) fn timed(settings: &Settings) -> impl Iterator<Item = Timed> {
+    let always = [Timed::Deliveries, Timed::Page, Timed::PageAlone, Timed::Mix, Timed::Visible, Timed::Burst];
+    always.into_iter().chain(settings.recorded.is_some().then_some(Timed::Recorded))
+}
 
 impl Timed {
     pub(super) fn label(self) -> &'static str {
@@ -48,6 +52,7 @@ impl Timed {
             Self::Mix => "mixed",
             Self::Visible => "publish to visible",
             Self::Burst => "burst",
+            Self::Recorded => "as it was recorded",
         }
     }
 
@@ -59,6 +64,7 @@ impl Timed {
             Self::Mix => "mix",
             Self::Visible => "visible",
             Self::Burst => "burst",
+            Self::Recorded => "recorded",
         }
     }
 
@@ -67,7 +73,7 @@ impl Timed {
             Self::Deliveries => Figure::Deliveries,
             Self::Page | Self::PageAlone => Figure::Operations("pages/s"),
             Self::Mix => Figure::Operations("operations/s"),
-            Self::Visible | Self::Burst => Figure::P99,
+            Self::Visible | Self::Burst | Self::Recorded => Figure::P99,
         }
     }
 
@@ -75,7 +81,7 @@ impl Timed {
         let weights = match self {
             Self::Deliveries | Self::Visible | Self::Burst => "publish",
             Self::Page | Self::PageAlone => "page",
-            Self::Mix => return settings.mix.clone(),
+            Self::Mix | Self::Recorded => return settings.mix.clone(),
         };
         Mix::named(weights).unwrap_or_else(|| settings.mix.clone())
     }
@@ -153,6 +159,8 @@ impl Cases {
             Timed::Deliveries | Timed::Page | Timed::Mix => Pace::Closed { warm_up, lasts },
             Timed::PageAlone => Pace::Closed { warm_up: warm_up / 2, lasts: lasts / 2 },
             Timed::Visible => Pace::open(Pacer::steady(self.publishes_max()? / 2.0, lasts), warm_up),
+            Timed::Recorded if round + 1 < settings.rounds => return None,
+            Timed::Recorded => Pace::open(settings.recorded.clone()?, warm_up),
             // Once, in the last round, of Tidewire.
             Timed::Burst if kind != Kind::TidewireHttp || round + 1 < settings.rounds => return None,
             Timed::Burst => {
@@ -164,7 +172,7 @@ impl Cases {
         };
         let clients = match case {
             Timed::PageAlone => NonZeroUsize::MIN,
-            Timed::Visible | Timed::Burst => settings.clients.saturating_mul(OPEN_CLIENTS),
+            Timed::Visible | Timed::Burst | Timed::Recorded => settings.clients.saturating_mul(OPEN_CLIENTS),
             _ => settings.clients,
         };
         let first_client = (case as u64 + 1) << 32 | (round as u64) << 16;

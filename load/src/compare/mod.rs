@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::compare::cases::{Cases, Circumstances};
+use crate::drive::pacer::Pacer;
 use crate::prepare::{Load, Prepared};
 use crate::report::TargetReport;
 use crate::report::progress::Progress;
@@ -48,6 +49,8 @@ pub struct Settings {
     pub exponents: (f64, f64),
     /// The burst: so many times the average, before, during and after it.
     pub burst: (f64, [Duration; 3]),
+    /// What was recorded, if that is to be done too, once on each design.
+    pub recorded: Option<Pacer>,
     /// Seed of everything random.
     pub seed: u64,
 }
@@ -106,7 +109,7 @@ fn measure(ready: &mut [(usize, Cases)], settings: &Settings, load: &Load, progr
     let mut surroundings = Surroundings::new(settings.threads.get() as f64);
     let targets: Vec<Arc<dyn Target>> = ready.iter().map(|(_, cases)| cases.target()).collect();
     for round in 0..settings.rounds {
-        for (at, case) in cases::TIMED.iter().enumerate() {
+        for (at, case) in cases::timed(settings).enumerate() {
             for nth in turns(ready.len(), round + at) {
                 let cases = &mut ready[nth].1;
                 let what = format!("{}, round {} of {}", case.label(), round + 1, settings.rounds);
@@ -114,7 +117,7 @@ fn measure(ready: &mut [(usize, Cases)], settings: &Settings, load: &Load, progr
                 let mut waiting = targets.clone();
                 waiting.remove(nth);
                 let circumstances = Circumstances { settings, load, waiting: &waiting, progress };
-                match cases.measure(*case, round, &circumstances) {
+                match cases.measure(case, round, &circumstances) {
                     Some((figure, stretch)) => {
                         progress.done(&figure);
                         surroundings.stretches.push(stretch);

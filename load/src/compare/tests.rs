@@ -24,6 +24,7 @@ fn settings(kinds: &[Kind], rounds: usize) -> Settings {
         mix: Mix::named("social").unwrap(),
         exponents: (0.0, 0.0),
         burst: (2.0, [ms(10); 3]),
+        recorded: None,
         seed: 1,
     }
 }
@@ -65,6 +66,19 @@ fn every_case_is_measured_in_every_round_on_every_design() {
             assert!(case.over_time.iter().any(|interval| interval.value > 0.0), "{name}: {case:?}");
         }
         assert_eq!((report.failures, report.left_out), (vec![], None));
+    }
+}
+
+#[test]
+fn what_was_recorded_is_done_once_on_every_design() {
+    let recorded = Some(Pacer::recorded(&[(0, 1), (0, 2), (1_000, 3)], 50.0, 9));
+    let settings = Settings { recorded, ..settings(&[Kind::Mock, Kind::Mock], 2) };
+    let (reports, _) = compare(&settings, &load(), &quiet()).unwrap();
+    for case in reports.iter().map(|report| &report.cases["recorded"]) {
+        // Three posts and what comes between, but for the first tenth of the time, which does not count.
+        let done = case.latencies.values().map(|latency| latency.count).sum::<u64>();
+        assert_eq!((case.rounds.len(), case.unit.as_str(), case.failed), (1, "us", 0));
+        assert!((20..30).contains(&done), "{case:?}");
     }
 }
 

@@ -119,8 +119,7 @@ fn failures_are_counted_and_the_first_is_told() {
 
 #[test]
 fn what_was_recorded_is_published_by_those_who_did() {
-    let activity = vec![(0, 1), (20, 2), (40, 1)];
-    let recorded = Pacer::Recorded { activity, speed: 2.0, between: 4 };
+    let recorded = Pacer::recorded(&[(0, 1), (20, 2), (40, 1)], 2.0, 4);
     let ran = run_on(&Mock::blind(None), "page", &plan(Pace::open(recorded, Duration::ZERO)));
     assert_eq!((ran.record.done[&Kind::Publish], ran.record.done[&Kind::Page]), (3, 12));
 }
