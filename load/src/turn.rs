@@ -15,7 +15,7 @@ use crate::drive::{self, Plan, Run};
 use crate::report::progress::Progress;
 use crate::surroundings::{Sampler, Stretch};
 use crate::target::kind::Kind;
-use crate::target::process::processor_time;
+use crate::target::process::{processor_time, processor_time_in};
 use crate::target::{Failure, Target};
 use crate::workload::Workload;
 
@@ -86,8 +86,9 @@ fn engine_time() -> Duration {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let of_engine = threads.filter_map(|thread| {
         let name = fs::read_to_string(thread.path().join("comm")).ok()?;
-        let number = thread.file_name().to_str()?.parse().ok()?;
-        is_of_engine(name.trim()).then(|| processor_time(number))
+        // By its number alone, as a process, a thread would be told with all others.
+        let stat = fs::read_to_string(thread.path().join("stat")).ok()?;
+        is_of_engine(name.trim()).then(|| processor_time_in(&stat))
     });
     of_engine.sum()
 }
@@ -109,6 +110,8 @@ pub fn is_alive(process: u32) -> bool {
 mod tests {
     use super::*;
     use std::process::Command;
+    use std::sync::mpsc;
+    use std::thread;
 
     #[test]
     fn a_process_that_ended_is_not_alive_though_nobody_looked_yet() {
@@ -130,6 +133,24 @@ mod tests {
         assert!(
             ["tidewire-load", "tidewire_load-f", "tokio-runtime-w", ""].into_iter().all(|name| !is_of_engine(name))
         );
+    }
+
+    #[test]
+    fn only_the_threads_of_an_engine_are_counted_as_it() {
+        let ms = Duration::from_millis;
+        let (begin, begun) = mpsc::channel();
+        let engine = thread::Builder::new().name("tidewire-scribe".to_owned()).spawn(move || {
+            begun.recv().unwrap();
+            let before = engine_time();
+            // On a busy machine it gets little of the time that passes.
+            while engine_time() < before + ms(30) {}
+        });
+        let all = || processor_time(std::process::id());
+        let before = (engine_time(), all());
+        while all() < before.1 + ms(100) {}
+        assert!(engine_time() < before.0 + ms(50), "what the client took is counted as the engine's");
+        begin.send(()).unwrap();
+        engine.unwrap().join().unwrap();
     }
 
     #[test]
