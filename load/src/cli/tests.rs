@@ -30,7 +30,7 @@ fn told(command: &str) -> (Value, Option<String>) {
 
 #[test]
 fn a_short_soak_tells_all_its_stretches_and_what_drifted() {
-    let (report, failed) = told("soak --target mock --lasts 400ms --windows 4");
+    let (report, failed) = told("soak --target mock --lasts 1s --windows 4");
     let cases = &report["targets"][0]["cases"];
     assert_eq!((failed, &report["settings"]["stretches"]), (None, &Value::from("4 of 4")));
     for (case, unit) in [("soak", "operations/s"), ("soak_p99", "us"), ("resident", "bytes")] {
@@ -47,7 +47,7 @@ fn what_was_recorded_is_compared_too() {
     std::fs::write(&follows, "a b\nc b\na c\n").unwrap();
     std::fs::write(&activity, "b a 100 RT\nc a 100 RE\nb c 101 MT\n").unwrap();
     let files = format!("--follows {} --activity {}", follows.display(), activity.display());
-    let (report, failed) = told(&format!("compare --targets mock --rounds 1 --lasts 20ms --speed 20 {files}"));
+    let (report, failed) = told(&format!("compare --targets mock --rounds 1 --lasts 150ms --speed 20 {files}"));
     assert_eq!(failed, None);
     assert!(report["targets"][0]["cases"]["recorded"]["median"].as_f64().unwrap() > 0.0, "{report}");
     assert!(report["settings"]["activity"].as_str().unwrap().starts_with("3 posts from "), "{report}");
@@ -55,7 +55,7 @@ fn what_was_recorded_is_compared_too() {
 
 #[test]
 fn the_most_is_told_with_what_was_tried() {
-    let (report, failed) = told("run --target mock --most --lasts 20ms");
+    let (report, failed) = told("run --target mock --most --lasts 100ms");
     assert_eq!(failed, None);
     assert!(report["targets"][0]["cases"]["most"]["median"].as_f64().unwrap() > 0.0, "{report}");
     assert!(report["settings"]["operations by clients"].as_str().unwrap().starts_with("1: "), "{report}");

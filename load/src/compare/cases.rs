@@ -136,7 +136,11 @@ impl Cases {
         self.died = died;
         let failed = |cause: &str| format!("{}, round {}: {cause}", case.label(), round + 1);
         match ran {
-            _ if died => self.failures.push(failed("the server ended, and nothing is measured from there on")),
+            ran if died => {
+                let said = ran.ok().and_then(|run| run.record.first_failure).map(|said| format!(": {said}"));
+                let said = said.unwrap_or_default();
+                self.failures.push(failed(&format!("the server ended, and nothing is measured from there on{said}")));
+            }
             Ok(run) => {
                 let told = measure::case(std::slice::from_ref(&run), case.figure());
                 self.runs.entry(case).or_default().push(run);

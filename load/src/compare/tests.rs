@@ -17,8 +17,9 @@ fn settings(kinds: &[Kind], rounds: usize) -> Settings {
         kinds: kinds.to_vec(),
         target: TargetSettings { inbox_posts: 20, celebrity_followers: None },
         rounds,
-        lasts: ms(20),
-        warm_up: ms(4),
+        // Long enough that every client gets a turn on a busy machine.
+        lasts: ms(150),
+        warm_up: ms(10),
         clients: NonZeroUsize::new(2).unwrap(),
         threads: NonZeroUsize::MIN,
         mix: Mix::named("social").unwrap(),
