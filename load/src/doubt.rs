@@ -7,6 +7,8 @@
 //! - looking at the machine (`surroundings`), telling the doubts (`report`);
 //! - answers that are wrong: designs that give such are left out before anything is timed (`check`).
 
+use std::collections::BTreeSet;
+
 use crate::operation::Kind;
 use crate::report::figure::{count, time_us};
 use crate::report::{Case, Report, TargetReport, compare};
@@ -24,6 +26,8 @@ const CLIENT_BUSY_SHARE: f64 = 0.5;
 pub const OTHERS_SHARE_MAX: f64 = 0.1;
 /// Of the whole machine, what other machines on the same hardware may take.
 pub const STEAL_SHARE_MAX: f64 = 0.02;
+/// Of the whole machine, what designs may take whose turn it is not.
+pub const WAITING_SHARE_MAX: f64 = 0.02;
 /// Samples that a p99 needs.
 pub const P99_SAMPLES_MIN: u64 = 1_000;
 /// How late operations of an open loop may begin, at the p99.
@@ -42,6 +46,7 @@ pub fn doubts(report: &Report, surroundings: &Surroundings) -> Vec<String> {
     }
     doubts.extend(others(&surroundings.stretches));
     doubts.extend(steal(&surroundings.stretches));
+    doubts.extend(waiting(&surroundings.stretches));
     let cores_max = surroundings.client_cores_max;
     let rules: [(&str, &Rule); 7] = [
         ("Operations that were refused or failed", &failed),
@@ -79,6 +84,15 @@ fn others(stretches: &[Stretch]) -> Option<String> {
 fn steal(stretches: &[Stretch]) -> Option<String> {
     let found = worst(stretches, STEAL_SHARE_MAX, |stretch| stretch.steal_share)?;
     Some(format!("Other machines on the same hardware took {found}, so the slowest operations may be theirs."))
+}
+
+/// All servers run all the time, so whoever has much to do after its turn takes it from the next.
+fn waiting(stretches: &[Stretch]) -> Option<String> {
+    let found = worst(stretches, WAITING_SHARE_MAX, |stretch| stretch.waiting_share)?;
+    let over = stretches.iter().filter(|stretch| stretch.waiting_share > WAITING_SHARE_MAX);
+    let names: BTreeSet<&str> = over.map(|stretch| stretch.waiting_most.as_str()).collect();
+    let names = names.into_iter().collect::<Vec<_>>().join(", ");
+    Some(format!("Designs whose turn it was not took {found}. Those that took most: {names}."))
 }
 
 /// The worst of those over a limit, and how many more there are: every stretch by itself would bury the rest.
@@ -128,8 +142,11 @@ fn late(case: &Case) -> Option<String> {
     case.late_p99_us.filter(|late| *late > LATE_P99_MAX_US).map(time_us)
 }
 
-/// Kinds of operations whose p99 has fewer samples than it needs.
+/// Kinds of operations whose p99 has fewer samples than it needs. Where p99s are the figures, each round needs them.
 fn few_samples(case: &Case) -> Option<String> {
+    if let Some(least) = case.round_samples_min {
+        return (least < P99_SAMPLES_MIN).then(|| format!("{} in a round", count(least)));
+    }
     let few = case.latencies.iter().filter(|(_, latency)| latency.count < P99_SAMPLES_MIN);
     let few: Vec<String> =
         few.map(|(kind, latency)| format!("{} ({})", Kind::label(*kind), count(latency.count))).collect();
@@ -180,7 +197,7 @@ mod tests {
     }
 
     fn stretch(what: &str, others_share: f64, steal_share: f64) -> Stretch {
-        Stretch { what: what.to_owned(), others_share, steal_share }
+        Stretch { what: what.to_owned(), others_share, steal_share, ..Stretch::default() }
     }
 
     #[test]
@@ -254,9 +271,31 @@ mod tests {
     }
 
     #[test]
+    fn designs_that_wait_may_take_two_percent_of_the_machine_and_are_named_if_they_take_more() {
+        let waiting = |what: &str, waiting_share, most: &str| Stretch {
+            waiting_share,
+            waiting_most: most.to_owned(),
+            ..stretch(what, 0.0, 0.0)
+        };
+        check(|_, around| around.stretches = vec![waiting("page", 0.02, "redis_list")], &[]);
+        let doubt = "Designs whose turn it was not took 5 % of the machine during page (limit 2 %), and too much during 1 \
+                     more. Those that took most: mariadb_push, redis_zset.";
+        let stretches =
+            vec![waiting("mix", 0.03, "redis_zset"), waiting("page", 0.05, "mariadb_push"), waiting("x", 0.01, "a")];
+        check(|_, around| around.stretches = stretches, &[doubt]);
+    }
+
+    #[test]
     fn a_p99_needs_a_thousand_samples() {
         let few = "Too few samples behind a p99. Feed pages: redis_list feed page (999).";
         check(|case, _| case.latencies.get_mut(&Kind::Page).unwrap().count = 999, &[few]);
+    }
+
+    #[test]
+    fn a_p99_that_is_the_figure_needs_a_thousand_samples_in_each_round() {
+        let few = "Too few samples behind a p99. Feed pages: redis_list 999 in a round.";
+        check(|case, _| case.round_samples_min = Some(999), &[few]);
+        check(|case, _| case.round_samples_min = Some(1_000), &[]);
     }
 
     #[test]

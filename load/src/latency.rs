@@ -1,10 +1,10 @@
-//! From a histogram of nanoseconds to what is told of it.
+//! Latencies as they are told, from a histogram of them in nanoseconds.
 //!
 //! Responsible for:
 //! - the quantiles that are told, and a curve that is dense towards the slowest.
 //!
 //! Not responsible for:
-//! - recording (`measure`), drawing (`report::plot`).
+//! - recording (`drive::recorder`), drawing (`report::plot`).
 
 use hdrhistogram::Histogram;
 

@@ -1,7 +1,7 @@
 //! From runs to what is told of them.
 
 use crate::drive::Run;
-use crate::drive::recorder::{INTERVALS, Record, Stretch};
+use crate::drive::recorder::{INTERVALS, INTERVALS_MAX, Record, Stretch};
 use crate::report::{Case, Interval, Latency};
 
 /// What a case counts.
@@ -29,12 +29,14 @@ impl Figure {
         match self {
             Self::Deliveries => run.record.deliveries as f64 / seconds,
             Self::Operations(_) => run.record.operations() as f64 / seconds,
-            Self::P99 => {
-                let of_kind = run.record.latencies.values();
-                of_kind.map(|latencies| Latency::of(latencies).p99_us).fold(0.0, f64::max)
-            }
+            Self::P99 => p99_us(&run.record),
         }
     }
+}
+
+/// The p99 of the kind of operation that has the highest, in microseconds.
+pub fn p99_us(record: &Record) -> f64 {
+    record.latencies.values().map(|latencies| Latency::of(latencies).p99_us).fold(0.0, f64::max)
 }
 
 /// What is told of the rounds of a case.
@@ -50,10 +52,12 @@ pub fn case(runs: &[Run], figure: Figure) -> Case {
         latencies: all.latencies.iter().map(|(kind, latencies)| (*kind, Latency::of(latencies))).collect(),
         over_time: runs.last().map(|run| over_time(run, figure)).unwrap_or_default(),
         failed: all.failed,
+        round_samples_min: runs.iter().map(samples).min().filter(|_| figure == Figure::P99),
         server_cores: middle.server_cores,
         client_cores: middle.client_cores,
         late_p99_us: lateness.map(|lateness| Latency::of(lateness).p99_us).reduce(f64::max),
         rounds,
+        instead: None,
     }
 }
 
@@ -64,15 +68,84 @@ pub(crate) fn middle(rounds: &[f64]) -> Option<usize> {
     places.get(rounds.len().checked_sub(1)? / 2).copied()
 }
 
+/// Operations behind the figure of a round, of the kind that has the fewest.
+fn samples(run: &Run) -> u64 {
+    run.record.latencies.values().map(|latencies| latencies.len()).min().unwrap_or(0)
+}
+
+/// In stretches of the time that was planned, as many as it took; the last may be a shorter one.
 fn over_time(run: &Run, figure: Figure) -> Vec<Interval> {
-    let length_s = run.lasted.as_secs_f64() / f64::from(INTERVALS);
+    let (lasted_s, length_s) = (run.lasted.as_secs_f64(), run.planned.as_secs_f64() / f64::from(INTERVALS));
+    if length_s == 0.0 {
+        return Vec::new();
+    }
+    // What ends in the very moment in which a run does belongs to the stretch before.
+    let count = ((lasted_s / length_s - 1e-6).ceil() as u32).clamp(1, INTERVALS_MAX);
     let interval = |nth: u32| {
-        let at_s = f64::from(nth + 1) * length_s;
+        let (from_s, to_s) = (f64::from(nth) * length_s, f64::from(nth + 1) * length_s);
+        let at_s = if nth + 1 == count { lasted_s } else { to_s };
         let Some(Stretch { done, deliveries, latencies }) = run.record.over_time.get(&nth) else {
             return Interval { at_s, ..Interval::default() };
         };
-        let counted = if figure == Figure::Deliveries { *deliveries } else { *done };
-        Interval { at_s, per_second: counted as f64 / length_s, p99_us: Latency::of(latencies).p99_us }
+        let p99_us = Latency::of(latencies).p99_us;
+        let a_second = |counted: u64| counted as f64 / (at_s - from_s).max(f64::EPSILON);
+        let value = match figure {
+            Figure::Deliveries => a_second(*deliveries),
+            Figure::Operations(_) => a_second(*done),
+            Figure::P99 => p99_us,
+        };
+        Interval { at_s, value, p99_us }
     };
-    (0..INTERVALS).map(interval).collect()
+    (0..count).map(interval).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drive::recorder::{Done, histogram};
+    use crate::operation::Kind;
+    use std::time::Duration;
+
+    /// So many seconds in place of ten, with a page in each half of a second that takes as many milliseconds as seconds have
+    /// passed.
+    fn run(seconds: u64) -> Run {
+        let mut record = Record::default();
+        for half in 0..2 * seconds {
+            let (at, latency) = (half as f64 / 20.0, Duration::from_millis(half / 2 + 1));
+            record.add(Done { kind: Kind::Page, at, latency, deliveries: 3, entries: 20 });
+        }
+        let (lasted, planned) = (Duration::from_secs(seconds), Duration::from_secs(10));
+        Run { record, lasted, planned, server_cores: 0.5, client_cores: 0.5, lateness: histogram() }
+    }
+
+    #[test]
+    fn a_run_that_takes_longer_than_planned_is_told_in_seconds_that_passed() {
+        let told = over_time(&run(15), Figure::P99);
+        assert_eq!(told.len(), 90);
+        assert_eq!((told[59].at_s, told[89].at_s), (10.0, 15.0));
+        assert!(told.iter().filter(|interval| interval.value > 0.0).count() == 30, "{told:?}");
+        // What was done at ten and a half seconds took eleven milliseconds.
+        let (interval, p99) = (told[63], 11_000.0);
+        assert!(interval.at_s > 10.5 && (interval.value - p99).abs() < p99 / 100.0, "{interval:?}");
+    }
+
+    #[test]
+    fn rates_are_of_the_seconds_in_which_it_was_done() {
+        let sum = |seconds, figure| {
+            let told = over_time(&run(seconds), figure);
+            let starts = std::iter::once(0.0).chain(told.iter().map(|interval| interval.at_s));
+            told.iter().zip(starts).map(|(interval, from_s)| interval.value * (interval.at_s - from_s)).sum::<f64>()
+        };
+        for seconds in [5, 10, 15, 200] {
+            assert!((sum(seconds, Figure::Operations("pages/s")) - 2.0 * seconds as f64).abs() < 1e-6);
+            assert!((sum(seconds, Figure::Deliveries) - 6.0 * seconds as f64).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn a_p99_that_is_the_figure_needs_its_samples_in_each_round() {
+        let runs = [run(15), run(10), run(20)];
+        assert_eq!(case(&runs, Figure::P99).round_samples_min, Some(20));
+        assert_eq!(case(&runs, Figure::Deliveries).round_samples_min, None);
+    }
 }

@@ -18,6 +18,7 @@ use crate::check::{self, Loaded};
 use crate::operation::{Operation, Post, User};
 use crate::report::Case;
 use crate::report::progress::Progress;
+use crate::settle::settled;
 use crate::target::kind::{Kind, Settings};
 use crate::target::process::resident_bytes;
 use crate::target::tidewire::http::Http;
@@ -114,6 +115,12 @@ impl Prepared {
         Self::load(Kind::TidewireHttp, Arc::new(Http::at(address)), runtime()?, load, seed, progress)
     }
 
+    /// One that is loaded with nothing.
+    #[cfg(test)]
+    pub(crate) fn of(kind: Kind, target: Arc<dyn Target>) -> Self {
+        Self { kind, target, pages_checked: 0, memory: None, _runtime: runtime().unwrap() }
+    }
+
     fn load(
         kind: Kind,
         target: Arc<dyn Target>,
@@ -128,10 +135,10 @@ impl Prepared {
             target.load_follows(&load.world.edges()).await?;
             step("publishing what is there before");
             publish(&*target, load).await?;
-            let before = target.process().map(resident_bytes);
+            let before = settled_bytes(&*target).await;
             step("filling inboxes");
             target.activate(&load.world.active).await?;
-            let after = target.process().map(resident_bytes);
+            let after = settled_bytes(&*target).await;
             let memory = before.zip(after).filter(|_| kind.pushes()).map(|(before, after)| Memory {
                 bytes: after.saturating_sub(before),
                 inboxes: load.world.active.len(),
@@ -143,6 +150,12 @@ impl Prepared {
         })?;
         Ok(Self { kind, target, pages_checked, memory, _runtime: runtime })
     }
+}
+
+/// Memory of a server of its own, once that has done what it was asked for.
+async fn settled_bytes(target: &dyn Target) -> Option<u64> {
+    let process = target.process()?;
+    Some(settled(|| resident_bytes(process)).await)
 }
 
 fn runtime() -> Result<Runtime, Failure> {

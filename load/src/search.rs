@@ -11,21 +11,21 @@ const CLIENTS_MAX: usize = 1_024;
 const WORTH: f64 = 1.05;
 
 /// Tries 1, 2, 4 … clients until twice as many bring less than a twentieth more, two times in a row. `rate` measures what so many
-/// do a second. Returns what was tried, in order.
-///
-/// # Errors
-/// When measuring fails.
-pub fn most<E>(mut rate: impl FnMut(NonZeroUsize) -> Result<f64, E>) -> Result<Vec<(NonZeroUsize, f64)>, E> {
+/// do a second. Returns what was tried, in order, and what ended it if measuring failed.
+pub fn most<E>(mut rate: impl FnMut(NonZeroUsize) -> Result<f64, E>) -> (Vec<(NonZeroUsize, f64)>, Option<E>) {
     let (mut tried, mut best, mut in_vain) = (Vec::new(), 0.0, 0);
     let mut clients = NonZeroUsize::MIN;
     while in_vain < 2 && clients.get() <= CLIENTS_MAX {
-        let reached = rate(clients)?;
+        let reached = match rate(clients) {
+            Ok(reached) => reached,
+            Err(cause) => return (tried, Some(cause)),
+        };
         tried.push((clients, reached));
         in_vain = if reached > best * WORTH { 0 } else { in_vain + 1 };
         best = f64::max(best, reached);
         clients = clients.saturating_add(clients.get());
     }
-    Ok(tried)
+    (tried, None)
 }
 
 #[cfg(test)]
@@ -34,7 +34,7 @@ mod tests {
     use std::convert::Infallible;
 
     fn tried(rate: impl Fn(usize) -> f64) -> Vec<usize> {
-        let measured = most(|clients| Ok::<_, Infallible>(rate(clients.get()))).unwrap();
+        let (measured, _) = most(|clients| Ok::<_, Infallible>(rate(clients.get())));
         measured.into_iter().map(|(clients, _)| clients.get()).collect()
     }
 
@@ -52,7 +52,8 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_ends_it() {
-        assert_eq!(most(|_| Err::<f64, _>("gone")), Err("gone"));
+    fn a_failure_ends_it_and_what_was_tried_before_is_kept() {
+        let (tried, ended) = most(|clients| if clients.get() < 4 { Ok(clients.get() as f64) } else { Err("gone") });
+        assert_eq!((tried.len(), ended), (2, Some("gone")));
     }
 }

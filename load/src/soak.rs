@@ -1,12 +1,15 @@
 //! Hours at a part of what is possible: does anything drift?
 //!
 //! Responsible for:
-//! - comparing the last quarter of a long run with its first.
+//! - comparing the last quarter of a long run with its first;
+//! - what is told of its windows.
 //!
 //! Not responsible for:
 //! - running (`drive`); what is measured in each window is given.
 
-use crate::report::Case;
+use std::time::Duration;
+
+use crate::report::{Case, Interval};
 
 /// What was seen in one window of a long run.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -66,6 +69,35 @@ impl Drift {
     }
 }
 
+/// What is told of these windows, each of which lasted so long. `last` is what was measured in the last of them.
+pub fn cases(windows: &[Window], lasted: Duration, last: &Case) -> Vec<(String, Case)> {
+    let case = |unit: &str, figure: fn(&Window) -> f64, p99_us: fn(&Window) -> f64| {
+        let interval = |(nth, window): (usize, &Window)| Interval {
+            at_s: (nth + 1) as f64 * lasted.as_secs_f64(),
+            value: figure(window),
+            p99_us: p99_us(window),
+        };
+        Case {
+            unit: unit.to_owned(),
+            median: median(windows, figure),
+            over_time: windows.iter().enumerate().map(interval).collect(),
+            rounds: windows.iter().map(figure).collect(),
+            ..Case::default()
+        }
+    };
+    let rate = case("operations/s", |window| window.per_second, |window| window.p99_us);
+    let failed = windows.iter().map(|window| window.failed).sum();
+    let soak = Case { failed, latencies: last.latencies.clone(), ..rate };
+    let soak = Case { server_cores: last.server_cores, client_cores: last.client_cores, ..soak };
+    let cases = [
+        ("soak", Case { late_p99_us: last.late_p99_us, ..soak }),
+        ("soak_p99", case("us", |window| window.p99_us, |window| window.p99_us)),
+        ("resident", case("bytes", |window| window.resident_bytes as f64, |_| 0.0)),
+    ];
+    let cases = cases.into_iter().filter(|_| !windows.is_empty()).map(|(name, case)| (name.to_owned(), case));
+    cases.chain(Drift::over(windows).into_iter().flat_map(Drift::cases)).collect()
+}
+
 fn median(windows: &[Window], figure: fn(&Window) -> f64) -> f64 {
     let mut figures: Vec<f64> = windows.iter().map(figure).collect();
     figures.sort_by(f64::total_cmp);
@@ -93,6 +125,19 @@ mod tests {
     fn a_spike_in_the_middle_is_none() {
         let calm = Drift::over(&windows(40, |nth| if nth == 20 { 9_000 } else { 1_000 })).unwrap();
         assert_eq!(calm.resident, 1.0);
+    }
+
+    #[test]
+    fn memory_is_told_in_bytes_and_the_p99_as_a_time() {
+        let windows = windows(3, |nth| 1_000 * (nth + 1));
+        let cases: std::collections::BTreeMap<_, _> =
+            cases(&windows, Duration::from_secs(20), &Case::default()).into_iter().collect();
+        let told =
+            |name: &str| (cases[name].unit.as_str(), cases[name].over_time[2].value, cases[name].over_time[2].at_s);
+        assert_eq!(told("resident"), ("bytes", 3_000.0, 60.0));
+        assert_eq!(told("soak_p99"), ("us", 5.0, 60.0));
+        assert_eq!(told("soak"), ("operations/s", 10.0, 60.0));
+        assert!(super::cases(&[], Duration::from_secs(20), &Case::default()).is_empty());
     }
 
     #[test]

@@ -39,6 +39,10 @@ pub struct Stretch {
     pub others_share: f64,
     /// Of the whole machine, 0 to 1, taken by other machines on the same hardware.
     pub steal_share: f64,
+    /// Of the whole machine, 0 to 1, taken by designs whose turn it was not.
+    pub waiting_share: f64,
+    /// Which of these took most; empty if none took anything.
+    pub waiting_most: String,
 }
 
 /// Looks at the machine at the beginning and the end of a stretch.
@@ -55,7 +59,12 @@ impl Sampler {
 
     /// Ends it. `ours` is the processor time that client and server took in it, together.
     pub fn stop(self, what: &str, ours: Duration) -> Stretch {
-        self.began.until(Processors::now(), what, ours)
+        self.stop_beside(what, ours, &[])
+    }
+
+    /// The same where designs waited for their turns, which took so much each, beside `ours`.
+    pub fn stop_beside(self, what: &str, ours: Duration, waiting: &[(&str, Duration)]) -> Stretch {
+        self.began.until(Processors::now(), what, ours, waiting)
     }
 }
 
@@ -82,14 +91,23 @@ impl Processors {
         Some(Self { busy_ticks, steal_ticks: rest.first().copied().unwrap_or(0), idle_ticks: idle + iowait })
     }
 
-    fn until(self, later: Self, what: &str, ours: Duration) -> Stretch {
+    fn until(self, later: Self, what: &str, ours: Duration, waiting: &[(&str, Duration)]) -> Stretch {
         let busy = later.busy_ticks.saturating_sub(self.busy_ticks) as f64;
         let steal = later.steal_ticks.saturating_sub(self.steal_ticks) as f64;
         let idle = later.idle_ticks.saturating_sub(self.idle_ticks) as f64;
         let all = (busy + steal + idle).max(1.0);
-        // Ticks are coarse: what client and server took may come out as more than all that was busy.
-        let others = (busy - ours.as_secs_f64() / TICK_S).max(0.0);
-        Stretch { what: what.to_owned(), others_share: others / all, steal_share: steal / all }
+        let ticks = |time: Duration| time.as_secs_f64() / TICK_S;
+        let waited = ticks(waiting.iter().map(|(_, took)| *took).sum());
+        let most = waiting.iter().filter(|(_, took)| !took.is_zero()).max_by_key(|(_, took)| *took);
+        // Ticks are coarse: what is known of may come out as more than all that was busy.
+        let others = (busy - ticks(ours) - waited).max(0.0);
+        Stretch {
+            what: what.to_owned(),
+            others_share: others / all,
+            steal_share: steal / all,
+            waiting_share: (waited / all).min(1.0),
+            waiting_most: most.map(|(name, _)| (*name).to_owned()).unwrap_or_default(),
+        }
     }
 }
 
@@ -122,15 +140,31 @@ mod tests {
     fn shares_are_of_the_whole_machine_without_client_and_server() {
         let before = Processors { busy_ticks: 100, steal_ticks: 10, idle_ticks: 1_000 };
         let after = Processors { busy_ticks: 260, steal_ticks: 14, idle_ticks: 1_036 };
-        let stretch = before.until(after, "page of redis_list", Duration::from_millis(1_400));
-        let expected = Stretch { what: "page of redis_list".to_owned(), others_share: 0.1, steal_share: 0.02 };
+        let stretch = before.until(after, "page of redis_list", Duration::from_millis(1_400), &[]);
+        let expected = Stretch {
+            what: "page of redis_list".to_owned(),
+            others_share: 0.1,
+            steal_share: 0.02,
+            ..Stretch::default()
+        };
         assert_eq!(stretch, expected);
+    }
+
+    #[test]
+    fn designs_that_wait_are_no_other_programs() {
+        let before = Processors { busy_ticks: 0, steal_ticks: 0, idle_ticks: 0 };
+        let after = Processors { busy_ticks: 100, steal_ticks: 0, idle_ticks: 100 };
+        let ms = Duration::from_millis;
+        let waiting = [("redis_list", ms(100)), ("mariadb_push", ms(300)), ("mariadb_pull", ms(0))];
+        let stretch = before.until(after, "page", ms(500), &waiting);
+        assert_eq!((stretch.others_share, stretch.waiting_share), (0.05, 0.2));
+        assert_eq!(stretch.waiting_most, "mariadb_push");
     }
 
     #[test]
     fn no_share_is_below_nought() {
         let same = Processors { busy_ticks: 5, steal_ticks: 0, idle_ticks: 0 };
-        let stretch = same.until(same, "nothing", Duration::from_secs(1));
+        let stretch = same.until(same, "nothing", Duration::from_secs(1), &[]);
         assert_eq!((stretch.others_share, stretch.steal_share), (0.0, 0.0));
     }
 

@@ -47,6 +47,15 @@ impl Mix {
     /// The names that [`Mix::named`] knows.
     pub const NAMES: [&str; 5] = ["social", "pequod", "page", "own_page", "publish"];
 
+    /// Operations of other kinds for each publish.
+    pub fn between_publishes(&self) -> u64 {
+        let of = |wanted: bool| {
+            let counted = self.weights.iter().filter(|(kind, _)| (*kind == Kind::Publish) == wanted);
+            counted.map(|(_, weight)| u64::from(*weight)).sum::<u64>()
+        };
+        of(false) / of(true).max(1)
+    }
+
     /// The same, with a share of its publishes and follows taken back.
     #[must_use]
     pub fn undoing(self, undone: f64) -> Self {

@@ -2,12 +2,14 @@
 
 use std::error::Error;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::options::{
     DesignOptions, ReportOptions, WorkOptions, WorldOptions, duration, judge, report, world_told,
 };
 use crate::compare::{self, Settings};
+use crate::drive::pacer::Pacer;
 use crate::prepare::Load;
 use crate::report::progress::Progress;
 use crate::target::kind::Kind;
@@ -37,6 +39,15 @@ pub(super) struct Compare {
     /// How many times the average a burst is
     #[arg(long, value_name = "TIMES", default_value_t = 26.0, value_parser = crate::cli::options::positive)]
     burst: f64,
+
+    /// Publish as it was recorded too, once on each design: `author other unix_seconds …` in each line; needs --follows of the
+    /// same users. The other operations of the mix come between
+    #[arg(long, value_name = "FILE", requires = "follows")]
+    activity: Option<PathBuf>,
+
+    /// So many times as fast as it was recorded
+    #[arg(long, value_name = "TIMES", default_value_t = 1.0, value_parser = crate::cli::options::positive)]
+    speed: f64,
 
     #[command(flatten)]
     world: WorldOptions,
@@ -83,8 +94,11 @@ impl Compare {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         self.report.check()?;
         let size = if self.quick { Size::QUICK } else { Size::FULL };
-        let settings = self.settings(&size)?;
-        let load = Load::new(self.world.world(size.users, None)?, settings.target.inbox_posts);
+        let mut settings = self.settings(&size)?;
+        let world = self.world.world(size.users, self.activity.as_ref())?;
+        let recorded = || Pacer::recorded(&world.activity, self.speed, settings.mix.between_publishes());
+        settings.recorded = self.activity.is_some().then(recorded);
+        let load = Load::new(world, settings.target.inbox_posts);
         let mut report = report(TITLE, world_told(&load, &self.world));
         let told = [
             ("clients", format!("{} on {} threads", settings.clients, settings.threads)),
@@ -92,6 +106,11 @@ impl Compare {
             ("mix", self.work.told()),
             ("burst", format!("{} times the average, at 120 % of the most publishes possible", self.burst)),
         ];
+        let recorded = self.activity.iter().map(|file| {
+            let posts = load.world.activity.len();
+            ("activity".to_owned(), format!("{posts} posts from {}, at {} times the speed", file.display(), self.speed))
+        });
+        report.settings.extend(recorded);
         report.settings.extend(told.map(|(name, value)| (name.to_owned(), value)));
         let progress = Progress::new();
         let (targets, surroundings) = compare::compare(&settings, &load, &progress)?;
@@ -114,6 +133,7 @@ impl Compare {
             mix: self.work.mix()?,
             exponents: self.world.exponents(),
             burst: (self.burst, size.burst),
+            recorded: None,
             seed: self.world.seed,
         })
     }

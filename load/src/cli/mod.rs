@@ -11,6 +11,7 @@ mod live;
 mod options;
 mod run;
 mod soak;
+mod tests;
 
 use std::pin::pin;
 use std::process::ExitCode;

@@ -11,17 +11,15 @@ use crate::cli::options::{
     DesignOptions, ReportOptions, WorkOptions, WorldOptions, duration, judge, positive, report, world_told,
 };
 use crate::drive::pacer::Pacer;
-use crate::drive::{self, Pace, Plan, Run as Ran};
+use crate::drive::{OPEN_CLIENTS, Pace, Plan, Run as Ran};
 use crate::measure::{self, Figure};
-use crate::operation::Kind as OperationKind;
 use crate::prepare::{Load, Prepared};
 use crate::report::progress::Progress;
 use crate::report::{Report, TargetReport, figure};
 use crate::search;
-use crate::surroundings::{Sampler, Surroundings};
-use crate::target::Failure;
+use crate::surroundings::Surroundings;
 use crate::target::kind::Kind;
-use crate::target::process::processor_time;
+use crate::turn::{self, Turn};
 use crate::workload::{Mix, Workload};
 
 /// What `tidewire-load run` takes.
@@ -117,28 +115,27 @@ impl OnOptions {
 
     /// Does the work at intended times.
     pub(super) fn open(&self, pacer: Pacer) -> Plan {
-        // Enough never to be what operations wait for.
         let clients = self.work.clients.saturating_mul(OPEN_CLIENTS);
-        Plan { clients, threads: self.work.threads, pace: Pace::Open(pacer), retry_refused: false, first_client: 0 }
+        let warm_up = (pacer.lasts() / 10).min(OPEN_WARM_UP_MAX);
+        let pace = Pace::open(pacer, warm_up);
+        Plan { clients, threads: self.work.threads, pace, retry_refused: false, first_client: 0 }
     }
 }
 
-/// Clients of an open loop for each of a closed one.
-const OPEN_CLIENTS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
+/// How long an open loop is at its rate before it counts, at most.
+const OPEN_WARM_UP_MAX: Duration = Duration::from_secs(1);
 
 impl Loaded {
     /// Does some work.
-    pub(super) fn run(&mut self, plan: &Plan) -> Result<Ran, Failure> {
+    pub(super) fn run(&mut self, plan: &Plan, progress: &Progress) -> Outcome {
         self.runs += 1;
         let plan = Plan { first_client: self.runs << 16, ..plan.clone() };
         let (world, mint) = (Arc::clone(&self.load.world), Arc::clone(&self.load.mint));
         let workload = Arc::new(Workload::new(world, self.mix.clone(), self.exponents, mint, self.seed));
         let target = &self.prepared.target;
-        let busy = || target.process().map(processor_time).unwrap_or_default() + processor_time(std::process::id());
-        let (sampler, before) = (Sampler::start(), busy());
-        let ran = drive::run(target, &workload, &plan)?;
-        self.surroundings.stretches.push(sampler.stop(target.name(), busy().saturating_sub(before)));
-        Ok(ran)
+        let turn = turn::take(target, &[], &workload, &plan, (target.name(), progress));
+        self.surroundings.stretches.push(turn.stretch.clone());
+        Outcome::of(turn)
     }
 
     /// The report of one design, without cases.
@@ -161,24 +158,65 @@ impl Loaded {
     }
 }
 
+/// What came of some work, as far as it was done.
+pub(super) struct Outcome {
+    pub(super) ran: Option<Ran>,
+    /// What went wrong, if anything did.
+    pub(super) wrong: Option<String>,
+    /// Whether no more can be done.
+    pub(super) over: bool,
+}
+
+impl Outcome {
+    pub(super) fn of(Turn { ran, died, .. }: Turn) -> Self {
+        let ran = match ran {
+            Ok(ran) => ran,
+            Err(cause) => return Self { ran: None, wrong: Some(cause.to_string()), over: true },
+        };
+        let said = ran.record.first_failure.as_deref().unwrap_or("nothing was said");
+        // What is refused under too much load is counted, and no reason to mistrust the rest.
+        let failed = ran.record.failed.saturating_sub(ran.record.refused);
+        let wrong = match failed {
+            _ if died => Some(format!("the server ended; of the operations, the first that failed said: {said}")),
+            0 => None,
+            failed => Some(format!("{failed} operations failed, and the first of them said: {said}")),
+        };
+        Self { ran: Some(ran), wrong, over: died }
+    }
+}
+
+/// An error for a run that went wrong, once all that was measured is told.
+pub(super) fn ended(name: &str, wrong: Option<String>) -> Result<(), Box<dyn Error>> {
+    wrong.map_or(Ok(()), |wrong| Err(format!("{name}: {wrong}; what was measured until then is in the report").into()))
+}
+
+pub(super) fn rate(ran: &Ran) -> f64 {
+    ran.record.operations() as f64 / ran.lasted.as_secs_f64().max(f64::EPSILON)
+}
+
 impl Run {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         self.report.check()?;
         let progress = Progress::new();
         let mut loaded = self.on.prepare(self.activity.as_ref(), &progress)?;
         let mut report = loaded.report("One design under load", &self.on);
-        let runs = self.measure(&mut loaded, &mut report, &progress)?;
+        let (runs, wrong) = self.measure(&mut loaded, &mut report, &progress);
         drop(progress);
         let case = measure::case(&runs, Figure::Operations("operations/s"));
         if let Some(target) = report.targets.first_mut() {
-            target.failures.extend(runs.iter().find_map(|run| run.record.first_failure.clone()));
-            target.cases.insert(if self.most { "most" } else { "run" }.to_owned(), case);
+            let refused = || runs.iter().find_map(|run| run.record.first_failure.clone());
+            target.failures.extend(wrong.clone().or_else(refused));
+            if !runs.is_empty() {
+                target.cases.insert(if self.most { "most" } else { "run" }.to_owned(), case);
+            }
         }
         judge(&mut report, &loaded.surroundings);
-        self.report.tell(&report)
+        self.report.tell(&report)?;
+        ended(loaded.prepared.target.name(), wrong)
     }
 
-    fn measure(&self, loaded: &mut Loaded, report: &mut Report, progress: &Progress) -> Result<Vec<Ran>, Failure> {
+    /// What was done, and what went wrong.
+    fn measure(&self, loaded: &mut Loaded, report: &mut Report, progress: &Progress) -> (Vec<Ran>, Option<String>) {
         if self.most {
             return self.search(loaded, report, progress);
         }
@@ -187,33 +225,37 @@ impl Run {
             None => self.on.closed(self.on.work.clients, self.lasts),
         };
         progress.step(loaded.prepared.target.name(), "under load");
-        let ran = loaded.run(&plan)?;
-        progress.done(&figure::rate(ran.record.operations() as f64 / ran.lasted.as_secs_f64()));
-        Ok(vec![ran])
+        let Outcome { ran, wrong, .. } = loaded.run(&plan, progress);
+        progress.done(&ran.as_ref().map_or_else(|| "not measured".to_owned(), |ran| figure::rate(rate(ran))));
+        (ran.into_iter().collect(), wrong)
     }
 
-    /// With more and more clients; returns what the most did.
-    fn search(&self, loaded: &mut Loaded, report: &mut Report, progress: &Progress) -> Result<Vec<Ran>, Failure> {
-        let mut runs = Vec::new();
-        let tried = search::most(|clients| {
+    /// With more and more clients; returns what the most did, and what went wrong.
+    fn search(&self, loaded: &mut Loaded, report: &mut Report, progress: &Progress) -> (Vec<Ran>, Option<String>) {
+        let (mut runs, mut first_wrong) = (Vec::new(), None);
+        let (tried, ended) = search::most(|clients| {
             progress.step(loaded.prepared.target.name(), &format!("{clients} clients"));
-            let ran = loaded.run(&self.on.closed(clients, self.lasts))?;
-            let rate = ran.record.operations() as f64 / ran.lasted.as_secs_f64();
+            let Outcome { ran, wrong, over } = loaded.run(&self.on.closed(clients, self.lasts), progress);
+            first_wrong = first_wrong.take().or_else(|| wrong.clone());
+            let Some(ran) = ran.filter(|_| !over) else {
+                progress.done("not measured");
+                return Err(wrong.unwrap_or_default());
+            };
+            let rate = rate(&ran);
             progress.done(&figure::rate(rate));
             runs.push(ran);
-            Ok::<_, Failure>(rate)
-        })?;
+            Ok(rate)
+        });
         let told: Vec<String> =
             tried.iter().map(|(clients, rate)| format!("{clients}: {}", figure::rate(*rate))).collect();
         report.settings.insert("operations by clients".to_owned(), told.join(", "));
         let best = tried.iter().enumerate().max_by(|(_, a), (_, b)| a.1.total_cmp(&b.1)).map(|(nth, _)| nth);
-        Ok(best.map(|nth| runs.swap_remove(nth)).into_iter().collect())
+        (best.map(|nth| runs.swap_remove(nth)).into_iter().collect(), ended.or(first_wrong))
     }
 
     fn pacer(&self, loaded: &Loaded) -> Option<Pacer> {
         if self.activity.is_some() {
-            let activity = loaded.load.world.activity.clone();
-            return Some(Pacer::Recorded { activity, speed: self.speed, between: between(&loaded.mix) });
+            return Some(Pacer::recorded(&loaded.load.world.activity, self.speed, loaded.mix.between_publishes()));
         }
         let rate = self.rate?;
         let third = self.lasts / 3;
@@ -222,13 +264,4 @@ impl Run {
             None => Pacer::steady(rate, self.lasts),
         })
     }
-}
-
-/// Operations of a mix for each publish.
-fn between(mix: &Mix) -> u64 {
-    let of = |wanted: bool| {
-        let counted = mix.weights.iter().filter(|(kind, _)| (*kind == OperationKind::Publish) == wanted);
-        counted.map(|(_, weight)| u64::from(*weight)).sum::<u64>()
-    };
-    of(false) / of(true).max(1)
 }

@@ -4,13 +4,13 @@ use std::error::Error;
 use std::time::Duration;
 
 use crate::cli::options::{ReportOptions, duration, judge};
-use crate::cli::run::{Loaded, OnOptions};
+use crate::cli::run::{Loaded, OnOptions, Outcome, ended, rate};
 use crate::drive::Run as Ran;
 use crate::drive::pacer::Pacer;
 use crate::measure::{self, Figure};
+use crate::report::figure;
 use crate::report::progress::Progress;
-use crate::report::{Case, Interval, Latency, Report, figure};
-use crate::soak::{Drift, Window};
+use crate::soak::{self, Window};
 use crate::target::process::{descriptors, resident_bytes};
 
 /// What `tidewire-load soak` takes.
@@ -45,14 +45,21 @@ impl Soak {
         let mut loaded = self.on.prepare(None, &progress)?;
         let name = loaded.prepared.target.name();
         progress.step(name, "what is possible");
-        let most = loaded.run(&self.on.closed(self.on.work.clients, (self.lasts / 10).min(MOST_LASTS_MAX)))?;
-        let most = most.record.operations() as f64 / most.lasted.as_secs_f64();
+        let closed = self.on.closed(self.on.work.clients, (self.lasts / 10).min(MOST_LASTS_MAX));
+        let Outcome { ran, mut wrong, over } = loaded.run(&closed, &progress);
+        let Some(ran) = ran.filter(|_| !over) else { return Err(wrong.unwrap_or_default().into()) };
+        let most = rate(&ran);
         progress.done(&figure::rate(most));
-        let plan = self.on.open(Pacer::steady(most * self.share, self.lasts / self.windows));
+        let pacer = Pacer::steady(most * self.share, self.lasts / self.windows);
         let (mut windows, mut last) = (Vec::new(), None);
         for nth in 0..self.windows {
             progress.step(name, &format!("stretch {} of {}", nth + 1, self.windows));
-            let ran = loaded.run(&plan)?;
+            let outcome = loaded.run(&self.on.open(pacer.clone()), &progress);
+            wrong = wrong.or(outcome.wrong);
+            let Some(ran) = outcome.ran.filter(|_| !outcome.over) else {
+                progress.done("not measured");
+                break;
+            };
             let window = window(&ran, &loaded);
             progress.done(&told(&window));
             windows.push(window);
@@ -62,45 +69,23 @@ impl Soak {
         let mut report = loaded.report("Hours under load", &self.on);
         let rate = format!("{}, {} of the most", figure::rate(most * self.share), self.share);
         report.settings.insert("rate".to_owned(), rate);
-        self.add_cases(&mut report, &windows, last);
+        report.settings.insert("stretches".to_owned(), format!("{} of {}", windows.len(), self.windows));
+        if let Some(target) = report.targets.first_mut() {
+            target.failures.extend(wrong.clone());
+            let last = last.map(|ran| measure::case(&[ran], Figure::Operations("operations/s"))).unwrap_or_default();
+            target.cases.extend(soak::cases(&windows, self.lasts / self.windows, &last));
+        }
         judge(&mut report, &loaded.surroundings);
-        self.report.tell(&report)
-    }
-
-    fn add_cases(&self, report: &mut Report, windows: &[Window], last: Option<Ran>) {
-        let Some(target) = report.targets.first_mut() else { return };
-        let last = last.map(|ran| measure::case(&[ran], Figure::Operations("operations/s"))).unwrap_or_default();
-        let length_s = self.lasts.as_secs_f64() / f64::from(self.windows);
-        let over_time = |figure: fn(&Window) -> f64| {
-            let interval = |(nth, window): (usize, &Window)| Interval {
-                at_s: (nth + 1) as f64 * length_s,
-                per_second: figure(window),
-                p99_us: window.p99_us,
-            };
-            windows.iter().enumerate().map(interval).collect::<Vec<_>>()
-        };
-        let rounds = windows.iter().map(|window| window.per_second).collect();
-        let failed = windows.iter().map(|window| window.failed).sum();
-        let soak = Case { over_time: over_time(|window| window.per_second), rounds, failed, ..last };
-        let resident: Vec<f64> = windows.iter().map(|window| window.resident_bytes as f64).collect();
-        let resident = Case {
-            unit: "bytes".to_owned(),
-            median: resident.last().copied().unwrap_or(0.0),
-            over_time: over_time(|window| window.resident_bytes as f64),
-            rounds: resident,
-            ..Case::default()
-        };
-        target.cases.extend([("soak".to_owned(), soak), ("resident".to_owned(), resident)]);
-        target.cases.extend(Drift::over(windows).into_iter().flat_map(Drift::cases));
+        self.report.tell(&report)?;
+        ended(name, wrong)
     }
 }
 
 fn window(ran: &Ran, loaded: &Loaded) -> Window {
     let process = loaded.prepared.target.process().unwrap_or_else(std::process::id);
-    let p99_us = ran.record.latencies.values().map(|latencies| Latency::of(latencies).p99_us).fold(0.0, f64::max);
     Window {
-        per_second: ran.record.operations() as f64 / ran.lasted.as_secs_f64(),
-        p99_us,
+        per_second: rate(ran),
+        p99_us: measure::p99_us(&ran.record),
         resident_bytes: resident_bytes(process),
         descriptors: descriptors(process),
         failed: ran.record.failed,

@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::compare::Settings;
+use crate::compare::{Settings, recovery};
 use crate::drive::pacer::Pacer;
-use crate::drive::{self, Pace, Plan, Run};
+use crate::drive::{OPEN_CLIENTS, Pace, Plan, Run};
 use crate::measure::{self, Figure};
 use crate::prepare::{Load, Prepared};
+use crate::report::TargetReport;
 use crate::report::figure;
-use crate::report::{Case, TargetReport};
-use crate::surroundings::{Sampler, Stretch};
+use crate::report::progress::Progress;
+use crate::surroundings::Stretch;
+use crate::target::Target;
 use crate::target::kind::Kind;
-use crate::target::process::processor_time;
+use crate::turn::{self, Turn};
 use crate::workload::{Mix, Workload};
 
 /// A case that is measured in rounds.
@@ -32,11 +33,15 @@ pub(super) enum Timed {
     Visible,
     /// Publishing with a burst.
     Burst,
+    /// As it was recorded, with the mix between.
+    Recorded,
 }
 
 /// In this order, since the later ones need what the first found out.
-pub(super) const TIMED: &[Timed] =
-    &[Timed::Deliveries, Timed::Page, Timed::PageAlone, Timed::Mix, Timed::Visible, Timed::Burst];
+pub(super) fn timed(settings: &Settings) -> impl Iterator<Item = Timed> {
+    let always = [Timed::Deliveries, Timed::Page, Timed::PageAlone, Timed::Mix, Timed::Visible, Timed::Burst];
+    always.into_iter().chain(settings.recorded.is_some().then_some(Timed::Recorded))
+}
 
 impl Timed {
     pub(super) fn label(self) -> &'static str {
@@ -47,6 +52,7 @@ impl Timed {
             Self::Mix => "mixed",
             Self::Visible => "publish to visible",
             Self::Burst => "burst",
+            Self::Recorded => "as it was recorded",
         }
     }
 
@@ -58,6 +64,7 @@ impl Timed {
             Self::Mix => "mix",
             Self::Visible => "visible",
             Self::Burst => "burst",
+            Self::Recorded => "recorded",
         }
     }
 
@@ -66,7 +73,7 @@ impl Timed {
             Self::Deliveries => Figure::Deliveries,
             Self::Page | Self::PageAlone => Figure::Operations("pages/s"),
             Self::Mix => Figure::Operations("operations/s"),
-            Self::Visible | Self::Burst => Figure::P99,
+            Self::Visible | Self::Burst | Self::Recorded => Figure::P99,
         }
     }
 
@@ -74,7 +81,7 @@ impl Timed {
         let weights = match self {
             Self::Deliveries | Self::Visible | Self::Burst => "publish",
             Self::Page | Self::PageAlone => "page",
-            Self::Mix => return settings.mix.clone(),
+            Self::Mix | Self::Recorded => return settings.mix.clone(),
         };
         Mix::named(weights).unwrap_or_else(|| settings.mix.clone())
     }
@@ -86,11 +93,26 @@ pub(super) struct Cases {
     runs: BTreeMap<Timed, Vec<Run>>,
     /// What could not be measured, and why.
     failures: Vec<String>,
+    /// Whether its server ended.
+    died: bool,
+}
+
+/// What all cases are measured in alike.
+pub(super) struct Circumstances<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) load: &'a Load,
+    /// The designs whose turn it is not.
+    pub(super) waiting: &'a [Arc<dyn Target>],
+    pub(super) progress: &'a Progress,
 }
 
 impl Cases {
     pub(super) fn new(prepared: Prepared) -> Self {
-        Self { prepared, runs: BTreeMap::new(), failures: Vec::new() }
+        Self { prepared, runs: BTreeMap::new(), failures: Vec::new(), died: false }
+    }
+
+    pub(super) fn target(&self) -> Arc<dyn Target> {
+        Arc::clone(&self.prepared.target)
     }
 
     pub(super) fn name(&self) -> &'static str {
@@ -103,52 +125,58 @@ impl Cases {
         &mut self,
         case: Timed,
         round: usize,
-        settings: &Settings,
-        load: &Load,
+        Circumstances { settings, load, waiting, progress }: &Circumstances<'_>,
     ) -> Option<(String, Stretch)> {
         let plan = self.plan(case, round, settings)?;
         let (mix, mint) = (case.mix(settings), Arc::clone(&load.mint));
         let workload = Workload::new(Arc::clone(&load.world), mix, settings.exponents, mint, settings.seed);
-        let target = &self.prepared.target;
-        let busy = || target.process().map(processor_time).unwrap_or_default() + processor_time(std::process::id());
-        let (sampler, before) = (Sampler::start(), busy());
-        let run = drive::run(target, &Arc::new(workload), &plan);
-        let stretch = sampler.stop(&format!("{} of {}", case.label(), self.name()), busy().saturating_sub(before));
-        match run {
+        let what = format!("{} of {}", case.label(), self.name());
+        let Turn { ran, died, stretch } =
+            turn::take(&self.prepared.target, waiting, &Arc::new(workload), &plan, (&what, progress));
+        self.died = died;
+        let failed = |cause: &str| format!("{}, round {}: {cause}", case.label(), round + 1);
+        match ran {
+            ran if died => {
+                let said = ran.ok().and_then(|run| run.record.first_failure).map(|said| format!(": {said}"));
+                let said = said.unwrap_or_default();
+                self.failures.push(failed(&format!("the server ended, and nothing is measured from there on{said}")));
+            }
             Ok(run) => {
                 let told = measure::case(std::slice::from_ref(&run), case.figure());
                 self.runs.entry(case).or_default().push(run);
-                Some((figure::median(&told), stretch))
+                return Some((figure::median(&told), stretch));
             }
-            Err(cause) => {
-                self.failures.push(format!("{}: {cause}", case.label()));
-                None
-            }
+            Err(cause) => self.failures.push(failed(&cause.to_string())),
         }
+        None
     }
 
-    /// How a case is measured; none if this design has no such case.
+    /// How a case is measured; none if this design has no such case, or its server ended.
     fn plan(&self, case: Timed, round: usize, settings: &Settings) -> Option<Plan> {
+        if self.died {
+            return None;
+        }
         let kind = self.prepared.kind;
         let Settings { warm_up, lasts, .. } = *settings;
         let pace = match case {
             Timed::Deliveries | Timed::Visible if !kind.pushes() => return None,
             Timed::Deliveries | Timed::Page | Timed::Mix => Pace::Closed { warm_up, lasts },
             Timed::PageAlone => Pace::Closed { warm_up: warm_up / 2, lasts: lasts / 2 },
-            Timed::Visible => Pace::Open(Pacer::steady(self.publishes_max()? / 2.0, lasts)),
+            Timed::Visible => Pace::open(Pacer::steady(self.publishes_max()? / 2.0, lasts), warm_up),
+            Timed::Recorded if round + 1 < settings.rounds => return None,
+            Timed::Recorded => Pace::open(settings.recorded.clone()?, warm_up),
             // Once, in the last round, of Tidewire.
             Timed::Burst if kind != Kind::TidewireHttp || round + 1 < settings.rounds => return None,
             Timed::Burst => {
                 let (times, [before, burst, after]) = settings.burst;
                 // At its height it is what was possible at most, and more.
                 let average = self.publishes_max()? * BURST_SHARE / times;
-                Pace::Open(Pacer::burst(average, times, (before, burst, after)))
+                Pace::open(Pacer::burst(average, times, (before, burst, after)), warm_up)
             }
         };
         let clients = match case {
             Timed::PageAlone => NonZeroUsize::MIN,
-            // Enough never to be what publishes wait for.
-            Timed::Visible | Timed::Burst => settings.clients.saturating_mul(OPEN_CLIENTS),
+            Timed::Visible | Timed::Burst | Timed::Recorded => settings.clients.saturating_mul(OPEN_CLIENTS),
             _ => settings.clients,
         };
         let first_client = (case as u64 + 1) << 32 | (round as u64) << 16;
@@ -170,8 +198,7 @@ impl Cases {
             }
         }
         if let Some(burst) = report.cases.get("burst") {
-            let recovery = recovery_s(burst, settings.burst.1);
-            let case = Case { unit: "s".to_owned(), median: recovery, rounds: vec![recovery], ..Case::default() };
+            let case = recovery::case(&burst.over_time, settings.burst.1);
             report.cases.insert("burst_recovery".to_owned(), case);
         }
         report.failures.extend(self.failures);
@@ -180,16 +207,3 @@ impl Cases {
 
 /// The height of the burst, as a share of what was possible at most.
 const BURST_SHARE: f64 = 1.2;
-
-/// Clients of an open loop for each of a closed one.
-const OPEN_CLIENTS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
-
-/// Seconds from the end of the burst until the p99 is back: at most twice what it was before, or a millisecond.
-fn recovery_s(burst: &Case, [before, lasts, _]: [Duration; 3]) -> f64 {
-    let (calm_s, end_s) = (before.as_secs_f64(), (before + lasts).as_secs_f64());
-    let calm = burst.over_time.iter().filter(|interval| interval.at_s <= calm_s).map(|interval| interval.p99_us);
-    let back_us = (2.0 * calm.fold(0.0, f64::max)).max(1_000.0);
-    let after = burst.over_time.iter().filter(|interval| interval.at_s > end_s);
-    let last_bad = after.filter(|interval| interval.p99_us > back_us).map(|interval| interval.at_s).reduce(f64::max);
-    last_bad.map_or(0.0, |at_s| at_s - end_s)
-}

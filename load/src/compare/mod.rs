@@ -9,17 +9,21 @@
 //! - how the work is done (`drive`), or telling what came of it (`report`).
 
 mod cases;
+mod recovery;
+mod tests;
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::compare::cases::Cases;
+use crate::compare::cases::{Cases, Circumstances};
+use crate::drive::pacer::Pacer;
 use crate::prepare::{Load, Prepared};
 use crate::report::TargetReport;
 use crate::report::progress::Progress;
 use crate::surroundings::Surroundings;
-use crate::target::Failure;
 use crate::target::kind::{Kind, Settings as TargetSettings};
+use crate::target::{Failure, Target};
 use crate::workload::Mix;
 
 /// What is compared, and how.
@@ -45,6 +49,8 @@ pub struct Settings {
     pub exponents: (f64, f64),
     /// The burst: so many times the average, before, during and after it.
     pub burst: (f64, [Duration; 3]),
+    /// What was recorded, if that is to be done too, once on each design.
+    pub recorded: Option<Pacer>,
     /// Seed of everything random.
     pub seed: u64,
 }
@@ -58,8 +64,22 @@ pub fn compare(
     load: &Load,
     progress: &Progress,
 ) -> Result<(Vec<TargetReport>, Surroundings), Failure> {
-    let mut surroundings = Surroundings::new(settings.threads.get() as f64);
     let mut reports = Vec::new();
+    let mut ready = prepare(settings, load, progress, &mut reports)?;
+    let surroundings = measure(&mut ready, settings, load, progress);
+    for (nth, cases) in ready {
+        cases.tell(&mut reports[nth], settings);
+    }
+    Ok((reports, surroundings))
+}
+
+/// Starts all designs, and adds a report of each. Returns those that are ready, with the places of their reports.
+fn prepare(
+    settings: &Settings,
+    load: &Load,
+    progress: &Progress,
+    reports: &mut Vec<TargetReport>,
+) -> Result<Vec<(usize, Cases)>, Failure> {
     let mut ready = Vec::new();
     for kind in &settings.kinds {
         let report = TargetReport { name: kind.name().to_owned(), ..TargetReport::default() };
@@ -81,12 +101,23 @@ pub fn compare(
         let reasons = reports.iter().filter_map(|report| report.left_out.as_deref()).collect::<Vec<_>>();
         return Err(Failure::Failed(format!("no design can take part: {}", reasons.join("; "))));
     }
+    Ok(ready)
+}
+
+/// Measures each case on each design, round by round.
+fn measure(ready: &mut [(usize, Cases)], settings: &Settings, load: &Load, progress: &Progress) -> Surroundings {
+    let mut surroundings = Surroundings::new(settings.threads.get() as f64);
+    let targets: Vec<Arc<dyn Target>> = ready.iter().map(|(_, cases)| cases.target()).collect();
     for round in 0..settings.rounds {
-        for case in cases::TIMED {
-            for (_, cases) in &mut ready {
+        for (at, case) in cases::timed(settings).enumerate() {
+            for nth in turns(ready.len(), round + at) {
+                let cases = &mut ready[nth].1;
                 let what = format!("{}, round {} of {}", case.label(), round + 1, settings.rounds);
                 progress.step(cases.name(), &what);
-                match cases.measure(*case, round, settings, load) {
+                let mut waiting = targets.clone();
+                waiting.remove(nth);
+                let circumstances = Circumstances { settings, load, waiting: &waiting, progress };
+                match cases.measure(case, round, &circumstances) {
                     Some((figure, stretch)) => {
                         progress.done(&figure);
                         surroundings.stretches.push(stretch);
@@ -96,8 +127,11 @@ pub fn compare(
             }
         }
     }
-    for (nth, cases) in ready {
-        cases.tell(&mut reports[nth], settings);
-    }
-    Ok((reports, surroundings))
+    surroundings
+}
+
+/// The places of designs in the order of their turns: each time another one begins, since whoever does has had what the last
+/// case left behind.
+fn turns(designs: usize, time: usize) -> impl Iterator<Item = usize> {
+    (0..designs).map(move |nth| (nth + time) % designs)
 }

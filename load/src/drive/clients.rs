@@ -22,7 +22,9 @@ const RETRY_AFTER: Duration = Duration::from_millis(5);
 /// When a run is what.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timing {
-    /// What ends from here on counts.
+    /// When the first operation may be done.
+    pub(super) began: Instant,
+    /// What ends from here on counts; in an open loop, what is to be done from here on.
     pub(super) measured: Instant,
     /// What ends later does not.
     pub(super) end: Instant,
@@ -33,10 +35,11 @@ impl Timing {
     pub(super) fn from_now(pace: &Pace) -> Self {
         let (warm_up, lasts) = match pace {
             Pace::Closed { warm_up, lasts } => (*warm_up, *lasts),
-            Pace::Open(pacer) => (Duration::ZERO, pacer.lasts()),
+            Pace::Open { pacer, warm_up } => (*warm_up, pacer.lasts().saturating_sub(*warm_up)),
         };
-        let measured = Instant::now() + warm_up;
-        Self { measured, end: measured + lasts, lasts }
+        let began = Instant::now();
+        let measured = began + warm_up;
+        Self { began, measured, end: measured + lasts, lasts }
     }
 
     /// When something ended, as a share of the run.
@@ -143,13 +146,13 @@ impl Task {
                     self.perform(&mut *worker.client, &operation, Instant::now()).await;
                 }
             }
-            Pace::Open(pacer) => {
+            Pace::Open { pacer, .. } => {
                 while let Some(due) = pacer.due(self.crew.gate.next().await) {
                     let operation = match due.publish_by {
                         Some(author) => worker.doings.publish_by(author),
                         None => worker.doings.next_operation(),
                     };
-                    self.perform(&mut *worker.client, &operation, self.timing.measured + due.at).await;
+                    self.perform(&mut *worker.client, &operation, self.timing.began + due.at).await;
                 }
                 self.crew.gate.pass_on();
             }
@@ -174,7 +177,7 @@ impl Task {
         let ended = Instant::now();
         let counts = match self.crew.plan.pace {
             Pace::Closed { .. } => (self.timing.measured..self.timing.end).contains(&ended),
-            Pace::Open(_) => true,
+            Pace::Open { .. } => meant >= self.timing.measured,
         };
         match answer {
             Ok(answer) if counts => self.count(operation, answer, meant, ended),

@@ -24,7 +24,7 @@ use hdrhistogram::Histogram;
 use tokio::sync::{Semaphore, watch};
 
 use crate::drive::clients::{Crew, Share, Timing};
-use crate::drive::pacer::Pacer;
+use crate::drive::pacer::{Due, Pacer};
 use crate::drive::recorder::{Record, histogram, record};
 use crate::target::process::processor_time;
 use crate::target::{Failure, Target};
@@ -56,8 +56,31 @@ pub enum Pace {
         lasts: Duration,
     },
     /// At intended times.
-    Open(Pacer),
+    Open {
+        /// When.
+        pacer: Pacer,
+        /// What is to be done before that time does not count.
+        warm_up: Duration,
+    },
 }
+
+/// Of what was recorded, the share at most that does not count.
+const WARM_UP_SHARE: f64 = 0.1;
+
+impl Pace {
+    /// At intended times, warmed up by as much at the rate of the beginning. What was recorded begins as it did: then the
+    /// first of it does not count.
+    pub fn open(pacer: Pacer, warm_up: Duration) -> Self {
+        let warm_up = match &pacer {
+            Pacer::Stretches(_) => warm_up,
+            Pacer::Recorded { .. } => warm_up.min(pacer.lasts().mul_f64(WARM_UP_SHARE)),
+        };
+        Self::Open { pacer: pacer.beginning_with(warm_up), warm_up }
+    }
+}
+
+/// Clients of an open loop for each of a closed one: enough never to be what operations wait for.
+pub const OPEN_CLIENTS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
 /// What a run came to.
 #[derive(Clone, Debug)]
@@ -66,6 +89,8 @@ pub struct Run {
     pub record: Record,
     /// How long these took.
     pub lasted: Duration,
+    /// How long they were to take.
+    pub planned: Duration,
     /// Cores that the server kept busy; 0 if it runs in this process.
     pub server_cores: f64,
     /// Cores that this process kept busy.
@@ -74,11 +99,16 @@ pub struct Run {
     pub lateness: Histogram<u64>,
 }
 
-/// Does the work, and waits until it is done.
+/// Does the work, and waits until it is done. `tell` hears now and then how far it is, 0 to 1.
 ///
 /// # Errors
 /// When a client cannot be opened. Operations that fail are counted instead.
-pub fn run(target: &Arc<dyn Target>, workload: &Arc<Workload>, plan: &Plan) -> Result<Run, Failure> {
+pub fn run(
+    target: &Arc<dyn Target>,
+    workload: &Arc<Workload>,
+    plan: &Plan,
+    tell: &dyn Fn(f64),
+) -> Result<Run, Failure> {
     let threads = plan.threads.min(plan.clients).get();
     let (begin, begun) = watch::channel(None);
     let (ready, readied) = mpsc::channel();
@@ -103,7 +133,7 @@ pub fn run(target: &Arc<dyn Target>, workload: &Arc<Workload>, plan: &Plan) -> R
     }
     let timing = Timing::from_now(&plan.pace);
     begin.send_replace(Some(timing));
-    let (lateness, cores) = watch_over(&**target, plan, timing, &gate);
+    let (lateness, cores) = watch_over(&**target, plan, timing, &gate, tell);
     let mut record = Record::default();
     for crew in crews {
         record.merge(crew.join().map_err(|_| Failure::Failed("a thread of clients crashed".to_owned()))?);
@@ -111,9 +141,16 @@ pub fn run(target: &Arc<dyn Target>, workload: &Arc<Workload>, plan: &Plan) -> R
     // An open loop lasts until the last operation is done.
     let lasted = match plan.pace {
         Pace::Closed { lasts, .. } => lasts,
-        Pace::Open(_) => timing.measured.elapsed(),
+        Pace::Open { .. } => timing.measured.elapsed(),
     };
-    Ok(Run { record, lasted, server_cores: cores.0, client_cores: cores.1, lateness })
+    Ok(Run {
+        record,
+        lasted,
+        planned: timing.end - timing.measured,
+        server_cores: cores.0,
+        client_cores: cores.1,
+        lateness,
+    })
 }
 
 /// Lets operations of an open loop go, and tells which is next.
@@ -132,16 +169,31 @@ impl Default for Gate {
 
 /// While the crews work: lets operations go when they are due, and looks at processor times. Returns how late operations
 /// were let go, and the cores kept busy by the server and by this process.
-fn watch_over(target: &dyn Target, plan: &Plan, timing: Timing, gate: &Gate) -> (Histogram<u64>, (f64, f64)) {
-    sleep_until(timing.measured);
+fn watch_over(
+    target: &dyn Target,
+    plan: &Plan,
+    timing: Timing,
+    gate: &Gate,
+    tell: &dyn Fn(f64),
+) -> (Histogram<u64>, (f64, f64)) {
+    let mut clock = Clock { timing, tell, told: timing.began };
+    let mut open = match &plan.pace {
+        Pace::Closed { .. } => None,
+        Pace::Open { pacer, .. } => Some(LettingGo { pacer, gate, nth: 0, lateness: histogram() }),
+    };
+    if let Some(open) = &mut open {
+        open.before(timing.measured - timing.began, &mut clock);
+        open.lateness.reset();
+    }
+    clock.sleep_until(timing.measured);
     let times = || (target.process().map(processor_time).unwrap_or_default(), processor_time(std::process::id()));
     let (began, before) = (Instant::now(), times());
-    let lateness = match &plan.pace {
-        Pace::Closed { .. } => {
-            sleep_until(timing.end);
+    let lateness = match open {
+        None => {
+            clock.sleep_until(timing.end);
             histogram()
         }
-        Pace::Open(pacer) => let_go(pacer, timing.measured, gate),
+        Some(open) => open.finish(&mut clock),
     };
     let after = times();
     let lasted = began.elapsed().as_secs_f64().max(f64::EPSILON);
@@ -152,28 +204,62 @@ fn watch_over(target: &dyn Target, plan: &Plan, timing: Timing, gate: &Gate) -> 
 /// Operations that are let go before any of those who wait for them hear of it.
 const LET_GO_MAX: usize = 1_024;
 
-/// Lets each operation go when it is due, then the clients.
-fn let_go(pacer: &Pacer, start: Instant, gate: &Gate) -> Histogram<u64> {
-    let mut lateness = histogram();
-    let mut nth = 0;
-    while let Some(due) = pacer.due(nth) {
-        sleep_until(start + due.at);
-        let late_by = start.elapsed();
-        let mut count = 0;
-        while let Some(due) = pacer.due(nth).filter(|due| due.at <= late_by && count < LET_GO_MAX) {
-            record(&mut lateness, late_by - due.at);
-            (nth, count) = (nth + 1, count + 1);
-        }
-        gate.due.add_permits(count);
-    }
-    // Whoever finds no operation left ends, and all others after it.
-    gate.due.add_permits(1);
-    lateness
+/// Lets each operation of an open loop go when it is due, then the clients.
+struct LettingGo<'a> {
+    pacer: &'a Pacer,
+    gate: &'a Gate,
+    nth: u64,
+    lateness: Histogram<u64>,
 }
 
-fn sleep_until(instant: Instant) {
-    while let Some(left) = instant.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-        thread::park_timeout(left);
+impl LettingGo<'_> {
+    /// Those that are due before so much time has passed.
+    fn before(&mut self, end: Duration, clock: &mut Clock<'_>) {
+        let start = clock.timing.began;
+        while let Some(due) = self.pacer.due(self.nth).filter(|due| due.at < end) {
+            clock.sleep_until(start + due.at);
+            let late_by = start.elapsed();
+            let mut count = 0;
+            let is_due = |due: &Due| due.at <= late_by && due.at < end;
+            while let Some(due) = self.pacer.due(self.nth).filter(|due| count < LET_GO_MAX && is_due(due)) {
+                record(&mut self.lateness, late_by - due.at);
+                (self.nth, count) = (self.nth + 1, count + 1);
+            }
+            self.gate.due.add_permits(count);
+        }
+    }
+
+    /// The others. Returns how late they were let go.
+    fn finish(mut self, clock: &mut Clock<'_>) -> Histogram<u64> {
+        self.before(Duration::MAX, clock);
+        // Whoever finds no operation left ends, and all others after it.
+        self.gate.due.add_permits(1);
+        self.lateness
+    }
+}
+
+/// How often it is told how far a run is.
+const TELL_EVERY: Duration = Duration::from_millis(250);
+
+/// Waits, and tells meanwhile how far the run is.
+struct Clock<'a> {
+    timing: Timing,
+    tell: &'a dyn Fn(f64),
+    told: Instant,
+}
+
+impl Clock<'_> {
+    fn sleep_until(&mut self, instant: Instant) {
+        loop {
+            let now = Instant::now();
+            if now.duration_since(self.told) >= TELL_EVERY {
+                self.told = now;
+                let all = (self.timing.end - self.timing.began).as_secs_f64().max(f64::EPSILON);
+                (self.tell)((now - self.timing.began).as_secs_f64() / all);
+            }
+            let Some(left) = instant.checked_duration_since(now).filter(|left| !left.is_zero()) else { return };
+            thread::park_timeout(left.min(TELL_EVERY));
+        }
     }
 }
 

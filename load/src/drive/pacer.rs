@@ -14,10 +14,8 @@ pub enum Pacer {
     Stretches(Vec<Stretch>),
     /// As it was recorded.
     Recorded {
-        /// Milliseconds and authors, in order of time.
-        activity: Vec<(u64, User)>,
-        /// So many times as fast.
-        speed: f64,
+        /// Times from the start and authors, in order of time.
+        activity: Vec<(Duration, User)>,
         /// Operations of the mix between a recorded post and the next, evenly spread.
         between: u64,
     },
@@ -47,6 +45,36 @@ impl Pacer {
         Self::Stretches(vec![Stretch { lasts, per_second }])
     }
 
+    /// As it was recorded, so many times as fast, with so many operations of the mix between a post and the next. `activity`
+    /// is in order of time.
+    ///
+    /// Recordings know seconds, not what lies between: what was published in one is spread evenly over it, or all of it would
+    /// come at once.
+    pub fn recorded(activity: &[(u64, User)], speed: f64, between: u64) -> Self {
+        let second = |posts: &[(u64, User)]| {
+            let (count, of_second) = (posts.len() as f64, posts.to_vec());
+            let at = move |nth: usize, at_ms: u64| {
+                Duration::from_secs_f64((at_ms as f64 / 1_000.0 + nth as f64 / count) / speed)
+            };
+            of_second.into_iter().enumerate().map(move |(nth, (at_ms, author))| (at(nth, at_ms), author))
+        };
+        let activity = activity.chunk_by(|one, other| one.0 == other.0).flat_map(second).collect();
+        Self::Recorded { activity, between }
+    }
+
+    /// The same with so much more at the beginning, at the rate that it begins with. What was recorded stays as it is.
+    #[must_use]
+    pub fn beginning_with(self, lasts: Duration) -> Self {
+        match self {
+            Self::Stretches(mut stretches) => {
+                let first = stretches.first().map(|first| Stretch { lasts, ..*first });
+                stretches.splice(..0, first);
+                Self::Stretches(stretches)
+            }
+            recorded @ Self::Recorded { .. } => recorded,
+        }
+    }
+
     /// A burst between two times of calm.
     pub fn burst(per_second: f64, times: f64, (before, burst, after): (Duration, Duration, Duration)) -> Self {
         Self::Stretches(vec![
@@ -60,13 +88,11 @@ impl Pacer {
     pub fn due(&self, nth: u64) -> Option<Due> {
         match self {
             Self::Stretches(stretches) => due_in(stretches, nth),
-            Self::Recorded { activity, speed, between } => {
+            Self::Recorded { activity, between } => {
                 let (post, after_it) = (nth / (between + 1), nth % (between + 1));
-                let (at_ms, author) = *activity.get(post as usize)?;
-                let next_ms = activity.get(post as usize + 1).map_or(at_ms, |(at_ms, _)| *at_ms);
-                let part = after_it as f64 / (*between + 1) as f64;
-                let ms = at_ms as f64 + (next_ms - at_ms) as f64 * part;
-                let at = Duration::from_secs_f64(ms / 1_000.0 / speed);
+                let (at, author) = *activity.get(post as usize)?;
+                let next = activity.get(post as usize + 1).map_or(at, |(at, _)| *at);
+                let at = at + next.saturating_sub(at).mul_f64(after_it as f64 / (*between + 1) as f64);
                 Some(Due { at, publish_by: (after_it == 0).then_some(author) })
             }
         }
@@ -76,9 +102,7 @@ impl Pacer {
     pub fn lasts(&self) -> Duration {
         match self {
             Self::Stretches(stretches) => stretches.iter().map(|stretch| stretch.lasts).sum(),
-            Self::Recorded { activity, speed, .. } => {
-                Duration::from_secs_f64(activity.last().map_or(0.0, |(at_ms, _)| *at_ms as f64 / 1_000.0 / speed))
-            }
+            Self::Recorded { activity, .. } => activity.last().map_or(Duration::ZERO, |(at, _)| *at),
         }
     }
 }
@@ -113,6 +137,14 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_before_is_at_the_rate_of_the_beginning() {
+        let second = Duration::from_secs(1);
+        let pacer = Pacer::burst(2.0, 3.0, (second, second, second)).beginning_with(2 * second);
+        assert_eq!(at_ms(&pacer)[..7], [0, 500, 1_000, 1_500, 2_000, 2_500, 3_000]);
+        assert_eq!((at_ms(&pacer)[7], pacer.lasts()), (3_166, 5 * second));
+    }
+
+    #[test]
     fn a_burst_stands_between_two_calm_stretches() {
         let second = Duration::from_secs(1);
         let pacer = Pacer::burst(2.0, 3.0, (second, second, second));
@@ -122,10 +154,19 @@ mod tests {
 
     #[test]
     fn what_was_recorded_is_replayed_faster_with_operations_between() {
-        let pacer = Pacer::Recorded { activity: vec![(0, 7), (4_000, 8)], speed: 2.0, between: 3 };
+        let pacer = Pacer::recorded(&[(0, 7), (4_000, 8)], 2.0, 3);
         assert_eq!(at_ms(&pacer), [0, 500, 1_000, 1_500, 2_000, 2_000, 2_000, 2_000]);
         let authors: Vec<_> = (0..5).map(|nth| pacer.due(nth).and_then(|due| due.publish_by)).collect();
         assert_eq!(authors, [Some(7), None, None, None, Some(8)]);
         assert_eq!(pacer.lasts(), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn what_was_recorded_of_one_second_is_spread_evenly_over_it() {
+        let activity = [(0, 1), (0, 2), (0, 3), (0, 4), (1_000, 1), (3_000, 1), (3_000, 2)];
+        assert_eq!(at_ms(&Pacer::recorded(&activity, 1.0, 0)), [0, 250, 500, 750, 1_000, 3_000, 3_500]);
+        let fast = Pacer::recorded(&activity, 10.0, 0);
+        assert_eq!(at_ms(&fast), [0, 25, 50, 75, 100, 300, 350]);
+        assert_eq!((fast.lasts(), Pacer::recorded(&[], 1.0, 9).due(0)), (Duration::from_millis(350), None));
     }
 }

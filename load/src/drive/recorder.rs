@@ -7,15 +7,22 @@ use hdrhistogram::Histogram;
 
 use crate::operation::Kind;
 
-/// Stretches that a run is told in.
+/// Stretches that a run is told in, if it lasts as long as it is to.
 pub const INTERVALS: u32 = 60;
+
+/// Stretches of a run that lasts longer, at most: the last of them is as long as it must be.
+pub const INTERVALS_MAX: u32 = 10 * INTERVALS;
 
 /// Longest latency that is told apart; what takes longer counts as this.
 const LATENCY_MAX: Duration = Duration::from_secs(600);
 
 /// Latencies in nanoseconds, to three digits.
 pub fn histogram() -> Histogram<u64> {
-    Histogram::new_with_max(LATENCY_MAX.as_nanos() as u64, 3).expect("the bounds are good")
+    with_digits(3)
+}
+
+fn with_digits(digits: u8) -> Histogram<u64> {
+    Histogram::new_with_max(LATENCY_MAX.as_nanos() as u64, digits).expect("the bounds are good")
 }
 
 /// Adds a latency.
@@ -60,7 +67,7 @@ pub struct Stretch {
 pub struct Done {
     /// What it was.
     pub kind: Kind,
-    /// When it was done, as a share of the run.
+    /// When it was done, as a share of the time that the run is to take; 1 and more if it takes longer.
     pub at: f64,
     /// From when it was to be done.
     pub latency: Duration,
@@ -78,15 +85,15 @@ impl Record {
         *self.done.entry(done.kind).or_default() += 1;
         self.deliveries += done.deliveries;
         self.entries += done.entries as u64;
-        let stretch = ((done.at.clamp(0.0, 1.0) * f64::from(INTERVALS)) as u32).min(INTERVALS - 1);
+        let stretch = ((done.at * f64::from(INTERVALS)) as u32).min(INTERVALS_MAX - 1);
         let stretch = self.over_time.entry(stretch).or_insert_with(|| Stretch {
             done: 0,
             deliveries: 0,
-            latencies: Histogram::new(2).expect("two digits are good"),
+            latencies: with_digits(2),
         });
         stretch.done += 1;
         stretch.deliveries += done.deliveries;
-        stretch.latencies.saturating_record(done.latency.as_nanos() as u64);
+        record(&mut stretch.latencies, done.latency);
     }
 
     /// Adds a failure.
@@ -141,16 +148,25 @@ mod tests {
     fn what_threads_saw_is_added_up() {
         let (mut one, mut other) = (Record::default(), Record::default());
         one.add(done(Kind::Page, 0.0, 1));
-        other.add(done(Kind::Page, 1.0, 3));
+        other.add(done(Kind::Page, 1.01, 3));
         other.add(done(Kind::Publish, 0.001, 5));
         other.add_failure("full".to_owned());
         one.merge(other);
         assert_eq!((one.operations(), one.deliveries, one.entries, one.failed), (3, 6, 9, 1));
         assert_eq!(one.first_failure.as_deref(), Some("full"));
         let stretches: Vec<_> = one.over_time.iter().map(|(at, stretch)| (*at, stretch.done)).collect();
-        assert_eq!(stretches, [(0, 2), (INTERVALS - 1, 1)]);
+        assert_eq!(stretches, [(0, 2), (INTERVALS, 1)]);
+        assert_eq!(one.over_time[&0].latencies.max() / 1_000_000, 5);
         let pages = &one.latencies[&Kind::Page];
         assert_eq!((pages.len(), pages.max() / 1_000_000), (2, 3));
+    }
+
+    #[test]
+    fn a_run_that_does_not_end_has_so_many_stretches_and_no_more() {
+        let mut record = Record::default();
+        record.add(done(Kind::Page, 9.999, 1));
+        record.add(done(Kind::Page, 1e12, 1));
+        assert_eq!(record.over_time.into_keys().collect::<Vec<_>>(), [INTERVALS_MAX - 1]);
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn plan(pace: Pace) -> Plan {
 
 fn run_on(mock: &Mock, mix: &str, plan: &Plan) -> Run {
     let target: Arc<dyn Target> = Arc::new(mock.clone());
-    run(&target, &workload(mix), plan).unwrap()
+    run(&target, &workload(mix), plan, &|_| {}).unwrap()
 }
 
 #[test]
@@ -55,8 +55,36 @@ fn a_closed_loop_counts_what_is_done_after_the_warm_up() {
 #[test]
 fn an_open_loop_does_each_operation_once() {
     let mock = Mock::blind(None);
-    let ran = run_on(&mock, "page", &plan(Pace::Open(Pacer::steady(2_000.0, 2 * SHORT))));
+    let ran = run_on(&mock, "page", &plan(Pace::open(Pacer::steady(2_000.0, 2 * SHORT), Duration::ZERO)));
     assert_eq!((ran.record.operations(), mock.asked(), ran.lateness.len()), (240, 240, 240));
+}
+
+#[test]
+fn an_open_loop_is_warmed_up_by_operations_that_do_not_count() {
+    let mock = Mock::blind(None);
+    let ran = run_on(&mock, "page", &plan(Pace::open(Pacer::steady(2_000.0, 2 * SHORT), SHORT)));
+    assert_eq!((ran.record.operations(), mock.asked(), ran.lateness.len()), (240, 360, 240));
+    assert_eq!(ran.planned, 2 * SHORT);
+}
+
+#[test]
+fn a_stall_in_the_warm_up_that_ends_with_it_is_not_charged() {
+    let stall = Stall { from: Duration::ZERO, until: 2 * SHORT };
+    let pace = Pace::open(Pacer::steady(1_000.0, 2 * SHORT), 3 * SHORT);
+    let ran = run_on(&Mock::blind(Some(stall)), "page", &plan(pace));
+    let latencies = &ran.record.latencies[&Kind::Page];
+    assert_eq!(latencies.len(), 120);
+    assert!(latencies.value_at_quantile(0.5) < SHORT.as_nanos() as u64, "{}", latencies.value_at_quantile(0.5));
+}
+
+#[test]
+fn how_far_a_run_is_is_told_while_it_goes_on() {
+    let told = std::cell::RefCell::new(Vec::new());
+    let target: Arc<dyn Target> = Arc::new(Mock::blind(None));
+    let closed = plan(Pace::Closed { warm_up: SHORT, lasts: 10 * SHORT });
+    run(&target, &workload("page"), &closed, &|share| told.borrow_mut().push(share)).unwrap();
+    let told = told.into_inner();
+    assert!(!told.is_empty() && told.is_sorted() && told.iter().all(|share| (0.3..=1.5).contains(share)), "{told:?}");
 }
 
 /// With six clients that wait for their answers, a server that stalls is asked six times and not more. Timed from when
@@ -64,7 +92,8 @@ fn an_open_loop_does_each_operation_once() {
 #[test]
 fn a_stall_is_charged_for_all_that_it_kept_waiting() {
     let stall = Stall { from: Duration::ZERO, until: 4 * SHORT };
-    let ran = run_on(&Mock::blind(Some(stall)), "page", &plan(Pace::Open(Pacer::steady(1_000.0, 2 * SHORT))));
+    let ran =
+        run_on(&Mock::blind(Some(stall)), "page", &plan(Pace::open(Pacer::steady(1_000.0, 2 * SHORT), Duration::ZERO)));
     let latencies = &ran.record.latencies[&Kind::Page];
     assert_eq!(latencies.len(), 120);
     assert!(latencies.value_at_quantile(0.1) > SHORT.as_nanos() as u64, "{}", latencies.value_at_quantile(0.1));
@@ -72,7 +101,7 @@ fn a_stall_is_charged_for_all_that_it_kept_waiting() {
 
 #[test]
 fn what_is_refused_is_counted_and_tried_again_if_asked() {
-    let open = plan(Pace::Open(Pacer::steady(1_000.0, SHORT)));
+    let open = plan(Pace::open(Pacer::steady(1_000.0, SHORT), Duration::ZERO));
     let once = run_on(&Mock::with_fault(Some(Fault::RefusesHalf)), "page", &open);
     assert_eq!((once.record.operations(), once.record.refused, once.record.failed), (30, 30, 30));
     let again = run_on(&Mock::with_fault(Some(Fault::RefusesHalf)), "page", &Plan { retry_refused: true, ..open });
@@ -82,7 +111,7 @@ fn what_is_refused_is_counted_and_tried_again_if_asked() {
 
 #[test]
 fn failures_are_counted_and_the_first_is_told() {
-    let open = plan(Pace::Open(Pacer::steady(1_000.0, SHORT)));
+    let open = plan(Pace::open(Pacer::steady(1_000.0, SHORT), Duration::ZERO));
     let ran = run_on(&Mock::with_fault(Some(Fault::FailsNow)), "page", &open);
     assert_eq!((ran.record.operations(), ran.record.failed), (0, 60));
     assert_eq!(ran.record.first_failure.as_deref(), Some("the mock is broken"));
@@ -90,9 +119,8 @@ fn failures_are_counted_and_the_first_is_told() {
 
 #[test]
 fn what_was_recorded_is_published_by_those_who_did() {
-    let activity = vec![(0, 1), (20, 2), (40, 1)];
-    let ran =
-        run_on(&Mock::blind(None), "page", &plan(Pace::Open(Pacer::Recorded { activity, speed: 2.0, between: 4 })));
+    let recorded = Pacer::recorded(&[(0, 1), (20, 2), (40, 1)], 2.0, 4);
+    let ran = run_on(&Mock::blind(None), "page", &plan(Pace::open(recorded, Duration::ZERO)));
     assert_eq!((ran.record.done[&Kind::Publish], ran.record.done[&Kind::Page]), (3, 12));
 }
 
@@ -129,6 +157,6 @@ impl Target for Closed {
 fn a_server_that_takes_no_clients_is_an_error_and_nobody_waits() {
     let target: Arc<dyn Target> = Arc::new(Closed);
     let closed = plan(Pace::Closed { warm_up: SHORT, lasts: SHORT });
-    let message = run(&target, &workload("page"), &closed).unwrap_err().to_string();
+    let message = run(&target, &workload("page"), &closed, &|_| {}).unwrap_err().to_string();
     assert_eq!(message, "nobody listens");
 }

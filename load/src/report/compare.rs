@@ -43,6 +43,23 @@ pub fn cases(report: &Report) -> Vec<&str> {
     names
 }
 
+/// The names of cases that were measured once while others had several rounds, in the order they are told.
+fn once(report: &Report) -> Vec<&str> {
+    let with = |name: &str| took_part(report).filter_map(|target| target.cases.get(name)).collect::<Vec<_>>();
+    let rounds = |name: &str| with(name).iter().map(|case| case.rounds.len()).max().unwrap_or(0);
+    // How many times one figure is another is computed, from as many rounds as these have.
+    let is_measured = |name: &&str| with(name).iter().all(|case| case.unit != "times");
+    let names: Vec<&str> = cases(report).into_iter().filter(is_measured).collect();
+    let most = names.iter().map(|name| rounds(name)).max().unwrap_or(0);
+    names.into_iter().filter(|name| most > 1 && rounds(name) <= 1).collect()
+}
+
+/// What is told of the cases that were measured once: a sentence, if there are such.
+pub fn once_told(report: &Report) -> Option<String> {
+    let labels: Vec<String> = once(report).into_iter().map(label).collect();
+    (!labels.is_empty()).then(|| format!("Measured once, not in rounds: {}.", labels.join(", ")))
+}
+
 /// Words and numbers of a name, by which 10 comes before 1000.
 fn counted(name: &str) -> Vec<(Option<u64>, &str)> {
     name.split('_').map(|part| (part.parse().ok(), part)).collect()
@@ -99,25 +116,71 @@ pub fn best<'a>(report: &'a Report, case: &str) -> Option<&'a str> {
     (figures().count() > 1).then_some(best.0.name.as_str())
 }
 
+/// What the names of ratios between p99s end with, behind the case's.
+const P99: &str = "_p99";
+
+/// What the names of ratios of Tidewire embedded end with.
+const IN_PROCESS: &str = "_in_process";
+
 /// The figures of the first design over those of its rivals: case -> rival -> ratio. What cannot be divided is left out.
 ///
-/// Other designs of the same project are no rivals.
+/// Other designs of the same project are no rivals. `page_p99` and the like are ratios of the p99 of what is asked as fast as
+/// it goes; `page_in_process` and the like have Tidewire embedded in place of the first design. Of rates, more than 1 speaks for
+/// Tidewire; of times and sizes, less.
 pub fn ratios(targets: &[TargetReport]) -> BTreeMap<String, BTreeMap<String, f64>> {
     let mut ratios: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
-    let Some(own) = targets.iter().find(|target| target.left_out.is_none() && is_own(target)) else {
-        return ratios;
+    let mut add = |name: String, rival: &TargetReport, ratio: f64| {
+        if ratio.is_finite() && ratio > 0.0 {
+            ratios.entry(name).or_default().insert(rival.name.clone(), ratio);
+        }
     };
-    let rivals = targets.iter().filter(|target| target.left_out.is_none() && !is_own(target));
-    for rival in rivals {
-        for (name, case) in &own.cases {
-            let Some(other) = rival.cases.get(name) else { continue };
-            let ratio = case.median / other.median;
-            if ratio.is_finite() && ratio > 0.0 {
-                ratios.entry(name.clone()).or_default().insert(rival.name.clone(), ratio);
+    let took_part = || targets.iter().filter(|target| target.left_out.is_none());
+    let Some(own) = took_part().find(|target| is_own(target)) else { return ratios };
+    let embedded = took_part().find(|target| target.name.ends_with(IN_PROCESS) && target.name != own.name);
+    for rival in took_part().filter(|target| !is_own(target)) {
+        for (name, case) in &rival.cases {
+            if let Some(own) = own.cases.get(name) {
+                add(name.clone(), rival, own.median / case.median);
+                if let Some((own, other)) = p99_of_rate(name, own).zip(p99_of_rate(name, case)) {
+                    add(format!("{name}{P99}"), rival, own / other);
+                }
+            }
+            if let Some(own) = embedded.and_then(|embedded| embedded.cases.get(name)) {
+                add(format!("{name}{IN_PROCESS}"), rival, own.median / case.median);
             }
         }
     }
     ratios
+}
+
+/// The p99 that stands for a case whose figure is a rate.
+fn p99_of_rate(name: &str, case: &Case) -> Option<f64> {
+    main_latency(name, case).filter(|_| more_is_better(&case.unit)).map(|latency| latency.p99_us)
+}
+
+/// How much longer a p99 may be and still be called equal: less than it differs by from run to run.
+const EQUAL_P99: f64 = 1.05;
+
+/// Whether the p99 of Tidewire's feed pages is equal to its rivals' or better, as a sentence; none if there is nothing to compare.
+pub fn page_p99_told(report: &Report) -> Option<String> {
+    let ratios = report.ratios.get("page_p99")?;
+    let of_rivals = || took_part(report).filter_map(|target| Some((target, *ratios.get(&target.name)?)));
+    let named = |is_worse: bool| {
+        let these = of_rivals().filter(|(_, ratio)| (*ratio > EQUAL_P99) == is_worse);
+        let told = these.map(|(target, ratio)| match is_worse {
+            true => format!("{} ({})", target.name, figure::ratio(ratio)),
+            false => target.name.clone(),
+        });
+        told.collect::<Vec<_>>().join(", ")
+    };
+    let (equal, worse) = (named(false), named(true));
+    let told = match (equal.is_empty(), worse.is_empty()) {
+        (true, true) => return None,
+        (false, true) => format!("equal to or better than that of {equal}"),
+        (true, false) => format!("worse than that of {worse}"),
+        (false, false) => format!("equal to or better than that of {equal}, and worse than that of {worse}"),
+    };
+    Some(format!("The p99 of Tidewire's feed pages is {told} (equal: within 5 %)."))
 }
 
 /// A ratio, said so that it is plain which side is the better one.
@@ -170,6 +233,17 @@ mod tests {
     }
 
     #[test]
+    fn what_was_measured_once_is_told_unless_everything_was() {
+        let mut report = sample::report();
+        assert_eq!(once_told(&report).as_deref(), Some("Measured once, not in rounds: Memory of an inbox."));
+        let drift = Case { unit: "times".to_owned(), rounds: vec![1.0], ..Case::default() };
+        report.targets[0].cases.insert("drift_of_rate".to_owned(), drift);
+        assert_eq!(once(&report), ["memory"]);
+        report.targets.iter_mut().for_each(|target| target.cases.retain(|name, _| name == "memory"));
+        assert_eq!(once_told(&report), None);
+    }
+
+    #[test]
     fn cases_that_have_numbers_are_told_in_the_order_of_these() {
         let names = ["live_1000_followers", "live_10_followers", "live_10_followers_first", "live_messages", "key_9"];
         let cases = names.map(|name| (name, "us", 1.0));
@@ -212,6 +286,38 @@ mod tests {
         ];
         let expected = BTreeMap::from([("page".to_owned(), BTreeMap::from([("redis_list".to_owned(), 3.0)]))]);
         assert_eq!(ratios(&targets), expected);
+    }
+
+    #[test]
+    fn ratios_of_tidewire_embedded_and_of_p99s_have_names_of_their_own() {
+        let mut targets = [
+            target("tidewire_http", &[("page", "pages/s", 600.0), ("visible", "us", 10.0)]),
+            target("tidewire_in_process", &[("page", "pages/s", 6_000.0)]),
+            target("redis_list", &[("page", "pages/s", 200.0), ("visible", "us", 40.0)]),
+        ];
+        for (at, p99_us) in [(0, 300.0), (1, 20.0), (2, 200.0)] {
+            let latency = Latency { p99_us, ..Latency::default() };
+            targets[at].cases.values_mut().for_each(|case| drop(case.latencies.insert(Kind::Page, latency.clone())));
+        }
+        let ratios = ratios(&targets).into_iter().map(|(name, of)| (name, of["redis_list"])).collect::<Vec<_>>();
+        let expected = [("page", 3.0), ("page_in_process", 30.0), ("page_p99", 1.5), ("visible", 0.25)];
+        assert_eq!(ratios, expected.map(|(name, ratio)| (name.to_owned(), ratio)));
+    }
+
+    #[test]
+    fn it_is_told_whether_the_p99_of_pages_is_equal_or_better() {
+        let mut report = sample::report();
+        let better = "The p99 of Tidewire's feed pages is equal to or better than that of redis_list, redis_zset, mariadb_push, \
+                      mariadb_pull (equal: within 5 %).";
+        assert_eq!(page_p99_told(&report).as_deref(), Some(better));
+        report
+            .ratios
+            .insert("page_p99".to_owned(), [("redis_list".to_owned(), 1.3), ("redis_zset".to_owned(), 1.04)].into());
+        let worse = "The p99 of Tidewire's feed pages is equal to or better than that of redis_zset, and worse than that of \
+                     redis_list (1.3x) (equal: within 5 %).";
+        assert_eq!(page_p99_told(&report).as_deref(), Some(worse));
+        report.ratios.clear();
+        assert_eq!(page_p99_told(&report), None);
     }
 
     #[test]

@@ -67,8 +67,11 @@ pub fn of_unit(unit: &str, figure: f64) -> String {
     }
 }
 
-/// The median of a case.
+/// The median of a case, or what is told in its place.
 pub fn median(case: &Case) -> String {
+    if let Some(instead) = &case.instead {
+        return instead.clone();
+    }
     of_unit(&case.unit, case.median)
 }
 

@@ -200,7 +200,7 @@ mod tests {
             "23.4×",
             "2,000 pages checked",
             "there is no program valkey-server",
-            "41 % of their median apart",
+            "as a share of their median. Deliveries: mariadb_push 41 %",
             "prefers-color-scheme: dark",
         ];
         for text in expected {

@@ -40,7 +40,9 @@ pub struct Report {
     pub settings: BTreeMap<String, String>,
     /// A design each, Tidewire first.
     pub targets: Vec<TargetReport>,
-    /// Tidewire's figure over the rival's: what is compared -> rival -> ratio.
+    /// Tidewire's figure over the rival's: what is compared -> rival -> ratio. What is compared is a case; `page_p99` and the
+    /// like are its p99, `page_in_process` and the like Tidewire embedded. Of rates, more than 1 speaks for Tidewire; of times
+    /// and sizes, less.
     pub ratios: BTreeMap<String, BTreeMap<String, f64>>,
     /// Why figures may be wrong. Empty if nothing speaks against them.
     pub doubts: Vec<String>,
@@ -91,6 +93,12 @@ pub struct Case {
     pub latencies: BTreeMap<Kind, Latency>,
     /// How it went over time, in the last round.
     pub over_time: Vec<Interval>,
+    /// Where each round's figure is a p99: the fewest samples that one of them rests on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub round_samples_min: Option<u64>,
+    /// What is told in place of the figure, where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instead: Option<String>,
     /// Operations that failed, or were refused and not tried again, over all rounds.
     pub failed: u64,
     /// Of a core each, in the middle round: the server, and this program, which is the client.
@@ -126,8 +134,8 @@ pub struct Latency {
 pub struct Interval {
     /// Seconds from when measuring began to its end.
     pub at_s: f64,
-    /// What the case counts, a second.
-    pub per_second: f64,
+    /// In the unit of the case: what was done, a second, the p99 of what ended in it, or how large something was at its end.
+    pub value: f64,
     /// 99 in 100 operations that ended in it took at most this.
     pub p99_us: f64,
 }

@@ -115,13 +115,14 @@ pub fn latencies(words: &Words<'_>, lines: &[Line]) -> String {
     })
 }
 
-/// Figures a second, over seconds.
-pub fn over_time(words: &Words<'_>, lines: &[Line]) -> String {
+/// Figures of a unit, over seconds.
+pub fn over_time(words: &Words<'_>, lines: &[Line], unit: &str) -> String {
     let end = greatest(lines, |point| point.0).max(0.1);
     let step = round_step(end / 5.0);
     let ticks: Vec<f64> = (0..=12).map(|tick| f64::from(tick) * step).filter(|at| *at <= end * 1.001).collect();
     let label = |at: &f64| if step < 1.0 { format!("{at:.1} s") } else { format!("{at:.0} s") };
-    let axes = Axes { x: 0.0..end, x_ticks: ticks, x_label: &label, y_label: &|rate| plain(&figure::rate(*rate)) };
+    let y_label = |value: &f64| plain(&figure::of_unit(unit, *value));
+    let axes = Axes { x: 0.0..end, x_ticks: ticks, x_label: &label, y_label: &y_label };
     // Six marks, each design's at other places, so that they do not hide each other.
     chart(words, &axes, lines, |line| {
         let apart = (line.points.len() / 6).max(1);
@@ -347,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_plot_has_words_and_classes_and_no_colours() {
-        for svg in [latencies(&WORDS, &lines()), over_time(&WORDS, &lines())] {
+        for svg in [latencies(&WORDS, &lines()), over_time(&WORDS, &lines(), "pages/s")] {
             assert!(svg.starts_with("<svg class=\"plot\""), "{svg}");
             assert!(svg.trim_end().ends_with("</svg>"), "{svg}");
             assert!(svg.contains("<title id=\"a-title\">Pages &lt;b&gt;</title>"), "{svg}");
@@ -369,6 +370,13 @@ mod tests {
     }
 
     #[test]
+    fn what_goes_over_time_is_told_in_its_unit() {
+        let course = |unit| over_time(&WORDS, &lines(), unit);
+        assert!(course("us").contains(">\n1 ms\n<") && course("bytes").contains(">\n1 KB\n<"));
+        assert!(course("pages/s").contains(">\n1 k/s\n<"));
+    }
+
+    #[test]
     fn shares_are_told_by_their_nines() {
         let expected = [(LOG10_2, "50 %"), (1.0, "90 %"), (2.0, "99 %"), (3.0, "99.9 %"), (5.0, "99.999 %")];
         for (nines, text) in expected {
@@ -380,7 +388,7 @@ mod tests {
     fn nothing_to_draw_is_an_empty_plot() {
         assert!(latencies(&WORDS, &[]).contains("</svg>"));
         let nothing = Line { series: 0, points: vec![(0.0, 0.0), (1.0, f64::NAN)] };
-        assert!(over_time(&WORDS, &[nothing]).contains("</svg>"));
+        assert!(over_time(&WORDS, &[nothing], "us").contains("</svg>"));
     }
 
     #[test]

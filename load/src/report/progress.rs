@@ -92,14 +92,6 @@ impl Progress {
             }
         }
     }
-
-    /// Something to be told beside the steps.
-    pub fn note(&self, text: &str) {
-        match &self.shown {
-            Shown::Bar(bar) => bar.println(one_line(text)),
-            Shown::Lines(lines) => lines.lock().unwrap_or_else(PoisonError::into_inner).write(&one_line(text)),
-        }
-    }
 }
 
 impl Lines {
@@ -144,11 +136,9 @@ mod tests {
         progress.step("redis_list", "page, round 1 of 3");
         progress.tick(0.5, "12.9 k/s");
         progress.done("13.2 k/s");
-        progress.note("valkey_list is left out");
         progress.step("redis_list", "page,\nround 2 of 3");
         progress.done("13.1 k/s");
-        let expected = "redis_list: page, round 1 of 3: 13.2 k/s\nvalkey_list is left out\nredis_list: page, round 2 of 3: \
-                        13.1 k/s\n";
+        let expected = "redis_list: page, round 1 of 3: 13.2 k/s\nredis_list: page, round 2 of 3: 13.1 k/s\n";
         assert_eq!(String::from_utf8(written.0.lock().unwrap().clone()).unwrap(), expected);
     }
 

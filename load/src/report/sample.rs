@@ -47,8 +47,8 @@ fn make() -> Report {
         ratios: compare::ratios(&targets),
         targets,
         doubts: vec![
-            "Deliveries of mariadb_push: the rounds lie 41 % of their median apart (limit 30 %): noise.".to_owned(),
-            "Mixed of mariadb_pull: fewer than 1,000 samples are behind the p99 of follow (812).".to_owned(),
+            "Noise, since rounds lie far apart; as a share of their median. Deliveries: mariadb_push 41 %.".to_owned(),
+            "Too few samples behind a p99. Mixed: mariadb_pull follow (812).".to_owned(),
         ],
     }
 }
@@ -97,7 +97,7 @@ fn case(unit: &str, median: f64, latencies: &[(Kind, f64, f64)]) -> Case {
         over_time: if latencies.is_empty() {
             Vec::new()
         } else {
-            over_time.map(|at_s| Interval { at_s, per_second: median * wave(at_s), p99_us: 1_000.0 }).collect()
+            over_time.map(|at_s| Interval { at_s, value: median * wave(at_s), p99_us: 1_000.0 }).collect()
         },
         server_cores: 0.93,
         client_cores: 0.41,

@@ -45,7 +45,9 @@ pub fn text(report: &Report, look: Look) -> String {
     if compare::cases(report).iter().any(|case| compare::best(report, case).is_some()) {
         lines.push(paint.with(FAINT, "* the best of all"));
     }
+    lines.extend(compare::once_told(report).iter().flat_map(|told| wrapped("", told, look.width)));
     lines.extend(ratios(report, look));
+    lines.extend(compare::page_p99_told(report).iter().flat_map(|told| wrapped("", told, look.width)));
     lines.extend(left_out(report, look));
     lines.extend(doubts(report, look, paint));
     lines.iter().map(|line| line.trim_end().to_owned() + "\n").collect()

@@ -241,7 +241,11 @@ pub fn descriptors(process: u32) -> u64 {
 
 /// Processor time that a process has taken so far.
 pub fn processor_time(process: u32) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    processor_time_in(&fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default())
+}
+
+/// Processor time in what the system tells of a process, or of one of its threads.
+pub fn processor_time_in(stat: &str) -> Duration {
     // The name of the program, in brackets, may hold anything. After it, the twelfth and thirteenth field are meant.
     let after_name = stat.rsplit_once(')').map_or("", |(_, after)| after);
     TICK * after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u32>().ok()).sum::<u32>()

@@ -4,14 +4,14 @@
 //! - drawing (`plot`).
 
 use super::super::plot::{self, Line, Words};
-use super::super::{Case, Interval, Latency, Report, TargetReport, compare, figure};
+use super::super::{Case, Latency, Report, TargetReport, compare, figure};
 use super::{escaped, row_head, wide};
 use crate::operation::Kind;
 
 pub(super) const LATENCIES: &str = "From when an operation was to be done until it was, in all rounds. Each step to the right \
                                     is a tenth of the operations before it: the further a line stays low, the fewer waited.";
-pub(super) const OVER_TIME: &str =
-    "What was done in each short stretch of the last round. A line that dips is a pause.";
+pub(super) const OVER_TIME: &str = "Each short stretch of the last round: what was done in it, or the p99 of what ended in it. A pause is a dip of the one \
+     and a peak of the other.";
 
 /// For each case and kind of operation.
 pub(super) fn latencies(report: &Report) -> String {
@@ -72,24 +72,18 @@ fn course(report: &Report, name: &str, number: usize) -> Option<String> {
     let shown: Vec<(usize, &TargetReport, &Case)> =
         shown(report, name).filter(|(_, _, case)| !case.over_time.is_empty()).collect();
     let unit = shown.first()?.2.unit.as_str();
-    let point = |interval: &Interval| (interval.at_s, interval.per_second);
-    let lines: Vec<Line> = shown
-        .iter()
-        .map(|(at, _, case)| Line { series: *at, points: case.over_time.iter().map(point).collect() })
-        .collect();
-    let label = format!("{}: {}", compare::label(name), unit);
-    let rates = |case: &Case| {
-        let rates = || case.over_time.iter().map(|interval| interval.per_second).filter(|rate| rate.is_finite());
-        let slowest = case.over_time.iter().map(|interval| interval.p99_us).fold(0.0, f64::max);
-        (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max), slowest)
-    };
+    let lines: Vec<Line> =
+        shown.iter().map(|(at, _, case)| Line { series: *at, points: points(case).collect() }).collect();
+    let label = format!("{}: {}", compare::label(name), if unit == "us" { "p99" } else { unit });
     let mut rows = Vec::new();
     let mut sentences = Vec::new();
     for (_, target, case) in &shown {
-        let (least, most, slowest) = rates(case);
-        let (least, most) = (figure::rate(least), figure::rate(most));
+        let values = || points(case).map(|(_, value)| value);
+        let least = figure::of_unit(unit, values().reduce(f64::min).unwrap_or(f64::NAN));
+        let most = figure::of_unit(unit, values().reduce(f64::max).unwrap_or(f64::NAN));
         sentences.push(format!("{}: between {least} and {most}.", target.name));
-        let slowest = figure::time_us(slowest);
+        let slowest = case.over_time.iter().map(|interval| interval.p99_us).fold(0.0, f64::max);
+        let slowest = if slowest > 0.0 { figure::time_us(slowest) } else { figure::NONE.to_owned() };
         let head = row_head(report, target);
         rows.push(format!("<tr>{head}<td>{least}</td><td>{most}</td><td>{slowest}</td></tr>\n"));
     }
@@ -98,7 +92,14 @@ fn course(report: &Report, name: &str, number: usize) -> Option<String> {
         title: &format!("Over time, {label}"),
         description: &sentences.join(" "),
     };
-    Some(figure_of(&label, &plot::over_time(&words, &lines), &["least", "most", "worst p99"], &rows))
+    Some(figure_of(&label, &plot::over_time(&words, &lines, unit), &["least", "most", "worst p99"], &rows))
+}
+
+/// When, and how much. A time of nought says that nothing ended then.
+fn points(case: &Case) -> impl Iterator<Item = (f64, f64)> {
+    let is_time = case.unit == "us";
+    let points = case.over_time.iter().map(|interval| (interval.at_s, interval.value));
+    points.filter(move |(_, value)| value.is_finite() && (*value > 0.0 || !is_time))
 }
 
 /// The designs that have a case, with their places in the report.

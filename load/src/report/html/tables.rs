@@ -36,10 +36,13 @@ pub(super) fn headline(report: &Report) -> String {
         heads.concat(),
         rows.concat()
     );
+    let told = [compare::once_told(report), compare::page_p99_told(report)];
+    let sentences: String = told.iter().flatten().map(|told| format!(" {}", escaped(told))).collect();
     format!(
         "<div class=\"card\">{}<p class=\"hint\"><span class=\"star\" aria-hidden=\"true\">★</span> the best of all. \
-         Figures are medians of the rounds; below them, the median and the p99 of the latency.</p></div>\n",
-        wide("Figures", &table)
+         Figures are medians of the rounds; below them, the median and the p99 of the latency.{}</p></div>\n",
+        wide("Figures", &table),
+        sentences
     )
 }
 

@@ -1,0 +1,93 @@
+//! Whole commands on the mock: nothing here waits for a server.
+#![cfg(test)]
+
+use clap::Parser as _;
+use serde_json::Value;
+
+use super::run::{Outcome, ended};
+use super::{Cli, Command};
+use crate::drive::Run;
+use crate::drive::recorder::{Record, histogram};
+use crate::surroundings::Stretch;
+use crate::target::Failure;
+use crate::turn::Turn;
+
+/// Runs a command on a small world; returns its report, and what it ended with.
+fn told(command: &str) -> (Value, Option<String>) {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("report.json");
+    let world = "--users 50 --authors 5 --mean-followers 10 --inbox-posts 20 --clients 2 --json";
+    let words = ["tidewire-load"].into_iter().chain(command.split(' ')).chain(world.split(' ')).map(Into::into);
+    let outcome = match Cli::try_parse_from(words.chain([json.as_os_str().to_owned()])).unwrap().command {
+        Command::Soak(soak) => soak.run(),
+        Command::Run(run) => run.run(),
+        Command::Compare(compare) => compare.run(),
+        Command::Live(_) => unreachable!("no test asks for it"),
+    };
+    let report = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    (report, outcome.err().map(|cause| cause.to_string()))
+}
+
+#[test]
+fn a_short_soak_tells_all_its_stretches_and_what_drifted() {
+    let (report, failed) = told("soak --target mock --lasts 1s --windows 4");
+    let cases = &report["targets"][0]["cases"];
+    assert_eq!((failed, &report["settings"]["stretches"]), (None, &Value::from("4 of 4")));
+    for (case, unit) in [("soak", "operations/s"), ("soak_p99", "us"), ("resident", "bytes")] {
+        assert_eq!((&cases[case]["unit"], cases[case]["over_time"].as_array().unwrap().len()), (&Value::from(unit), 4));
+        assert!(cases[case]["over_time"][3]["value"].as_f64().unwrap() > 0.0, "{case}: {}", cases[case]);
+    }
+    assert!(cases["drift_of_memory"]["median"].as_f64().unwrap() > 0.0, "{cases}");
+}
+
+#[test]
+fn what_was_recorded_is_compared_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let (follows, activity) = (directory.path().join("follows"), directory.path().join("activity"));
+    std::fs::write(&follows, "a b\nc b\na c\n").unwrap();
+    std::fs::write(&activity, "b a 100 RT\nc a 100 RE\nb c 101 MT\n").unwrap();
+    let files = format!("--follows {} --activity {}", follows.display(), activity.display());
+    let (report, failed) = told(&format!("compare --targets mock --rounds 1 --lasts 150ms --speed 20 {files}"));
+    assert_eq!(failed, None);
+    assert!(report["targets"][0]["cases"]["recorded"]["median"].as_f64().unwrap() > 0.0, "{report}");
+    assert!(report["settings"]["activity"].as_str().unwrap().starts_with("3 posts from "), "{report}");
+}
+
+#[test]
+fn the_most_is_told_with_what_was_tried() {
+    let (report, failed) = told("run --target mock --most --lasts 100ms");
+    assert_eq!(failed, None);
+    assert!(report["targets"][0]["cases"]["most"]["median"].as_f64().unwrap() > 0.0, "{report}");
+    assert!(report["settings"]["operations by clients"].as_str().unwrap().starts_with("1: "), "{report}");
+}
+
+fn outcome(failed: u64, refused: u64, died: bool) -> Outcome {
+    let first_failure = (failed > 0).then(|| "full".to_owned());
+    let record = Record { failed, refused, first_failure, ..Record::default() };
+    let second = std::time::Duration::from_secs(1);
+    let run =
+        Run { record, lasted: second, planned: second, server_cores: 0.0, client_cores: 0.0, lateness: histogram() };
+    Outcome::of(Turn { ran: Ok(run), died, stretch: Stretch::default() })
+}
+
+#[test]
+fn operations_that_fail_are_an_error_in_the_end_and_those_that_are_refused_are_not() {
+    let wrong = |failed, refused| outcome(failed, refused, false).wrong;
+    assert_eq!((wrong(0, 0), wrong(7, 7)), (None, None));
+    assert_eq!(wrong(7, 4).as_deref(), Some("3 operations failed, and the first of them said: full"));
+    let told = ended("redis_list", wrong(7, 4)).unwrap_err().to_string();
+    assert!(told.starts_with("redis_list: 3 operations failed") && told.ends_with("is in the report"), "{told}");
+    assert!(ended("redis_list", None).is_ok());
+}
+
+#[test]
+fn after_a_server_ended_nothing_more_is_done() {
+    let ended = outcome(7, 0, true);
+    assert!(ended.over && ended.ran.is_some());
+    assert!(ended.wrong.unwrap().starts_with("the server ended"));
+    let refused = Err(Failure::Failed("nobody listens".to_owned()));
+    let unopened = Outcome::of(Turn { ran: refused, died: false, stretch: Stretch::default() });
+    assert!(unopened.over && unopened.ran.is_none());
+    assert_eq!(unopened.wrong.as_deref(), Some("nobody listens"));
+    assert!(!outcome(7, 0, false).over);
+}

@@ -1,0 +1,80 @@
+//! How long a design takes to be as it was before a burst.
+//!
+//! Not responsible for:
+//! - the burst itself (`cases`).
+
+use std::time::Duration;
+
+use crate::report::{Case, Interval};
+
+/// A p99 that is no longer than this is no trace of a burst, however short it was before.
+const UNNOTICED_US: f64 = 1_000.0;
+
+/// What is told of the time from the end of a burst until the p99 is back: at most twice the median of what it was before, or
+/// a millisecond. `over_time` has the p99, `lasts` the time before, during and after the burst.
+pub(super) fn case(over_time: &[Interval], lasts: [Duration; 3]) -> Case {
+    let case = Case { unit: "s".to_owned(), ..Case::default() };
+    match recovery_s(over_time, lasts) {
+        Some(recovery_s) => Case { median: recovery_s, rounds: vec![recovery_s], ..case },
+        None => {
+            let instead = format!("not back within {} s", lasts[2].as_secs_f64());
+            Case { median: f64::NAN, instead: Some(instead), ..case }
+        }
+    }
+}
+
+/// None if the p99 is not back when it ends.
+fn recovery_s(over_time: &[Interval], [before, lasts, _]: [Duration; 3]) -> Option<f64> {
+    let (calm_s, end_s) = (before.as_secs_f64(), (before + lasts).as_secs_f64());
+    // In a stretch of which nothing is known nothing was done.
+    let known = || over_time.iter().filter(|interval| interval.p99_us > 0.0);
+    let mut calm: Vec<f64> =
+        known().filter(|interval| interval.at_s <= calm_s).map(|interval| interval.p99_us).collect();
+    calm.sort_by(f64::total_cmp);
+    let back_us = calm.get(calm.len() / 2).map_or(0.0, |median| 2.0 * median).max(UNNOTICED_US);
+    let is_bad = |interval: &&Interval| interval.p99_us > back_us;
+    let after = || known().filter(|interval| interval.at_s > end_s);
+    if after().next_back().is_some_and(|last| is_bad(&last)) {
+        return None;
+    }
+    Some(after().rfind(is_bad).map_or(0.0, |last_bad| last_bad.at_s - end_s))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LASTS: [Duration; 3] = [Duration::from_secs(4), Duration::from_secs(2), Duration::from_secs(5)];
+
+    /// A p99 in milliseconds for each second.
+    fn of(p99_ms: [f64; 11]) -> Option<f64> {
+        let interval = |(nth, ms): (usize, f64)| Interval { at_s: nth as f64 + 1.0, value: 0.0, p99_us: ms * 1_000.0 };
+        recovery_s(&p99_ms.into_iter().enumerate().map(interval).collect::<Vec<_>>(), LASTS)
+    }
+
+    #[test]
+    fn it_is_the_time_until_no_stretch_is_worse_than_twice_the_calm() {
+        assert_eq!(of([3.0, 3.0, 3.0, 3.0, 90.0, 90.0, 5.0, 5.0, 5.0, 5.0, 5.0]), Some(0.0));
+        assert_eq!(of([3.0, 3.0, 3.0, 3.0, 90.0, 90.0, 50.0, 5.0, 7.0, 5.0, 5.0]), Some(3.0));
+    }
+
+    #[test]
+    fn a_pause_before_the_burst_does_not_excuse_what_comes_after_it() {
+        assert_eq!(of([3.0, 80.0, 3.0, 3.0, 90.0, 90.0, 50.0, 50.0, 5.0, 5.0, 5.0]), Some(2.0));
+    }
+
+    #[test]
+    fn what_is_not_back_at_the_end_has_no_time() {
+        assert_eq!(of([3.0, 3.0, 3.0, 3.0, 90.0, 90.0, 50.0, 5.0, 5.0, 5.0, 50.0]), None);
+        // Nothing was done in the last seconds, since all waited.
+        assert_eq!(of([3.0, 3.0, 3.0, 3.0, 90.0, 90.0, 50.0, 50.0, 50.0, 0.0, 0.0]), None);
+        let told = case(&[Interval { at_s: 7.0, value: 0.0, p99_us: 9_000.0 }], LASTS);
+        assert_eq!(told.instead.as_deref(), Some("not back within 5 s"));
+        assert!(told.rounds.is_empty() && told.median.is_nan());
+    }
+
+    #[test]
+    fn less_than_a_millisecond_is_always_back() {
+        assert_eq!(of([0.1, 0.1, 0.1, 0.1, 9.0, 9.0, 0.9, 0.9, 0.9, 0.9, 1.0]), Some(0.0));
+    }
+}

@@ -1,0 +1,157 @@
+//! Whole comparisons of the mock: nothing here waits for a server.
+#![cfg(test)]
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::operation::User;
+use crate::target::mock::Mock;
+use crate::target::{Client, Later};
+use crate::world::generated::Recipe;
+
+fn settings(kinds: &[Kind], rounds: usize) -> Settings {
+    let ms = Duration::from_millis;
+    Settings {
+        kinds: kinds.to_vec(),
+        target: TargetSettings { inbox_posts: 20, celebrity_followers: None },
+        rounds,
+        // Long enough that every client gets a turn on a busy machine.
+        lasts: ms(150),
+        warm_up: ms(10),
+        clients: NonZeroUsize::new(2).unwrap(),
+        threads: NonZeroUsize::MIN,
+        mix: Mix::named("social").unwrap(),
+        exponents: (0.0, 0.0),
+        burst: (2.0, [ms(10); 3]),
+        recorded: None,
+        seed: 1,
+    }
+}
+
+fn load() -> Load {
+    let recipe = Recipe {
+        users: 50,
+        authors: 5,
+        mean_followers: 10,
+        most_followers: 20,
+        exponent: 0.5,
+        active_share: 1.0,
+        seed: 1,
+    };
+    Load::new(recipe.make(), 20)
+}
+
+fn quiet() -> Progress {
+    Progress::lines(Box::new(std::io::sink()))
+}
+
+const CLOSED_AND_OPEN: [&str; 5] = ["deliveries", "mix", "page", "page_alone", "visible"];
+
+#[test]
+fn each_time_another_design_begins_and_all_have_their_turn() {
+    let orders: Vec<Vec<usize>> = (0..4).map(|time| turns(3, time).collect()).collect();
+    assert_eq!(orders, [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]);
+}
+
+#[test]
+fn every_case_is_measured_in_every_round_on_every_design() {
+    let (settings, load) = (settings(&[Kind::Mock, Kind::Mock], 2), load());
+    let (reports, surroundings) = compare(&settings, &load, &quiet()).unwrap();
+    assert_eq!((reports.len(), surroundings.stretches.len()), (2, 2 * 2 * CLOSED_AND_OPEN.len()));
+    for report in reports {
+        assert_eq!(report.cases.keys().collect::<Vec<_>>(), CLOSED_AND_OPEN);
+        for (name, case) in &report.cases {
+            assert!(case.rounds.len() == 2 && case.median > 0.0 && case.failed == 0, "{name}: {case:?}");
+            assert!(case.over_time.iter().any(|interval| interval.value > 0.0), "{name}: {case:?}");
+        }
+        assert_eq!((report.failures, report.left_out), (vec![], None));
+    }
+}
+
+#[test]
+fn what_was_recorded_is_done_once_on_every_design() {
+    let recorded = Some(Pacer::recorded(&[(0, 1), (0, 2), (1_000, 3)], 50.0, 9));
+    let settings = Settings { recorded, ..settings(&[Kind::Mock, Kind::Mock], 2) };
+    let (reports, _) = compare(&settings, &load(), &quiet()).unwrap();
+    for case in reports.iter().map(|report| &report.cases["recorded"]) {
+        // Three posts and what comes between, but for the first tenth of the time, which does not count.
+        let done = case.latencies.values().map(|latency| latency.count).sum::<u64>();
+        assert_eq!((case.rounds.len(), case.unit.as_str(), case.failed), (1, "us", 0));
+        assert!((20..30).contains(&done), "{case:?}");
+    }
+}
+
+/// A mock with a process, which ends when so many clients were opened.
+struct Mortal {
+    mock: Mock,
+    process: u32,
+    child: Mutex<Child>,
+    opened: AtomicUsize,
+    lives_for: usize,
+}
+
+impl Mortal {
+    fn start(lives_for: usize) -> Self {
+        let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let (mock, process, opened) = (Mock::blind(None), child.id(), AtomicUsize::new(0));
+        Self { mock, process, child: Mutex::new(child), opened, lives_for }
+    }
+
+    fn end(&self) {
+        let mut child = self.child.lock().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+impl Drop for Mortal {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Target for Mortal {
+    fn name(&self) -> &'static str {
+        "mortal"
+    }
+
+    fn settings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn open(&self) -> Later<'_, Result<Box<dyn Client>, Failure>> {
+        if self.opened.fetch_add(1, Ordering::Relaxed) == self.lives_for {
+            self.end();
+        }
+        self.mock.open()
+    }
+
+    fn load_follows<'a>(&'a self, edges: &'a [(User, User)]) -> Later<'a, Result<(), Failure>> {
+        self.mock.load_follows(edges)
+    }
+
+    fn activate<'a>(&'a self, readers: &'a [User]) -> Later<'a, Result<(), Failure>> {
+        self.mock.activate(readers)
+    }
+
+    fn process(&self) -> Option<u32> {
+        Some(self.process)
+    }
+}
+
+#[test]
+fn a_round_in_which_the_server_ended_is_named_and_does_not_count() {
+    let (settings, load) = (settings(&[Kind::Mock], 3), load());
+    // Two clients in each case, one for a page alone, sixteen where publishes are timed.
+    let mortal: Arc<dyn Target> = Arc::new(Mortal::start(2 + 2 + 1 + 2 + 16));
+    let mut ready = [(0, Cases::new(Prepared::of(Kind::Mock, mortal)))];
+    measure(&mut ready, &settings, &load, &quiet());
+    let mut report = TargetReport::default();
+    let [(_, cases)] = ready;
+    cases.tell(&mut report, &settings);
+    assert_eq!(report.failures, ["deliveries, round 2: the server ended, and nothing is measured from there on"]);
+    assert_eq!(report.cases.keys().collect::<Vec<_>>(), CLOSED_AND_OPEN);
+    assert!(report.cases.values().all(|case| case.rounds.len() == 1), "{:?}", report.cases);
+}
