@@ -118,7 +118,13 @@ impl Prepared {
     /// One that is loaded with nothing.
     #[cfg(test)]
     pub(crate) fn of(kind: Kind, target: Arc<dyn Target>) -> Self {
-        Self { kind, target, pages_checked: 0, memory: None, _runtime: runtime().unwrap() }
+        Self {
+            kind,
+            target,
+            pages_checked: 0,
+            memory: None,
+            _runtime: runtime().expect("there is memory for a runtime"),
+        }
     }
 
     fn load(

@@ -26,6 +26,7 @@ pub mod requests;
 mod routes;
 pub mod serve;
 pub mod slot;
+pub mod tls;
 mod upgrade;
 
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use std::time::Duration;
 use crate::api::admission::{Admission, AdmissionLimits};
 use crate::api::requests::Requests;
 use crate::api::slot::Slot;
+use crate::api::tls::Certificate;
 use crate::engine::Engine;
 
 /// How long a request may take without being told of in the log, unless something else is set.
@@ -48,6 +50,8 @@ pub struct Api {
     pub admission: Arc<Admission>,
     /// What became of requests.
     pub requests: Arc<Requests>,
+    /// What is shown to clients that come by TLS; without it there is none.
+    pub certificate: Option<Arc<Certificate>>,
     /// From when on a request that takes so long is told of in the log.
     pub slow: Duration,
 }
@@ -55,7 +59,7 @@ pub struct Api {
 impl Api {
     /// Nothing was asked for yet.
     pub fn new(slot: Slot, limits: AdmissionLimits) -> Self {
-        Self { slot, admission: Admission::new(limits), requests: Arc::default(), slow: SLOW }
+        Self { slot, admission: Admission::new(limits), requests: Arc::default(), certificate: None, slow: SLOW }
     }
 }
 

@@ -1,12 +1,17 @@
 //! The server: sockets, and running until told to stop.
 
+use std::fmt::Debug;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use actix_http::HttpService;
-use actix_service::{IntoServiceFactory, ServiceFactoryExt, map_config};
+use actix_http::body::BoxBody;
+use actix_http::{HttpServiceBuilder, Request, Response};
+use actix_server::GracefulShutdownSignal;
+use actix_service::{IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, map_config};
+use actix_tls::accept::rustls_0_23::TlsStream;
 use actix_web::dev::{AppConfig, Server, ServerHandle};
 use actix_web::rt::net::TcpStream;
 use actix_web::web::Data;
@@ -18,6 +23,7 @@ use tracing::info;
 use crate::api::Api;
 use crate::api::routes::routes;
 use crate::api::slot::Slot;
+use crate::api::tls::Certificate;
 use crate::api::upgrade::upgrades;
 
 /// How long requests under way may take to end after the signal to stop.
@@ -40,40 +46,67 @@ const LISTEN_BACKLOG: i32 = 4_096;
 /// What the system keeps for a client to take, at most: a large page.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
 
+/// How often the files of a certificate are looked at.
+const RENEW_PERIOD: Duration = Duration::from_secs(1);
+
 /// How long a connection without requests is kept.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
-/// A server on a bound socket. It ends when its handle is told to stop.
+/// A server on a bound socket, over TLS where the API has a certificate. It ends when its handle is told to stop.
 ///
 /// # Errors
 /// When the socket cannot be listened on.
 pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io::Result<Server> {
     let (api, address) = (api.into(), listener.local_addr()?);
+    let certificate = api.certificate.clone();
     let (slot, api) = (Data::new(api.slot.clone()), Data::new(api));
     let app = move || App::new().app_data(slot.clone()).app_data(api.clone()).configure(routes);
     let server = Server::build().workers(workers).shutdown_timeout(DRAIN_SECONDS).disable_signals();
     let stopping = server.graceful_shutdown_signal();
     // What `HttpServer` would do, but for WebSockets.
-    let http = move || {
-        let stopping = stopping.clone();
-        let plain = app().into_factory().map_err(|cause: actix_web::Error| cause.error_response());
-        HttpService::build()
-            .keep_alive(KEEP_ALIVE)
-            .client_request_timeout(HEAD_TIMEOUT)
-            .client_disconnect_timeout(LINGER)
-            // A client that has closed its side of a stream of events has gone.
-            .h1_allow_half_closed(false)
-            .local_addr(address)
-            .graceful_shutdown_signal(move || {
-                let stopping = stopping.clone();
-                async move { stopping.notified().await }
-            })
-            .on_connect_ext(|socket: &TcpStream, _| bound_sending(socket))
-            .upgrade(upgrades(app.clone()))
-            .finish(map_config(plain, |()| AppConfig::default()))
-            .tcp()
+    let of_app = app.clone();
+    let plain = move || {
+        let service = of_app().into_factory().map_err(|cause: actix_web::Error| cause.error_response());
+        map_config(service, |()| AppConfig::default())
     };
-    Ok(server.listen("http", listener, http)?.run())
+    let server = match certificate {
+        None => server.listen("http", listener, move || {
+            builder(address, &stopping)
+                .on_connect_ext(|socket: &TcpStream, _| bound_sending(socket))
+                .upgrade(upgrades(app.clone()))
+                .finish(plain())
+                .tcp()
+        })?,
+        Some(certificate) => server.listen("https", listener, move || {
+            builder(address, &stopping)
+                .on_connect_ext(|socket: &TlsStream<TcpStream>, _| bound_sending(socket.get_ref().0))
+                .upgrade(upgrades(app.clone()))
+                .finish(plain())
+                .rustls_0_23(certificate.config())
+        })?,
+    };
+    Ok(server.run())
+}
+
+fn builder<T, S>(address: SocketAddr, stopping: &GracefulShutdownSignal) -> HttpServiceBuilder<T, S>
+where
+    S: ServiceFactory<Request, Config = ()>,
+    S::Error: Into<Response<BoxBody>> + 'static,
+    S::InitError: Debug,
+    <S::Service as Service<Request>>::Future: 'static,
+{
+    let stopping = stopping.clone();
+    HttpServiceBuilder::default()
+        .keep_alive(KEEP_ALIVE)
+        .client_request_timeout(HEAD_TIMEOUT)
+        .client_disconnect_timeout(LINGER)
+        // A client that has closed its side of a stream of events has gone.
+        .h1_allow_half_closed(false)
+        .local_addr(address)
+        .graceful_shutdown_signal(move || {
+            let stopping = stopping.clone();
+            async move { stopping.notified().await }
+        })
 }
 
 /// Bounds what the system keeps for a client that does not take what it is sent, and for how long.
@@ -121,9 +154,11 @@ pub async fn run_on(
 ) -> io::Result<()> {
     let listen = listener.local_addr()?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let slot = api.slot.clone();
+    let (slot, certificate) = (api.slot.clone(), api.certificate.clone());
     let server = server(api, listener, workers)?;
-    info!("serving on http://{listen}");
+    let scheme = if certificate.is_some() { "https" } else { "http" };
+    info!("serving on {scheme}://{listen}");
+    certificate.into_iter().for_each(|certificate| drop(rt::spawn(renew(certificate))));
     rt::spawn(stop_in_time(server.handle(), slot.clone(), at_most, failed));
     let ended = server.await;
     if let Some(engine) = slot.engine() {
@@ -131,6 +166,14 @@ pub async fn run_on(
     }
     info!("stopped");
     ended
+}
+
+/// Shows a new certificate soon after its files have changed.
+async fn renew(certificate: Arc<Certificate>) {
+    loop {
+        rt::time::sleep(RENEW_PERIOD).await;
+        certificate.renew();
+    }
 }
 
 async fn stop_in_time(server: ServerHandle, slot: Slot, at_most: Option<Duration>, failed: oneshot::Receiver<()>) {

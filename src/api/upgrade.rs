@@ -21,31 +21,30 @@ use actix_service::{IntoServiceFactory, fn_factory, fn_service};
 use actix_web::Error;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{AppConfig, Payload, Service, ServiceFactory, ServiceResponse};
-use actix_web::rt::net::TcpStream;
 use actix_web::rt::time::timeout;
 use actix_web::web::{Bytes, BytesMut};
 use futures_core::Stream;
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, ReadHalf, WriteHalf, split};
 
 use crate::api::serve::{LINGER, SEND_TIMEOUT};
 
 /// A request that turns into a WebSocket, and the socket.
-type Upgrade = (Request, Framed<TcpStream, h1::Codec>);
+type Upgrade<T> = (Request, Framed<T, h1::Codec>);
 
 /// Answers requests that turn into WebSockets, by an application that `app` makes for each worker.
-pub(super) fn upgrades<A, F, S>(
+pub(super) fn upgrades<T, A, F, S>(
     app: A,
 ) -> impl ServiceFactory<
-    Upgrade,
+    Upgrade<T>,
     Config = (),
     Response = (),
     Error = Error,
     InitError = (),
     Future: 'static,
-    Service = impl Service<Upgrade, Response = (), Error = Error, Future: 'static> + 'static,
+    Service = impl Service<Upgrade<T>, Response = (), Error = Error, Future: 'static> + 'static,
 > + 'static
 where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
     A: Fn() -> F + 'static,
     F: IntoServiceFactory<S, Request>,
     S: ServiceFactory<
@@ -60,18 +59,19 @@ where
         let app = app().into_factory().new_service(AppConfig::default());
         async move {
             let app = Rc::new(app.await?);
-            Ok(fn_service(move |upgrade: Upgrade| answer(Rc::clone(&app), upgrade)))
+            Ok(fn_service(move |upgrade: Upgrade<T>| answer(Rc::clone(&app), upgrade)))
         }
     })
 }
 
-async fn answer<S>(app: Rc<S>, (request, framed): Upgrade) -> Result<(), Error>
+async fn answer<T, S>(app: Rc<S>, (request, framed): Upgrade<T>) -> Result<(), Error>
 where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
     S: Service<Request, Response = ServiceResponse, Error = Error>,
 {
     let parts = framed.into_parts();
     let (mut codec, mut out) = (parts.codec, parts.write_buf);
-    let (socket, mut writing) = parts.io.into_split();
+    let (socket, mut writing) = split(parts.io);
     let socket = Rc::new(RefCell::new(socket));
     let early = Some(parts.read_buf.freeze()).filter(|early| !early.is_empty());
     let received: BoxedPayloadStream = Box::pin(Received { early, socket: Rc::clone(&socket) });
@@ -99,22 +99,27 @@ where
 }
 
 /// Writes all of `out`, and keeps no memory for the next time.
-async fn write(socket: &mut OwnedWriteHalf, out: &mut BytesMut) -> io::Result<()> {
+async fn write<T: AsyncWrite>(socket: &mut WriteHalf<T>, out: &mut BytesMut) -> io::Result<()> {
     let out = std::mem::take(out);
-    timeout(SEND_TIMEOUT, socket.write_all(&out)).await.map_err(io::Error::from)?
+    let write = async {
+        socket.write_all(&out).await?;
+        // What encrypts holds back.
+        socket.flush().await
+    };
+    timeout(SEND_TIMEOUT, write).await.map_err(io::Error::from)?
 }
 
 /// What a client sends, right from the socket.
-struct Received {
+struct Received<T> {
     /// What was read together with the request.
     early: Option<Bytes>,
-    socket: Rc<RefCell<OwnedReadHalf>>,
+    socket: Rc<RefCell<ReadHalf<T>>>,
 }
 
 /// Bytes read at a time: a client has little to say.
 const READ_BYTES: usize = 512;
 
-impl Stream for Received {
+impl<T: AsyncRead> Stream for Received<T> {
     type Item = Result<Bytes, PayloadError>;
 
     fn poll_next(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Self::Item>> {

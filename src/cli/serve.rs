@@ -39,6 +39,7 @@ impl Serve {
         let listener = serve::bind(settings.listen())?;
         let slot = Slot::default();
         let mut api = Api::new(slot.clone(), settings.admission());
+        api.certificate = settings.certificate()?;
         api.slow = settings.slow_log.map_or(api.slow, |span| span.0);
         let ((fail, failed), (tell, told)) = (oneshot::channel(), mpsc::channel());
         // Recovery has a thread of its own, so that the server can say how far it is.

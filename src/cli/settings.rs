@@ -12,12 +12,14 @@ use std::fs;
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use crate::actor::keeper::SnapshotOptions;
 use crate::api::admission::AdmissionLimits;
+use crate::api::tls::Certificate;
 use crate::config::EngineConfig;
 use crate::engine::StorageConfig;
 use crate::limits::{FOLLOWING_MAX, SHARDS_MAX};
@@ -119,6 +121,14 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_LIVE_LINGER", value_name = "DURATION")]
     pub live_linger: Option<Span>,
 
+    /// Serve over TLS with this certificate and what it is signed by, as PEM; read again when it changes
+    #[arg(long, env = "TIDEWIRE_TLS_CERT", value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// The private key of the certificate, as PEM
+    #[arg(long, env = "TIDEWIRE_TLS_KEY", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+
     /// Requests that take so long are told of in the log [duration, default: 1s]
     #[arg(long, env = "TIDEWIRE_SLOW_LOG", value_name = "DURATION")]
     pub slow_log: Option<Span>,
@@ -208,6 +218,8 @@ impl Settings {
             snapshot_compression: self.snapshot_compression.or(other.snapshot_compression),
             repair: self.repair,
             pull_budget: self.pull_budget.or(other.pull_budget),
+            tls_cert: self.tls_cert.or_else(|| other.tls_cert.clone()),
+            tls_key: self.tls_key.or_else(|| other.tls_key.clone()),
             slow_log: self.slow_log.or(other.slow_log),
             log_format: self.log_format.or(other.log_format),
             reads_max: self.reads_max.or(other.reads_max),
@@ -219,6 +231,26 @@ impl Settings {
     /// Where to serve.
     pub fn listen(&self) -> SocketAddr {
         self.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8080)))
+    }
+
+    /// The certificate to serve with, if there is to be one.
+    ///
+    /// # Errors
+    /// When its files cannot be used, or one of the two options is missing.
+    pub fn certificate(&self) -> Result<Option<Arc<Certificate>>, SettingsError> {
+        let missing = |option, other| {
+            let what = format!("needed as well, since --{other} is given");
+            Err(SettingsError::Nonsense { option, what })
+        };
+        match (&self.tls_cert, &self.tls_key) {
+            (None, None) => Ok(None),
+            (None, Some(_)) => missing("tls-cert", "tls-key"),
+            (Some(_), None) => missing("tls-key", "tls-cert"),
+            (Some(chain), Some(key)) => {
+                let read = Certificate::read(chain.clone(), key.clone());
+                read.map(Some).map_err(|cause| SettingsError::Nonsense { option: "tls-cert", what: cause.to_string() })
+            }
+        }
     }
 
     /// How much may be under way: these settings over the defaults.

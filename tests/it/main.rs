@@ -29,5 +29,6 @@ mod reposts;
 mod requirements;
 mod server;
 mod tidy;
+mod tls;
 mod tools;
 mod world;

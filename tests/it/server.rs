@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 
 use serde_json::Value;
-use tidewire::api::serve;
+use tidewire::api::{Api, serve};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 
@@ -41,13 +41,18 @@ impl Server {
 
     /// Serves an engine, and shuts it down at the end.
     pub fn of(engine: Engine) -> Self {
+        let api = Api::from(engine.clone());
+        Self::with(engine, api)
+    }
+
+    /// The same, with an API that was put together otherwise.
+    pub fn with(engine: Engine, api: Api) -> Self {
         let listener = serve::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let address = listener.local_addr().unwrap();
         let (tell, told) = std::sync::mpsc::channel();
-        let serving = engine.clone();
         let thread = thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let server = serve::server(serving, listener, 2).unwrap();
+                let server = serve::server(api, listener, 2).unwrap();
                 tell.send(server.handle()).unwrap();
                 server.await.unwrap();
             });

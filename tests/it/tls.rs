@@ -1,0 +1,137 @@
+//! Served over TLS: by real sockets, with a certificate that is renewed while the server runs.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::json;
+use tidewire::api::Api;
+use tidewire::api::tls::{Certificate, CertificateError};
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+
+use crate::server::Server;
+
+/// Writes a new certificate for "localhost" and its key, and returns it.
+fn issue(directory: &Path) -> CertificateDer<'static> {
+    let issued = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    // The key first: a server that looks in between keeps what it has.
+    fs::write(directory.join("key.pem"), issued.signing_key.serialize_pem()).unwrap();
+    fs::write(directory.join("cert.pem"), issued.cert.pem()).unwrap();
+    issued.cert.der().clone()
+}
+
+fn read(directory: &Path) -> Result<Arc<Certificate>, CertificateError> {
+    Certificate::read(directory.join("cert.pem"), directory.join("key.pem"))
+}
+
+/// A connection of a client that trusts nothing but this certificate, or why there is none.
+fn connect(
+    address: SocketAddr,
+    trusted: &CertificateDer<'static>,
+) -> Result<StreamOwned<ClientConnection, TcpStream>, String> {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
+    let mut client = ClientConnection::new(config, ServerName::try_from("localhost").unwrap()).unwrap();
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    client.complete_io(&mut socket).map_err(|cause| cause.to_string())?;
+    Ok(StreamOwned::new(client, socket))
+}
+
+/// Sends a request, and returns the answer up to where it has this text.
+fn ask(stream: &mut StreamOwned<ClientConnection, TcpStream>, request: &str, until: &str) -> String {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    let mut bytes = [0; 4_096];
+    while !answer.contains(until) {
+        let read = stream.read(&mut bytes).unwrap();
+        assert!(read > 0, "{answer}");
+        answer.push_str(&String::from_utf8_lossy(&bytes[..read]));
+    }
+    answer
+}
+
+#[test]
+fn pages_and_live_feeds_come_over_tls() {
+    let directory = tempfile::tempdir().unwrap();
+    let issued = issue(directory.path());
+    let engine = Engine::start(EngineConfig::default());
+    let mut api = Api::from(engine.clone());
+    api.certificate = Some(read(directory.path()).unwrap());
+    let server = Server::with(engine, api);
+
+    let mut stream = connect(server.address(), &issued).unwrap();
+    let body = json!({"author": "ann", "body": "by TLS"}).to_string();
+    let head = "POST /v1/posts?wait=delivered HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
+    let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    assert!(ask(&mut stream, &request, "\"hidden\"").starts_with("HTTP/1.1 201 "));
+    let page = ask(&mut stream, "GET /v1/users/ann/feed HTTP/1.1\r\nHost: localhost\r\n\r\n", "\"partial\"");
+    assert!(page.contains("by TLS"), "{page}");
+    let upgrade = "GET /v1/users/ann/live HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                   Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let hello = ask(&mut stream, upgrade, "\"hello\"");
+    assert!(hello.starts_with("HTTP/1.1 101 "), "{hello}");
+    assert!(ask(&mut connect(server.address(), &issued).unwrap(), "nonsense\r\n\r\n", "HTTP").contains(" 400 "));
+}
+
+#[test]
+fn a_new_certificate_is_shown_and_one_that_does_not_work_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = issue(directory.path());
+    let certificate = read(directory.path()).unwrap();
+    let engine = Engine::start(EngineConfig::default());
+    let mut api = Api::from(engine.clone());
+    api.certificate = Some(Arc::clone(&certificate));
+    let server = Server::with(engine, api);
+    assert!(connect(server.address(), &first).is_ok());
+
+    fs::write(directory.path().join("key.pem"), "nothing").unwrap();
+    certificate.renew();
+    assert!(connect(server.address(), &first).is_ok(), "what works stays");
+
+    let second = issue(directory.path());
+    // Files may be written twice within one tick of the clock that stamps them.
+    let until = Instant::now() + Duration::from_secs(10);
+    while connect(server.address(), &second).is_err() {
+        assert!(Instant::now() < until, "the new certificate is not shown");
+        issue_again(directory.path());
+        certificate.renew();
+    }
+    assert!(connect(server.address(), &first).unwrap_err().contains("certificate"));
+}
+
+/// Touches the files.
+fn issue_again(directory: &Path) {
+    for name in ["key.pem", "cert.pem"] {
+        let file = directory.join(name);
+        fs::write(&file, fs::read(&file).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let says = |what: &str| {
+        let cause = read(directory.path()).unwrap_err().to_string();
+        assert!(cause.contains(what), "{cause}");
+    };
+    says("cert.pem");
+    issue(directory.path());
+    let others = tempfile::tempdir().unwrap();
+    issue(others.path());
+    fs::copy(others.path().join("key.pem"), directory.path().join("key.pem")).unwrap();
+    says("key.pem: ");
+    fs::write(directory.path().join("key.pem"), "no key").unwrap();
+    says("key.pem: ");
+    fs::write(directory.path().join("cert.pem"), "no certificate").unwrap();
+    says("cert.pem: no certificate in it");
+}
