@@ -20,6 +20,7 @@ mod metrics;
 mod modes;
 mod operations;
 mod oracle;
+mod overload;
 mod paging;
 mod personal;
 mod power;
