@@ -6,6 +6,7 @@
 //! Not responsible for:
 //! - what the settings do (`config`).
 
+mod reference;
 mod values;
 
 use std::fs;
