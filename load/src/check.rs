@@ -7,11 +7,14 @@
 //! Not responsible for:
 //! - what designs differ in by nature, such as feeds that end where an inbox does: histories stay above that.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidewire::clock::{Clock, SystemClock};
+
+use crate::mint::{Ids, Mint, Service};
 use crate::operation::{Item, Operation, PAGE_POSTS, Post, User};
 use crate::target::{Client, Failure, Target};
-use crate::workload::Mint;
 
 /// Feeds computed in the plainest way.
 #[derive(Clone, Debug, Default)]
@@ -39,8 +42,15 @@ impl Model {
             Operation::OwnPage { author } => post.author == *author,
             _ => false,
         };
-        self.posts.values().rev().filter(shows).take(PAGE_POSTS).map(Item::of).collect()
+        newest(self.posts.values().filter(shows))
     }
+}
+
+/// The page that shows the newest of these.
+fn newest<'a>(posts: impl Iterator<Item = &'a Post>) -> Vec<Item> {
+    let mut posts: Vec<&Post> = posts.collect();
+    posts.sort_unstable_by_key(|post| Reverse(post.position()));
+    posts.into_iter().take(PAGE_POSTS).map(Item::of).collect()
 }
 
 /// Users of a history.
@@ -49,40 +59,80 @@ pub const USERS: User = 12;
 /// How many of them become active at the end.
 const LATE: usize = 3;
 
-/// Operations of a history: enough for full pages, and fewer posts than the smallest inbox holds.
-const OPERATIONS: usize = 400;
+/// Operations of a history at most: enough for full pages.
+const OPERATIONS_MAX: usize = 400;
 
-/// Makes a random history by [`USERS`] users from number `first_user` on, whom nobody uses otherwise, some of them inactive until the end, and compares every page
-/// with the model's. Returns how many.
-///
-/// # Errors
-/// When an operation fails, or a page is another: it says which and in what.
-pub async fn random_history(target: &dyn Target, first_user: User, seed: u64) -> Result<usize, Failure> {
-    let mut rng = fastrand::Rng::with_seed(seed);
-    let (mint, mut model, mut pages) = (Mint::default(), Model::default(), 0);
-    let users: Vec<User> = (first_user..first_user + USERS).collect();
-    // Some become active only at the end, and find then what was published before.
-    let (late, early) = users.split_at(LATE);
-    target.activate(early).await?;
-    let mut client = target.open().await?;
-    for _ in 0..OPERATIONS {
-        let operation = any_operation(&mut rng, &users, &mint, &model);
-        if matches!(operation, Operation::Page { reader } if late.contains(&reader)) {
-            continue;
-        }
-        pages += usize::from(compare(&mut *client, &model, &operation).await?);
-        if !operation.is_page() {
-            client.perform(&operation).await?;
-        }
-        model.apply(&operation);
-    }
-    target.activate(late).await?;
-    for user in users {
-        for operation in [Operation::Page { reader: user }, Operation::OwnPage { author: user }] {
+/// Time from one post of a history to the next, in microseconds, so that no two have the same.
+const POST_GAP_US: i64 = 1_000_000;
+
+/// A random history by [`USERS`] users whom nobody uses otherwise, some of them inactive until the end.
+#[derive(Clone, Copy, Debug)]
+pub struct History {
+    /// The first of them.
+    pub first_user: User,
+    /// The same seed makes the same history.
+    pub seed: u64,
+    /// Ids of its posts.
+    pub ids: Ids,
+    /// Posts that an inbox holds. There are fewer in the history, so that no feed ends before what is compared.
+    pub inbox_posts: usize,
+}
+
+impl History {
+    /// Makes it, and compares every page with the model's. Returns how many.
+    ///
+    /// # Errors
+    /// When an operation fails, or a page is another: it says which and in what.
+    pub async fn check(&self, target: &dyn Target) -> Result<usize, Failure> {
+        let mut rng = fastrand::Rng::with_seed(self.seed);
+        let (mut model, mut pages) = (Model::default(), 0);
+        let dates = Dates::new(self);
+        let users: Vec<User> = (self.first_user..self.first_user + USERS).collect();
+        // Some become active only at the end, and find then what was published before.
+        let (late, early) = users.split_at(LATE);
+        target.activate(early).await?;
+        let mut client = target.open().await?;
+        for nth in 0..self.operations() {
+            let operation = any_operation(&mut rng, &users, &model, |author| dates.post(author, nth));
+            if matches!(operation, Operation::Page { reader } if late.contains(&reader)) {
+                continue;
+            }
             pages += usize::from(compare(&mut *client, &model, &operation).await?);
+            if !operation.is_page() {
+                client.perform(&operation).await?;
+            }
+            model.apply(&operation);
         }
+        target.activate(late).await?;
+        for user in users {
+            for operation in [Operation::Page { reader: user }, Operation::OwnPage { author: user }] {
+                pages += usize::from(compare(&mut *client, &model, &operation).await?);
+            }
+        }
+        Ok(pages)
     }
-    Ok(pages)
+
+    /// Two in five of them publish.
+    fn operations(&self) -> usize {
+        OPERATIONS_MAX.min(self.inbox_posts.saturating_mul(2))
+    }
+}
+
+/// When posts of a history are published: a while ago, one after the other.
+struct Dates {
+    mint: Mint,
+    first_us: i64,
+}
+
+impl Dates {
+    fn new(history: &History) -> Self {
+        let mint = Mint::new(history.ids, Service::Check, history.seed);
+        Self { mint, first_us: SystemClock.now().0 - OPERATIONS_MAX as i64 * POST_GAP_US }
+    }
+
+    fn post(&self, author: User, nth: usize) -> Post {
+        self.mint.post_at(author, self.first_us + nth as i64 * POST_GAP_US)
+    }
 }
 
 /// Compares an answer with the model's if the operation is a page; says whether it is.
@@ -129,10 +179,8 @@ impl Loaded<'_> {
 
     fn page(&self, reader: User) -> Vec<Item> {
         let sources = (self.edges)(reader).into_iter().chain([reader]);
-        let newest = |source: User| self.posts.get(&source).into_iter().flatten().rev().take(PAGE_POSTS);
-        let mut posts: Vec<&Post> = sources.flat_map(newest).collect();
-        posts.sort_unstable_by_key(|post| std::cmp::Reverse(post.id));
-        posts.into_iter().take(PAGE_POSTS).map(Item::of).collect()
+        let newest_of = |source: User| self.posts.get(&source).into_iter().flatten().rev().take(PAGE_POSTS);
+        newest(sources.flat_map(newest_of))
     }
 }
 
@@ -145,14 +193,14 @@ fn differs(operation: &Operation, page: &[Item], right: &[Item]) -> Failure {
     Failure::Failed(format!("wrong answer to {operation:?}: {what}"))
 }
 
-fn any_operation(rng: &mut fastrand::Rng, users: &[User], mint: &Mint, model: &Model) -> Operation {
+fn any_operation(rng: &mut fastrand::Rng, users: &[User], model: &Model, post: impl FnOnce(User) -> Post) -> Operation {
     let user = |rng: &mut fastrand::Rng| users[rng.usize(..users.len())];
     let (one, other) = (user(rng), user(rng));
     let follows = |edge: &(User, User)| model.edges.contains(edge);
     match rng.u32(..100) {
         0..15 if one != other => Operation::Follow { follower: one, source: other },
         15..22 if follows(&(one, other)) => Operation::Unfollow { follower: one, source: other },
-        22..62 => Operation::Publish(mint.post(one)),
+        22..62 => Operation::Publish(post(one)),
         62..70 => match model.posts.values().nth(rng.usize(..model.posts.len().max(1))) {
             Some(post) => Operation::Delete { id: post.id, author: post.author },
             None => Operation::OwnPage { author: one },
@@ -170,7 +218,8 @@ mod tests {
 
     fn history(fault: Option<Fault>) -> Result<usize, Failure> {
         let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(random_history(&Mock::with_fault(fault), 1_000, 1))
+        let history = History { first_user: 1_000, seed: 1, ids: Ids::Random, inbox_posts: 300 };
+        runtime.block_on(history.check(&Mock::with_fault(fault)))
     }
 
     #[test]

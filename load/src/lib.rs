@@ -1,7 +1,7 @@
 //! Loads Tidewire, and the designs that people use in its place, side by side: the same work, the same machine, one run.
 //!
 //! Responsible for:
-//! - worlds of users (`world`) and the work they make (`workload`);
+//! - worlds of users (`world`) and the work they make (`workload`), posts with ids and times (`mint`);
 //! - doing that work on each design (`target`), in a closed loop or at intended times (`drive`), and first of all checking
 //!   that each design answers right (`check`);
 //! - the same of connections that are told live (`live`);
@@ -18,6 +18,7 @@ pub mod drive;
 pub mod latency;
 pub mod live;
 pub mod measure;
+pub mod mint;
 pub mod operation;
 pub mod prepare;
 pub mod report;

@@ -10,11 +10,14 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use tidewire::clock::{Clock, SystemClock};
 use tokio::runtime::{self, Runtime};
 
-use crate::check::{self, Loaded};
+use crate::check::{History, Loaded};
+use crate::mint::{Ids, Mint, Service, dated_back};
 use crate::operation::{Operation, Post, User};
 use crate::report::Case;
 use crate::report::progress::Progress;
@@ -22,7 +25,6 @@ use crate::target::kind::{Kind, Settings};
 use crate::target::process::resident_bytes;
 use crate::target::tidewire::http::Http;
 use crate::target::{Failure, Target};
-use crate::workload::Mint;
 use crate::world::World;
 
 /// Clients that publish what is there before anyone is active.
@@ -30,6 +32,12 @@ const LOADERS: usize = 16;
 
 /// Readers whose pages are checked once the world is loaded.
 const READERS_CHECKED: usize = 100;
+
+/// Sources that a reader follows at most in worlds for which Tidewire's default limit is enough.
+const FOLLOWING_USUAL: usize = 2_500;
+
+/// Sources more than that, which mixes may have a reader follow.
+const FOLLOWS_MORE: usize = 100_000;
 
 /// The world that all designs are loaded with.
 #[derive(Clone, Debug)]
@@ -40,22 +48,45 @@ pub struct Load {
     pub posts: Arc<BTreeMap<User, Vec<Post>>>,
     /// Makes more posts.
     pub mint: Arc<Mint>,
+    /// Posts that an inbox holds.
+    pub inbox_posts: usize,
+}
+
+/// How posts are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Posts {
+    /// Their ids.
+    pub ids: Ids,
+    /// Time between two of those that are there before, on average.
+    pub gap: Duration,
+    /// Seed of what is random about them.
+    pub seed: u64,
 }
 
 impl Load {
-    /// A load of enough posts to fill the inboxes of nearly all readers.
-    pub fn new(world: World, inbox_posts: usize) -> Self {
-        let mint = Mint::default();
+    /// A load of enough posts to fill the inboxes of nearly all readers, dated back.
+    ///
+    /// # Errors
+    /// When they reach back too far.
+    pub fn new(world: World, inbox_posts: usize, posts: &Posts) -> Result<Self, String> {
         // A tenth more than what fills them on average, since chance deals unequally.
         let wanted = world.users() as f64 * inbox_posts as f64 * 1.1 / world.mean_followers().max(1.0);
-        let rounds = (wanted / world.authors.len().max(1) as f64).ceil() as usize;
-        let mut posts: BTreeMap<User, Vec<Post>> = BTreeMap::new();
-        for _ in 0..rounds.max(1) {
-            for author in &world.authors {
-                posts.entry(*author).or_default().push(mint.post(*author));
-            }
+        let rounds = ((wanted / world.authors.len().max(1) as f64).ceil() as usize).max(1);
+        let mint = Mint::new(posts.ids, Service::Load, posts.seed);
+        let mut rng = fastrand::Rng::with_seed(posts.seed);
+        let times = dated_back(rounds * world.authors.len(), posts.gap, SystemClock.now().0, &mut rng)?;
+        let mut by_author: BTreeMap<User, Vec<Post>> = BTreeMap::new();
+        for (author, at_us) in world.authors.iter().cycle().zip(times) {
+            by_author.entry(*author).or_default().push(mint.post_at(*author, at_us));
         }
-        Self { world: Arc::new(world), posts: Arc::new(posts), mint: Arc::new(mint) }
+        Ok(Self { world: Arc::new(world), posts: Arc::new(by_author), mint: Arc::new(mint), inbox_posts })
+    }
+
+    /// What designs must be set to for this world.
+    fn settings(&self, settings: &Settings) -> Settings {
+        let most = self.world.most_following();
+        let following_max = (most > FOLLOWING_USUAL).then(|| most + FOLLOWS_MORE);
+        Settings { ids: self.mint.ids(), following_max, ..settings.clone() }
     }
 }
 
@@ -102,7 +133,7 @@ impl Prepared {
     ) -> Result<Self, Failure> {
         let runtime = runtime()?;
         progress.step(kind.name(), "starting");
-        let target = runtime.block_on(kind.start(settings))?;
+        let target = runtime.block_on(kind.start(&load.settings(settings)))?;
         Self::load(kind, target, runtime, load, seed, progress)
     }
 
@@ -170,8 +201,9 @@ async fn check(kind: Kind, target: &dyn Target, load: &Load, seed: u64) -> Resul
     if kind == Kind::Mock {
         return Ok(0);
     }
-    let strangers = load.world.users() as User;
-    let in_history = check::random_history(target, strangers, seed).await?;
+    let (ids, inbox_posts) = (load.mint.ids(), load.inbox_posts);
+    let history = History { first_user: load.world.users() as User, seed, ids, inbox_posts };
+    let in_history = history.check(target).await?;
     let edges = |reader| load.world.following.of(reader).to_vec();
     let loaded = Loaded { edges: &edges, posts: &load.posts };
     let readers: Vec<User> = load.world.active.iter().copied().take(READERS_CHECKED).collect();

@@ -5,16 +5,15 @@
 //! - choosing who does it: by Zipf's law, a seed for each client.
 //!
 //! Not responsible for:
-//! - when it is done (`drive`).
+//! - when it is done (`drive`), ids and times of posts (`mint`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use serde::Serialize;
-use tidewire::clock::{Clock, SystemClock};
 
-use crate::operation::{Kind, Operation, Post, User};
+use crate::mint::Mint;
+use crate::operation::{Kind, Operation, User};
 use crate::world::World;
 
 /// How often each kind of operation comes, as weights.
@@ -52,35 +51,6 @@ impl Mix {
     pub fn undoing(self, undone: f64) -> Self {
         Self { undone, ..self }
     }
-}
-
-/// Hands out ids and times of posts, each once, growing.
-#[derive(Debug, Default)]
-pub struct Mint {
-    last_us: AtomicI64,
-}
-
-/// Bits of an id below the microsecond, as id services have them.
-const ID_SUB_BITS: u32 = 12;
-
-impl Mint {
-    /// A post by `author` that is published now.
-    pub fn post(&self, author: User) -> Post {
-        let now = SystemClock.now().0;
-        let next = |last: i64| Some(now.max(last + 1));
-        // It cannot fail: there is always a next one.
-        let last = self.last_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_else(|last| last);
-        let published_at_us = now.max(last + 1);
-        let id = (published_at_us.cast_unsigned()) << ID_SUB_BITS;
-        Post { id, author, published_at_us, body: body(id) }
-    }
-}
-
-/// A body of a good hundred bytes that names its post, so that no two are the same.
-fn body(id: u64) -> String {
-    format!(
-        r#"{{"text":"Post {id} says what a post says on an ordinary day: not much, in a hundred bytes or so of text."}}"#
-    )
 }
 
 /// Chooses numbers from 0 on by Zipf's law: the n-th with a weight of n to minus the exponent. 0 chooses all alike.
@@ -309,13 +279,6 @@ mod tests {
         let alike = Zipf::new(100, 0.0);
         assert!((0..10_000).filter(|_| alike.choose(&mut rng) == 0).count() < 200);
         assert_eq!(Zipf::new(1, 2.0).choose(&mut rng), 0);
-    }
-
-    #[test]
-    fn posts_grow_even_when_the_clock_stands() {
-        let mint = Mint::default();
-        let posts: Vec<Post> = (0..1_000).map(|_| mint.post(1)).collect();
-        assert!(posts.is_sorted_by(|a, b| a.id < b.id && a.published_at_us < b.published_at_us));
     }
 
     #[test]

@@ -84,7 +84,8 @@ impl Compare {
         self.report.check()?;
         let size = if self.quick { Size::QUICK } else { Size::FULL };
         let settings = self.settings(&size)?;
-        let load = Load::new(self.world.world(size.users, None)?, settings.target.inbox_posts);
+        let world = self.world.world(size.users, None)?;
+        let load = Load::new(world, settings.target.inbox_posts, &self.world.posts())?;
         let mut report = report(TITLE, world_told(&load, &self.world));
         let told = [
             ("clients", format!("{} on {} threads", settings.clients, settings.threads)),

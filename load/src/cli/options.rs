@@ -14,7 +14,8 @@ use std::time::{Duration, SystemTime};
 use tidewire::cli::terminal;
 
 use crate::doubt::doubts;
-use crate::prepare::Load;
+use crate::mint::{GAP_MIN, Ids};
+use crate::prepare::{Load, Posts};
 use crate::report::compare::ratios;
 use crate::report::terminal::Look;
 use crate::report::{Machine, Report, TargetReport, file, html, json, markdown, plot};
@@ -63,6 +64,14 @@ pub(super) struct WorldOptions {
     /// The same for readers who read
     #[arg(long, value_name = "NUMBER", default_value_t = 0.0, value_parser = exponent)]
     reading_exponent: f64,
+
+    /// Ids of posts, the same for all designs
+    #[arg(long, value_enum, default_value_t = Ids::Snowflake)]
+    ids: Ids,
+
+    /// Time between two of the posts that are there before anything is measured, of all authors together: they are dated back
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = gap)]
+    post_gap: Duration,
 
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
@@ -145,6 +154,11 @@ impl WorldOptions {
         Ok(recipe.make())
     }
 
+    /// How posts are made.
+    pub(super) fn posts(&self) -> Posts {
+        Posts { ids: self.ids, gap: self.post_gap, seed: self.seed }
+    }
+
     /// How authors publish, and readers read.
     pub(super) fn exponents(&self) -> (f64, f64) {
         (self.publishing_exponent, self.reading_exponent)
@@ -153,7 +167,8 @@ impl WorldOptions {
 
 impl DesignOptions {
     pub(super) fn settings(self) -> TargetSettings {
-        TargetSettings { inbox_posts: self.inbox_posts.get(), celebrity_followers: self.celebrity_followers }
+        let (inbox_posts, celebrity_followers) = (self.inbox_posts.get(), self.celebrity_followers);
+        TargetSettings { inbox_posts, celebrity_followers, ..TargetSettings::default() }
     }
 }
 
@@ -218,7 +233,8 @@ pub(super) fn world_told(load: &Load, options: &WorldOptions) -> BTreeMap<String
         ("users", format!("{}, of whom {} are active", world.users(), world.active.len())),
         ("authors", world.authors.len().to_string()),
         ("followers of an author", followed),
-        ("posts before", posts.to_string()),
+        ("posts before", format!("{posts}, one each {}", humantime::format_duration(options.post_gap))),
+        ("ids of posts", options.ids.told().to_owned()),
         (
             "publishing and reading exponents",
             format!("{} and {}", options.publishing_exponent, options.reading_exponent),
@@ -283,6 +299,12 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A duration that keeps times of posts apart.
+fn gap(text: &str) -> Result<Duration, String> {
+    let gap = duration(text)?;
+    if gap >= GAP_MIN { Ok(gap) } else { Err(format!("must be at least {GAP_MIN:?}")) }
+}
+
 /// Users at most: as many as Tidewire knows by default.
 const USERS_MAX: usize = 50_000_000;
 
@@ -319,6 +341,7 @@ mod tests {
     fn durations_are_seconds_or_say_what_they_are() {
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!((gap("0.01"), gap("9ms")), (Ok(GAP_MIN), Err("must be at least 10ms".to_owned())));
         assert!(["0", "-1", "soon", "inf", "", "31d", "1e19"].iter().all(|text| duration(text).is_err()));
     }
 

@@ -1,12 +1,10 @@
 //! Every design answers as the naive model does: random histories on the real servers.
 
-use tidewire_load::check::{USERS, random_history};
+use tidewire_load::check::{History, USERS};
+use tidewire_load::mint::Ids;
 use tidewire_load::target::kind::{Kind, Settings};
 
 use crate::servers::{absent, harnessed};
-
-/// Histories of each design, each of users of its own on the same server.
-const HISTORIES: u64 = 3;
 
 fn check(kind: Kind) {
     harnessed();
@@ -15,12 +13,16 @@ fn check(kind: Kind) {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let target = kind.start(&Settings { inbox_posts: 300, celebrity_followers: None }).await.unwrap();
+        // The design is told of ids in no order, so that it relies on none.
+        let settings = Settings { ids: Ids::Random, ..Settings::default() };
+        let target = kind.start(&settings).await.unwrap();
         assert_eq!(target.name(), kind.name());
         assert!(!target.settings().is_empty());
-        for seed in 0..HISTORIES {
-            let pages = random_history(&*target, seed as u32 * USERS, seed).await;
-            assert!(pages.unwrap() > 100);
+        // Of users of their own on the same server.
+        for (nth, ids) in (0..).zip(Ids::ALL) {
+            let inbox_posts = settings.inbox_posts;
+            let history = History { first_user: nth * USERS, seed: nth.into(), ids, inbox_posts };
+            assert!(history.check(&*target).await.unwrap() > 100);
         }
     });
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use tidewire_load::mint::Ids;
 use tidewire_load::operation::{Answer, Operation, PAGE_POSTS, Post, User};
 use tidewire_load::target::redis::{Design, Encoding, Redis};
 use tidewire_load::target::{Client, Target};
@@ -86,7 +87,7 @@ fn check(posts_max: usize, script: &impl AsyncFn(&mut Running)) {
     }
     for design in [Design::SortedSets(Encoding::SkipList), Design::SortedSets(Encoding::Listpack), Design::Lists] {
         Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-            let redis = Redis::start(design, posts_max).await.unwrap();
+            let redis = Redis::start(design, posts_max, Ids::Minted).await.unwrap();
             let client = redis.open().await.unwrap();
             script(&mut Running { redis, client }).await;
         });
