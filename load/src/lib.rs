@@ -3,7 +3,7 @@
 //! Responsible for:
 //! - worlds of users (`world`) and the work they make (`workload`), posts with ids and times (`mint`);
 //! - doing that work on each design (`target`), in a closed loop or at intended times (`drive`), and first of all checking
-//!   that each design answers right (`check`);
+//!   that each design answers right (`check`), and afterwards that it still does (`witness`);
 //! - the same of connections that are told live (`live`);
 //! - what was measured (`measure`), whether to believe it (`doubt`), and telling it (`report`).
 //!
@@ -26,5 +26,6 @@ pub mod search;
 pub mod soak;
 pub mod surroundings;
 pub mod target;
+pub mod witness;
 pub mod workload;
 pub mod world;

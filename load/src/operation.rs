@@ -119,8 +119,8 @@ impl Operation {
 pub struct Answer {
     /// Posts on the page, with bodies; 0 for what is no page.
     pub entries: usize,
-    /// Feeds of others that got the post, as far as the design tells.
-    pub deliveries: u64,
+    /// Feeds of others that got the post, if it was one and the design tells.
+    pub deliveries: Option<u64>,
 }
 
 /// A post on a page that is looked at closely.

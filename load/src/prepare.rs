@@ -16,7 +16,7 @@ use futures_util::future::try_join_all;
 use tidewire::clock::{Clock, SystemClock};
 use tokio::runtime::{self, Runtime};
 
-use crate::check::{History, Loaded};
+use crate::check::History;
 use crate::mint::{Ids, Mint, Service, dated_back};
 use crate::operation::{Operation, Post, User};
 use crate::report::Case;
@@ -25,6 +25,7 @@ use crate::target::kind::{Kind, Settings};
 use crate::target::process::resident_bytes;
 use crate::target::tidewire::http::Http;
 use crate::target::{Failure, Target};
+use crate::witness::Witness;
 use crate::world::World;
 
 /// Clients that publish what is there before anyone is active.
@@ -100,8 +101,10 @@ pub struct Prepared {
     pub pages_checked: usize,
     /// What inboxes take, of a server that was started for this and pushes.
     pub memory: Option<Memory>,
+    /// Sees what is done on it; none of what answers nothing.
+    pub witness: Option<Arc<Witness>>,
     /// The runtime that it was started on, which drives what it may have left there.
-    _runtime: Runtime,
+    pub runtime: Runtime,
 }
 
 /// What inboxes took.
@@ -154,6 +157,7 @@ impl Prepared {
         progress: &Progress,
     ) -> Result<Self, Failure> {
         let step = |what: &str| progress.step(kind.name(), what);
+        let witness = (kind != Kind::Mock).then(|| Arc::new(Witness::new(load)));
         let (pages_checked, memory) = runtime.block_on(async {
             step("loading follows");
             target.load_follows(&load.world.edges()).await?;
@@ -168,11 +172,14 @@ impl Prepared {
                 inboxes: load.world.active.len(),
             });
             step("checking answers");
-            let checked = check(kind, &*target, load, seed).await?;
+            let checked = match &witness {
+                Some(witness) => check(&*target, load, witness, seed).await?,
+                None => 0,
+            };
             progress.done(&format!("{checked} pages right"));
             Ok::<_, Failure>((checked, memory))
         })?;
-        Ok(Self { kind, target, pages_checked, memory, _runtime: runtime })
+        Ok(Self { kind, target, pages_checked, memory, witness, runtime })
     }
 }
 
@@ -197,15 +204,10 @@ async fn publish(target: &dyn Target, load: &Load) -> Result<(), Failure> {
 }
 
 /// Checks a random history of users of their own, and pages of the loaded world. Returns how many pages were right.
-async fn check(kind: Kind, target: &dyn Target, load: &Load, seed: u64) -> Result<usize, Failure> {
-    if kind == Kind::Mock {
-        return Ok(0);
-    }
+async fn check(target: &dyn Target, load: &Load, witness: &Witness, seed: u64) -> Result<usize, Failure> {
     let (ids, inbox_posts) = (load.mint.ids(), load.inbox_posts);
     let history = History { first_user: load.world.users() as User, seed, ids, inbox_posts };
     let in_history = history.check(target).await?;
-    let edges = |reader| load.world.following.of(reader).to_vec();
-    let loaded = Loaded { edges: &edges, posts: &load.posts };
     let readers: Vec<User> = load.world.active.iter().copied().take(READERS_CHECKED).collect();
-    Ok(in_history + loaded.check(target, &readers).await?)
+    Ok(in_history + witness.check_pages(target, &readers, false).await?)
 }

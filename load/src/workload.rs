@@ -7,13 +7,15 @@
 //! Not responsible for:
 //! - when it is done (`drive`), ids and times of posts (`mint`).
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
 use crate::mint::Mint;
-use crate::operation::{Kind, Operation, User};
+use crate::operation::{Answer, Kind, Operation, User};
+use crate::target::Failure;
+use crate::witness::Witness;
 use crate::world::World;
 
 /// How often each kind of operation comes, as weights.
@@ -45,6 +47,16 @@ impl Mix {
 
     /// The names that [`Mix::named`] knows.
     pub const NAMES: [&str; 5] = ["social", "pequod", "page", "own_page", "publish"];
+
+    /// Whether it changes who follows whom.
+    pub fn follows(&self) -> bool {
+        self.weights.iter().any(|(kind, _)| matches!(kind, Kind::Follow | Kind::Unfollow))
+    }
+
+    /// Whether posts go that were there.
+    pub fn deletes(&self) -> bool {
+        self.undone > 0.0
+    }
 
     /// The same, with a share of its publishes and follows taken back.
     #[must_use]
@@ -95,6 +107,9 @@ pub struct Workload {
     readers: Zipf,
     mint: Arc<Mint>,
     seed: u64,
+    witness: Option<Arc<Witness>>,
+    /// Edges that clients made and did not end.
+    left: Mutex<BTreeSet<(User, User)>>,
 }
 
 impl Workload {
@@ -102,7 +117,40 @@ impl Workload {
     pub fn new(world: Arc<World>, mix: Mix, (publishing, reading): (f64, f64), mint: Arc<Mint>, seed: u64) -> Self {
         let authors = Zipf::new(world.authors.len(), publishing);
         let readers = Zipf::new(world.active.len(), reading);
-        Self { world, mix, authors, readers, mint, seed }
+        Self { world, mix, authors, readers, mint, seed, witness: None, left: Mutex::default() }
+    }
+
+    /// Whose users do it.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// The same, seen by a witness.
+    #[must_use]
+    pub fn seen_by(self, witness: Option<Arc<Witness>>) -> Self {
+        Self { witness, ..self }
+    }
+
+    /// Tells the witness what came of an operation, and remembers what is to be taken back.
+    pub fn came_to(&self, operation: &Operation, answer: &Result<Answer, Failure>) {
+        if let (Operation::Unfollow { follower, source }, Err(_)) = (operation, answer) {
+            self.leave([(*follower, *source)]);
+        }
+        if let Some(witness) = &self.witness {
+            // Who follows whom at the moment of a publish, nobody knows if that changes.
+            let deliveries = (!self.mix.follows()).then(|| self.deliveries(operation));
+            witness.saw(operation, answer, deliveries);
+        }
+    }
+
+    /// Edges that clients made and did not end. Asked once all have done what they do.
+    pub fn take_left(&self) -> BTreeSet<(User, User)> {
+        std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn leave(&self, edges: impl IntoIterator<Item = (User, User)>) {
+        // Nothing panics while it has the lock.
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(edges);
     }
 
     /// Feeds of others that get what is published by this operation: those of active followers.
@@ -135,7 +183,7 @@ pub struct Doings {
 /// Operations between what is done and its undoing.
 const UNDONE_AFTER: u64 = 10;
 
-/// Edges remembered to be ended.
+/// Edges of a client that are not ended yet, at most.
 const FOLLOWED_MAX: usize = 10_000;
 
 impl Doings {
@@ -157,10 +205,18 @@ impl Doings {
         if self.rng.f64() < self.workload.mix.undone {
             self.to_undo.push_back((self.done + UNDONE_AFTER, undo));
         } else if let Operation::Follow { follower, source } = operation {
-            self.followed.truncate(FOLLOWED_MAX - 1);
             self.followed.push_front((follower, source));
         }
         operation
+    }
+
+    /// Ends. What it followed and did not leave is to be taken back.
+    pub fn end(self) {
+        let undone = self.to_undo.into_iter().filter_map(|(_, undo)| match undo {
+            Operation::Unfollow { follower, source } => Some((follower, source)),
+            _ => None,
+        });
+        self.workload.leave(self.followed.into_iter().chain(undone));
     }
 
     /// A publish by this author, whatever the mix says.
@@ -193,9 +249,12 @@ impl Doings {
                 Some((follower, source)) => Operation::Unfollow { follower, source },
                 None => self.operation(Kind::Follow),
             },
+            // One for another, so that a long run does not have everybody follow everybody.
+            Kind::Follow if self.followed.len() >= FOLLOWED_MAX => self.operation(Kind::Unfollow),
             Kind::Follow => {
                 let (follower, source) = (self.reader(), self.author());
-                match self.workload.world.following.of(follower).contains(&source) || follower == source {
+                let watched = self.workload.witness.as_ref().is_some_and(|witness| witness.watches(follower));
+                match watched || follower == source || self.workload.world.following.of(follower).contains(&source) {
                     false => Operation::Follow { follower, source },
                     // Edges of the world stay, so that its fan-out does.
                     true => Operation::Page { reader: follower },

@@ -9,12 +9,15 @@ use crate::compare::Settings;
 use crate::drive::pacer::Pacer;
 use crate::drive::{self, Pace, Plan, Run};
 use crate::measure::{self, Figure};
+use crate::operation::Kind as OperationKind;
 use crate::prepare::{Load, Prepared};
 use crate::report::figure;
 use crate::report::{Case, TargetReport};
 use crate::surroundings::{Sampler, Stretch};
+use crate::target::Failure;
 use crate::target::kind::Kind;
 use crate::target::process::processor_time;
+use crate::witness::Allowance;
 use crate::workload::{Mix, Workload};
 
 /// A case that is measured in rounds.
@@ -84,13 +87,15 @@ impl Timed {
 pub(super) struct Cases {
     prepared: Prepared,
     runs: BTreeMap<Timed, Vec<Run>>,
-    /// What could not be measured, and why.
+    /// What could not be measured, or was answered wrong.
     failures: Vec<String>,
+    /// Pages that were right after runs.
+    pages_checked: usize,
 }
 
 impl Cases {
     pub(super) fn new(prepared: Prepared) -> Self {
-        Self { prepared, runs: BTreeMap::new(), failures: Vec::new() }
+        Self { prepared, runs: BTreeMap::new(), failures: Vec::new(), pages_checked: 0 }
     }
 
     pub(super) fn name(&self) -> &'static str {
@@ -109,12 +114,17 @@ impl Cases {
         let plan = self.plan(case, round, settings)?;
         let (mix, mint) = (case.mix(settings), Arc::clone(&load.mint));
         let workload = Workload::new(Arc::clone(&load.world), mix, settings.exponents, mint, settings.seed);
+        let workload = workload.seen_by(self.prepared.witness.clone());
         let target = &self.prepared.target;
         let busy = || target.process().map(processor_time).unwrap_or_default() + processor_time(std::process::id());
         let (sampler, before) = (Sampler::start(), busy());
         let run = drive::run(target, &Arc::new(workload), &plan);
         let stretch = sampler.stop(&format!("{} of {}", case.label(), self.name()), busy().saturating_sub(before));
-        match run {
+        let checked = run.and_then(|run| {
+            self.pages_checked += self.check(case, &run, settings)?;
+            Ok(run)
+        });
+        match checked {
             Ok(run) => {
                 let told = measure::case(std::slice::from_ref(&run), case.figure());
                 self.runs.entry(case).or_default().push(run);
@@ -125,6 +135,16 @@ impl Cases {
                 None
             }
         }
+    }
+
+    /// Whether what was done shows; how many pages were compared.
+    fn check(&self, case: Timed, run: &Run, settings: &Settings) -> Result<usize, Failure> {
+        let Prepared { kind, target, witness, runtime, .. } = &self.prepared;
+        let Some(witness) = witness else { return Ok(0) };
+        let pages = [OperationKind::Page, OperationKind::OwnPage].iter().filter_map(|kind| run.record.done.get(kind));
+        let odd_pages = if case.mix(settings).deletes() { pages.sum::<u64>() / ODD_PAGES_SHARE } else { 0 };
+        let allowance = Allowance { by_arrival: *kind == Kind::RedisList, odd_pages };
+        runtime.block_on(witness.check(&**target, allowance))
     }
 
     /// How a case is measured; none if this design has no such case.
@@ -174,12 +194,16 @@ impl Cases {
             let case = Case { unit: "s".to_owned(), median: recovery, rounds: vec![recovery], ..Case::default() };
             report.cases.insert("burst_recovery".to_owned(), case);
         }
+        report.pages_checked += self.pages_checked;
         report.failures.extend(self.failures);
     }
 }
 
 /// The height of the burst, as a share of what was possible at most.
 const BURST_SHARE: f64 = 1.2;
+
+/// One page in so many may be short where posts are deleted: a design that asks twice for a page may find one gone meanwhile.
+const ODD_PAGES_SHARE: u64 = 100;
 
 /// Clients of an open loop for each of a closed one.
 const OPEN_CLIENTS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");

@@ -3,6 +3,7 @@
 //! Responsible for:
 //! - so many clients at once, warmed up before anything counts;
 //! - timing each operation, from when it was to be done;
+//! - taking back what was followed, so that every run finds the same world, however much was done in the one before;
 //! - the processor time that server and client took meanwhile.
 //!
 //! Not responsible for:
@@ -20,12 +21,16 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use futures_util::future::try_join_all;
 use hdrhistogram::Histogram;
+use tokio::runtime;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::LocalSet;
 
 use crate::drive::clients::{Crew, Share, Timing};
 use crate::drive::pacer::Pacer;
 use crate::drive::recorder::{Record, histogram, record};
+use crate::operation::{Operation, User};
 use crate::target::process::processor_time;
 use crate::target::{Failure, Target};
 use crate::workload::Workload;
@@ -113,7 +118,31 @@ pub fn run(target: &Arc<dyn Target>, workload: &Arc<Workload>, plan: &Plan) -> R
         Pace::Closed { lasts, .. } => lasts,
         Pace::Open(_) => timing.measured.elapsed(),
     };
+    let left: Vec<_> = workload.take_left().into_iter().collect();
+    if let Err(cause) = take_back(&**target, &left) {
+        record.add_failure(format!("taking back {} follows: {cause}", left.len()));
+    }
     Ok(Run { record, lasted, server_cores: cores.0, client_cores: cores.1, lateness })
+}
+
+/// Clients that take back follows.
+const TAKING_BACK: usize = 16;
+
+/// Ends edges that the clients of a run made and did not end.
+fn take_back(target: &dyn Target, edges: &[(User, User)]) -> Result<(), Failure> {
+    if edges.is_empty() {
+        return Ok(());
+    }
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(|cause| Failure::of(&cause))?;
+    let parts = edges.chunks(edges.len().div_ceil(TAKING_BACK)).map(async |part| {
+        let mut client = target.open().await?;
+        for (follower, source) in part {
+            client.perform(&Operation::Unfollow { follower: *follower, source: *source }).await?;
+        }
+        Ok(())
+    });
+    // Some servers' clients leave tasks on the thread.
+    LocalSet::new().block_on(&runtime, try_join_all(parts)).map(drop)
 }
 
 /// Lets operations of an open loop go, and tells which is next.

@@ -132,3 +132,16 @@ fn a_server_that_takes_no_clients_is_an_error_and_nobody_waits() {
     let message = run(&target, &workload("page"), &closed).unwrap_err().to_string();
     assert_eq!(message, "nobody listens");
 }
+
+#[test]
+fn what_was_followed_is_left_again_when_a_run_ends() {
+    let mock = Mock::with_fault(None);
+    let target: Arc<dyn Target> = Arc::new(mock.clone());
+    let workload = workload("pequod");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(target.load_follows(&workload.world().edges())).unwrap();
+    let before = mock.edges();
+    let ran = run(&target, &workload, &plan(Pace::Closed { warm_up: SHORT, lasts: SHORT })).unwrap();
+    assert!(ran.record.done[&Kind::Follow] > 0);
+    assert_eq!(mock.edges(), before);
+}

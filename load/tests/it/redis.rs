@@ -33,7 +33,7 @@ impl Running {
     }
 
     async fn publish(&mut self, author: User, number: u64) -> u64 {
-        self.perform(Operation::Publish(post(author, number))).await.deliveries
+        self.perform(Operation::Publish(post(author, number))).await.deliveries.unwrap()
     }
 
     async fn publish_all(&mut self, author: User, numbers: impl IntoIterator<Item = u64>) {
@@ -61,7 +61,7 @@ impl Running {
     /// A page as `author.number` of its posts.
     async fn shown(&mut self, operation: Operation) -> String {
         let items = self.client.read(&operation).await.unwrap();
-        assert_eq!(self.perform(operation).await, Answer { entries: items.len(), deliveries: 0 });
+        assert_eq!(self.perform(operation).await, Answer { entries: items.len(), deliveries: None });
         let mut shown = String::new();
         for item in items {
             let number = (item.id >> 12) - MICROSECONDS;
@@ -263,7 +263,10 @@ fn clients_that_ask_at_the_same_time_get_their_own_answers() {
                     let edge = Operation::Follow { follower: source + 10, source };
                     client.perform(&edge).await.unwrap();
                     let number = u64::from(source) * 100 + number;
-                    assert_eq!(client.perform(&Operation::Publish(post(source, number))).await.unwrap().deliveries, 1);
+                    assert_eq!(
+                        client.perform(&Operation::Publish(post(source, number))).await.unwrap().deliveries,
+                        Some(1)
+                    );
                     let page = client.read(&Operation::Page { reader: source + 10 }).await.unwrap();
                     assert_eq!(page[0].id, id(number));
                 }

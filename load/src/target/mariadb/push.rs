@@ -236,7 +236,7 @@ impl Client for PushClient {
                 Operation::OwnPage { author } => {
                     answer.entries = self.session.count(&self.statements.own_page, (author, PAGE_POSTS)).await?;
                 }
-                Operation::Publish(post) => answer.deliveries = self.publish(post).await?,
+                Operation::Publish(post) => answer.deliveries = Some(self.publish(post).await?),
                 Operation::Delete { id, author } => {
                     self.session.once(&self.statements.delete_post, (*id, *author)).await?;
                 }

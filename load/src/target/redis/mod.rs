@@ -175,7 +175,7 @@ impl Client for RedisClient {
             match operation {
                 Operation::Follow { follower, source } => self.follow(*follower, *source).await?,
                 Operation::Unfollow { follower, source } => self.unfollow(*follower, *source).await?,
-                Operation::Publish(post) => answer.deliveries = self.publish(post).await?,
+                Operation::Publish(post) => answer.deliveries = Some(self.publish(post).await?),
                 Operation::Delete { id, author } => self.delete(*id, *author).await?,
                 Operation::Page { .. } | Operation::OwnPage { .. } => {
                     self.page(operation, |_| {

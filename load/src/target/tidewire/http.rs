@@ -201,7 +201,7 @@ impl Client for HttpClient {
         Box::pin(async {
             let body = self.send(operation).await?;
             let entries = if operation.is_page() { page::count(body) } else { 0 };
-            Ok(Answer { entries, deliveries: 0 })
+            Ok(Answer { entries, deliveries: None })
         })
     }
 

@@ -146,7 +146,7 @@ impl Client for EngineClient {
             let Some(page) = self.page(operation).await? else {
                 return self.write(operation).await.map(|()| Answer::default());
             };
-            Ok(Answer { entries: page.page.items.len(), deliveries: 0 })
+            Ok(Answer { entries: page.page.items.len(), deliveries: None })
         })
     }
 
