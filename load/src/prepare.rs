@@ -158,27 +158,31 @@ impl Prepared {
     ) -> Result<Self, Failure> {
         let step = |what: &str| progress.step(kind.name(), what);
         let witness = (kind != Kind::Mock).then(|| Arc::new(Witness::new(load)));
-        let (pages_checked, memory) = runtime.block_on(async {
-            step("loading follows");
-            target.load_follows(&load.world.edges()).await?;
-            step("publishing what is there before");
-            publish(&*target, load).await?;
-            let before = target.process().map(resident_bytes);
-            step("filling inboxes");
-            target.activate(&load.world.active).await?;
-            let after = target.process().map(resident_bytes);
-            let memory = before.zip(after).filter(|_| kind.pushes()).map(|(before, after)| Memory {
-                bytes: after.saturating_sub(before),
-                inboxes: load.world.active.len(),
-            });
-            step("checking answers");
-            let checked = match &witness {
-                Some(witness) => check(&*target, load, witness, seed).await?,
-                None => 0,
-            };
-            progress.done(&format!("{checked} pages right"));
-            Ok::<_, Failure>((checked, memory))
-        })?;
+        let (pages_checked, memory) = runtime
+            .block_on(async {
+                step("loading follows");
+                target.load_follows(&load.world.edges()).await?;
+                step("publishing what is there before");
+                publish(&*target, load).await?;
+                let before = target.process().map(resident_bytes);
+                step("filling inboxes");
+                target.activate(&load.world.active).await?;
+                let after = target.process().map(resident_bytes);
+                let memory = before.zip(after).filter(|_| kind.pushes()).map(|(before, after)| Memory {
+                    bytes: after.saturating_sub(before),
+                    inboxes: load.world.active.len(),
+                });
+                step("checking answers");
+                let checked = match &witness {
+                    Some(witness) => check(&*target, load, witness, seed).await?,
+                    None => 0,
+                };
+                progress.done(&format!("{checked} pages right"));
+                Ok((checked, memory))
+            })
+            .map_err(
+                |cause: Failure| if let Failure::Silent(_) = cause { cause.of_what(kind.name()) } else { cause },
+            )?;
         Ok(Self { kind, target, pages_checked, memory, witness, runtime })
     }
 }

@@ -91,11 +91,13 @@ pub(super) struct Cases {
     failures: Vec<String>,
     /// Pages that were right after runs.
     pages_checked: usize,
+    /// It did not answer. To wait for it in every case would take hours.
+    is_given_up: bool,
 }
 
 impl Cases {
     pub(super) fn new(prepared: Prepared) -> Self {
-        Self { prepared, runs: BTreeMap::new(), failures: Vec::new(), pages_checked: 0 }
+        Self { prepared, runs: BTreeMap::new(), failures: Vec::new(), pages_checked: 0, is_given_up: false }
     }
 
     pub(super) fn name(&self) -> &'static str {
@@ -111,6 +113,9 @@ impl Cases {
         settings: &Settings,
         load: &Load,
     ) -> Option<(String, Stretch)> {
+        if self.is_given_up {
+            return None;
+        }
         let plan = self.plan(case, round, settings)?;
         let (mix, mint) = (case.mix(settings), Arc::clone(&load.mint));
         let workload = Workload::new(Arc::clone(&load.world), mix, settings.exponents, mint, settings.seed);
@@ -131,6 +136,7 @@ impl Cases {
                 Some((figure::median(&told), stretch))
             }
             Err(cause) => {
+                self.is_given_up = matches!(cause, Failure::Silent(_));
                 self.failures.push(format!("{}: {cause}", case.label()));
                 None
             }

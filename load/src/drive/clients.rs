@@ -138,13 +138,13 @@ impl Task {
     async fn run(self, mut worker: Worker) {
         match &self.crew.plan.pace {
             Pace::Closed { .. } => {
-                while Instant::now() < self.timing.end {
+                while Instant::now() < self.timing.end && !self.crew.gate.is_over() {
                     let operation = worker.doings.next_operation();
                     self.perform(&mut *worker.client, &operation, Instant::now()).await;
                 }
             }
             Pace::Open(pacer) => {
-                while let Some(due) = pacer.due(self.crew.gate.next().await) {
+                while let Some(due) = pacer.due(self.crew.gate.next().await).filter(|_| !self.crew.gate.is_over()) {
                     let operation = match due.publish_by {
                         Some(author) => worker.doings.publish_by(author),
                         None => worker.doings.next_operation(),
@@ -180,6 +180,10 @@ impl Task {
         match answer {
             Ok(_) if counts => self.count(operation, meant, ended),
             Ok(_) => {}
+            Err(Failure::Silent(to)) => {
+                // The first is told.
+                let _ = self.crew.gate.silent.set(format!("{}: {to}", operation.kind().label()));
+            }
             Err(Failure::Refused(message) | Failure::Failed(message)) => self.record.borrow_mut().add_failure(message),
         }
     }

@@ -15,9 +15,9 @@ pub mod recorder;
 mod tests;
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ pub struct Run {
 /// Does the work, and waits until it is done.
 ///
 /// # Errors
-/// When a client cannot be opened. Operations that fail are counted instead.
+/// When a client cannot be opened, or an operation is not answered. Operations that fail are counted instead.
 pub fn run(target: &Arc<dyn Target>, workload: &Arc<Workload>, plan: &Plan) -> Result<Run, Failure> {
     let threads = plan.threads.min(plan.clients).get();
     let (begin, begun) = watch::channel(None);
@@ -112,6 +112,9 @@ pub fn run(target: &Arc<dyn Target>, workload: &Arc<Workload>, plan: &Plan) -> R
     let mut record = Record::default();
     for crew in crews {
         record.merge(crew.join().map_err(|_| Failure::Failed("a thread of clients crashed".to_owned()))?);
+    }
+    if let Some(what) = gate.silent.get() {
+        return Err(Failure::Silent(what.clone()).of_what(target.name()));
     }
     // An open loop lasts until the last operation is done.
     let lasted = match plan.pace {
@@ -151,23 +154,25 @@ struct Gate {
     /// A permit for each operation that is due.
     due: Semaphore,
     next: AtomicU64,
+    /// What was not answered: nobody goes on then.
+    silent: OnceLock<String>,
 }
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { due: Semaphore::new(0), next: AtomicU64::new(0) }
+        Self { due: Semaphore::new(0), next: AtomicU64::new(0), silent: OnceLock::new() }
     }
 }
 
 /// While the crews work: lets operations go when they are due, and looks at processor times. Returns how late operations
 /// were let go, and the cores kept busy by the server and by this process.
 fn watch_over(target: &dyn Target, plan: &Plan, timing: Timing, gate: &Gate) -> (Histogram<u64>, (f64, f64)) {
-    sleep_until(timing.measured);
+    gate.sleep_until(timing.measured);
     let times = || (target.process().map(processor_time).unwrap_or_default(), processor_time(std::process::id()));
     let (began, before) = (Instant::now(), times());
     let lateness = match &plan.pace {
         Pace::Closed { .. } => {
-            sleep_until(timing.end);
+            gate.sleep_until(timing.end);
             histogram()
         }
         Pace::Open(pacer) => let_go(pacer, timing.measured, gate),
@@ -186,7 +191,10 @@ fn let_go(pacer: &Pacer, start: Instant, gate: &Gate) -> Histogram<u64> {
     let mut lateness = histogram();
     let mut nth = 0;
     while let Some(due) = pacer.due(nth) {
-        sleep_until(start + due.at);
+        gate.sleep_until(start + due.at);
+        if gate.is_over() {
+            break;
+        }
         let late_by = start.elapsed();
         let mut count = 0;
         while let Some(due) = pacer.due(nth).filter(|due| due.at <= late_by && count < LET_GO_MAX) {
@@ -200,13 +208,23 @@ fn let_go(pacer: &Pacer, start: Instant, gate: &Gate) -> Histogram<u64> {
     lateness
 }
 
-fn sleep_until(instant: Instant) {
-    while let Some(left) = instant.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-        thread::park_timeout(left);
-    }
-}
+/// How soon it is noticed that nobody goes on.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Gate {
+    /// Waits, unless nobody goes on.
+    fn sleep_until(&self, instant: Instant) {
+        let left = || instant.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+        while let Some(left) = left().filter(|_| !self.is_over()) {
+            thread::park_timeout(left.min(LOOK_AGAIN));
+        }
+    }
+
+    /// Whether something was not answered.
+    fn is_over(&self) -> bool {
+        self.silent.get().is_some()
+    }
+
     /// The number of the next operation, once it is due.
     async fn next(&self) -> u64 {
         // The semaphore is never closed; if it were, there would be nothing left to wait for.

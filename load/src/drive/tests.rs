@@ -145,3 +145,13 @@ fn what_was_followed_is_left_again_when_a_run_ends() {
     assert!(ran.record.done[&Kind::Follow] > 0);
     assert_eq!(mock.edges(), before);
 }
+
+#[test]
+fn a_server_that_does_not_answer_ends_the_run_and_is_named() {
+    let long = Duration::from_secs(3_600);
+    for pace in [Pace::Closed { warm_up: SHORT, lasts: long }, Pace::Open(Pacer::steady(1_000.0, long))] {
+        let target: Arc<dyn Target> = Arc::new(Mock::with_fault(Some(Fault::Silent)));
+        let message = run(&target, &workload("page"), &plan(pace)).unwrap_err().to_string();
+        assert_eq!(message, "mock: feed page: the mock: no answer within 30s");
+    }
+}

@@ -28,6 +28,8 @@ pub enum Fault {
     CountsWrong,
     /// Nothing works.
     FailsNow,
+    /// Nothing is answered, and nobody waits for it.
+    Silent,
     /// Every other operation is refused.
     RefusesHalf,
 }
@@ -157,6 +159,7 @@ impl Inner {
         }
         match self.fault {
             Some(Fault::FailsNow) => return Err(Failure::Failed("the mock is broken".to_owned())),
+            Some(Fault::Silent) => return Err(Failure::Silent("the mock".to_owned())),
             Some(Fault::RefusesHalf) if nth.is_multiple_of(2) => {
                 return Err(Failure::Refused("the mock is busy".to_owned()));
             }

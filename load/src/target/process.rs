@@ -74,12 +74,14 @@ impl Process {
     pub async fn wait_until(&mut self, mut ready: impl AsyncFnMut() -> bool) -> io::Result<()> {
         let began = Instant::now();
         loop {
-            if ready().await {
+            // It may take connections and then hang.
+            let left = START_MAX.saturating_sub(began.elapsed());
+            if tokio::time::timeout(left, ready()).await.unwrap_or(false) {
                 return Ok(());
             }
             let why = match self.child.try_wait()? {
                 Some(status) => format!("ended ({status})"),
-                None if began.elapsed() > START_MAX => format!("is not ready after {START_MAX:?}"),
+                None if began.elapsed() >= START_MAX => format!("is not ready after {START_MAX:?}"),
                 None => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     continue;

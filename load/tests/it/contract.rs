@@ -1,7 +1,10 @@
 //! Every design answers as the naive model does: random histories on the real servers.
 
+use rustix::process::{Pid, Signal, kill_process};
 use tidewire_load::check::{History, USERS};
 use tidewire_load::mint::Ids;
+use tidewire_load::operation::Operation;
+use tidewire_load::target::Failure;
 use tidewire_load::target::kind::{Kind, Settings};
 
 use crate::servers::{absent, harnessed};
@@ -60,4 +63,43 @@ fn mariadb_with_timelines_answers_as_the_model() {
 #[test]
 fn mariadb_without_timelines_answers_as_the_model() {
     check(Kind::MariadbPull);
+}
+
+/// Time stands until everybody waits, and then goes on: nobody waits for half a minute here.
+fn check_that_a_stopped_server_is_told(kind: Kind, asked: &str) {
+    if kind.server().is_some_and(absent) {
+        return;
+    }
+    harnessed();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let target = kind.start(&Settings::default()).await.unwrap();
+        let mut client = target.open().await.unwrap();
+        let page = Operation::OwnPage { author: 1 };
+        client.perform(&page).await.unwrap();
+        let server = Pid::from_raw(i32::try_from(target.process().unwrap()).unwrap()).unwrap();
+        kill_process(server, Signal::STOP).unwrap();
+        tokio::time::pause();
+        let failure = client.perform(&page).await.unwrap_err();
+        assert!(matches!(failure, Failure::Silent(_)), "{failure}");
+        assert_eq!(failure.to_string(), format!("{asked}: no answer within 30s"));
+        tokio::time::resume();
+        // Or clients would wait for it when they say goodbye.
+        kill_process(server, Signal::KILL).unwrap();
+    });
+}
+
+#[test]
+fn a_tidewire_server_that_is_stopped_is_told() {
+    check_that_a_stopped_server_is_told(Kind::TidewireHttp, "GET /v1/users/u1/posts?limit=20 HTTP/1.1");
+}
+
+#[test]
+fn a_redis_that_is_stopped_is_told() {
+    check_that_a_stopped_server_is_told(Kind::RedisList, "ids of a page");
+}
+
+#[test]
+fn a_mariadb_that_is_stopped_is_told() {
+    check_that_a_stopped_server_is_told(Kind::MariadbPull, "own page");
 }
