@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::cli::options::{
-    DesignOptions, ReportOptions, WorkOptions, WorldOptions, duration, judge, report, world_told,
+    DesignOptions, ReportOptions, WorkOptions, WorldOptions, check_inboxes, duration, judge, report, world_told,
 };
 use crate::compare::{self, Settings};
 use crate::prepare::Load;
@@ -103,16 +103,17 @@ impl Compare {
     }
 
     fn settings(&self, size: &Size) -> Result<Settings, String> {
-        let lasts = self.lasts.unwrap_or(size.lasts);
+        let (lasts, mix, target) = (self.lasts.unwrap_or(size.lasts), self.work.mix()?, self.designs.settings());
+        check_inboxes(target.inbox_posts, mix.undone)?;
         Ok(Settings {
             kinds: if self.targets.is_empty() { Kind::COMPARED.to_vec() } else { self.targets.clone() },
-            target: self.designs.settings(),
+            target,
             rounds: self.rounds.unwrap_or(size.rounds).get(),
             lasts,
             warm_up: (lasts / 4).min(WARM_UP_MAX),
             clients: self.work.clients,
             threads: self.work.threads,
-            mix: self.work.mix()?,
+            mix,
             exponents: self.world.exponents(),
             burst: (self.burst, size.burst),
             seed: self.world.seed,
