@@ -285,7 +285,13 @@ fn settings_tell_the_version_and_what_differs_from_the_default() {
     check(300, &async |running| {
         let settings = running.redis.settings();
         assert!(settings[0].starts_with("redis-server ") && settings[0].contains(char::is_numeric), "{settings:?}");
-        for named in ["appendonly yes", "save \"\"", "auto-aof-rewrite-percentage 0", "set-max-intset-entries"] {
+        for named in [
+            "appendonly yes",
+            "save \"\"",
+            "auto-aof-rewrite-percentage 100",
+            "auto-aof-rewrite-min-size 1gb",
+            "set-max-intset-entries",
+        ] {
             assert!(settings.iter().any(|setting| setting.starts_with(named)), "{named} is not in {settings:?}");
         }
         assert!(running.redis.process().is_some());

@@ -10,7 +10,6 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
@@ -18,7 +17,7 @@ use mysql_async::{Conn, Opts, OptsBuilder};
 use tempfile::NamedTempFile;
 use tokio::time::timeout;
 
-use super::super::process::{Process, find_program};
+use super::super::process::{Process, complete, find_program};
 use super::super::{Failure, Later, answered};
 use super::Options;
 use super::session::failure;
@@ -138,17 +137,17 @@ fn installed(program: &str) -> Result<PathBuf, Failure> {
 /// Makes the system tables. Takes seconds.
 fn initialise_data(program: &Path, directory: &Path, options: &Options) -> io::Result<()> {
     fs::create_dir(temporary(directory))?;
-    let made = Command::new(program)
-        .arg("--no-defaults")
-        .arg(format!("--datadir={}", data(directory).display()))
-        .arg(format!("--tmpdir={}", temporary(directory).display()))
-        .args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"])
-        // Nothing here has to survive a crash.
-        .args(["--innodb-flush-log-at-trx-commit=0", "--skip-innodb-doublewrite"])
-        .arg(format!("--innodb-log-file-size={}", options.redo_log_bytes))
-        .args(as_root())
-        .stdin(Stdio::null())
-        .output()?;
+    let mut arguments = vec![
+        "--no-defaults".to_owned(),
+        format!("--datadir={}", data(directory).display()),
+        format!("--tmpdir={}", temporary(directory).display()),
+        format!("--innodb-log-file-size={}", options.redo_log_bytes),
+    ];
+    let fixed = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"];
+    // Nothing here has to survive a crash.
+    let careless = ["--innodb-flush-log-at-trx-commit=0", "--skip-innodb-doublewrite"];
+    arguments.extend(fixed.into_iter().chain(careless).chain(as_root()).map(str::to_owned));
+    let made = complete(program, arguments)?;
     if made.status.success() {
         return Ok(());
     }
