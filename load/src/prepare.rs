@@ -65,12 +65,12 @@ pub struct Posts {
 }
 
 impl Load {
-    /// A load of enough posts to fill the inboxes of nearly all readers, dated back.
+    /// A load of enough posts to fill the inboxes of most readers, dated back.
     ///
     /// # Errors
     /// When they reach back too far.
     pub fn new(world: World, inbox_posts: usize, posts: &Posts) -> Result<Self, String> {
-        // A tenth more than what fills them on average, since chance deals unequally.
+        // A tenth more than what fills them on average. Chance deals unequally, so that some still have room.
         let wanted = world.users() as f64 * inbox_posts as f64 * 1.1 / world.mean_followers().max(1.0);
         let rounds = ((wanted / world.authors.len().max(1) as f64).ceil() as usize).max(1);
         let mint = Mint::new(posts.ids, Service::Load, posts.seed);
@@ -214,4 +214,60 @@ async fn check(target: &dyn Target, load: &Load, witness: &Witness, seed: u64) -
     let in_history = history.check(target).await?;
     let readers: Vec<User> = load.world.active.iter().copied().take(READERS_CHECKED).collect();
     Ok(in_history + witness.check_pages(target, &readers, false).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::generated::Recipe;
+
+    fn world() -> World {
+        let recipe = Recipe {
+            users: 400,
+            authors: 40,
+            mean_followers: 100,
+            most_followers: 200,
+            exponent: 0.5,
+            active_share: 1.0,
+            seed: 1,
+        };
+        recipe.make()
+    }
+
+    fn posts(gap: Duration) -> Posts {
+        Posts { ids: Ids::Snowflake, gap, seed: 1 }
+    }
+
+    #[test]
+    fn most_inboxes_are_filled_before_by_posts_of_long_ago() {
+        let load = Load::new(world(), 50, &posts(Duration::from_secs(60))).unwrap();
+        let of = |user: &User| load.posts.get(user).map_or(0, Vec::len);
+        let in_feed = |reader: &User| of(reader) + load.world.following.of(*reader).iter().map(of).sum::<usize>();
+        let full = load.world.active.iter().filter(|reader| in_feed(reader) >= 50).count();
+        assert!(full >= 240, "{full} of 400");
+        assert_eq!(load.posts.len(), 40);
+        let mut times: Vec<i64> = load.posts.values().flatten().map(|post| post.published_at_us).collect();
+        assert!(load.posts.values().all(|theirs| theirs.is_sorted_by_key(Post::position)));
+        times.sort_unstable();
+        // Each on average a minute after the one before, so that what is published now comes after all of them.
+        let span = times[times.len() - 1] - times[0];
+        assert!((span / 60_000_000).abs_diff(times.len() as i64) <= 2, "{span}");
+        assert!(load.mint.post(0).published_at_us > times[times.len() - 1]);
+    }
+
+    #[test]
+    fn posts_cannot_be_dated_back_for_ever() {
+        let refused = Load::new(world(), 300, &posts(Duration::from_secs(365 * 86_400))).unwrap_err();
+        assert!(refused.contains("set a shorter --post-gap"), "{refused}");
+    }
+
+    #[test]
+    fn only_worlds_with_long_lists_ask_for_more_than_tidewire_takes_by_default() {
+        let mut load = Load::new(world(), 50, &posts(Duration::from_secs(1))).unwrap();
+        assert_eq!(load.settings(&Settings::default()).following_max, None);
+        let edges: Vec<(User, User)> = (1..6_001).map(|source| (0, source)).collect();
+        load.world = Arc::new(World::new(6_001, &edges, 1.0, &mut fastrand::Rng::with_seed(1)));
+        let settings = load.settings(&Settings::default());
+        assert_eq!((settings.following_max, settings.ids), (Some(106_000), Ids::Snowflake));
+    }
 }

@@ -116,7 +116,7 @@ impl Cases {
         if self.is_given_up {
             return None;
         }
-        let plan = self.plan(case, round, settings)?;
+        let plan = plan(self.prepared.kind, case, round, settings, || self.publishes_max())?;
         let (mix, mint) = (case.mix(settings), Arc::clone(&load.mint));
         let workload = Workload::new(Arc::clone(&load.world), mix, settings.exponents, mint, settings.seed);
         let workload = workload.seen_by(self.prepared.witness.clone());
@@ -153,34 +153,6 @@ impl Cases {
         runtime.block_on(witness.check(&**target, allowance))
     }
 
-    /// How a case is measured; none if this design has no such case.
-    fn plan(&self, case: Timed, round: usize, settings: &Settings) -> Option<Plan> {
-        let kind = self.prepared.kind;
-        let Settings { warm_up, lasts, .. } = *settings;
-        let pace = match case {
-            Timed::Deliveries | Timed::Visible if !kind.pushes() => return None,
-            Timed::Deliveries | Timed::Page | Timed::Mix => Pace::Closed { warm_up, lasts },
-            Timed::PageAlone => Pace::Closed { warm_up: warm_up / 2, lasts: lasts / 2 },
-            Timed::Visible => Pace::Open(Pacer::steady(self.publishes_max()? / 2.0, lasts)),
-            // Once, in the last round, of Tidewire.
-            Timed::Burst if kind != Kind::TidewireHttp || round + 1 < settings.rounds => return None,
-            Timed::Burst => {
-                let (times, [before, burst, after]) = settings.burst;
-                // At its height it is what was possible at most, and more.
-                let average = self.publishes_max()? * BURST_SHARE / times;
-                Pace::Open(Pacer::burst(average, times, (before, burst, after)))
-            }
-        };
-        let clients = match case {
-            Timed::PageAlone => NonZeroUsize::MIN,
-            // Enough never to be what publishes wait for.
-            Timed::Visible | Timed::Burst => settings.clients.saturating_mul(OPEN_CLIENTS),
-            _ => settings.clients,
-        };
-        let first_client = (case as u64 + 1) << 32 | (round as u64) << 16;
-        Some(Plan { clients, threads: settings.threads, pace, retry_refused: case == Timed::Burst, first_client })
-    }
-
     /// Publishes a second that were possible, by the rounds so far.
     fn publishes_max(&self) -> Option<f64> {
         let runs = self.runs.get(&Timed::Deliveries)?;
@@ -205,6 +177,39 @@ impl Cases {
     }
 }
 
+/// How a case is measured; none if this design has no such case. `publishes_max` is what was possible in a second so far.
+fn plan(
+    kind: Kind,
+    case: Timed,
+    round: usize,
+    settings: &Settings,
+    publishes_max: impl Fn() -> Option<f64>,
+) -> Option<Plan> {
+    let Settings { warm_up, lasts, .. } = *settings;
+    let pace = match case {
+        Timed::Deliveries | Timed::Visible if !kind.pushes() => return None,
+        Timed::Deliveries | Timed::Page | Timed::Mix => Pace::Closed { warm_up, lasts },
+        Timed::PageAlone => Pace::Closed { warm_up: warm_up / 2, lasts: lasts / 2 },
+        Timed::Visible => Pace::Open(Pacer::steady(publishes_max()? / 2.0, lasts)),
+        // Once, in the last round, of Tidewire.
+        Timed::Burst if kind != Kind::TidewireHttp || round + 1 < settings.rounds => return None,
+        Timed::Burst => {
+            let (times, [before, burst, after]) = settings.burst;
+            // At its height it is what was possible at most, and more.
+            let average = publishes_max()? * BURST_SHARE / times;
+            Pace::Open(Pacer::burst(average, times, (before, burst, after)))
+        }
+    };
+    let clients = match case {
+        Timed::PageAlone => NonZeroUsize::MIN,
+        // Enough never to be what publishes wait for.
+        Timed::Visible | Timed::Burst => settings.clients.saturating_mul(OPEN_CLIENTS),
+        _ => settings.clients,
+    };
+    let first_client = (case as u64 + 1) << 32 | (round as u64) << 16;
+    Some(Plan { clients, threads: settings.threads, pace, retry_refused: case == Timed::Burst, first_client })
+}
+
 /// The height of the burst, as a share of what was possible at most.
 const BURST_SHARE: f64 = 1.2;
 
@@ -222,4 +227,68 @@ fn recovery_s(burst: &Case, [before, lasts, _]: [Duration; 3]) -> f64 {
     let after = burst.over_time.iter().filter(|interval| interval.at_s > end_s);
     let last_bad = after.filter(|interval| interval.p99_us > back_us).map(|interval| interval.at_s).reduce(f64::max);
     last_bad.map_or(0.0, |at_s| at_s - end_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::kind::Settings as TargetSettings;
+
+    fn settings() -> Settings {
+        let (some, second) = (|count| NonZeroUsize::new(count).unwrap(), Duration::from_secs(1));
+        Settings {
+            kinds: Vec::new(),
+            target: TargetSettings::default(),
+            rounds: 2,
+            lasts: 4 * second,
+            warm_up: second,
+            clients: some(8),
+            threads: some(2),
+            mix: Mix::named("social").unwrap(),
+            exponents: (0.0, 0.0),
+            burst: (10.0, [second, second, second]),
+            seed: 1,
+        }
+    }
+
+    fn planned(kind: Kind, case: Timed, round: usize) -> Option<Plan> {
+        plan(kind, case, round, &settings(), || Some(1_000.0))
+    }
+
+    #[test]
+    fn each_design_is_measured_in_the_cases_that_it_has() {
+        let cases_of = |kind, round| TIMED.iter().filter(|case| planned(kind, **case, round).is_some()).count();
+        assert_eq!(cases_of(Kind::TidewireHttp, 0), 5);
+        assert_eq!(cases_of(Kind::TidewireHttp, 1), 6);
+        assert_eq!(cases_of(Kind::RedisList, 1), 5);
+        // Nothing is delivered when it publishes.
+        assert_eq!(cases_of(Kind::MariadbPull, 1), 3);
+    }
+
+    #[test]
+    fn open_loops_go_by_what_was_possible() {
+        let visible = planned(Kind::RedisZset, Timed::Visible, 0).unwrap();
+        let Pace::Open(pacer) = &visible.pace else { unreachable!() };
+        // Half of it, for four seconds.
+        assert!(pacer.due(1_999).is_some() && pacer.due(2_000).is_none());
+        assert_eq!((visible.clients.get(), visible.retry_refused), (64, false));
+        let burst = planned(Kind::TidewireHttp, Timed::Burst, 1).unwrap();
+        let Pace::Open(pacer) = &burst.pace else { unreachable!() };
+        // 120 a second, then 1,200, then 120.
+        assert!(pacer.due(1_439).is_some() && pacer.due(1_440).is_none());
+        assert!(burst.retry_refused);
+        let unknown = || None;
+        assert!(plan(Kind::RedisZset, Timed::Visible, 0, &settings(), unknown).is_none());
+    }
+
+    #[test]
+    fn no_two_runs_have_the_same_clients() {
+        let of = |case: Timed, round| planned(Kind::TidewireHttp, case, round).map(|plan| plan.first_client);
+        let firsts: Vec<u64> = TIMED.iter().flat_map(|case| [of(*case, 0), of(*case, 1)]).flatten().collect();
+        let mut sorted = firsts.clone();
+        sorted.sort_unstable();
+        assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] >= 1 << 16), "{firsts:?}");
+        let alone = planned(Kind::TidewireHttp, Timed::PageAlone, 0).unwrap();
+        assert_eq!(alone.clients, NonZeroUsize::MIN);
+    }
 }
