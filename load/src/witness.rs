@@ -9,6 +9,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidewire::clock::{Clock, SystemClock};
@@ -40,6 +41,8 @@ pub struct Witness {
     readers: Vec<User>,
     /// Posts that each user's feed and own page have at least: what was there before is never deleted.
     least: Vec<[u8; 2]>,
+    /// Somebody followed. Where feeds end with the inbox, a source that comes and goes leaves less there than was before.
+    is_changed: AtomicBool,
     seen: Mutex<Seen>,
 }
 
@@ -87,7 +90,13 @@ impl Witness {
         let feed = |user: User| own(user) + world.following.of(user).iter().map(|source| own(*source)).sum::<usize>();
         let least = |user: User| [feed(user), own(user)].map(|posts| posts.min(PAGE_POSTS) as u8);
         let least = (0..world.users() as User).map(least).collect();
-        Self { world, readers, least, seen: Mutex::new(Seen { posts, ..Seen::default() }) }
+        Self {
+            world,
+            readers,
+            least,
+            is_changed: AtomicBool::new(false),
+            seen: Mutex::new(Seen { posts, ..Seen::default() }),
+        }
     }
 
     /// Whether this reader's pages are compared.
@@ -99,8 +108,7 @@ impl Witness {
     pub fn saw(&self, operation: &Operation, answer: &Result<Answer, Failure>, deliveries: Option<u64>) {
         match (operation, answer) {
             (Operation::Page { reader: user } | Operation::OwnPage { author: user }, Ok(answer)) => {
-                let [feed, own] = self.least.get(*user as usize).copied().unwrap_or_default();
-                let least = if matches!(operation, Operation::Page { .. }) { feed } else { own };
+                let least = self.least(operation, *user);
                 if !(usize::from(least)..=PAGE_POSTS).contains(&answer.entries) {
                     self.seen().odd_page(operation, answer.entries, least);
                 }
@@ -118,11 +126,22 @@ impl Witness {
                 }
             }
             (Operation::Delete { id, .. }, Ok(_)) => drop(self.seen().deleted.insert(*id)),
+            (Operation::Follow { .. }, _) => self.is_changed.store(true, Ordering::Relaxed),
             // What is refused was not done. Anything else may have been, or not.
             (_, Err(Failure::Refused(_))) => {}
             (Operation::Publish(post), Err(_)) => self.seen().unclear(post.id),
             (Operation::Delete { id, .. }, Err(_)) => self.seen().unclear(*id),
             _ => {}
+        }
+    }
+
+    /// Posts that a page has at least.
+    fn least(&self, operation: &Operation, user: User) -> u8 {
+        let [feed, own] = self.least.get(user as usize).copied().unwrap_or_default();
+        match operation {
+            Operation::OwnPage { .. } => own,
+            _ if self.is_changed.load(Ordering::Relaxed) && !self.watches(user) => 0,
+            _ => feed,
         }
     }
 

@@ -116,6 +116,23 @@ fn a_publish_that_reaches_too_few_is_found_out() {
 }
 
 #[test]
+fn once_somebody_followed_only_readers_who_did_not_have_full_pages() {
+    let load = load(Ids::Snowflake);
+    let witness = Witness::new(&load);
+    let mock = block_on(loaded(&load, None));
+    let short = |reader| {
+        let answer = Ok(Answer { entries: 19, deliveries: None });
+        witness.saw(&Operation::Page { reader }, &answer, None);
+        block_on(witness.check(&mock, Allowance::default())).is_err()
+    };
+    let watched = witness.readers[0];
+    let other = (0..60).find(|user| !witness.watches(*user)).unwrap();
+    assert!(short(watched) && short(other));
+    witness.saw(&Operation::Follow { follower: other, source: 0 }, &Ok(Answer::default()), None);
+    assert!(short(watched) && !short(other));
+}
+
+#[test]
 fn what_failed_may_show_or_not() {
     for shows in [false, true] {
         let load = load(Ids::Random);
