@@ -2,16 +2,20 @@
 //!
 //! Responsible for:
 //! - a naive model of feeds;
-//! - a random history whose pages must all equal the model's, and pages of a loaded world that must.
+//! - a random history whose pages must all equal the model's.
 //!
 //! Not responsible for:
+//! - pages of a loaded world (`witness`);
 //! - what designs differ in by nature, such as feeds that end where an inbox does: histories stay above that.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidewire::clock::{Clock, SystemClock};
+
+use crate::mint::{Ids, Mint, Service};
 use crate::operation::{Item, Operation, PAGE_POSTS, Post, User};
 use crate::target::{Client, Failure, Target};
-use crate::workload::Mint;
 
 /// Feeds computed in the plainest way.
 #[derive(Clone, Debug, Default)]
@@ -34,12 +38,29 @@ impl Model {
 
     /// The page that is asked for; none if that is no page.
     pub fn page(&self, operation: &Operation) -> Vec<Item> {
+        self.page_of(operation, |_| true)
+    }
+
+    /// The same of only some posts.
+    pub fn page_of(&self, operation: &Operation, some: impl Fn(&Post) -> bool) -> Vec<Item> {
         let shows = |post: &&Post| match operation {
             Operation::Page { reader } => post.author == *reader || self.edges.contains(&(*reader, post.author)),
             Operation::OwnPage { author } => post.author == *author,
             _ => false,
         };
-        self.posts.values().rev().filter(shows).take(PAGE_POSTS).map(Item::of).collect()
+        let mut posts: Vec<&Post> = self.posts.values().filter(|post| some(post)).filter(shows).collect();
+        posts.sort_unstable_by_key(|post| Reverse(post.position()));
+        posts.into_iter().take(PAGE_POSTS).map(Item::of).collect()
+    }
+
+    /// All edges, follower first.
+    pub fn edges(&self) -> Vec<(User, User)> {
+        self.edges.iter().copied().collect()
+    }
+
+    /// Who follows a user.
+    pub fn followers(&self, user: User) -> Vec<User> {
+        self.edges.iter().filter(|(_, source)| *source == user).map(|(follower, _)| *follower).collect()
     }
 }
 
@@ -49,40 +70,80 @@ pub const USERS: User = 12;
 /// How many of them become active at the end.
 const LATE: usize = 3;
 
-/// Operations of a history: enough for full pages, and fewer posts than the smallest inbox holds.
-const OPERATIONS: usize = 400;
+/// Operations of a history at most: enough for full pages.
+const OPERATIONS_MAX: usize = 400;
 
-/// Makes a random history by [`USERS`] users from number `first_user` on, whom nobody uses otherwise, some of them inactive until the end, and compares every page
-/// with the model's. Returns how many.
-///
-/// # Errors
-/// When an operation fails, or a page is another: it says which and in what.
-pub async fn random_history(target: &dyn Target, first_user: User, seed: u64) -> Result<usize, Failure> {
-    let mut rng = fastrand::Rng::with_seed(seed);
-    let (mint, mut model, mut pages) = (Mint::default(), Model::default(), 0);
-    let users: Vec<User> = (first_user..first_user + USERS).collect();
-    // Some become active only at the end, and find then what was published before.
-    let (late, early) = users.split_at(LATE);
-    target.activate(early).await?;
-    let mut client = target.open().await?;
-    for _ in 0..OPERATIONS {
-        let operation = any_operation(&mut rng, &users, &mint, &model);
-        if matches!(operation, Operation::Page { reader } if late.contains(&reader)) {
-            continue;
-        }
-        pages += usize::from(compare(&mut *client, &model, &operation).await?);
-        if !operation.is_page() {
-            client.perform(&operation).await?;
-        }
-        model.apply(&operation);
-    }
-    target.activate(late).await?;
-    for user in users {
-        for operation in [Operation::Page { reader: user }, Operation::OwnPage { author: user }] {
+/// Time from one post of a history to the next, in microseconds, so that no two have the same.
+const POST_GAP_US: i64 = 1_000_000;
+
+/// A random history by [`USERS`] users whom nobody uses otherwise, some of them inactive until the end.
+#[derive(Clone, Copy, Debug)]
+pub struct History {
+    /// The first of them.
+    pub first_user: User,
+    /// The same seed makes the same history.
+    pub seed: u64,
+    /// Ids of its posts.
+    pub ids: Ids,
+    /// Posts that an inbox holds. There are fewer in the history, so that no feed ends before what is compared.
+    pub inbox_posts: usize,
+}
+
+impl History {
+    /// Makes it, and compares every page with the model's. Returns how many.
+    ///
+    /// # Errors
+    /// When an operation fails, or a page is another: it says which and in what.
+    pub async fn check(&self, target: &dyn Target) -> Result<usize, Failure> {
+        let mut rng = fastrand::Rng::with_seed(self.seed);
+        let (mut model, mut pages) = (Model::default(), 0);
+        let dates = Dates::new(self);
+        let users: Vec<User> = (self.first_user..self.first_user + USERS).collect();
+        // Some become active only at the end, and find then what was published before.
+        let (late, early) = users.split_at(LATE);
+        target.activate(early).await?;
+        let mut client = target.open().await?;
+        for nth in 0..self.operations() {
+            let operation = any_operation(&mut rng, &users, &model, |author| dates.post(author, nth));
+            if matches!(operation, Operation::Page { reader } if late.contains(&reader)) {
+                continue;
+            }
             pages += usize::from(compare(&mut *client, &model, &operation).await?);
+            if !operation.is_page() {
+                client.perform(&operation).await?;
+            }
+            model.apply(&operation);
         }
+        target.activate(late).await?;
+        for user in users {
+            for operation in [Operation::Page { reader: user }, Operation::OwnPage { author: user }] {
+                pages += usize::from(compare(&mut *client, &model, &operation).await?);
+            }
+        }
+        Ok(pages)
     }
-    Ok(pages)
+
+    /// Two in five of them publish.
+    fn operations(&self) -> usize {
+        OPERATIONS_MAX.min(self.inbox_posts.saturating_mul(2))
+    }
+}
+
+/// When posts of a history are published: a while ago, one after the other.
+struct Dates {
+    mint: Mint,
+    first_us: i64,
+}
+
+impl Dates {
+    fn new(history: &History) -> Self {
+        let mint = Mint::new(history.ids, Service::Check, history.seed);
+        Self { mint, first_us: SystemClock.now().0 - OPERATIONS_MAX as i64 * POST_GAP_US }
+    }
+
+    fn post(&self, author: User, nth: usize) -> Post {
+        self.mint.post_at(author, self.first_us + nth as i64 * POST_GAP_US)
+    }
 }
 
 /// Compares an answer with the model's if the operation is a page; says whether it is.
@@ -102,41 +163,8 @@ async fn compare(client: &mut dyn Client, model: &Model, operation: &Operation) 
     Ok(true)
 }
 
-/// A loaded world, of which pages are compared.
-pub struct Loaded<'a> {
-    /// Who follows whom.
-    pub edges: &'a dyn Fn(User) -> Vec<User>,
-    /// What was published, by author, oldest first.
-    pub posts: &'a BTreeMap<User, Vec<Post>>,
-}
-
-impl Loaded<'_> {
-    /// Compares the pages of these readers.
-    ///
-    /// # Errors
-    /// When one is another than a naive computation's.
-    pub async fn check(&self, target: &dyn Target, readers: &[User]) -> Result<usize, Failure> {
-        let mut client = target.open().await?;
-        for reader in readers {
-            let operation = Operation::Page { reader: *reader };
-            let (page, right) = (client.read(&operation).await?, self.page(*reader));
-            if page != right {
-                return Err(differs(&operation, &page, &right));
-            }
-        }
-        Ok(readers.len())
-    }
-
-    fn page(&self, reader: User) -> Vec<Item> {
-        let sources = (self.edges)(reader).into_iter().chain([reader]);
-        let newest = |source: User| self.posts.get(&source).into_iter().flatten().rev().take(PAGE_POSTS);
-        let mut posts: Vec<&Post> = sources.flat_map(newest).collect();
-        posts.sort_unstable_by_key(|post| std::cmp::Reverse(post.id));
-        posts.into_iter().take(PAGE_POSTS).map(Item::of).collect()
-    }
-}
-
-fn differs(operation: &Operation, page: &[Item], right: &[Item]) -> Failure {
+/// Says in what a page is another than the right one.
+pub(crate) fn differs(operation: &Operation, page: &[Item], right: &[Item]) -> Failure {
     let ids = |items: &[Item]| items.iter().map(|item| item.id).collect::<Vec<_>>();
     let what = match ids(page) == ids(right) {
         true => "the posts are right, but not what they say".to_owned(),
@@ -145,14 +173,14 @@ fn differs(operation: &Operation, page: &[Item], right: &[Item]) -> Failure {
     Failure::Failed(format!("wrong answer to {operation:?}: {what}"))
 }
 
-fn any_operation(rng: &mut fastrand::Rng, users: &[User], mint: &Mint, model: &Model) -> Operation {
+fn any_operation(rng: &mut fastrand::Rng, users: &[User], model: &Model, post: impl FnOnce(User) -> Post) -> Operation {
     let user = |rng: &mut fastrand::Rng| users[rng.usize(..users.len())];
     let (one, other) = (user(rng), user(rng));
     let follows = |edge: &(User, User)| model.edges.contains(edge);
     match rng.u32(..100) {
         0..15 if one != other => Operation::Follow { follower: one, source: other },
         15..22 if follows(&(one, other)) => Operation::Unfollow { follower: one, source: other },
-        22..62 => Operation::Publish(mint.post(one)),
+        22..62 => Operation::Publish(post(one)),
         62..70 => match model.posts.values().nth(rng.usize(..model.posts.len().max(1))) {
             Some(post) => Operation::Delete { id: post.id, author: post.author },
             None => Operation::OwnPage { author: one },
@@ -170,7 +198,8 @@ mod tests {
 
     fn history(fault: Option<Fault>) -> Result<usize, Failure> {
         let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(random_history(&Mock::with_fault(fault), 1_000, 1))
+        let history = History { first_user: 1_000, seed: 1, ids: Ids::Random, inbox_posts: 300 };
+        runtime.block_on(history.check(&Mock::with_fault(fault)))
     }
 
     #[test]
@@ -191,26 +220,5 @@ mod tests {
             let message = history(Some(fault)).unwrap_err().to_string();
             assert!(message.contains(told), "{fault:?}: {message}");
         }
-    }
-
-    #[test]
-    fn pages_of_a_loaded_world_are_compared() {
-        let (mock, mint) = (Mock::with_fault(None), Mint::default());
-        let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(async {
-            mock.load_follows(&[(1, 2), (1, 3)]).await.unwrap();
-            let mut client = mock.open().await.unwrap();
-            let mut posts: BTreeMap<User, Vec<Post>> = BTreeMap::new();
-            for author in [2, 3, 4, 1].repeat(9) {
-                let post = mint.post(author);
-                client.perform(&Operation::Publish(post.clone())).await.unwrap();
-                posts.entry(author).or_default().push(post);
-            }
-            let edges = |reader| if reader == 1 { vec![2, 3] } else { Vec::new() };
-            let loaded = Loaded { edges: &edges, posts: &posts };
-            assert_eq!(loaded.check(&mock, &[1, 2, 3, 4, 5]).await.unwrap(), 5);
-            client.perform(&Operation::Delete { id: posts[&2][8].id, author: 2 }).await.unwrap();
-            assert!(loaded.check(&mock, &[1]).await.is_err());
-        });
     }
 }

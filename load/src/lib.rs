@@ -1,9 +1,9 @@
 //! Loads Tidewire, and the designs that people use in its place, side by side: the same work, the same machine, one run.
 //!
 //! Responsible for:
-//! - worlds of users (`world`) and the work they make (`workload`);
+//! - worlds of users (`world`) and the work they make (`workload`), posts with ids and times (`mint`);
 //! - doing that work on each design (`target`), in a closed loop or at intended times (`drive`), and first of all checking
-//!   that each design answers right (`check`);
+//!   that each design answers right (`check`), and afterwards that it still does (`witness`);
 //! - the same of connections that are told live (`live`);
 //! - what was measured (`measure`), whether to believe it (`doubt`), and telling it (`report`).
 //!
@@ -18,6 +18,7 @@ pub mod drive;
 pub mod latency;
 pub mod live;
 pub mod measure;
+pub mod mint;
 pub mod operation;
 pub mod prepare;
 pub mod report;
@@ -27,5 +28,6 @@ pub mod soak;
 pub mod surroundings;
 pub mod target;
 pub mod turn;
+pub mod witness;
 pub mod workload;
 pub mod world;

@@ -112,7 +112,7 @@ mod tests {
         let mut record = Record::default();
         for half in 0..2 * seconds {
             let (at, latency) = (half as f64 / 20.0, Duration::from_millis(half / 2 + 1));
-            record.add(Done { kind: Kind::Page, at, latency, deliveries: 3, entries: 20 });
+            record.add(Done { kind: Kind::Page, at, latency, deliveries: 3 });
         }
         let (lasted, planned) = (Duration::from_secs(seconds), Duration::from_secs(10));
         Run { record, lasted, planned, server_cores: 0.5, client_cores: 0.5, lateness: histogram() }

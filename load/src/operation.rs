@@ -6,14 +6,14 @@
 /// A user, by number from 0 on. A design names it as it likes.
 pub type User = u32;
 
-/// A post as the one who loads makes it: ids grow, and are the same in every design.
+/// A post as the one who loads makes it, the same in every design. Feeds are in the order of time, then of ids.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Post {
-    /// Microseconds since 1970, shifted by 12 bits, and a count: what today's id services hand out.
+    /// Each is given once; whether in the order of time is up to who hands them out.
     pub id: u64,
     /// Who publishes it.
     pub author: User,
-    /// Microseconds since 1970; part of where it stands in feeds.
+    /// Microseconds since 1970: where it stands in feeds.
     pub published_at_us: i64,
     /// What it says, as JSON text.
     pub body: String,
@@ -119,8 +119,8 @@ impl Operation {
 pub struct Answer {
     /// Posts on the page, with bodies; 0 for what is no page.
     pub entries: usize,
-    /// Feeds of others that got the post, as far as the design tells.
-    pub deliveries: u64,
+    /// Feeds of others that got the post, if it was one and the design tells.
+    pub deliveries: Option<u64>,
 }
 
 /// A post on a page that is looked at closely.
@@ -132,6 +132,13 @@ pub struct Item {
     pub author: User,
     /// What it says, as JSON text.
     pub body: String,
+}
+
+impl Post {
+    /// Where it stands in feeds: of two, the greater comes first.
+    pub fn position(&self) -> (i64, u64) {
+        (self.published_at_us, self.id)
+    }
 }
 
 impl Item {

@@ -10,11 +10,14 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use tidewire::clock::{Clock, SystemClock};
 use tokio::runtime::{self, Runtime};
 
-use crate::check::{self, Loaded};
+use crate::check::History;
+use crate::mint::{Ids, Mint, Service, dated_back};
 use crate::operation::{Operation, Post, User};
 use crate::report::Case;
 use crate::report::progress::Progress;
@@ -23,7 +26,7 @@ use crate::target::kind::{Kind, Settings};
 use crate::target::process::resident_bytes;
 use crate::target::tidewire::http::Http;
 use crate::target::{Failure, Target};
-use crate::workload::Mint;
+use crate::witness::Witness;
 use crate::world::World;
 
 /// Clients that publish what is there before anyone is active.
@@ -31,6 +34,12 @@ const LOADERS: usize = 16;
 
 /// Readers whose pages are checked once the world is loaded.
 const READERS_CHECKED: usize = 100;
+
+/// Sources that a reader follows at most in worlds for which Tidewire's default limit is enough.
+const FOLLOWING_USUAL: usize = 2_500;
+
+/// Sources more than that, which mixes may have a reader follow.
+const FOLLOWS_MORE: usize = 100_000;
 
 /// The world that all designs are loaded with.
 #[derive(Clone, Debug)]
@@ -41,22 +50,45 @@ pub struct Load {
     pub posts: Arc<BTreeMap<User, Vec<Post>>>,
     /// Makes more posts.
     pub mint: Arc<Mint>,
+    /// Posts that an inbox holds.
+    pub inbox_posts: usize,
+}
+
+/// How posts are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Posts {
+    /// Their ids.
+    pub ids: Ids,
+    /// Time between two of those that are there before, on average.
+    pub gap: Duration,
+    /// Seed of what is random about them.
+    pub seed: u64,
 }
 
 impl Load {
-    /// A load of enough posts to fill the inboxes of nearly all readers.
-    pub fn new(world: World, inbox_posts: usize) -> Self {
-        let mint = Mint::default();
-        // A tenth more than what fills them on average, since chance deals unequally.
+    /// A load of enough posts to fill the inboxes of most readers, dated back.
+    ///
+    /// # Errors
+    /// When they reach back too far.
+    pub fn new(world: World, inbox_posts: usize, posts: &Posts) -> Result<Self, String> {
+        // A tenth more than what fills them on average. Chance deals unequally, so that some still have room.
         let wanted = world.users() as f64 * inbox_posts as f64 * 1.1 / world.mean_followers().max(1.0);
-        let rounds = (wanted / world.authors.len().max(1) as f64).ceil() as usize;
-        let mut posts: BTreeMap<User, Vec<Post>> = BTreeMap::new();
-        for _ in 0..rounds.max(1) {
-            for author in &world.authors {
-                posts.entry(*author).or_default().push(mint.post(*author));
-            }
+        let rounds = ((wanted / world.authors.len().max(1) as f64).ceil() as usize).max(1);
+        let mint = Mint::new(posts.ids, Service::Load, posts.seed);
+        let mut rng = fastrand::Rng::with_seed(posts.seed);
+        let times = dated_back(rounds * world.authors.len(), posts.gap, SystemClock.now().0, &mut rng)?;
+        let mut by_author: BTreeMap<User, Vec<Post>> = BTreeMap::new();
+        for (author, at_us) in world.authors.iter().cycle().zip(times) {
+            by_author.entry(*author).or_default().push(mint.post_at(*author, at_us));
         }
-        Self { world: Arc::new(world), posts: Arc::new(posts), mint: Arc::new(mint) }
+        Ok(Self { world: Arc::new(world), posts: Arc::new(by_author), mint: Arc::new(mint), inbox_posts })
+    }
+
+    /// What designs must be set to for this world.
+    fn settings(&self, settings: &Settings) -> Settings {
+        let most = self.world.most_following();
+        let following_max = (most > FOLLOWING_USUAL).then(|| most + FOLLOWS_MORE);
+        Settings { ids: self.mint.ids(), following_max, ..settings.clone() }
     }
 }
 
@@ -70,8 +102,10 @@ pub struct Prepared {
     pub pages_checked: usize,
     /// What inboxes take, of a server that was started for this and pushes.
     pub memory: Option<Memory>,
+    /// Sees what is done on it; none of what answers nothing.
+    pub witness: Option<Arc<Witness>>,
     /// The runtime that it was started on, which drives what it may have left there.
-    _runtime: Runtime,
+    pub runtime: Runtime,
 }
 
 /// What inboxes took.
@@ -103,7 +137,7 @@ impl Prepared {
     ) -> Result<Self, Failure> {
         let runtime = runtime()?;
         progress.step(kind.name(), "starting");
-        let target = runtime.block_on(kind.start(settings))?;
+        let target = runtime.block_on(kind.start(&load.settings(settings)))?;
         Self::load(kind, target, runtime, load, seed, progress)
     }
 
@@ -123,7 +157,8 @@ impl Prepared {
             target,
             pages_checked: 0,
             memory: None,
-            _runtime: runtime().expect("there is memory for a runtime"),
+            witness: None,
+            runtime: runtime().expect("there is memory for a runtime"),
         }
     }
 
@@ -136,25 +171,33 @@ impl Prepared {
         progress: &Progress,
     ) -> Result<Self, Failure> {
         let step = |what: &str| progress.step(kind.name(), what);
-        let (pages_checked, memory) = runtime.block_on(async {
-            step("loading follows");
-            target.load_follows(&load.world.edges()).await?;
-            step("publishing what is there before");
-            publish(&*target, load).await?;
-            let before = settled_bytes(&*target).await;
-            step("filling inboxes");
-            target.activate(&load.world.active).await?;
-            let after = settled_bytes(&*target).await;
-            let memory = before.zip(after).filter(|_| kind.pushes()).map(|(before, after)| Memory {
-                bytes: after.saturating_sub(before),
-                inboxes: load.world.active.len(),
-            });
-            step("checking answers");
-            let checked = check(kind, &*target, load, seed).await?;
-            progress.done(&format!("{checked} pages right"));
-            Ok::<_, Failure>((checked, memory))
-        })?;
-        Ok(Self { kind, target, pages_checked, memory, _runtime: runtime })
+        let witness = (kind != Kind::Mock).then(|| Arc::new(Witness::new(load)));
+        let (pages_checked, memory) = runtime
+            .block_on(async {
+                step("loading follows");
+                target.load_follows(&load.world.edges()).await?;
+                step("publishing what is there before");
+                publish(&*target, load).await?;
+                let before = settled_bytes(&*target).await;
+                step("filling inboxes");
+                target.activate(&load.world.active).await?;
+                let after = settled_bytes(&*target).await;
+                let memory = before.zip(after).filter(|_| kind.pushes()).map(|(before, after)| Memory {
+                    bytes: after.saturating_sub(before),
+                    inboxes: load.world.active.len(),
+                });
+                step("checking answers");
+                let checked = match &witness {
+                    Some(witness) => check(&*target, load, witness, seed).await?,
+                    None => 0,
+                };
+                progress.done(&format!("{checked} pages right"));
+                Ok((checked, memory))
+            })
+            .map_err(
+                |cause: Failure| if let Failure::Silent(_) = cause { cause.of_what(kind.name()) } else { cause },
+            )?;
+        Ok(Self { kind, target, pages_checked, memory, witness, runtime })
     }
 }
 
@@ -185,14 +228,66 @@ async fn publish(target: &dyn Target, load: &Load) -> Result<(), Failure> {
 }
 
 /// Checks a random history of users of their own, and pages of the loaded world. Returns how many pages were right.
-async fn check(kind: Kind, target: &dyn Target, load: &Load, seed: u64) -> Result<usize, Failure> {
-    if kind == Kind::Mock {
-        return Ok(0);
-    }
-    let strangers = load.world.users() as User;
-    let in_history = check::random_history(target, strangers, seed).await?;
-    let edges = |reader| load.world.following.of(reader).to_vec();
-    let loaded = Loaded { edges: &edges, posts: &load.posts };
+async fn check(target: &dyn Target, load: &Load, witness: &Witness, seed: u64) -> Result<usize, Failure> {
+    let (ids, inbox_posts) = (load.mint.ids(), load.inbox_posts);
+    let history = History { first_user: load.world.users() as User, seed, ids, inbox_posts };
+    let in_history = history.check(target).await?;
     let readers: Vec<User> = load.world.active.iter().copied().take(READERS_CHECKED).collect();
-    Ok(in_history + loaded.check(target, &readers).await?)
+    Ok(in_history + witness.check_pages(target, &readers, false).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::generated::Recipe;
+
+    fn world() -> World {
+        let recipe = Recipe {
+            users: 400,
+            authors: 40,
+            mean_followers: 100,
+            most_followers: 200,
+            exponent: 0.5,
+            active_share: 1.0,
+            seed: 1,
+        };
+        recipe.make()
+    }
+
+    fn posts(gap: Duration) -> Posts {
+        Posts { ids: Ids::Snowflake, gap, seed: 1 }
+    }
+
+    #[test]
+    fn most_inboxes_are_filled_before_by_posts_of_long_ago() {
+        let load = Load::new(world(), 50, &posts(Duration::from_secs(60))).unwrap();
+        let of = |user: &User| load.posts.get(user).map_or(0, Vec::len);
+        let in_feed = |reader: &User| of(reader) + load.world.following.of(*reader).iter().map(of).sum::<usize>();
+        let full = load.world.active.iter().filter(|reader| in_feed(reader) >= 50).count();
+        assert!(full >= 240, "{full} of 400");
+        assert_eq!(load.posts.len(), 40);
+        let mut times: Vec<i64> = load.posts.values().flatten().map(|post| post.published_at_us).collect();
+        assert!(load.posts.values().all(|theirs| theirs.is_sorted_by_key(Post::position)));
+        times.sort_unstable();
+        // Each on average a minute after the one before, so that what is published now comes after all of them.
+        let span = times[times.len() - 1] - times[0];
+        assert!((span / 60_000_000).abs_diff(times.len() as i64) <= 2, "{span}");
+        assert!(load.mint.post(0).published_at_us > times[times.len() - 1]);
+    }
+
+    #[test]
+    fn posts_cannot_be_dated_back_for_ever() {
+        let refused = Load::new(world(), 300, &posts(Duration::from_secs(365 * 86_400))).unwrap_err();
+        assert!(refused.contains("set a shorter --post-gap"), "{refused}");
+    }
+
+    #[test]
+    fn only_worlds_with_long_lists_ask_for_more_than_tidewire_takes_by_default() {
+        let mut load = Load::new(world(), 50, &posts(Duration::from_secs(1))).unwrap();
+        assert_eq!(load.settings(&Settings::default()).following_max, None);
+        let edges: Vec<(User, User)> = (1..6_001).map(|source| (0, source)).collect();
+        load.world = Arc::new(World::new(6_001, &edges, 1.0, &mut fastrand::Rng::with_seed(1)));
+        let settings = load.settings(&Settings::default());
+        assert_eq!((settings.following_max, settings.ids), (Some(106_000), Ids::Snowflake));
+    }
 }

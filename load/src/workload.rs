@@ -5,16 +5,17 @@
 //! - choosing who does it: by Zipf's law, a seed for each client.
 //!
 //! Not responsible for:
-//! - when it is done (`drive`).
+//! - when it is done (`drive`), ids and times of posts (`mint`).
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
-use tidewire::clock::{Clock, SystemClock};
 
-use crate::operation::{Kind, Operation, Post, User};
+use crate::mint::Mint;
+use crate::operation::{Answer, Kind, Operation, User};
+use crate::target::Failure;
+use crate::witness::Witness;
 use crate::world::World;
 
 /// How often each kind of operation comes, as weights.
@@ -56,40 +57,21 @@ impl Mix {
         of(false) / of(true).max(1)
     }
 
+    /// Whether it changes who follows whom.
+    pub fn follows(&self) -> bool {
+        self.weights.iter().any(|(kind, _)| matches!(kind, Kind::Follow | Kind::Unfollow))
+    }
+
+    /// Whether posts go that were there.
+    pub fn deletes(&self) -> bool {
+        self.undone > 0.0
+    }
+
     /// The same, with a share of its publishes and follows taken back.
     #[must_use]
     pub fn undoing(self, undone: f64) -> Self {
         Self { undone, ..self }
     }
-}
-
-/// Hands out ids and times of posts, each once, growing.
-#[derive(Debug, Default)]
-pub struct Mint {
-    last_us: AtomicI64,
-}
-
-/// Bits of an id below the microsecond, as id services have them.
-const ID_SUB_BITS: u32 = 12;
-
-impl Mint {
-    /// A post by `author` that is published now.
-    pub fn post(&self, author: User) -> Post {
-        let now = SystemClock.now().0;
-        let next = |last: i64| Some(now.max(last + 1));
-        // It cannot fail: there is always a next one.
-        let last = self.last_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_else(|last| last);
-        let published_at_us = now.max(last + 1);
-        let id = (published_at_us.cast_unsigned()) << ID_SUB_BITS;
-        Post { id, author, published_at_us, body: body(id) }
-    }
-}
-
-/// A body of a good hundred bytes that names its post, so that no two are the same.
-fn body(id: u64) -> String {
-    format!(
-        r#"{{"text":"Post {id} says what a post says on an ordinary day: not much, in a hundred bytes or so of text."}}"#
-    )
 }
 
 /// Chooses numbers from 0 on by Zipf's law: the n-th with a weight of n to minus the exponent. 0 chooses all alike.
@@ -134,6 +116,9 @@ pub struct Workload {
     readers: Zipf,
     mint: Arc<Mint>,
     seed: u64,
+    witness: Option<Arc<Witness>>,
+    /// Edges that clients made and did not end.
+    left: Mutex<BTreeSet<(User, User)>>,
 }
 
 impl Workload {
@@ -141,7 +126,40 @@ impl Workload {
     pub fn new(world: Arc<World>, mix: Mix, (publishing, reading): (f64, f64), mint: Arc<Mint>, seed: u64) -> Self {
         let authors = Zipf::new(world.authors.len(), publishing);
         let readers = Zipf::new(world.active.len(), reading);
-        Self { world, mix, authors, readers, mint, seed }
+        Self { world, mix, authors, readers, mint, seed, witness: None, left: Mutex::default() }
+    }
+
+    /// Whose users do it.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// The same, seen by a witness.
+    #[must_use]
+    pub fn seen_by(self, witness: Option<Arc<Witness>>) -> Self {
+        Self { witness, ..self }
+    }
+
+    /// Tells the witness what came of an operation, and remembers what is to be taken back.
+    pub fn came_to(&self, operation: &Operation, answer: &Result<Answer, Failure>) {
+        if let (Operation::Unfollow { follower, source }, Err(_)) = (operation, answer) {
+            self.leave([(*follower, *source)]);
+        }
+        if let Some(witness) = &self.witness {
+            // Who follows whom at the moment of a publish, nobody knows if that changes.
+            let deliveries = (!self.mix.follows()).then(|| self.deliveries(operation));
+            witness.saw(operation, answer, deliveries);
+        }
+    }
+
+    /// Edges that clients made and did not end. Asked once all have done what they do.
+    pub fn take_left(&self) -> BTreeSet<(User, User)> {
+        std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn leave(&self, edges: impl IntoIterator<Item = (User, User)>) {
+        // Nothing panics while it has the lock.
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(edges);
     }
 
     /// Feeds of others that get what is published by this operation: those of active followers.
@@ -174,7 +192,7 @@ pub struct Doings {
 /// Operations between what is done and its undoing.
 const UNDONE_AFTER: u64 = 10;
 
-/// Edges remembered to be ended.
+/// Edges of a client that are not ended yet, at most.
 const FOLLOWED_MAX: usize = 10_000;
 
 impl Doings {
@@ -196,10 +214,18 @@ impl Doings {
         if self.rng.f64() < self.workload.mix.undone {
             self.to_undo.push_back((self.done + UNDONE_AFTER, undo));
         } else if let Operation::Follow { follower, source } = operation {
-            self.followed.truncate(FOLLOWED_MAX - 1);
             self.followed.push_front((follower, source));
         }
         operation
+    }
+
+    /// Ends. What it followed and did not leave is to be taken back.
+    pub fn end(self) {
+        let undone = self.to_undo.into_iter().filter_map(|(_, undo)| match undo {
+            Operation::Unfollow { follower, source } => Some((follower, source)),
+            _ => None,
+        });
+        self.workload.leave(self.followed.into_iter().chain(undone));
     }
 
     /// A publish by this author, whatever the mix says.
@@ -232,9 +258,12 @@ impl Doings {
                 Some((follower, source)) => Operation::Unfollow { follower, source },
                 None => self.operation(Kind::Follow),
             },
+            // One for another, so that a long run does not have everybody follow everybody.
+            Kind::Follow if self.followed.len() >= FOLLOWED_MAX => self.operation(Kind::Unfollow),
             Kind::Follow => {
                 let (follower, source) = (self.reader(), self.author());
-                match self.workload.world.following.of(follower).contains(&source) || follower == source {
+                let watched = self.workload.witness.as_ref().is_some_and(|witness| witness.watches(follower));
+                match watched || follower == source || self.workload.world.following.of(follower).contains(&source) {
                     false => Operation::Follow { follower, source },
                     // Edges of the world stay, so that its fan-out does.
                     true => Operation::Page { reader: follower },
@@ -318,13 +347,6 @@ mod tests {
         let alike = Zipf::new(100, 0.0);
         assert!((0..10_000).filter(|_| alike.choose(&mut rng) == 0).count() < 200);
         assert_eq!(Zipf::new(1, 2.0).choose(&mut rng), 0);
-    }
-
-    #[test]
-    fn posts_grow_even_when_the_clock_stands() {
-        let mint = Mint::default();
-        let posts: Vec<Post> = (0..1_000).map(|_| mint.post(1)).collect();
-        assert!(posts.is_sorted_by(|a, b| a.id < b.id && a.published_at_us < b.published_at_us));
     }
 
     #[test]

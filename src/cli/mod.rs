@@ -44,7 +44,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve feeds over HTTP
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     /// Serve a small generated world that keeps publishing
     Demo(demo::Demo),
     /// Bring data into a running server, or into a data directory

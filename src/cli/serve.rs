@@ -37,13 +37,12 @@ impl Serve {
         begin_log(settings.log_format.unwrap_or_default());
         let (config, storage) = (settings.engine()?, settings.storage()?);
         let listener = serve::bind(settings.listen())?;
-        let slot = Slot::default();
-        let mut api = Api::new(slot.clone(), settings.admission());
+        let mut api = Api::new(Slot::default(), settings.admission());
         api.certificate = settings.certificate()?;
         api.slow = settings.slow_log.map_or(api.slow, |span| span.0);
         let ((fail, failed), (tell, told)) = (oneshot::channel(), mpsc::channel());
         // Recovery has a thread of its own, so that the server can say how far it is.
-        let opened = slot.clone();
+        let opened = api.slot.clone();
         thread::spawn(move || {
             if let Err(cause) = open(config, &storage, &opened) {
                 // In this order: whoever learns that it failed finds out why. Refused only if nobody waits any more.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::options::{
-    DesignOptions, ReportOptions, WorkOptions, WorldOptions, duration, judge, report, world_told,
+    DesignOptions, ReportOptions, WorkOptions, WorldOptions, check_inboxes, duration, judge, report, world_told,
 };
 use crate::compare::{self, Settings};
 use crate::drive::pacer::Pacer;
@@ -98,7 +98,7 @@ impl Compare {
         let world = self.world.world(size.users, self.activity.as_ref())?;
         let recorded = || Pacer::recorded(&world.activity, self.speed, settings.mix.between_publishes());
         settings.recorded = self.activity.is_some().then(recorded);
-        let load = Load::new(world, settings.target.inbox_posts);
+        let load = Load::new(world, settings.target.inbox_posts, &self.world.posts())?;
         let mut report = report(TITLE, world_told(&load, &self.world));
         let told = [
             ("clients", format!("{} on {} threads", settings.clients, settings.threads)),
@@ -121,16 +121,17 @@ impl Compare {
     }
 
     fn settings(&self, size: &Size) -> Result<Settings, String> {
-        let lasts = self.lasts.unwrap_or(size.lasts);
+        let (lasts, mix, target) = (self.lasts.unwrap_or(size.lasts), self.work.mix()?, self.designs.settings());
+        check_inboxes(target.inbox_posts, mix.undone)?;
         Ok(Settings {
             kinds: if self.targets.is_empty() { Kind::COMPARED.to_vec() } else { self.targets.clone() },
-            target: self.designs.settings(),
+            target,
             rounds: self.rounds.unwrap_or(size.rounds).get(),
             lasts,
             warm_up: (lasts / 4).min(WARM_UP_MAX),
             clients: self.work.clients,
             threads: self.work.threads,
-            mix: self.work.mix()?,
+            mix,
             exponents: self.world.exponents(),
             burst: (self.burst, size.burst),
             recorded: None,

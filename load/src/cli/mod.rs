@@ -13,12 +13,12 @@ mod run;
 mod soak;
 mod tests;
 
-use std::pin::pin;
+use std::fs;
 use std::process::ExitCode;
 use std::thread;
 
 use clap::{Parser, Subcommand};
-use futures_util::future::select;
+use futures_util::future::select_all;
 use tidewire::cli::terminal;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -78,16 +78,24 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Waits for an interrupt from the terminal, or a request to end, and leaves nothing behind then.
+/// Waits for an interrupt from the terminal, the end of that, or a request to end, and leaves nothing behind then.
 fn end_when_told() {
     let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else { return };
     runtime.block_on(async {
-        let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-        else {
-            return;
-        };
-        select(pin!(interrupt.recv()), pin!(terminate.recv())).await;
+        // Whoever started it by `nohup` wants it to go on.
+        let hangup = (!hangup_is_ignored()).then(SignalKind::hangup);
+        let kinds = [SignalKind::interrupt(), SignalKind::terminate()].into_iter().chain(hangup);
+        let Ok(mut signals) = kinds.map(signal).collect::<Result<Vec<_>, _>>() else { return };
+        select_all(signals.iter_mut().map(|signal| Box::pin(signal.recv()))).await;
         terminal::warn("interrupted: servers are ended, their directories removed");
         end_everything();
     });
+}
+
+/// Whether this process was started to ignore that its terminal ends.
+fn hangup_is_ignored() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    // A bit for each signal, the first for number 1.
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }

@@ -14,7 +14,9 @@ use std::time::{Duration, SystemTime};
 use tidewire::cli::terminal;
 
 use crate::doubt::doubts;
-use crate::prepare::Load;
+use crate::mint::{GAP_MIN, Ids};
+use crate::operation::PAGE_POSTS;
+use crate::prepare::{Load, Posts};
 use crate::report::compare::ratios;
 use crate::report::terminal::Look;
 use crate::report::{Machine, Report, TargetReport, file, html, json, markdown, plot};
@@ -28,7 +30,7 @@ use crate::world::{World, files};
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "World")]
 pub(super) struct WorldOptions {
-    /// Users, at most 50,000,000
+    /// Users, 2 to 50,000,000
     #[arg(long, value_name = "USERS", value_parser = users)]
     pub(super) users: Option<NonZeroUsize>,
 
@@ -64,6 +66,14 @@ pub(super) struct WorldOptions {
     #[arg(long, value_name = "NUMBER", default_value_t = 0.0, value_parser = exponent)]
     reading_exponent: f64,
 
+    /// Ids of posts, the same for all designs
+    #[arg(long, value_enum, default_value_t = Ids::Snowflake)]
+    ids: Ids,
+
+    /// Time between two of the posts that are there before anything is measured, of all authors together: they are dated back
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = gap)]
+    post_gap: Duration,
+
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
@@ -73,9 +83,9 @@ pub(super) struct WorldOptions {
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(next_help_heading = "Designs")]
 pub(super) struct DesignOptions {
-    /// Posts that an inbox holds
-    #[arg(long, value_name = "POSTS", default_value = "300")]
-    inbox_posts: NonZeroUsize,
+    /// Posts that an inbox holds, 40 to 100,000
+    #[arg(long, value_name = "POSTS", default_value_t = 300, value_parser = inbox_posts)]
+    inbox_posts: usize,
 
     /// Followers above which Tidewire pulls the posts of an author; the others push all [default: Tidewire pushes all too]
     #[arg(long, value_name = "FOLLOWERS")]
@@ -145,6 +155,11 @@ impl WorldOptions {
         Ok(recipe.make())
     }
 
+    /// How posts are made.
+    pub(super) fn posts(&self) -> Posts {
+        Posts { ids: self.ids, gap: self.post_gap, seed: self.seed }
+    }
+
     /// How authors publish, and readers read.
     pub(super) fn exponents(&self) -> (f64, f64) {
         (self.publishing_exponent, self.reading_exponent)
@@ -153,7 +168,8 @@ impl WorldOptions {
 
 impl DesignOptions {
     pub(super) fn settings(self) -> TargetSettings {
-        TargetSettings { inbox_posts: self.inbox_posts.get(), celebrity_followers: self.celebrity_followers }
+        let (inbox_posts, celebrity_followers) = (self.inbox_posts, self.celebrity_followers);
+        TargetSettings { inbox_posts, celebrity_followers, ..TargetSettings::default() }
     }
 }
 
@@ -218,7 +234,8 @@ pub(super) fn world_told(load: &Load, options: &WorldOptions) -> BTreeMap<String
         ("users", format!("{}, of whom {} are active", world.users(), world.active.len())),
         ("authors", world.authors.len().to_string()),
         ("followers of an author", followed),
-        ("posts before", posts.to_string()),
+        ("posts before", format!("{posts}, one each {}", humantime::format_duration(options.post_gap))),
+        ("ids of posts", options.ids.told().to_owned()),
         (
             "publishing and reading exponents",
             format!("{} and {}", options.publishing_exponent, options.reading_exponent),
@@ -283,12 +300,46 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A duration that keeps times of posts apart.
+fn gap(text: &str) -> Result<Duration, String> {
+    let gap = duration(text)?;
+    if gap >= GAP_MIN { Ok(gap) } else { Err(format!("must be at least {GAP_MIN:?}")) }
+}
+
 /// Users at most: as many as Tidewire knows by default.
 const USERS_MAX: usize = 50_000_000;
 
 fn users(text: &str) -> Result<NonZeroUsize, String> {
     let users: NonZeroUsize = text.parse().map_err(|_| "not a number above 0".to_owned())?;
-    if users.get() <= USERS_MAX { Ok(users) } else { Err("more than 50,000,000".to_owned()) }
+    match users.get() {
+        1 => Err("one user has nobody to follow".to_owned()),
+        2..=USERS_MAX => Ok(users),
+        _ => Err("more than 50,000,000".to_owned()),
+    }
+}
+
+/// Posts that an inbox holds: no more than Tidewire's may. With less than two pages the feeds of its rivals, which end where the
+/// inbox does, would lack posts on the first page as soon as some are deleted, and be told to be wrong.
+const INBOX_POSTS: RangeInclusive<usize> = 2 * PAGE_POSTS..=100_000;
+
+fn inbox_posts(text: &str) -> Result<usize, String> {
+    let posts: usize = text.parse().map_err(|_| "not a number".to_owned())?;
+    if INBOX_POSTS.contains(&posts) {
+        return Ok(posts);
+    }
+    Err(format!("not between {} and {}: a page has {PAGE_POSTS}", INBOX_POSTS.start(), INBOX_POSTS.end()))
+}
+
+/// Whether enough of an inbox is left for two pages where so large a share of what is published is deleted again.
+pub(super) fn check_inboxes(inbox_posts: usize, undone: f64) -> Result<(), String> {
+    let left = inbox_posts as f64 * (1.0 - undone);
+    if left >= *INBOX_POSTS.start() as f64 || undone == 0.0 {
+        return Ok(());
+    }
+    Err(format!(
+        "--inbox-posts {inbox_posts} with --undone {undone}: some {left:.0} posts of an inbox would be left, too few for \
+         designs whose feeds end there"
+    ))
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -296,8 +347,8 @@ fn share(text: &str) -> Result<f64, String> {
     if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("not between 0 and 1".to_owned()) }
 }
 
-fn some_share(text: &str) -> Result<f64, String> {
-    share(text).and_then(|share| if share > 0.0 { Ok(share) } else { Err("nobody would read".to_owned()) })
+pub(super) fn some_share(text: &str) -> Result<f64, String> {
+    share(text).and_then(|share| if share > 0.0 { Ok(share) } else { Err("not more than 0".to_owned()) })
 }
 
 fn exponent(text: &str) -> Result<f64, String> {
@@ -319,6 +370,7 @@ mod tests {
     fn durations_are_seconds_or_say_what_they_are() {
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!((gap("0.01"), gap("9ms")), (Ok(GAP_MIN), Err("must be at least 10ms".to_owned())));
         assert!(["0", "-1", "soon", "inf", "", "31d", "1e19"].iter().all(|text| duration(text).is_err()));
     }
 
@@ -328,6 +380,17 @@ mod tests {
         assert!(["-0.1", "1.1", "NaN", "all"].iter().all(|text| share(text).is_err()));
         assert!(["-1", "11", "NaN"].iter().all(|text| exponent(text).is_err()));
         assert!(["0", "-1", "0.0009", "10000001", "inf", "NaN"].iter().all(|text| positive(text).is_err()));
+    }
+
+    #[test]
+    fn worlds_and_inboxes_too_small_to_be_right_are_refused() {
+        assert_eq!(users("1"), Err("one user has nobody to follow".to_owned()));
+        assert!(users("2").is_ok() && users("0").is_err() && users("50000001").is_err());
+        assert_eq!(inbox_posts("39"), Err("not between 40 and 100000: a page has 20".to_owned()));
+        assert!(inbox_posts("40").is_ok() && inbox_posts("100001").is_err());
+        assert!(check_inboxes(40, 0.0).is_ok() && check_inboxes(300, 0.5).is_ok());
+        let refused = check_inboxes(40, 0.1).unwrap_err();
+        assert!(refused.starts_with("--inbox-posts 40 with --undone 0.1: some 36 posts"), "{refused}");
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl OnOptions {
     /// Loads the design; `activity` is what was recorded.
     pub(super) fn prepare(&self, activity: Option<&PathBuf>, progress: &Progress) -> Result<Loaded, Box<dyn Error>> {
         let settings = self.designs.settings();
-        let load = Load::new(self.world.world(USERS, activity)?, settings.inbox_posts);
+        let load = Load::new(self.world.world(USERS, activity)?, settings.inbox_posts, &self.world.posts())?;
         let seed = self.world.seed;
         let prepared = match self.server {
             Some(address) => Prepared::running(address, &load, seed, progress)?,

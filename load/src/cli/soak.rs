@@ -24,7 +24,7 @@ pub(super) struct Soak {
     lasts: Duration,
 
     /// Share of what is possible at most
-    #[arg(long, value_name = "SHARE", default_value_t = 0.7, value_parser = crate::cli::options::positive)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.7, value_parser = crate::cli::options::some_share)]
     share: f64,
 
     /// What is compared: so many stretches of the whole

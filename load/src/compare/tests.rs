@@ -6,7 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use crate::mint::Ids;
 use crate::operation::User;
+use crate::prepare::Posts;
 use crate::target::mock::Mock;
 use crate::target::{Client, Later};
 use crate::world::generated::Recipe;
@@ -15,7 +17,7 @@ fn settings(kinds: &[Kind], rounds: usize) -> Settings {
     let ms = Duration::from_millis;
     Settings {
         kinds: kinds.to_vec(),
-        target: TargetSettings { inbox_posts: 20, celebrity_followers: None },
+        target: TargetSettings { inbox_posts: 20, ..TargetSettings::default() },
         rounds,
         // Long enough that every client gets a turn on a busy machine.
         lasts: ms(150),
@@ -40,7 +42,8 @@ fn load() -> Load {
         active_share: 1.0,
         seed: 1,
     };
-    Load::new(recipe.make(), 20)
+    let posts = Posts { ids: Ids::default(), gap: Duration::from_secs(60), seed: 1 };
+    Load::new(recipe.make(), 20, &posts).unwrap()
 }
 
 fn quiet() -> Progress {

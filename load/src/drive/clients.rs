@@ -12,7 +12,7 @@ use tokio::task::LocalSet;
 
 use crate::drive::recorder::{Done, Record};
 use crate::drive::{Gate, Pace, Plan};
-use crate::operation::{Answer, Operation};
+use crate::operation::Operation;
 use crate::target::{Client, Failure, Target};
 use crate::workload::{Doings, Workload};
 
@@ -141,13 +141,13 @@ impl Task {
     async fn run(self, mut worker: Worker) {
         match &self.crew.plan.pace {
             Pace::Closed { .. } => {
-                while Instant::now() < self.timing.end {
+                while Instant::now() < self.timing.end && !self.crew.gate.is_over() {
                     let operation = worker.doings.next_operation();
                     self.perform(&mut *worker.client, &operation, Instant::now()).await;
                 }
             }
             Pace::Open { pacer, .. } => {
-                while let Some(due) = pacer.due(self.crew.gate.next().await) {
+                while let Some(due) = pacer.due(self.crew.gate.next().await).filter(|_| !self.crew.gate.is_over()) {
                     let operation = match due.publish_by {
                         Some(author) => worker.doings.publish_by(author),
                         None => worker.doings.next_operation(),
@@ -157,6 +157,7 @@ impl Task {
                 self.crew.gate.pass_on();
             }
         }
+        worker.doings.end();
     }
 
     /// Does an operation, timed from when it was to be done.
@@ -166,30 +167,34 @@ impl Task {
                 Err(Failure::Refused(message)) => {
                     self.record.borrow_mut().refused += 1;
                     if !self.crew.plan.retry_refused {
-                        break Err(message);
+                        break Err(Failure::Refused(message));
                     }
                     tokio::time::sleep(RETRY_AFTER).await;
                 }
-                Err(Failure::Failed(message)) => break Err(message),
-                Ok(answer) => break Ok(answer),
+                answer => break answer,
             }
         };
         let ended = Instant::now();
+        self.crew.workload.came_to(operation, &answer);
         let counts = match self.crew.plan.pace {
             Pace::Closed { .. } => (self.timing.measured..self.timing.end).contains(&ended),
             Pace::Open { .. } => meant >= self.timing.measured,
         };
         match answer {
-            Ok(answer) if counts => self.count(operation, answer, meant, ended),
+            Ok(_) if counts => self.count(operation, meant, ended),
             Ok(_) => {}
-            Err(message) => self.record.borrow_mut().add_failure(message),
+            Err(Failure::Silent(to)) => {
+                // The first is told.
+                let _ = self.crew.gate.silent.set(format!("{}: {to}", operation.kind().label()));
+            }
+            Err(Failure::Refused(message) | Failure::Failed(message)) => self.record.borrow_mut().add_failure(message),
         }
     }
 
-    fn count(&self, operation: &Operation, Answer { entries, .. }: Answer, meant: Instant, ended: Instant) {
+    fn count(&self, operation: &Operation, meant: Instant, ended: Instant) {
         let deliveries = self.crew.workload.deliveries(operation);
         let latency = ended.saturating_duration_since(meant);
-        let done = Done { kind: operation.kind(), at: self.timing.share(ended), latency, deliveries, entries };
+        let done = Done { kind: operation.kind(), at: self.timing.share(ended), latency, deliveries };
         self.record.borrow_mut().add(done);
     }
 }

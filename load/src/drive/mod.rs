@@ -3,6 +3,7 @@
 //! Responsible for:
 //! - so many clients at once, warmed up before anything counts;
 //! - timing each operation, from when it was to be done;
+//! - taking back what was followed, so that every run finds the same world, however much was done in the one before;
 //! - the processor time that server and client took meanwhile.
 //!
 //! Not responsible for:
@@ -14,18 +15,22 @@ pub mod recorder;
 mod tests;
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use futures_util::future::try_join_all;
 use hdrhistogram::Histogram;
+use tokio::runtime;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::LocalSet;
 
 use crate::drive::clients::{Crew, Share, Timing};
 use crate::drive::pacer::{Due, Pacer};
 use crate::drive::recorder::{Record, histogram, record};
+use crate::operation::{Operation, User};
 use crate::target::process::processor_time;
 use crate::target::{Failure, Target};
 use crate::workload::Workload;
@@ -102,7 +107,7 @@ pub struct Run {
 /// Does the work, and waits until it is done. `tell` hears now and then how far it is, 0 to 1.
 ///
 /// # Errors
-/// When a client cannot be opened. Operations that fail are counted instead.
+/// When a client cannot be opened, or an operation is not answered. Operations that fail are counted instead.
 pub fn run(
     target: &Arc<dyn Target>,
     workload: &Arc<Workload>,
@@ -138,11 +143,18 @@ pub fn run(
     for crew in crews {
         record.merge(crew.join().map_err(|_| Failure::Failed("a thread of clients crashed".to_owned()))?);
     }
+    if let Some(what) = gate.silent.get() {
+        return Err(Failure::Silent(what.clone()).of_what(target.name()));
+    }
     // An open loop lasts until the last operation is done.
     let lasted = match plan.pace {
         Pace::Closed { lasts, .. } => lasts,
         Pace::Open { .. } => timing.measured.elapsed(),
     };
+    let left: Vec<_> = workload.take_left().into_iter().collect();
+    if let Err(cause) = take_back(&**target, &left) {
+        record.add_failure(format!("taking back {} follows: {cause}", left.len()));
+    }
     Ok(Run {
         record,
         lasted,
@@ -153,17 +165,39 @@ pub fn run(
     })
 }
 
+/// Clients that take back follows.
+const TAKING_BACK: usize = 16;
+
+/// Ends edges that the clients of a run made and did not end.
+fn take_back(target: &dyn Target, edges: &[(User, User)]) -> Result<(), Failure> {
+    if edges.is_empty() {
+        return Ok(());
+    }
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(|cause| Failure::of(&cause))?;
+    let parts = edges.chunks(edges.len().div_ceil(TAKING_BACK)).map(async |part| {
+        let mut client = target.open().await?;
+        for (follower, source) in part {
+            client.perform(&Operation::Unfollow { follower: *follower, source: *source }).await?;
+        }
+        Ok(())
+    });
+    // Some servers' clients leave tasks on the thread.
+    LocalSet::new().block_on(&runtime, try_join_all(parts)).map(drop)
+}
+
 /// Lets operations of an open loop go, and tells which is next.
 #[derive(Debug)]
 struct Gate {
     /// A permit for each operation that is due.
     due: Semaphore,
     next: AtomicU64,
+    /// What was not answered: nobody goes on then.
+    silent: OnceLock<String>,
 }
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { due: Semaphore::new(0), next: AtomicU64::new(0) }
+        Self { due: Semaphore::new(0), next: AtomicU64::new(0), silent: OnceLock::new() }
     }
 }
 
@@ -176,7 +210,7 @@ fn watch_over(
     gate: &Gate,
     tell: &dyn Fn(f64),
 ) -> (Histogram<u64>, (f64, f64)) {
-    let mut clock = Clock { timing, tell, told: timing.began };
+    let mut clock = Clock { timing, tell, gate, told: timing.began };
     let mut open = match &plan.pace {
         Pace::Closed { .. } => None,
         Pace::Open { pacer, .. } => Some(LettingGo { pacer, gate, nth: 0, lateness: histogram() }),
@@ -218,6 +252,9 @@ impl LettingGo<'_> {
         let start = clock.timing.began;
         while let Some(due) = self.pacer.due(self.nth).filter(|due| due.at < end) {
             clock.sleep_until(start + due.at);
+            if self.gate.is_over() {
+                return;
+            }
             let late_by = start.elapsed();
             let mut count = 0;
             let is_due = |due: &Due| due.at <= late_by && due.at < end;
@@ -238,12 +275,13 @@ impl LettingGo<'_> {
     }
 }
 
-/// How often it is told how far a run is.
+/// How often it is told how far a run is, and looked whether anybody goes on.
 const TELL_EVERY: Duration = Duration::from_millis(250);
 
-/// Waits, and tells meanwhile how far the run is.
+/// Waits, unless nobody goes on, and tells meanwhile how far the run is.
 struct Clock<'a> {
     timing: Timing,
+    gate: &'a Gate,
     tell: &'a dyn Fn(f64),
     told: Instant,
 }
@@ -257,13 +295,19 @@ impl Clock<'_> {
                 let all = (self.timing.end - self.timing.began).as_secs_f64().max(f64::EPSILON);
                 (self.tell)((now - self.timing.began).as_secs_f64() / all);
             }
-            let Some(left) = instant.checked_duration_since(now).filter(|left| !left.is_zero()) else { return };
+            let left = instant.checked_duration_since(now).filter(|left| !left.is_zero() && !self.gate.is_over());
+            let Some(left) = left else { return };
             thread::park_timeout(left.min(TELL_EVERY));
         }
     }
 }
 
 impl Gate {
+    /// Whether something was not answered.
+    fn is_over(&self) -> bool {
+        self.silent.get().is_some()
+    }
+
     /// The number of the next operation, once it is due.
     async fn next(&self) -> u64 {
         // The semaphore is never closed; if it were, there would be nothing left to wait for.

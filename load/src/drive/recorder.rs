@@ -39,8 +39,6 @@ pub struct Record {
     pub done: BTreeMap<Kind, u64>,
     /// Feeds that got a post.
     pub deliveries: u64,
-    /// Posts on pages.
-    pub entries: u64,
     /// Operations that were refused; if they were tried again, each time.
     pub refused: u64,
     /// Operations that failed.
@@ -73,8 +71,6 @@ pub struct Done {
     pub latency: Duration,
     /// Feeds that got a post.
     pub deliveries: u64,
-    /// Posts on a page.
-    pub entries: usize,
 }
 
 impl Record {
@@ -84,7 +80,6 @@ impl Record {
         record(latencies, done.latency);
         *self.done.entry(done.kind).or_default() += 1;
         self.deliveries += done.deliveries;
-        self.entries += done.entries as u64;
         let stretch = ((done.at * f64::from(INTERVALS)) as u32).min(INTERVALS_MAX - 1);
         let stretch = self.over_time.entry(stretch).or_insert_with(|| Stretch {
             done: 0,
@@ -112,7 +107,6 @@ impl Record {
             *self.done.entry(kind).or_default() += done;
         }
         self.deliveries += other.deliveries;
-        self.entries += other.entries;
         self.refused += other.refused;
         self.failed += other.failed;
         self.first_failure = self.first_failure.take().or(other.first_failure);
@@ -141,7 +135,7 @@ mod tests {
     use super::*;
 
     fn done(kind: Kind, at: f64, ms: u64) -> Done {
-        Done { kind, at, latency: Duration::from_millis(ms), deliveries: 2, entries: 3 }
+        Done { kind, at, latency: Duration::from_millis(ms), deliveries: 2 }
     }
 
     #[test]
@@ -152,7 +146,7 @@ mod tests {
         other.add(done(Kind::Publish, 0.001, 5));
         other.add_failure("full".to_owned());
         one.merge(other);
-        assert_eq!((one.operations(), one.deliveries, one.entries, one.failed), (3, 6, 9, 1));
+        assert_eq!((one.operations(), one.deliveries, one.failed), (3, 6, 1));
         assert_eq!(one.first_failure.as_deref(), Some("full"));
         let stretches: Vec<_> = one.over_time.iter().map(|(at, stretch)| (*at, stretch.done)).collect();
         assert_eq!(stretches, [(0, 2), (INTERVALS, 1)]);

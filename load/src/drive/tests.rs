@@ -160,3 +160,26 @@ fn a_server_that_takes_no_clients_is_an_error_and_nobody_waits() {
     let message = run(&target, &workload("page"), &closed, &|_| {}).unwrap_err().to_string();
     assert_eq!(message, "nobody listens");
 }
+
+#[test]
+fn what_was_followed_is_left_again_when_a_run_ends() {
+    let mock = Mock::with_fault(None);
+    let target: Arc<dyn Target> = Arc::new(mock.clone());
+    let workload = workload("pequod");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(target.load_follows(&workload.world().edges())).unwrap();
+    let before = mock.edges();
+    let ran = run(&target, &workload, &plan(Pace::Closed { warm_up: SHORT, lasts: SHORT }), &|_| {}).unwrap();
+    assert!(ran.record.done[&Kind::Follow] > 0);
+    assert_eq!(mock.edges(), before);
+}
+
+#[test]
+fn a_server_that_does_not_answer_ends_the_run_and_is_named() {
+    let long = Duration::from_secs(3_600);
+    for pace in [Pace::Closed { warm_up: SHORT, lasts: long }, Pace::open(Pacer::steady(1_000.0, long), SHORT)] {
+        let target: Arc<dyn Target> = Arc::new(Mock::with_fault(Some(Fault::Silent)));
+        let message = run(&target, &workload("page"), &plan(pace), &|_| {}).unwrap_err().to_string();
+        assert_eq!(message, "mock: feed page: the mock: no answer within 30s");
+    }
+}

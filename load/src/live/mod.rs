@@ -176,7 +176,8 @@ impl Run<'_> {
         let (connections, _) = self.settings.connections_max();
         let mut more_flags = vec![format!("--live-max {}", (2 * connections).max(1))];
         more_flags.extend_from_slice(&self.settings.server_flags);
-        let settings = ServerSettings { inbox_posts: INBOX_POSTS, celebrity_followers: None, more_flags };
+        let settings =
+            ServerSettings { inbox_posts: INBOX_POSTS, celebrity_followers: None, following_max: None, more_flags };
         let http = Http::start(&settings).await?;
         self.measured.target.settings = http.settings();
         let process = http.process().ok_or_else(|| Failure::Failed("the server has no process".to_owned()))?;

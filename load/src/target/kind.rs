@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::mint::Ids;
 use crate::target::mariadb::{MariaDbPull, MariaDbPush, Options};
 use crate::target::mock::Mock;
 use crate::target::redis::{Design, Encoding, Redis};
@@ -39,6 +40,16 @@ pub struct Settings {
     pub inbox_posts: usize,
     /// Followers above which Tidewire pulls an author's posts; none: all are pushed, as by its rivals.
     pub celebrity_followers: Option<u64>,
+    /// What ids of posts are like.
+    pub ids: Ids,
+    /// Sources that a reader of Tidewire may follow; none: as many as by default.
+    pub following_max: Option<usize>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { inbox_posts: 300, celebrity_followers: None, ids: Ids::default(), following_max: None }
+    }
 }
 
 impl Kind {
@@ -86,15 +97,15 @@ impl Kind {
     /// # Errors
     /// When it does not start, or is not installed.
     pub async fn start(self, settings: &Settings) -> Result<Arc<dyn Target>, Failure> {
-        let Settings { inbox_posts, celebrity_followers } = *settings;
-        let tidewire = TidewireSettings { inbox_posts, celebrity_followers, more_flags: Vec::new() };
+        let Settings { inbox_posts, celebrity_followers, ids, following_max } = *settings;
+        let tidewire = TidewireSettings { inbox_posts, celebrity_followers, following_max, more_flags: Vec::new() };
         Ok(match self {
             Self::TidewireHttp => Arc::new(Http::start(&tidewire).await?),
             Self::TidewireInProcess => Arc::new(InProcess::start(&tidewire)?),
-            Self::RedisList => Arc::new(Redis::start(Design::Lists, inbox_posts).await?),
-            Self::RedisZset => Arc::new(Redis::start(Design::SortedSets(Encoding::SkipList), inbox_posts).await?),
+            Self::RedisList => Arc::new(Redis::start(Design::Lists, inbox_posts, ids).await?),
+            Self::RedisZset => Arc::new(Redis::start(Design::SortedSets(Encoding::SkipList), inbox_posts, ids).await?),
             Self::RedisZsetCompact => {
-                Arc::new(Redis::start(Design::SortedSets(Encoding::Listpack), inbox_posts).await?)
+                Arc::new(Redis::start(Design::SortedSets(Encoding::Listpack), inbox_posts, ids).await?)
             }
             Self::Mock => Arc::new(Mock::blind(None)),
             Self::MariadbPush => Arc::new(MariaDbPush::start(&mariadb(inbox_posts)).await?),

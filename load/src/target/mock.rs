@@ -2,12 +2,13 @@
 //!
 //! By it the harness is tested, and asked what it could do at most.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::check::Model;
-use crate::operation::{Answer, Item, Operation, User};
+use crate::operation::{Answer, Item, Operation, Post, User};
 use crate::target::{Client, Failure, Later, Target};
 
 /// What a mock does wrong.
@@ -21,10 +22,14 @@ pub enum Fault {
     OldestFirst,
     /// Posts say nothing.
     EmptyBodies,
+    /// Every hundredth time that a post should reach a feed, it does not.
+    DropsPushes,
     /// Counts one post too many.
     CountsWrong,
     /// Nothing works.
     FailsNow,
+    /// Nothing is answered, and nobody waits for it.
+    Silent,
     /// Every other operation is refused.
     RefusesHalf,
 }
@@ -53,6 +58,14 @@ struct Inner {
     stall: Option<Stall>,
     made: Instant,
     asked: AtomicU64,
+    dropped: Mutex<Dropped>,
+}
+
+/// What should have reached feeds.
+#[derive(Debug, Default)]
+struct Dropped {
+    pushes: u64,
+    posts: HashSet<(User, u64)>,
 }
 
 impl Mock {
@@ -68,7 +81,12 @@ impl Mock {
 
     fn new(fault: Option<Fault>, blind: bool, stall: Option<Stall>) -> Self {
         let (model, made, asked) = (Mutex::default(), Instant::now(), AtomicU64::new(0));
-        Self { inner: Arc::new(Inner { model, fault, blind, stall, made, asked }) }
+        Self { inner: Arc::new(Inner { model, fault, blind, stall, made, asked, dropped: Mutex::default() }) }
+    }
+
+    /// Who follows whom now; nobody if it crashed.
+    pub fn edges(&self) -> Vec<(User, User)> {
+        self.inner.model.lock().map(|model| model.edges()).unwrap_or_default()
     }
 
     /// Operations it was asked for so far.
@@ -111,14 +129,19 @@ impl Target for Mock {
 
 impl Inner {
     fn apply(&self, operation: &Operation) -> Result<(), Failure> {
-        let mut model = self.model.lock().map_err(|_| Failure::Failed("the mock crashed".to_owned()))?;
+        let mut model = self.model.lock().map_err(|_| crashed())?;
         model.apply(operation);
         Ok(())
     }
 
     fn page(&self, operation: &Operation) -> Result<Vec<Item>, Failure> {
-        let model = self.model.lock().map_err(|_| Failure::Failed("the mock crashed".to_owned()))?;
-        let mut page = model.page(operation);
+        let model = self.model.lock().map_err(|_| crashed())?;
+        let dropped = self.dropped.lock().map_err(|_| crashed())?;
+        let shows = |post: &Post| match operation {
+            Operation::Page { reader } => !dropped.posts.contains(&(*reader, post.id)),
+            _ => true,
+        };
+        let mut page = model.page_of(operation, shows);
         match self.fault {
             Some(Fault::OldestFirst) => page.reverse(),
             Some(Fault::EmptyBodies) => page.iter_mut().for_each(|item| item.body.clear()),
@@ -136,6 +159,7 @@ impl Inner {
         }
         match self.fault {
             Some(Fault::FailsNow) => return Err(Failure::Failed("the mock is broken".to_owned())),
+            Some(Fault::Silent) => return Err(Failure::Silent("the mock".to_owned())),
             Some(Fault::RefusesHalf) if nth.is_multiple_of(2) => {
                 return Err(Failure::Refused("the mock is busy".to_owned()));
             }
@@ -148,18 +172,40 @@ impl Inner {
         }
         if operation.is_page() {
             let entries = self.page(operation)?.len() + usize::from(self.fault == Some(Fault::CountsWrong));
-            return Ok(Answer { entries, deliveries: 0 });
+            return Ok(Answer { entries, deliveries: None });
         }
         let ignored = match operation {
             Operation::Delete { .. } => self.fault == Some(Fault::KeepsDeleted),
             Operation::Unfollow { .. } => self.fault == Some(Fault::KeepsUnfollowed),
             _ => false,
         };
+        let deliveries = self.deliver(operation)?;
         if !ignored {
             self.apply(operation)?;
         }
-        Ok(Answer::default())
+        Ok(Answer { entries: 0, deliveries })
     }
+
+    /// Feeds of others that a post reaches.
+    fn deliver(&self, operation: &Operation) -> Result<Option<u64>, Failure> {
+        let Operation::Publish(post) = operation else { return Ok(None) };
+        let followers = self.model.lock().map_err(|_| crashed())?.followers(post.author);
+        if self.fault == Some(Fault::DropsPushes) {
+            let mut dropped = self.dropped.lock().map_err(|_| crashed())?;
+            for follower in &followers {
+                dropped.pushes += 1;
+                if dropped.pushes.is_multiple_of(100) {
+                    dropped.posts.insert((*follower, post.id));
+                }
+            }
+        }
+        // Who drops them does not know.
+        Ok(Some(followers.len() as u64))
+    }
+}
+
+fn crashed() -> Failure {
+    Failure::Failed("the mock crashed".to_owned())
 }
 
 struct MockClient {

@@ -16,6 +16,9 @@ pub mod tidewire;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use crate::operation::{Answer, Item, Operation, User};
 
@@ -28,9 +31,23 @@ pub enum Failure {
     /// The server has too much to do. Nothing was done, and it may be asked again.
     #[error("refused: {0}")]
     Refused(String),
+    /// The server has not answered for [`ANSWER_MAX`]. Nobody waits for it any longer.
+    #[error("{0}: no answer within {ANSWER_MAX:?}")]
+    Silent(String),
     /// Anything else.
     #[error("{0}")]
     Failed(String),
+}
+
+/// How long a server may take to answer. Far more than any does that works: this is for one that hangs.
+pub const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// Waits for an answer, for as long as a server may take.
+///
+/// # Errors
+/// When it does not come.
+pub(crate) async fn answered<T>(to: &str, answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    timeout(ANSWER_MAX, answer).await.unwrap_or_else(|_| Err(Failure::Silent(to.to_owned())))
 }
 
 impl Failure {
@@ -43,6 +60,16 @@ impl Failure {
             source = deeper.source();
         }
         Self::Failed(text)
+    }
+
+    /// The same, with who or what it was in front.
+    #[must_use]
+    pub fn of_what(self, what: &str) -> Self {
+        match self {
+            Self::Refused(text) => Self::Refused(format!("{what}: {text}")),
+            Self::Silent(text) => Self::Silent(format!("{what}: {text}")),
+            Self::Failed(text) => Self::Failed(format!("{what}: {text}")),
+        }
     }
 }
 

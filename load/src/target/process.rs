@@ -12,11 +12,11 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, getpid, kill_process, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group, set_parent_process_death_signal};
 use tempfile::TempDir;
 
 /// How long a server may take until it is ready.
@@ -74,12 +74,14 @@ impl Process {
     pub async fn wait_until(&mut self, mut ready: impl AsyncFnMut() -> bool) -> io::Result<()> {
         let began = Instant::now();
         loop {
-            if ready().await {
+            // It may take connections and then hang.
+            let left = START_MAX.saturating_sub(began.elapsed());
+            if tokio::time::timeout(left, ready()).await.unwrap_or(false) {
                 return Ok(());
             }
             let why = match self.child.try_wait()? {
                 Some(status) => format!("ended ({status})"),
-                None if began.elapsed() > START_MAX => format!("is not ready after {START_MAX:?}"),
+                None if began.elapsed() >= START_MAX => format!("is not ready after {START_MAX:?}"),
                 None => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     continue;
@@ -102,6 +104,25 @@ impl Drop for Process {
         let _ = self.child.wait();
         left_behind().retain(|left| *left != Left::Server(self.child.id()));
     }
+}
+
+/// Runs `program` to its end, and collects what it says. It ends early if this process does, with all that it started.
+///
+/// # Errors
+/// When there is no such program.
+pub fn complete(program: &Path, arguments: impl IntoIterator<Item = String>) -> io::Result<Output> {
+    let child = guarded(program)?
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()?;
+    let group = child.id();
+    left_behind().push(Left::Group(group));
+    let output = child.wait_with_output();
+    left_behind().retain(|left| *left != Left::Group(group));
+    output
 }
 
 /// A directory that goes with its handle.
@@ -136,6 +157,8 @@ impl Drop for PrivateDirectory {
 #[derive(PartialEq, Eq, Debug)]
 enum Left {
     Server(u32),
+    /// A process that has started others.
+    Group(u32),
     Directory(PathBuf),
 }
 
@@ -153,14 +176,16 @@ pub fn end_everything() {
     // Servers first: they would go on writing. Each step fails only if it is done already.
     for left in servers.into_iter().chain(directories) {
         match left {
-            Left::Server(process) => {
-                let process = i32::try_from(process).ok().and_then(Pid::from_raw);
-                let _ = process.map(|process| kill_process(process, Signal::KILL));
-            }
+            Left::Server(process) => drop(pid(process).map(|process| kill_process(process, Signal::KILL))),
+            Left::Group(leader) => drop(pid(leader).map(|leader| kill_process_group(leader, Signal::KILL))),
             Left::Directory(path) => drop(fs::remove_dir_all(path)),
         }
     }
     let _ = kill_process(getpid(), Signal::KILL);
+}
+
+fn pid(process: u32) -> Option<Pid> {
+    i32::try_from(process).ok().and_then(Pid::from_raw)
 }
 
 /// The name of the hidden command by which this program becomes another that does not outlive its parent.

@@ -63,6 +63,11 @@ impl World {
         self.authors.iter().map(of_author).sum::<usize>() as f64 / self.authors.len().max(1) as f64
     }
 
+    /// Sources of who follows most.
+    pub fn most_following(&self) -> usize {
+        (0..self.users() as User).map(|user| self.following.of(user).len()).max().unwrap_or(0)
+    }
+
     /// Followers of whom most follow.
     pub fn most_followers(&self) -> usize {
         self.authors.iter().map(|author| self.followers.of(*author).len()).max().unwrap_or(0)
@@ -134,5 +139,6 @@ mod tests {
         assert_eq!((world.followers.of(3), world.following.of(3)), (&[][..], &[][..]));
         assert_eq!((world.authors.as_slice(), world.active.len()), (&[0, 1][..], 2));
         assert_eq!((world.mean_followers(), world.most_followers()), (2.0, 2));
+        assert_eq!(world.most_following(), 2);
     }
 }

@@ -1,12 +1,13 @@
 //! Every design answers as the naive model does: random histories on the real servers.
 
-use tidewire_load::check::{USERS, random_history};
+use rustix::process::{Pid, Signal, kill_process};
+use tidewire_load::check::{History, USERS};
+use tidewire_load::mint::Ids;
+use tidewire_load::operation::Operation;
+use tidewire_load::target::Failure;
 use tidewire_load::target::kind::{Kind, Settings};
 
 use crate::servers::{absent, harnessed};
-
-/// Histories of each design, each of users of its own on the same server.
-const HISTORIES: u64 = 3;
 
 fn check(kind: Kind) {
     harnessed();
@@ -15,12 +16,16 @@ fn check(kind: Kind) {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let target = kind.start(&Settings { inbox_posts: 300, celebrity_followers: None }).await.unwrap();
+        // The design is told of ids in no order, so that it relies on none.
+        let settings = Settings { ids: Ids::Random, ..Settings::default() };
+        let target = kind.start(&settings).await.unwrap();
         assert_eq!(target.name(), kind.name());
         assert!(!target.settings().is_empty());
-        for seed in 0..HISTORIES {
-            let pages = random_history(&*target, seed as u32 * USERS, seed).await;
-            assert!(pages.unwrap() > 100);
+        // Of users of their own on the same server.
+        for (nth, ids) in (0..).zip(Ids::ALL) {
+            let inbox_posts = settings.inbox_posts;
+            let history = History { first_user: nth * USERS, seed: nth.into(), ids, inbox_posts };
+            assert!(history.check(&*target).await.unwrap() > 100);
         }
     });
 }
@@ -58,4 +63,43 @@ fn mariadb_with_timelines_answers_as_the_model() {
 #[test]
 fn mariadb_without_timelines_answers_as_the_model() {
     check(Kind::MariadbPull);
+}
+
+/// Time stands until everybody waits, and then goes on: nobody waits for half a minute here.
+fn check_that_a_stopped_server_is_told(kind: Kind, asked: &str) {
+    if kind.server().is_some_and(absent) {
+        return;
+    }
+    harnessed();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let target = kind.start(&Settings::default()).await.unwrap();
+        let mut client = target.open().await.unwrap();
+        let page = Operation::OwnPage { author: 1 };
+        client.perform(&page).await.unwrap();
+        let server = Pid::from_raw(i32::try_from(target.process().unwrap()).unwrap()).unwrap();
+        kill_process(server, Signal::STOP).unwrap();
+        tokio::time::pause();
+        let failure = client.perform(&page).await.unwrap_err();
+        assert!(matches!(failure, Failure::Silent(_)), "{failure}");
+        assert_eq!(failure.to_string(), format!("{asked}: no answer within 30s"));
+        tokio::time::resume();
+        // Or clients would wait for it when they say goodbye.
+        kill_process(server, Signal::KILL).unwrap();
+    });
+}
+
+#[test]
+fn a_tidewire_server_that_is_stopped_is_told() {
+    check_that_a_stopped_server_is_told(Kind::TidewireHttp, "GET /v1/users/u1/posts?limit=20 HTTP/1.1");
+}
+
+#[test]
+fn a_redis_that_is_stopped_is_told() {
+    check_that_a_stopped_server_is_told(Kind::RedisList, "ids of a page");
+}
+
+#[test]
+fn a_mariadb_that_is_stopped_is_told() {
+    check_that_a_stopped_server_is_told(Kind::MariadbPull, "own page");
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use tidewire_load::mint::Ids;
 use tidewire_load::operation::{Answer, Operation, PAGE_POSTS, Post, User};
 use tidewire_load::target::redis::{Design, Encoding, Redis};
 use tidewire_load::target::{Client, Target};
@@ -32,7 +33,7 @@ impl Running {
     }
 
     async fn publish(&mut self, author: User, number: u64) -> u64 {
-        self.perform(Operation::Publish(post(author, number))).await.deliveries
+        self.perform(Operation::Publish(post(author, number))).await.deliveries.unwrap()
     }
 
     async fn publish_all(&mut self, author: User, numbers: impl IntoIterator<Item = u64>) {
@@ -60,7 +61,7 @@ impl Running {
     /// A page as `author.number` of its posts.
     async fn shown(&mut self, operation: Operation) -> String {
         let items = self.client.read(&operation).await.unwrap();
-        assert_eq!(self.perform(operation).await, Answer { entries: items.len(), deliveries: 0 });
+        assert_eq!(self.perform(operation).await, Answer { entries: items.len(), deliveries: None });
         let mut shown = String::new();
         for item in items {
             let number = (item.id >> 12) - MICROSECONDS;
@@ -86,7 +87,7 @@ fn check(posts_max: usize, script: &impl AsyncFn(&mut Running)) {
     }
     for design in [Design::SortedSets(Encoding::SkipList), Design::SortedSets(Encoding::Listpack), Design::Lists] {
         Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-            let redis = Redis::start(design, posts_max).await.unwrap();
+            let redis = Redis::start(design, posts_max, Ids::Minted).await.unwrap();
             let client = redis.open().await.unwrap();
             script(&mut Running { redis, client }).await;
         });
@@ -262,7 +263,10 @@ fn clients_that_ask_at_the_same_time_get_their_own_answers() {
                     let edge = Operation::Follow { follower: source + 10, source };
                     client.perform(&edge).await.unwrap();
                     let number = u64::from(source) * 100 + number;
-                    assert_eq!(client.perform(&Operation::Publish(post(source, number))).await.unwrap().deliveries, 1);
+                    assert_eq!(
+                        client.perform(&Operation::Publish(post(source, number))).await.unwrap().deliveries,
+                        Some(1)
+                    );
                     let page = client.read(&Operation::Page { reader: source + 10 }).await.unwrap();
                     assert_eq!(page[0].id, id(number));
                 }
@@ -281,7 +285,13 @@ fn settings_tell_the_version_and_what_differs_from_the_default() {
     check(300, &async |running| {
         let settings = running.redis.settings();
         assert!(settings[0].starts_with("redis-server ") && settings[0].contains(char::is_numeric), "{settings:?}");
-        for named in ["appendonly yes", "save \"\"", "auto-aof-rewrite-percentage 0", "set-max-intset-entries"] {
+        for named in [
+            "appendonly yes",
+            "save \"\"",
+            "auto-aof-rewrite-percentage 100",
+            "auto-aof-rewrite-min-size 1gb",
+            "set-max-intset-entries",
+        ] {
             assert!(settings.iter().any(|setting| setting.starts_with(named)), "{named} is not in {settings:?}");
         }
         assert!(running.redis.process().is_some());

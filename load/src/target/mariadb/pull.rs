@@ -29,7 +29,7 @@ use std::collections::HashMap;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Params, Statement, Value};
 
-use super::super::{Client, Failure, Later, Target};
+use super::super::{Client, Failure, Later, Target, answered};
 use super::server::Server;
 use super::session::Session;
 use super::{
@@ -93,11 +93,11 @@ impl Target for MariaDbPull {
     }
 
     fn open(&self) -> Later<'_, Result<Box<dyn Client>, Failure>> {
-        Box::pin(async move {
+        Box::pin(answered("connecting", async move {
             let mut session = Session::new(self.server.connect().await?);
             let statements = Statements::prepare(&mut session).await?;
             Ok(Box::new(PullClient { session, statements, pages: HashMap::new() }) as Box<dyn Client>)
-        })
+        }))
     }
 
     fn load_follows<'a>(&'a self, edges: &'a [(User, User)]) -> Later<'a, Result<(), Failure>> {
@@ -209,7 +209,7 @@ impl PullClient {
 
 impl Client for PullClient {
     fn perform<'a>(&'a mut self, operation: &'a Operation) -> Later<'a, Result<Answer, Failure>> {
-        Box::pin(async move {
+        Box::pin(answered(operation.kind().label(), async move {
             let mut answer = Answer::default();
             match *operation {
                 Operation::Page { reader } => {
@@ -231,11 +231,11 @@ impl Client for PullClient {
                 }
             }
             Ok(answer)
-        })
+        }))
     }
 
     fn read<'a>(&'a mut self, operation: &'a Operation) -> Later<'a, Result<Vec<Item>, Failure>> {
-        Box::pin(async move {
+        Box::pin(answered(operation.kind().label(), async move {
             match *operation {
                 Operation::Page { reader } => match self.page(reader).await? {
                     Some((statement, parameters)) => self.session.items(&statement, parameters).await,
@@ -246,7 +246,7 @@ impl Client for PullClient {
                 }
                 _ => Err(not_a_page()),
             }
-        })
+        }))
     }
 }
 

@@ -14,7 +14,7 @@ use futures_util::future::try_join_all;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Statement};
 
-use super::super::{Client, Failure, Later, Target};
+use super::super::{Client, Failure, Later, Target, answered};
 use super::server::Server;
 use super::session::Session;
 use super::{
@@ -88,10 +88,11 @@ impl MariaDbPush {
     }
 
     async fn rebuild(&self, readers: &[User]) -> Result<(), Failure> {
-        let mut session = Session::new(self.server.connect().await?);
-        let rebuild = session.prepare(REBUILD).await?;
+        let mut session = Session::new(answered("connecting", self.server.connect()).await?);
+        let rebuild = answered("connecting", session.prepare(REBUILD)).await?;
         for reader in readers {
-            session.once(&rebuild, (*reader, *reader, *reader, self.backfill_posts_max)).await?;
+            let rebuilt = session.once(&rebuild, (*reader, *reader, *reader, self.backfill_posts_max));
+            answered("making a timeline", rebuilt).await?;
         }
         Ok(())
     }
@@ -114,12 +115,12 @@ impl Target for MariaDbPush {
     }
 
     fn open(&self) -> Later<'_, Result<Box<dyn Client>, Failure>> {
-        Box::pin(async move {
+        Box::pin(answered("connecting", async move {
             let mut session = Session::new(self.server.connect().await?);
             let statements = Statements::prepare(&mut session).await?;
             let backfill_posts_max = self.backfill_posts_max;
             Ok(Box::new(PushClient { session, statements, backfill_posts_max }) as Box<dyn Client>)
-        })
+        }))
     }
 
     fn load_follows<'a>(&'a self, edges: &'a [(User, User)]) -> Later<'a, Result<(), Failure>> {
@@ -227,7 +228,7 @@ impl PushClient {
 
 impl Client for PushClient {
     fn perform<'a>(&'a mut self, operation: &'a Operation) -> Later<'a, Result<Answer, Failure>> {
-        Box::pin(async move {
+        Box::pin(answered(operation.kind().label(), async move {
             let mut answer = Answer::default();
             match operation {
                 Operation::Page { reader } => {
@@ -236,7 +237,7 @@ impl Client for PushClient {
                 Operation::OwnPage { author } => {
                     answer.entries = self.session.count(&self.statements.own_page, (author, PAGE_POSTS)).await?;
                 }
-                Operation::Publish(post) => answer.deliveries = self.publish(post).await?,
+                Operation::Publish(post) => answer.deliveries = Some(self.publish(post).await?),
                 Operation::Delete { id, author } => {
                     self.session.once(&self.statements.delete_post, (*id, *author)).await?;
                 }
@@ -244,11 +245,11 @@ impl Client for PushClient {
                 Operation::Unfollow { follower, source } => self.unfollow(*follower, *source).await?,
             }
             Ok(answer)
-        })
+        }))
     }
 
     fn read<'a>(&'a mut self, operation: &'a Operation) -> Later<'a, Result<Vec<Item>, Failure>> {
-        Box::pin(async move {
+        Box::pin(answered(operation.kind().label(), async move {
             match operation {
                 Operation::Page { reader } => self.session.items(&self.statements.page, (reader, PAGE_POSTS)).await,
                 Operation::OwnPage { author } => {
@@ -256,6 +257,6 @@ impl Client for PushClient {
                 }
                 _ => Err(not_a_page()),
             }
-        })
+        }))
     }
 }

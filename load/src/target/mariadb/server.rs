@@ -10,19 +10,23 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder};
 use tempfile::NamedTempFile;
+use tokio::time::timeout;
 
-use super::super::process::{Process, find_program};
-use super::super::{Failure, Later};
+use super::super::process::{Process, complete, find_program};
+use super::super::{Failure, Later, answered};
 use super::Options;
 use super::session::failure;
 
 /// Where all tables are.
 const DATABASE: &str = "feeds";
+
+/// How long it may take to load a table. Ten million edges take a minute.
+const LOAD_MAX: Duration = Duration::from_secs(1_800);
 
 /// The largest statement or row that is sent, in bytes; given on both sides, as the client otherwise asks when it connects.
 const PACKET_BYTES_MAX: usize = 64 << 20;
@@ -80,11 +84,14 @@ impl Server {
     pub(super) async fn load(&self, table: &str, rows: &str) -> Result<(), Failure> {
         let mut file = NamedTempFile::new_in(self.process.directory()).map_err(|cause| Failure::of(&cause))?;
         file.write_all(rows.as_bytes()).map_err(|cause| Failure::of(&cause))?;
-        let mut connection = self.connect().await?;
+        let mut connection = answered("connecting", self.connect()).await?;
         // Lets the server fill a table that is empty without logging each row.
         connection.query_drop("SET unique_checks = 0, foreign_key_checks = 0").await.map_err(failure)?;
         let load = format!("LOAD DATA INFILE '{}' IGNORE INTO TABLE {table}", file.path().display());
-        connection.query_drop(load).await.map_err(failure)
+        let loaded = timeout(LOAD_MAX, connection.query_drop(load)).await;
+        loaded
+            .map_err(|_| Failure::Failed(format!("LOAD DATA into {table}: not done within {LOAD_MAX:?}")))?
+            .map_err(failure)
     }
 
     /// Its version and settings, one in each line.
@@ -130,17 +137,17 @@ fn installed(program: &str) -> Result<PathBuf, Failure> {
 /// Makes the system tables. Takes seconds.
 fn initialise_data(program: &Path, directory: &Path, options: &Options) -> io::Result<()> {
     fs::create_dir(temporary(directory))?;
-    let made = Command::new(program)
-        .arg("--no-defaults")
-        .arg(format!("--datadir={}", data(directory).display()))
-        .arg(format!("--tmpdir={}", temporary(directory).display()))
-        .args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"])
-        // Nothing here has to survive a crash.
-        .args(["--innodb-flush-log-at-trx-commit=0", "--skip-innodb-doublewrite"])
-        .arg(format!("--innodb-log-file-size={}", options.redo_log_bytes))
-        .args(as_root())
-        .stdin(Stdio::null())
-        .output()?;
+    let mut arguments = vec![
+        "--no-defaults".to_owned(),
+        format!("--datadir={}", data(directory).display()),
+        format!("--tmpdir={}", temporary(directory).display()),
+        format!("--innodb-log-file-size={}", options.redo_log_bytes),
+    ];
+    let fixed = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"];
+    // Nothing here has to survive a crash.
+    let careless = ["--innodb-flush-log-at-trx-commit=0", "--skip-innodb-doublewrite"];
+    arguments.extend(fixed.into_iter().chain(careless).chain(as_root()).map(str::to_owned));
+    let made = complete(program, arguments)?;
     if made.status.success() {
         return Ok(());
     }

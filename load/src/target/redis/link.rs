@@ -10,7 +10,6 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -19,10 +18,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
 use super::resp::{Batch, Replies, reply_end};
-use crate::target::Failure;
-
-/// How long a batch may take. Far more than any does: this is for a server that hangs.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
+use crate::target::{Failure, answered};
 
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 256 << 10;
@@ -138,12 +134,14 @@ pub(super) struct Pending(oneshot::Receiver<Result<Vec<u8>, String>>);
 impl Pending {
     /// Waits for them.
     pub(super) async fn replies(self, what: &'static str) -> Result<Replies, Failure> {
-        match tokio::time::timeout(ANSWER_MAX, self.0).await {
-            Ok(Ok(Ok(bytes))) => Ok(Replies::new(bytes)),
-            Ok(Ok(Err(why))) => Err(failure(what, &why)),
-            Ok(Err(_)) => Err(failure(what, "the connection was closed")),
-            Err(_) => Err(failure(what, &format!("no reply within {ANSWER_MAX:?}"))),
-        }
+        let replies = async {
+            match self.0.await {
+                Ok(Ok(bytes)) => Ok(Replies::new(bytes)),
+                Ok(Err(why)) => Err(failure(what, &why)),
+                Err(_) => Err(failure(what, "the connection was closed")),
+            }
+        };
+        answered(what, replies).await
     }
 }
 

@@ -9,6 +9,7 @@
 
 use super::link::Link;
 use super::resp::Batch;
+use super::times::Times;
 use crate::operation::{PAGE_POSTS, Post, User};
 use crate::target::Failure;
 
@@ -20,14 +21,18 @@ pub(super) const NO_POST: u64 = 0;
 const TRIES: usize = 16;
 
 /// What is to be told of this design.
-pub(super) fn settings() -> Vec<String> {
-    vec![
+pub(super) fn settings(times: &Times) -> Vec<String> {
+    let kept = "when posts were published, which random ids do not tell: kept by the fan-out worker in its own memory, which \
+                favours Redis";
+    let mut settings = vec![
         "pushed in the order posts come, not by when they were published: two at the same moment may be swapped"
             .to_owned(),
         "follow and unfollow: LINSERT and LREM of the few ids of the source that belong among the newest, in place of \
          writing the whole list anew: it costs Redis less, and loses nothing that is pushed meanwhile"
             .to_owned(),
-    ]
+    ];
+    settings.extend(times.are_kept().then(|| kept.to_owned()));
+    settings
 }
 
 /// Asks for as many ids as a page has.
@@ -61,9 +66,14 @@ pub(super) fn make(batch: &mut Batch, reader: User) {
 }
 
 /// Adds to inboxes what is in outboxes, and is not older than all of a full inbox.
-pub(super) async fn fill(link: &Link, fills: &[(User, Vec<User>)], posts_max: usize) -> Result<(), Failure> {
+pub(super) async fn fill(
+    link: &Link,
+    times: &Times,
+    fills: &[(User, Vec<User>)],
+    posts_max: usize,
+) -> Result<(), Failure> {
     for _ in 0..TRIES {
-        if try_fill(link, fills, posts_max).await? {
+        if try_fill(link, times, fills, posts_max).await? {
             return Ok(());
         }
     }
@@ -71,7 +81,7 @@ pub(super) async fn fill(link: &Link, fills: &[(User, Vec<User>)], posts_max: us
 }
 
 /// False if something was to be inserted before what is no more there.
-async fn try_fill(link: &Link, fills: &[(User, Vec<User>)], posts_max: usize) -> Result<bool, Failure> {
+async fn try_fill(link: &Link, times: &Times, fills: &[(User, Vec<User>)], posts_max: usize) -> Result<bool, Failure> {
     let mut batch = Batch::new("LRANGE of outboxes");
     for (reader, sources) in fills {
         newest(&mut batch, "in:", *reader, posts_max);
@@ -84,9 +94,11 @@ async fn try_fill(link: &Link, fills: &[(User, Vec<User>)], posts_max: usize) ->
     for (reader, sources) in fills {
         let inbox = replies.numbers();
         let is_full = inbox.len() >= posts_max && !inbox.contains(&NO_POST);
-        let floor = if is_full { inbox.last().copied().unwrap_or(0) } else { 0 };
-        let posts = sources.iter().flat_map(|_| replies.numbers());
-        let mut posts: Vec<u64> = posts.filter(|id| *id > floor && !inbox.contains(id)).collect();
+        let inbox = times.positions(inbox);
+        let floor = inbox.last().filter(|_| is_full).copied();
+        let posts = times.positions(sources.iter().flat_map(|_| replies.numbers()).collect());
+        let is_new = |post: &(i64, u64)| floor.is_none_or(|floor| *post > floor) && !inbox.contains(post);
+        let mut posts: Vec<(i64, u64)> = posts.into_iter().filter(is_new).collect();
         posts.sort_unstable_by(|one, other| other.cmp(one));
         posts.dedup();
         posts.truncate(posts_max);
@@ -98,24 +110,25 @@ async fn try_fill(link: &Link, fills: &[(User, Vec<User>)], posts_max: usize) ->
     Ok((0..commands).all(|_| replies.signed() != -1))
 }
 
-/// Inserts `posts`, which are sorted and not in the inbox.
-fn insert(batch: &mut Batch, reader: User, inbox: &[u64], posts: &[u64], posts_max: usize) {
+/// Inserts `posts`, which are sorted and not in the inbox; both with where they stand.
+fn insert(batch: &mut Batch, reader: User, inbox: &[(i64, u64)], posts: &[(i64, u64)], posts_max: usize) {
     let key = u64::from(reader);
+    let is_no_post = |(_, id): &(i64, u64)| *id == NO_POST;
     let mut last_part = posts;
-    let mut places = inbox.iter().copied().filter(|id| *id != NO_POST).peekable();
+    let mut places = inbox.iter().copied().filter(|place| !is_no_post(place)).peekable();
     while let Some((post, rest)) = last_part.split_first() {
-        while places.next_if(|id| id > post).is_some() {}
-        let Some(place) = places.peek() else { break };
-        batch.command("LINSERT", 5).key("in:", key).text(b"BEFORE").number(*place).number(*post);
+        while places.next_if(|place| place > post).is_some() {}
+        let Some((_, place)) = places.peek() else { break };
+        batch.command("LINSERT", 5).key("in:", key).text(b"BEFORE").number(*place).number(post.1);
         last_part = rest;
     }
     if !last_part.is_empty() {
         batch.command("RPUSH", 2 + last_part.len()).key("in:", key);
-        for post in last_part {
+        for (_, post) in last_part {
             batch.number(*post);
         }
         // Not before: the list would be gone for a moment.
-        if inbox.contains(&NO_POST) {
+        if inbox.iter().any(is_no_post) {
             batch.command("LREM", 4).key("in:", key).number(0).number(NO_POST);
         }
     }

@@ -15,6 +15,7 @@ mod link;
 mod list;
 mod resp;
 mod server;
+mod times;
 mod zset;
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -26,7 +27,9 @@ use self::graph::Graph;
 use self::link::Link;
 use self::resp::Batch;
 use self::server::Server;
+use self::times::Times;
 use super::{Client, Failure, Later, Target};
+use crate::mint::Ids;
 use crate::operation::{Answer, Item, Operation, PAGE_POSTS, Post, User};
 
 /// Inboxes that are pushed to in one pipeline, of two commands each. Between 64 and 1,024 of them, the rate of
@@ -71,6 +74,8 @@ struct Worker {
     /// Posts that an inbox holds.
     posts_max: usize,
     graph: RwLock<Graph>,
+    /// Asked by lists only: sorted sets know when their posts were published.
+    times: Times,
 }
 
 /// One of those who ask.
@@ -81,17 +86,17 @@ struct RedisClient {
 }
 
 impl Redis {
-    /// Starts a server. Inboxes keep the newest `posts_max` posts.
+    /// Starts a server. Inboxes keep the newest `posts_max` posts, of such ids.
     ///
     /// # Errors
     /// When Redis is not installed, or does not start.
-    pub async fn start(design: Design, posts_max: usize) -> Result<Self, Failure> {
-        let arguments = match design {
-            Design::SortedSets(encoding) => zset::arguments(encoding, posts_max),
-            Design::Lists => Vec::new(),
+    pub async fn start(design: Design, posts_max: usize, ids: Ids) -> Result<Self, Failure> {
+        let (arguments, times) = match design {
+            Design::SortedSets(encoding) => (zset::arguments(encoding, posts_max), Times::InIds),
+            Design::Lists => (Vec::new(), Times::new(ids)),
         };
         let server = Server::start(arguments).await?;
-        Ok(Self { server, worker: Arc::new(Worker { design, posts_max, graph: RwLock::default() }) })
+        Ok(Self { server, worker: Arc::new(Worker { design, posts_max, graph: RwLock::default(), times }) })
     }
 
     async fn client(&self) -> Result<RedisClient, Failure> {
@@ -120,7 +125,7 @@ impl Target for Redis {
         settings.push("an unfollow does not wait for a fan-out that is under way, which favours Redis".to_owned());
         settings.extend(match self.worker.design {
             Design::SortedSets(encoding) => zset::settings(encoding, self.worker.posts_max),
-            Design::Lists => list::settings(),
+            Design::Lists => list::settings(&self.worker.times),
         });
         settings
     }
@@ -170,7 +175,7 @@ impl Client for RedisClient {
             match operation {
                 Operation::Follow { follower, source } => self.follow(*follower, *source).await?,
                 Operation::Unfollow { follower, source } => self.unfollow(*follower, *source).await?,
-                Operation::Publish(post) => answer.deliveries = self.publish(post).await?,
+                Operation::Publish(post) => answer.deliveries = Some(self.publish(post).await?),
                 Operation::Delete { id, author } => self.delete(*id, *author).await?,
                 Operation::Page { .. } | Operation::OwnPage { .. } => {
                     self.page(operation, |_| {
@@ -260,6 +265,8 @@ impl RedisClient {
 
     async fn publish(&self, post: &Post) -> Result<u64, Failure> {
         let Worker { design, posts_max, .. } = *self.worker;
+        // Before anybody can find it.
+        self.worker.times.published(post);
         let mut batch = Batch::new("SET of a post, and adding it to the outbox");
         batch.command("SET", 3).key("post:", post.id).text(stored(post).as_bytes());
         match design {
@@ -384,7 +391,7 @@ impl RedisClient {
     async fn fill(&self, fills: &[(User, Vec<User>)]) -> Result<(), Failure> {
         match self.worker.design {
             Design::SortedSets(_) => zset::fill(&self.link, fills, self.worker.posts_max).await,
-            Design::Lists => list::fill(&self.link, fills, self.worker.posts_max).await,
+            Design::Lists => list::fill(&self.link, &self.worker.times, fills, self.worker.posts_max).await,
         }
     }
 

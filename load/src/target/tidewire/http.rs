@@ -7,12 +7,13 @@ use std::net::SocketAddr;
 use serde_json::value::RawValue;
 use tidewire::clock::UnixMicros;
 use tidewire::limits::FOLLOWS_PER_REQUEST_MAX;
+use tokio::time::timeout;
 
 use crate::operation::{Answer, Item, Operation, PAGE_POSTS, User};
 use crate::target::process::{Process, free_address, harness};
 use crate::target::tidewire::connection::Connection;
 use crate::target::tidewire::{Settings, name, page};
-use crate::target::{Client, Failure, Later, Target};
+use crate::target::{ANSWER_MAX, Client, Failure, Later, Target, answered};
 
 /// The name of the hidden command by which this program becomes the server: one build has both.
 pub const SERVER: &str = "tidewire";
@@ -51,7 +52,8 @@ impl Http {
     }
 
     async fn connect(&self) -> Result<HttpClient, Failure> {
-        let connection = Connection::open(self.address).await.map_err(|cause| Failure::of(&cause))?;
+        let opened = async { Connection::open(self.address).await.map_err(|cause| Failure::of(&cause)) };
+        let connection = answered("connecting", opened).await?;
         Ok(HttpClient { connection, request: String::new(), body: String::new() })
     }
 }
@@ -176,7 +178,10 @@ impl HttpClient {
 
     async fn ask(&mut self) -> Result<&[u8], Failure> {
         let asked = || self.request.lines().next().unwrap_or_default();
-        match self.connection.ask(self.request.as_bytes()).await {
+        let Ok(answer) = timeout(ANSWER_MAX, self.connection.ask(self.request.as_bytes())).await else {
+            return Err(Failure::Silent(asked().to_owned()));
+        };
+        match answer {
             Ok((200..=299, body)) => Ok(body),
             Ok((status, body)) => {
                 let detail = serde_json::from_slice::<&RawValue>(body).map_or("", RawValue::get);
@@ -201,7 +206,7 @@ impl Client for HttpClient {
         Box::pin(async {
             let body = self.send(operation).await?;
             let entries = if operation.is_page() { page::count(body) } else { 0 };
-            Ok(Answer { entries, deliveries: 0 })
+            Ok(Answer { entries, deliveries: None })
         })
     }
 

@@ -48,7 +48,9 @@ impl InProcess {
             .celebrity_followers
             .map_or(Policy::PushAll, |followers| NonZeroU64::new(followers).map_or(Policy::PullAll, Policy::Above));
         let inbox_posts = NonZeroUsize::new(settings.inbox_posts).unwrap_or(NonZeroUsize::MIN);
-        let config = EngineConfig { inbox_posts, celebrity, ..EngineConfig::default() };
+        let default = EngineConfig::default();
+        let following_max = settings.following_max.unwrap_or(default.following_max);
+        let config = EngineConfig { inbox_posts, celebrity, following_max, ..default };
         let storage = StorageConfig {
             directory: directory.path().join("data"),
             journal: JournalOptions { durability: Durability::EverySecond, ..JournalOptions::default() },
@@ -144,7 +146,7 @@ impl Client for EngineClient {
             let Some(page) = self.page(operation).await? else {
                 return self.write(operation).await.map(|()| Answer::default());
             };
-            Ok(Answer { entries: page.page.items.len(), deliveries: 0 })
+            Ok(Answer { entries: page.page.items.len(), deliveries: None })
         })
     }
 

@@ -17,6 +17,8 @@ pub struct Settings {
     pub inbox_posts: usize,
     /// Followers above which an author's posts are pulled; none: all are pushed, as by the rivals.
     pub celebrity_followers: Option<u64>,
+    /// Sources that a reader may follow; none: as many as by default.
+    pub following_max: Option<usize>,
     /// Flags of the server beside these, each with its value: `--live-max 40000`.
     pub more_flags: Vec<String>,
 }
@@ -30,6 +32,7 @@ impl Settings {
             format!("--celebrity-followers {celebrity}"),
             "--durability everysec".to_owned(),
         ];
+        told.extend(self.following_max.map(|most| format!("--following-max {most}")));
         told.extend_from_slice(&self.more_flags);
         told
     }
