@@ -17,6 +17,7 @@ use actix_web::web::Data;
 use actix_web::{Error, ResponseError};
 
 use crate::api::Api;
+use crate::api::access::cors;
 use crate::api::admission::Permit;
 use crate::api::operation::Operation;
 use crate::api::problem::Problem;
@@ -65,10 +66,12 @@ async fn pass<S>(operation: &'static Operation, handler: &S, request: ServiceReq
 where
     S: Service<ServiceRequest, Response = ServiceResponse, Error = Error>,
 {
-    match enter(operation, &request) {
-        Ok(_permit) => handler.call(request).await,
-        Err(problem) => Ok(request.into_response(problem.error_response())),
-    }
+    let mut answered = match enter(operation, &request) {
+        Ok(_permit) => handler.call(request).await?,
+        Err(problem) => request.into_response(problem.error_response()),
+    };
+    cors::tell(&mut answered);
+    Ok(answered)
 }
 
 /// Whether a request may go on to its handler.
@@ -76,6 +79,8 @@ fn enter(operation: &Operation, request: &ServiceRequest) -> Result<Permit, Prob
     let Some(api) = request.app_data::<Data<Api>>() else {
         return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the server was put together wrongly"));
     };
+    // Who may not come in takes no room.
+    api.access.enter(operation, request)?;
     let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     api.admission.enter(operation.work, length)
 }

@@ -6,6 +6,7 @@
 //! Not responsible for:
 //! - any decision about feeds: a handler calls the engine once and forwards what it says.
 
+pub mod access;
 pub mod admission;
 mod answer;
 mod choices;
@@ -28,6 +29,7 @@ mod upgrade;
 
 use std::sync::Arc;
 
+use crate::api::access::Access;
 use crate::api::admission::{Admission, AdmissionLimits};
 use crate::api::slot::Slot;
 use crate::engine::Engine;
@@ -39,12 +41,20 @@ pub struct Api {
     pub slot: Slot,
     /// How much may be under way.
     pub admission: Arc<Admission>,
+    /// Who may do what.
+    pub access: Arc<Access>,
+}
+
+/// All that can be asked for: the name, the method and the path of each operation.
+pub fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let operations = operation::OPERATIONS.iter();
+    operations.map(|operation| (operation.name, operation.method.as_str(), operation.path))
 }
 
 impl From<Slot> for Api {
-    /// With default limits.
+    /// With default limits, for anybody.
     fn from(slot: Slot) -> Self {
-        Self { slot, admission: Admission::new(AdmissionLimits::default()) }
+        Self { slot, admission: Admission::new(AdmissionLimits::default()), access: Arc::default() }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -122,6 +123,7 @@ pub async fn run_on(
     let listen = listener.local_addr()?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let slot = api.slot.clone();
+    rt::spawn(Arc::clone(&api.access).follow_file());
     let server = server(api, listener, workers)?;
     info!("serving on http://{listen}");
     rt::spawn(stop_in_time(server.handle(), slot.clone(), at_most, failed));

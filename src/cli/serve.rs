@@ -10,11 +10,12 @@ use std::thread;
 use actix_web::rt::System;
 use tokio::sync::oneshot;
 
+use crate::api::access::Access;
 use crate::api::admission::Admission;
 use crate::api::slot::Slot;
 use crate::api::{Api, serve};
 use crate::cli::settings::Settings;
-use crate::cli::{Outcome, recovering};
+use crate::cli::{Outcome, recovering, terminal};
 use crate::clock::SystemClock;
 use crate::config::EngineConfig;
 use crate::engine::{Engine, StorageConfig};
@@ -36,12 +37,16 @@ impl Serve {
         let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
         let settings = self.settings.or(&file);
         let (config, storage) = (settings.engine()?, settings.storage()?);
+        if let Some(refusal) = Access::refusal_to_listen(settings.listen(), settings.access.as_deref()) {
+            return Ok(terminal::refuse(&refusal));
+        }
+        let access = Arc::new(Access::open(settings.access())?);
         let listener = serve::bind(settings.listen())?;
         let slot = Slot::default();
-        let api = Api { slot: slot.clone(), admission: Admission::new(settings.admission()) };
+        let api = Api { slot: slot.clone(), admission: Admission::new(settings.admission()), access };
         let ((fail, failed), (tell, told)) = (oneshot::channel(), mpsc::channel());
         // Recovery has a thread of its own, so that the server can say how far it is.
-        let opened = slot.clone();
+        let opened = slot;
         thread::spawn(move || {
             if let Err(cause) = open(config, &storage, &opened) {
                 // In this order: whoever learns that it failed finds out why. Refused only if nobody waits any more.
