@@ -94,6 +94,24 @@ fn the_file_counts_as_it_is_now_and_a_broken_one_not_at_all() {
 }
 
 #[test]
+fn an_import_brings_its_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str, text: &str| {
+        let file = directory.path().join(name);
+        fs::write(&file, text).unwrap();
+        file
+    };
+    let (file, key) = (at("access.toml", &tokens::file()), at("key", &format!("{SERVER_KEY}\n")));
+    let follows = at("follows.txt", "ann bob\n");
+    let program = Program::start(&directory.path().join("data"), &["--access", path(&file)]);
+    let import = ["import", "follows", path(&follows), "--server", &program.url];
+    assert_eq!(run(&import).status.code(), Some(1));
+    let output = run(&[&import[..], &["--key-file", path(&key)]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    program.kill();
+}
+
+#[test]
 fn tokens_are_minted_by_both_kinds_of_keys() {
     use base64::Engine as _;
     let directory = tempfile::tempdir().unwrap();
