@@ -59,6 +59,36 @@ pub const JOINS_MAX: usize = 2_048;
 /// Operators' requests under way at the same time.
 pub const OPERATIONS_MAX: usize = 64;
 
+/// Longest credential that is looked at: it has to fit into a live client's frame.
+pub const CREDENTIAL_BYTES_MAX: usize = 3 * 1024;
+
+/// Largest access file.
+pub const ACCESS_FILE_BYTES_MAX: u64 = 256 * 1024;
+
+/// Server keys in an access file, and as many keys that tokens are signed with.
+pub const ACCESS_KEYS_MAX: usize = 64;
+
+/// Shortest secret that tokens may be signed with: as long as the signature.
+pub const TOKEN_SECRET_BYTES_MIN: usize = 32;
+
+/// Time between two looks whether the access file changed.
+pub const ACCESS_FILE_LOOK: Duration = Duration::from_secs(1);
+
+/// Live connections at the same time that have yet to say who they are.
+pub const LIVE_STRANGERS_MAX: usize = 1_024;
+
+/// How long such a connection may take to say it.
+pub const LIVE_STRANGER_TIME: Duration = Duration::from_secs(10);
+
+/// Origins whose pages may use the server.
+pub const CORS_ORIGINS_MAX: usize = 64;
+
+/// Clients whose rate is known one by one at the same time. Others share [`RATED_GROUPS`] rates.
+pub const RATED_CLIENTS_MAX: usize = 128 * 1024;
+
+/// Rates that clients share while there are too many to know each one's.
+pub const RATED_GROUPS: u64 = 1_024;
+
 /// Commands waiting for the scribe.
 pub const SCRIBE_QUEUE_MAX: usize = 16 * 1024;
 

@@ -15,8 +15,8 @@ use actix_web::http::StatusCode;
 use crate::api::operation::Work;
 use crate::api::problem::Problem;
 use crate::limits::{
-    BULK_REQUEST_BYTES_MAX, BULK_WRITES_MAX, JOINS_MAX, OPERATIONS_MAX, READS_MAX, REQUEST_BYTES_MAX, WRITE_BYTES_MAX,
-    WRITES_MAX,
+    BULK_REQUEST_BYTES_MAX, BULK_WRITES_MAX, JOINS_MAX, LIVE_STRANGERS_MAX, OPERATIONS_MAX, READS_MAX,
+    REQUEST_BYTES_MAX, WRITE_BYTES_MAX, WRITES_MAX,
 };
 
 /// How much may be under way at the same time.
@@ -84,6 +84,7 @@ pub struct Admission {
     write_bytes: Gate,
     bulk_writes: Gate,
     joins: Gate,
+    strangers: Gate,
     operations: Gate,
 }
 
@@ -96,13 +97,22 @@ impl Admission {
             write_bytes: Gate::new("write_bytes", limits.write_bytes),
             bulk_writes: Gate::new("bulk_writes", BULK_WRITES_MAX),
             joins: Gate::new("live_joins", JOINS_MAX),
+            strangers: Gate::new("live_strangers", LIVE_STRANGERS_MAX),
             operations: Gate::new("operations", OPERATIONS_MAX),
         })
     }
 
     /// All gates.
-    pub(super) fn gates(&self) -> [&Gate; 6] {
-        [&self.reads, &self.writes, &self.write_bytes, &self.bulk_writes, &self.joins, &self.operations]
+    pub(super) fn gates(&self) -> [&Gate; 7] {
+        [
+            &self.reads,
+            &self.writes,
+            &self.write_bytes,
+            &self.bulk_writes,
+            &self.joins,
+            &self.strangers,
+            &self.operations,
+        ]
     }
 
     /// Lets work begin whose request says that its body has so many bytes. It is under way until the permit is dropped.
@@ -115,7 +125,7 @@ impl Admission {
         let bytes_max = match work {
             Work::Write => REQUEST_BYTES_MAX,
             Work::BulkWrite => BULK_REQUEST_BYTES_MAX,
-            Work::None | Work::Read | Work::Live | Work::Operation => 0,
+            Work::None | Work::Read | Work::Live | Work::Introduction | Work::Operation => 0,
         };
         let bytes = body_bytes.unwrap_or(bytes_max).min(bytes_max);
         self.write_bytes.enter(bytes)?;
@@ -130,6 +140,7 @@ impl Admission {
             Work::Write => Some(&self.writes),
             Work::BulkWrite => Some(&self.bulk_writes),
             Work::Live => Some(&self.joins),
+            Work::Introduction => Some(&self.strangers),
             Work::Operation => Some(&self.operations),
         }
     }
@@ -173,7 +184,7 @@ mod tests {
         assert!(admission.enter(Work::Read, None).is_ok());
         drop(write);
         assert!(admission.gates().iter().all(|gate| gate.taken() == 0));
-        assert_eq!(admission.gates().map(Gate::refused), [1, 0, 0, 0, 0, 0]);
+        assert_eq!(admission.gates().map(Gate::refused), [1, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]
@@ -186,5 +197,16 @@ mod tests {
         assert!(admission.enter(Work::Write, Some(100)).is_ok());
         drop(write);
         assert_eq!(admission.gates()[2].taken(), 0);
+    }
+
+    #[test]
+    fn connections_that_have_yet_to_say_who_they_are_are_bounded_apart_from_others() {
+        let admission = Admission::new(LIMITS);
+        let strangers: Vec<_> =
+            (0..LIVE_STRANGERS_MAX).map(|_| admission.enter(Work::Introduction, None).unwrap()).collect();
+        assert!(is_refused(&admission.enter(Work::Introduction, None)));
+        assert!(admission.enter(Work::Live, None).is_ok(), "who is known comes in");
+        drop(strangers);
+        assert!(admission.enter(Work::Introduction, None).is_ok());
     }
 }

@@ -20,6 +20,7 @@ use actix_web::{Error, ResponseError};
 use tracing::warn;
 
 use crate::api::Api;
+use crate::api::access::cors;
 use crate::api::admission::Permit;
 use crate::api::operation::{OPERATIONS, Operation, Work};
 use crate::api::problem::Problem;
@@ -83,6 +84,7 @@ where
         Ok(_permit) => handler.call(request).await?,
         Err(problem) => request.into_response(problem.error_response()),
     };
+    cors::tell(&mut response);
     let (status, took) = (response.status(), began.elapsed());
     api.requests.count(nth, status, took);
     let is_slow = took >= api.slow && operation.work != Work::Live;
@@ -101,6 +103,8 @@ where
 
 /// Whether a request may go on to its handler.
 fn enter(api: &Api, operation: &Operation, request: &ServiceRequest) -> Result<Permit, Problem> {
+    // Who may not come in takes no room.
+    api.access.enter(operation, request)?;
     let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     api.admission.enter(operation.work, length)
 }

@@ -6,6 +6,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
+use crate::api::access::Caller;
 use crate::api::answer;
 use crate::api::problem::Problem;
 use crate::api::request::{self, Parameters, json_bytes, optional_json_bytes, path, user, wait};
@@ -56,6 +57,9 @@ pub(super) async fn follow(request: HttpRequest, payload: Payload, engine: Live)
     let (follower, source) = (user(&request)?, path(&request, "source")?);
     let bytes = optional_json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
     let options: FollowOptions = bytes.as_deref().map(request::json).transpose()?.unwrap_or_default();
+    if options.hidden {
+        Caller::of(&request)?.may_hide()?;
+    }
     let followed = engine
         .follow(vec![NewEdge { hidden: options.hidden, backfill: options.backfill, ..NewEdge::new(follower, source) }])
         .await?;
@@ -98,6 +102,9 @@ pub(super) async fn follow_many(request: HttpRequest, payload: Payload, engine: 
 pub(super) async fn following(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     let parameters = Parameters::read(&request, &["limit", "cursor", "hidden"])?;
     let (user, hidden) = (user(&request)?, parameters.truth("hidden")?);
+    if hidden {
+        Caller::of(&request)?.may_hide()?;
+    }
     answer::sources(&parameters, |before, max| {
         Ok(if hidden { engine.hidden_following(&user, before, max) } else { engine.following(&user, before, max) })
     })

@@ -6,6 +6,7 @@
 //! Not responsible for:
 //! - any decision about feeds: a handler calls the engine once and forwards what it says.
 
+pub mod access;
 pub mod admission;
 mod answer;
 mod choices;
@@ -32,6 +33,7 @@ mod upgrade;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::access::Access;
 use crate::api::admission::{Admission, AdmissionLimits};
 use crate::api::requests::Requests;
 use crate::api::slot::Slot;
@@ -54,17 +56,32 @@ pub struct Api {
     pub certificate: Option<Arc<Certificate>>,
     /// From when on a request that takes so long is told of in the log.
     pub slow: Duration,
+    /// Who may do what.
+    pub access: Arc<Access>,
 }
 
 impl Api {
     /// Nothing was asked for yet.
     pub fn new(slot: Slot, limits: AdmissionLimits) -> Self {
-        Self { slot, admission: Admission::new(limits), requests: Arc::default(), certificate: None, slow: SLOW }
+        Self {
+            slot,
+            admission: Admission::new(limits),
+            requests: Arc::default(),
+            certificate: None,
+            slow: SLOW,
+            access: Arc::default(),
+        }
     }
 }
 
+/// All that can be asked for: the name, the method and the path of each operation.
+pub fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let operations = operation::OPERATIONS.iter();
+    operations.map(|operation| (operation.name, operation.method.as_str(), operation.path))
+}
+
 impl From<Slot> for Api {
-    /// With default limits.
+    /// With default limits, for anybody.
     fn from(slot: Slot) -> Self {
         Self::new(slot, AdmissionLimits::default())
     }

@@ -62,6 +62,8 @@ pub(super) enum Work {
     BulkWrite,
     /// A connection that stays.
     Live,
+    /// A connection that has yet to say who it is: no operation's own.
+    Introduction,
     /// An operator's, which may take long.
     Operation,
 }

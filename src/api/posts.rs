@@ -6,10 +6,12 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::api::access::{Caller, Denial};
 use crate::api::problem::Problem;
 use crate::api::request::{json, json_bytes, optional_text, path, wait};
 use crate::api::slot::Live;
 use crate::clock::UnixMicros;
+use crate::error::Error;
 use crate::feed::post::{Body, BodyError, Draft, Kind, Post};
 use crate::id::{PostId, SourceId};
 use crate::limits::{POST_TAGS_MAX, REQUEST_BYTES_MAX};
@@ -101,6 +103,7 @@ pub(super) async fn publish(request: HttpRequest, payload: Payload, engine: Live
     let wait = wait(&request)?;
     let bytes = json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
     let draft = json::<NewPost<'_>>(&bytes)?.draft()?;
+    Caller::of(&request)?.may_have(&draft.author)?;
     let published = engine.publish(draft, wait).await?;
     let status = if published.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(post(status, &published.post))
@@ -109,13 +112,16 @@ pub(super) async fn publish(request: HttpRequest, payload: Payload, engine: Live
 /// `GET /v1/posts/{id}`
 pub(super) async fn read(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     crate::api::request::Parameters::read(&request, &[])?;
-    Ok(post(StatusCode::OK, &*engine.post(path(&request, "id")?).await?))
+    let found = engine.post(path(&request, "id")?).await?;
+    Caller::of(&request)?.may_have(&found.author().id)?;
+    Ok(post(StatusCode::OK, &found))
 }
 
 /// `PATCH /v1/posts/{id}`
 pub(super) async fn edit(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let id = path(&request, "id")?;
+    find_own(&Caller::of(&request)?, &engine, id).await?;
     let bytes = json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
     let change: PostChange<'_> = json(&bytes)?;
     if change.body.is_none() && change.hidden.is_none() {
@@ -128,8 +134,38 @@ pub(super) async fn edit(request: HttpRequest, payload: Payload, engine: Live) -
 /// `DELETE /v1/posts/{id}`
 pub(super) async fn delete(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     wait(&request)?;
-    engine.delete(path(&request, "id")?).await?;
+    let id = path(&request, "id")?;
+    match find_own(&Caller::of(&request)?, &engine, id).await {
+        Ok(()) => engine.delete(id).await?,
+        // Nothing is deleted then: by now another author's post may have this id.
+        Err(NotOwn::Unknown(Error::UnknownPost(_))) => {}
+        Err(cause) => return Err(cause.into()),
+    }
     Ok(HttpResponse::NoContent().finish())
+}
+
+/// Why a caller may do nothing with a post.
+enum NotOwn {
+    Unknown(Error),
+    Denied(Denial),
+}
+
+impl From<NotOwn> for Problem {
+    fn from(why: NotOwn) -> Self {
+        match why {
+            NotOwn::Unknown(cause) => cause.into(),
+            NotOwn::Denied(denial) => denial.into(),
+        }
+    }
+}
+
+/// Checks that a post is the caller's own, where that matters.
+async fn find_own(caller: &Caller, engine: &Live, id: PostId) -> Result<(), NotOwn> {
+    if !caller.is_user() {
+        return Ok(());
+    }
+    let found = engine.post(id).await.map_err(NotOwn::Unknown)?;
+    caller.may_have(&found.author().id).map_err(NotOwn::Denied)
 }
 
 fn post(status: StatusCode, post: &Post) -> HttpResponse {

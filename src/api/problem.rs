@@ -3,7 +3,7 @@
 use std::fmt;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{ALLOW, RETRY_AFTER, UPGRADE};
+use actix_web::http::header::{ALLOW, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE};
 use actix_web::{HttpResponse, ResponseError};
 use serde_json::{Map, Value, json};
 
@@ -25,6 +25,7 @@ struct Parts {
     errors: Vec<Value>,
     allow: Option<String>,
     upgrade: Option<&'static str>,
+    authenticate: Option<&'static str>,
     retry_after_seconds: Option<u64>,
 }
 
@@ -39,6 +40,7 @@ impl Problem {
             errors: Vec::new(),
             allow: None,
             upgrade: None,
+            authenticate: None,
             retry_after_seconds: None,
         }))
     }
@@ -77,6 +79,13 @@ impl Problem {
     #[must_use]
     pub fn upgrade(mut self, protocol: &'static str) -> Self {
         self.0.upgrade = Some(protocol);
+        self
+    }
+
+    /// Names the scheme of credentials to come with.
+    #[must_use]
+    pub fn authenticate(mut self, scheme: &'static str) -> Self {
+        self.0.authenticate = Some(scheme);
         self
     }
 
@@ -123,6 +132,9 @@ impl ResponseError for Problem {
         }
         if let Some(protocol) = self.0.upgrade {
             response.insert_header((UPGRADE, protocol));
+        }
+        if let Some(scheme) = self.0.authenticate {
+            response.insert_header((WWW_AUTHENTICATE, scheme));
         }
         if let Some(seconds) = self.0.retry_after_seconds {
             response.insert_header((RETRY_AFTER, seconds));

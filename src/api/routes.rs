@@ -1,9 +1,11 @@
 //! Routes: every path, with the methods it takes.
 
 use actix_web::http::Method;
-use actix_web::web::{self, ServiceConfig};
-use actix_web::{HttpRequest, Resource, Route, guard};
+use actix_web::web::{self, Data, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse, Resource, ResponseError as _, Route, guard};
 
+use crate::api::Api;
+use crate::api::access::cors;
 use crate::api::door::Door;
 use crate::api::operation::{OPERATIONS, Operation};
 use crate::api::problem::Problem;
@@ -24,7 +26,11 @@ pub(super) fn routes(app: &mut ServiceConfig) {
 /// The paths of the console and of the live client.
 fn console_routes(app: &mut ServiceConfig) {
     for asset in console::ASSETS {
-        let get = move |request: HttpRequest| async move { console::serve(&request, asset) };
+        let get = move |request: HttpRequest| async move {
+            let mut answer = console::serve(&request, asset);
+            cors::told(&request, answer.headers_mut());
+            answer
+        };
         app.service(resource(asset.path, [(&Method::GET, web::to(get))].into_iter()));
     }
 }
@@ -48,7 +54,18 @@ fn resource<'a>(path: &str, methods: impl Iterator<Item = (&'a Method, Route)>) 
     }
     let allowed = allowed.join(", ");
     resource.default_service(web::to(move |request: HttpRequest| {
-        let problem = Problem::method_not_allowed(request.method().as_str(), allowed.clone());
-        async move { Err::<&'static str, _>(problem) }
+        let answer = preflight_or_refusal(&request, &allowed);
+        async move { answer }
     }))
+}
+
+/// What a path answers to a method that it does not take: a browser that asks what another origin's page may is told.
+fn preflight_or_refusal(request: &HttpRequest, allowed: &str) -> HttpResponse {
+    let api = request.app_data::<Data<Api>>();
+    api.and_then(|api| api.access.origins().preflight(request, allowed)).unwrap_or_else(|| {
+        let method = request.method().as_str();
+        let mut refusal = Problem::method_not_allowed(method, allowed.to_owned()).error_response();
+        cors::told(request, refusal.headers_mut());
+        refusal
+    })
 }

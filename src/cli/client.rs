@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use ureq::Agent;
-use ureq::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use ureq::http::{Method, Request};
 
 /// Times a request is sent before a server that keeps refusing for lack of room is given up.
@@ -15,10 +15,11 @@ const ATTEMPTS_MAX: u32 = 60;
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Sends JSON to a server.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Client {
     agent: Agent,
     server: String,
+    authorization: Option<String>,
 }
 
 /// Why a server did not answer.
@@ -86,13 +87,19 @@ impl Client {
     /// A client of the server at this address.
     pub fn new(server: &str) -> Self {
         let agent = Agent::config_builder().http_status_as_error(false).timeout_global(Some(Duration::from_secs(60)));
-        Self { agent: agent.build().new_agent(), server: server.trim_end_matches('/').to_owned() }
+        Self { agent: agent.build().new_agent(), server: server.trim_end_matches('/').to_owned(), authorization: None }
+    }
+
+    /// The same, by whom the server knows by this key.
+    #[must_use]
+    pub fn with_key(self, key: &str) -> Self {
+        Self { authorization: Some(format!("Bearer {key}")), ..self }
     }
 
     /// A client of a server inside this process, whatever proxy there is.
     pub fn within(address: SocketAddr) -> Self {
         let agent = Agent::config_builder().http_status_as_error(false).proxy(None);
-        Self { agent: agent.build().new_agent(), server: format!("http://{address}") }
+        Self { agent: agent.build().new_agent(), server: format!("http://{address}"), authorization: None }
     }
 
     /// For an answer that is none of a server of this kind.
@@ -122,6 +129,10 @@ impl Client {
         for _ in 0..ATTEMPTS_MAX {
             let unreachable = |cause| ClientError::Unreachable { server: self.server.clone(), cause: Box::new(cause) };
             let request = Request::builder().method(method).uri(&uri).header(CONTENT_TYPE, "application/json");
+            let request = match &self.authorization {
+                Some(authorization) => request.header(AUTHORIZATION, authorization),
+                None => request,
+            };
             let request = request.body(json).map_err(|cause| unreachable(cause.into()))?;
             let mut response = self.agent.run(request).map_err(unreachable)?;
             let status = response.status().as_u16();

@@ -2,13 +2,16 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::rt::{self, System};
 use tokio::sync::oneshot;
 
 use crate::api::Api;
+use crate::api::access::{Access, AccessOptions};
 use crate::api::serve;
 use crate::cli::demo_world::{CELEBRITY_FOLLOWERS, DemoWorld};
 use crate::cli::{Outcome, terminal};
@@ -31,6 +34,10 @@ pub struct Demo {
     #[arg(long, env = "TIDEWIRE_LISTEN", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
 
+    /// TOML file with the keys that requests need [default: none; then only on loopback]
+    #[arg(long, env = "TIDEWIRE_ACCESS", value_name = "FILE")]
+    access: Option<PathBuf>,
+
     /// Stop after so many seconds [default: run until Ctrl-C]
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u64>,
@@ -39,6 +46,10 @@ pub struct Demo {
 impl Demo {
     /// Serves the world until told to stop.
     pub(crate) fn run(self) -> Outcome {
+        if let Some(refusal) = Access::refusal_to_listen(self.listen, self.access.as_deref()) {
+            return Ok(terminal::refuse(&refusal));
+        }
+        let access = Arc::new(Access::open(AccessOptions { file: self.access, ..AccessOptions::default() })?);
         let listener = serve::bind(self.listen)?;
         let listen = listener.local_addr()?;
         let celebrity = NonZeroU64::new(CELEBRITY_FOLLOWERS).map_or(Policy::PushAll, Policy::Above);
@@ -49,7 +60,8 @@ impl Demo {
             introduce(&world, listen);
             rt::spawn(keep_publishing(engine.clone(), world));
             let (_alive, failed) = oneshot::channel();
-            serve::run_on(Api::from(engine), listener, self.seconds.map(Duration::from_secs), failed).await?;
+            let api = Api { access, ..Api::from(engine) };
+            serve::run_on(api, listener, self.seconds.map(Duration::from_secs), failed).await?;
             Ok(ExitCode::SUCCESS)
         })
     }

@@ -27,7 +27,7 @@ use crate::cli::client::{Client, ClientError};
 use crate::cli::lines::{Lines, ReadError};
 use crate::cli::report::Report;
 use crate::cli::settings::Settings;
-use crate::cli::{Outcome, terminal};
+use crate::cli::{Outcome, keys, terminal};
 use crate::clock::SystemClock;
 use crate::engine::{Engine, StorageConfig};
 use crate::storage::journal::Durability;
@@ -42,6 +42,10 @@ pub struct Target {
     /// Running server to import into [env: TIDEWIRE_SERVER] [default: http://127.0.0.1:8080]
     #[arg(long, value_name = "URL", conflicts_with = "data_dir")]
     server: Option<String>,
+
+    /// File with the key of that server, if it asks for one
+    #[arg(long, env = "TIDEWIRE_KEY_FILE", value_name = "FILE")]
+    key_file: Option<PathBuf>,
 
     /// Data directory to import into, without a server; made if there is none, refused while in use
     #[arg(long, value_name = "DIR")]
@@ -64,7 +68,15 @@ pub(crate) fn run(file: &Path, target: Target, what: &str, send: impl FnOnce(&mu
     };
     let client = match &local {
         Some(local) => Client::within(local.address),
-        None => Client::new(&target.server.unwrap_or_else(default_server)),
+        None => {
+            let client = Client::new(&target.server.unwrap_or_else(default_server));
+            match target.key_file {
+                Some(file) => client.with_key(
+                    &keys::secret(&file).map_err(|cause| format!("cannot read {}: {cause}", file.display()))?,
+                ),
+                None => client,
+            }
+        }
     };
     let bar = lines.bar.clone();
     let (read, sent) = send(&mut lines, &client);

@@ -13,6 +13,7 @@ pub mod import;
 pub mod import_follows;
 pub mod import_posts;
 pub(crate) mod journal;
+pub(crate) mod keys;
 pub mod lines;
 pub(crate) mod post_line;
 pub(crate) mod read_only;
@@ -50,6 +51,10 @@ enum Command {
     /// Bring data into a running server, or into a data directory
     #[command(subcommand)]
     Import(Import),
+    /// Make a token, by which a user gets at what is the user's own
+    Token(keys::Token),
+    /// Make a key of the server, by which everything can be done
+    Key(keys::Key),
     /// Look into a snapshot file
     #[command(subcommand)]
     Snapshot(snapshot::SnapshotTool),
@@ -86,6 +91,8 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Import(Import::Follows(import)) => import.run(),
         Command::Import(Import::Posts(import)) => import.run(),
+        Command::Token(token) => token.run(),
+        Command::Key(key) => key.run(),
         Command::Snapshot(tool) => told_of_any_file(tool.run()),
         Command::Journal(tool) => told_of_any_file(tool.run()),
     };

@@ -10,10 +10,11 @@ use std::thread;
 use actix_web::rt::System;
 use tokio::sync::oneshot;
 
+use crate::api::access::Access;
 use crate::api::slot::Slot;
 use crate::api::{Api, serve};
 use crate::cli::settings::Settings;
-use crate::cli::{Outcome, begin_log, recovering};
+use crate::cli::{Outcome, begin_log, recovering, terminal};
 use crate::clock::SystemClock;
 use crate::config::EngineConfig;
 use crate::engine::{Engine, StorageConfig};
@@ -36,8 +37,13 @@ impl Serve {
         let settings = self.settings.or(&file);
         begin_log(settings.log_format.unwrap_or_default());
         let (config, storage) = (settings.engine()?, settings.storage()?);
+        if let Some(refusal) = Access::refusal_to_listen(settings.listen(), settings.access.as_deref()) {
+            return Ok(terminal::refuse(&refusal));
+        }
+        let access = Arc::new(Access::open(settings.access())?);
         let listener = serve::bind(settings.listen())?;
         let mut api = Api::new(Slot::default(), settings.admission());
+        api.access = access;
         api.certificate = settings.certificate()?;
         api.slow = settings.slow_log.map_or(api.slow, |span| span.0);
         let ((fail, failed), (tell, told)) = (oneshot::channel(), mpsc::channel());

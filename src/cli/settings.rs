@@ -19,6 +19,9 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::actor::keeper::SnapshotOptions;
+use crate::api::access::AccessOptions;
+use crate::api::access::cors::Origins;
+use crate::api::access::rate::RequestsPerSecond;
 use crate::api::admission::AdmissionLimits;
 use crate::api::tls::Certificate;
 use crate::config::EngineConfig;
@@ -149,6 +152,18 @@ pub struct Settings {
     /// Bytes of their bodies, at the same time; more are refused [bytes, default: 268435456]
     #[arg(long, env = "TIDEWIRE_WRITE_BYTES_MAX", value_name = "BYTES")]
     pub write_bytes_max: Option<NonZeroUsize>,
+
+    /// TOML file with the keys that requests need; read again when it changes [default: none; then only on loopback]
+    #[arg(long, env = "TIDEWIRE_ACCESS", value_name = "FILE")]
+    pub access: Option<PathBuf>,
+
+    /// Other origins whose pages may use the server, separated by commas [default: none]
+    #[arg(long, env = "TIDEWIRE_CORS_ORIGINS", value_name = "ORIGINS")]
+    pub cors_origins: Option<Origins>,
+
+    /// Requests a second of one client, twice as many at once; more are refused [requests, default: any number]
+    #[arg(long, env = "TIDEWIRE_RATE_LIMIT", value_name = "REQUESTS")]
+    pub rate_limit: Option<RequestsPerSecond>,
 }
 
 impl Settings {
@@ -226,6 +241,9 @@ impl Settings {
             reads_max: self.reads_max.or(other.reads_max),
             writes_max: self.writes_max.or(other.writes_max),
             write_bytes_max: self.write_bytes_max.or(other.write_bytes_max),
+            access: self.access.or_else(|| other.access.clone()),
+            cors_origins: self.cors_origins.or_else(|| other.cors_origins.clone()),
+            rate_limit: self.rate_limit.or(other.rate_limit),
         }
     }
 
@@ -252,6 +270,12 @@ impl Settings {
                 read.map(Some).map_err(|cause| SettingsError::Nonsense { option: "tls-cert", what: cause.to_string() })
             }
         }
+    }
+
+    /// Who may do what.
+    pub fn access(&self) -> AccessOptions {
+        let origins = self.cors_origins.clone().unwrap_or_default();
+        AccessOptions { file: self.access.clone(), origins, rate: self.rate_limit }
     }
 
     /// How much may be under way: these settings over the defaults.

@@ -3,6 +3,7 @@
 
 use std::error::Error;
 use std::io::{self, BufWriter, IsTerminal as _, Write, stderr, stdout};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -41,6 +42,12 @@ pub fn fail(error: &dyn Error) {
         cause = inner.source();
     }
     eprintln!("error: {message}");
+}
+
+/// Says that a command makes no sense as it was given.
+pub fn refuse(why: &str) -> ExitCode {
+    eprintln!("error: {why}");
+    ExitCode::from(2)
 }
 
 /// A bar over `bytes`, if they are known, shown only where a person watches.

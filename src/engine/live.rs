@@ -24,19 +24,51 @@ pub struct Watcher {
     key: usize,
 }
 
+/// A place among the live connections, for one that does not watch anybody yet. Free again when it is dropped.
+pub struct Seat(Watcher);
+
+impl Seat {
+    /// How the connection ends, once it must.
+    pub fn poll_closed(&mut self, task: &mut Context<'_>) -> Poll<Closing> {
+        // Nothing is told before anybody is watched.
+        self.0.poll_next(task).map(|told| told.err().unwrap_or(Closing::Gone))
+    }
+}
+
 impl Engine {
-    /// Watches a reader's home feed. The first event says whether all that was missed since `resume` follows.
+    /// Takes a place among the live connections.
     ///
     /// # Errors
-    /// When there are too many connections, of this reader or in all, or a queue is full.
-    pub async fn watch(&self, reader: &SourceId, resume: Option<Place>) -> Result<Watcher, Error> {
+    /// When there are too many.
+    pub fn seat(&self) -> Result<Seat, Error> {
         let shared = &self.inner.shared;
         let outlet = Arc::new(Outlet::default());
         let key = shared.watchers.admit(&outlet, shared.config.live_max).map_err(|cause| match cause {
             NotAdmitted::Full => shared.overloaded("live connection", shared.config.live_max),
             NotAdmitted::Stopping => Error::ShuttingDown,
         })?;
-        let mut watcher = Watcher { shared: Arc::clone(shared), reader: SourceSlot::NONE, outlet, key };
+        Ok(Seat(Watcher { shared: Arc::clone(shared), reader: SourceSlot::NONE, outlet, key }))
+    }
+
+    /// Watches a reader's home feed. The first event says whether all that was missed since `resume` follows.
+    ///
+    /// # Errors
+    /// When there are too many connections, of this reader or in all, or a queue is full.
+    pub async fn watch(&self, reader: &SourceId, resume: Option<Place>) -> Result<Watcher, Error> {
+        self.watch_from(self.seat()?, reader, resume).await
+    }
+
+    /// The same, from a place that was taken before.
+    ///
+    /// # Errors
+    /// When there are too many connections of this reader, or a queue is full.
+    pub async fn watch_from(
+        &self,
+        Seat(mut watcher): Seat,
+        reader: &SourceId,
+        resume: Option<Place>,
+    ) -> Result<Watcher, Error> {
+        let shared = &self.inner.shared;
         // After it was let in: who is refused leaves nothing behind.
         let source = match shared.world.sources.get(reader).filter(|source| source.id.is_user()) {
             Some(known) => known,

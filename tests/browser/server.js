@@ -2,7 +2,7 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -25,11 +25,20 @@ export class Server {
   #child;
   #directory;
   #port;
+  #words = [];
+  #key;
 
-  static async start() {
+  /** Starts one; with an access file of this text, and the key that it is asked with. */
+  static async start({ access, key } = {}) {
     const server = new Server();
+    server.#key = key;
     server.#directory = await mkdtemp(path.join(tmpdir(), 'tidewire-browser-'));
     server.#port = await freePort();
+    if (access) {
+      const file = path.join(server.#directory, 'access.toml');
+      await writeFile(file, access, { mode: 0o600 });
+      server.#words = ['--access', file];
+    }
     await server.run().catch(async (error) => {
       await server.stop();
       throw error;
@@ -43,7 +52,7 @@ export class Server {
 
   /** Starts the program, on what an earlier run has left. */
   async run() {
-    const words = ['serve', '--listen', `127.0.0.1:${this.#port}`, '--data-dir', path.join(this.#directory, 'data')];
+    const words = ['serve', '--listen', `127.0.0.1:${this.#port}`, '--data-dir', path.join(this.#directory, 'data'), ...this.#words];
     // Settings of whoever runs the tests are not the server's.
     const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TIDEWIRE_')));
     this.#child = spawn(PROGRAM, words, { stdio: 'ignore', env });
@@ -72,6 +81,7 @@ export class Server {
   /** Asks, and takes no refusal for an answer. */
   async ask(method, url, body) {
     const headers = body === undefined ? {} : { 'Content-Type': 'application/json' };
+    if (this.#key) headers.Authorization = `Bearer ${this.#key}`;
     const answer = await fetch(this.origin + url, { method, headers, body: body && JSON.stringify(body) });
     const text = await answer.text();
     if (!answer.ok) throw new Error(`${method} ${url}: ${answer.status} ${text}`);

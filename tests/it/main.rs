@@ -1,6 +1,7 @@
 //! The integration tests, in one binary.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
 
+mod access;
 mod api;
 mod archive;
 mod archive_faults;

@@ -18,7 +18,7 @@ fn limited(limits: AdmissionLimits) -> Server {
     let engine = Engine::start(EngineConfig::default());
     let mut api = Api::from(engine.clone());
     api.admission = Admission::new(limits);
-    Server::with(engine, api)
+    Server::serving(api, engine)
 }
 
 /// A client that has sent the head of a publish, which says that its body has so many bytes, and not the body.

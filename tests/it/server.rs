@@ -1,9 +1,11 @@
 //! A real server on a free port of its own, and a client that reports what came back.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use serde_json::Value;
+use tidewire::api::access::Access;
 use tidewire::api::{Api, serve};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
@@ -41,12 +43,16 @@ impl Server {
 
     /// Serves an engine, and shuts it down at the end.
     pub fn of(engine: Engine) -> Self {
-        let api = Api::from(engine.clone());
-        Self::with(engine, api)
+        Self::serving(Api::from(engine.clone()), engine)
     }
 
-    /// The same, with an API that was put together otherwise.
-    pub fn with(engine: Engine, api: Api) -> Self {
+    /// Serves an engine to those who may.
+    pub fn guarded(engine: Engine, access: Access) -> Self {
+        Self::serving(Api { access: Arc::new(access), ..Api::from(engine.clone()) }, engine)
+    }
+
+    /// Serves this, and shuts the engine down at the end.
+    pub fn serving(api: Api, engine: Engine) -> Self {
         let listener = serve::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let address = listener.local_addr().unwrap();
         let (tell, told) = std::sync::mpsc::channel();
@@ -83,12 +89,18 @@ impl Server {
     }
 
     pub fn send(&self, method: &str, path: &str, content_type: Option<&str>, body: impl Into<Vec<u8>>) -> Answer {
+        let headers: Vec<_> = content_type.map(|content_type| ("content-type", content_type)).into_iter().collect();
+        self.ask(method, path, &headers, body)
+    }
+
+    pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<Vec<u8>>) -> Answer {
         let mut request = ureq::http::Request::builder().method(method).uri(self.url(path));
-        if let Some(content_type) = content_type {
-            request = request.header("content-type", content_type);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
         let body: Vec<u8> = body.into();
-        let response = if body.is_empty() && content_type.is_none() {
+        let is_typed = headers.iter().any(|(name, _)| *name == "content-type");
+        let response = if body.is_empty() && !is_typed {
             self.agent.run(request.body(()).unwrap())
         } else {
             self.agent.run(request.body(body).unwrap())

@@ -67,7 +67,7 @@ fn pages_and_live_feeds_come_over_tls() {
     let engine = Engine::start(EngineConfig::default());
     let mut api = Api::from(engine.clone());
     api.certificate = Some(read(directory.path()).unwrap());
-    let server = Server::with(engine, api);
+    let server = Server::serving(api, engine);
 
     let mut stream = connect(server.address(), &issued).unwrap();
     let body = json!({"author": "ann", "body": "by TLS"}).to_string();
@@ -91,7 +91,7 @@ fn a_new_certificate_is_shown_and_one_that_does_not_work_is_not() {
     let engine = Engine::start(EngineConfig::default());
     let mut api = Api::from(engine.clone());
     api.certificate = Some(Arc::clone(&certificate));
-    let server = Server::with(engine, api);
+    let server = Server::serving(api, engine);
     assert!(connect(server.address(), &first).is_ok());
 
     fs::write(directory.path().join("key.pem"), "nothing").unwrap();

@@ -12,6 +12,7 @@ use actix_web::body::{BodySize, MessageBody};
 use actix_web::rt::time::{Instant, Sleep, sleep};
 use actix_web::web::{Bytes, BytesMut};
 
+use crate::api::access::Tenure;
 use crate::api::live::wire::{Close, Heard, Wire};
 use crate::engine::Watcher;
 use crate::feed::stream::Place;
@@ -22,6 +23,8 @@ use crate::live::event::{Event, What};
 pub(super) struct Connection<W> {
     wire: W,
     state: State,
+    /// How long it may stay, if that is known.
+    tenure: Option<Box<Tenure>>,
     /// Where the client is.
     place: Option<Place>,
     heartbeat: Duration,
@@ -30,29 +33,33 @@ pub(super) struct Connection<W> {
 
 enum State {
     Open(Watcher),
-    Refused,
+    Refused(Close),
     Over,
 }
 
 impl<W: Wire> Connection<W> {
-    /// What `watcher` tells, over `wire`, and every `heartbeat` that there is nothing.
-    pub(super) fn new(wire: W, watcher: Watcher, heartbeat: Duration) -> Self {
-        Self { wire, state: State::Open(watcher), place: None, heartbeat, next_beat: Box::pin(sleep(heartbeat)) }
+    /// What `watcher` tells, over `wire`, and every `heartbeat` that there is nothing; for as long as the client may stay.
+    pub(super) fn new(wire: W, watcher: Watcher, heartbeat: Duration, tenure: Option<Box<Tenure>>) -> Self {
+        let next_beat = Box::pin(sleep(heartbeat));
+        Self { wire, state: State::Open(watcher), tenure, place: None, heartbeat, next_beat }
     }
 
-    /// A connection that ends at once, since its reader has too many.
-    pub(super) fn refused(wire: W) -> Self {
+    /// A connection that ends at once.
+    pub(super) fn refused(wire: W, why: Close) -> Self {
         let next_beat = Box::pin(sleep(Duration::MAX));
-        Self { wire, state: State::Refused, place: None, heartbeat: Duration::MAX, next_beat }
+        Self { wire, state: State::Refused(why), tenure: None, place: None, heartbeat: Duration::MAX, next_beat }
     }
 
     /// Collects what is to be written now, and returns why the connection ends, if it does.
     fn collect(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Option<Close> {
         let watcher = match &mut self.state {
             State::Open(watcher) => watcher,
-            State::Refused => return Some(Close::TooMany),
+            State::Refused(why) => return Some(*why),
             State::Over => return None,
         };
+        if self.tenure.as_mut().is_some_and(|tenure| tenure.is_over(task)) {
+            return Some(Close::Unauthenticated("the token has expired"));
+        }
         match self.wire.listen(task, out) {
             Heard::Nothing => {}
             Heard::Gone => return Some(Close::Client),
@@ -72,6 +79,9 @@ impl<W: Wire> Connection<W> {
             self.next_beat.as_mut().reset(Instant::now() + self.heartbeat);
             if !self.wire.ping(out) {
                 return Some(Close::Dead);
+            }
+            if self.tenure.as_ref().is_some_and(|tenure| !tenure.is_vouched_for()) {
+                return Some(Close::Unauthenticated("the key is not good any more"));
             }
             // What a browser's scripts see of it: they do not see pings.
             if let Some(place) = self.place {
@@ -99,7 +109,7 @@ impl<W: Wire> MessageBody for Connection<W> {
         match connection.state {
             _ if !out.is_empty() => Poll::Ready(Some(Ok(out.freeze()))),
             State::Over => Poll::Ready(None),
-            State::Open(_) | State::Refused => Poll::Pending,
+            State::Open(_) | State::Refused(_) => Poll::Pending,
         }
     }
 }

@@ -2,53 +2,72 @@
 //!
 //! Responsible for:
 //! - letting them in, with the place where a client resumes ([`websocket`], [`events`]);
+//! - those that have yet to say who they are ([`introduction`]);
 //! - what goes over the wire and when ([`connection`], [`wire`]), word for word ([`text`]).
 //!
 //! Not responsible for:
 //! - what is told, and who is too slow (`actor::watch`, `live::outlet`).
 
 mod connection;
+mod introduction;
 mod text;
 mod wire;
 
 use std::time::Duration;
 
 use actix_http::ws;
-use actix_web::http::header::{CACHE_CONTROL, HeaderName};
+use actix_web::body::MessageBody as _;
+use actix_web::http::header::{CACHE_CONTROL, HeaderName, SEC_WEBSOCKET_PROTOCOL};
 use actix_web::http::{Method, StatusCode};
-use actix_web::web::Payload;
+use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 
+use crate::api::Api;
+use crate::api::access::{Caller, PROTOCOL, Tenure, offers_protocol};
 use crate::api::live::connection::Connection;
-use crate::api::live::wire::{EventStream, WebSocket};
+use crate::api::live::introduction::{Asked, Introduction};
+use crate::api::live::wire::{Close, EventStream, WebSocket};
 use crate::api::problem::Problem;
 use crate::api::request::{Parameters, user};
 use crate::api::slot::Live;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::feed::stream::{Epoch, Place};
 
 /// `GET /v1/users/{user}/live`
-pub(super) async fn websocket(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
+pub(super) async fn websocket(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Live,
+    api: Data<Api>,
+) -> Result<HttpResponse, Problem> {
     let (user, resume) = (user(&request)?, resume(&request)?);
     let mut response = ws::handshake(request.head()).map_err(|cause| {
         let detail =
             format!("this is a WebSocket: {cause}; for plain HTTP there is the same at /v1/users/{user}/events");
         Problem::new(StatusCode::UPGRADE_REQUIRED, "upgrade_required", detail).upgrade("websocket")
     })?;
+    if offers_protocol(request.headers()) {
+        response.insert_header((SEC_WEBSOCKET_PROTOCOL, PROTOCOL));
+    }
     let wire = WebSocket::new(payload);
-    let connection = match engine.watch(&user, resume).await {
-        Ok(watcher) => Connection::new(wire, watcher, heartbeat(&engine)),
+    let caller = Caller::or_stranger(&request)?;
+    let body = match caller {
+        Caller::Stranger => Introduction::new(wire, Asked { engine: (*engine).clone(), api, user, resume })?.boxed(),
         // In a browser only a close code can be told from other failures.
-        Err(Error::TooMany { .. }) => Connection::refused(wire),
-        Err(cause) => return Err(cause.into()),
+        Caller::Refused => Connection::refused(wire, Close::Unauthenticated("the token is not good for this")).boxed(),
+        _ => match engine.watch(&user, resume).await {
+            Ok(watcher) => Connection::new(wire, watcher, heartbeat(&engine), Tenure::of(&api.access, &caller)).boxed(),
+            Err(Error::TooMany { .. }) => Connection::refused(wire, Close::TooMany).boxed(),
+            Err(cause) => return Err(cause.into()),
+        },
     };
-    Ok(HttpResponse::from(
-        response.message_body(connection).map_err(|cause| Problem::internal(&cause))?.map_into_boxed_body(),
-    ))
+    Ok(HttpResponse::from(response.message_body(body).map_err(|cause| Problem::internal(&cause))?))
 }
 
 /// `GET /v1/users/{user}/events`
-pub(super) async fn events(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(super) async fn events(request: HttpRequest, engine: Live, api: Data<Api>) -> Result<HttpResponse, Problem> {
+    let caller = Caller::of(&request)?;
     let (user, resume) = (user(&request)?, resume(&request)?);
     if request.method() == Method::HEAD {
         return Ok(events_head().finish());
@@ -59,10 +78,11 @@ pub(super) async fn events(request: HttpRequest, engine: Live) -> Result<HttpRes
         }
         other => other.into(),
     })?;
-    Ok(events_head().body(Connection::new(EventStream::default(), watcher, heartbeat(&engine))))
+    let tenure = Tenure::of(&api.access, &caller);
+    Ok(events_head().body(Connection::new(EventStream::default(), watcher, heartbeat(&engine), tenure)))
 }
 
-fn heartbeat(engine: &Live) -> Duration {
+fn heartbeat(engine: &Engine) -> Duration {
     engine.shared().config.live_heartbeat
 }
 

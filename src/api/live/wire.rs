@@ -3,7 +3,7 @@
 //! Nobody waits for a wire: it is written by the connection's own task, when the socket has room.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use actix_http::ws::{CloseCode, CloseReason, OpCode, Parser};
 use actix_web::web::{BytesMut, Payload};
@@ -53,6 +53,12 @@ pub(super) enum Close {
     Dead,
     /// The client does not keep to the protocol.
     Protocol,
+    /// It is not known, or not any more, who the client is.
+    Unauthenticated(&'static str),
+    /// There is no room for it now.
+    Overloaded,
+    /// Something failed that should not.
+    Failed,
 }
 
 /// Frames looked at before messages get their turn: answers to pings must not grow without end.
@@ -76,44 +82,79 @@ impl WebSocket {
         Self { payload, received: BytesMut::new(), is_alive: true, scratch: String::new() }
     }
 
-    /// The next thing the client said; pending once it has said nothing more.
-    fn frame(&mut self, out: &mut BytesMut) -> Option<Heard> {
-        match Parser::parse(&mut self.received, true, LIVE_FRAME_BYTES_MAX) {
-            Err(_) => Some(Heard::Nonsense),
-            // The parser looks at the size of a frame once it is whole.
-            Ok(None) if self.received.len() > LIVE_FRAME_BYTES_MAX + FRAME_HEAD_BYTES_MAX => Some(Heard::Nonsense),
-            Ok(None) => None,
-            Ok(Some((_, OpCode::Close, _))) => Some(Heard::Gone),
-            Ok(Some((_, OpCode::Bad, _))) => Some(Heard::Nonsense),
-            Ok(Some((_, op, payload))) => {
-                self.is_alive = true;
-                if op == OpCode::Ping {
-                    Parser::write_message(out, payload.unwrap_or_default(), OpCode::Pong, true, false);
-                }
-                Some(Heard::Nothing)
+    /// The first message, once it is there. Control frames are answered meanwhile.
+    pub(super) fn poll_text(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<BytesMut, Heard>> {
+        for _ in 0..FRAMES_PER_TURN {
+            match ready!(self.poll_frame(task, out)) {
+                Frame::Text(text) => return Poll::Ready(Ok(text)),
+                Frame::Other(Heard::Nothing) => {}
+                Frame::Other(heard) => return Poll::Ready(Err(heard)),
             }
         }
+        task.waker().wake_by_ref();
+        Poll::Pending
     }
-}
 
-impl Wire for WebSocket {
-    fn listen(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Heard {
-        for _ in 0..FRAMES_PER_TURN {
-            match self.frame(out) {
-                Some(Heard::Nothing) => continue,
-                Some(heard) => return heard,
-                None => {}
+    /// The next thing the client said.
+    fn poll_frame(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Poll<Frame> {
+        loop {
+            if let Some(frame) = self.frame(out) {
+                return Poll::Ready(frame);
             }
             match Pin::new(&mut self.payload).poll_next(task) {
                 Poll::Ready(Some(Ok(bytes))) => self.received.extend_from_slice(&bytes),
-                Poll::Ready(Some(Err(_)) | None) => return Heard::Gone,
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Frame::Other(Heard::Gone)),
                 Poll::Pending => {
                     if self.received.is_empty() {
                         // Most clients say nothing but that they are alive: no memory is kept for that.
                         self.received = BytesMut::new();
                     }
-                    return Heard::Nothing;
+                    return Poll::Pending;
                 }
+            }
+        }
+    }
+
+    /// The next thing of what was received.
+    fn frame(&mut self, out: &mut BytesMut) -> Option<Frame> {
+        let heard = match Parser::parse(&mut self.received, true, LIVE_FRAME_BYTES_MAX) {
+            Err(_) => Heard::Nonsense,
+            // The parser looks at the size of a frame once it is whole.
+            Ok(None) if self.received.len() > LIVE_FRAME_BYTES_MAX + FRAME_HEAD_BYTES_MAX => Heard::Nonsense,
+            Ok(None) => return None,
+            Ok(Some((_, OpCode::Close, _))) => Heard::Gone,
+            Ok(Some((_, OpCode::Bad, _))) => Heard::Nonsense,
+            Ok(Some((true, OpCode::Text, payload))) => {
+                self.is_alive = true;
+                return Some(Frame::Text(payload.unwrap_or_default()));
+            }
+            Ok(Some((_, op, payload))) => {
+                self.is_alive = true;
+                if op == OpCode::Ping {
+                    Parser::write_message(out, payload.unwrap_or_default(), OpCode::Pong, true, false);
+                }
+                Heard::Nothing
+            }
+        };
+        Some(Frame::Other(heard))
+    }
+}
+
+/// What a client sent.
+enum Frame {
+    /// A whole message, of text.
+    Text(BytesMut),
+    /// Anything else.
+    Other(Heard),
+}
+
+impl Wire for WebSocket {
+    fn listen(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Heard {
+        for _ in 0..FRAMES_PER_TURN {
+            match self.poll_frame(task, out) {
+                Poll::Ready(Frame::Text(_) | Frame::Other(Heard::Nothing)) => {}
+                Poll::Ready(Frame::Other(heard)) => return heard,
+                Poll::Pending => return Heard::Nothing,
             }
         }
         // There may be more, but first those have their turn who wait for this connection.
@@ -140,6 +181,9 @@ impl Wire for WebSocket {
             Close::TooMany => (CloseCode::Other(4029), "too many connections of this reader"),
             Close::Engine(Closing::Gone) | Close::Client => (CloseCode::Normal, ""),
             Close::Dead => (CloseCode::Away, "no answer: come back"),
+            Close::Unauthenticated(words) => (CloseCode::Other(4001), words),
+            Close::Overloaded => (CloseCode::Again, "no room: come back"),
+            Close::Failed => (CloseCode::Error, "this failed"),
             Close::Protocol => (CloseCode::Protocol, "not a frame that is understood here"),
         };
         Parser::write_close(out, Some(CloseReason { code, description: Some(words.to_owned()) }), false);

@@ -55,7 +55,7 @@ fn thresholds_have_three_forms() {
 
 #[test]
 fn nonsense_is_refused_with_the_options_name() {
-    let cases: [&[&str]; 22] = [
+    let cases: [&[&str]; 26] = [
         &["--inbox-posts", "0"],
         &["--inbox-posts", "100001"],
         &["--inbox-posts", "many"],
@@ -78,6 +78,10 @@ fn nonsense_is_refused_with_the_options_name() {
         &["--snapshot-journal-bytes", "0"],
         &["--snapshot-inboxes", "all"],
         &["--snapshot-compression", "gzip"],
+        &["--rate-limit", "0"],
+        &["--rate-limit", "fast"],
+        &["--cors-origins", "*"],
+        &["--cors-origins", "https://a.example,b.example"],
     ];
     for words in cases {
         let refused = flags(words).and_then(|raw| {
@@ -98,6 +102,8 @@ fn nonsense_is_refused_with_the_options_name() {
         ("snapshot-compression = true", "snapshot-compression"),
         ("snapshot-journal-bytes = 0", "snapshot-journal-bytes"),
         ("repair = true", "repair"),
+        ("rate-limit = 0", "rate-limit"),
+        ("cors-origins = \"a.example\"", "cors-origins"),
     ] {
         let cause = file(text).expect_err(text);
         assert!(cause.contains(named), "{text}: {cause}");

@@ -7,6 +7,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
+use crate::api::access::cors::Origins;
+use crate::api::access::rate::RequestsPerSecond;
 use crate::feed::policy::Policy;
 use crate::storage::journal::Durability;
 
@@ -100,7 +102,13 @@ macro_rules! read_as_text {
     )+};
 }
 
-read_as_text!(Span, Inboxes, Compression, Durability, LogFormat);
+read_as_text!(Span, Inboxes, Compression, Durability, LogFormat, Origins);
+
+impl<'de> Deserialize<'de> for RequestsPerSecond {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        u32::deserialize(from)?.to_string().parse().map_err(D::Error::custom)
+    }
+}
 
 /// In TOML `off` is a string and a threshold a number.
 #[derive(Deserialize)]

@@ -8,6 +8,17 @@ export class Refusal extends Error {
   }
 }
 
+const CREDENTIAL = 'tidewire-credential';
+
+/** The key or token that the server is asked with, for as long as this tab is open. */
+export const credential = () => sessionStorage.getItem(CREDENTIAL) ?? '';
+
+/** Asks with another one from now on. */
+export function useCredential(text) {
+  if (text) sessionStorage.setItem(CREDENTIAL, text);
+  else sessionStorage.removeItem(CREDENTIAL);
+}
+
 /**
  * Asks the server.
  * @param {string} method
@@ -17,9 +28,10 @@ export class Refusal extends Error {
  * @throws {Refusal}
  */
 export async function ask(method, path, body) {
-  const init = { method, signal: AbortSignal.timeout(15_000) };
+  const init = { method, headers: {}, signal: AbortSignal.timeout(15_000) };
+  if (credential()) init.headers.Authorization = `Bearer ${credential()}`;
   if (body !== undefined) {
-    init.headers = { 'Content-Type': 'application/json' };
+    init.headers['Content-Type'] = 'application/json';
     init.body = JSON.stringify(body);
   }
   let answer, text;

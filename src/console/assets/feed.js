@@ -2,7 +2,7 @@
 
 import { Feed } from '/tidewire.js';
 
-import { ask } from './api.js';
+import { ask, credential } from './api.js';
 import { act, byId, confirmed, element, say } from './dom.js';
 import { postElement, refreshTimes } from './post.js';
 
@@ -46,7 +46,7 @@ export class FeedView {
   }
 
   #follow(user) {
-    const feed = new Feed({ user });
+    const feed = new Feed({ user, token: credential() });
     // A feed that was left may still have something to say.
     const ifCurrent = (what) => () => this.#feed === feed && what();
     feed.addEventListener('change', ifCurrent(() => this.#renderSoon()));

@@ -1,5 +1,6 @@
 // The console: puts its parts together, and keeps the chosen reader in the address.
 
+import { credential, useCredential } from './api.js';
 import { byId } from './dom.js';
 import { FeedView, rememberHidden } from './feed.js';
 import { showFigures } from './figures.js';
@@ -43,6 +44,12 @@ function show() {
 byId('choose').addEventListener('submit', (event) => {
   event.preventDefault();
   visit(byId('user').value.trim());
+});
+byId('credential').value = credential();
+byId('identify').addEventListener('submit', (event) => {
+  event.preventDefault();
+  useCredential(byId('credential').value.trim());
+  show();
 });
 // A link to a part of this page is in the history, too.
 window.addEventListener('popstate', () => userOfAddress() !== shown && show());

@@ -25,8 +25,9 @@ const SETTLED_MS = 5_000;
 const SILENCE_MAX_MS = 75_000;
 const MESSAGE_TYPES = ['hello', 'post', 'remove', 'update', 'stale', 'marker', 'beat'];
 const TOO_SLOW = 4008;
+const UNAUTHENTICATED = 4001;
+const ASKS_FOR_TOKEN = 'the server asks for authentication';
 const FINAL_CODES = {
-  4001: 'the server asks for authentication',
   4029: 'this reader has too many connections',
 };
 
@@ -177,6 +178,12 @@ export class Feed extends EventTarget {
   #user;
   #server;
   #transport;
+  #askToken;
+  #token = null;
+  /** Whether the token is one that the server has not taken yet. */
+  #isTokenNew = false;
+  #asked = null;
+  #connecting = null;
   #timeline;
   #state = 'stopped';
   /** When the connection was greeted, by `performance.now()`; null: it was not, or there is none. */
@@ -195,10 +202,14 @@ export class Feed extends EventTarget {
    * @param {number} [options.limit] entries to have at first, and to read at a time, at most 100
    * @param {number} [options.keep] entries that new ones may bring it to, before the oldest go
    * @param {'websocket'|'sse'} [options.transport]
+   * @param {string|(() => string|Promise<string>)} [options.token] what the server knows the reader by; a function is
+   *   asked at first, and again whenever the server does not take the last one any more
    */
-  constructor({ user, server = globalThis.location?.origin, limit = 20, keep = 500, transport = 'websocket' }) {
+  constructor({ user, server = globalThis.location?.origin, limit = 20, keep = 500, transport = 'websocket', token }) {
     super();
     [this.#user, this.#server, this.#transport] = [user, server, transport];
+    if (typeof token === 'function') this.#askToken = token;
+    else if (token) this.#token = token;
     this.#timeline = new Timeline(limit, keep);
   }
 
@@ -242,13 +253,42 @@ export class Feed extends EventTarget {
   }
 
   #connect() {
-    const [path, open] = this.#transport === 'sse' ? ['events', openEvents] : ['live', openSocket];
-    const url = this.#url(path, this.#timeline.session ?? {});
     this.#timer = setTimeout(() => this.#reconnect(), HELLO_MAX_MS);
-    this.#hangUp = open(url, (message) => this.#receive(message), (code) => this.#ended(code));
+    const asked = this.#missingToken();
+    if (!asked) return this.#open();
+    const connecting = (this.#connecting = {});
+    const ifStill = (what) => () => this.#connecting === connecting && what();
+    // Who cannot get a token tries again, as with a server that does not answer.
+    asked.then(ifStill(() => this.#open()), ifStill(() => this.#reconnect()));
+  }
+
+  #open() {
+    const events = this.#token ? streamEvents : openEvents;
+    const [path, open] = this.#transport === 'sse' ? ['events', events] : ['live', openSocket];
+    const [url, token] = [this.#url(path, this.#timeline.session ?? {}), this.#token];
+    this.#hangUp = open(url, (message) => this.#receive(message), (code) => this.#ended(code, token), token);
+  }
+
+  /** Asks for a token, if there is none and somebody to ask. */
+  #missingToken() {
+    if (this.#token || !this.#askToken) return null;
+    return (this.#asked ??= Promise.resolve()
+      .then(this.#askToken)
+      .then((token) => ([this.#token, this.#isTokenNew] = [token, true]))
+      .finally(() => (this.#asked = null)));
+  }
+
+  /** Forgets a token that the server does not take. False: no other can be had, or would be better. */
+  #dropToken(used) {
+    if (!this.#askToken) return false;
+    if (used !== this.#token) return true;
+    if (this.#isTokenNew) return false;
+    this.#token = null;
+    return true;
   }
 
   #disconnect() {
+    this.#connecting = null;
     clearTimeout(this.#timer);
     this.#hangUp();
     this.#hangUp = () => {};
@@ -259,6 +299,7 @@ export class Feed extends EventTarget {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.#reconnect(), SILENCE_MAX_MS);
     if (message.type === 'hello') {
+      this.#isTokenNew = false;
       this.#greetedAt = performance.now();
       if (!this.#timeline.hello(message)) this.#cancelPage();
       this.#wake();
@@ -274,8 +315,11 @@ export class Feed extends EventTarget {
     this.#read();
   }
 
-  #ended(code) {
+  #ended(code, token) {
     if (code in FINAL_CODES) return this.#fail(new Error(FINAL_CODES[code]));
+    if (code === UNAUTHENTICATED) {
+      return this.#dropToken(token) ? this.#reconnect(this.#greetedAt !== null) : this.#fail(new Error(ASKS_FOR_TOKEN));
+    }
     this.#reconnect(code === TOO_SLOW && this.#greetedAt !== null);
   }
 
@@ -338,8 +382,15 @@ export class Feed extends EventTarget {
     const timer = setTimeout(this.#cancelPage, PAGE_WAIT_MAX_MS);
     try {
       const url = this.#url('feed', before === null ? { limit } : { limit, before });
-      const answer = await fetch(url, { signal: canceller.signal });
-      if (answer.ok) return { page: await answer.json() };
+      const asked = this.#missingToken();
+      if (asked) await asked;
+      const token = this.#token;
+      const answer = await fetch(url, { signal: canceller.signal, ...withToken(token) });
+      if (answer.ok) {
+        this.#isTokenNew = false;
+        return { page: await answer.json() };
+      }
+      if (answer.status === 401 && this.#dropToken(token)) return {};
       if (answer.status >= 500 || [408, 429].includes(answer.status)) {
         return { retryAfter: Number(answer.headers.get('Retry-After')) || 0 };
       }
@@ -369,8 +420,9 @@ export class Feed extends EventTarget {
 
 // Each opens a connection, reports its messages and its end, and returns how to close it without a report.
 
-function openSocket(url, onMessage, onEnd) {
-  const socket = new WebSocket(url.replace(/^http/, 'ws'));
+function openSocket(url, onMessage, onEnd, token) {
+  const address = url.replace(/^http/, 'ws');
+  const socket = token ? new WebSocket(address, ['tidewire', `bearer.${token}`]) : new WebSocket(address);
   socket.onmessage = ({ data }) => onMessage(JSON.parse(data));
   socket.onclose = ({ code }) => onEnd(code);
   return () => {
@@ -391,6 +443,30 @@ function openEvents(url, onMessage, onEnd) {
   };
   return () => source.close();
 }
+
+/** Server-sent events with a token, which `EventSource` cannot send. */
+function streamEvents(url, onMessage, onEnd, token) {
+  const canceller = new AbortController();
+  const read = async () => {
+    const answer = await fetch(url, { signal: canceller.signal, ...withToken(token) });
+    if (answer.status === 401) return UNAUTHENTICATED;
+    if (!answer.ok) return null;
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let text = '', read; !(read = await reader.read()).done; ) {
+      const events = (text + read.value).split('\n\n');
+      text = events.pop();
+      for (const event of events) {
+        const data = event.split('\n').filter((line) => line.startsWith('data: '));
+        if (!canceller.signal.aborted) onMessage(JSON.parse(data.map((line) => line.slice(6)).join('\n')));
+      }
+    }
+    return null;
+  };
+  read().catch(() => null).then((code) => canceller.signal.aborted || onEnd(code));
+  return () => canceller.abort();
+}
+
+const withToken = (token) => (token ? { headers: { Authorization: `Bearer ${token}` } } : {});
 
 /** Exponential, with full jitter: clients that were cut off together do not come back together. */
 function backOff(attempt) {

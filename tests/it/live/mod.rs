@@ -1,7 +1,7 @@
 //! Live connections, over real sockets and, where much is to happen at the same time, within the process.
 
 mod beats;
-mod client;
+pub mod client;
 mod events;
 mod flood;
 mod keeper;

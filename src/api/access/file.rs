@@ -1,0 +1,230 @@
+//! The access file: which keys there are, as TOML.
+//!
+//! Responsible for:
+//! - reading it and refusing nonsense, by the entry that is wrong and without a word of what is secret.
+//!
+//! Not responsible for:
+//! - what keys are good for (`access::keys`), when to read it again (`access`).
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::Deserialize;
+use tracing::warn;
+
+use crate::api::access::keys::{KeyHash, Keys, TokenKey};
+use crate::api::access::{mint, pem};
+use crate::limits::{ACCESS_FILE_BYTES_MAX, ACCESS_KEYS_MAX, TOKEN_SECRET_BYTES_MIN};
+
+/// Longest name of a key.
+const NAME_BYTES_MAX: usize = 64;
+
+/// The file as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Written {
+    #[serde(default)]
+    server_key: Vec<WrittenServerKey>,
+    #[serde(default)]
+    token_key: Vec<WrittenTokenKey>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenServerKey {
+    name: String,
+    sha256: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct WrittenTokenKey {
+    name: String,
+    algorithm: String,
+    #[serde(default)]
+    secret: Option<String>,
+    #[serde(default)]
+    public_key: Option<String>,
+    #[serde(default)]
+    audience: Option<String>,
+}
+
+/// Why an access file was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessFileError {
+    /// It cannot be read.
+    #[error("cannot read the access file {}: {cause}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// Tokens cannot be checked at all.
+    #[error("{0}")]
+    Unusable(String),
+    /// It is not as it should be.
+    #[error("the access file {} is wrong: {what}", file.display())]
+    Wrong {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with which entry.
+        what: String,
+    },
+}
+
+/// What of a file tells whether it changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamp(Option<(SystemTime, u64)>);
+
+impl Stamp {
+    /// That of a file as it is now; of one that is not there as well.
+    pub fn of(file: &Path) -> Self {
+        let metadata = fs::metadata(file).ok();
+        Self(metadata.and_then(|metadata| Some((metadata.modified().ok()?, metadata.len()))))
+    }
+}
+
+/// Reads a file, and warns of one that others may read.
+///
+/// # Errors
+/// Names the file, and the entry that is wrong.
+pub fn read(file: &Path) -> Result<Keys, AccessFileError> {
+    let text = text(file).map_err(|cause| AccessFileError::Unreadable { file: file.to_owned(), cause })?;
+    warn_of_readers(file);
+    keys(&text).map_err(|what| AccessFileError::Wrong { file: file.to_owned(), what })
+}
+
+fn text(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(file)?.take(ACCESS_FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > ACCESS_FILE_BYTES_MAX {
+        return Err(io::Error::other(format!("it is larger than {ACCESS_FILE_BYTES_MAX} bytes")));
+    }
+    Ok(text)
+}
+
+fn warn_of_readers(file: &Path) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = fs::metadata(file).map_or(0, |metadata| metadata.permissions().mode());
+        if mode & 0o077 != 0 {
+            warn!("others may read the access file {0}, which holds secrets: `chmod 600 {0}`", file.display());
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = file;
+}
+
+/// Reads the text of a file.
+pub(super) fn keys(text: &str) -> Result<Keys, String> {
+    let written: Written = toml::from_str(text).map_err(|cause| {
+        // In full, the cause would quote the line, and with it what is secret.
+        let line = cause.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));
+        let line = line.map_or_else(String::new, |line| format!("line {line}: "));
+        format!("{line}{}", without_values(cause.message()))
+    })?;
+    let mut keys = Keys::default();
+    let mut names = Vec::new();
+    let too_many = |kind| format!("it has more than {ACCESS_KEYS_MAX} entries [[{kind}]]");
+    if written.server_key.len() > ACCESS_KEYS_MAX {
+        return Err(too_many("server-key"));
+    }
+    if written.token_key.len() > ACCESS_KEYS_MAX {
+        return Err(too_many("token-key"));
+    }
+    for (nth, entry) in (1..).zip(&written.server_key) {
+        let of_entry = |what: String| format!("[[server-key]] {nth}, {:?}: {what}", entry.name);
+        take_name(&entry.name, &mut names).map_err(of_entry)?;
+        let hash = hash_of(&entry.sha256).map_err(of_entry)?;
+        if !keys.add_server(hash) {
+            return Err(of_entry("another entry has the same key".to_owned()));
+        }
+    }
+    for (nth, entry) in (1..).zip(&written.token_key) {
+        let of_entry = |what: String| format!("[[token-key]] {nth}, {:?}: {what}", entry.name);
+        take_name(&entry.name, &mut names).map_err(of_entry)?;
+        let key = token_key(entry).map_err(of_entry)?;
+        if !keys.add_token(key) {
+            return Err(of_entry("another entry has the same key".to_owned()));
+        }
+    }
+    if keys.is_empty() {
+        return Err("it has no [[server-key]] and no [[token-key]], so that nobody could be let in".to_owned());
+    }
+    Ok(keys)
+}
+
+/// What serde says of a value of the wrong type has the value in it.
+fn without_values(message: &str) -> &str {
+    if message.starts_with("invalid type") || message.starts_with("invalid value") {
+        return "a value is not of the type it should be";
+    }
+    message
+}
+
+/// Checks the name of a key.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@' | ':');
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(allowed) {
+        return Err(format!("a name has 1 to {NAME_BYTES_MAX} letters, digits or any of . _ - @ :"));
+    }
+    Ok(())
+}
+
+fn take_name<'a>(name: &'a str, names: &mut Vec<&'a str>) -> Result<(), String> {
+    check_name(name)?;
+    if names.contains(&name) {
+        return Err("another entry has the same name".to_owned());
+    }
+    names.push(name);
+    Ok(())
+}
+
+fn hash_of(text: &str) -> Result<KeyHash, String> {
+    mint::unhex(text).ok_or_else(|| {
+        "sha256 is not the 64 hexadecimal digits of a hash; `tidewire key NAME` makes a key and its entry".to_owned()
+    })
+}
+
+fn token_key(
+    WrittenTokenKey { algorithm, secret, public_key, audience, .. }: &WrittenTokenKey,
+) -> Result<TokenKey, String> {
+    let audience = audience.as_deref();
+    if audience == Some("") {
+        return Err("audience is empty".to_owned());
+    }
+    let key = match (algorithm.as_str(), secret, public_key) {
+        ("HS256", Some(secret), None) => TokenKey::hs256(&secret_of(secret)?, audience),
+        ("EdDSA", None, Some(public_key)) => {
+            let public =
+                pem::ed25519_public(public_key).ok_or("public-key is no public key of Ed25519, as PEM or base64")?;
+            TokenKey::ed_dsa(&public, audience)
+        }
+        ("HS256", ..) => return Err("HS256 takes a secret, and no public-key".to_owned()),
+        ("EdDSA", ..) => return Err("EdDSA takes a public-key, and no secret".to_owned()),
+        _ => return Err("algorithm is neither \"HS256\" nor \"EdDSA\"".to_owned()),
+    };
+    if key.is_usable() { Ok(key) } else { Err("public-key is no point of Ed25519".to_owned()) }
+}
+
+/// Reads a secret that tokens are signed with.
+///
+/// # Errors
+/// What is wrong with it, but not what it is.
+pub fn secret_of(text: &str) -> Result<Vec<u8>, String> {
+    let secret = pem::base64(text).ok_or("the secret is not base64")?;
+    if secret.len() < TOKEN_SECRET_BYTES_MIN {
+        let has = secret.len();
+        return Err(format!(
+            "the secret has {has} bytes; it needs {TOKEN_SECRET_BYTES_MIN}, as of `openssl rand -base64 32`"
+        ));
+    }
+    Ok(secret)
+}

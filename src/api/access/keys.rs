@@ -1,0 +1,216 @@
+//! Keys: those of the server, and those that tokens are signed with.
+//!
+//! Responsible for:
+//! - telling by a credential who it stands for.
+//!
+//! Not responsible for:
+//! - where keys come from (`access::file`), what time it is.
+
+use std::fmt;
+
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use serde::{Deserialize, Deserializer};
+use sha2::{Digest as _, Sha256};
+use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
+
+use crate::api::access::caller::{Caller, User};
+use crate::api::access::denial::Denial;
+use crate::clock::UnixMicros;
+use crate::id::SourceId;
+use crate::limits::CREDENTIAL_BYTES_MAX;
+
+/// A hash of a key of the server.
+pub type KeyHash = [u8; 32];
+
+/// What tells keys apart, and says nothing of them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct KeyId(u64);
+
+impl KeyId {
+    fn of(kind: &[u8], material: &[u8]) -> Self {
+        let [a, b, c, d, e, f, g, h, ..] = hash_of_parts(&[kind, material]);
+        Self(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
+    }
+}
+
+/// The hash that a key of the server is known by.
+pub fn hash(key: &str) -> KeyHash {
+    hash_of_parts(&[key.as_bytes()])
+}
+
+fn hash_of_parts(parts: &[&[u8]]) -> KeyHash {
+    let mut hasher = Sha256::new();
+    parts.iter().for_each(|part| hasher.update(part));
+    hasher.finalize().into()
+}
+
+/// All keys.
+#[derive(Default)]
+pub struct Keys {
+    server: Vec<(KeyHash, KeyId)>,
+    token: Vec<TokenKey>,
+}
+
+/// A key that vouches for tokens.
+pub struct TokenKey {
+    algorithm: Algorithm,
+    key: DecodingKey,
+    validation: Validation,
+    id: KeyId,
+}
+
+impl fmt::Debug for Keys {
+    /// Never the keys themselves.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keys({} of the server, {} for tokens)", self.server.len(), self.token.len())
+    }
+}
+
+impl TokenKey {
+    /// A secret that whoever makes tokens has as well.
+    pub fn hs256(secret: &[u8], audience: Option<&str>) -> Self {
+        Self::new(Algorithm::HS256, DecodingKey::from_secret(secret), secret, audience)
+    }
+
+    /// The public key of who makes tokens, which has no more than 32 bytes.
+    pub fn ed_dsa(public: &[u8; 32], audience: Option<&str>) -> Self {
+        Self::new(Algorithm::EdDSA, DecodingKey::from_ed_der(public), public, audience)
+    }
+
+    fn new(algorithm: Algorithm, key: DecodingKey, material: &[u8], audience: Option<&str>) -> Self {
+        let mut validation = Validation::new(algorithm);
+        // Times are compared with the clock that is handed in.
+        (validation.validate_exp, validation.validate_nbf) = (false, false);
+        validation.required_spec_claims.clear();
+        if let Some(audience) = audience {
+            validation.set_audience(&[audience]);
+            validation.set_required_spec_claims(&["aud"]);
+        }
+        let kind: &[u8] = if algorithm == Algorithm::HS256 { b"HS256" } else { b"EdDSA" };
+        Self { algorithm, key, validation, id: KeyId::of(kind, material) }
+    }
+
+    /// Whether it is a key at all.
+    pub fn is_usable(&self) -> bool {
+        jsonwebtoken::crypto::verify("", b"", &self.key, self.algorithm).is_ok()
+    }
+
+    /// What tells it from others.
+    pub fn id(&self) -> KeyId {
+        self.id
+    }
+}
+
+/// What a token says, as far as it matters here.
+#[derive(Deserialize)]
+struct Claims {
+    sub: String,
+    exp: f64,
+    #[serde(default, deserialize_with = "present")]
+    nbf: Option<f64>,
+    #[serde(default, deserialize_with = "present")]
+    scope: Option<String>,
+}
+
+/// A claim of `null` is nonsense, and not a missing one.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
+}
+
+impl Keys {
+    /// Adds a key of the server, by its hash. False if it is there already.
+    pub fn add_server(&mut self, hash: KeyHash) -> bool {
+        let id = KeyId::of(b"server", &hash);
+        let is_new = !self.server.iter().any(|(_, known)| *known == id);
+        self.server.push((hash, id));
+        is_new
+    }
+
+    /// Adds a key for tokens. False if it is there already.
+    pub fn add_token(&mut self, key: TokenKey) -> bool {
+        let is_new = !self.token.iter().any(|known| known.id == key.id);
+        self.token.push(key);
+        is_new
+    }
+
+    /// Whether there are none, so that nobody could be let in.
+    pub fn is_empty(&self) -> bool {
+        self.server.is_empty() && self.token.is_empty()
+    }
+
+    /// Whether a key is one of them.
+    pub fn holds(&self, key: KeyId) -> bool {
+        self.server.iter().map(|(_, id)| *id).chain(self.token.iter().map(TokenKey::id)).any(|known| known == key)
+    }
+
+    /// Who a credential stands for.
+    pub(in crate::api) fn caller(&self, credential: &str, now: UnixMicros) -> Result<Caller, Denial> {
+        if credential.len() > CREDENTIAL_BYTES_MAX {
+            return Err(Denial::Unknown("the key or token is too long"));
+        }
+        match self.server_key(credential) {
+            Some(key) => Ok(Caller::Server(key)),
+            None => self.user(credential, now).map(Caller::User),
+        }
+    }
+
+    /// The key of the server that this is. Takes as long whichever it is, or none.
+    fn server_key(&self, credential: &str) -> Option<KeyId> {
+        let given = hash(credential);
+        let (mut found, mut is_any) = (0, Choice::from(0));
+        for (hash, KeyId(id)) in &self.server {
+            let is_same = hash[..].ct_eq(&given[..]);
+            found.conditional_assign(id, is_same);
+            is_any |= is_same;
+        }
+        bool::from(is_any).then_some(KeyId(found))
+    }
+
+    fn user(&self, token: &str, now: UnixMicros) -> Result<User, Denial> {
+        const NOT_A_TOKEN: Denial = Denial::Unknown("this is neither a key of the server nor a token");
+        let header = jsonwebtoken::decode_header(token).map_err(|_| NOT_A_TOKEN)?;
+        if header.crit.is_some() {
+            return Err(Denial::Unknown("the token has critical extensions, of which none is known here"));
+        }
+        for key in self.token.iter().filter(|key| key.algorithm == header.alg) {
+            match jsonwebtoken::decode::<Claims>(token, &key.key, &key.validation) {
+                Ok(decoded) => return user(&decoded.claims, key.id, now),
+                Err(cause) => match cause.kind() {
+                    // Another one of the keys may have signed it.
+                    ErrorKind::InvalidSignature => {}
+                    ErrorKind::InvalidAudience | ErrorKind::MissingRequiredClaim(_) => {
+                        return Err(Denial::Unknown("the token is for another audience"));
+                    }
+                    _ => return Err(Denial::Unknown("the token lacks \"sub\" or \"exp\", or is damaged")),
+                },
+            }
+        }
+        Err(Denial::Unknown("the token is signed by no key that is known here"))
+    }
+}
+
+/// The user that a token stands for whose signature is good.
+fn user(claims: &Claims, key: KeyId, now: UnixMicros) -> Result<User, Denial> {
+    let until = instant(claims.exp);
+    if now >= until {
+        return Err(Denial::Expired);
+    }
+    if claims.nbf.is_some_and(|from| now < instant(from)) {
+        return Err(Denial::Early);
+    }
+    let id = SourceId::new(&claims.sub).ok().filter(SourceId::is_user);
+    let id = id.ok_or(Denial::Unknown("the token's \"sub\" is no user's id"))?;
+    let may_write = match claims.scope.as_deref() {
+        None | Some("write") => true,
+        Some("read") => false,
+        Some(_) => return Err(Denial::Unknown("the token's \"scope\" is neither \"read\" nor \"write\"")),
+    };
+    Ok(User { id, may_write, until, key })
+}
+
+/// A time in a token: seconds, which may have a fraction. Beyond all instants are the first and the last.
+fn instant(seconds: f64) -> UnixMicros {
+    #[expect(clippy::cast_possible_truncation, reason = "saturates")]
+    UnixMicros((seconds * 1e6) as i64)
+}

@@ -1,0 +1,174 @@
+//! A WebSocket that came without credentials, until its first message says who it is.
+//!
+//! Responsible for:
+//! - telling it nothing before; ending it if it takes too long, or is not who it has to be.
+//!
+//! Not responsible for:
+//! - how many of them there may be (`api::admission`), who may do what (`api::access`).
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use actix_web::body::{BodySize, MessageBody};
+use actix_web::rt::time::{Sleep, sleep};
+use actix_web::web::{Bytes, BytesMut, Data};
+use serde::Deserialize;
+
+use crate::api::Api;
+use crate::api::access::Tenure;
+use crate::api::admission::Permit;
+use crate::api::live::connection::Connection;
+use crate::api::live::heartbeat;
+use crate::api::live::wire::{Close, Heard, WebSocket};
+use crate::api::operation::{Needs, Right, Work};
+use crate::api::problem::Problem;
+use crate::engine::{Engine, Seat, Watcher};
+use crate::error::Error;
+use crate::feed::stream::Place;
+use crate::id::SourceId;
+use crate::limits::LIVE_STRANGER_TIME;
+
+/// What such a connection asks for.
+pub(super) struct Asked {
+    pub(super) engine: Engine,
+    pub(super) api: Data<Api>,
+    pub(super) user: SourceId,
+    pub(super) resume: Option<Place>,
+}
+
+/// Such a connection, and what becomes of it.
+pub(super) struct Introduction {
+    asked: Asked,
+    state: State,
+}
+
+enum State {
+    /// Nothing that matters was said yet.
+    Waiting(Box<Waiting>),
+    /// It may watch, and is about to.
+    Joining(Box<Joining>),
+    /// It watches, or ends.
+    Known(Connection<WebSocket>),
+    /// Between two of these.
+    Moving,
+}
+
+struct Waiting {
+    wire: WebSocket,
+    seat: Seat,
+    deadline: Pin<Box<Sleep>>,
+    _permit: Permit,
+}
+
+struct Joining {
+    wire: WebSocket,
+    tenure: Option<Box<Tenure>>,
+    watching: Pin<Box<dyn Future<Output = Result<Watcher, Error>>>>,
+    _permit: Permit,
+}
+
+/// The message that says who it is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, tag = "type", rename_all = "lowercase")]
+enum Said {
+    Auth { token: String },
+}
+
+impl Introduction {
+    /// A connection that nobody is known to be at the other end of.
+    pub(super) fn new(wire: WebSocket, asked: Asked) -> Result<Self, Problem> {
+        let permit = asked.api.admission.enter(Work::Introduction, None)?;
+        let seat = asked.engine.seat()?;
+        let waiting = Waiting { wire, seat, deadline: Box::pin(sleep(LIVE_STRANGER_TIME)), _permit: permit };
+        Ok(Self { asked, state: State::Waiting(Box::new(waiting)) })
+    }
+}
+
+impl Asked {
+    /// Who has said what: may it watch?
+    fn joining(&self, text: &[u8], Waiting { wire, seat, .. }: Waiting) -> State {
+        let refused = |wire, why| State::Known(Connection::refused(wire, why));
+        let Ok(Said::Auth { token }) = serde_json::from_slice(text) else {
+            return refused(wire, Close::Unauthenticated("the first message is no {\"type\":\"auth\",\"token\":…}"));
+        };
+        let caller = match self.api.access.identify(&token, Needs::Own(Right::Read), self.user.as_str()) {
+            Ok(caller) => caller,
+            Err(denial) => return refused(wire, Close::Unauthenticated(denial.code())),
+        };
+        let Ok(permit) = self.api.admission.enter(Work::Live, None) else { return refused(wire, Close::Overloaded) };
+        let (engine, user, resume) = (self.engine.clone(), self.user.clone(), self.resume);
+        let watching = Box::pin(async move { engine.watch_from(seat, &user, resume).await });
+        let tenure = Tenure::of(&self.api.access, &caller);
+        State::Joining(Box::new(Joining { wire, tenure, watching, _permit: permit }))
+    }
+
+    /// What becomes of one that was to watch.
+    fn joined(&self, Joining { wire, tenure, .. }: Joining, watching: Result<Watcher, Error>) -> State {
+        State::Known(match watching {
+            Ok(watcher) => Connection::new(wire, watcher, heartbeat(&self.engine), tenure),
+            Err(Error::TooMany { .. }) => Connection::refused(wire, Close::TooMany),
+            Err(cause) if cause.is_temporary() => Connection::refused(wire, Close::Overloaded),
+            Err(_) => Connection::refused(wire, Close::Failed),
+        })
+    }
+}
+
+impl Waiting {
+    /// What was said, or why the connection ends.
+    fn poll_said(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<BytesMut, Close>> {
+        if let Poll::Ready(closing) = self.seat.poll_closed(task) {
+            return Poll::Ready(Err(Close::Engine(closing)));
+        }
+        if self.deadline.as_mut().poll(task).is_ready() {
+            return Poll::Ready(Err(Close::Unauthenticated("no credentials came in time")));
+        }
+        self.wire.poll_text(task, out).map_err(|heard| match heard {
+            Heard::Nonsense => Close::Protocol,
+            Heard::Gone | Heard::Nothing => Close::Client,
+        })
+    }
+}
+
+impl MessageBody for Introduction {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Stream
+    }
+
+    fn poll_next(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
+        let Self { asked, state } = self.get_mut();
+        let mut out = BytesMut::new();
+        loop {
+            let next = match std::mem::replace(state, State::Moving) {
+                State::Waiting(mut waiting) => match waiting.poll_said(task, &mut out) {
+                    Poll::Ready(Ok(text)) => Ok(asked.joining(&text, *waiting)),
+                    Poll::Ready(Err(why)) => Ok(State::Known(Connection::refused(waiting.wire, why))),
+                    Poll::Pending => Err(State::Waiting(waiting)),
+                },
+                State::Joining(mut joining) => match joining.watching.as_mut().poll(task) {
+                    Poll::Ready(watching) => Ok(asked.joined(*joining, watching)),
+                    Poll::Pending => Err(State::Joining(joining)),
+                },
+                other => Err(other),
+            };
+            match next {
+                Ok(next) => *state = next,
+                Err(as_before) => {
+                    *state = as_before;
+                    break;
+                }
+            }
+        }
+        // Answers to pings that came before.
+        if !out.is_empty() {
+            task.waker().wake_by_ref();
+            return Poll::Ready(Some(Ok(out.freeze())));
+        }
+        match state {
+            State::Known(connection) => Pin::new(connection).poll_next(task),
+            State::Waiting(_) | State::Joining(_) | State::Moving => Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Who may do what: every operation by every kind of credential, live connections, the file with the keys, other origins.
+
+mod live;
+mod matrix;
+mod pages;
+mod program;
+mod tokens;

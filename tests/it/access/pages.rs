@@ -1,0 +1,86 @@
+//! Pages of other origins, and how often one client may ask.
+
+use tidewire::api::Api;
+use tidewire::api::access::{Access, AccessOptions};
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+
+use crate::access::tokens::{self, SERVER_KEY, bearer};
+use crate::server::Server;
+
+fn server(options: AccessOptions) -> Server {
+    Server::guarded(Engine::start(EngineConfig::default()), Access::open(options).unwrap())
+}
+
+#[test]
+fn pages_of_origins_that_are_named_may_read_answers_and_no_others() {
+    let origins = "https://a.example,http://localhost:3000".parse().unwrap();
+    let server = server(AccessOptions { origins, ..AccessOptions::default() });
+    for (origin, is_allowed) in [
+        ("https://a.example", true),
+        ("http://localhost:3000", true),
+        ("https://b.example", false),
+        ("https://a.example.evil", false),
+        ("http://a.example", false),
+        ("null", false),
+        ("", false),
+    ] {
+        let expected = if is_allowed { origin } else { "" };
+        for (path, status) in [("/v1/users/ann/feed", 200), ("/v1/users/a%20b/feed", 400), ("/tidewire.js", 200)] {
+            let answer = server.ask("GET", path, &[("origin", origin)], "");
+            assert_eq!(
+                (answer.status, answer.header("access-control-allow-origin")),
+                (status, expected),
+                "{origin} {path}"
+            );
+            assert_eq!(answer.header("vary"), "Origin", "{origin} {path}");
+            assert_eq!(answer.header("access-control-allow-credentials"), "");
+        }
+        let asked = [("origin", origin), ("access-control-request-method", "PUT")];
+        let answer = server.ask("OPTIONS", "/v1/users/ann/following/bob", &asked, "");
+        assert_eq!(answer.status, if is_allowed { 204 } else { 405 }, "{origin}");
+        assert_eq!((answer.header("access-control-allow-origin"), answer.header("vary")), (expected, "Origin"));
+        let methods = if is_allowed { "PUT, DELETE" } else { "" };
+        assert_eq!(answer.header("access-control-allow-methods"), methods);
+        let headers = if is_allowed { "authorization, content-type, last-event-id" } else { "" };
+        assert_eq!(answer.header("access-control-allow-headers"), headers);
+    }
+    assert_eq!(server.ask("OPTIONS", "/v1/posts", &[("origin", "https://a.example")], "").status, 405, "no preflight");
+}
+
+#[test]
+fn without_origins_nothing_is_said_of_them() {
+    let server = Server::start(EngineConfig::default());
+    let answer = server.ask("GET", "/v1/users/ann/feed", &[("origin", "https://a.example")], "");
+    assert_eq!((answer.header("access-control-allow-origin"), answer.header("vary")), ("", ""));
+}
+
+#[test]
+fn a_client_that_asks_too_often_is_told_when_to_come_back() {
+    let rate = Some("1".parse().unwrap());
+    let open = server(AccessOptions { rate, ..AccessOptions::default() });
+    let statuses: Vec<_> = (0..4).map(|_| open.get("/v1/users/ann/feed")).collect();
+    assert_eq!((statuses[0].status, statuses[1].status), (200, 200));
+    let refused = statuses.iter().find(|answer| answer.status != 200).expect("four are too many");
+    assert_eq!((refused.status, refused.header("retry-after")), (429, "1"));
+    assert_eq!(refused.json()["code"], "rate_limited");
+    assert_eq!(open.get("/healthz").status, 200);
+
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("access.toml");
+    std::fs::write(&file, tokens::file()).unwrap();
+    let access = Access::open(AccessOptions { file: Some(file), rate, ..AccessOptions::default() }).unwrap();
+    let engine = Engine::start(EngineConfig::default());
+    let server = Server::serving(Api { access: access.into(), ..Api::from(engine.clone()) }, engine);
+    let refused = |credential: &str, user: &str| {
+        let path = format!("/v1/users/{user}/feed");
+        let ask = || server.ask("GET", &path, &[("authorization", &bearer(credential))], "");
+        (0..6).filter(|_| ask().status == 429).count()
+    };
+    assert!(refused(&tokens::token("ann"), "ann") >= 2);
+    assert_eq!(
+        server.ask("GET", "/v1/users/bob/feed", &[("authorization", &bearer(&tokens::token("bob")))], "").status,
+        200
+    );
+    assert_eq!(refused(SERVER_KEY, "ann"), 0);
+}
