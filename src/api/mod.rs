@@ -9,6 +9,7 @@
 pub mod admission;
 mod answer;
 mod choices;
+pub mod description;
 mod door;
 mod explain;
 mod feeds;

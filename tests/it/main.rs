@@ -8,6 +8,7 @@ mod bad_input;
 mod browser;
 mod concurrency;
 mod damage;
+mod description;
 mod engine;
 mod export;
 mod faults;

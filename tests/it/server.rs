@@ -8,6 +8,8 @@ use tidewire::api::serve;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 
+use crate::description;
+
 pub struct Server {
     pub engine: Engine,
     address: SocketAddr,
@@ -77,12 +79,14 @@ impl Server {
         self.send(method, path, Some("application/json"), json.to_string())
     }
 
+    /// Sends a request. The answer has to be one that the description knows.
     pub fn send(&self, method: &str, path: &str, content_type: Option<&str>, body: impl Into<Vec<u8>>) -> Answer {
         let mut request = ureq::http::Request::builder().method(method).uri(self.url(path));
         if let Some(content_type) = content_type {
             request = request.header("content-type", content_type);
         }
         let body: Vec<u8> = body.into();
+        let sent = body.clone();
         let response = if body.is_empty() && content_type.is_none() {
             self.agent.run(request.body(()).unwrap())
         } else {
@@ -90,7 +94,11 @@ impl Server {
         };
         let mut response = response.unwrap_or_else(|cause| panic!("{method} {path}: {cause}"));
         let text = response.body_mut().read_to_string().unwrap();
-        Answer { status: response.status().as_u16(), headers: response.headers().clone(), text }
+        let answer = Answer { status: response.status().as_u16(), headers: response.headers().clone(), text };
+        if answer.status != 405 {
+            description::check(method, path, &sent, &answer);
+        }
+        answer
     }
 }
 
