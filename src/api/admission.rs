@@ -158,7 +158,7 @@ mod tests {
 
     const LIMITS: AdmissionLimits = AdmissionLimits { reads: 2, writes: 3, write_bytes: 1_000 };
 
-    fn is_refused(entered: Result<Permit, Problem>) -> bool {
+    fn is_refused(entered: &Result<Permit, Problem>) -> bool {
         entered.is_err()
     }
 
@@ -166,7 +166,7 @@ mod tests {
     fn each_kind_of_work_has_a_limit_of_its_own_and_room_comes_back() {
         let admission = Admission::new(LIMITS);
         let reads: Vec<_> = (0..2).map(|_| admission.enter(Work::Read, None).unwrap()).collect();
-        assert!(is_refused(admission.enter(Work::Read, None)));
+        assert!(is_refused(&admission.enter(Work::Read, None)));
         let write = admission.enter(Work::Write, Some(10)).unwrap();
         assert!(admission.enter(Work::None, None).is_ok(), "whether the server lives can always be asked");
         drop(reads);
@@ -180,8 +180,8 @@ mod tests {
     fn bodies_are_bounded_by_what_they_say_they_have() {
         let admission = Admission::new(LIMITS);
         let write = admission.enter(Work::Write, Some(900)).unwrap();
-        assert!(is_refused(admission.enter(Work::Write, Some(101))));
-        assert!(is_refused(admission.enter(Work::Write, None)), "one that says nothing may have the most");
+        assert!(is_refused(&admission.enter(Work::Write, Some(101))));
+        assert!(is_refused(&admission.enter(Work::Write, None)), "one that says nothing may have the most");
         assert_eq!(admission.gates()[1].taken(), 1, "what was refused takes nothing");
         assert!(admission.enter(Work::Write, Some(100)).is_ok());
         drop(write);
