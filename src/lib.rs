@@ -16,6 +16,7 @@ pub mod engine;
 pub mod error;
 pub mod feed;
 pub mod id;
+mod json;
 pub mod latency;
 pub mod limits;
 pub mod live;

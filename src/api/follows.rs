@@ -9,10 +9,11 @@ use serde_json::json;
 use crate::api::access::Caller;
 use crate::api::answer;
 use crate::api::problem::Problem;
-use crate::api::request::{self, Parameters, json_bytes, optional_json_bytes, path, user, wait};
+use crate::api::request::{self, Object, Parameters, json_bytes, optional_json_bytes, path, user, wait};
 use crate::api::slot::Live;
 use crate::feed::event::NewEdge;
 use crate::id::SourceId;
+use crate::json::Whole;
 use crate::limits::{BACKFILL_MAX, BULK_REQUEST_BYTES_MAX, FOLLOWS_PER_REQUEST_MAX, REQUEST_BYTES_MAX};
 
 #[derive(Deserialize, Default)]
@@ -27,7 +28,7 @@ struct FollowOptions {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Bulk {
-    follows: Vec<BulkEdge>,
+    follows: Vec<Object<BulkEdge>>,
 }
 
 #[derive(Deserialize)]
@@ -43,7 +44,7 @@ struct BulkEdge {
 
 /// How many earlier posts are asked for. Null is refused: it might be meant as none, or as all.
 fn earlier_posts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
-    let posts = usize::deserialize(from)?;
+    let Whole(posts) = Whole::deserialize(from)?;
     if posts > BACKFILL_MAX {
         let what = format!("at most {BACKFILL_MAX} earlier posts can be asked for; without the field all come");
         return Err(D::Error::custom(what));
@@ -89,7 +90,7 @@ pub(super) async fn follow_many(request: HttpRequest, payload: Payload, engine: 
             format!("follows: a request may have at most {FOLLOWS_PER_REQUEST_MAX}, this one has {}", follows.len());
         return Err(Problem::bad("invalid_field", detail).of_field("follows"));
     }
-    let edge = |BulkEdge { follower, source, hidden, backfill }| NewEdge {
+    let edge = |Object(BulkEdge { follower, source, hidden, backfill })| NewEdge {
         hidden,
         backfill,
         ..NewEdge::new(follower, source)

@@ -26,7 +26,7 @@ use crate::engine::Engine;
 use crate::latency::{BOUNDS_US, Latency};
 
 /// What an answer of metrics is.
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(super) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// `GET /metrics`
 pub(super) async fn metrics(request: HttpRequest, api: Data<Api>) -> Result<HttpResponse, Problem> {

@@ -10,6 +10,7 @@ pub mod access;
 pub mod admission;
 mod answer;
 mod choices;
+pub mod description;
 mod door;
 mod explain;
 mod feeds;

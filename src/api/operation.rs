@@ -11,7 +11,7 @@ use actix_web::web::{self, Payload};
 use actix_web::{HttpRequest, Route};
 
 use crate::api::slot::Live;
-use crate::api::{choices, explain, feeds, follows, lists, live, metrics, operations, posts};
+use crate::api::{choices, description, explain, feeds, follows, lists, live, metrics, operations, posts};
 use crate::feed::event::Silencing;
 
 /// Something that can be asked for.
@@ -133,6 +133,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("check_alive", GET, "/healthz", OPEN, || web::to(operations::alive)),
     operation("check_ready", GET, "/readyz", OPEN, || web::to(operations::ready)),
     operation("read_metrics", GET, "/metrics", SERVER, || web::to(metrics::metrics)),
+    operation("describe", GET, "/openapi.json", OPEN, || web::to(description::openapi)),
     operation("read_stats", GET, "/v1/stats", SERVER, || web::to(operations::stats)),
     operation("take_snapshot", POST, "/v1/snapshots", SERVER, || web::to(operations::snapshot)),
     operation("verify_feed", POST, "/v1/users/{user}/feed/verify", SERVER, || web::to(operations::verify)),

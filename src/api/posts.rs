@@ -14,6 +14,7 @@ use crate::clock::UnixMicros;
 use crate::error::Error;
 use crate::feed::post::{Body, BodyError, Draft, Kind, Post};
 use crate::id::{PostId, SourceId};
+use crate::json::Name;
 use crate::limits::{POST_TAGS_MAX, REQUEST_BYTES_MAX};
 
 /// A post as it comes in.
@@ -28,7 +29,7 @@ struct NewPost<'a> {
     #[serde(default, deserialize_with = "optional_text")]
     published_at: Option<UnixMicros>,
     #[serde(default)]
-    kind: Option<Kind>,
+    kind: Option<Name<Kind>>,
     #[serde(default)]
     tags: Option<Vec<String>>,
     #[serde(default)]
@@ -45,13 +46,13 @@ struct NewPost<'a> {
 struct PostChange<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     body: Option<&'a RawValue>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "present")]
     hidden: Option<bool>,
 }
 
-/// A body of `null` is a body, not a missing one.
-fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(from).map(Some)
+/// Null is not a missing value: it may be a body, and says nothing of whether a post is hidden.
+fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
 }
 
 impl NewPost<'_> {
@@ -73,7 +74,7 @@ impl NewPost<'_> {
             id: self.id,
             author: self.author,
             published_at: self.published_at,
-            kind: self.kind.unwrap_or_default(),
+            kind: self.kind.map(|Name(kind)| kind).unwrap_or_default(),
             body: body(self.body)?,
             tags: checked,
             topic: topic.transpose()?,

@@ -1,7 +1,8 @@
 //! Reading requests: path parts, query parameters and JSON bodies, each refused with a problem that names what is wrong.
 
 use std::borrow::Cow;
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use actix_web::web::{Bytes, Payload, Query};
 use actix_web::{HttpRequest, rt};
-use serde::de::{Error as _, IgnoredAny};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
@@ -188,7 +190,7 @@ fn require_json(request: &HttpRequest) -> Result<(), Problem> {
 /// Reads JSON into `T`, or says which field is wrong.
 pub(super) fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut reader).map_err(|cause| {
+    let Object(value) = serde_path_to_error::deserialize(&mut reader).map_err(|cause| {
         let at = cause.path().to_string();
         // Where one of some names is expected, all else is called bad syntax.
         let is_json = || str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
@@ -199,6 +201,29 @@ pub(super) fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem
     })?;
     reader.end().map_err(|cause| Problem::bad("invalid_json", cause.to_string()))?;
     Ok(value)
+}
+
+/// What JSON writes as an object. By itself a structure is read from an array as well, field by field.
+pub(super) struct Object<T>(pub(super) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(fields))
+            }
+        }
+
+        from.deserialize_map(Fields(PhantomData)).map(Self)
+    }
 }
 
 fn field_problem(cause: &serde_json::Error, path: &str) -> Problem {

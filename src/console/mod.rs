@@ -1,7 +1,8 @@
-//! The console and the live client: files that are built in, served as they are.
+//! The console, the page of the interface, and the live client: files that are built in, served as they are.
 //!
 //! Responsible for:
-//! - `GET /console`, an operator's page, and what belongs to it; `GET /tidewire.js`, the live client for any page.
+//! - `GET /console`, an operator's page, and what belongs to it; `GET /docs`, which shows
+//!   `/openapi.json`; `GET /tidewire.js`, the live client for any page.
 //!
 //! Not responsible for:
 //! - anything the page shows: it asks the same HTTP interface as everybody else.
@@ -48,6 +49,11 @@ pub const ASSETS: &[Asset] = &[
     asset!("/console/post.js", JAVASCRIPT, "post.js"),
     asset!("/console/publish.js", JAVASCRIPT, "publish.js"),
     asset!("/console/inspect.js", JAVASCRIPT, "inspect.js"),
+    asset!("/docs", HTML, "docs.html"),
+    asset!("/docs/docs.css", CSS, "docs.css"),
+    asset!("/docs/docs.js", JAVASCRIPT, "docs.js"),
+    asset!("/docs/schemas.js", JAVASCRIPT, "schemas.js"),
+    asset!("/docs/try.js", JAVASCRIPT, "try.js"),
     asset!("/tidewire.js", JAVASCRIPT, "tidewire.js"),
 ];
 

@@ -4,7 +4,10 @@
 
 use std::num::NonZeroUsize;
 
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::json::{Name, Whole};
 
 /// Which answers to posts show.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -47,19 +50,31 @@ pub struct RulesPatch {
     #[serde(deserialize_with = "given")]
     pub show_own: Option<bool>,
     /// [`Rules::replies`].
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "given_name")]
     pub replies: Option<Replies>,
     /// [`Rules::reposts`].
     #[serde(deserialize_with = "given")]
     pub reposts: Option<bool>,
     /// [`Rules::per_source_max`]; an inner nothing lifts the limit.
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "given_number")]
     pub per_source_max: Option<Option<NonZeroUsize>>,
 }
 
 /// Tells a field that is null from one that is not there.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
+}
+
+/// The same of a name.
+fn given_name<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    Name::deserialize(from).map(|Name(name)| Some(name))
+}
+
+/// The same of a number.
+fn given_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<NonZeroUsize>>, D::Error> {
+    let Some(Whole(number)) = Option::deserialize(from)? else { return Ok(Some(None)) };
+    let number = NonZeroUsize::new(number).ok_or_else(|| D::Error::custom("at least one entry has to be allowed"))?;
+    Ok(Some(Some(number)))
 }
 
 impl Rules {

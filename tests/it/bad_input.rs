@@ -115,6 +115,7 @@ fn posts() {
         ("{".into(), 400, "invalid_json", None),
         ("[]".into(), 400, "invalid_field", Some(".")),
         ("null".into(), 400, "invalid_field", Some(".")),
+        (r#"["a",1]"#.into(), 400, "invalid_field", Some(".")),
         (post("") + "x", 400, "invalid_json", None),
         ("{\"author\":\"a\",\"body\":\"\u{0}\"}".into(), 400, "invalid_json", None),
         (r#"{"body":1}"#.into(), 400, "missing_field", Some("author")),
@@ -134,6 +135,7 @@ fn posts() {
         (post(far), 422, "published_in_future", None),
         (post(r#","kind":"song""#), 400, "invalid_field", Some("kind")),
         (post(r#","kind":7"#), 400, "invalid_field", Some("kind")),
+        (post(r#","kind":{"ad":null}"#), 400, "invalid_field", Some("kind")),
         (post(r#","tags":"rust""#), 400, "invalid_field", Some("tags")),
         (post(r#","tags":[7]"#), 400, "invalid_field", Some("tags[0]")),
         (post(r#","tags":["ok","not ok"]"#), 400, "invalid_field", Some("tags[1]")),
@@ -170,6 +172,7 @@ fn changes_of_posts() {
     for (path, body, status, code, field) in [
         ("/v1/posts/1", "{}", 400, "missing_field", Some("body")),
         ("/v1/posts/1", r#"{"hidden":"yes"}"#, 400, "invalid_field", Some("hidden")),
+        ("/v1/posts/1", r#"{"body":2,"hidden":null}"#, 400, "invalid_field", Some("hidden")),
         ("/v1/posts/1", r#"{"author":"b"}"#, 400, "unknown_field", Some("author")),
         ("/v1/posts/2", r#"{"hidden":true}"#, 404, "unknown_post", None),
     ] {
@@ -195,6 +198,7 @@ fn follows() {
     for (body, field, code) in [
         ("{}".to_owned(), "follows", "missing_field"),
         (r#"{"follows":{}}"#.into(), "follows", "invalid_field"),
+        (r#"{"follows":[["a","b"]]}"#.into(), "follows[0]", "invalid_field"),
         (r#"{"follows":[{"follower":"a"}]}"#.into(), "follows[0].source", "missing_field"),
         (r#"{"follows":[{"follower":"a","source":"b c"}]}"#.into(), "follows[0].source", "invalid_field"),
         (r#"{"follows":[{"follower":"a","source":"b","since":1}]}"#.into(), "follows[0].since", "unknown_field"),

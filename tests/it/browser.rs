@@ -29,8 +29,10 @@ fn files_are_served_as_what_they_are() {
         assert_eq!(answer.header("content-type"), expected);
         assert_eq!(answer.header("cache-control"), "no-cache");
     }
-    let page = server.get("/console?user=ann&whatever=1");
-    assert!(page.header("content-security-policy").starts_with("default-src 'none'; script-src 'self';"));
+    for page in ["/console?user=ann&whatever=1", "/docs"] {
+        let policy = server.get(page).header("content-security-policy").to_owned();
+        assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{page}: {policy}");
+    }
     assert_eq!(server.send("HEAD", "/console", None, "").status, 200);
     let refused = server.send("POST", "/tidewire.js", None, "");
     assert_eq!((refused.status, refused.header("allow")), (405, "GET, HEAD"));
@@ -57,7 +59,8 @@ fn every_file_is_served_short_and_safe() {
         let (name, text) = (path.file_name().unwrap().to_str().unwrap(), fs::read_to_string(&path).unwrap());
         assert!(text.lines().count() <= LINES_MAX, "{name} has over {LINES_MAX} lines");
         // The one that only tells tools that these are modules.
-        let is_served = ASSETS.iter().any(|asset| asset.path.ends_with(name)) || name == "console.html";
+        let is_served =
+            ASSETS.iter().any(|asset| asset.path.ends_with(name)) || ["console.html", "docs.html"].contains(&name);
         assert!(is_served || name == "package.json", "{name} is served nowhere");
         for word in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
             assert!(!text.contains(word), "{name} uses {word}");

@@ -9,6 +9,7 @@ mod bad_input;
 mod browser;
 mod concurrency;
 mod damage;
+mod description;
 mod engine;
 mod export;
 mod faults;

@@ -10,6 +10,8 @@ use tidewire::api::{Api, serve};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 
+use crate::description;
+
 pub struct Server {
     pub engine: Engine,
     address: SocketAddr,
@@ -88,6 +90,7 @@ impl Server {
         self.send(method, path, Some("application/json"), json.to_string())
     }
 
+    /// Sends a request. The answer has to be one that the description knows.
     pub fn send(&self, method: &str, path: &str, content_type: Option<&str>, body: impl Into<Vec<u8>>) -> Answer {
         let headers: Vec<_> = content_type.map(|content_type| ("content-type", content_type)).into_iter().collect();
         self.ask(method, path, &headers, body)
@@ -99,6 +102,7 @@ impl Server {
             request = request.header(*name, *value);
         }
         let body: Vec<u8> = body.into();
+        let sent = body.clone();
         let is_typed = headers.iter().any(|(name, _)| *name == "content-type");
         let response = if body.is_empty() && !is_typed {
             self.agent.run(request.body(()).unwrap())
@@ -107,7 +111,11 @@ impl Server {
         };
         let mut response = response.unwrap_or_else(|cause| panic!("{method} {path}: {cause}"));
         let text = response.body_mut().read_to_string().unwrap();
-        Answer { status: response.status().as_u16(), headers: response.headers().clone(), text }
+        let answer = Answer { status: response.status().as_u16(), headers: response.headers().clone(), text };
+        if answer.status != 405 {
+            description::check(method, path, &sent, &answer);
+        }
+        answer
     }
 }
 

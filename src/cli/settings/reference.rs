@@ -36,12 +36,12 @@ fn reference() -> String {
 fn the_reference_has_every_setting_as_it_is() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/settings.md");
     let expected = reference();
-    if env::var_os("TIDEWIRE_RENEW").is_some() {
+    if env::var_os("TIDEWIRE_RENEW_GOLDEN").is_some() {
         fs::write(file, &expected).unwrap();
     }
     let found = fs::read_to_string(file).unwrap_or_default();
     assert!(
         found == expected,
-        "docs/settings.md is not as the code: set TIDEWIRE_RENEW=1 and run this test once to renew it"
+        "docs/settings.md is not as the code: set TIDEWIRE_RENEW_GOLDEN=1 and run this test once to renew it"
     );
 }

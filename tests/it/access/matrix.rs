@@ -35,8 +35,8 @@ fn call(name: &str) -> Call {
     let read = |status| call(Who::Owner, false, None, status);
     let write = |body: Option<Value>, status| call(Who::Owner, true, body, status);
     match name {
-        "check_alive" | "check_ready" => call(Who::Anybody, false, None, 200),
-        "read_stats" => call(Who::Server, false, None, 200),
+        "check_alive" | "check_ready" | "describe" => call(Who::Anybody, false, None, 200),
+        "read_stats" | "read_metrics" => call(Who::Server, false, None, 200),
         // The engine has no directory.
         "take_snapshot" => call(Who::Server, true, None, 409),
         "verify_feed" | "rebuild_feed" => call(Who::Server, true, None, 200),

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Holds a running server against its own description, /openapi.json: requests that it allows and many that it does not, made up
+# by schemathesis (https://schemathesis.readthedocs.io), which is installed into target/schemathesis. Needs Python 3.10 or newer.
+#
+#     scripts/check_api.sh [EXAMPLES]    # for each operation and phase; 20 without
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+examples=${1:-20}
+place=$PWD/target/schemathesis
+version=4.32.5
+program=${TIDEWIRE_BIN:-$PWD/target/debug/tidewire}
+config=$PWD/scripts/check_api.toml
+
+if [ "$("$place/bin/schemathesis" --version 2>/dev/null || true)" != "schemathesis, version $version" ]; then
+    python3 -m venv "$place" && "$place/bin/pip" install --quiet "schemathesis==$version" ||
+        { echo "check_api: schemathesis $version cannot be installed from PyPI" >&2; exit 1; }
+fi
+[ -x "$program" ] || { echo "check_api: $program is not there; build it first" >&2; exit 1; }
+
+work=$(mktemp -d)
+port=$((20000 + RANDOM % 20000))
+env -i PATH="$PATH" "$program" serve --listen "127.0.0.1:$port" --data-dir "$work/data" >"$work/log" 2>&1 &
+server=$!
+trap 'kill "$server" 2>/dev/null && wait "$server" 2>/dev/null; rm -rf "$work"' EXIT
+for _ in $(seq 150); do
+    curl -sf "http://127.0.0.1:$port/readyz" >/dev/null && break
+    sleep 0.2
+done
+curl -sSf "http://127.0.0.1:$port/readyz" >/dev/null || { cat "$work/log" >&2; exit 1; }
+
+# Without access control nobody needs what the description says is needed with it.
+curl -sSf "http://127.0.0.1:$port/openapi.json" | "$place/bin/python" -c '
+import json, sys
+described = json.load(sys.stdin)
+for operations in described["paths"].values():
+    for operation in operations.values():
+        operation["security"] = []
+json.dump(described, sys.stdout)' >"$work/openapi.json"
+
+# One worker: where two work at once, nothing is made up twice in the same way.
+failed=0
+cd "$work" # It leaves things where it is run.
+"$place/bin/schemathesis" --config-file "$config" run "$work/openapi.json" --url "http://127.0.0.1:$port" \
+    --max-examples "$examples" --seed 1 --workers 1 --generation-database none --no-color || failed=$?
+kill -0 "$server" 2>/dev/null || { echo "check_api: the server has ended" >&2; cat "$work/log" >&2; exit 1; }
+exit "$failed"

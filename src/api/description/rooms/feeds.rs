@@ -1,0 +1,55 @@
+//! Feeds.
+
+use serde_json::json;
+
+use crate::api::description::rooms::Tellings;
+use crate::api::description::schemas::{page, schema};
+use crate::api::description::told::{Told, told};
+
+pub(super) static TOLD: Tellings =
+    &[("read_feed", home), ("read_own_page", own_page), ("read_list_feed", of_list), ("explain", explain)];
+
+impl Told {
+    fn paged(self) -> Self {
+        self.limited()
+            .query("before", "Entries older than this: the `next` of the page before.", schema("Cursor"))
+            .query("after", "Entries newer than this, the nearest. Not together with `before`.", schema("Cursor"))
+            .query("fields", "Only id, author and time of each post.", json!({"enum": ["ids"]}))
+            .answers(200, "A page.", "Page", &page())
+    }
+}
+
+fn home() -> Told {
+    told("Read a home feed")
+        .says(
+            "What the sources that the reader follows have published, and the reader's own posts, by the reader's rules. Go on \
+             with `before=<next>` until `next` is null, even where a page is not full. Come back with `after=<newest>`. Of a \
+             reader nobody has heard of, the page is empty.",
+        )
+        .paged()
+        .asks_reader()
+}
+
+fn own_page() -> Told {
+    told("Read a source's own page")
+        .says("What it has published, or what was published under a tag or topic.")
+        .paged()
+        .reads_archive()
+}
+
+fn of_list() -> Told {
+    told("Read the feed of a list").paged().refuses(404, &["unknown_list"]).reads_archive()
+}
+
+fn explain() -> Told {
+    let why = json!({
+        "shown": false,
+        "reasons": [{"kind": "follow", "source": "bob"}],
+        "blockers": [{"kind": "muted", "source": "bob"}],
+        "route": null,
+    });
+    told("Explain why a post is, or is not, in a home feed")
+        .says("Without reasons and blockers, nothing brings the post.")
+        .answers(200, "What speaks for it and against it.", "Explanation", &why)
+        .reads_archive()
+}

@@ -1,0 +1,49 @@
+//! Posts.
+
+use serde_json::json;
+
+use crate::api::description::rooms::Tellings;
+use crate::api::description::schemas::post;
+use crate::api::description::told::{Told, told};
+use crate::limits::{PUBLISH_AHEAD_MAX, REQUEST_BYTES_MAX};
+
+pub(super) static TOLD: Tellings =
+    &[("publish", publish), ("read_post", read), ("edit_post", edit), ("delete_post", delete)];
+
+fn publish() -> Told {
+    let minutes = PUBLISH_AHEAD_MAX.as_secs() / 60;
+    told("Publish a post")
+        .says(format!(
+            "With an `id` of your own, the same post sent twice is published once. `published_at` may be in the past, and at most \
+             {minutes} minutes ahead. A tag or topic collects the posts that name it. Of a repost of a repost, `repost_of` comes to \
+             be the original."
+        ))
+        .waits()
+        .takes("NewPost", REQUEST_BYTES_MAX, &json!({"author": "bob", "body": {"text": "hello"}, "tags": ["rust"]}))
+        .answers(201, "The post.", "Post", &post())
+        .answers(200, "The post, which was published before.", "Post", &post())
+        .refuses(409, &["post_id_taken", "post_deleted"])
+        .refuses(422, &["not_a_user", "published_in_future", "misfit"])
+}
+
+fn read() -> Told {
+    told("Read a post")
+        .says("Hidden ones too.")
+        .answers(200, "The post.", "Post", &post())
+        .refuses(404, &["unknown_post"])
+        .reads_archive()
+}
+
+fn edit() -> Told {
+    let mut edited = post();
+    edited["edited_at"] = json!("2026-11-20T10:05:00.5Z");
+    told("Edit a post, hide it or show it again")
+        .waits()
+        .takes("PostChange", REQUEST_BYTES_MAX, &json!({"body": {"text": "hello, all"}}))
+        .answers(200, "The post as it is now.", "Post", &edited)
+        .refuses(404, &["unknown_post"])
+}
+
+fn delete() -> Told {
+    told("Delete a post").says("Its id cannot be used again.").waits().deletes()
+}
