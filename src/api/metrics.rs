@@ -25,8 +25,11 @@ use crate::api::request::Parameters;
 use crate::engine::Engine;
 use crate::latency::{BOUNDS_US, Latency};
 
-/// What an answer of metrics is.
-pub(super) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The media type of metrics.
+pub(super) const OPENMETRICS: &str = "application/openmetrics-text";
+
+/// The same, as Prometheus wants to have it said.
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// `GET /metrics`
 pub(super) async fn metrics(request: HttpRequest, api: Data<Api>) -> Result<HttpResponse, Problem> {
@@ -35,7 +38,7 @@ pub(super) async fn metrics(request: HttpRequest, api: Data<Api>) -> Result<Http
     registry.register_collector(Box::new(Figures(Api::clone(&api))));
     let mut text = String::new();
     encode(&mut text, &registry).map_err(|cause| Problem::internal(&cause))?;
-    Ok(HttpResponse::Ok().content_type(OPENMETRICS).body(text))
+    Ok(HttpResponse::Ok().content_type(CONTENT_TYPE).body(text))
 }
 
 /// All that is told of a server.

@@ -16,7 +16,7 @@ use crate::turn::Turn;
 fn told(command: &str) -> (Value, Option<String>) {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("report.json");
-    let world = "--users 50 --authors 5 --mean-followers 10 --inbox-posts 40 --clients 2 --json";
+    let world = "--users 50 --authors 5 --mean-followers 10 --inbox-posts 60 --clients 2 --json";
     let words = ["tidewire-load"].into_iter().chain(command.split(' ')).chain(world.split(' ')).map(Into::into);
     let outcome = match Cli::try_parse_from(words.chain([json.as_os_str().to_owned()])).unwrap().command {
         Command::Soak(soak) => soak.run(),
@@ -24,7 +24,8 @@ fn told(command: &str) -> (Value, Option<String>) {
         Command::Compare(compare) => compare.run(),
         Command::Live(_) => unreachable!("no test asks for it"),
     };
-    let report = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let report = std::fs::read_to_string(&json).unwrap_or_else(|cause| panic!("{cause}: {outcome:?}"));
+    let report = serde_json::from_str(&report).unwrap();
     (report, outcome.err().map(|cause| cause.to_string()))
 }
 
