@@ -10,6 +10,9 @@ use crate::report::{Case, Interval};
 /// A p99 that is no longer than this is no trace of a burst, however short it was before.
 const UNNOTICED_US: f64 = 1_000.0;
 
+/// By how much ends of stretches may be off.
+const ROUNDING_S: f64 = 1e-6;
+
 /// What is told of the time from the end of a burst until the p99 is back: at most twice the median of what it was before, or
 /// a millisecond. `over_time` has the p99, `lasts` the time before, during and after the burst.
 pub(super) fn case(over_time: &[Interval], lasts: [Duration; 3]) -> Case {
@@ -24,10 +27,12 @@ pub(super) fn case(over_time: &[Interval], lasts: [Duration; 3]) -> Case {
 }
 
 /// None if the p99 is not back when it ends.
-fn recovery_s(over_time: &[Interval], [before, lasts, _]: [Duration; 3]) -> Option<f64> {
+fn recovery_s(over_time: &[Interval], [before, lasts, after]: [Duration; 3]) -> Option<f64> {
     let (calm_s, end_s) = (before.as_secs_f64(), (before + lasts).as_secs_f64());
+    // What ended only after all that was planned are a few stragglers, of which the worst is no p99.
+    let over_s = (before + lasts + after).as_secs_f64() + ROUNDING_S;
     // In a stretch of which nothing is known nothing was done.
-    let known = || over_time.iter().filter(|interval| interval.p99_us > 0.0);
+    let known = || over_time.iter().filter(|interval| interval.p99_us > 0.0 && interval.at_s <= over_s);
     let mut calm: Vec<f64> =
         known().filter(|interval| interval.at_s <= calm_s).map(|interval| interval.p99_us).collect();
     calm.sort_by(f64::total_cmp);
@@ -50,6 +55,16 @@ mod tests {
     fn of(p99_ms: [f64; 11]) -> Option<f64> {
         let interval = |(nth, ms): (usize, f64)| Interval { at_s: nth as f64 + 1.0, value: 0.0, p99_us: ms * 1_000.0 };
         recovery_s(&p99_ms.into_iter().enumerate().map(interval).collect::<Vec<_>>(), LASTS)
+    }
+
+    #[test]
+    fn stragglers_after_the_end_are_no_trace_of_a_burst() {
+        let at = |at_s, p99_ms: f64| Interval { at_s, value: 0.0, p99_us: p99_ms * 1_000.0 };
+        let mut over_time: Vec<Interval> = (1..=11).map(|s| at(f64::from(s), 3.0)).collect();
+        over_time.push(at(11.002, 90.0));
+        assert_eq!(recovery_s(&over_time, LASTS), Some(0.0));
+        over_time[10].p99_us = 90_000.0;
+        assert_eq!(recovery_s(&over_time, LASTS), None);
     }
 
     #[test]

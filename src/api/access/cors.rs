@@ -8,7 +8,7 @@ use actix_web::dev::ServiceResponse;
 use actix_web::http::Method;
 use actix_web::http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderValue,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, HOST, HeaderMap, HeaderValue,
     ORIGIN, VARY,
 };
 use actix_web::web::Data;
@@ -84,6 +84,15 @@ impl Origins {
             answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
             answer.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(RESPONSE_HEADERS));
         }
+    }
+
+    /// Whether a page asks that is neither of the server's own origin nor of one that is named.
+    pub(in crate::api) fn are_foreign_to(&self, asked: &HeaderMap) -> bool {
+        let Some(origin) = asked.get(ORIGIN) else { return false };
+        // Behind what speaks TLS for the server the scheme is another.
+        let place = origin.to_str().ok().and_then(|origin| Some(origin.split_once("://")?.1));
+        let own = asked.get(HOST).and_then(|host| host.to_str().ok());
+        (place.is_none() || place != own) && self.allowed(asked).is_none()
     }
 
     fn allowed(&self, asked: &HeaderMap) -> Option<HeaderValue> {

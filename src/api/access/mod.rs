@@ -45,6 +45,9 @@ pub(in crate::api) use crate::api::access::credentials::{PROTOCOL, offers_protoc
 pub(in crate::api) use crate::api::access::denial::Denial;
 pub(in crate::api) use crate::api::access::tenure::Tenure;
 
+/// What a page of another origin is told that wants to watch where there are no keys.
+const FOREIGN: &str = "pages of other origins may watch only if --cors-origins names them";
+
 /// What decides who may do what.
 #[derive(Clone, Debug, Default)]
 pub struct AccessOptions {
@@ -159,8 +162,12 @@ impl Access {
 
     /// Who sent a request, if they may ask for this.
     fn caller(&self, operation: &Operation, request: &ServiceRequest) -> Result<Caller, Denial> {
-        let Some(keys) = self.keys() else { return Ok(Caller::Anybody) };
         let is_socket = operation.name == "watch" && credentials::is_websocket(request.headers());
+        let Some(keys) = self.keys() else {
+            // Browsers let any page open one, and leave it to the server to look where the page is from.
+            let is_foreign = is_socket && self.origins.are_foreign_to(request.headers());
+            return if is_foreign { Err(Denial::Forbidden(FOREIGN)) } else { Ok(Caller::Anybody) };
+        };
         let by_protocol = if is_socket { credentials::of_protocols(request.headers()) } else { None };
         let by_header = credentials::of_header(request.headers())?;
         let Some(credential) = by_header.or(by_protocol) else {

@@ -1,5 +1,8 @@
 //! Pages of other origins, and how often one client may ask.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
 use tidewire::api::Api;
 use tidewire::api::access::{Access, AccessOptions};
 use tidewire::config::EngineConfig;
@@ -46,6 +49,38 @@ fn pages_of_origins_that_are_named_may_read_answers_and_no_others() {
         assert_eq!(answer.header("access-control-allow-headers"), headers);
     }
     assert_eq!(server.ask("OPTIONS", "/v1/posts", &[("origin", "https://a.example")], "").status, 405, "no preflight");
+}
+
+/// What a browser is answered that a page of this origin has opened a WebSocket.
+fn opened_by(server: &Server, origin: &str) -> String {
+    let address = server.address();
+    let mut socket = TcpStream::connect(address).unwrap();
+    let origin = if origin.is_empty() { String::new() } else { format!("Origin: {origin}\r\n") };
+    let request = format!(
+        "GET /v1/users/ann/live HTTP/1.1\r\nHost: {address}\r\n{origin}Connection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    socket.write_all(request.as_bytes()).unwrap();
+    let mut answer = [0; 12];
+    socket.read_exact(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer[9..]).into_owned()
+}
+
+#[test]
+fn where_there_are_no_keys_pages_of_other_origins_may_not_watch() {
+    let origins = "https://a.example".parse().unwrap();
+    let server = server(AccessOptions { origins, ..AccessOptions::default() });
+    let own = format!("http://{}", server.address());
+    for (origin, status) in [
+        ("", "101"),
+        (&*own, "101"),
+        ("https://a.example", "101"),
+        ("https://b.example", "403"),
+        ("http://localhost", "403"),
+        ("null", "403"),
+    ] {
+        assert_eq!(opened_by(&server, origin), status, "{origin}");
+    }
 }
 
 #[test]
