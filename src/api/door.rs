@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use actix_web::dev::{Service, ServiceRequest, ServiceResponse, Transform};
 use actix_web::http::StatusCode;
-use actix_web::http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
+use actix_web::http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use actix_web::web::Data;
 use actix_web::{Error, ResponseError};
 use tracing::warn;
@@ -103,9 +103,16 @@ where
 
 /// Whether a request may go on to its handler.
 fn enter(api: &Api, operation: &Operation, request: &ServiceRequest) -> Result<Permit, Problem> {
+    // It would have all that follows on the connection as its body, whatever it says of its length.
+    let is_upgrade = request.headers().get(UPGRADE).is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    if is_upgrade && operation.work != Work::Live {
+        return Err(Problem::bad("invalid_upgrade", "this is no WebSocket: leave out the header Upgrade").closing());
+    }
     // Who may not come in takes no room.
     api.access.enter(operation, request)?;
     let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    // In parts a body may have any length; otherwise one without a length has none.
+    let length = length.or_else(|| (!request.headers().contains_key(TRANSFER_ENCODING)).then_some(0));
     api.admission.enter(operation.work, length)
 }
 

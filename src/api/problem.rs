@@ -25,6 +25,7 @@ struct Parts {
     errors: Vec<Value>,
     allow: Option<String>,
     upgrade: Option<&'static str>,
+    closes: bool,
     authenticate: Option<&'static str>,
     retry_after_seconds: Option<u64>,
 }
@@ -40,6 +41,7 @@ impl Problem {
             errors: Vec::new(),
             allow: None,
             upgrade: None,
+            closes: false,
             authenticate: None,
             retry_after_seconds: None,
         }))
@@ -89,6 +91,13 @@ impl Problem {
         self
     }
 
+    /// Ends the connection: what follows on it cannot be told from a body.
+    #[must_use]
+    pub fn closing(mut self) -> Self {
+        self.0.closes = true;
+        self
+    }
+
     /// Says when to try again.
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Self {
@@ -135,6 +144,9 @@ impl ResponseError for Problem {
         }
         if let Some(scheme) = self.0.authenticate {
             response.insert_header((WWW_AUTHENTICATE, scheme));
+        }
+        if self.0.closes {
+            response.force_close();
         }
         if let Some(seconds) = self.0.retry_after_seconds {
             response.insert_header((RETRY_AFTER, seconds));

@@ -8,9 +8,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use actix_http::body::BoxBody;
-use actix_http::{HttpServiceBuilder, Request, Response};
+use actix_http::{HttpServiceBuilder, Request, Response, TlsAcceptorConfig};
 use actix_server::GracefulShutdownSignal;
 use actix_service::{IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, map_config};
+use actix_tls::accept::max_concurrent_tls_connect;
 use actix_tls::accept::rustls_0_23::TlsStream;
 use actix_web::dev::{AppConfig, Server, ServerHandle};
 use actix_web::rt::net::TcpStream;
@@ -46,6 +47,12 @@ const LISTEN_BACKLOG: i32 = 4_096;
 /// What the system keeps for a client to take, at most: a large page.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
 
+/// TLS handshakes under way in one worker at the same time.
+const TLS_HANDSHAKES_MAX: usize = 4_096;
+
+/// Connections of one worker. Well above what may be live, which is refused with an answer; past this one none is accepted.
+const CONNECTIONS_PER_WORKER_MAX: usize = 1 << 18;
+
 /// How often the files of a certificate are looked at.
 const RENEW_PERIOD: Duration = Duration::from_secs(1);
 
@@ -61,7 +68,13 @@ pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io:
     let certificate = api.certificate.clone();
     let (slot, api) = (Data::new(api.slot.clone()), Data::new(api));
     let app = move || App::new().app_data(slot.clone()).app_data(api.clone()).configure(routes);
-    let server = Server::build().workers(workers).shutdown_timeout(DRAIN_SECONDS).disable_signals();
+    // Of a worker. A handshake costs nothing to begin, and past the limit nobody is served.
+    max_concurrent_tls_connect(TLS_HANDSHAKES_MAX);
+    let server = Server::build()
+        .workers(workers)
+        .max_concurrent_connections(CONNECTIONS_PER_WORKER_MAX)
+        .shutdown_timeout(DRAIN_SECONDS)
+        .disable_signals();
     let stopping = server.graceful_shutdown_signal();
     // What `HttpServer` would do, but for WebSockets.
     let of_app = app.clone();
@@ -82,7 +95,10 @@ pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io:
                 .on_connect_ext(|socket: &TlsStream<TcpStream>, _| bound_sending(socket.get_ref().0))
                 .upgrade(upgrades(app.clone()))
                 .finish(plain())
-                .rustls_0_23(certificate.config())
+                .rustls_0_23_with_config(
+                    certificate.config(),
+                    TlsAcceptorConfig::default().handshake_timeout(HEAD_TIMEOUT),
+                )
         })?,
     };
     Ok(server.run())

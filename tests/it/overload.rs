@@ -111,3 +111,28 @@ fn many_slow_senders_leave_others_alone() {
     drop(slow);
     wait_for(&server, "writes", 0);
 }
+
+#[test]
+fn a_request_that_claims_to_become_a_websocket_is_refused_whatever_its_length() {
+    let server = limited(AdmissionLimits { writes: 1, ..AdmissionLimits::default() });
+    for connection in ["", "Connection: Upgrade\r\n"] {
+        let mut socket = TcpStream::connect(server.address()).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let body = r#"{"author":"ann","body":1}"#;
+        let head = "POST /v1/posts HTTP/1.1\r\nHost: it\r\nContent-Type: application/json\r\nUpgrade: websocket";
+        let request = format!("{head}\r\n{connection}Content-Length: {}\r\n\r\n{body}", body.len());
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("invalid_upgrade"), "{answer}");
+        wait_for(&server, "writes", 0);
+    }
+    assert_eq!(publish(&server).status, 201);
+}
+
+#[test]
+fn what_has_no_body_takes_no_room_of_bodies() {
+    let server = limited(AdmissionLimits { write_bytes: 100, ..AdmissionLimits::default() });
+    assert_eq!(server.send("DELETE", "/v1/users/ann/following/bob", None, "").status, 204);
+    assert!(is_refused(&server.post("/v1/posts", &json!({"author": "bob", "body": "x".repeat(200)}))));
+}

@@ -54,7 +54,7 @@ pub(super) fn of_kind(needs: Needs, work: Work) -> Refusals {
 
 /// What is refused for how a request is put.
 pub(super) fn of_request(refusals: &mut Refusals, has_path: bool, has_query: bool, has_body: bool) {
-    refusals.add(400, &["unknown_parameter"]);
+    refusals.add(400, &["unknown_parameter", "invalid_upgrade"]);
     if has_path {
         refusals.add(400, &["invalid_path"]);
     }
