@@ -117,7 +117,12 @@ impl Compare {
         drop(progress);
         report.targets = targets;
         judge(&mut report, &surroundings);
-        self.report.tell(&report)
+        self.report.tell(&report)?;
+        let failed = report.targets.iter().filter(|target| !target.failures.is_empty());
+        match failed.map(|target| target.name.as_str()).collect::<Vec<_>>()[..] {
+            [] => Ok(()),
+            ref these => Err(format!("not all went well on {}: the report says what", these.join(", ")).into()),
+        }
     }
 
     fn settings(&self, size: &Size) -> Result<Settings, String> {

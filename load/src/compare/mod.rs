@@ -110,7 +110,7 @@ fn measure(ready: &mut [(usize, Cases)], settings: &Settings, load: &Load, progr
     let targets: Vec<Arc<dyn Target>> = ready.iter().map(|(_, cases)| cases.target()).collect();
     for round in 0..settings.rounds {
         for (at, case) in cases::timed(settings).enumerate() {
-            for nth in turns(ready.len(), round + at) {
+            for nth in turns(ready.len(), settings.seed, round * CASES_MAX + at) {
                 let cases = &mut ready[nth].1;
                 let what = format!("{}, round {} of {}", case.label(), round + 1, settings.rounds);
                 progress.step(cases.name(), &what);
@@ -130,8 +130,16 @@ fn measure(ready: &mut [(usize, Cases)], settings: &Settings, load: &Load, progr
     surroundings
 }
 
-/// The places of designs in the order of their turns: each time another one begins, since whoever does has had what the last
-/// case left behind.
-fn turns(designs: usize, time: usize) -> impl Iterator<Item = usize> {
-    (0..designs).map(move |nth| (nth + time) % designs)
+/// The places of designs in the order of their turns: each time another one, since whoever has a turn has had what the one
+/// before left behind.
+fn turns(designs: usize, seed: u64, time: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..designs).collect();
+    fastrand::Rng::with_seed(seed ^ (time as u64).wrapping_mul(TURN_STEP)).shuffle(&mut order);
+    order
 }
+
+/// More cases than there are in a round.
+const CASES_MAX: usize = 16;
+
+/// Sets the seeds of successive times far apart: the golden ratio, as in SplitMix64.
+const TURN_STEP: u64 = 0x9E37_79B9_7F4A_7C15;

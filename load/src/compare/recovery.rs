@@ -37,8 +37,9 @@ fn recovery_s(over_time: &[Interval], [before, lasts, after]: [Duration; 3]) -> 
         known().filter(|interval| interval.at_s <= calm_s).map(|interval| interval.p99_us).collect();
     calm.sort_by(f64::total_cmp);
     let back_us = calm.get(calm.len() / 2).map_or(0.0, |median| 2.0 * median).max(UNNOTICED_US);
-    let is_bad = |interval: &&Interval| interval.p99_us > back_us;
-    let after = || known().filter(|interval| interval.at_s > end_s);
+    let is_bad = |interval: &&Interval| interval.p99_us > back_us || interval.p99_us <= 0.0;
+    // While a burst's rest is being done, a stretch in which nothing ended is a stall.
+    let after = || over_time.iter().filter(|interval| interval.at_s > end_s && interval.at_s <= over_s);
     if after().next_back().is_some_and(|last| is_bad(&last)) {
         return None;
     }

@@ -1,6 +1,7 @@
 //! Whole comparisons of the mock: nothing here waits for a server.
 #![cfg(test)]
 
+use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,9 +54,16 @@ fn quiet() -> Progress {
 const CLOSED_AND_OPEN: [&str; 5] = ["deliveries", "mix", "page", "page_alone", "visible"];
 
 #[test]
-fn each_time_another_design_begins_and_all_have_their_turn() {
-    let orders: Vec<Vec<usize>> = (0..4).map(|time| turns(3, time).collect()).collect();
-    assert_eq!(orders, [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]);
+fn all_have_their_turn_and_over_time_each_after_each_other() {
+    let orders: Vec<Vec<usize>> = (0..80).map(|time| turns(4, 1, time)).collect();
+    for order in &orders {
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [0, 1, 2, 3]);
+    }
+    let pairs: BTreeSet<_> = orders.iter().flat_map(|order| order.windows(2).map(|pair| (pair[0], pair[1]))).collect();
+    assert_eq!(pairs.len(), 4 * 3);
+    assert_eq!(turns(4, 1, 7), turns(4, 1, 7));
 }
 
 #[test]

@@ -16,6 +16,9 @@ use crate::operation::Operation;
 use crate::target::{Client, Failure, Target};
 use crate::workload::{Doings, Workload};
 
+/// How long after it was to be done something is tried again.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
 /// How long a client waits before it tries again what was refused.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
@@ -166,7 +169,8 @@ impl Task {
             match client.perform(operation).await {
                 Err(Failure::Refused(message)) => {
                     self.record.borrow_mut().refused += 1;
-                    if !self.crew.plan.retry_refused {
+                    let is_late = meant.elapsed() > RETRY_MAX || self.crew.gate.is_over();
+                    if !self.crew.plan.retry_refused || is_late {
                         break Err(Failure::Refused(message));
                     }
                     tokio::time::sleep(RETRY_AFTER).await;

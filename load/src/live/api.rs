@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::operation::User;
 use crate::target::Failure;
 use crate::target::tidewire::connection::Connection;
-use crate::target::tidewire::name;
+use crate::target::tidewire::{is_refusal, name};
 
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -80,7 +80,7 @@ impl Api {
             Ok(Ok((200..=299, body))) => Ok(body),
             Ok(Ok((status, body))) => {
                 let message = format!("{what}: {status} {}", String::from_utf8_lossy(body));
-                Err(if matches!(status, 429 | 503) { Failure::Refused(message) } else { Failure::Failed(message) })
+                Err(if is_refusal(status, body) { Failure::Refused(message) } else { Failure::Failed(message) })
             }
         }
     }

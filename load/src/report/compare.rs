@@ -135,7 +135,9 @@ pub fn ratios(targets: &[TargetReport]) -> BTreeMap<String, BTreeMap<String, f64
         }
     };
     let took_part = || targets.iter().filter(|target| target.left_out.is_none());
-    let Some(own) = took_part().find(|target| is_own(target)) else { return ratios };
+    let Some(own) = took_part().find(|target| is_own(target) && !target.name.ends_with(IN_PROCESS)) else {
+        return ratios;
+    };
     let embedded = took_part().find(|target| target.name.ends_with(IN_PROCESS) && target.name != own.name);
     for rival in took_part().filter(|target| !is_own(target)) {
         for (name, case) in &rival.cases {

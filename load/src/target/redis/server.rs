@@ -20,7 +20,7 @@ use crate::target::process::{Process, find_program, free_address};
 
 /// Connections of the clients of one runtime. Each is one more read and write for the server, and a second one brings
 /// nothing: the server has one thread.
-const CONNECTIONS: usize = 1;
+const CONNECTIONS: usize = 4;
 
 /// How the server is set where that is not the default, and why. All designs have the same.
 const SETTINGS: &[(&str, &str, &str)] = &[

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::operation::{Answer, Item, Operation, PAGE_POSTS, User};
 use crate::target::process::{Process, free_address, harness};
 use crate::target::tidewire::connection::Connection;
-use crate::target::tidewire::{Settings, name, page};
+use crate::target::tidewire::{Settings, is_refusal, name, page};
 use crate::target::{ANSWER_MAX, Client, Failure, Later, Target, answered};
 
 /// The name of the hidden command by which this program becomes the server: one build has both.
@@ -186,7 +186,7 @@ impl HttpClient {
             Ok((status, body)) => {
                 let detail = serde_json::from_slice::<&RawValue>(body).map_or("", RawValue::get);
                 let message = format!("{}: {status} {detail}", asked());
-                Err(if matches!(status, 429 | 503) { Failure::Refused(message) } else { Failure::Failed(message) })
+                Err(if is_refusal(status, body) { Failure::Refused(message) } else { Failure::Failed(message) })
             }
             Err(cause) => Err(Failure::Failed(format!("{}: {cause}", asked()))),
         }

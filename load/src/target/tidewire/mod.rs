@@ -10,6 +10,11 @@ mod page;
 
 use crate::operation::User;
 
+/// Whether an answer refuses what may succeed a little later. Of what else is answered with 503 nothing comes by trying again.
+pub fn is_refusal(status: u16, body: &[u8]) -> bool {
+    status == 429 || (status == 503 && memchr::memmem::find(body, br#""code":"overloaded""#).is_some())
+}
+
 /// What a comparison sets.
 #[derive(Clone, Debug)]
 pub struct Settings {
