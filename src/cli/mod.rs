@@ -26,6 +26,7 @@ pub mod terminal;
 
 use std::error::Error;
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -105,7 +106,9 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Writes the log to standard error from now on, as far as `TIDEWIRE_LOG` lets it.
 fn begin_log(format: LogFormat) {
     let filter = EnvFilter::try_from_env("TIDEWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("warn,tidewire=info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Colours are for people: in a file they are noise.
+    let is_seen = std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_seen);
     match format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
