@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +18,10 @@ use tidewire::clock::{Clock, SystemClock};
 use tokio::runtime::{self, Runtime};
 
 use crate::check::History;
+use crate::drive::Run;
+use crate::live::online::{self, Online};
 use crate::mint::{Ids, Mint, Service, dated_back};
-use crate::operation::{Operation, Post, User};
+use crate::operation::{Kind as OperationKind, Operation, Post, User};
 use crate::report::Case;
 use crate::report::progress::Progress;
 use crate::settle::settled;
@@ -26,7 +29,8 @@ use crate::target::kind::{Kind, Settings};
 use crate::target::process::resident_bytes;
 use crate::target::tidewire::http::Http;
 use crate::target::{Failure, Target};
-use crate::witness::Witness;
+use crate::witness::{Allowance, Witness};
+use crate::workload::Mix;
 use crate::world::World;
 
 /// Clients that publish what is there before anyone is active.
@@ -34,6 +38,9 @@ const LOADERS: usize = 16;
 
 /// Readers whose pages are checked once the world is loaded.
 const READERS_CHECKED: usize = 100;
+
+/// One page in so many may be short where posts are deleted: a design that asks twice for a page may find one gone meanwhile.
+const ODD_PAGES_SHARE: u64 = 100;
 
 /// Sources that a reader follows at most in worlds for which Tidewire's default limit is enough.
 const FOLLOWING_USUAL: usize = 2_500;
@@ -52,6 +59,8 @@ pub struct Load {
     pub mint: Arc<Mint>,
     /// Posts that an inbox holds.
     pub inbox_posts: usize,
+    /// Readers who have a live connection meanwhile.
+    pub online: Arc<[User]>,
 }
 
 /// How posts are made.
@@ -81,7 +90,26 @@ impl Load {
         for (author, at_us) in world.authors.iter().cycle().zip(times) {
             by_author.entry(*author).or_default().push(mint.post_at(*author, at_us));
         }
-        Ok(Self { world: Arc::new(world), posts: Arc::new(by_author), mint: Arc::new(mint), inbox_posts })
+        Ok(Self {
+            world: Arc::new(world),
+            posts: Arc::new(by_author),
+            mint: Arc::new(mint),
+            inbox_posts,
+            online: Arc::default(),
+        })
+    }
+
+    /// The same with a share of the active readers online, 0 to 1, chosen at random.
+    #[must_use]
+    pub fn with_online(self, share: f64, seed: u64) -> Self {
+        let count = (self.world.active.len() as f64 * share).round() as usize;
+        let online = fastrand::Rng::with_seed(seed).choose_multiple(self.world.active.iter().copied(), count);
+        Self { online: online.into(), ..self }
+    }
+
+    /// Cores that clients may use: one for each of their threads, and one for readers online.
+    pub fn client_cores(&self, threads: NonZeroUsize) -> f64 {
+        threads.get() as f64 + if self.online.is_empty() { 0.0 } else { 1.0 }
     }
 
     /// What designs must be set to for this world.
@@ -104,6 +132,8 @@ pub struct Prepared {
     pub memory: Option<Memory>,
     /// Sees what is done on it; none of what answers nothing.
     pub witness: Option<Arc<Witness>>,
+    /// Readers who are online, of a design that pushes to them.
+    pub online: Option<Online>,
     /// The runtime that it was started on, which drives what it may have left there.
     pub runtime: Runtime,
 }
@@ -137,6 +167,7 @@ impl Prepared {
     ) -> Result<Self, Failure> {
         let runtime = runtime()?;
         progress.step(kind.name(), "starting");
+        online::make_room(load.online.len()).map_err(|cause| Failure::of(&cause))?;
         let target = runtime.block_on(kind.start(&load.settings(settings)))?;
         Self::load(kind, target, runtime, load, seed, progress)
     }
@@ -149,6 +180,18 @@ impl Prepared {
         Self::load(Kind::TidewireHttp, Arc::new(Http::at(address)), runtime()?, load, seed, progress)
     }
 
+    /// Whether what was done in a run of a mix shows; how many pages were compared.
+    ///
+    /// # Errors
+    /// When something is wrong: it says what was expected, and what was there.
+    pub fn check_after(&self, mix: &Mix, run: &Run) -> Result<usize, Failure> {
+        let Some(witness) = &self.witness else { return Ok(0) };
+        let pages = [OperationKind::Page, OperationKind::OwnPage].iter().filter_map(|kind| run.record.done.get(kind));
+        let odd_pages = if mix.deletes() { pages.sum::<u64>() / ODD_PAGES_SHARE } else { 0 };
+        let allowance = Allowance { by_arrival: self.kind == Kind::RedisList, odd_pages };
+        self.runtime.block_on(witness.check(&*self.target, allowance))
+    }
+
     /// One that is loaded with nothing.
     #[cfg(test)]
     pub(crate) fn of(kind: Kind, target: Arc<dyn Target>) -> Self {
@@ -158,6 +201,7 @@ impl Prepared {
             pages_checked: 0,
             memory: None,
             witness: None,
+            online: None,
             runtime: runtime().expect("there is memory for a runtime"),
         }
     }
@@ -172,7 +216,7 @@ impl Prepared {
     ) -> Result<Self, Failure> {
         let step = |what: &str| progress.step(kind.name(), what);
         let witness = (kind != Kind::Mock).then(|| Arc::new(Witness::new(load)));
-        let (pages_checked, memory) = runtime
+        let (pages_checked, memory, online) = runtime
             .block_on(async {
                 step("loading follows");
                 target.load_follows(&load.world.edges()).await?;
@@ -191,13 +235,20 @@ impl Prepared {
                     Some(witness) => check(&*target, load, witness, seed).await?,
                     None => 0,
                 };
+                let online = match target.live_address().filter(|_| !load.online.is_empty()) {
+                    Some(address) => {
+                        step("connecting readers");
+                        Some(Online::connect(address, load.online.to_vec()).map_err(|cause| Failure::of(&cause))?)
+                    }
+                    None => None,
+                };
                 progress.done(&format!("{checked} pages right"));
-                Ok((checked, memory))
+                Ok((checked, memory, online))
             })
             .map_err(
                 |cause: Failure| if let Failure::Silent(_) = cause { cause.of_what(kind.name()) } else { cause },
             )?;
-        Ok(Self { kind, target, pages_checked, memory, witness, runtime })
+        Ok(Self { kind, target, pages_checked, memory, witness, online, runtime })
     }
 }
 
@@ -232,6 +283,8 @@ async fn check(target: &dyn Target, load: &Load, witness: &Witness, seed: u64) -
     let (ids, inbox_posts) = (load.mint.ids(), load.inbox_posts);
     let history = History { first_user: load.world.users() as User, seed, ids, inbox_posts };
     let in_history = history.check(target).await?;
+    // What was delivered so far is no run's.
+    witness.check_deliveries(target).await?;
     let readers: Vec<User> = load.world.active.iter().copied().take(READERS_CHECKED).collect();
     Ok(in_history + witness.check_pages(target, &readers, false).await?)
 }

@@ -63,6 +63,16 @@ struct Seen {
     first_odd_page: Option<String>,
     /// The first publish that reached more feeds than it should, or fewer.
     first_odd_publish: Option<String>,
+    deliveries: Deliveries,
+}
+
+/// What a design should have put into inboxes since it was asked last, and what it had by then.
+#[derive(Debug, Default)]
+struct Deliveries {
+    expected: u64,
+    /// Who follows whom at the moment of a publish is not known, or whether it was done.
+    is_unclear: bool,
+    before: Option<u64>,
 }
 
 /// What a design does by its nature, and mixes do to it.
@@ -117,6 +127,7 @@ impl Witness {
                 let mut seen = self.seen();
                 seen.slowest_us = seen.slowest_us.max(SystemClock.now().0 - post.published_at_us);
                 seen.published(post.author, post.position());
+                seen.deliveries.expect(deliveries);
                 if let (Some(expected), Some(reached)) = (deliveries, answer.deliveries)
                     && expected != reached
                 {
@@ -129,7 +140,10 @@ impl Witness {
             (Operation::Follow { .. }, _) => self.is_changed.store(true, Ordering::Relaxed),
             // What is refused was not done. Anything else may have been, or not.
             (_, Err(Failure::Refused(_))) => {}
-            (Operation::Publish(post), Err(_)) => self.seen().unclear(post.id),
+            (Operation::Publish(post), Err(_)) => {
+                self.seen().deliveries.expect(None);
+                self.seen().unclear(post.id);
+            }
             (Operation::Delete { id, .. }, Err(_)) => self.seen().unclear(*id),
             _ => {}
         }
@@ -151,10 +165,29 @@ impl Witness {
     /// When something is wrong: it says what was expected, and what was there.
     pub async fn check(&self, target: &dyn Target, allowance: Allowance) -> Result<usize, Failure> {
         let counted = self.seen().take_odd(allowance.odd_pages);
+        let delivered = self.check_deliveries(target).await;
         let pages = self.check_pages(target, &self.readers, allowance.by_arrival).await;
         self.seen().tidy();
         counted?;
+        delivered?;
         pages
+    }
+
+    /// Compares what the design says it put into inboxes since this was asked last with what it should have. The first time
+    /// nothing is compared.
+    ///
+    /// # Errors
+    /// When it is more or less.
+    pub async fn check_deliveries(&self, target: &dyn Target) -> Result<(), Failure> {
+        let now = target.delivered().await?;
+        let Deliveries { expected, is_unclear, before } =
+            std::mem::replace(&mut self.seen().deliveries, Deliveries { before: now, ..Deliveries::default() });
+        match now.zip(before).map(|(now, before)| now.saturating_sub(before)) {
+            Some(delivered) if delivered != expected && !is_unclear => {
+                Err(Failure::Failed(format!("wrong count of deliveries: {delivered} by its own count, not {expected}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Compares the pages of these readers.
@@ -207,6 +240,16 @@ impl Witness {
     fn seen(&self) -> MutexGuard<'_, Seen> {
         // Nothing panics while it has the lock.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Deliveries {
+    /// A publish was to reach so many inboxes, if that is known.
+    fn expect(&mut self, deliveries: Option<u64>) {
+        match deliveries {
+            Some(deliveries) => self.expected += deliveries,
+            None => self.is_unclear = true,
+        }
     }
 }
 

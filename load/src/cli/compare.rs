@@ -10,7 +10,6 @@ use crate::cli::options::{
 };
 use crate::compare::{self, Settings};
 use crate::drive::pacer::Pacer;
-use crate::prepare::Load;
 use crate::report::progress::Progress;
 use crate::target::kind::Kind;
 
@@ -98,7 +97,7 @@ impl Compare {
         let world = self.world.world(size.users, self.activity.as_ref())?;
         let recorded = || Pacer::recorded(&world.activity, self.speed, settings.mix.between_publishes());
         settings.recorded = self.activity.is_some().then(recorded);
-        let load = Load::new(world, settings.target.inbox_posts, &self.world.posts())?;
+        let load = self.world.load(world, settings.target.inbox_posts)?;
         let mut report = report(TITLE, world_told(&load, &self.world));
         let told = [
             ("clients", format!("{} on {} threads", settings.clients, settings.threads)),

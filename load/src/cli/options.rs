@@ -58,6 +58,11 @@ pub(super) struct WorldOptions {
     #[arg(long, value_name = "0..1", default_value_t = 1.0, value_parser = some_share)]
     active_share: f64,
 
+    /// Share of the active users that are online: each has a live connection and reads what it is told. Of Tidewire as a server
+    /// alone, since the others push to nobody
+    #[arg(long, value_name = "0..1", default_value_t = 0.0, value_parser = share)]
+    online_share: f64,
+
     /// Exponent of the power law by which authors publish; 0: all alike
     #[arg(long, value_name = "NUMBER", default_value_t = 0.0, value_parser = exponent)]
     publishing_exponent: f64,
@@ -155,8 +160,13 @@ impl WorldOptions {
         Ok(recipe.make())
     }
 
+    /// What designs are loaded with.
+    pub(super) fn load(&self, world: World, inbox_posts: usize) -> Result<Load, String> {
+        Ok(Load::new(world, inbox_posts, &self.posts())?.with_online(self.online_share, self.seed))
+    }
+
     /// How posts are made.
-    pub(super) fn posts(&self) -> Posts {
+    fn posts(&self) -> Posts {
         Posts { ids: self.ids, gap: self.post_gap, seed: self.seed }
     }
 
@@ -231,7 +241,10 @@ pub(super) fn world_told(load: &Load, options: &WorldOptions) -> BTreeMap<String
     [
         ("seed", options.seed.to_string()),
         ("world", from),
-        ("users", format!("{}, of whom {} are active", world.users(), world.active.len())),
+        (
+            "users",
+            format!("{}, of whom {} are active, {} online", world.users(), world.active.len(), load.online.len()),
+        ),
         ("authors", world.authors.len().to_string()),
         ("followers of an author", followed),
         ("posts before", format!("{posts}, one each {}", humantime::format_duration(options.post_gap))),

@@ -89,6 +89,8 @@ pub(super) struct Loaded {
     exponents: (f64, f64),
     seed: u64,
     runs: u64,
+    /// Pages that were right after runs.
+    pages_checked: usize,
     pub(super) surroundings: Surroundings,
 }
 
@@ -96,15 +98,18 @@ impl OnOptions {
     /// Loads the design; `activity` is what was recorded.
     pub(super) fn prepare(&self, activity: Option<&PathBuf>, progress: &Progress) -> Result<Loaded, Box<dyn Error>> {
         let settings = self.designs.settings();
-        let load = Load::new(self.world.world(USERS, activity)?, settings.inbox_posts, &self.world.posts())?;
+        let load = self.world.load(self.world.world(USERS, activity)?, settings.inbox_posts)?;
         let seed = self.world.seed;
         let prepared = match self.server {
             Some(address) => Prepared::running(address, &load, seed, progress)?,
             None => Prepared::start(self.target, &settings, &load, seed, progress)?,
         };
-        let surroundings = Surroundings::new(self.work.threads.get() as f64);
+        if !load.online.is_empty() && prepared.online.is_none() {
+            return Err(format!("--online-share: {} pushes to nobody", prepared.kind.name()).into());
+        }
+        let surroundings = Surroundings::new(load.client_cores(self.work.threads));
         let (mix, exponents) = (self.work.mix()?, self.world.exponents());
-        Ok(Loaded { prepared, load, mix, exponents, seed, runs: 0, surroundings })
+        Ok(Loaded { prepared, load, mix, exponents, seed, runs: 0, pages_checked: 0, surroundings })
     }
 
     /// Does the work in a closed loop.
@@ -131,11 +136,26 @@ impl Loaded {
         self.runs += 1;
         let plan = Plan { first_client: self.runs << 16, ..plan.clone() };
         let (world, mint) = (Arc::clone(&self.load.world), Arc::clone(&self.load.mint));
-        let workload = Arc::new(Workload::new(world, self.mix.clone(), self.exponents, mint, self.seed));
+        let workload = Workload::new(world, self.mix.clone(), self.exponents, mint, self.seed);
+        let workload = Arc::new(workload.seen_by(self.prepared.witness.clone()));
         let target = &self.prepared.target;
         let turn = turn::take(target, &[], &workload, &plan, (target.name(), progress));
         self.surroundings.stretches.push(turn.stretch.clone());
-        Outcome::of(turn)
+        let outcome = Outcome::of(turn);
+        match outcome.ran.as_ref().filter(|_| !outcome.over).map(|ran| self.prepared.check_after(&self.mix, ran)) {
+            Some(Ok(pages)) => {
+                self.pages_checked += pages;
+                outcome
+            }
+            Some(Err(cause)) => Outcome { wrong: outcome.wrong.or(Some(cause.to_string())), ..outcome },
+            None => outcome,
+        }
+    }
+
+    /// Adds what is known once all is done: pages that were right after runs, and what readers online heard.
+    pub(super) fn end(&mut self, target: &mut TargetReport) {
+        target.pages_checked += self.pages_checked;
+        target.add_online(self.prepared.online.take());
     }
 
     /// The report of one design, without cases.
@@ -206,6 +226,7 @@ impl Run {
         if let Some(target) = report.targets.first_mut() {
             let refused = || runs.iter().find_map(|run| run.record.first_failure.clone());
             target.failures.extend(wrong.clone().or_else(refused));
+            loaded.end(target);
             if !runs.is_empty() {
                 target.cases.insert(if self.most { "most" } else { "run" }.to_owned(), case);
             }

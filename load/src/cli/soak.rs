@@ -72,6 +72,7 @@ impl Soak {
         report.settings.insert("stretches".to_owned(), format!("{} of {}", windows.len(), self.windows));
         if let Some(target) = report.targets.first_mut() {
             target.failures.extend(wrong.clone());
+            loaded.end(target);
             let last = last.map(|ran| measure::case(&[ran], Figure::Operations("operations/s"))).unwrap_or_default();
             target.cases.extend(soak::cases(&windows, self.lasts / self.windows, &last));
         }

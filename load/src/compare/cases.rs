@@ -8,7 +8,6 @@ use crate::compare::{Settings, recovery};
 use crate::drive::pacer::Pacer;
 use crate::drive::{OPEN_CLIENTS, Pace, Plan, Run};
 use crate::measure::{self, Figure};
-use crate::operation::Kind as OperationKind;
 use crate::prepare::{Load, Prepared};
 use crate::report::TargetReport;
 use crate::report::figure;
@@ -17,7 +16,6 @@ use crate::surroundings::Stretch;
 use crate::target::kind::Kind;
 use crate::target::{Failure, Target};
 use crate::turn::{self, Turn};
-use crate::witness::Allowance;
 use crate::workload::{Mix, Workload};
 
 /// A case that is measured in rounds.
@@ -149,7 +147,7 @@ impl Cases {
             self.failures.push(failed(&format!("the server ended, and nothing is measured from there on{said}")));
             return None;
         }
-        match ran.and_then(|run| Ok((self.check(case, &run, settings)?, run))) {
+        match ran.and_then(|run| Ok((self.prepared.check_after(&case.mix(settings), &run)?, run))) {
             Ok((checked, run)) => {
                 self.pages_checked += checked;
                 let told = measure::case(std::slice::from_ref(&run), case.figure());
@@ -162,16 +160,6 @@ impl Cases {
                 None
             }
         }
-    }
-
-    /// Whether what was done shows; how many pages were compared.
-    fn check(&self, case: Timed, run: &Run, settings: &Settings) -> Result<usize, Failure> {
-        let Prepared { kind, target, witness, runtime, .. } = &self.prepared;
-        let Some(witness) = witness else { return Ok(0) };
-        let pages = [OperationKind::Page, OperationKind::OwnPage].iter().filter_map(|kind| run.record.done.get(kind));
-        let odd_pages = if case.mix(settings).deletes() { pages.sum::<u64>() / ODD_PAGES_SHARE } else { 0 };
-        let allowance = Allowance { by_arrival: *kind == Kind::RedisList, odd_pages };
-        runtime.block_on(witness.check(&**target, allowance))
     }
 
     /// Publishes a second that were possible, by the rounds so far.
@@ -193,6 +181,7 @@ impl Cases {
             report.cases.insert("burst_recovery".to_owned(), case);
         }
         report.pages_checked += self.pages_checked;
+        report.add_online(self.prepared.online);
         report.failures.extend(self.failures);
     }
 }
@@ -233,9 +222,6 @@ fn plan(
 
 /// The height of the burst, as a share of what was possible at most.
 const BURST_SHARE: f64 = 1.2;
-
-/// One page in so many may be short where posts are deleted: a design that asks twice for a page may find one gone meanwhile.
-const ODD_PAGES_SHARE: u64 = 100;
 
 #[cfg(test)]
 mod tests {

@@ -106,7 +106,7 @@ fn prepare(
 
 /// Measures each case on each design, round by round.
 fn measure(ready: &mut [(usize, Cases)], settings: &Settings, load: &Load, progress: &Progress) -> Surroundings {
-    let mut surroundings = Surroundings::new(settings.threads.get() as f64);
+    let mut surroundings = Surroundings::new(load.client_cores(settings.threads));
     let targets: Vec<Arc<dyn Target>> = ready.iter().map(|(_, cases)| cases.target()).collect();
     for round in 0..settings.rounds {
         for (at, case) in cases::timed(settings).enumerate() {

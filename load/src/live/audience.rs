@@ -1,14 +1,12 @@
 //! All who follow one author live: what they have heard together, and when.
 //!
 //! Responsible for:
-//! - connecting them, and counting who has heard which post;
-//! - what went wrong with their messages and connections.
+//! - connecting them, and counting who has heard which post.
 //!
 //! Not responsible for:
-//! - one connection (`socket`), whether its messages are in order (`numbers`).
+//! - one connection (`socket`), what went wrong with its messages (`heard`).
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
@@ -19,8 +17,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::live::Error;
-use crate::live::numbers::{Order, Tally};
-use crate::live::socket::{Reads, Socket};
+use crate::live::heard::Counts;
+use crate::live::numbers::Order;
+use crate::live::socket::{Listener, Reads, Socket};
 use crate::operation::User;
 
 /// Connections that are opened at the same time.
@@ -39,10 +38,7 @@ pub(super) struct Audience {
     complete: Cell<usize>,
     /// Told when that grows.
     grown: Notify,
-    messages: Cell<u64>,
-    tally: Cell<Tally>,
-    pings: Cell<u64>,
-    left: RefCell<BTreeMap<u16, u64>>,
+    counts: RefCell<Counts>,
 }
 
 /// Who has heard a post, and since when.
@@ -69,22 +65,6 @@ impl Audience {
         Ok(listening)
     }
 
-    /// A connection has heard its `nth` post.
-    pub(super) fn hear(&self, nth: usize, at: Instant) {
-        let mut posts = self.posts.borrow_mut();
-        // Each counts from nought, so nobody is more than one ahead.
-        if nth == posts.len() {
-            posts.push(Hearing { by: 0, first: at, last: at });
-        }
-        if let Some(post) = posts.get_mut(nth) {
-            post.by += 1;
-            post.last = at;
-        }
-        self.messages.set(self.messages() + 1);
-        drop(posts);
-        self.advance();
-    }
-
     /// Counts the posts that all have heard who are still there.
     fn advance(&self) {
         let posts = self.posts.borrow();
@@ -93,31 +73,6 @@ impl Audience {
             self.complete.set(self.complete() + heard);
             self.grown.notify_waiters();
         }
-    }
-
-    /// A message had this place among those of its connection.
-    pub(super) fn count(&self, order: Order) {
-        let mut tally = self.tally.get();
-        tally.add(order);
-        self.tally.set(tally);
-    }
-
-    /// A message had no number.
-    pub(super) fn count_unnumbered(&self) {
-        let tally = self.tally.get();
-        self.tally.set(Tally { unnumbered: tally.unnumbered + 1, ..tally });
-    }
-
-    /// A connection was pinged.
-    pub(super) fn pinged(&self) {
-        self.pings.set(self.pings() + 1);
-    }
-
-    /// A connection was closed with this code. What it has not heard nobody waits for.
-    pub(super) fn leave(&self, code: u16) {
-        self.size.set(self.size().saturating_sub(1));
-        *self.left.borrow_mut().entry(code).or_default() += 1;
-        self.advance();
     }
 
     /// How many connections there are.
@@ -137,12 +92,12 @@ impl Audience {
 
     /// Posts that were heard, by each connection.
     pub(super) fn messages(&self) -> u64 {
-        self.messages.get()
+        self.counts.borrow().messages
     }
 
     /// Pings that were answered.
     pub(super) fn pings(&self) -> u64 {
-        self.pings.get()
+        self.counts.borrow().pings
     }
 
     /// Returns once more posts are complete than were when this was called.
@@ -162,10 +117,43 @@ impl Audience {
 
     /// What went wrong, in words, and how many times something did.
     pub(super) fn troubles(&self) -> (Vec<String>, u64) {
-        let (tally, left) = (self.tally.get(), self.left.borrow());
-        let mut told = tally.told();
-        told.extend(left.iter().map(|(code, count)| format!("{count} connections closed with {code}")));
-        (told, tally.total() + left.values().sum::<u64>())
+        self.counts.borrow().troubles()
+    }
+}
+
+impl Listener for Audience {
+    fn hear(&self, nth: usize, at: Instant) {
+        let mut posts = self.posts.borrow_mut();
+        // Each counts from nought, so nobody is more than one ahead.
+        if nth == posts.len() {
+            posts.push(Hearing { by: 0, first: at, last: at });
+        }
+        if let Some(post) = posts.get_mut(nth) {
+            post.by += 1;
+            post.last = at;
+        }
+        drop(posts);
+        self.counts.borrow_mut().messages += 1;
+        self.advance();
+    }
+
+    fn count(&self, order: Order) {
+        self.counts.borrow_mut().tally.add(order);
+    }
+
+    fn count_unnumbered(&self) {
+        self.counts.borrow_mut().tally.unnumbered += 1;
+    }
+
+    fn pinged(&self) {
+        self.counts.borrow_mut().pings += 1;
+    }
+
+    /// What it has not heard nobody waits for.
+    fn leave(&self, code: u16) {
+        self.size.set(self.size().saturating_sub(1));
+        self.counts.borrow_mut().leave(code);
+        self.advance();
     }
 }
 
@@ -183,7 +171,7 @@ pub(super) async fn open_all(
         while opening.len() < OPENING_MAX
             && let Some(reader) = readers.next()
         {
-            opening.spawn_local(Socket::open(server, reader, reads, Rc::clone(audience)));
+            opening.spawn_local(Socket::open(server, reader, reads, Rc::clone(audience) as _));
         }
         let Some(opened) = opening.join_next().await else { return Ok(()) };
         each(opened.map_err(|_| Error::Crashed)??);

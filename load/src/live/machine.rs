@@ -17,7 +17,7 @@ use crate::surroundings::{Sampler, Stretch};
 use crate::target::process::processor_time;
 
 /// Files that a process has open beside its connections.
-const OTHER_FILES: usize = 100;
+pub(super) const OTHER_FILES: usize = 100;
 
 /// Lets this process, and those it starts, have as many open files as the connections need.
 pub(super) fn raise_open_files(settings: &Settings) -> Result<(), Error> {
@@ -32,7 +32,7 @@ pub(super) fn raise_open_files(settings: &Settings) -> Result<(), Error> {
 }
 
 /// Raises the limit so far, or as far as may be. Returns where it is then.
-fn raise_to(wanted: usize) -> usize {
+pub(super) fn raise_to(wanted: usize) -> usize {
     let wanted = wanted as u64;
     let now = getrlimit(Resource::Nofile);
     let limit = |current, maximum| Rlimit { current: Some(current), maximum: Some(maximum) };

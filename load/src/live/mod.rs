@@ -19,10 +19,12 @@
 mod api;
 mod audience;
 mod frames;
+mod heard;
 mod latency;
 mod machine;
 mod memory;
 mod numbers;
+pub mod online;
 mod pace;
 mod settings;
 mod socket;

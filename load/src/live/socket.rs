@@ -1,4 +1,4 @@
-//! A WebSocket client that costs little: it reads frames, answers pings, checks that numbers count up, and tells the audience.
+//! A WebSocket client that costs little: it reads frames, answers pings, checks that numbers count up, and tells whoever listens.
 //!
 //! Not responsible for:
 //! - what the messages say beyond their type and number: reading JSON thousands of times for each post would be measured too.
@@ -19,7 +19,6 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use crate::live::Error;
-use crate::live::audience::Audience;
 use crate::live::frames::{Frame, Frames, pong};
 use crate::live::numbers::{Numbers, Order};
 use crate::operation::User;
@@ -59,7 +58,21 @@ pub(super) struct Socket {
     stream: TcpStream,
     frames: Frames,
     heard: Heard,
-    audience: Rc<Audience>,
+    listener: Rc<dyn Listener>,
+}
+
+/// Who is told what connections hear.
+pub(super) trait Listener {
+    /// A connection has heard its `nth` post.
+    fn hear(&self, nth: usize, at: Instant);
+    /// A message had this place among those of its connection.
+    fn count(&self, order: Order);
+    /// A message had no number.
+    fn count_unnumbered(&self);
+    /// A connection was pinged.
+    fn pinged(&self);
+    /// A connection was closed with this code.
+    fn leave(&self, code: u16);
 }
 
 /// What a connection has heard so far.
@@ -88,15 +101,15 @@ impl Socket {
         server: SocketAddr,
         user: User,
         reads: Reads,
-        audience: Rc<Audience>,
+        listener: Rc<dyn Listener>,
     ) -> Result<Self, Error> {
-        let opened = timeout(OPEN_MAX, Self::connect(server, user, reads, audience)).await;
+        let opened = timeout(OPEN_MAX, Self::connect(server, user, reads, listener)).await;
         let opened = opened
             .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, format!("no hello after {OPEN_MAX:?}"))));
         opened.map_err(|source| Error::Connect { user: name(user), server, source })
     }
 
-    async fn connect(server: SocketAddr, user: User, reads: Reads, audience: Rc<Audience>) -> io::Result<Self> {
+    async fn connect(server: SocketAddr, user: User, reads: Reads, listener: Rc<dyn Listener>) -> io::Result<Self> {
         let socket = TcpSocket::new_v4()?;
         if reads == Reads::NoMore {
             // With the segments of loopback, 64 KiB each, it would keep megabytes.
@@ -105,7 +118,7 @@ impl Socket {
         }
         socket.bind((Ipv4Addr::new(127, 0, 0, 2 + (user % ADDRESSES) as u8), 0).into())?;
         let stream = socket.connect(server).await?;
-        let mut socket = Self { stream, frames: Frames::default(), heard: Heard::default(), audience };
+        let mut socket = Self { stream, frames: Frames::default(), heard: Heard::default(), listener };
         socket.shake_hands(server, user).await?;
         while !socket.heard.numbers.begun() {
             if let Some(code) = socket.heard.closed {
@@ -137,7 +150,7 @@ impl Socket {
             let answer = String::from_utf8_lossy(&head);
             return Err(io::Error::other(format!("GET {path}: {}", answer.lines().next().unwrap_or_default())));
         }
-        self.frames.feed(&head[end..], |frame| self.heard.take(frame, &self.audience))
+        self.frames.feed(&head[end..], |frame| self.heard.take(frame, &*self.listener))
     }
 
     /// Reads until the connection ends.
@@ -158,14 +171,14 @@ impl Socket {
                 break code;
             }
         };
-        self.audience.leave(code);
+        self.listener.leave(code);
     }
 
     /// Reads what is there, once there is something.
     async fn read(&mut self) -> io::Result<()> {
-        let Self { stream, frames, heard, audience } = self;
+        let Self { stream, frames, heard, listener } = self;
         let mut outcome = Ok(());
-        read_into(stream, |bytes| outcome = frames.feed(bytes, |frame| heard.take(frame, audience))).await?;
+        read_into(stream, |bytes| outcome = frames.feed(bytes, |frame| heard.take(frame, &**listener))).await?;
         outcome
     }
 }
@@ -186,11 +199,11 @@ async fn read_into(stream: &mut TcpStream, mut take: impl FnMut(&[u8])) -> io::R
 }
 
 impl Heard {
-    fn take(&mut self, frame: Frame<'_>, audience: &Audience) {
+    fn take(&mut self, frame: Frame<'_>, listener: &dyn Listener) {
         match frame {
-            Frame::Text(message) => self.message(message, audience),
+            Frame::Text(message) => self.message(message, listener),
             Frame::Ping(payload) => {
-                audience.pinged();
+                listener.pinged();
                 pong(payload, &mut self.pongs);
             }
             Frame::Close(code) => self.closed = Some(code),
@@ -198,19 +211,19 @@ impl Heard {
         }
     }
 
-    fn message(&mut self, message: &[u8], audience: &Audience) {
+    fn message(&mut self, message: &[u8], listener: &dyn Listener) {
         // A beat says that nothing happened, by the number there was.
         if message.starts_with(br#"{"type":"beat""#) {
             return;
         }
         let Some(number) = number_after(message, br#""seq":"#) else {
-            return audience.count_unnumbered();
+            return listener.count_unnumbered();
         };
         let is_hello = !self.numbers.begun();
         let order = self.numbers.take(number);
-        audience.count(order);
+        listener.count(order);
         if !is_hello && order != Order::Again && message.starts_with(br#"{"type":"post""#) {
-            audience.hear(self.posts, Instant::now());
+            listener.hear(self.posts, Instant::now());
             self.posts += 1;
         }
     }
@@ -226,6 +239,7 @@ fn number_after(text: &[u8], key: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::audience::Audience;
 
     #[test]
     fn numbers_are_found_in_messages() {

@@ -23,6 +23,7 @@ pub mod terminal;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
+use crate::live::online::{Heard, Online};
 use crate::operation::Kind;
 
 /// A whole run.
@@ -78,6 +79,20 @@ pub struct TargetReport {
     pub failures: Vec<String>,
     /// What was measured, by name: `deliveries`, `page`, `memory`, …
     pub cases: BTreeMap<String, Case>,
+}
+
+impl TargetReport {
+    /// Adds what readers who were online heard, if there were such, and ends their connections.
+    pub fn add_online(&mut self, online: Option<Online>) {
+        match online.map(Online::end) {
+            None => {}
+            Some(Ok(heard)) => {
+                self.failures.extend(heard.wrong());
+                self.cases.insert(Heard::CASE.to_owned(), heard.case());
+            }
+            Some(Err(cause)) => self.failures.push(cause.to_string()),
+        }
+    }
 }
 
 /// One thing that was measured of one design.

@@ -32,6 +32,8 @@ pub enum Fault {
     Silent,
     /// Every other operation is refused.
     RefusesHalf,
+    /// Has delivered less than it says at each publish.
+    DeliversLess,
 }
 
 /// A stretch of time, from when the mock was made, in which it answers nothing.
@@ -58,6 +60,7 @@ struct Inner {
     stall: Option<Stall>,
     made: Instant,
     asked: AtomicU64,
+    delivered: AtomicU64,
     dropped: Mutex<Dropped>,
 }
 
@@ -80,8 +83,17 @@ impl Mock {
     }
 
     fn new(fault: Option<Fault>, blind: bool, stall: Option<Stall>) -> Self {
-        let (model, made, asked) = (Mutex::default(), Instant::now(), AtomicU64::new(0));
-        Self { inner: Arc::new(Inner { model, fault, blind, stall, made, asked, dropped: Mutex::default() }) }
+        let inner = Inner {
+            model: Mutex::default(),
+            fault,
+            blind,
+            stall,
+            made: Instant::now(),
+            asked: AtomicU64::default(),
+            delivered: AtomicU64::default(),
+            dropped: Mutex::default(),
+        };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Who follows whom now; nobody if it crashed.
@@ -120,6 +132,10 @@ impl Target for Mock {
 
     fn activate<'a>(&'a self, _: &'a [User]) -> Later<'a, Result<(), Failure>> {
         Box::pin(async { Ok(()) })
+    }
+
+    fn delivered(&self) -> Later<'_, Result<Option<u64>, Failure>> {
+        Box::pin(async { Ok((!self.inner.blind).then(|| self.inner.delivered.load(Ordering::Relaxed))) })
     }
 
     fn process(&self) -> Option<u32> {
@@ -199,6 +215,8 @@ impl Inner {
                 }
             }
         }
+        let less = u64::from(self.fault == Some(Fault::DeliversLess));
+        self.delivered.fetch_add((followers.len() as u64).saturating_sub(less), Ordering::Relaxed);
         // Who drops them does not know.
         Ok(Some(followers.len() as u64))
     }

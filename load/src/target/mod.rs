@@ -15,6 +15,7 @@ pub mod redis;
 pub mod tidewire;
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -90,6 +91,16 @@ pub trait Target: Send + Sync {
 
     /// Makes readers active: from now on what is published is pushed to them.
     fn activate<'a>(&'a self, readers: &'a [User]) -> Later<'a, Result<(), Failure>>;
+
+    /// Posts that were put into inboxes so far, by its own count; none of designs that keep none.
+    fn delivered(&self) -> Later<'_, Result<Option<u64>, Failure>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    /// Where readers can listen live; none of designs that push nothing to them.
+    fn live_address(&self) -> Option<SocketAddr> {
+        None
+    }
 
     /// The process that serves, to tell its memory and processor time; none for what runs in this one.
     fn process(&self) -> Option<u32>;

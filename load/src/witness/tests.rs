@@ -116,6 +116,23 @@ fn a_publish_that_reaches_too_few_is_found_out() {
 }
 
 #[test]
+fn a_design_that_delivered_less_than_it_said_is_found_out() {
+    let load = load(Ids::Snowflake);
+    let mock = block_on(loaded(&load, Some(Fault::DeliversLess)));
+    let witness = Arc::new(Witness::new(&load));
+    block_on(witness.check_deliveries(&mock)).unwrap();
+    let ran = under_load(&mock, &load, &witness, Mix::named("publish").unwrap());
+    let (expected, delivered) = (ran.record.deliveries, ran.record.deliveries - OPERATIONS);
+    let failure = block_on(witness.check(&mock, Allowance::default())).unwrap_err().to_string();
+    assert_eq!(failure, format!("wrong count of deliveries: {delivered} by its own count, not {expected}"));
+    // It is not told twice, and nothing is expected of a publish that may have been done or not.
+    assert!(block_on(witness.check(&mock, Allowance::default())).is_ok());
+    under_load(&mock, &load, &witness, Mix::named("publish").unwrap());
+    witness.saw(&Operation::Publish(load.mint.post(0)), &Err(Failure::Failed("gone".to_owned())), Some(3));
+    assert!(block_on(witness.check(&mock, Allowance::default())).is_ok());
+}
+
+#[test]
 fn once_somebody_followed_only_readers_who_did_not_have_full_pages() {
     let load = load(Ids::Snowflake);
     let witness = Witness::new(&load);

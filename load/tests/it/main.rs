@@ -5,4 +5,5 @@ mod contract;
 mod live;
 mod mariadb;
 mod redis;
+mod run;
 mod servers;

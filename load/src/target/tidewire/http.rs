@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidewire::clock::UnixMicros;
 use tidewire::limits::FOLLOWS_PER_REQUEST_MAX;
@@ -117,9 +118,33 @@ impl Target for Http {
         })
     }
 
+    fn delivered(&self) -> Later<'_, Result<Option<u64>, Failure>> {
+        Box::pin(async {
+            if self.process.is_none() {
+                // Others may publish there too.
+                return Ok(None);
+            }
+            let mut client = self.connect().await?;
+            client.request.push_str("GET /v1/stats HTTP/1.1\r\nHost: tidewire\r\n\r\n");
+            let stats: Stats = serde_json::from_slice(client.ask().await?)
+                .map_err(|cause| Failure::Failed(format!("GET /v1/stats tells no deliveries: {cause}")))?;
+            Ok(Some(stats.deliveries))
+        })
+    }
+
+    fn live_address(&self) -> Option<SocketAddr> {
+        Some(self.address)
+    }
+
     fn process(&self) -> Option<u32> {
         self.process.as_ref().map(Process::id)
     }
+}
+
+/// What is read of all that a server tells of itself.
+#[derive(Deserialize)]
+struct Stats {
+    deliveries: u64,
 }
 
 struct HttpClient {

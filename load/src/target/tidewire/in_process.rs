@@ -105,6 +105,11 @@ impl Target for InProcess {
         })
     }
 
+    fn delivered(&self) -> Later<'_, Result<Option<u64>, Failure>> {
+        let delivered = self.engine.shared().counters.deliveries.get();
+        Box::pin(async move { Ok(Some(delivered)) })
+    }
+
     fn process(&self) -> Option<u32> {
         None
     }

@@ -1,0 +1,41 @@
+//! `tidewire-load run` and `compare`: small, with the real server.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const SMALL: [&str; 5] = ["--users=60", "--authors=6", "--mean-followers=20", "--inbox-posts=60", "--clients=4"];
+
+fn tidewire_load(arguments: &[&str]) -> (Output, Option<Value>) {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("report.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire-load"));
+    let output = command.args(arguments).args(SMALL).arg("--json").arg(&json).output().expect("the program was built");
+    (output, fs::read_to_string(&json).ok().map(|report| serde_json::from_str(&report).unwrap()))
+}
+
+#[test]
+fn readers_online_hear_what_is_published_under_load() {
+    for command in ["run", "compare --targets=tidewire_http --rounds=1"] {
+        let arguments = format!("{command} --mix=social --undone=0 --lasts=500ms --online-share=0.5");
+        let (output, report) = tidewire_load(&arguments.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report = report.unwrap();
+        let target = &report["targets"][0];
+        assert!(report["settings"]["users"].as_str().unwrap().ends_with(", 30 online"), "{command}: {report}");
+        let heard = target["cases"]["heard_live"]["median"].as_f64().unwrap();
+        assert!(heard > 30.0, "{command}: {target}");
+        assert_eq!(target.get("failures"), None, "{command}");
+        // 120 before the load, and twenty after each run.
+        assert!(target["pages_checked"].as_u64().unwrap() > 120, "{command}: {target}");
+    }
+}
+
+#[test]
+fn designs_that_push_to_nobody_have_no_readers_online() {
+    let (output, report) = tidewire_load(&["run", "--target=tidewire_in_process", "--online-share=0.5"]);
+    assert_eq!((output.status.code(), report), (Some(1), None));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("error: --online-share: tidewire_in_process pushes to nobody"), "{said}");
+}
