@@ -84,10 +84,11 @@ fn over_time(run: &Run, figure: Figure) -> Vec<Interval> {
     let interval = |nth: u32| {
         let (from_s, to_s) = (f64::from(nth) * length_s, f64::from(nth + 1) * length_s);
         let at_s = if nth + 1 == count { lasted_s } else { to_s };
-        let Some(Stretch { done, deliveries, latencies }) = run.record.over_time.get(&nth) else {
+        let Some(stretch) = run.record.over_time.get(&nth) else {
             return Interval { at_s, ..Interval::default() };
         };
-        let p99_us = Latency::of(latencies).p99_us;
+        let Stretch { done, deliveries, .. } = stretch;
+        let p99_us = Latency::of(&stretch.all_latencies()).p99_us;
         let a_second = |counted: u64| counted as f64 / (at_s - from_s).max(f64::EPSILON);
         let value = match figure {
             Figure::Deliveries => a_second(*deliveries),

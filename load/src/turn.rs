@@ -7,6 +7,7 @@
 //! Not responsible for:
 //! - whose turn it is (`compare`), what follows from what was seen (`doubt`).
 
+use std::cell::Cell;
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::drive::{self, Plan, Run};
 use crate::report::progress::Progress;
 use crate::surroundings::{Sampler, Stretch};
 use crate::target::kind::Kind;
-use crate::target::process::{processor_time, processor_time_in};
+use crate::target::process::{processor_time, processor_time_in, resident_bytes};
 use crate::target::{Failure, Target};
 use crate::workload::Workload;
 
@@ -26,6 +27,8 @@ pub struct Turn {
     pub ran: Result<Run, Failure>,
     /// Whether the server ended: what was done then says nothing of the design.
     pub died: bool,
+    /// Most memory that the server was seen to take; none if it has no process of its own.
+    pub resident_most: Option<u64>,
     /// What the machine did meanwhile.
     pub stretch: Stretch,
 }
@@ -39,13 +42,18 @@ pub fn take(
     (what, progress): (&str, &Progress),
 ) -> Turn {
     let (sampler, before) = (Sampler::start(), Times::now(&**target, waiting));
-    let ran = drive::run(target, workload, plan, &|share| progress.tick(share, ""));
+    let resident_most = Cell::new(None);
+    let tell = |share| {
+        resident_most.set(resident_most.get().max(target.process().map(resident_bytes)));
+        progress.tick(share, "");
+    };
+    let ran = drive::run(target, workload, plan, &tell);
     let times = Times::now(&**target, waiting).since(&before);
     let names = waiting.iter().map(|target| target.name());
     let idle: Vec<(&str, Duration)> = names.zip(times.waiting).collect();
     let stretch = sampler.stop_beside(what, times.ours, &idle);
     let died = target.process().is_some_and(|process| !is_alive(process));
-    Turn { ran, died, stretch }
+    Turn { ran, died, resident_most: resident_most.get(), stretch }
 }
 
 /// Processor times so far.

@@ -31,12 +31,13 @@ impl Mix {
     /// A mix by its name.
     ///
     /// `social`: 60 % feed pages, 30 % own pages, 10 % publishes, as the social network of DeathStarBench. `pequod`: of 116
-    /// operations one publishes, 100 read, 10 follow and 5 leave, as the experiments of Pequod (NSDI 2014). A kind's name: that
-    /// alone.
+    /// operations one publishes, 100 read, 10 follow and 5 leave, as the experiments of Pequod (NSDI 2014). `even`: half feed
+    /// pages, half publishes. A kind's name: that alone.
     pub fn named(name: &str) -> Option<Self> {
         let weights = match name {
             "social" => vec![(Kind::Page, 60), (Kind::OwnPage, 30), (Kind::Publish, 10)],
             "pequod" => vec![(Kind::Publish, 1), (Kind::Page, 100), (Kind::Follow, 10), (Kind::Unfollow, 5)],
+            "even" => vec![(Kind::Page, 1), (Kind::Publish, 1)],
             "page" => vec![(Kind::Page, 1)],
             "own_page" => vec![(Kind::OwnPage, 1)],
             "publish" => vec![(Kind::Publish, 1)],
@@ -46,7 +47,7 @@ impl Mix {
     }
 
     /// The names that [`Mix::named`] knows.
-    pub const NAMES: [&str; 5] = ["social", "pequod", "page", "own_page", "publish"];
+    pub const NAMES: [&str; 6] = ["social", "pequod", "even", "page", "own_page", "publish"];
 
     /// Operations of other kinds for each publish.
     pub fn between_publishes(&self) -> u64 {

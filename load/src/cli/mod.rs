@@ -9,6 +9,7 @@
 mod compare;
 mod live;
 mod options;
+mod overload;
 mod run;
 mod soak;
 mod tests;
@@ -42,6 +43,8 @@ enum Command {
     Run(run::Run),
     /// One design for hours, and what drifts meanwhile
     Soak(soak::Soak),
+    /// One design that is asked for more than it can do, and how soon all is well again
+    Overload(overload::Overload),
     /// WebSockets that are told what is published: latency, throughput, memory, and clients that stall
     Live(live::Live),
 }
@@ -67,6 +70,7 @@ pub fn run() -> ExitCode {
         Command::Compare(compare) => compare.run(),
         Command::Run(run) => run.run(),
         Command::Soak(soak) => soak.run(),
+        Command::Overload(overload) => overload.run(),
         Command::Live(live) => live.run(),
     };
     match outcome {

@@ -101,8 +101,8 @@ pub(super) struct DesignOptions {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Work")]
 pub(super) struct WorkOptions {
-    /// `social`: 60 % feed pages, 30 % own pages, 10 % publishes; `pequod`: publish 1, read 100, follow 10, leave 5; or `page`,
-    /// `own_page`, `publish` alone
+    /// `social`: 60 % feed pages, 30 % own pages, 10 % publishes; `pequod`: publish 1, read 100, follow 10, leave 5;
+    /// `even`: half feed pages, half publishes; or `page`, `own_page`, `publish` alone
     #[arg(long, default_value = "social", value_parser = Mix::NAMES)]
     mix: String,
 

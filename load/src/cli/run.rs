@@ -185,13 +185,15 @@ pub(super) struct Outcome {
     pub(super) wrong: Option<String>,
     /// Whether no more can be done.
     pub(super) over: bool,
+    /// Most memory that the server took meanwhile.
+    pub(super) resident_most: Option<u64>,
 }
 
 impl Outcome {
-    pub(super) fn of(Turn { ran, died, .. }: Turn) -> Self {
+    pub(super) fn of(Turn { ran, died, resident_most, .. }: Turn) -> Self {
         let ran = match ran {
             Ok(ran) => ran,
-            Err(cause) => return Self { ran: None, wrong: Some(cause.to_string()), over: true },
+            Err(cause) => return Self { ran: None, wrong: Some(cause.to_string()), over: true, resident_most },
         };
         let said = ran.record.first_failure.as_deref().unwrap_or("nothing was said");
         // What is refused under too much load is counted, and no reason to mistrust the rest.
@@ -201,7 +203,7 @@ impl Outcome {
             0 => None,
             failed => Some(format!("{failed} operations failed, and the first of them said: {said}")),
         };
-        Self { ran: Some(ran), wrong, over: died }
+        Self { ran: Some(ran), wrong, over: died, resident_most }
     }
 }
 
@@ -256,7 +258,7 @@ impl Run {
         let (mut runs, mut first_wrong) = (Vec::new(), None);
         let (tried, ended) = search::most(|clients| {
             progress.step(loaded.prepared.target.name(), &format!("{clients} clients"));
-            let Outcome { ran, wrong, over } = loaded.run(&self.on.closed(clients, self.lasts), progress);
+            let Outcome { ran, wrong, over, .. } = loaded.run(&self.on.closed(clients, self.lasts), progress);
             first_wrong = first_wrong.take().or_else(|| wrong.clone());
             let Some(ran) = ran.filter(|_| !over) else {
                 progress.done("not measured");

@@ -46,7 +46,7 @@ impl Soak {
         let name = loaded.prepared.target.name();
         progress.step(name, "what is possible");
         let closed = self.on.closed(self.on.work.clients, (self.lasts / 10).min(MOST_LASTS_MAX));
-        let Outcome { ran, mut wrong, over } = loaded.run(&closed, &progress);
+        let Outcome { ran, mut wrong, over, .. } = loaded.run(&closed, &progress);
         let Some(ran) = ran.filter(|_| !over) else { return Err(wrong.unwrap_or_default().into()) };
         let most = rate(&ran);
         progress.done(&figure::rate(most));

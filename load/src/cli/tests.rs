@@ -22,6 +22,7 @@ fn told(command: &str) -> (Value, Option<String>) {
         Command::Soak(soak) => soak.run(),
         Command::Run(run) => run.run(),
         Command::Compare(compare) => compare.run(),
+        Command::Overload(overload) => overload.run(),
         Command::Live(_) => unreachable!("no test asks for it"),
     };
     let report = std::fs::read_to_string(&json).unwrap_or_else(|cause| panic!("{cause}: {outcome:?}"));
@@ -62,13 +63,26 @@ fn the_most_is_told_with_what_was_tried() {
     assert!(report["settings"]["operations by clients"].as_str().unwrap().starts_with("1: "), "{report}");
 }
 
+#[test]
+fn an_overload_tells_what_was_done_of_what_was_asked() {
+    let (report, failed) = told("overload --target mock --times 2,3 --lasts 200ms");
+    let cases = &report["targets"][0]["cases"];
+    assert_eq!(failed, None);
+    for name in ["overload_2x", "overload_3x_before", "overload_3x_of_most"] {
+        assert!(cases[name]["median"].as_f64().unwrap() > 0.0, "{name}: {cases}");
+    }
+    // It refuses nothing, and has no process of its own.
+    assert_eq!(cases["overload_2x_refused"]["median"], 0.0);
+    assert!(cases.get("overload_2x_refusal_p99").is_none() && cases.get("overload_2x_memory").is_none());
+}
+
 fn outcome(failed: u64, refused: u64, died: bool) -> Outcome {
     let first_failure = (failed > 0).then(|| "full".to_owned());
     let record = Record { failed, refused, first_failure, ..Record::default() };
     let second = std::time::Duration::from_secs(1);
     let run =
         Run { record, lasted: second, planned: second, server_cores: 0.0, client_cores: 0.0, lateness: histogram() };
-    Outcome::of(Turn { ran: Ok(run), died, stretch: Stretch::default() })
+    Outcome::of(Turn { ran: Ok(run), died, resident_most: None, stretch: Stretch::default() })
 }
 
 #[test]
@@ -87,7 +101,7 @@ fn after_a_server_ended_nothing_more_is_done() {
     assert!(ended.over && ended.ran.is_some());
     assert!(ended.wrong.unwrap().starts_with("the server ended"));
     let refused = Err(Failure::Failed("nobody listens".to_owned()));
-    let unopened = Outcome::of(Turn { ran: refused, died: false, stretch: Stretch::default() });
+    let unopened = Outcome::of(Turn { ran: refused, died: false, resident_most: None, stretch: Stretch::default() });
     assert!(unopened.over && unopened.ran.is_none());
     assert_eq!(unopened.wrong.as_deref(), Some("nobody listens"));
     assert!(!outcome(7, 0, false).over);

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use crate::compare::{Settings, recovery};
+use crate::compare::Settings;
 use crate::drive::pacer::Pacer;
 use crate::drive::{OPEN_CLIENTS, Pace, Plan, Run};
 use crate::measure::{self, Figure};
 use crate::prepare::{Load, Prepared};
+use crate::recovery;
 use crate::report::TargetReport;
 use crate::report::figure;
 use crate::report::progress::Progress;
@@ -137,7 +138,7 @@ impl Cases {
         let workload = Workload::new(Arc::clone(&load.world), mix, settings.exponents, mint, settings.seed);
         let workload = workload.seen_by(self.prepared.witness.clone());
         let what = format!("{} of {}", case.label(), self.name());
-        let Turn { ran, died, stretch } =
+        let Turn { ran, died, stretch, .. } =
             turn::take(&self.prepared.target, waiting, &Arc::new(workload), &plan, (&what, progress));
         let failed = |cause: &str| format!("{}, round {}: {cause}", case.label(), round + 1);
         if died {

@@ -9,7 +9,6 @@
 //! - how the work is done (`drive`), or telling what came of it (`report`).
 
 mod cases;
-mod recovery;
 mod tests;
 
 use std::num::NonZeroUsize;

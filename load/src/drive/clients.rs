@@ -166,9 +166,10 @@ impl Task {
     /// Does an operation, timed from when it was to be done.
     async fn perform(&self, client: &mut dyn Client, operation: &Operation, meant: Instant) {
         let answer = loop {
+            let asked = Instant::now();
             match client.perform(operation).await {
                 Err(Failure::Refused(message)) => {
-                    self.record.borrow_mut().refused += 1;
+                    self.record.borrow_mut().add_refusal(self.timing.share(Instant::now()), asked.elapsed());
                     let is_late = meant.elapsed() > RETRY_MAX || self.crew.gate.is_over();
                     if !self.crew.plan.retry_refused || is_late {
                         break Err(Failure::Refused(message));

@@ -16,9 +16,12 @@ pub const INTERVALS_MAX: u32 = 10 * INTERVALS;
 /// Longest latency that is told apart; what takes longer counts as this.
 const LATENCY_MAX: Duration = Duration::from_secs(600);
 
+/// Digits to which latencies are told apart.
+const DIGITS: u8 = 3;
+
 /// Latencies in nanoseconds, to three digits.
 pub fn histogram() -> Histogram<u64> {
-    with_digits(3)
+    with_digits(DIGITS)
 }
 
 fn with_digits(digits: u8) -> Histogram<u64> {
@@ -41,6 +44,8 @@ pub struct Record {
     pub deliveries: u64,
     /// Operations that were refused; if they were tried again, each time.
     pub refused: u64,
+    /// From when one was asked for until it was refused.
+    pub refusals: Option<Histogram<u64>>,
     /// Operations that failed.
     pub failed: u64,
     /// What the first of these said.
@@ -50,14 +55,45 @@ pub struct Record {
 }
 
 /// A short stretch of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Stretch {
     /// Operations done.
     pub done: u64,
+    /// Operations that were refused.
+    pub refused: u64,
     /// Feeds that got a post.
     pub deliveries: u64,
-    /// Their latencies.
-    pub latencies: Histogram<u64>,
+    /// Latencies of those done, by kind.
+    pub latencies: BTreeMap<Kind, Histogram<u64>>,
+}
+
+impl Stretch {
+    /// Latencies of all kinds.
+    pub fn all_latencies(&self) -> Histogram<u64> {
+        let mut all = with_digits(STRETCH_DIGITS);
+        for latencies in self.latencies.values() {
+            // They have the same bounds.
+            let _ = all.add(latencies);
+        }
+        all
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.done += other.done;
+        self.refused += other.refused;
+        self.deliveries += other.deliveries;
+        merge(&mut self.latencies, other.latencies, STRETCH_DIGITS);
+    }
+}
+
+/// Digits to which latencies of a stretch are told apart.
+const STRETCH_DIGITS: u8 = 2;
+
+fn merge(into: &mut BTreeMap<Kind, Histogram<u64>>, other: BTreeMap<Kind, Histogram<u64>>, digits: u8) {
+    for (kind, latencies) in other {
+        // They have the same bounds.
+        let _ = into.entry(kind).or_insert_with(|| with_digits(digits)).add(&latencies);
+    }
 }
 
 /// An operation that was done.
@@ -80,15 +116,22 @@ impl Record {
         record(latencies, done.latency);
         *self.done.entry(done.kind).or_default() += 1;
         self.deliveries += done.deliveries;
-        let stretch = ((done.at * f64::from(INTERVALS)) as u32).min(INTERVALS_MAX - 1);
-        let stretch = self.over_time.entry(stretch).or_insert_with(|| Stretch {
-            done: 0,
-            deliveries: 0,
-            latencies: with_digits(2),
-        });
+        let stretch = self.stretch(done.at);
         stretch.done += 1;
         stretch.deliveries += done.deliveries;
-        record(&mut stretch.latencies, done.latency);
+        record(stretch.latencies.entry(done.kind).or_insert_with(|| with_digits(STRETCH_DIGITS)), done.latency);
+    }
+
+    /// Adds what was refused at this share of the time that the run is to take, so long after it was asked for.
+    pub fn add_refusal(&mut self, at: f64, took: Duration) {
+        self.refused += 1;
+        record(self.refusals.get_or_insert_with(histogram), took);
+        self.stretch(at).refused += 1;
+    }
+
+    fn stretch(&mut self, at: f64) -> &mut Stretch {
+        let stretch = ((at * f64::from(INTERVALS)) as u32).min(INTERVALS_MAX - 1);
+        self.over_time.entry(stretch).or_default()
     }
 
     /// Adds a failure.
@@ -99,9 +142,10 @@ impl Record {
 
     /// Adds what another thread, or another run, saw.
     pub fn merge(&mut self, other: Self) {
-        for (kind, latencies) in other.latencies {
+        merge(&mut self.latencies, other.latencies, DIGITS);
+        if let Some(refusals) = other.refusals {
             // They have the same bounds.
-            let _ = self.latencies.entry(kind).or_insert_with(histogram).add(&latencies);
+            let _ = self.refusals.get_or_insert_with(histogram).add(&refusals);
         }
         for (kind, done) in other.done {
             *self.done.entry(kind).or_default() += done;
@@ -111,16 +155,7 @@ impl Record {
         self.failed += other.failed;
         self.first_failure = self.first_failure.take().or(other.first_failure);
         for (at, theirs) in other.over_time {
-            match self.over_time.get_mut(&at) {
-                Some(ours) => {
-                    ours.done += theirs.done;
-                    ours.deliveries += theirs.deliveries;
-                    let _ = ours.latencies.add(&theirs.latencies);
-                }
-                None => {
-                    self.over_time.insert(at, theirs);
-                }
-            }
+            self.over_time.entry(at).or_default().merge(theirs);
         }
     }
 
@@ -145,12 +180,14 @@ mod tests {
         other.add(done(Kind::Page, 1.01, 3));
         other.add(done(Kind::Publish, 0.001, 5));
         other.add_failure("full".to_owned());
+        other.add_refusal(0.001, Duration::from_millis(2));
         one.merge(other);
+        assert_eq!((one.refused, one.over_time[&0].refused, one.refusals.as_ref().unwrap().len()), (1, 1, 1));
         assert_eq!((one.operations(), one.deliveries, one.failed), (3, 6, 1));
         assert_eq!(one.first_failure.as_deref(), Some("full"));
         let stretches: Vec<_> = one.over_time.iter().map(|(at, stretch)| (*at, stretch.done)).collect();
         assert_eq!(stretches, [(0, 2), (INTERVALS, 1)]);
-        assert_eq!(one.over_time[&0].latencies.max() / 1_000_000, 5);
+        assert_eq!(one.over_time[&0].all_latencies().max() / 1_000_000, 5);
         let pages = &one.latencies[&Kind::Page];
         assert_eq!((pages.len(), pages.max() / 1_000_000), (2, 3));
     }

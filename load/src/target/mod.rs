@@ -97,6 +97,10 @@ pub trait Target: Send + Sync {
         Box::pin(async { Ok(None) })
     }
 
+    /// Whether a publish is done once the post is in all feeds, as it is at first, or once it is durable. Designs that write to
+    /// feeds themselves know only the first.
+    fn wait_for_delivery(&self, _waits: bool) {}
+
     /// Where readers can listen live; none of designs that push nothing to them.
     fn live_address(&self) -> Option<SocketAddr> {
         None

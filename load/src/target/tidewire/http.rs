@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -29,6 +31,8 @@ pub struct Http {
     settings: Vec<String>,
     /// None if somebody else started it.
     process: Option<Process>,
+    /// Whether publishes wait for their delivery.
+    waits: Arc<AtomicBool>,
 }
 
 impl Http {
@@ -39,12 +43,12 @@ impl Http {
     pub async fn start(settings: &Settings) -> Result<Self, Failure> {
         let address = free_address().map_err(|cause| Failure::of(&cause))?;
         let (process, told) = start(address, settings).await.map_err(|cause| Failure::of(&cause))?;
-        Ok(Self { address, settings: told, process: Some(process) })
+        Ok(Self { address, settings: told, process: Some(process), waits: waits() })
     }
 
     /// Uses a server that runs already.
     pub fn at(address: SocketAddr) -> Self {
-        Self { address, settings: vec![format!("at {address}, as it was started")], process: None }
+        Self { address, settings: vec![format!("at {address}, as it was started")], process: None, waits: waits() }
     }
 
     /// Where it listens.
@@ -55,7 +59,7 @@ impl Http {
     async fn connect(&self) -> Result<HttpClient, Failure> {
         let opened = async { Connection::open(self.address).await.map_err(|cause| Failure::of(&cause)) };
         let connection = answered("connecting", opened).await?;
-        Ok(HttpClient { connection, request: String::new(), body: String::new() })
+        Ok(HttpClient { connection, request: String::new(), body: String::new(), waits: Arc::clone(&self.waits) })
     }
 }
 
@@ -128,8 +132,12 @@ impl Target for Http {
             client.request.push_str("GET /v1/stats HTTP/1.1\r\nHost: tidewire\r\n\r\n");
             let stats: Stats = serde_json::from_slice(client.ask().await?)
                 .map_err(|cause| Failure::Failed(format!("GET /v1/stats tells no deliveries: {cause}")))?;
-            Ok(Some(stats.deliveries))
+            Ok(Some(stats.deliveries + stats.deliveries_below_floor))
         })
+    }
+
+    fn wait_for_delivery(&self, waits: bool) {
+        self.waits.store(waits, Ordering::Relaxed);
     }
 
     fn live_address(&self) -> Option<SocketAddr> {
@@ -145,12 +153,19 @@ impl Target for Http {
 #[derive(Deserialize)]
 struct Stats {
     deliveries: u64,
+    /// Of posts that were older by then than what the inbox holds.
+    deliveries_below_floor: u64,
 }
 
 struct HttpClient {
     connection: Connection,
     request: String,
     body: String,
+    waits: Arc<AtomicBool>,
+}
+
+fn waits() -> Arc<AtomicBool> {
+    Arc::new(AtomicBool::new(true))
 }
 
 // Writing to a `String` cannot fail.
@@ -181,7 +196,8 @@ impl HttpClient {
                 let body = &post.body;
                 let _ =
                     write!(self.body, r#"{{"id":"{id}","author":"u{author}","published_at":"{at}","body":{body}}}"#);
-                with_body(request, format_args!("POST /v1/posts?wait=delivered"), &self.body)
+                let wait = if self.waits.load(Ordering::Relaxed) { "?wait=delivered" } else { "" };
+                with_body(request, format_args!("POST /v1/posts{wait}"), &self.body)
             }
         };
         self.ask().await

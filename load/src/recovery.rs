@@ -1,7 +1,7 @@
 //! How long a design takes to be as it was before a burst.
 //!
 //! Not responsible for:
-//! - the burst itself (`cases`).
+//! - the burst itself (`compare`, `overload`).
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const ROUNDING_S: f64 = 1e-6;
 
 /// What is told of the time from the end of a burst until the p99 is back: at most twice the median of what it was before, or
 /// a millisecond. `over_time` has the p99, `lasts` the time before, during and after the burst.
-pub(super) fn case(over_time: &[Interval], lasts: [Duration; 3]) -> Case {
+pub fn case(over_time: &[Interval], lasts: [Duration; 3]) -> Case {
     let case = Case { unit: "s".to_owned(), ..Case::default() };
     match recovery_s(over_time, lasts) {
         Some(recovery_s) => Case { median: recovery_s, rounds: vec![recovery_s], ..case },

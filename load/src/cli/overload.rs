@@ -1,0 +1,92 @@
+//! `tidewire-load overload`: more than a design can do.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::time::Duration;
+
+use crate::cli::options::{ReportOptions, duration, judge, positive};
+use crate::cli::run::{Loaded, OnOptions, Outcome, ended, rate};
+use crate::drive::pacer::Pacer;
+use crate::operation::Kind;
+use crate::overload;
+use crate::report::figure;
+use crate::report::progress::Progress;
+
+/// What `tidewire-load overload` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Overload {
+    #[command(flatten)]
+    on: OnOptions,
+
+    /// How many times what is possible is asked for, one after the other
+    #[arg(long, value_name = "TIMES", value_delimiter = ',', default_value = "2,5,10", value_parser = positive)]
+    times: Vec<f64>,
+
+    /// Each overload lasts so long, and as long the calm before and after it
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    lasts: Duration,
+
+    #[command(flatten)]
+    report: ReportOptions,
+}
+
+/// Of what is possible, what is asked for in calm times.
+const CALM_SHARE: f64 = 0.5;
+
+impl Overload {
+    pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+        self.report.check()?;
+        let progress = Progress::new();
+        let mut loaded = self.on.prepare(None, &progress)?;
+        let name = loaded.prepared.target.name();
+        progress.step(name, "what is possible");
+        let closed = self.on.closed(self.on.work.clients, self.lasts);
+        let Outcome { ran, mut wrong, over, .. } = loaded.run(&closed, &progress);
+        let Some(ran) = ran.filter(|_| !over) else { return Err(wrong.unwrap_or_default().into()) };
+        let (peak, seconds) = (rate(&ran), ran.lasted.as_secs_f64());
+        let most = ran.record.done.iter().map(|(kind, done)| (*kind, *done as f64 / seconds)).collect();
+        progress.done(&figure::rate(peak));
+        // What is possible counts once it is in all feeds. Users do not wait for that.
+        loaded.prepared.target.wait_for_delivery(false);
+        let mut cases = Vec::new();
+        for times in &self.times {
+            progress.step(name, &format!("{times} times as much"));
+            let (overload, went_wrong) = self.overload(*times, (peak, &most), &mut loaded, &progress);
+            wrong = wrong.or(went_wrong);
+            let Some(overload) = overload else {
+                progress.done("not measured");
+                break;
+            };
+            progress.done(&overload.told());
+            cases.extend(overload.cases());
+        }
+        drop(progress);
+        let mut report = loaded.report("More than is possible", &self.on);
+        report.settings.insert("the most".to_owned(), figure::rate(peak));
+        let calm = format!("{CALM_SHARE} of the most, before and after each overload");
+        report.settings.insert("calm".to_owned(), calm);
+        if let Some(target) = report.targets.first_mut() {
+            target.failures.extend(wrong.clone());
+            loaded.end(target);
+            target.cases.extend(cases);
+        }
+        judge(&mut report, &loaded.surroundings);
+        self.report.tell(&report)?;
+        ended(name, wrong)
+    }
+
+    /// What was done in one overload, if anything was, and what went wrong.
+    fn overload(
+        &self,
+        times: f64,
+        (peak, most): (f64, &BTreeMap<Kind, f64>),
+        loaded: &mut Loaded,
+        progress: &Progress,
+    ) -> (Option<overload::Overload>, Option<String>) {
+        let lasts = [self.lasts; 3];
+        let pacer = Pacer::burst(peak * CALM_SHARE, times / CALM_SHARE, lasts.into());
+        let Outcome { ran, wrong, over, resident_most } = loaded.run(&self.on.open(pacer), progress);
+        let ran = ran.filter(|_| !over);
+        (ran.map(|run| overload::Overload { times, most: most.clone(), lasts, run, resident_most }), wrong)
+    }
+}
