@@ -1,0 +1,170 @@
+//! A celebrity stampede: how long readers who have nothing to do with a celebrity wait for their pages while it publishes, crosses
+//! the threshold both ways, and all of its followers read at once.
+//!
+//! `cargo bench --bench stampede -- FOLLOWERS`
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, missing_docs)]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{NEWEST, config, draft, follow_all, histogram, id, print_latency, publish, size, wake_all};
+use tidewire::engine::Engine;
+use tidewire::error::Error;
+use tidewire::feed::event::NewEdge;
+use tidewire::feed::policy::Policy;
+use tidewire::id::SourceId;
+use tokio::task::JoinSet;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Readers who follow other authors.
+const OTHERS: usize = 1_000;
+
+fn main() {
+    let asked: Vec<usize> = std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
+    let fans = asked.first().copied().unwrap_or(size(20_000, 200));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
+    runtime.block_on(async {
+        let world = World::new(fans).await;
+        for _ in 0..size(3, 1) {
+            world.others_read("others alone").await;
+            world.stampede(&[Stampede::Reads]).await;
+            world.stampede(&[Stampede::Posts, Stampede::Crossings]).await;
+            world.stampede(&[Stampede::Reads, Stampede::Posts, Stampede::Crossings]).await;
+        }
+        world.engine.shutdown();
+    });
+}
+
+/// What a celebrity and its followers do.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Stampede {
+    /// All followers read their feeds at once, again and again.
+    Reads,
+    /// The celebrity publishes one post after the other.
+    Posts,
+    /// Followers leave and come back, so that it is a celebrity, and is none.
+    Crossings,
+}
+
+struct World {
+    engine: Engine,
+    star: SourceId,
+    fans: Vec<SourceId>,
+    others: Vec<SourceId>,
+}
+
+impl World {
+    /// The celebrity is one with all its followers, and none without a quarter of them.
+    async fn new(fans: usize) -> Self {
+        let engine = Engine::start(config(300, Policy::Above(std::num::NonZeroU64::new(fans as u64 - 1).unwrap())));
+        let named = |name: &str, count: usize| (0..count).map(|n| id(&format!("{name}{n}"))).collect::<Vec<_>>();
+        let (star, fans, others, authors) = (id("star"), named("f", fans), named("o", OTHERS), named("a", 50));
+        let edges = |readers: &[SourceId], each: usize| {
+            let edge = |(nth, reader): (usize, &SourceId)| {
+                (0..each).map(|n| (reader.clone(), authors[(nth * 7 + n) % 50].clone())).collect::<Vec<_>>()
+            };
+            readers.iter().enumerate().flat_map(edge).collect::<Vec<_>>()
+        };
+        follow_all(&engine, edges(&others, 20).into_iter().chain(edges(&fans, 5))).await;
+        for author in authors.iter().cycle().take(500) {
+            publish(&engine, author, true).await;
+        }
+        follow_all(&engine, fans.iter().map(|fan| (fan.clone(), star.clone()))).await;
+        wake_all(&engine, &others).await;
+        wake_all(&engine, &fans).await;
+        Self { engine, star, fans, others }
+    }
+
+    async fn stampede(&self, what: &[Stampede]) {
+        let (over, done) = (Arc::new(AtomicBool::new(false)), Arc::new([const { AtomicU64::new(0) }; 4]));
+        let mut running = JoinSet::new();
+        for what in what.iter().copied() {
+            let (engine, star, fans) = (self.engine.clone(), self.star.clone(), self.fans.clone());
+            let (over, done) = (Arc::clone(&over), Arc::clone(&done));
+            running.spawn(async move {
+                while !over.load(Ordering::Relaxed) {
+                    match what {
+                        Stampede::Reads => read_all(&engine, &fans, &done).await,
+                        Stampede::Posts => {
+                            publish(&engine, &star, true).await;
+                            done[2].fetch_add(1, Ordering::Relaxed);
+                        }
+                        Stampede::Crossings => {
+                            cross(&engine, &star, &fans[..fans.len() / 4]).await;
+                            done[3].fetch_add(2, Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+        self.others_read(&format!("beside {what:?}")).await;
+        over.store(true, Ordering::Relaxed);
+        while running.join_next().await.is_some() {}
+        let [pages, refused, posts, crossings] = [0, 1, 2, 3].map(|nth| done[nth].load(Ordering::Relaxed));
+        println!("    meanwhile {pages} pages of followers, {refused} refused, {posts} posts, {crossings} crossings");
+    }
+
+    /// Others read at a steady rate, each page timed from its intended start.
+    async fn others_read(&self, what: &str) {
+        let (period, mut latencies, mut reading) = (Duration::from_micros(1_000), histogram(), JoinSet::new());
+        let began = Instant::now();
+        for nth in 0..size(5_000, 20) {
+            let intended = began + period * nth as u32;
+            // The runtime's timers tick in milliseconds; this thread, which runs nothing else, can be woken to the microsecond.
+            std::thread::sleep(intended.saturating_duration_since(Instant::now()));
+            let (engine, reader) = (self.engine.clone(), self.others[nth * 7 % OTHERS].clone());
+            reading.spawn(async move {
+                engine.feed(&reader, NEWEST).await.unwrap();
+                intended.elapsed()
+            });
+            while let Some(done) = reading.try_join_next() {
+                latencies.record(done.unwrap().as_nanos() as u64).unwrap();
+            }
+        }
+        while let Some(done) = reading.join_next().await {
+            latencies.record(done.unwrap().as_nanos() as u64).unwrap();
+        }
+        print_latency(what, &latencies);
+    }
+}
+
+/// All at once; whoever is refused does not try again.
+async fn read_all(engine: &Engine, readers: &[SourceId], done: &[AtomicU64; 4]) {
+    let read = |reader: &SourceId| {
+        let (engine, reader) = (engine.clone(), reader.clone());
+        async move { engine.feed(&reader, NEWEST).await }
+    };
+    let mut reading: JoinSet<_> = readers.iter().map(read).collect();
+    while let Some(page) = reading.join_next().await {
+        match page.unwrap() {
+            Ok(_) => done[0].fetch_add(1, Ordering::Relaxed),
+            Err(Error::Overloaded { .. }) => done[1].fetch_add(1, Ordering::Relaxed),
+            Err(other) => panic!("{other}"),
+        };
+    }
+}
+
+/// Some followers leave, and come back.
+async fn cross(engine: &Engine, star: &SourceId, followers: &[SourceId]) {
+    for follower in followers {
+        engine.unfollow(follower.clone(), star.clone()).await.unwrap();
+    }
+    publish_once(engine, star).await;
+    for batch in followers.chunks(10_000) {
+        let edges = batch.iter().map(|follower| NewEdge::new(follower.clone(), star.clone())).collect();
+        engine.follow(edges).await.unwrap();
+    }
+    publish_once(engine, star).await;
+}
+
+/// Once it is none, and once it is one, it publishes.
+async fn publish_once(engine: &Engine, star: &SourceId) {
+    if let Err(cause) = engine.publish(draft(star), false).await {
+        assert!(matches!(cause, Error::Overloaded { .. }), "{cause}");
+    }
+}
