@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::clock::UnixMicros;
 use crate::feed::policy::Policy;
 use crate::feed::stream::StreamLimits;
+use crate::limits::FANOUT_BACKLOG_PER_SHARD_MAX;
 
 /// The engine's settings.
 #[derive(Clone, Debug)]
@@ -22,6 +23,9 @@ pub struct EngineConfig {
     pub active_readers_max: NonZeroUsize,
     /// Threads that user actors are spread over. Default: one for each core.
     pub shards: NonZeroUsize,
+    /// Deliveries that posts on their way into inboxes may need yet; beyond, publishing is refused. One author's posts may need
+    /// a quarter of them. Default: [`FANOUT_BACKLOG_PER_SHARD_MAX`] for each shard.
+    pub fanout_backlog_max: Option<NonZeroUsize>,
     /// Sources one reader may follow. Default 5,000.
     pub following_max: usize,
     /// Bytes that posts may take in memory. Beyond seven eighths of it the oldest go to the archive; beyond all of it publishing
@@ -59,6 +63,7 @@ impl Default for EngineConfig {
             active_window: Duration::from_secs(7 * 24 * 3_600),
             active_readers_max: some(2_000_000),
             shards: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            fanout_backlog_max: None,
             following_max: 5_000,
             store_bytes_max: 8 << 30,
             outbox_posts: some(1_000),
@@ -77,6 +82,11 @@ impl EngineConfig {
     /// The share of one shard in the readers that may be awake.
     pub(crate) fn active_readers_max_per_shard(&self) -> usize {
         self.active_readers_max.get().div_ceil(self.shards.get())
+    }
+
+    /// Deliveries that posts on their way into inboxes may need yet.
+    pub(crate) fn fanout_backlog_max(&self) -> usize {
+        self.fanout_backlog_max.map_or(self.shards.get() * FANOUT_BACKLOG_PER_SHARD_MAX, NonZeroUsize::get)
     }
 
     /// The publish time at and before which posts have left the inboxes.

@@ -22,10 +22,12 @@ impl Counter {
 }
 
 /// What refuses requests when it is full.
-pub const SHEDDING: [&str; 9] = [
+pub const SHEDDING: [&str; 11] = [
     "scribe",
     "fan-out",
+    "fan-out (deliveries)",
     "author's fan-out",
+    "author's fan-out (deliveries)",
     "post store (bytes)",
     "user mailbox",
     "wake-up",

@@ -8,20 +8,18 @@
 //! Not responsible for:
 //! - the order of turns (`feed::schedule`), who is a celebrity (`state::world`), writing inboxes (`actor::courier`).
 
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use actix::{Actor, Addr, Context, Handler};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
-use parking_lot::Mutex;
 use roaring::RoaringBitmap;
-use rustc_hash::FxHashMap;
 
 use crate::actor::courier::Courier;
 use crate::actor::fanout_latency::audience;
 use crate::actor::message::{Deliver, FanoutOrder, Hire, Published, Reply, Ring, SliceDelivered};
+use crate::actor::open_fanouts::{Backlog, OpenFanout};
 use crate::actor::vital::Vital;
 use crate::engine::Shared;
 use crate::error::Error;
@@ -31,8 +29,8 @@ use crate::feed::schedule::{Cut, InFlight, Leg, Schedule, Turn};
 use crate::feed::stream::Notice;
 use crate::id::SourceSlot;
 use crate::limits::{
-    FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, FANOUTS_PER_AUTHOR_MAX, RECIPIENTS_IN_FLIGHT_MAX, SCRIBE_BATCH_MAX,
-    SLICE_RECIPIENTS_MAX, SLICE_SCAN_MAX, SLICES_IN_FLIGHT_MAX,
+    FANOUT_BACKLOG_AUTHORS, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, FANOUTS_PER_AUTHOR_MAX, RECIPIENTS_IN_FLIGHT_MAX,
+    SCRIBE_BATCH_MAX, SLICE_RECIPIENTS_MAX, SLICE_SCAN_MAX, SLICES_IN_FLIGHT_MAX,
 };
 use crate::live::watchers::Watchers;
 
@@ -42,16 +40,31 @@ const IN_FLIGHT_MAX: InFlight = InFlight { slices: SLICES_IN_FLIGHT_MAX, recipie
 /// A post on its way into inboxes, if it is one, since when and to how many followers, who waits for its delivery, and the answer
 /// then.
 struct Waiting {
-    open: Option<(Position, SourceSlot)>,
+    open: Option<OpenFanout>,
     handed_on: Instant,
     followers: u64,
     caller: Option<(Reply<Published>, Published)>,
 }
 
+/// An order in the queue.
+struct HandedOn {
+    order: FanoutOrder,
+    at: Instant,
+    /// If it is a post that goes into inboxes.
+    open: Option<OpenFanout>,
+}
+
+impl HandedOn {
+    /// Goes into no inbox.
+    fn notice(mail: Notice, legs: Box<[Leg]>) -> Self {
+        Self { order: FanoutOrder { mail, legs, waiting: None }, at: Instant::now(), open: None }
+    }
+}
+
 /// The fan-out supervisor.
 pub struct FanoutSupervisor {
     shared: Arc<Shared>,
-    orders: Receiver<(FanoutOrder, Instant)>,
+    orders: Receiver<HandedOn>,
     bell: Arc<Bell>,
     couriers: Vec<Addr<Courier>>,
     schedule: Schedule<Notice, Waiting>,
@@ -62,65 +75,10 @@ pub struct FanoutSupervisor {
 #[derive(Debug, Default)]
 struct Bell(AtomicBool);
 
-/// Posts handed on and not yet delivered everywhere.
-#[derive(Debug, Default)]
-pub struct OpenFanouts(Mutex<Open>);
-
-#[derive(Debug, Default)]
-struct Open {
-    times: FxHashMap<Position, u32>,
-    by_author: FxHashMap<SourceSlot, usize>,
-}
-
-impl OpenFanouts {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.0.lock().times.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// All of them, in no order.
-    pub fn positions(&self) -> Vec<Position> {
-        self.0.lock().times.keys().copied().collect()
-    }
-
-    /// How many there are of one author, or of the first of a post's sources that is not pulled.
-    pub fn of(&self, author: SourceSlot) -> usize {
-        self.0.lock().by_author.get(&author).copied().unwrap_or(0)
-    }
-
-    fn begin(&self, position: Position, author: SourceSlot) {
-        let mut open = self.0.lock();
-        *open.times.entry(position).or_default() += 1;
-        *open.by_author.entry(author).or_default() += 1;
-    }
-
-    /// A post that is delivered again while it is being delivered is open until both are done.
-    fn end(&self, position: Position, author: SourceSlot) {
-        let open = &mut *self.0.lock();
-        if let Entry::Occupied(mut times) = open.times.entry(position) {
-            *times.get_mut() -= 1;
-            if *times.get() == 0 {
-                times.remove();
-            }
-        }
-        if let Entry::Occupied(mut posts) = open.by_author.entry(author) {
-            *posts.get_mut() -= 1;
-            if *posts.get() == 0 {
-                posts.remove();
-            }
-        }
-    }
-}
-
 /// The scribe's end of the supervisor.
 #[derive(Clone)]
 pub struct FanoutQueue {
-    orders: Sender<(FanoutOrder, Instant)>,
+    orders: Sender<HandedOn>,
     bell: Arc<Bell>,
     supervisor: Addr<FanoutSupervisor>,
     shared: Arc<Shared>,
@@ -161,10 +119,28 @@ impl FanoutQueue {
         &self.shared.watchers
     }
 
-    /// The refusal of an author who has too many posts waiting already, counted.
-    pub fn author_overloaded(&self, author: SourceSlot) -> Option<Error> {
-        let is_full = self.shared.open_fanouts.of(author) >= FANOUTS_PER_AUTHOR_MAX;
-        is_full.then(|| self.shared.overloaded("author's fan-out", FANOUTS_PER_AUTHOR_MAX))
+    /// The refusal of a post because fan-out is too far behind, in all or with its author's posts, counted. `accepted` are posts
+    /// that are not handed on yet: all of them, and the author's.
+    pub fn is_behind(&self, author: Option<SourceSlot>, accepted: [Backlog; 2]) -> Option<Error> {
+        let [all, of_author] = accepted;
+        if let Some(refusal) = self.shared.fanout_is_behind(all.deliveries) {
+            return Some(refusal);
+        }
+        let of_author = author.map(|author| self.shared.open_fanouts.of(author)).unwrap_or_default() + of_author;
+        let limit = self.shared.config.fanout_backlog_max();
+        let (posts_max, deliveries_max) = (FANOUTS_PER_AUTHOR_MAX, limit / FANOUT_BACKLOG_AUTHORS);
+        if of_author.posts >= posts_max {
+            return Some(self.shared.overloaded("author's fan-out", posts_max));
+        }
+        let is_full = of_author.deliveries >= deliveries_max;
+        is_full.then(|| self.shared.overloaded("author's fan-out (deliveries)", deliveries_max))
+    }
+
+    /// Deliveries that a post of these sources needs, at most.
+    pub fn deliveries(&self, sources: impl Iterator<Item = SourceSlot>) -> usize {
+        let followers = |source| self.shared.world.sources.at(source).followers().len();
+        let followers = sources.map(followers).fold(0, u64::saturating_add);
+        usize::try_from(followers).unwrap_or(usize::MAX).min(self.shared.directory.len())
     }
 
     /// The refusal of a post while memory is full and the archive takes what is too old, counted.
@@ -184,10 +160,12 @@ impl FanoutQueue {
 
     /// Hands a post on. The caller made sure of [`FanoutQueue::has_room_for`] it.
     pub fn push(&self, order: FanoutOrder) {
-        if let Some((position, author)) = into_inboxes(&order) {
-            self.shared.open_fanouts.begin(position, author);
-        }
-        if let Err(TrySendError::Full(_)) = self.orders.try_send((order, Instant::now())) {
+        let open = into_inboxes(&order).map(|(position, author)| {
+            let deliveries = self.deliveries(order.legs.iter().filter_map(Leg::into_inboxes));
+            OpenFanout { position, author, deliveries }
+        });
+        open.into_iter().for_each(|open| self.shared.open_fanouts.begin(open));
+        if let Err(TrySendError::Full(_)) = self.orders.try_send(HandedOn { order, at: Instant::now(), open }) {
             unreachable!("the scribe asks for room before it accepts a post");
         }
         self.ring();
@@ -196,8 +174,8 @@ impl FanoutQueue {
     /// Hands on what goes into no inbox. If there is no room beside that for the posts of a group, all who are watched are
     /// told that they missed something.
     pub fn notify(&self, mail: Notice, legs: Box<[Leg]>) {
-        let order = FanoutOrder { mail, legs, waiting: None };
-        if !self.has_room_for(SCRIBE_BATCH_MAX + 1) || self.orders.try_send((order, Instant::now())).is_err() {
+        let handed_on = HandedOn::notice(mail, legs);
+        if !self.has_room_for(SCRIBE_BATCH_MAX + 1) || self.orders.try_send(handed_on).is_err() {
             self.shared.watchers.miss();
         }
         self.ring();
@@ -213,8 +191,8 @@ impl FanoutQueue {
 
 /// The post of an order that goes into inboxes, and the first source whose followers' they are.
 fn into_inboxes(order: &FanoutOrder) -> Option<(Position, SourceSlot)> {
-    match (order.mail, order.legs[0]) {
-        (Notice::Published(position), Leg::Inboxes(source)) => Some((position, source)),
+    match order.mail {
+        Notice::Published(position) => Some((position, order.legs[0].into_inboxes()?)),
         _ => None,
     }
 }
@@ -238,11 +216,11 @@ impl FanoutSupervisor {
 
     fn take_up(&mut self) {
         while self.schedule.jobs() < FANOUT_JOBS_MAX {
-            let missed = || FanoutOrder { mail: Notice::Missed, legs: [Leg::AllWatched].into(), waiting: None };
-            let missed = self.shared.watchers.take_missed().then(|| (missed(), Instant::now()));
-            let Some((order, handed_on)) = missed.or_else(|| self.orders.try_recv().ok()) else { break };
+            let missed = || HandedOn::notice(Notice::Missed, [Leg::AllWatched].into());
+            let missed = self.shared.watchers.take_missed().then(missed);
+            let Some(HandedOn { order, at, open }) = missed.or_else(|| self.orders.try_recv().ok()) else { break };
             let (reached, followers) = self.reach(&order.legs);
-            let waiting = Waiting { open: into_inboxes(&order), handed_on, followers, caller: order.waiting };
+            let waiting = Waiting { open, handed_on: at, followers, caller: order.waiting };
             let done = self.schedule.add(order.mail, order.legs, waiting, |shard| reached[shard]);
             self.end(done);
         }
@@ -327,8 +305,8 @@ impl FanoutSupervisor {
     /// Counts and times a post as delivered, if it is, and answers who waits for that.
     fn end(&self, done: Option<Waiting>) {
         let Some(Waiting { open, handed_on, followers, caller }) = done else { return };
-        if let Some((position, author)) = open {
-            self.shared.open_fanouts.end(position, author);
+        if let Some(open) = open {
+            self.shared.open_fanouts.end(open);
             let now = Instant::now();
             let took = now.duration_since(handed_on);
             self.shared.fanout_latency.lock().record(now, took, followers);

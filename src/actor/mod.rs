@@ -20,6 +20,7 @@ pub mod fanout_latency;
 pub mod keeper;
 pub mod mailroom;
 pub mod message;
+pub mod open_fanouts;
 pub mod scribe;
 pub mod ticker;
 pub mod user;

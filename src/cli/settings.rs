@@ -68,6 +68,11 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_FOLLOWING_MAX", value_name = "SOURCES")]
     pub following_max: Option<NonZeroUsize>,
 
+    /// Deliveries that posts on their way into inboxes may need yet; beyond it publishing is refused [deliveries, default:
+    /// 4194304 for each shard]
+    #[arg(long, env = "TIDEWIRE_FANOUT_BACKLOG_MAX", value_name = "DELIVERIES")]
+    pub fanout_backlog_max: Option<NonZeroUsize>,
+
     /// Posts of one source that stay in memory; older ones are read from the archive [posts, default: 1000]
     #[arg(long, env = "TIDEWIRE_OUTBOX_POSTS", value_name = "POSTS")]
     pub outbox_posts: Option<NonZeroUsize>,
@@ -220,6 +225,7 @@ impl Settings {
             active_readers_max: self.active_readers_max.or(other.active_readers_max),
             shards: self.shards.or(other.shards),
             following_max: self.following_max.or(other.following_max),
+            fanout_backlog_max: self.fanout_backlog_max.or(other.fanout_backlog_max),
             outbox_posts: self.outbox_posts.or(other.outbox_posts),
             archive_budget: self.archive_budget.or(other.archive_budget),
             live_max: self.live_max.or(other.live_max),
@@ -305,6 +311,7 @@ impl Settings {
             active_readers_max: self.active_readers_max.unwrap_or(default.active_readers_max),
             shards: self.shards.unwrap_or(default.shards),
             following_max: number(self.following_max, default.following_max),
+            fanout_backlog_max: self.fanout_backlog_max,
             outbox_posts: self.outbox_posts.unwrap_or(default.outbox_posts),
             archive_budget: span(self.archive_budget, default.archive_budget),
             store_bytes_max: number(self.store_bytes_max, default.store_bytes_max),

@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use crate::actor::archivist::ArchiveReaders;
 use crate::actor::counters::Counters;
 use crate::actor::directory::Directory;
-use crate::actor::fanout::OpenFanouts;
 use crate::actor::fanout_latency::FanoutLatency;
 use crate::actor::message::{Reply, SnapshotTaken};
+use crate::actor::open_fanouts::OpenFanouts;
 use crate::clock::{Clock, UnixMicros};
 use crate::config::EngineConfig;
 use crate::error::Error;
@@ -106,6 +106,13 @@ impl Shared {
         self.counters.pages.add(1);
         let is_partial = !page.partial.is_empty() || !page.unreadable.is_empty();
         self.counters.partial_pages.add(u64::from(is_partial));
+    }
+
+    /// The refusal of a post because fan-out is too far behind, counted. `before` are deliveries that come on top.
+    pub(crate) fn fanout_is_behind(&self, before: usize) -> Option<Error> {
+        let limit = self.config.fanout_backlog_max();
+        let is_behind = self.open_fanouts.deliveries().saturating_add(before) >= limit;
+        is_behind.then(|| self.overloaded("fan-out (deliveries)", limit))
     }
 
     /// The refusal of a full queue, counted.

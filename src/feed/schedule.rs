@@ -41,6 +41,11 @@ impl Leg {
             Self::AllWatched => SourceSlot::NONE,
         }
     }
+
+    /// The source, if mail goes into its followers' inboxes.
+    pub fn into_inboxes(&self) -> Option<SourceSlot> {
+        if let Self::Inboxes(source) = self { Some(*source) } else { None }
+    }
 }
 
 #[derive(Debug)]

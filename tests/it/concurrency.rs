@@ -225,3 +225,74 @@ async fn a_mailbox_holds_what_it_may_and_the_rest_is_refused() {
     }
     engine.shutdown();
 }
+
+/// An engine that is soon behind, and these authors with so many followers each, who are all awake.
+async fn soon_behind(backlog_max: usize, authors: &[(&str, usize)]) -> Engine {
+    let config = EngineConfig { fanout_backlog_max: Some(some(backlog_max)), ..config(2, Policy::PushAll) };
+    let engine = Engine::start(config);
+    let followers = authors.iter().map(|(_, followers)| *followers).max().unwrap_or(0);
+    let edges = |(author, followers): &(&str, usize)| {
+        (0..*followers).map(|nth| edge(&format!("r{nth}"), author)).collect::<Vec<_>>()
+    };
+    engine.follow(authors.iter().flat_map(edges).collect()).await.unwrap();
+    for nth in 0..followers {
+        engine.feed(&id(&format!("r{nth}")), NEWEST).await.unwrap();
+    }
+    engine
+}
+
+/// Publishes at once by all of them, until somebody is refused. Returns the refusals, by whom, and how many posts were taken.
+async fn publish_until_refused(engine: &Engine, authors: &[&str]) -> (Vec<(String, Error)>, usize) {
+    let mut taken = 0;
+    for _ in 0..1_000 {
+        let publish = |author: &str| {
+            let (engine, author) = (engine.clone(), author.to_owned());
+            tokio::spawn(
+                async move { engine.publish(draft(&author, "1"), false).await.map_err(|cause| (author, cause)) },
+            )
+        };
+        let all: Vec<_> = (0..32).flat_map(|_| authors.iter().map(|author| publish(author))).collect();
+        let mut refused = Vec::new();
+        for published in all {
+            match published.await.unwrap() {
+                Ok(_) => taken += 1,
+                Err(refusal) => refused.push(refusal),
+            }
+        }
+        if !refused.is_empty() {
+            return (refused, taken);
+        }
+    }
+    panic!("nobody was refused");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_delivered_to_very_many_is_refused_before_others_are() {
+    let engine = soon_behind(4_000, &[("hot", 600), ("calm", 5)]).await;
+    let (refused, _) = publish_until_refused(&engine, &["hot", "calm"]).await;
+    for (author, cause) in refused {
+        let expected = Error::Overloaded { queue: "author's fan-out (deliveries)", limit: 1_000 };
+        assert_eq!((author.as_str(), cause.to_string()), ("hot", expected.to_string()));
+    }
+    engine.shutdown();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn publishing_is_refused_while_delivery_is_too_far_behind_and_loses_nothing() {
+    let authors = ["a", "b", "c", "d", "e", "f"];
+    let engine = soon_behind(1_000, &authors.map(|author| (author, 240))).await;
+    let (refused, taken) = publish_until_refused(&engine, &authors).await;
+    let behind = Error::Overloaded { queue: "fan-out (deliveries)", limit: 1_000 }.to_string();
+    assert!(refused.iter().any(|(_, cause)| cause.to_string() == behind), "{refused:?}");
+    let queue = || engine.queues().into_iter().find(|queue| queue.name == "fanout_deliveries").unwrap();
+    assert_eq!(queue().limit, 1_000);
+    // Once all is delivered there is room again.
+    while queue().depth > 0 {
+        tokio::task::yield_now().await;
+    }
+    engine.publish(draft("a", "2"), true).await.unwrap();
+    for reader in ["r0", "r239"] {
+        assert_eq!(whole_feed(&engine, reader, 100).await.len(), taken + 1, "{reader}");
+    }
+    engine.shutdown();
+}

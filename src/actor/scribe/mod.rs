@@ -20,11 +20,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use rustc_hash::FxHashMap;
 use tracing::{error, warn};
 
 use crate::actor::archivist::{Task, archive_failed};
 use crate::actor::fanout::FanoutQueue;
 use crate::actor::message::{Choice, Command, FanoutOrder, Followed, Published, Reply};
+use crate::actor::open_fanouts::Backlog;
 use crate::actor::ticker::Ticker;
 use crate::actor::vital::Vital;
 use crate::clock::UnixMicros;
@@ -53,6 +55,9 @@ pub struct Scribe<J> {
     config: Arc<EngineConfig>,
     commands: Receiver<Command>,
     group: Vec<Accepted>,
+    /// The posts of the group, in all and by author.
+    accepted: Backlog,
+    accepted_of: FxHashMap<SourceSlot, Backlog>,
     /// Posts and followers that the group changes.
     touched: HashSet<Key>,
     failed: Option<Error>,
@@ -100,6 +105,8 @@ impl<J: Journal> Scribe<J> {
             config,
             commands,
             group: Vec::new(),
+            accepted: Backlog::default(),
+            accepted_of: FxHashMap::default(),
             touched: HashSet::new(),
             failed: None,
             archivist: archivist.map(Archivist::new),
@@ -176,6 +183,7 @@ impl<J: Journal> Scribe<J> {
                 // A later command of the group may name the id that was just minted.
                 self.touched.insert(Key::Post(id));
                 let position = Position { published_at: draft.published_at.unwrap_or(now), id };
+                self.count_accepted(&draft);
                 self.accept(Event::Published { position, draft, accepted_at: now }, Then::Publish { wait, reply });
             }
         }
@@ -212,8 +220,9 @@ impl<J: Journal> Scribe<J> {
         if !self.fanout.has_room_for(self.group.len() + 1) {
             return Err(self.fanout.overloaded());
         }
-        let author = world.sources.get(&draft.author).and_then(|author| self.fanout.author_overloaded(author.slot));
-        author.map_or(Ok(()), Err)?;
+        let author = world.sources.get(&draft.author).map(|author| author.slot);
+        let of_author = author.and_then(|author| self.accepted_of.get(&author).copied()).unwrap_or_default();
+        self.fanout.is_behind(author, [self.accepted, of_author]).map_or(Ok(()), Err)?;
         let limit = self.config.store_bytes_max;
         if world.posts.bytes() >= limit {
             // With an archive there is room again as soon as it has taken what is too old.
@@ -222,6 +231,18 @@ impl<J: Journal> Scribe<J> {
         }
         self.room_for_sources(draft.sources())?;
         Ok(None)
+    }
+
+    /// Counts what a post will have to be delivered, before it is handed on.
+    fn count_accepted(&mut self, draft: &Draft) {
+        let sources = &self.writer.world().sources;
+        let pushed = draft.sources().filter_map(|id| sources.get(id)).filter(|source| !source.is_celebrity());
+        let post = Backlog { posts: 1, deliveries: self.fanout.deliveries(pushed.map(|source| source.slot)) };
+        self.accepted = self.accepted + post;
+        if let Some(author) = sources.get(&draft.author) {
+            let of_author = self.accepted_of.entry(author.slot).or_default();
+            *of_author = *of_author + post;
+        }
     }
 
     /// Finds out what a draft repeats in the end, and whom it answers.
@@ -323,6 +344,8 @@ impl<J: Journal> Scribe<J> {
 
     fn commit(&mut self) {
         self.touched.clear();
+        self.accepted = Backlog::default();
+        self.accepted_of.clear();
         if self.group.is_empty() {
             return;
         }
