@@ -22,16 +22,17 @@ impl Counter {
 }
 
 /// What refuses requests when it is full.
-pub const SHEDDING: [&str; 9] = [
+pub const SHEDDING: [&str; 10] = [
     "scribe",
-    "fan-out",
-    "author's fan-out",
-    "post store (bytes)",
-    "user mailbox",
-    "wake-up",
+    "scribe_bytes",
+    "fanout",
+    "author_fanout",
+    "post_bytes",
+    "user_mailbox",
+    "wake_up",
     "archive",
     "snapshot",
-    "live connection",
+    "live_connections",
 ];
 
 /// Requests refused, by what was full.

@@ -164,17 +164,17 @@ impl FanoutQueue {
     /// The refusal of an author who has too many posts waiting already, counted.
     pub fn author_overloaded(&self, author: SourceSlot) -> Option<Error> {
         let is_full = self.shared.open_fanouts.of(author) >= FANOUTS_PER_AUTHOR_MAX;
-        is_full.then(|| self.shared.overloaded("author's fan-out", FANOUTS_PER_AUTHOR_MAX))
+        is_full.then(|| self.shared.overloaded("author_fanout", FANOUTS_PER_AUTHOR_MAX))
     }
 
     /// The refusal of a post while memory is full and the archive takes what is too old, counted.
     pub fn store_overloaded(&self, limit: usize) -> Error {
-        self.shared.overloaded("post store (bytes)", limit)
+        self.shared.overloaded("post_bytes", limit)
     }
 
     /// The refusal of a post that has no room, counted.
     pub fn overloaded(&self) -> Error {
-        self.shared.overloaded("fan-out", FANOUT_QUEUE_MAX)
+        self.shared.overloaded("fanout", FANOUT_QUEUE_MAX)
     }
 
     /// Counts a post as published, whether it is handed on or pulled.
