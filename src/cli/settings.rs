@@ -286,6 +286,7 @@ impl Settings {
             reads: number(self.reads_max, default.reads),
             writes: number(self.writes_max, default.writes),
             write_bytes: number(self.write_bytes_max, default.write_bytes),
+            ..default
         }
     }
 
