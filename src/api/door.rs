@@ -3,7 +3,7 @@
 //! Responsible for:
 //! - the order of it: a handler runs only once the request was let in and its body is there, and what an answer takes is
 //!   counted until it is sent;
-//! - the request's id, and telling of what went wrong or took long.
+//! - the request's id, counting what became of it, and telling of what went wrong or took long.
 //!
 //! Not responsible for:
 //! - what an operation needs (`api::operation`), and doing it.
@@ -18,7 +18,7 @@ use actix_web::dev::{Service, ServiceRequest, ServiceResponse, Transform};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use actix_web::web::Data;
-use actix_web::{Error, HttpMessage as _, HttpRequest};
+use actix_web::{Error, HttpMessage as _, HttpRequest, HttpResponse, ResponseError as _};
 use tracing::warn;
 
 use crate::api::access::cors;
@@ -26,6 +26,7 @@ use crate::api::admission::{Permit, Room};
 use crate::api::client::Client;
 use crate::api::operation::{OPERATIONS, Operation, Work};
 use crate::api::problem::Problem;
+use crate::api::requests::NOWHERE;
 use crate::api::{Api, body, held};
 use crate::limits::RESPONSE_PIECE_BYTES;
 
@@ -83,17 +84,20 @@ where
     let Some(api) = request.app_data::<Data<Api>>().cloned() else {
         return Ok(request.error_response(Problem::internal(&"the server was put together wrongly")));
     };
-    let began = Instant::now();
-    let mut response = match admit(&api, operation, &mut request).await {
+    let mut asked = Asked { api: Data::clone(&api), nth, began: Instant::now(), is_answered: false };
+    let answered = match admit(&api, operation, &mut request).await {
         Ok(admitted) => {
-            let response = handler.call(request).await?;
-            hold(&api, operation, admitted.client, response)
+            let answered = handler.call(request).await;
+            answered.map(|response| hold(&api, operation, admitted.client, response))
         }
-        Err(problem) => request.error_response(problem),
+        Err(problem) => Ok(request.error_response(problem)),
     };
+    asked.is_answered = true;
+    let mut response = answered?;
     cors::tell(&mut response);
-    let (status, took) = (response.status(), began.elapsed());
+    let (status, took) = (response.status(), asked.began.elapsed());
     api.requests.count(nth, status, took);
+    refusal(&response).into_iter().for_each(|code| api.requests.count_refusal(code));
     let is_slow = took >= api.slow && operation.work != Work::Live;
     let is_fault = status == StatusCode::INTERNAL_SERVER_ERROR;
     let given = given_id(response.request());
@@ -106,6 +110,41 @@ where
         response.headers_mut().insert(REQUEST_ID, id);
     }
     Ok(response)
+}
+
+/// Answers what leads to no operation.
+pub(super) fn nowhere(request: &HttpRequest, problem: &Problem) -> HttpResponse {
+    let began = Instant::now();
+    let mut refusal = problem.error_response();
+    cors::told(request, refusal.headers_mut());
+    refusal.headers_mut().insert(REQUEST_ID, given_id(request).unwrap_or_else(new_id));
+    if let Some(api) = request.app_data::<Data<Api>>() {
+        api.requests.count(NOWHERE, refusal.status(), began.elapsed());
+        api.requests.count_refusal(problem.code());
+    }
+    refusal
+}
+
+/// A request that is being answered. Its client may go away meanwhile: the server then lets go of it, and of this.
+struct Asked {
+    api: Data<Api>,
+    nth: usize,
+    began: Instant,
+    is_answered: bool,
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        let (operation, took) = (&OPERATIONS[self.nth], self.began.elapsed());
+        self.api.requests.count_gone(self.nth, took);
+        if took >= self.api.slow && operation.work != Work::Live {
+            let took_ms = took.as_millis() as u64;
+            warn!(operation = operation.name, took_ms, "a client went away before it was answered");
+        }
+    }
 }
 
 /// What a request holds until it is answered.
@@ -158,6 +197,11 @@ fn hold(api: &Api, operation: &Operation, client: Client, response: ServiceRespo
         Ok(None) => response,
         Err(problem) => ServiceResponse::from_err(problem, response.request().clone()),
     }
+}
+
+/// The code of a refusal, if the answer is one.
+fn refusal(response: &ServiceResponse) -> Option<&'static str> {
+    response.response().error()?.as_error::<Problem>().map(Problem::code)
 }
 
 /// The id that came with a request, if it is a good one.

@@ -153,6 +153,20 @@ fn writes_past_their_limit_are_refused_while_reads_go_on() {
 }
 
 #[test]
+fn a_client_that_goes_away_unanswered_is_counted_as_gone() {
+    let (server, let_go) = stuck(AdmissionLimits::default());
+    let waiting = begun_publish(&server);
+    wait_for(&server, "writes", 1);
+    let gone = "tidewire_http_requests_total{operation=\"publish\",status=\"client_gone\"} 1\n";
+    assert!(!server.get("/metrics").text.contains(gone));
+    drop(waiting);
+    wait_for(&server, "writes", 0);
+    let metrics = server.get("/metrics").text;
+    assert!(metrics.contains(gone), "{metrics}");
+    drop(let_go);
+}
+
+#[test]
 fn bodies_are_bounded_by_the_bytes_they_announce() {
     let server = limited(AdmissionLimits { write_bytes: 10_000, ..AdmissionLimits::default() });
     let slow = slow_publish(&server, 9_990);
