@@ -193,8 +193,7 @@ fn hold(api: &Api, operation: &Operation, client: Client, response: ServiceRespo
         return response;
     }
     match api.admission.answer(operation.work, client, bytes) {
-        Ok(Some(room)) => response.map_body(|_, body| held::body(body, room)),
-        Ok(None) => response,
+        Ok(room) => response.map_body(|_, body| held::body(body, room)),
         Err(problem) => ServiceResponse::from_err(problem, response.request().clone()),
     }
 }

@@ -19,11 +19,11 @@ use crate::limits::RESPONSE_PIECE_BYTES;
 /// A body that gives back its room when it is sent, or nobody wants it any more.
 struct Held {
     rest: Bytes,
-    _room: Room,
+    _room: Option<Room>,
 }
 
-/// Holds room for a body for as long as there is any of it.
-pub(super) fn body(body: BoxBody, room: Room) -> BoxBody {
+/// Holds what room a body needs for as long as there is any of it.
+pub(super) fn body(body: BoxBody, room: Option<Room>) -> BoxBody {
     match body.try_into_bytes() {
         Ok(rest) => Held { rest, _room: room }.boxed(),
         // What comes piece by piece is nowhere as a whole.

@@ -285,8 +285,14 @@ fn with_large_page(limits: AdmissionLimits, pace: Pace) -> Server {
 
 /// A client that asks for the page, and reads no more than how it was answered.
 fn unread_page(server: &Server) -> (u16, TcpStream) {
+    unread_page_of(server, "bob", "")
+}
+
+/// The same for the page of `user`, with a header more.
+fn unread_page_of(server: &Server, user: &str, header: &str) -> (u16, TcpStream) {
     let mut socket = TcpStream::connect(server.address()).unwrap();
-    socket.write_all(b"GET /v1/users/bob/posts?limit=50 HTTP/1.1\r\nHost: it\r\n\r\n").unwrap();
+    let request = format!("GET /v1/users/{user}/posts?limit=50 HTTP/1.1\r\nHost: it\r\n{header}\r\n");
+    socket.write_all(request.as_bytes()).unwrap();
     (status(&socket), socket)
 }
 
@@ -304,6 +310,29 @@ fn answers_that_nobody_reads_are_bounded_and_their_room_comes_back() {
     wait_for(&server, "response_bytes", 0);
     assert_eq!(server.get("/v1/users/bob/posts?limit=50").json()["items"].as_array().unwrap().len(), 50);
     wait_for(&server, "response_bytes", 0);
+}
+
+#[tokio::test]
+async fn a_user_that_reads_no_answers_takes_no_more_than_a_share() {
+    let engine = Engine::start(EngineConfig::default());
+    let limits = AdmissionLimits { response_bytes: 16 << 20, ..AdmissionLimits::default() };
+    let body = Body::new(&format!("\"{}\"", "x".repeat(60_000))).unwrap();
+    for user in ["ann", "bob"] {
+        for _ in 0..50 {
+            engine.publish(Draft::new(SourceId::new(user).unwrap(), body.clone()), false).await.unwrap();
+        }
+    }
+    let api = Api { access: Arc::new(access()), ..patient(limits, &engine) };
+    let server = Server::serving(api, engine);
+    let ask = |user: &str| unread_page_of(&server, user, &format!("Authorization: {}\r\n", bearer(&token(user))));
+    // A share is 4 MiB, of which a page takes 3.
+    let (first, second, others) = (ask("ann"), ask("ann"), ask("bob"));
+    assert_eq!([first.0, second.0, others.0], [200, 503, 200]);
+    drop(first);
+    let began = Instant::now();
+    while ask("ann").0 == 503 {
+        assert!(began.elapsed() < PATIENCE);
+    }
 }
 
 #[test]
