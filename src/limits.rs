@@ -1,5 +1,6 @@
 //! Every fixed limit, in one place. What an operator may want to change is in `config` instead.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Longest source id.
@@ -50,6 +51,32 @@ pub const WRITES_MAX: usize = SCRIBE_BATCH_MAX;
 /// Bytes of the bodies of writes under way, as far as these say how long they are.
 pub const WRITE_BYTES_MAX: usize = 256 << 20;
 
+/// Bytes of answers that clients have yet to take: some forty of the largest pages.
+pub const RESPONSE_BYTES_MAX: usize = 256 << 20;
+
+/// Bytes of an answer that a connection is handed at once. Larger answers are counted until their last piece is handed over;
+/// others leave no more with a connection than its buffers.
+pub const RESPONSE_PIECE_BYTES: usize = 64 * 1024;
+
+/// Clients that it takes to fill what bounds bytes: one has at most this part of it. Few, so that one alone does well.
+pub const CLIENTS_PER_GATE: usize = 4;
+
+/// How long any body may take: lost packets are sent again by then, on networks however bad.
+pub const BODY_TIME: Duration = Duration::from_secs(5);
+
+/// Bytes of a body that earn it a second more: what the slowest phones' networks do.
+pub const BODY_BYTES_PER_SECOND_MIN: usize = 4 * 1024;
+
+/// How long a body may take, however large. Those of users are through by then at the rate above; larger ones are servers'.
+pub const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How long what is sent may wait for a client to take [`RESPONSE_STALL_BYTES_MIN`] of it, before the connection ends.
+pub const RESPONSE_STALL_MAX: Duration = Duration::from_secs(30);
+
+/// What a client has to take in that time while more waits for it: about what the system keeps for it, so that an answer that
+/// fits there may be taken however slowly.
+pub const RESPONSE_STALL_BYTES_MIN: usize = 256 * 1024;
+
 /// Bulk writes under way at the same time.
 pub const BULK_WRITES_MAX: usize = 16;
 
@@ -58,6 +85,12 @@ pub const JOINS_MAX: usize = 2_048;
 
 /// Operators' requests under way at the same time.
 pub const OPERATIONS_MAX: usize = 64;
+
+/// Requests for metrics under way at the same time: a few that collect them, and nothing else takes their room.
+pub const METRICS_MAX: usize = 8;
+
+/// After how many seconds those may come back that there was no room for: each is told one of them.
+pub const RETRY_SECONDS: RangeInclusive<u64> = 1..=3;
 
 /// Longest credential that is looked at: it has to fit into a live client's frame.
 pub const CREDENTIAL_BYTES_MAX: usize = 3 * 1024;
@@ -91,6 +124,9 @@ pub const RATED_GROUPS: u64 = 1_024;
 
 /// Commands waiting for the scribe.
 pub const SCRIBE_QUEUE_MAX: usize = 16 * 1024;
+
+/// Bytes of posts and edges in these commands: what a good disk takes in a fraction of a second.
+pub const SCRIBE_QUEUE_BYTES_MAX: usize = 128 << 20;
 
 /// Commands the scribe journals and answers together.
 pub const SCRIBE_BATCH_MAX: usize = 4 * 1024;

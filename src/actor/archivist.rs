@@ -14,6 +14,7 @@ use crossbeam_channel::{Receiver, Sender};
 use tracing::{error, info};
 
 use crate::actor::message::{Command, Mark, Reply};
+use crate::actor::scribe::queue::CommandSender;
 use crate::actor::vital::Vital;
 use crate::error::Error;
 use crate::limits::{ARCHIVE_QUEUE_MAX, ARCHIVE_READERS};
@@ -41,7 +42,7 @@ const TASKS_MAX: usize = 8;
 pub fn start_writer(
     world: Arc<World>,
     archive: Arc<dyn Archive>,
-    commands: Sender<Command>,
+    commands: CommandSender,
 ) -> std::io::Result<(Sender<Task>, JoinHandle<()>)> {
     let (tasks, receiver) = crossbeam_channel::bounded(TASKS_MAX);
     let thread = thread::Builder::new().name("tidewire-archive".to_owned());

@@ -22,18 +22,19 @@ impl Counter {
 }
 
 /// What refuses requests when it is full.
-pub const SHEDDING: [&str; 11] = [
+pub const SHEDDING: [&str; 12] = [
     "scribe",
-    "fan-out",
-    "fan-out (deliveries)",
-    "author's fan-out",
-    "author's fan-out (deliveries)",
-    "post store (bytes)",
-    "user mailbox",
-    "wake-up",
+    "scribe_bytes",
+    "fanout",
+    "fanout_deliveries",
+    "author_fanout",
+    "author_fanout_deliveries",
+    "post_bytes",
+    "user_mailbox",
+    "wake_up",
     "archive",
     "snapshot",
-    "live connection",
+    "live_connections",
 ];
 
 /// Requests refused, by what was full.

@@ -61,7 +61,7 @@ impl Doorkeeper {
     fn ask(&mut self, reader: Arc<Source>, ask: Ask) {
         match self.shared.directory.send(reader.slot, ask) {
             Ok(()) => {}
-            Err(SendError::Full(ask)) => ask.refuse(self.shared.overloaded("user mailbox", USER_MAILBOX_MAX)),
+            Err(SendError::Full(ask)) => ask.refuse(self.shared.overloaded("user_mailbox", USER_MAILBOX_MAX)),
             Err(SendError::Closed(ask)) => self.wake(reader, ask),
         }
     }

@@ -130,10 +130,10 @@ impl FanoutQueue {
         let limit = self.shared.config.fanout_backlog_max();
         let (posts_max, deliveries_max) = (FANOUTS_PER_AUTHOR_MAX, limit / FANOUT_BACKLOG_AUTHORS);
         if of_author.posts >= posts_max {
-            return Some(self.shared.overloaded("author's fan-out", posts_max));
+            return Some(self.shared.overloaded("author_fanout", posts_max));
         }
         let is_full = of_author.deliveries >= deliveries_max;
-        is_full.then(|| self.shared.overloaded("author's fan-out (deliveries)", deliveries_max))
+        is_full.then(|| self.shared.overloaded("author_fanout_deliveries", deliveries_max))
     }
 
     /// Deliveries that a post of these sources needs, at most.
@@ -145,12 +145,12 @@ impl FanoutQueue {
 
     /// The refusal of a post while memory is full and the archive takes what is too old, counted.
     pub fn store_overloaded(&self, limit: usize) -> Error {
-        self.shared.overloaded("post store (bytes)", limit)
+        self.shared.overloaded("post_bytes", limit)
     }
 
     /// The refusal of a post that has no room, counted.
     pub fn overloaded(&self) -> Error {
-        self.shared.overloaded("fan-out", FANOUT_QUEUE_MAX)
+        self.shared.overloaded("fanout", FANOUT_QUEUE_MAX)
     }
 
     /// Counts a post as published, whether it is handed on or pulled.

@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 
 use actix::Addr;
 use actix::dev::SendError;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::actor::courier::Courier;
 use crate::actor::message::{Command, CopyInboxes, Mark, Reply, SnapshotTaken};
+use crate::actor::scribe::queue::CommandSender;
 use crate::engine::Shared;
 use crate::error::Error;
 use crate::limits::{SNAPSHOT_STRETCH, SNAPSHOTS_KEPT};
@@ -56,7 +57,7 @@ pub struct Keeper {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) options: SnapshotOptions,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) commands: Sender<Command>,
+    pub(crate) commands: CommandSender,
     pub(crate) couriers: Vec<Addr<Courier>>,
     pub(crate) figures: Arc<JournalFigures>,
     pub(crate) requests: Receiver<Reply<SnapshotTaken>>,

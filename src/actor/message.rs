@@ -134,6 +134,25 @@ pub enum Command {
     Stop,
 }
 
+impl Command {
+    /// Bytes that it holds apart from itself, of those that callers can make many.
+    pub fn bytes(&self) -> usize {
+        let edge = |edge: &NewEdge| size_of::<NewEdge>() + edge.follower.as_str().len() + edge.source.as_str().len();
+        match self {
+            Self::Publish { draft, .. } => size_of::<Draft>() + draft.body.as_str().len(),
+            Self::Edit { body, .. } => body.as_ref().map_or(0, |body| body.as_str().len()),
+            Self::Follow { edges, .. } => edges.iter().map(edge).sum(),
+            Self::Delete { .. }
+            | Self::Meet { .. }
+            | Self::Unfollow { .. }
+            | Self::Choose { .. }
+            | Self::Mark { .. }
+            | Self::Shelved { .. }
+            | Self::Stop => 0,
+        }
+    }
+}
+
 /// Something a reader decides.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Choice {

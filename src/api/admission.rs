@@ -2,21 +2,28 @@
 //!
 //! Responsible for:
 //! - refusing what is too much before anything is done for it, each kind apart, so that reads go on while writes are refused,
-//!   and both while operators' requests or live connections come in masses.
+//!   and both while operators' requests or live connections come in masses;
+//! - bounding the bytes of bodies, those of requests from before they are read, those of answers until they are sent, and
+//!   what of them one client may take.
 //!
 //! Not responsible for:
-//! - queues inside the engine, which have limits of their own.
+//! - queues inside the engine, which have limits of their own; how fast clients have to be (`api::pace`).
+//!
+//! Work is counted while it is done, and bytes while they are held. So who sends or takes slowly holds bytes, and nothing else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use actix_web::http::StatusCode;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 
+use crate::api::client::Client;
 use crate::api::operation::Work;
 use crate::api::problem::Problem;
 use crate::limits::{
-    BULK_REQUEST_BYTES_MAX, BULK_WRITES_MAX, JOINS_MAX, LIVE_STRANGERS_MAX, OPERATIONS_MAX, READS_MAX,
-    REQUEST_BYTES_MAX, WRITE_BYTES_MAX, WRITES_MAX,
+    BULK_REQUEST_BYTES_MAX, BULK_WRITES_MAX, CLIENTS_PER_GATE, JOINS_MAX, LIVE_STRANGERS_MAX, METRICS_MAX,
+    OPERATIONS_MAX, READS_MAX, RESPONSE_BYTES_MAX, WRITE_BYTES_MAX, WRITES_MAX,
 };
 
 /// How much may be under way at the same time.
@@ -28,11 +35,13 @@ pub struct AdmissionLimits {
     pub writes: usize,
     /// Bytes that the bodies of writes say they have. Default 256 MiB.
     pub write_bytes: usize,
+    /// Bytes of answers that are not sent yet. Default 256 MiB.
+    pub response_bytes: usize,
 }
 
 impl Default for AdmissionLimits {
     fn default() -> Self {
-        Self { reads: READS_MAX, writes: WRITES_MAX, write_bytes: WRITE_BYTES_MAX }
+        Self { reads: READS_MAX, writes: WRITES_MAX, write_bytes: WRITE_BYTES_MAX, response_bytes: RESPONSE_BYTES_MAX }
     }
 }
 
@@ -63,16 +72,82 @@ impl Gate {
 
     fn enter(&self, much: usize) -> Result<(), Problem> {
         let enter = |taken: usize| taken.checked_add(much).filter(|taken| *taken <= self.limit);
-        if self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter).is_ok() {
-            return Ok(());
-        }
+        let entered = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter);
+        entered.map(drop).map_err(|_| self.refuse(&format!("{} may be under way", self.limit)))
+    }
+
+    fn refuse(&self, why: &str) -> Problem {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        let detail = format!("no room for more {}: {} may be under way", self.name, self.limit);
-        Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail).retry_after(1))
+        let detail = format!("no room for more {}: {why}", self.name);
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail).retry_soon()
     }
 
     fn leave(&self, much: usize) {
         self.taken.fetch_sub(much, Ordering::Relaxed);
+    }
+}
+
+/// A limit on bytes, of which one client takes no more than a share.
+#[derive(Debug)]
+struct SharedGate {
+    gate: Gate,
+    share: usize,
+    /// What each client has taken that has taken anything.
+    by_client: Mutex<FxHashMap<u64, usize>>,
+}
+
+impl SharedGate {
+    fn new(name: &'static str, limit: usize) -> Self {
+        // Whatever may be sent at all fits into a share.
+        let share = (limit / CLIENTS_PER_GATE).max(BULK_REQUEST_BYTES_MAX);
+        Self { gate: Gate::new(name, limit), share, by_client: Mutex::default() }
+    }
+
+    /// Whether there is room for anything at all.
+    fn look(&self, client: Client) -> Result<(), Problem> {
+        if self.gate.taken() >= self.gate.limit {
+            return Err(self.gate.refuse(&format!("{} may be under way", self.gate.limit)));
+        }
+        let Client::One(name) = client else { return Ok(()) };
+        let is_over = self.by_client.lock().get(&name).is_some_and(|taken| *taken >= self.share);
+        if is_over { Err(self.refuse_share()) } else { Ok(()) }
+    }
+
+    fn enter(&self, client: Client, bytes: usize) -> Result<(), Problem> {
+        let Client::One(name) = client else { return self.gate.enter(bytes) };
+        let mut by_client = self.by_client.lock();
+        let of_client = by_client.get(&name).copied().unwrap_or(0).saturating_add(bytes);
+        if of_client > self.share {
+            drop(by_client);
+            return Err(self.refuse_share());
+        }
+        self.gate.enter(bytes)?;
+        by_client.insert(name, of_client);
+        Ok(())
+    }
+
+    /// For what was done already, and has to be told.
+    fn enter_anyway(&self, client: Client, bytes: usize) {
+        self.gate.taken.fetch_add(bytes, Ordering::Relaxed);
+        if let Client::One(name) = client {
+            *self.by_client.lock().entry(name).or_default() += bytes;
+        }
+    }
+
+    fn leave(&self, client: Client, bytes: usize) {
+        self.gate.leave(bytes);
+        let Client::One(name) = client else { return };
+        let mut by_client = self.by_client.lock();
+        if let Some(taken) = by_client.get_mut(&name) {
+            *taken -= bytes;
+            if *taken == 0 {
+                by_client.remove(&name);
+            }
+        }
+    }
+
+    fn refuse_share(&self) -> Problem {
+        self.gate.refuse(&format!("{} may be one client's", self.share))
     }
 }
 
@@ -81,11 +156,13 @@ impl Gate {
 pub struct Admission {
     reads: Gate,
     writes: Gate,
-    write_bytes: Gate,
+    write_bytes: SharedGate,
     bulk_writes: Gate,
     joins: Gate,
     strangers: Gate,
     operations: Gate,
+    metrics: Gate,
+    response_bytes: SharedGate,
 }
 
 impl Admission {
@@ -94,43 +171,60 @@ impl Admission {
         Arc::new(Self {
             reads: Gate::new("reads", limits.reads),
             writes: Gate::new("writes", limits.writes),
-            write_bytes: Gate::new("write_bytes", limits.write_bytes),
+            write_bytes: SharedGate::new("write_bytes", limits.write_bytes),
             bulk_writes: Gate::new("bulk_writes", BULK_WRITES_MAX),
             joins: Gate::new("live_joins", JOINS_MAX),
             strangers: Gate::new("live_strangers", LIVE_STRANGERS_MAX),
             operations: Gate::new("operations", OPERATIONS_MAX),
+            metrics: Gate::new("metrics", METRICS_MAX),
+            response_bytes: SharedGate::new("response_bytes", limits.response_bytes),
         })
     }
 
     /// All gates.
-    pub(super) fn gates(&self) -> [&Gate; 7] {
+    pub(super) fn gates(&self) -> [&Gate; 9] {
         [
             &self.reads,
             &self.writes,
-            &self.write_bytes,
+            &self.write_bytes.gate,
             &self.bulk_writes,
             &self.joins,
             &self.strangers,
             &self.operations,
+            &self.metrics,
+            &self.response_bytes.gate,
         ]
     }
 
-    /// Lets work begin whose request says that its body has so many bytes. It is under way until the permit is dropped.
-    pub(super) fn enter(self: &Arc<Self>, work: Work, body_bytes: Option<usize>) -> Result<Permit, Problem> {
-        let mut permit = Permit { admission: Arc::clone(self), gate: None, bytes: 0 };
-        let Some(gate) = self.gate(work) else { return Ok(permit) };
-        gate.enter(1)?;
-        permit.gate = Some(work);
-        // More than that is refused anyway.
-        let bytes_max = match work {
-            Work::Write => REQUEST_BYTES_MAX,
-            Work::BulkWrite => BULK_REQUEST_BYTES_MAX,
-            Work::None | Work::Read | Work::Live | Work::Introduction | Work::Operation => 0,
-        };
-        let bytes = body_bytes.unwrap_or(bytes_max).min(bytes_max);
-        self.write_bytes.enter(bytes)?;
-        permit.bytes = bytes;
-        Ok(permit)
+    /// Room for the body of a request, before it is read.
+    pub(super) fn receive(self: &Arc<Self>, client: Client, bytes: usize) -> Result<Room, Problem> {
+        self.write_bytes.enter(client, bytes)?;
+        Ok(Room { admission: Arc::clone(self), of: |admission| &admission.write_bytes, client, bytes })
+    }
+
+    /// Lets work begin. It is under way until the permit is dropped.
+    pub(super) fn enter(self: &Arc<Self>, work: Work) -> Result<Permit, Problem> {
+        self.gate(work).map_or(Ok(()), |gate| gate.enter(1))?;
+        Ok(Permit { admission: Arc::clone(self), work })
+    }
+
+    /// Whether there is room for an answer to the client: work for nothing is not begun.
+    pub(super) fn may_answer(&self, work: Work, client: Client) -> Result<(), Problem> {
+        match work {
+            Work::Read | Work::Write | Work::BulkWrite | Work::Operation => self.response_bytes.look(client),
+            Work::None | Work::Live | Work::Introduction | Work::Metrics => Ok(()),
+        }
+    }
+
+    /// Room for an answer of so many bytes until it is sent; none for what is made once and shared by all. What changed
+    /// something is never refused: it began while there was room, so that no more is over the limit than is under way.
+    pub(super) fn answer(self: &Arc<Self>, work: Work, client: Client, bytes: usize) -> Result<Option<Room>, Problem> {
+        match work {
+            Work::None | Work::Live | Work::Introduction => return Ok(None),
+            Work::Read | Work::Operation => self.response_bytes.enter(client, bytes)?,
+            Work::Write | Work::BulkWrite | Work::Metrics => self.response_bytes.enter_anyway(client, bytes),
+        }
+        Ok(Some(Room { admission: Arc::clone(self), of: |admission| &admission.response_bytes, client, bytes }))
     }
 
     fn gate(&self, work: Work) -> Option<&Gate> {
@@ -142,6 +236,7 @@ impl Admission {
             Work::Live => Some(&self.joins),
             Work::Introduction => Some(&self.strangers),
             Work::Operation => Some(&self.operations),
+            Work::Metrics => Some(&self.metrics),
         }
     }
 }
@@ -150,16 +245,29 @@ impl Admission {
 #[derive(Debug)]
 pub(super) struct Permit {
     admission: Arc<Admission>,
-    gate: Option<Work>,
-    bytes: usize,
+    work: Work,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.admission.write_bytes.leave(self.bytes);
-        if let Some(gate) = self.gate.and_then(|work| self.admission.gate(work)) {
+        if let Some(gate) = self.admission.gate(self.work) {
             gate.leave(1);
         }
+    }
+}
+
+/// Bytes that are held.
+#[derive(Debug)]
+pub(super) struct Room {
+    admission: Arc<Admission>,
+    of: fn(&Admission) -> &SharedGate,
+    client: Client,
+    bytes: usize,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        (self.of)(&self.admission).leave(self.client, self.bytes);
     }
 }
 
@@ -167,46 +275,66 @@ impl Drop for Permit {
 mod tests {
     use super::*;
 
-    const LIMITS: AdmissionLimits = AdmissionLimits { reads: 2, writes: 3, write_bytes: 1_000 };
-
-    fn is_refused(entered: &Result<Permit, Problem>) -> bool {
-        entered.is_err()
-    }
+    const LIMITS: AdmissionLimits = AdmissionLimits { reads: 2, writes: 3, write_bytes: 1_000, response_bytes: 1_000 };
 
     #[test]
     fn each_kind_of_work_has_a_limit_of_its_own_and_room_comes_back() {
         let admission = Admission::new(LIMITS);
-        let reads: Vec<_> = (0..2).map(|_| admission.enter(Work::Read, None).unwrap()).collect();
-        assert!(is_refused(&admission.enter(Work::Read, None)));
-        let write = admission.enter(Work::Write, Some(10)).unwrap();
-        assert!(admission.enter(Work::None, None).is_ok(), "whether the server lives can always be asked");
+        let reads: Vec<_> = (0..2).map(|_| admission.enter(Work::Read).unwrap()).collect();
+        assert!(admission.enter(Work::Read).is_err());
+        let write = admission.enter(Work::Write).unwrap();
+        assert!(admission.enter(Work::None).is_ok(), "whether the server lives can always be asked");
         drop(reads);
-        assert!(admission.enter(Work::Read, None).is_ok());
+        assert!(admission.enter(Work::Read).is_ok());
         drop(write);
         assert!(admission.gates().iter().all(|gate| gate.taken() == 0));
-        assert_eq!(admission.gates().map(Gate::refused), [1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(admission.gates().map(Gate::refused), [1, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]
     fn bodies_are_bounded_by_what_they_say_they_have() {
         let admission = Admission::new(LIMITS);
-        let write = admission.enter(Work::Write, Some(900)).unwrap();
-        assert!(is_refused(&admission.enter(Work::Write, Some(101))));
-        assert!(is_refused(&admission.enter(Work::Write, None)), "one that says nothing may have the most");
-        assert_eq!(admission.gates()[1].taken(), 1, "what was refused takes nothing");
-        assert!(admission.enter(Work::Write, Some(100)).is_ok());
-        drop(write);
+        let body = admission.receive(Client::Trusted, 900).unwrap();
+        assert!(admission.receive(Client::Trusted, 101).is_err());
+        assert!(admission.receive(Client::Trusted, 100).is_ok());
+        drop(body);
         assert_eq!(admission.gates()[2].taken(), 0);
+    }
+
+    #[test]
+    fn one_client_takes_no_more_than_its_share_of_bytes() {
+        let admission = Admission::new(AdmissionLimits { write_bytes: 64 << 20, ..LIMITS });
+        let share = 16 << 20;
+        let bodies =
+            [admission.receive(Client::One(7), share - 1).unwrap(), admission.receive(Client::One(7), 1).unwrap()];
+        assert!(admission.receive(Client::One(7), 1).is_err());
+        assert!(admission.receive(Client::One(8), share).is_ok(), "another one has a share of its own");
+        assert!(admission.receive(Client::Trusted, 2 * share).is_ok(), "who acts for all has all there is");
+        drop(bodies);
+        assert!(admission.receive(Client::One(7), share).is_ok());
+        assert!(admission.write_bytes.by_client.lock().is_empty(), "who holds nothing is forgotten");
+    }
+
+    #[test]
+    fn what_was_done_is_told_past_the_limit_and_then_nothing_new_begins() {
+        let admission = Admission::new(LIMITS);
+        let told = [600, 600].map(|bytes| admission.answer(Work::Write, Client::One(7), bytes).unwrap());
+        assert!(admission.answer(Work::Read, Client::One(8), 1).is_err());
+        for work in [Work::Read, Work::Write, Work::BulkWrite, Work::Operation] {
+            assert!(admission.may_answer(work, Client::One(8)).is_err(), "{work:?}");
+        }
+        assert!(admission.may_answer(Work::Metrics, Client::Trusted).is_ok(), "what is wrong can always be asked");
+        drop(told);
+        assert!(admission.may_answer(Work::Write, Client::One(8)).is_ok());
     }
 
     #[test]
     fn connections_that_have_yet_to_say_who_they_are_are_bounded_apart_from_others() {
         let admission = Admission::new(LIMITS);
-        let strangers: Vec<_> =
-            (0..LIVE_STRANGERS_MAX).map(|_| admission.enter(Work::Introduction, None).unwrap()).collect();
-        assert!(is_refused(&admission.enter(Work::Introduction, None)));
-        assert!(admission.enter(Work::Live, None).is_ok(), "who is known comes in");
+        let strangers: Vec<_> = (0..LIVE_STRANGERS_MAX).map(|_| admission.enter(Work::Introduction).unwrap()).collect();
+        assert!(admission.enter(Work::Introduction).is_err());
+        assert!(admission.enter(Work::Live).is_ok(), "who is known comes in");
         drop(strangers);
-        assert!(admission.enter(Work::Introduction, None).is_ok());
+        assert!(admission.enter(Work::Introduction).is_ok());
     }
 }

@@ -14,7 +14,6 @@ use crate::feed::cursor;
 use crate::feed::event::Silencing;
 use crate::feed::position::Position;
 use crate::id::Text;
-use crate::limits::REQUEST_BYTES_MAX;
 
 /// `PUT /v1/users/{user}/mutes/{source}`, `…/blocks/{source}`
 pub(super) async fn silence(
@@ -57,7 +56,7 @@ pub(super) async fn change_rules(
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let reader = user(&request)?;
-    let bytes = json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
+    let bytes = json_bytes(&request, payload).await?;
     Ok(HttpResponse::Ok().json(engine.change_rules(reader, request::json(&bytes)?).await?))
 }
 
@@ -76,7 +75,7 @@ fn feed_cursor<'de, D: Deserializer<'de>>(from: D) -> Result<Position, D::Error>
 pub(super) async fn mark(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let reader = user(&request)?;
-    let bytes = json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
+    let bytes = json_bytes(&request, payload).await?;
     let Mark { cursor } = request::json(&bytes)?;
     engine.mark(reader.clone(), cursor).await?;
     Ok(unread(&engine.unread(&reader).await?))

@@ -1,8 +1,9 @@
 //! The door: what every request passes on its way to its handler.
 //!
 //! Responsible for:
-//! - the order of it: a handler runs only once the request was let in;
-//! - the request's id, and telling of what went wrong or took long.
+//! - the order of it: a handler runs only once the request was let in and its body is there, and what an answer takes is
+//!   counted until it is sent;
+//! - the request's id, counting what became of it, and telling of what went wrong or took long.
 //!
 //! Not responsible for:
 //! - what an operation needs (`api::operation`), and doing it.
@@ -12,18 +13,22 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use actix_web::body::{BodySize, MessageBody as _};
 use actix_web::dev::{Service, ServiceRequest, ServiceResponse, Transform};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use actix_web::web::Data;
-use actix_web::{Error, ResponseError};
+use actix_web::{Error, HttpMessage as _, HttpRequest, HttpResponse, ResponseError as _};
 use tracing::warn;
 
-use crate::api::Api;
 use crate::api::access::cors;
-use crate::api::admission::Permit;
+use crate::api::admission::{Permit, Room};
+use crate::api::client::Client;
 use crate::api::operation::{OPERATIONS, Operation, Work};
 use crate::api::problem::Problem;
+use crate::api::requests::NOWHERE;
+use crate::api::{Api, body, held};
+use crate::limits::RESPONSE_PIECE_BYTES;
 
 /// By which a request is found again in logs.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -71,25 +76,31 @@ where
     }
 }
 
-async fn pass<S>(nth: usize, handler: &S, request: ServiceRequest) -> Result<ServiceResponse, Error>
+async fn pass<S>(nth: usize, handler: &S, mut request: ServiceRequest) -> Result<ServiceResponse, Error>
 where
     S: Service<ServiceRequest, Response = ServiceResponse, Error = Error>,
 {
-    let (began, operation) = (Instant::now(), &OPERATIONS[nth]);
+    let operation = &OPERATIONS[nth];
     let Some(api) = request.app_data::<Data<Api>>().cloned() else {
-        let problem = Problem::internal(&"the server was put together wrongly");
-        return Ok(request.into_response(problem.error_response()));
+        return Ok(request.error_response(Problem::internal(&"the server was put together wrongly")));
     };
-    let mut response = match enter(&api, operation, &request) {
-        Ok(_permit) => handler.call(request).await?,
-        Err(problem) => request.into_response(problem.error_response()),
+    let mut asked = Asked { api: Data::clone(&api), nth, began: Instant::now(), is_answered: false };
+    let answered = match admit(&api, operation, &mut request).await {
+        Ok(admitted) => {
+            let answered = handler.call(request).await;
+            answered.map(|response| hold(&api, operation, admitted.client, response))
+        }
+        Err(problem) => Ok(request.error_response(problem)),
     };
+    asked.is_answered = true;
+    let mut response = answered?;
     cors::tell(&mut response);
-    let (status, took) = (response.status(), began.elapsed());
+    let (status, took) = (response.status(), asked.began.elapsed());
     api.requests.count(nth, status, took);
+    refusal(&response).into_iter().for_each(|code| api.requests.count_refusal(code));
     let is_slow = took >= api.slow && operation.work != Work::Live;
     let is_fault = status == StatusCode::INTERNAL_SERVER_ERROR;
-    let given = given_id(&response);
+    let given = given_id(response.request());
     // Of what went well nothing is to be found again, unless the client wants to.
     if given.is_some() || is_slow || status.is_server_error() || status.is_client_error() {
         let id = given.unwrap_or_else(new_id);
@@ -101,8 +112,50 @@ where
     Ok(response)
 }
 
-/// Whether a request may go on to its handler.
-fn enter(api: &Api, operation: &Operation, request: &ServiceRequest) -> Result<Permit, Problem> {
+/// Answers what leads to no operation.
+pub(super) fn nowhere(request: &HttpRequest, problem: &Problem) -> HttpResponse {
+    let began = Instant::now();
+    let mut refusal = problem.error_response();
+    cors::told(request, refusal.headers_mut());
+    refusal.headers_mut().insert(REQUEST_ID, given_id(request).unwrap_or_else(new_id));
+    if let Some(api) = request.app_data::<Data<Api>>() {
+        api.requests.count(NOWHERE, refusal.status(), began.elapsed());
+        api.requests.count_refusal(problem.code());
+    }
+    refusal
+}
+
+/// A request that is being answered. Its client may go away meanwhile: the server then lets go of it, and of this.
+struct Asked {
+    api: Data<Api>,
+    nth: usize,
+    began: Instant,
+    is_answered: bool,
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        let (operation, took) = (&OPERATIONS[self.nth], self.began.elapsed());
+        self.api.requests.count_gone(self.nth, took);
+        if took >= self.api.slow && operation.work != Work::Live {
+            let took_ms = took.as_millis() as u64;
+            warn!(operation = operation.name, took_ms, "a client went away before it was answered");
+        }
+    }
+}
+
+/// What a request holds until it is answered.
+struct Admitted {
+    client: Client,
+    _body: Room,
+    _permit: Permit,
+}
+
+/// Lets a request go on to its handler, with its body read. Work is counted only from then on, however slowly that came.
+async fn admit(api: &Api, operation: &Operation, request: &mut ServiceRequest) -> Result<Admitted, Problem> {
     // It would have all that follows on the connection as its body, whatever it says of its length.
     let is_upgrade = request.headers().get(UPGRADE).is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
     if is_upgrade && operation.work != Work::Live {
@@ -110,15 +163,49 @@ fn enter(api: &Api, operation: &Operation, request: &ServiceRequest) -> Result<P
     }
     // Who may not come in takes no room.
     api.access.enter(operation, request)?;
+    let client = Client::of(request);
+    api.admission.may_answer(operation.work, client)?;
+    let bytes_max = operation.body_bytes_max();
+    let length = length(request).unwrap_or(bytes_max);
+    if bytes_max > 0 && length > bytes_max {
+        return Err(body::too_large(bytes_max));
+    }
+    let room = api.admission.receive(client, length.min(bytes_max))?;
+    if bytes_max > 0 && length > 0 {
+        let read = body::read(&mut request.take_payload(), bytes_max, &api.pace).await?;
+        request.set_payload(body::whole(read));
+    }
+    Ok(Admitted { client, _body: room, _permit: api.admission.enter(operation.work)? })
+}
+
+/// How many bytes a body says it has, if it does.
+fn length(request: &ServiceRequest) -> Option<usize> {
     let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     // In parts a body may have any length; otherwise one without a length has none.
-    let length = length.or_else(|| (!request.headers().contains_key(TRANSFER_ENCODING)).then_some(0));
-    api.admission.enter(operation.work, length)
+    length.or_else(|| (!request.headers().contains_key(TRANSFER_ENCODING)).then_some(0))
+}
+
+/// Counts the bytes of an answer for as long as they wait to be sent, or refuses them.
+fn hold(api: &Api, operation: &Operation, client: Client, response: ServiceResponse) -> ServiceResponse {
+    let BodySize::Sized(bytes) = response.response().body().size() else { return response };
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    if bytes <= RESPONSE_PIECE_BYTES {
+        return response;
+    }
+    match api.admission.answer(operation.work, client, bytes) {
+        Ok(room) => response.map_body(|_, body| held::body(body, room)),
+        Err(problem) => ServiceResponse::from_err(problem, response.request().clone()),
+    }
+}
+
+/// The code of a refusal, if the answer is one.
+fn refusal(response: &ServiceResponse) -> Option<&'static str> {
+    response.response().error()?.as_error::<Problem>().map(Problem::code)
 }
 
 /// The id that came with a request, if it is a good one.
-fn given_id(response: &ServiceResponse) -> Option<HeaderValue> {
-    let id = response.request().headers().get(&REQUEST_ID)?;
+fn given_id(request: &HttpRequest) -> Option<HeaderValue> {
+    let id = request.headers().get(&REQUEST_ID)?;
     let is_good = (1..=REQUEST_ID_BYTES_MAX).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic);
     is_good.then(|| id.clone())
 }

@@ -14,7 +14,7 @@ use crate::api::slot::Live;
 use crate::feed::event::NewEdge;
 use crate::id::SourceId;
 use crate::json::Whole;
-use crate::limits::{BACKFILL_MAX, BULK_REQUEST_BYTES_MAX, FOLLOWS_PER_REQUEST_MAX, REQUEST_BYTES_MAX};
+use crate::limits::{BACKFILL_MAX, FOLLOWS_PER_REQUEST_MAX};
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
@@ -56,7 +56,7 @@ fn earlier_posts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D:
 pub(super) async fn follow(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let (follower, source) = (user(&request)?, path(&request, "source")?);
-    let bytes = optional_json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
+    let bytes = optional_json_bytes(&request, payload).await?;
     let options: FollowOptions = bytes.as_deref().map(request::json).transpose()?.unwrap_or_default();
     if options.hidden {
         Caller::of(&request)?.may_hide()?;
@@ -83,7 +83,7 @@ pub(super) async fn unfollow(request: HttpRequest, engine: Live) -> Result<HttpR
 /// `POST /v1/follows`
 pub(super) async fn follow_many(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
     wait(&request)?;
-    let bytes = json_bytes(&request, payload, BULK_REQUEST_BYTES_MAX).await?;
+    let bytes = json_bytes(&request, payload).await?;
     let Bulk { follows } = request::json(&bytes)?;
     if follows.len() > FOLLOWS_PER_REQUEST_MAX {
         let detail =

@@ -145,10 +145,20 @@ impl Sheet<'_> {
             .filter(|(_, count)| *count > 0)
             .collect();
         let counts = labelled.iter().map(|(labels, count)| (&labels[..], *count));
-        self.counters(("http_requests", "Requests answered, by operation and class of status"), counts)?;
-        let help = "From the head of a request to the head of its answer, by operation";
+        self.counters(
+            (
+                "http_requests",
+                "Requests by operation and class of status, client_gone where nobody waited for an answer",
+            ),
+            counts,
+        )?;
+        let help = "From the head of a request to the head of its answer or until its client went away, by operation";
         let latencies = asked().map(|(operation, of)| (operation, &of.latency));
         self.histograms(("http_request_duration", help), "operation", latencies)?;
+        let refusals: Vec<_> =
+            api.requests.refusals().into_iter().map(|(code, count)| ([("code", code)], count)).collect();
+        let refusals = refusals.iter().map(|(labels, count)| (&labels[..], *count));
+        self.counters(("http_refusals", "Requests refused or failed, by the code of the problem"), refusals)?;
         let gates = api.admission.gates();
         let under_way = gates.map(|gate| (gate.name, gate.taken() as u64));
         self.gauges(("admission_under_way", "Requests or bytes under way, by gate"), "gate", under_way)?;
@@ -231,7 +241,8 @@ impl Sheet<'_> {
         let bytes = Some(&Unit::Bytes);
         self.gauge("posts", "Memory that posts take", bytes, world.posts.bytes() as u64)?;
         self.gauge("posts_limit", "Memory that posts may take", bytes, shared.config.store_bytes_max as u64)?;
-        self.gauge("resident", "Memory of the process", bytes, resident_bytes().unwrap_or(0))?;
+        // Where the system does not tell, nothing is better than zero.
+        resident_bytes().map_or(Ok(()), |resident| self.gauge("resident", "Memory of the process", bytes, resident))?;
         self.gauge("uptime", "Time since the start", Some(&Unit::Seconds), shared.started.elapsed().as_secs())?;
         let newest = engine.snapshots().iter().map(|taken| taken.taken_at).max();
         let age = newest.map(|at| shared.clock.now().0.saturating_sub(at.0).max(0) as u64 / 1_000_000);

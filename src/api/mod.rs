@@ -9,17 +9,21 @@
 pub mod access;
 pub mod admission;
 mod answer;
+mod body;
 mod choices;
+mod client;
 pub mod description;
 mod door;
 mod explain;
 mod feeds;
 mod follows;
+mod held;
 mod lists;
 mod live;
 mod metrics;
 mod operation;
 mod operations;
+pub mod pace;
 mod page_json;
 mod posts;
 pub mod problem;
@@ -28,6 +32,7 @@ pub mod requests;
 mod routes;
 pub mod serve;
 pub mod slot;
+mod stall;
 pub mod tls;
 mod upgrade;
 
@@ -36,6 +41,7 @@ use std::time::Duration;
 
 use crate::api::access::Access;
 use crate::api::admission::{Admission, AdmissionLimits};
+use crate::api::pace::Pace;
 use crate::api::requests::Requests;
 use crate::api::slot::Slot;
 use crate::api::tls::Certificate;
@@ -51,6 +57,8 @@ pub struct Api {
     pub slot: Slot,
     /// How much may be under way.
     pub admission: Arc<Admission>,
+    /// How fast clients have to be.
+    pub pace: Pace,
     /// What became of requests.
     pub requests: Arc<Requests>,
     /// What is shown to clients that come by TLS; without it there is none.
@@ -67,6 +75,7 @@ impl Api {
         Self {
             slot,
             admission: Admission::new(limits),
+            pace: Pace::default(),
             requests: Arc::default(),
             certificate: None,
             slow: SLOW,

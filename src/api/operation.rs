@@ -13,6 +13,7 @@ use actix_web::{HttpRequest, Route};
 use crate::api::slot::Live;
 use crate::api::{choices, description, explain, feeds, follows, lists, live, metrics, operations, posts};
 use crate::feed::event::Silencing;
+use crate::limits::{BULK_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX};
 
 /// Something that can be asked for.
 pub(super) struct Operation {
@@ -66,6 +67,19 @@ pub(super) enum Work {
     Introduction,
     /// An operator's, which may take long.
     Operation,
+    /// What tells how all others do.
+    Metrics,
+}
+
+impl Operation {
+    /// Bytes that its body may have; none where a body says nothing.
+    pub(super) fn body_bytes_max(&self) -> usize {
+        match self.work {
+            Work::Write if self.method != Method::DELETE => REQUEST_BYTES_MAX,
+            Work::BulkWrite => BULK_REQUEST_BYTES_MAX,
+            _ => 0,
+        }
+    }
 }
 
 const fn operation(
@@ -132,7 +146,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
 
     operation("check_alive", GET, "/healthz", OPEN, || web::to(operations::alive)),
     operation("check_ready", GET, "/readyz", OPEN, || web::to(operations::ready)),
-    operation("read_metrics", GET, "/metrics", SERVER, || web::to(metrics::metrics)),
+    operation("read_metrics", GET, "/metrics", (Needs::Server, Work::Metrics), || web::to(metrics::metrics)),
     operation("describe", GET, "/openapi.json", OPEN, || web::to(description::openapi)),
     operation("read_stats", GET, "/v1/stats", SERVER, || web::to(operations::stats)),
     operation("take_snapshot", POST, "/v1/snapshots", SERVER, || web::to(operations::snapshot)),
@@ -169,6 +183,12 @@ mod tests {
         let ways: BTreeSet<_> =
             OPERATIONS.iter().map(|operation| (operation.path, operation.method.as_str())).collect();
         assert_eq!((names.len(), ways.len()), (OPERATIONS.len(), OPERATIONS.len()));
+    }
+
+    #[test]
+    fn nothing_takes_the_room_of_metrics() {
+        let metrics = OPERATIONS.iter().filter(|operation| operation.work == Work::Metrics);
+        assert_eq!(metrics.map(|operation| operation.name).collect::<Vec<_>>(), ["read_metrics"]);
     }
 
     #[test]

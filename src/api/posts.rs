@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::feed::post::{Body, BodyError, Draft, Kind, Post};
 use crate::id::{PostId, SourceId};
 use crate::json::Name;
-use crate::limits::{POST_TAGS_MAX, REQUEST_BYTES_MAX};
+use crate::limits::POST_TAGS_MAX;
 
 /// A post as it comes in.
 #[derive(Deserialize)]
@@ -102,7 +102,7 @@ fn invalid(field: &str, cause: &dyn std::error::Error) -> Problem {
 /// `POST /v1/posts`
 pub(super) async fn publish(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
     let wait = wait(&request)?;
-    let bytes = json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
+    let bytes = json_bytes(&request, payload).await?;
     let draft = json::<NewPost<'_>>(&bytes)?.draft()?;
     Caller::of(&request)?.may_have(&draft.author)?;
     let published = engine.publish(draft, wait).await?;
@@ -123,7 +123,7 @@ pub(super) async fn edit(request: HttpRequest, payload: Payload, engine: Live) -
     wait(&request)?;
     let id = path(&request, "id")?;
     find_own(&Caller::of(&request)?, &engine, id).await?;
-    let bytes = json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
+    let bytes = json_bytes(&request, payload).await?;
     let change: PostChange<'_> = json(&bytes)?;
     if change.body.is_none() && change.hidden.is_none() {
         return Err(Problem::bad("missing_field", "body or hidden: nothing to change is given").of_field("body"));

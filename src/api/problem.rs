@@ -8,7 +8,7 @@ use actix_web::{HttpResponse, ResponseError};
 use serde_json::{Map, Value, json};
 
 use crate::error::Error;
-use crate::limits::QUARANTINE;
+use crate::limits::{QUARANTINE, RETRY_SECONDS};
 
 /// A refusal, as the client gets it. Boxed, so that what succeeds does not pay for it.
 #[derive(Debug, Clone)]
@@ -98,6 +98,17 @@ impl Problem {
         self
     }
 
+    /// Says to try again soon: not to all in the same second, or they would come back together.
+    #[must_use]
+    pub fn retry_soon(self) -> Self {
+        self.retry_after(fastrand::u64(RETRY_SECONDS))
+    }
+
+    /// Its stable name.
+    pub fn code(&self) -> &'static str {
+        self.0.code
+    }
+
     /// Says when to try again.
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Self {
@@ -181,7 +192,7 @@ impl From<Error> for Problem {
         let mut problem = Self::new(status, error.code(), error.to_string());
         problem.0.retry_after_seconds = match &error {
             Error::Quarantined { .. } => Some(QUARANTINE.as_secs()),
-            temporary if temporary.is_temporary() => Some(1),
+            temporary if temporary.is_temporary() => Some(fastrand::u64(RETRY_SECONDS)),
             _ => None,
         };
         if let Error::FollowsRefused { requested, refusals } = &error {
@@ -192,5 +203,21 @@ impl From<Error> for Problem {
             problem.0.errors = refusals.iter().map(refused).collect();
         }
         problem
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn not_all_are_told_to_come_back_in_the_same_second() {
+        let told = |problem: &Problem| problem.0.retry_after_seconds;
+        let busy = || Error::Overloaded { queue: "scribe", limit: 1 };
+        let of_engine: BTreeSet<_> = (0..200).map(|_| told(&busy().into())).collect();
+        let of_door: BTreeSet<_> = (0..200).map(|_| told(&Problem::internal(&"").retry_soon())).collect();
+        assert_eq!(of_engine, [1, 2, 3].map(Some).into());
+        assert_eq!(of_door, of_engine);
     }
 }

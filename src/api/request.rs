@@ -2,14 +2,16 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
+use std::future::poll_fn;
 use std::marker::PhantomData;
+use std::pin::Pin;
 use std::str::FromStr;
-use std::time::Duration;
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use actix_web::http::header::CONTENT_TYPE;
 use actix_web::web::{Bytes, Payload, Query};
-use actix_web::{HttpRequest, rt};
+use futures_core::Stream as _;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -19,11 +21,8 @@ use crate::api::problem::Problem;
 use crate::feed::cursor;
 use crate::feed::page::Range;
 use crate::id::SourceId;
-use crate::limits::{PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX, REQUEST_BYTES_MAX};
+use crate::limits::{PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX};
 use crate::state::reader::PageRequest;
-
-/// How long a client may take to send a body.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A checked part of the path.
 pub(super) fn path<T: FromStr<Err: Display>>(request: &HttpRequest, part: &str) -> Result<T, Problem> {
@@ -125,20 +124,16 @@ pub(super) fn wait(request: &HttpRequest) -> Result<bool, Problem> {
     Parameters::read(request, &["wait"])?.flag("wait", "delivered")
 }
 
-/// The body of a request, at most `bytes_max` of JSON.
-pub(super) async fn json_bytes(request: &HttpRequest, payload: Payload, bytes_max: usize) -> Result<Bytes, Problem> {
-    let bytes = bytes(request, payload, bytes_max).await?;
+/// The JSON that is the body of a request.
+pub(super) async fn json_bytes(request: &HttpRequest, payload: Payload) -> Result<Bytes, Problem> {
+    let bytes = bytes(payload).await?;
     require_json(request)?;
     Ok(bytes)
 }
 
 /// The body of a request that may have none.
-pub(super) async fn optional_json_bytes(
-    request: &HttpRequest,
-    payload: Payload,
-    bytes_max: usize,
-) -> Result<Option<Bytes>, Problem> {
-    let bytes = bytes(request, payload, bytes_max).await?;
+pub(super) async fn optional_json_bytes(request: &HttpRequest, payload: Payload) -> Result<Option<Bytes>, Problem> {
+    let bytes = bytes(payload).await?;
     if bytes.is_empty() {
         // Some clients send an empty body without a type where others send none.
         return Ok(None);
@@ -153,28 +148,14 @@ pub(super) async fn no_fields(request: &HttpRequest, payload: Payload) -> Result
     #[serde(deny_unknown_fields)]
     struct Nothing {}
 
-    let bytes = optional_json_bytes(request, payload, REQUEST_BYTES_MAX).await?;
+    let bytes = optional_json_bytes(request, payload).await?;
     bytes.as_deref().map(json::<Nothing>).transpose().map(drop)
 }
 
-async fn bytes(request: &HttpRequest, payload: Payload, bytes_max: usize) -> Result<Bytes, Problem> {
-    let too_large = || {
-        let detail = format!("the request body is larger than {bytes_max} bytes");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
-    };
-    let declared = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-    if declared.and_then(|length| length.parse::<usize>().ok()).is_some_and(|length| length > bytes_max) {
-        return Err(too_large());
-    }
-    match rt::time::timeout(BODY_TIMEOUT, payload.to_bytes_limited(bytes_max)).await {
-        Err(_) => {
-            let detail = format!("the request body did not arrive within {} s", BODY_TIMEOUT.as_secs());
-            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail))
-        }
-        Ok(Err(_)) => Err(too_large()),
-        Ok(Ok(Err(cause))) => Err(Problem::bad("invalid_body", format!("the request body broke off: {cause}"))),
-        Ok(Ok(Ok(bytes))) => Ok(bytes),
-    }
+/// The door has read it, so that it is here in one piece.
+async fn bytes(mut payload: Payload) -> Result<Bytes, Problem> {
+    let piece = poll_fn(|task| Pin::new(&mut payload).poll_next(task)).await;
+    piece.unwrap_or(Ok(Bytes::new())).map_err(|cause| Problem::internal(&cause))
 }
 
 fn require_json(request: &HttpRequest) -> Result<(), Problem> {

@@ -2,11 +2,11 @@
 
 use actix_web::http::Method;
 use actix_web::web::{self, Data, ServiceConfig};
-use actix_web::{HttpRequest, HttpResponse, Resource, ResponseError as _, Route, guard};
+use actix_web::{HttpRequest, HttpResponse, Resource, Route, guard};
 
 use crate::api::Api;
 use crate::api::access::cors;
-use crate::api::door::Door;
+use crate::api::door::{self, Door};
 use crate::api::operation::{OPERATIONS, Operation};
 use crate::api::problem::Problem;
 use crate::console;
@@ -35,8 +35,8 @@ fn console_routes(app: &mut ServiceConfig) {
     }
 }
 
-fn nothing_here(request: &HttpRequest) -> Result<&'static str, Problem> {
-    Err(Problem::not_found(request.path()))
+fn nothing_here(request: &HttpRequest) -> HttpResponse {
+    door::nowhere(request, &Problem::not_found(request.path()))
 }
 
 /// A path with its methods; all others are refused with the list of those. `HEAD` is served where `GET` is.
@@ -64,8 +64,6 @@ fn preflight_or_refusal(request: &HttpRequest, allowed: &str) -> HttpResponse {
     let api = request.app_data::<Data<Api>>();
     api.and_then(|api| api.access.origins().preflight(request, allowed)).unwrap_or_else(|| {
         let method = request.method().as_str();
-        let mut refusal = Problem::method_not_allowed(method, allowed.to_owned()).error_response();
-        cors::told(request, refusal.headers_mut());
-        refusal
+        door::nowhere(request, &Problem::method_not_allowed(method, allowed.to_owned()))
     })
 }

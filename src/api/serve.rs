@@ -1,6 +1,7 @@
 //! The server: sockets, and running until told to stop.
 
 use std::fmt::Debug;
+use std::future::ready;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -8,11 +9,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use actix_http::body::BoxBody;
-use actix_http::{HttpServiceBuilder, Request, Response, TlsAcceptorConfig};
+use actix_http::error::DispatchError;
+use actix_http::{HttpServiceBuilder, Protocol as Http, Request, Response};
 use actix_server::GracefulShutdownSignal;
-use actix_service::{IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, map_config};
-use actix_tls::accept::max_concurrent_tls_connect;
-use actix_tls::accept::rustls_0_23::TlsStream;
+use actix_service::{IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, fn_service, map_config};
+use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
+use actix_tls::accept::{TlsError, max_concurrent_tls_connect};
 use actix_web::dev::{AppConfig, Server, ServerHandle};
 use actix_web::rt::net::TcpStream;
 use actix_web::web::Data;
@@ -24,6 +26,7 @@ use tracing::info;
 use crate::api::Api;
 use crate::api::routes::routes;
 use crate::api::slot::Slot;
+use crate::api::stall::Stall;
 use crate::api::tls::Certificate;
 use crate::api::upgrade::upgrades;
 
@@ -33,8 +36,8 @@ const DRAIN_SECONDS: u64 = 10;
 /// How long a client may take to send a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long what was sent may wait for a client to take it, before the system ends the connection. A server writes to a client
-/// only what it takes, so that nothing but the system can find out.
+/// How long what was sent may wait for a client to take it, before the system ends the connection. What the system has taken,
+/// nothing but the system can find out about; what it does not take is the matter of `api::stall`.
 pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long what a client still sends is taken after its connection was ended, so that the last answer reaches it.
@@ -65,7 +68,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// When the socket cannot be listened on.
 pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io::Result<Server> {
     let (api, address) = (api.into(), listener.local_addr()?);
-    let certificate = api.certificate.clone();
+    let (certificate, pace) = (api.certificate.clone(), api.pace);
     let (slot, api) = (Data::new(api.slot.clone()), Data::new(api));
     let app = move || App::new().app_data(slot.clone()).app_data(api.clone()).configure(routes);
     // Of a worker. A handshake costs nothing to begin, and past the limit nobody is served.
@@ -84,21 +87,25 @@ pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io:
     };
     let server = match certificate {
         None => server.listen("http", listener, move || {
-            builder(address, &stopping)
-                .on_connect_ext(|socket: &TcpStream, _| bound_sending(socket))
-                .upgrade(upgrades(app.clone()))
-                .finish(plain())
-                .tcp()
+            let http = builder(address, &stopping).upgrade(upgrades(app.clone())).finish(plain());
+            fn_service(move |socket: TcpStream| {
+                let peer = bound_sending(&socket);
+                ready(Ok::<_, DispatchError>((Stall::new(socket, pace), Http::Http1, peer)))
+            })
+            .and_then(http)
         })?,
         Some(certificate) => server.listen("https", listener, move || {
-            builder(address, &stopping)
-                .on_connect_ext(|socket: &TlsStream<TcpStream>, _| bound_sending(socket.get_ref().0))
-                .upgrade(upgrades(app.clone()))
-                .finish(plain())
-                .rustls_0_23_with_config(
-                    certificate.config(),
-                    TlsAcceptorConfig::default().handshake_timeout(HEAD_TIMEOUT),
-                )
+            let http = builder(address, &stopping).upgrade(upgrades(app.clone())).finish(plain());
+            let mut tls = Acceptor::new(certificate.config());
+            tls.set_handshake_timeout(HEAD_TIMEOUT);
+            fn_service(move |socket: TcpStream| ready(Ok(Stall::new(socket, pace))))
+                .and_then(tls)
+                .map_err(TlsError::into_service_error)
+                .map(|socket: TlsStream<Stall>| {
+                    let peer = bound_sending(socket.get_ref().0.socket());
+                    (socket, Http::Http1, peer)
+                })
+                .and_then(http.map_err(TlsError::Service))
         })?,
     };
     Ok(server.run())
@@ -125,14 +132,16 @@ where
         })
 }
 
-/// Bounds what the system keeps for a client that does not take what it is sent, and for how long.
-fn bound_sending(socket: &TcpStream) {
+/// Bounds what the system keeps for a client that does not take what it is sent, and for how long. Tells whose socket it is.
+fn bound_sending(socket: &TcpStream) -> Option<SocketAddr> {
+    let peer = socket.peer_addr().ok();
     let socket = SockRef::from(socket);
     // What a system does not know it does without.
     let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let _ = socket.set_tcp_user_timeout(Some(SEND_TIMEOUT));
     let _ = socket.set_tcp_nodelay(true);
+    peer
 }
 
 /// Takes an address.

@@ -78,7 +78,7 @@ impl FromRequest for Live {
         let engine = request.app_data::<Data<Slot>>().and_then(|slot| slot.engine().cloned());
         let recovering = || {
             let detail = "the state is being recovered; GET /readyz says how far it is";
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "recovering", detail).retry_after(1)
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "recovering", detail).retry_soon()
         };
         std::future::ready(engine.map(Self).ok_or_else(recovering))
     }

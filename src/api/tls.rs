@@ -96,7 +96,9 @@ impl Certificate {
     pub(super) fn config(self: &Arc<Self>) -> ServerConfig {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().expect("ring has ciphers for TLS 1.2 and 1.3");
-        builder.with_no_client_auth().with_cert_resolver(Arc::<Self>::clone(self))
+        let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::<Self>::clone(self));
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config
     }
 }
 

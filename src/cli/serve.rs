@@ -42,7 +42,7 @@ impl Serve {
         }
         let access = Arc::new(Access::open(settings.access())?);
         let listener = serve::bind(settings.listen())?;
-        let mut api = Api::new(Slot::default(), settings.admission());
+        let mut api = Api::new(Slot::default(), settings.admission()?);
         api.access = access;
         api.certificate = settings.certificate()?;
         api.slow = settings.slow_log.map_or(api.slow, |span| span.0);

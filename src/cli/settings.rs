@@ -26,7 +26,7 @@ use crate::api::admission::AdmissionLimits;
 use crate::api::tls::Certificate;
 use crate::config::EngineConfig;
 use crate::engine::StorageConfig;
-use crate::limits::{FOLLOWING_MAX, SHARDS_MAX};
+use crate::limits::{BULK_REQUEST_BYTES_MAX, FOLLOWING_MAX, SHARDS_MAX};
 use crate::storage::journal::Durability;
 use crate::storage::journal::writer::JournalOptions;
 
@@ -154,7 +154,7 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_WRITES_MAX", value_name = "REQUESTS")]
     pub writes_max: Option<NonZeroUsize>,
 
-    /// Bytes of their bodies, at the same time; more are refused [bytes, default: 268435456]
+    /// Bytes of their bodies, at the same time; more are refused [bytes, at least 3520000, default: 268435456]
     #[arg(long, env = "TIDEWIRE_WRITE_BYTES_MAX", value_name = "BYTES")]
     pub write_bytes_max: Option<NonZeroUsize>,
 
@@ -285,14 +285,26 @@ impl Settings {
     }
 
     /// How much may be under way: these settings over the defaults.
-    pub fn admission(&self) -> AdmissionLimits {
+    ///
+    /// # Errors
+    /// When no bulk of follows would ever be let in.
+    pub fn admission(&self) -> Result<AdmissionLimits, SettingsError> {
         let default = AdmissionLimits::default();
         let number = |number: Option<NonZeroUsize>, default| number.map_or(default, NonZeroUsize::get);
-        AdmissionLimits {
+        let limits = AdmissionLimits {
             reads: number(self.reads_max, default.reads),
             writes: number(self.writes_max, default.writes),
             write_bytes: number(self.write_bytes_max, default.write_bytes),
+            ..default
+        };
+        if limits.write_bytes < BULK_REQUEST_BYTES_MAX {
+            let what = format!(
+                "{} is too small: one request that follows many may have {BULK_REQUEST_BYTES_MAX}",
+                limits.write_bytes
+            );
+            return Err(SettingsError::Nonsense { option: "write-bytes-max", what });
         }
+        Ok(limits)
     }
 
     /// The engine's settings: these over the defaults.

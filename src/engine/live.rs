@@ -44,7 +44,7 @@ impl Engine {
         let shared = &self.inner.shared;
         let outlet = Arc::new(Outlet::default());
         let key = shared.watchers.admit(&outlet, shared.config.live_max).map_err(|cause| match cause {
-            NotAdmitted::Full => shared.overloaded("live connection", shared.config.live_max),
+            NotAdmitted::Full => shared.overloaded("live_connections", shared.config.live_max),
             NotAdmitted::Stopping => Error::ShuttingDown,
         })?;
         Ok(Seat(Watcher { shared: Arc::clone(shared), reader: SourceSlot::NONE, outlet, key }))
@@ -88,7 +88,7 @@ impl Engine {
                 return Err(Error::ReaderCrashed(reader.clone()));
             }
         }
-        Err(shared.overloaded("wake-up", WAKE_QUEUE_MAX))
+        Err(shared.overloaded("wake_up", WAKE_QUEUE_MAX))
     }
 
     /// Ends all live connections, and lets none in any more. The first step of a shutdown.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use actix::dev::SendError;
 use actix::{Addr, System};
-use crossbeam_channel::{Sender, TrySendError};
+use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
@@ -29,6 +29,7 @@ use crate::actor::courier::Courier;
 use crate::actor::doorkeeper::Doorkeeper;
 pub use crate::actor::keeper::SnapshotOptions;
 use crate::actor::message::{Ask, Census, Command, InboxTotals, Published, Reply, SnapshotTaken, Verify, Wake};
+use crate::actor::scribe::queue::{CommandSender, NotTaken};
 use crate::clock::UnixMicros;
 pub use crate::engine::edges::Listed;
 pub use crate::engine::live::{Seat, Watcher};
@@ -41,7 +42,7 @@ use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId};
 use crate::limits::{
     ARCHIVE_QUEUE_MAX, FANOUT_DRAIN_MAX, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, READ_ATTEMPTS_MAX, READ_CRASHES_MAX,
-    SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX, USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
+    SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX, USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
 };
 use crate::state::posts::Stored;
 use crate::state::reader::{PageRequest, ReadClock, pulled_page};
@@ -61,7 +62,7 @@ pub struct Engine {
 
 struct Inner {
     shared: Arc<Shared>,
-    commands: Sender<Command>,
+    commands: CommandSender,
     shards: Vec<ShardAddrs>,
     threads: Mutex<Option<Threads>>,
     keeper: Mutex<Option<KeeperHandle>>,
@@ -221,7 +222,7 @@ impl Engine {
                 return Err(Error::ReaderCrashed(reader.clone()));
             }
         }
-        Err(self.inner.shared.overloaded("wake-up", WAKE_QUEUE_MAX))
+        Err(self.inner.shared.overloaded("wake_up", WAKE_QUEUE_MAX))
     }
 
     /// Compares a reader's inbox with one built anew, which takes its place with `rebuild`. Wakes the reader if it sleeps.
@@ -241,7 +242,7 @@ impl Engine {
                         return verdict;
                     }
                 }
-                Err(SendError::Full(_)) => return Err(shared.overloaded("user mailbox", USER_MAILBOX_MAX)),
+                Err(SendError::Full(_)) => return Err(shared.overloaded("user_mailbox", USER_MAILBOX_MAX)),
                 Err(SendError::Closed(_)) => {
                     let (reply, answer) = oneshot::channel();
                     self.ask(&source, Ask::Read { request: PageRequest { range: Range::Newest, limit: 1 }, reply })?;
@@ -252,7 +253,7 @@ impl Engine {
                 }
             }
         }
-        Err(shared.overloaded("wake-up", WAKE_QUEUE_MAX))
+        Err(shared.overloaded("wake_up", WAKE_QUEUE_MAX))
     }
 
     /// A page of a source's own posts.
@@ -310,6 +311,7 @@ impl Engine {
         let shared = &self.inner.shared;
         vec![
             QueueDepth { name: "scribe", depth: self.inner.commands.len(), limit: SCRIBE_QUEUE_MAX },
+            QueueDepth { name: "scribe_bytes", depth: self.inner.commands.bytes(), limit: SCRIBE_QUEUE_BYTES_MAX },
             QueueDepth {
                 name: "archive",
                 depth: shared.archive_readers.as_ref().map_or(0, ArchiveReaders::waiting),
@@ -422,8 +424,8 @@ impl Engine {
         let (reply, answer) = oneshot::channel();
         match self.inner.commands.try_send(command(reply)) {
             Ok(()) => answer.await.unwrap_or(Err(Error::ShuttingDown)),
-            Err(TrySendError::Full(_)) => Err(self.inner.shared.overloaded("scribe", SCRIBE_QUEUE_MAX)),
-            Err(TrySendError::Disconnected(_)) => Err(Error::ShuttingDown),
+            Err(NotTaken::Full { queue, limit }) => Err(self.inner.shared.overloaded(queue, limit)),
+            Err(NotTaken::Closed) => Err(Error::ShuttingDown),
         }
     }
 
@@ -432,13 +434,13 @@ impl Engine {
         let shared = &self.inner.shared;
         let ask = match shared.directory.send(reader.slot, ask) {
             Ok(()) => return Ok(()),
-            Err(SendError::Full(_)) => return Err(shared.overloaded("user mailbox", USER_MAILBOX_MAX)),
+            Err(SendError::Full(_)) => return Err(shared.overloaded("user_mailbox", USER_MAILBOX_MAX)),
             Err(SendError::Closed(ask)) => ask,
         };
         let doorkeeper = &self.inner.shards[shared.world.sharding.shard_of(reader.slot)].doorkeeper;
         match doorkeeper.try_send(Wake { reader: Arc::clone(reader), ask }) {
             Ok(()) => Ok(()),
-            Err(SendError::Full(_)) => Err(shared.overloaded("wake-up", WAKE_QUEUE_MAX)),
+            Err(SendError::Full(_)) => Err(shared.overloaded("wake_up", WAKE_QUEUE_MAX)),
             Err(SendError::Closed(_)) => Err(Error::ShuttingDown),
         }
     }

@@ -112,7 +112,7 @@ impl Shared {
     pub(crate) fn fanout_is_behind(&self, before: usize) -> Option<Error> {
         let limit = self.config.fanout_backlog_max();
         let is_behind = self.open_fanouts.deliveries().saturating_add(before) >= limit;
-        is_behind.then(|| self.overloaded("fan-out (deliveries)", limit))
+        is_behind.then(|| self.overloaded("fanout_deliveries", limit))
     }
 
     /// The refusal of a full queue, counted.

@@ -23,7 +23,7 @@ use crate::actor::keeper::{Keeper, SnapshotOptions};
 use crate::actor::mailroom::Mailroom;
 use crate::actor::message::{FanoutOrder, Hire, Restore};
 use crate::actor::open_fanouts::OpenFanouts;
-use crate::actor::scribe::Scribe;
+use crate::actor::scribe::{Scribe, queue};
 use crate::actor::ticker::Ticker;
 use crate::actor::vital::Vital;
 use crate::clock::{Clock, SystemClock, UnixMicros};
@@ -35,8 +35,8 @@ use crate::feed::schedule::Leg;
 use crate::feed::stream::Notice;
 use crate::id::SourceSlot;
 use crate::limits::{
-    ARCHIVE_CACHE_BYTES, FANOUT_QUEUE_MAX, INBOXES_PER_RESTORE, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX,
-    SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
+    ARCHIVE_CACHE_BYTES, FANOUT_QUEUE_MAX, INBOXES_PER_RESTORE, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX,
+    SLICES_IN_FLIGHT_MAX, SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
 };
 use crate::live::watchers::Watchers;
 use crate::state::image::{InboxRecord, unpack_positions};
@@ -271,7 +271,7 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
     // On a thread of its own, since it sets that thread's actor system, and the caller's may be another.
     let started = thread::scope(|scope| scope.spawn(|| start_actors(&system, &shared)).join());
     let (fanout, shards) = started.expect(THREADS);
-    let (commands, receiver) = crossbeam_channel::bounded(SCRIBE_QUEUE_MAX);
+    let (commands, receiver) = queue::queue(SCRIBE_QUEUE_MAX, SCRIBE_QUEUE_BYTES_MAX);
     let ticker = Ticker::new(clock);
     let ticker = last_instant.map_or(Ticker::new(Arc::clone(&shared.clock)), |last| ticker.after(last));
     let archivist = archive

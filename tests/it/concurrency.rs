@@ -271,7 +271,7 @@ async fn who_is_delivered_to_very_many_is_refused_before_others_are() {
     let engine = soon_behind(4_000, &[("hot", 600), ("calm", 5)]).await;
     let (refused, _) = publish_until_refused(&engine, &["hot", "calm"]).await;
     for (author, cause) in refused {
-        let expected = Error::Overloaded { queue: "author's fan-out (deliveries)", limit: 1_000 };
+        let expected = Error::Overloaded { queue: "author_fanout_deliveries", limit: 1_000 };
         assert_eq!((author.as_str(), cause.to_string()), ("hot", expected.to_string()));
     }
     engine.shutdown();
@@ -282,7 +282,7 @@ async fn publishing_is_refused_while_delivery_is_too_far_behind_and_loses_nothin
     let authors = ["a", "b", "c", "d", "e", "f"];
     let engine = soon_behind(1_000, &authors.map(|author| (author, 240))).await;
     let (refused, taken) = publish_until_refused(&engine, &authors).await;
-    let behind = Error::Overloaded { queue: "fan-out (deliveries)", limit: 1_000 }.to_string();
+    let behind = Error::Overloaded { queue: "fanout_deliveries", limit: 1_000 }.to_string();
     assert!(refused.iter().any(|(_, cause)| cause.to_string() == behind), "{refused:?}");
     let queue = || engine.queues().into_iter().find(|queue| queue.name == "fanout_deliveries").unwrap();
     assert_eq!(queue().limit, 1_000);

@@ -11,14 +11,30 @@ use tidewire::config::EngineConfig;
 use crate::server::Server;
 use crate::{browser, export};
 
-/// What a server tells after a bit of everything.
-fn metrics() -> String {
+/// What a server tells after a bit of everything, done by users, tags and lists of these names.
+fn metrics_of([reader, author, tag, list]: [&str; 4]) -> String {
     let server = Server::start(EngineConfig::default());
-    server.json("PUT", "/v1/users/ann/following/bob", &json!({}));
-    server.post("/v1/posts?wait=delivered", &json!({"author": "bob", "body": 1}));
-    server.get("/v1/users/ann/feed");
-    server.get("/v1/users/ann/feed?limit=0");
+    server.json("PUT", &format!("/v1/users/{reader}/following/{author}"), &json!({}));
+    server.json("PUT", &format!("/v1/users/{reader}/lists/{list}/members/{author}"), &json!({}));
+    server.json("PUT", &format!("/v1/users/{reader}/mutes/tag:{tag}"), &json!({}));
+    server.post("/v1/posts?wait=delivered", &json!({"author": author, "body": 1, "tags": [tag], "topic": tag}));
+    server.get(&format!("/v1/users/{reader}/feed"));
+    server.get(&format!("/v1/users/{reader}/feed?limit=0"));
+    // Refused with a problem that says whose fault it is.
+    assert_eq!(server.send("PUT", &format!("/v1/users/{reader}/following/{reader}"), None, "").status, 422);
+    assert_eq!(server.get(&format!("/v1/users/{reader}/lists/{tag}/feed")).status, 404);
+    assert_eq!(server.get(&format!("/{reader}/{author}")).status, 404);
     server.get("/metrics").text
+}
+
+fn metrics() -> String {
+    metrics_of(["ann", "bob", "rust", "pals"])
+}
+
+/// The series there are: each name with its labels.
+fn series(metrics: &str) -> BTreeSet<&str> {
+    let lines = metrics.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.rsplit_once(' ').expect("a value").0).collect()
 }
 
 /// The value of a metric with these labels.
@@ -40,8 +56,11 @@ fn metrics_tell_what_happened() {
         ("tidewire_fanout_duration_seconds_bucket{le=\"+Inf\",followers=\"1-9\"}", 1.0),
         ("tidewire_page_duration_seconds_count", 1.0),
         ("tidewire_admission_limit{gate=\"reads\"}", 1024.0),
+        ("tidewire_admission_limit{gate=\"metrics\"}", 8.0),
         ("tidewire_queue_depth{queue=\"scribe\"}", 0.0),
-        ("tidewire_shed_total{queue=\"fan-out\"}", 0.0),
+        ("tidewire_queue_depth{queue=\"scribe_bytes\"}", 0.0),
+        ("tidewire_queue_limit{queue=\"scribe_bytes\"}", 134_217_728.0),
+        ("tidewire_shed_total{queue=\"fanout\"}", 0.0),
     ] {
         assert_eq!(value(&metrics, name), Some(expected), "{name} in:\n{metrics}");
     }
@@ -49,12 +68,54 @@ fn metrics_tell_what_happened() {
 }
 
 #[test]
-fn every_metric_says_what_it_is_and_no_label_names_a_user() {
+fn every_metric_says_what_it_is() {
     let metrics = metrics();
     let families = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")).count();
     let helps = metrics.lines().filter(|line| line.starts_with("# HELP ")).count();
     assert!(families > 35 && families == helps, "{families} families, {helps} of them explained");
-    assert!(!metrics.contains("ann") && !metrics.contains("bob"), "{metrics}");
+}
+
+#[test]
+fn no_label_names_what_users_name() {
+    let [one, other] = [["ann", "bob", "rust", "pals"], ["zoe.q", "42", "zig", "work"]].map(metrics_of);
+    let (one, other) = (series(&one), series(&other));
+    let differing: Vec<_> = one.symmetric_difference(&other).collect();
+    assert!(one.len() > 100 && differing.is_empty(), "{differing:?}");
+}
+
+#[test]
+fn labels_are_written_alike() {
+    let metrics = metrics();
+    let labels = series(&metrics).into_iter().filter_map(|series| series.strip_suffix('}')?.split_once('{'));
+    let labels: Vec<(&str, &str)> =
+        labels.flat_map(|(_, labels)| labels.split(',')).filter_map(|label| label.split_once('=')).collect();
+    assert!(labels.iter().any(|(name, _)| *name == "queue") && labels.iter().any(|(name, _)| *name == "code"));
+    for (name, value) in labels {
+        let is_snake =
+            value.trim_matches('"').chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+        assert!(is_snake || ["le", "followers"].contains(&name), "{name}={value}");
+    }
+}
+
+#[test]
+fn whatever_leads_nowhere_has_an_id_and_is_counted_with_why() {
+    let server = Server::start(EngineConfig::default());
+    for (method, path, status) in [("GET", "/v1/nothing", 404), ("POST", "/healthz", 405), ("PUT", "/console", 405)] {
+        let refused = server.send(method, path, None, "");
+        assert_eq!((refused.status, refused.header("x-request-id").len()), (status, 32), "{method} {path}");
+        let refused = server.ask(method, path, &[("x-request-id", "mine-1")], "");
+        assert_eq!((refused.status, refused.header("x-request-id")), (status, "mine-1"), "{method} {path}");
+    }
+    assert_eq!(server.get("/v1/users/ann/feed?limit=0").status, 400);
+    let metrics = server.get("/metrics").text;
+    for (name, expected) in [
+        ("tidewire_http_requests_total{operation=\"none\",status=\"4xx\"}", 6.0),
+        ("tidewire_http_refusals_total{code=\"not_found\"}", 2.0),
+        ("tidewire_http_refusals_total{code=\"method_not_allowed\"}", 4.0),
+        ("tidewire_http_refusals_total{code=\"invalid_parameter\"}", 1.0),
+    ] {
+        assert_eq!(value(&metrics, name), Some(expected), "{name} in:\n{metrics}");
+    }
 }
 
 /// The names of metrics that a text mentions.
@@ -77,6 +138,8 @@ fn the_dashboard_and_the_alerts_ask_for_metrics_that_there_are() {
     server.post("/v1/posts?wait=delivered", &json!({"author": "bob", "body": 1}));
     server.get("/v1/users/ann/feed");
     assert_eq!(server.send("POST", "/v1/snapshots", None, "").status, 201);
+    // Refusals are told of once there are any.
+    assert_eq!(server.get("/v1/nothing").status, 404);
     let names = mentioned(&server.get("/metrics").text);
     for name in ["ops/grafana-dashboard.json", "ops/alerts.yml", "docs/operations.md"] {
         let asked = mentioned(&file(name));

@@ -11,6 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::json;
 use tidewire::api::Api;
+use tidewire::api::pace::Pace;
 use tidewire::api::tls::{Certificate, CertificateError};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
@@ -134,4 +135,32 @@ fn files_that_cannot_be_used_are_named() {
     says("key.pem: ");
     fs::write(directory.path().join("cert.pem"), "no certificate").unwrap();
     says("cert.pem: no certificate in it");
+}
+
+#[test]
+fn a_client_that_takes_nothing_of_its_answer_is_cut_off_over_tls_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let issued = issue(directory.path());
+    let engine = Engine::start(EngineConfig::default());
+    let mut api = Api::from(engine.clone());
+    api.certificate = Some(read(directory.path()).unwrap());
+    api.pace = Pace { stall_max: Duration::from_millis(50), ..Pace::default() };
+    let (admission, server) = (Arc::clone(&api.admission), Server::serving(api, engine));
+    let mut stream = connect(server.address(), &issued).unwrap();
+    for nth in 0..50 {
+        let body = json!({"author": "ann", "body": "x".repeat(60_000)}).to_string();
+        let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
+        let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        assert!(ask(&mut stream, &request, "\"hidden\"").starts_with("HTTP/1.1 201 "), "{nth}");
+    }
+    ask(&mut stream, "GET /v1/users/ann/posts?limit=50 HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 200 ");
+    let under_way = || format!("{admission:?}");
+    let began = Instant::now();
+    while !under_way().contains("name: \"response_bytes\", limit: 268435456, taken: 0") {
+        assert!(began.elapsed() < Duration::from_secs(20), "{}", under_way());
+        std::thread::yield_now();
+    }
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert!(rest.len() < 3_000_000, "{} bytes came", rest.len());
 }

@@ -13,13 +13,14 @@
 
 mod choose;
 mod follow;
+pub mod queue;
 mod shelve;
 mod tell;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{RecvTimeoutError, Sender};
 use rustc_hash::FxHashMap;
 use tracing::{error, warn};
 
@@ -44,6 +45,7 @@ use crate::limits::{
 use crate::state::posts::Stored;
 use crate::state::world::{Applied, Writer};
 use crate::storage::journal::{Journal, JournalError};
+use queue::CommandReceiver;
 use shelve::Archivist;
 
 /// The one writer.
@@ -53,7 +55,7 @@ pub struct Scribe<J> {
     ticker: Ticker,
     fanout: FanoutQueue,
     config: Arc<EngineConfig>,
-    commands: Receiver<Command>,
+    commands: CommandReceiver,
     group: Vec<Accepted>,
     /// The posts of the group, in all and by author.
     accepted: Backlog,
@@ -94,7 +96,7 @@ impl<J: Journal> Scribe<J> {
         ticker: Ticker,
         fanout: FanoutQueue,
         config: Arc<EngineConfig>,
-        commands: Receiver<Command>,
+        commands: CommandReceiver,
         archivist: Option<Sender<Task>>,
     ) -> Self {
         Self {
@@ -129,7 +131,7 @@ impl<J: Journal> Scribe<J> {
                 self.take(command);
                 let is_full =
                     self.group.len() >= SCRIBE_BATCH_MAX || self.journal.pending_bytes() >= SCRIBE_BATCH_BYTES_MAX;
-                next = if is_full { None } else { self.commands.try_recv().ok() };
+                next = if is_full { None } else { self.commands.try_recv() };
             }
             self.commit();
             self.shelve();

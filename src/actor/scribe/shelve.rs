@@ -38,7 +38,7 @@ impl<J: Journal> Scribe<J> {
     pub(super) fn next(&self) -> Result<Command, RecvTimeoutError> {
         match self.archivist.as_ref().and_then(|archivist| archivist.failed_at) {
             Some(_) => self.commands.recv_timeout(SHELVING_RETRY),
-            None => self.commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            None => self.commands.recv(),
         }
     }
 

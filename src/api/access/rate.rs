@@ -118,7 +118,7 @@ impl<C: Clock + Clone> Rates<C> {
 const SWEEP_NANOS: u64 = 1_000_000_000;
 
 /// Addresses of one network of IPv6 are one client's.
-fn network(peer: SocketAddr) -> IpAddr {
+pub(in crate::api) fn network(peer: SocketAddr) -> IpAddr {
     match peer.ip().to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
         address => address,

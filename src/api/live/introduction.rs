@@ -78,7 +78,7 @@ enum Said {
 impl Introduction {
     /// A connection that nobody is known to be at the other end of.
     pub(super) fn new(wire: WebSocket, asked: Asked) -> Result<Self, Problem> {
-        let permit = asked.api.admission.enter(Work::Introduction, None)?;
+        let permit = asked.api.admission.enter(Work::Introduction)?;
         let seat = asked.engine.seat()?;
         let waiting = Waiting { wire, seat, deadline: Box::pin(sleep(LIVE_STRANGER_TIME)), _permit: permit };
         Ok(Self { asked, state: State::Waiting(Box::new(waiting)) })
@@ -96,7 +96,7 @@ impl Asked {
             Ok(caller) => caller,
             Err(denial) => return refused(wire, Close::Unauthenticated(denial.code())),
         };
-        let Ok(permit) = self.api.admission.enter(Work::Live, None) else { return refused(wire, Close::Overloaded) };
+        let Ok(permit) = self.api.admission.enter(Work::Live) else { return refused(wire, Close::Overloaded) };
         let (engine, user, resume) = (self.engine.clone(), self.user.clone(), self.resume);
         let watching = Box::pin(async move { engine.watch_from(seat, &user, resume).await });
         let tenure = Tenure::of(&self.api.access, &caller);

@@ -74,7 +74,7 @@ pub(super) async fn events(request: HttpRequest, engine: Live, api: Data<Api>) -
     }
     let watcher = engine.watch(&user, resume).await.map_err(|cause| match cause {
         Error::TooMany { .. } => {
-            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections", cause.to_string()).retry_after(1)
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections", cause.to_string()).retry_soon()
         }
         other => other.into(),
     })?;

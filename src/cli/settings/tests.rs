@@ -55,7 +55,7 @@ fn thresholds_have_three_forms() {
 
 #[test]
 fn nonsense_is_refused_with_the_options_name() {
-    let cases: [&[&str]; 26] = [
+    let cases: [&[&str]; 27] = [
         &["--inbox-posts", "0"],
         &["--inbox-posts", "100001"],
         &["--inbox-posts", "many"],
@@ -78,6 +78,7 @@ fn nonsense_is_refused_with_the_options_name() {
         &["--snapshot-journal-bytes", "0"],
         &["--snapshot-inboxes", "all"],
         &["--snapshot-compression", "gzip"],
+        &["--write-bytes-max", "3519999"],
         &["--rate-limit", "0"],
         &["--rate-limit", "fast"],
         &["--cors-origins", "*"],
@@ -85,7 +86,7 @@ fn nonsense_is_refused_with_the_options_name() {
     ];
     for words in cases {
         let refused = flags(words).and_then(|raw| {
-            let checked = raw.engine().and(raw.storage());
+            let checked = raw.engine().and(raw.storage()).and(raw.admission());
             checked.map_err(|cause| cause.to_string())
         });
         let cause = refused.expect_err(&words.join(" "));

@@ -4,4 +4,4 @@ mod live;
 mod matrix;
 mod pages;
 mod program;
-mod tokens;
+pub mod tokens;
