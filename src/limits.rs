@@ -87,6 +87,18 @@ pub const CORS_ORIGINS_MAX: usize = 64;
 pub const RATED_CLIENTS_MAX: usize = 128 * 1024;
 
 /// Rates that clients share while there are too many to know each one's.
+/// Names that the server may go by.
+pub const HOSTS_MAX: usize = 64;
+
+/// Requests a second from one address with credentials that are not known, twice as many at once. More are not told apart.
+pub const UNKNOWN_CREDENTIALS_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("it is not 0");
+
+/// Time between two lines of the log that tell of denials.
+pub const DENIALS_TOLD_PERIOD: Duration = Duration::from_secs(10);
+
+/// Keys for tokens of one algorithm that have no `kid`: each of them is tried on a token without one.
+pub const KEYS_TRIED_MAX: usize = 8;
+
 pub const RATED_GROUPS: u64 = 1_024;
 
 /// Commands waiting for the scribe.

@@ -14,9 +14,9 @@ use std::time::SystemTime;
 use serde::Deserialize;
 use tracing::warn;
 
-use crate::api::access::keys::{KeyHash, Keys, TokenKey};
+use crate::api::access::keys::{KeyHash, KeyScope, Keys, TokenKey};
 use crate::api::access::{mint, pem};
-use crate::limits::{ACCESS_FILE_BYTES_MAX, ACCESS_KEYS_MAX, TOKEN_SECRET_BYTES_MIN};
+use crate::limits::{ACCESS_FILE_BYTES_MAX, ACCESS_KEYS_MAX, KEYS_TRIED_MAX, TOKEN_SECRET_BYTES_MIN};
 
 /// Longest name of a key.
 const NAME_BYTES_MAX: usize = 64;
@@ -36,6 +36,8 @@ struct Written {
 struct WrittenServerKey {
     name: String,
     sha256: String,
+    #[serde(default)]
+    scope: KeyScope,
 }
 
 #[derive(Deserialize)]
@@ -49,6 +51,8 @@ struct WrittenTokenKey {
     public_key: Option<String>,
     #[serde(default)]
     audience: Option<String>,
+    #[serde(default)]
+    kid: Option<String>,
 }
 
 /// Why an access file was refused.
@@ -140,7 +144,7 @@ pub(super) fn keys(text: &str) -> Result<Keys, String> {
         let of_entry = |what: String| format!("[[server-key]] {nth}, {:?}: {what}", entry.name);
         take_name(&entry.name, &mut names).map_err(of_entry)?;
         let hash = hash_of(&entry.sha256).map_err(of_entry)?;
-        if !keys.add_server(hash) {
+        if !keys.add_server(hash, entry.scope) {
             return Err(of_entry("another entry has the same key".to_owned()));
         }
     }
@@ -149,7 +153,7 @@ pub(super) fn keys(text: &str) -> Result<Keys, String> {
         take_name(&entry.name, &mut names).map_err(of_entry)?;
         let key = token_key(entry).map_err(of_entry)?;
         if !keys.add_token(key) {
-            return Err(of_entry("another entry has the same key".to_owned()));
+            return Err(of_entry("another entry has the same key, or the same kid".to_owned()));
         }
     }
     if keys.is_empty() {
@@ -181,6 +185,9 @@ pub fn check_name(name: &str) -> Result<(), String> {
 fn take_name<'a>(name: &'a str, names: &mut Vec<&'a str>) -> Result<(), String> {
     check_name(name)?;
     if names.contains(&name) {
+    if keys.tried_at_once() > KEYS_TRIED_MAX {
+        return Err(format!("it has more than {KEYS_TRIED_MAX} entries [[token-key]] of one algorithm without a kid"));
+    }
         return Err("another entry has the same name".to_owned());
     }
     names.push(name);
@@ -194,7 +201,7 @@ fn hash_of(text: &str) -> Result<KeyHash, String> {
 }
 
 fn token_key(
-    WrittenTokenKey { algorithm, secret, public_key, audience, .. }: &WrittenTokenKey,
+    WrittenTokenKey { algorithm, secret, public_key, audience, kid, .. }: &WrittenTokenKey,
 ) -> Result<TokenKey, String> {
     let audience = audience.as_deref();
     if audience == Some("") {
@@ -211,7 +218,14 @@ fn token_key(
         ("EdDSA", ..) => return Err("EdDSA takes a public-key, and no secret".to_owned()),
         _ => return Err("algorithm is neither \"HS256\" nor \"EdDSA\"".to_owned()),
     };
-    if key.is_usable() { Ok(key) } else { Err("public-key is no point of Ed25519".to_owned()) }
+    if !key.is_usable() {
+        return Err("public-key is no point of Ed25519".to_owned());
+    }
+    match kid {
+        Some(kid) if kid.is_empty() => Err("kid is empty".to_owned()),
+        Some(kid) => Ok(key.called(kid)),
+        None => Ok(key),
+    }
 }
 
 /// Reads a secret that tokens are signed with.
