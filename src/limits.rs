@@ -78,6 +78,9 @@ pub const ACCESS_FILE_LOOK: Duration = Duration::from_secs(1);
 pub const LIVE_STRANGERS_MAX: usize = 1_024;
 
 /// How long such a connection may take to say it.
+/// The same from one address (of IPv6: one network), so that others have room beside it.
+pub const LIVE_STRANGERS_PER_ADDRESS_MAX: usize = LIVE_STRANGERS_MAX / 4;
+
 pub const LIVE_STRANGER_TIME: Duration = Duration::from_secs(10);
 
 /// Origins whose pages may use the server.

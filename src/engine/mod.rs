@@ -31,7 +31,7 @@ pub use crate::actor::keeper::SnapshotOptions;
 use crate::actor::message::{Ask, Census, Command, InboxTotals, Published, Reply, SnapshotTaken, Verify, Wake};
 use crate::clock::UnixMicros;
 pub use crate::engine::edges::Listed;
-pub use crate::engine::live::{Seat, Watcher};
+pub use crate::engine::live::{Stranger, Watcher};
 pub use crate::engine::personal::Unread;
 pub use crate::engine::shared::Shared;
 pub use crate::engine::start::StorageConfig;
