@@ -1,5 +1,6 @@
 //! Every fixed limit, in one place. What an operator may want to change is in `config` instead.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// Longest source id.
@@ -77,19 +78,15 @@ pub const ACCESS_FILE_LOOK: Duration = Duration::from_secs(1);
 /// Live connections at the same time that have yet to say who they are.
 pub const LIVE_STRANGERS_MAX: usize = 1_024;
 
-/// How long such a connection may take to say it.
 /// The same from one address (of IPv6: one network), so that others have room beside it.
 pub const LIVE_STRANGERS_PER_ADDRESS_MAX: usize = LIVE_STRANGERS_MAX / 4;
 
+/// How long such a connection may take to say it.
 pub const LIVE_STRANGER_TIME: Duration = Duration::from_secs(10);
 
 /// Origins whose pages may use the server.
 pub const CORS_ORIGINS_MAX: usize = 64;
 
-/// Clients whose rate is known one by one at the same time. Others share [`RATED_GROUPS`] rates.
-pub const RATED_CLIENTS_MAX: usize = 128 * 1024;
-
-/// Rates that clients share while there are too many to know each one's.
 /// Names that the server may go by.
 pub const HOSTS_MAX: usize = 64;
 
@@ -102,6 +99,10 @@ pub const DENIALS_TOLD_PERIOD: Duration = Duration::from_secs(10);
 /// Keys for tokens of one algorithm that have no `kid`: each of them is tried on a token without one.
 pub const KEYS_TRIED_MAX: usize = 8;
 
+/// Clients whose rate is known one by one at the same time. Others share [`RATED_GROUPS`] rates.
+pub const RATED_CLIENTS_MAX: usize = 128 * 1024;
+
+/// Rates that clients share while there are too many to know each one's.
 pub const RATED_GROUPS: u64 = 1_024;
 
 /// Commands waiting for the scribe.

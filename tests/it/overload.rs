@@ -24,7 +24,7 @@ fn limited(limits: AdmissionLimits) -> Server {
 /// A client that has sent the head of a publish, which says that its body has so many bytes, and not the body.
 fn slow_publish(server: &Server, bytes: usize) -> TcpStream {
     let mut socket = TcpStream::connect(server.address()).unwrap();
-    let head = "POST /v1/posts HTTP/1.1\r\nHost: it\r\nContent-Type: application/json";
+    let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
     socket.write_all(format!("{head}\r\nContent-Length: {bytes}\r\n\r\n{{").as_bytes()).unwrap();
     socket
 }
@@ -119,7 +119,7 @@ fn a_request_that_claims_to_become_a_websocket_is_refused_whatever_its_length() 
         let mut socket = TcpStream::connect(server.address()).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let body = r#"{"author":"ann","body":1}"#;
-        let head = "POST /v1/posts HTTP/1.1\r\nHost: it\r\nContent-Type: application/json\r\nUpgrade: websocket";
+        let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nUpgrade: websocket";
         let request = format!("{head}\r\n{connection}Content-Length: {}\r\n\r\n{body}", body.len());
         socket.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();

@@ -91,6 +91,35 @@ impl Stamp {
     }
 }
 
+/// A file that is looked at now and then.
+#[derive(Debug)]
+pub struct Watched {
+    file: PathBuf,
+    /// As it was when it was last read.
+    read: Stamp,
+    /// As it was at the last look.
+    seen: Stamp,
+}
+
+impl Watched {
+    /// A file that was read as it was by then.
+    pub fn new(file: PathBuf, read: Stamp) -> Self {
+        Self { file, read, seen: read }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Whether it is to be read again: it has changed, and not since the last look. Who writes it may be half through.
+    pub fn has_changed(&mut self) -> bool {
+        let now = Stamp::of(&self.file);
+        let is_still = std::mem::replace(&mut self.seen, now) == now;
+        is_still && std::mem::replace(&mut self.read, now) != now
+    }
+}
+
 /// Reads a file, and warns of one that others may read.
 ///
 /// # Errors
@@ -156,6 +185,9 @@ pub(super) fn keys(text: &str) -> Result<Keys, String> {
             return Err(of_entry("another entry has the same key, or the same kid".to_owned()));
         }
     }
+    if keys.tried_at_once() > KEYS_TRIED_MAX {
+        return Err(format!("it has more than {KEYS_TRIED_MAX} entries [[token-key]] of one algorithm without a kid"));
+    }
     if keys.is_empty() {
         return Err("it has no [[server-key]] and no [[token-key]], so that nobody could be let in".to_owned());
     }
@@ -185,9 +217,6 @@ pub fn check_name(name: &str) -> Result<(), String> {
 fn take_name<'a>(name: &'a str, names: &mut Vec<&'a str>) -> Result<(), String> {
     check_name(name)?;
     if names.contains(&name) {
-    if keys.tried_at_once() > KEYS_TRIED_MAX {
-        return Err(format!("it has more than {KEYS_TRIED_MAX} entries [[token-key]] of one algorithm without a kid"));
-    }
         return Err("another entry has the same name".to_owned());
     }
     names.push(name);

@@ -1,0 +1,74 @@
+//! Denials, counted: how many there were and why, and who sends too many.
+//!
+//! Responsible for:
+//! - counts by reason, and a line in the log now and then;
+//! - telling an address to wait that keeps sending credentials that are not known. Those that are good are let in from there all
+//!   the same: somebody else may be at that address.
+//!
+//! Not responsible for:
+//! - who is denied (`access`).
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use tracing::warn;
+
+use crate::actor::counters::Counter;
+use crate::api::access::denial::{CODES, Denial};
+use crate::api::access::rate::Rates;
+use crate::limits::{DENIALS_TOLD_PERIOD, UNKNOWN_CREDENTIALS_PER_SECOND};
+
+/// What was denied since the start.
+pub(super) struct Denials {
+    by_code: [Counter; CODES.len()],
+    unknown: Rates,
+    /// When the log was told of one, and how many came since.
+    told: Mutex<(Option<Instant>, u64)>,
+}
+
+impl Default for Denials {
+    fn default() -> Self {
+        let unknown = Rates::new(UNKNOWN_CREDENTIALS_PER_SECOND);
+        Self { by_code: Default::default(), unknown, told: Mutex::default() }
+    }
+}
+
+impl Denials {
+    /// Takes note of a denial, and returns what to answer.
+    pub(super) fn note(&self, denial: Denial, peer: Option<SocketAddr>) -> Denial {
+        if let Some(nth) = CODES.iter().position(|code| *code == denial.code()) {
+            self.by_code[nth].add(1);
+        }
+        self.tell(denial, peer);
+        // Who had a good one before is told that it has expired, however many there are: all may come by one proxy.
+        let is_unknown = matches!(denial, Denial::Unknown(_));
+        let counted = if is_unknown { self.unknown.enter_from(peer) } else { Ok(()) };
+        counted.map_or_else(Denial::TooMany, |()| denial)
+    }
+
+    /// How many there were, by the code they are answered with.
+    pub(super) fn by_code(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        CODES.into_iter().zip(self.by_code.iter().map(Counter::get))
+    }
+
+    /// Forgets addresses that sent nothing bad for long.
+    pub(super) fn sweep(&self) {
+        self.unknown.sweep();
+    }
+
+    fn tell(&self, denial: Denial, peer: Option<SocketAddr>) {
+        let now = Instant::now();
+        let mut told = self.told.lock();
+        let (at, untold) = &mut *told;
+        if at.is_some_and(|at| now.duration_since(at) < DENIALS_TOLD_PERIOD) {
+            *untold += 1;
+            return;
+        }
+        let since = std::mem::take(untold);
+        *at = Some(now);
+        drop(told);
+        let peer = peer.map(|peer| peer.ip().to_canonical().to_string());
+        warn!(peer, reason = denial.code(), more_since_last = since, "a request was denied");
+    }
+}
