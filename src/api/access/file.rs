@@ -118,6 +118,11 @@ impl Watched {
         let is_still = std::mem::replace(&mut self.seen, now) == now;
         is_still && std::mem::replace(&mut self.read, now) != now
     }
+
+    /// Whether it is as it was when it was found to have changed. If not, it is found so again.
+    pub fn is_as_read(&self) -> bool {
+        Stamp::of(&self.file) == self.read
+    }
 }
 
 /// Reads a file, and warns of one that others may read.

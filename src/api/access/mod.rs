@@ -178,6 +178,7 @@ impl Access {
                 Err(cause) => error!("{cause}; the keys from before stay good"),
             }
         }
+                Ok(_) if !watched.is_as_read() => {}
     }
 
     /// Whether a request may go on to its handler, which then finds the [`Caller`] in it.

@@ -249,9 +249,12 @@ fn a_file_is_read_again_once_nobody_writes_it_any_more() {
     assert!(!watched.has_changed(), "somebody may be writing");
     write("first half, second half");
     assert!(!watched.has_changed(), "somebody was");
-    assert!(watched.has_changed());
+    assert!(watched.has_changed() && watched.is_as_read());
     assert!(!watched.has_changed(), "it was read");
     std::fs::remove_file(&file).unwrap();
+    write("again, and while it is read");
+    assert!(!watched.is_as_read());
+    assert!(!watched.has_changed());
     assert!(!watched.has_changed());
     write("first half, second half, third");
     assert!(!watched.has_changed());
