@@ -93,6 +93,13 @@ pub const HOSTS_MAX: usize = 64;
 /// Requests a second from one address with credentials that are not known, twice as many at once. More are not told apart.
 pub const UNKNOWN_CREDENTIALS_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("it is not 0");
 
+/// Sources that a user's tokens may make known at once, and again within [`NEW_SOURCES_PERIOD`]: about what a reader may follow
+/// and mute. Nothing that is known is ever forgotten, followed or not.
+pub const NEW_SOURCES_OF_USER_MAX: NonZeroU32 = NonZeroU32::new(10_000).expect("it is not 0");
+
+/// See there.
+pub const NEW_SOURCES_PERIOD: Duration = Duration::from_secs(24 * 3_600);
+
 /// Time between two lines of the log that tell of denials.
 pub const DENIALS_TOLD_PERIOD: Duration = Duration::from_secs(10);
 

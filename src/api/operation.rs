@@ -7,9 +7,10 @@
 //! - doing any of it: handlers are named, and `serve` registers them.
 
 use actix_web::http::Method;
-use actix_web::web::{self, Payload};
+use actix_web::web::{self, Data, Payload};
 use actix_web::{HttpRequest, Route};
 
+use crate::api::Api;
 use crate::api::slot::Live;
 use crate::api::{choices, description, explain, feeds, follows, lists, live, metrics, operations, posts};
 use crate::feed::event::Silencing;
@@ -150,8 +151,13 @@ macro_rules! silencing {
         async fn $list(request: HttpRequest, engine: Live) -> impl actix_web::Responder {
             choices::silenced(request, engine, $how).await
         }
-        async fn $put(request: HttpRequest, payload: Payload, engine: Live) -> impl actix_web::Responder {
-            choices::silence(request, payload, engine, $how).await
+        async fn $put(
+            request: HttpRequest,
+            payload: Payload,
+            engine: Live,
+            api: Data<Api>,
+        ) -> impl actix_web::Responder {
+            choices::silence(request, payload, engine, api, $how).await
         }
         async fn $delete(request: HttpRequest, engine: Live) -> impl actix_web::Responder {
             choices::unsilence(request, engine, $how).await

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use actix_web::http::StatusCode;
-use actix_web::web::Payload;
+use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::api::Api;
 use crate::api::access::{Caller, Denial};
 use crate::api::problem::Problem;
 use crate::api::request::{json, json_bytes, optional_text, path, wait};
@@ -102,11 +103,17 @@ fn invalid(field: &str, cause: &dyn std::error::Error) -> Problem {
 }
 
 /// `POST /v1/posts`
-pub(super) async fn publish(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
+pub(super) async fn publish(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Live,
+    api: Data<Api>,
+) -> Result<HttpResponse, Problem> {
     let wait = wait(&request)?;
     let bytes = json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
     let draft = json::<NewPost<'_>>(&bytes)?.draft()?;
     Caller::of(&request)?.may_have(&draft.author)?;
+    api.access.bring(&request, &engine, draft.sources())?;
     let published = engine.publish(draft, wait).await?;
     let status = if published.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(post(status, &published.post))

@@ -27,10 +27,12 @@ pub enum Denial {
     TooOften(u64),
     /// From its address come too many with credentials that are not known. The next may be answered after so many seconds.
     TooMany(u64),
+    /// It names more sources that nobody named before than its user may. It may again after so many seconds.
+    TooManySources(u64),
 }
 
 /// All codes of denials.
-pub(in crate::api) const CODES: [&str; 10] = [
+pub(in crate::api) const CODES: [&str; 11] = [
     "unauthenticated",
     "invalid_token",
     "token_expired",
@@ -41,6 +43,7 @@ pub(in crate::api) const CODES: [&str; 10] = [
     "foreign_page",
     "rate_limited",
     "too_many_denials",
+    "too_many_sources",
 ];
 
 impl Denial {
@@ -57,6 +60,7 @@ impl Denial {
             Self::ForeignPage => "foreign_page",
             Self::TooOften(_) => "rate_limited",
             Self::TooMany(_) => "too_many_denials",
+            Self::TooManySources(_) => "too_many_sources",
         }
     }
 
@@ -66,7 +70,9 @@ impl Denial {
             Self::Missing | Self::Unknown(_) | Self::Expired | Self::Early | Self::Forbidden(_) | Self::ReadOnly => {
                 true
             }
-            Self::UnknownHost | Self::ForeignPage | Self::TooOften(_) | Self::TooMany(_) => false,
+            Self::UnknownHost | Self::ForeignPage | Self::TooOften(_) | Self::TooMany(_) | Self::TooManySources(_) => {
+                false
+            }
         }
     }
 }
@@ -85,17 +91,22 @@ impl From<Denial> for Problem {
             }
             Denial::TooOften(_) => "more requests than one client may send in a second; nothing was done",
             Denial::TooMany(_) => "too many requests with credentials that are not known come from this address",
+            Denial::TooManySources(_) => {
+                "it names more sources that nobody named before than one user may within a day"
+            }
         };
         let status = match denial {
             Denial::Missing | Denial::Unknown(_) | Denial::Expired | Denial::Early => StatusCode::UNAUTHORIZED,
-            Denial::TooOften(_) | Denial::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
+            Denial::TooOften(_) | Denial::TooMany(_) | Denial::TooManySources(_) => StatusCode::TOO_MANY_REQUESTS,
             Denial::Forbidden(_) | Denial::ReadOnly | Denial::UnknownHost | Denial::ForeignPage => {
                 StatusCode::FORBIDDEN
             }
         };
         let problem = Self::new(status, denial.code(), detail);
         match denial {
-            Denial::TooOften(seconds) | Denial::TooMany(seconds) => problem.retry_after(seconds),
+            Denial::TooOften(seconds) | Denial::TooMany(seconds) | Denial::TooManySources(seconds) => {
+                problem.retry_after(seconds)
+            }
             _ if status == StatusCode::UNAUTHORIZED => problem.authenticate("Bearer"),
             _ => problem,
         }

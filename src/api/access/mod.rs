@@ -28,6 +28,7 @@ mod tenure;
 mod tests;
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -49,7 +50,9 @@ use crate::api::access::rate::{Rates, RequestsPerSecond};
 use crate::api::operation::{Needs, Operation, Work};
 use crate::api::problem::Problem;
 use crate::clock::{Clock, SystemClock};
-use crate::limits::{ACCESS_FILE_LOOK, LIVE_STRANGERS_PER_ADDRESS_MAX};
+use crate::engine::Engine;
+use crate::id::SourceId;
+use crate::limits::{ACCESS_FILE_LOOK, LIVE_STRANGERS_PER_ADDRESS_MAX, NEW_SOURCES_OF_USER_MAX, NEW_SOURCES_PERIOD};
 
 pub(in crate::api) use crate::api::access::caller::Caller;
 pub(in crate::api) use crate::api::access::credentials::{PROTOCOL, offers_protocol};
@@ -79,6 +82,8 @@ pub struct Access {
     hosts: Hosts,
     rates: Option<Rates>,
     denials: Denials,
+    /// Sources that users made known.
+    brought: Rates,
     strangers: Arc<Crowd>,
     clock: Arc<dyn Clock>,
 }
@@ -93,6 +98,7 @@ impl Default for Access {
             hosts: Hosts::default(),
             rates: None,
             denials: Denials::default(),
+            brought: Rates::over(NEW_SOURCES_PERIOD, NEW_SOURCES_OF_USER_MAX),
             strangers: Crowd::new(LIVE_STRANGERS_PER_ADDRESS_MAX),
             clock: Arc::new(SystemClock),
         }
@@ -165,12 +171,14 @@ impl Access {
         loop {
             sleep(ACCESS_FILE_LOOK).await;
             self.rates.iter().for_each(Rates::sweep);
+            self.brought.sweep();
             self.denials.sweep();
             let Some(watched) = &mut watched else { continue };
             if !watched.has_changed() {
                 continue;
             }
             match file::read(watched.file()) {
+                Ok(_) if !watched.is_as_read() => {}
                 Ok(keys) => {
                     info!("took new keys from {}", watched.file().display());
                     self.replace(keys);
@@ -178,7 +186,6 @@ impl Access {
                 Err(cause) => error!("{cause}; the keys from before stay good"),
             }
         }
-                Ok(_) if !watched.is_as_read() => {}
     }
 
     /// Whether a request may go on to its handler, which then finds the [`Caller`] in it.
@@ -244,6 +251,22 @@ impl Access {
     /// Lets a connection in that has yet to say who it is, until what is returned is dropped.
     pub(in crate::api) fn meet(&self, peer: Option<SocketAddr>) -> Result<Place, Problem> {
         self.strangers.enter(peer)
+    }
+
+    /// Counts the sources that nobody knows of those a request names, unless they are too many for the user who names them. They
+    /// stay known for good, whatever becomes of what they were named for.
+    pub(in crate::api) fn bring<'a>(
+        &self,
+        request: &HttpRequest,
+        engine: &Engine,
+        named: impl IntoIterator<Item = &'a SourceId>,
+    ) -> Result<(), Denial> {
+        let Caller::User(user) = Caller::of(request)? else { return Ok(()) };
+        let sources = &engine.shared().world.sources;
+        let new = named.into_iter().filter(|source| sources.get(source).is_none()).count();
+        let Some(new) = u32::try_from(new).ok().and_then(NonZeroU32::new) else { return Ok(()) };
+        let counted = self.brought.take(&user.id, new).map_err(Denial::TooManySources);
+        counted.map_err(|denial| self.denials.note(denial, request.peer_addr()))
     }
 
     /// How many requests were denied, by the code they were answered with.

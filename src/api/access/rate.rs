@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use governor::clock::{Clock, DefaultClock};
 use governor::middleware::NoOpMiddleware;
@@ -20,6 +21,7 @@ use governor::{Quota, RateLimiter};
 
 use crate::api::access::caller::Caller;
 use crate::api::access::denial::Denial;
+use crate::id::SourceId;
 use crate::limits::{RATED_CLIENTS_MAX, RATED_GROUPS};
 
 /// Requests a second. Twice as many may come at once.
@@ -54,15 +56,24 @@ pub(super) struct Rates<C: Clock = DefaultClock> {
 }
 
 impl Rates {
-    /// No client has asked yet.
+    /// So many a second, twice as many at once. No client has asked yet.
     pub(super) fn new(rate: NonZeroU32) -> Self {
-        Self::with(rate, DefaultClock::default(), RATED_CLIENTS_MAX)
+        Self::with(per_second(rate), DefaultClock::default(), RATED_CLIENTS_MAX)
+    }
+
+    /// So many at once, and as many again over a time.
+    pub(super) fn over(period: Duration, count: NonZeroU32) -> Self {
+        let quota = Quota::with_period(period / count.get()).unwrap_or(Quota::per_second(count));
+        Self::with(quota.allow_burst(count), DefaultClock::default(), RATED_CLIENTS_MAX)
     }
 }
 
+fn per_second(rate: NonZeroU32) -> Quota {
+    Quota::per_second(rate).allow_burst(rate.saturating_mul(NonZeroU32::MIN.saturating_add(1)))
+}
+
 impl<C: Clock + Clone> Rates<C> {
-    fn with(rate: NonZeroU32, clock: C, clients_max: usize) -> Self {
-        let quota = Quota::per_second(rate).allow_burst(rate.saturating_mul(NonZeroU32::MIN.saturating_add(1)));
+    fn with(quota: Quota, clock: C, clients_max: usize) -> Self {
         Self {
             limiter: RateLimiter::new(quota, DashMapStateStore::default(), clock.clone()),
             clock,
@@ -76,19 +87,26 @@ impl<C: Clock + Clone> Rates<C> {
     pub(super) fn enter(&self, caller: &Caller, peer: Option<SocketAddr>) -> Result<(), Denial> {
         match caller {
             Caller::Server(..) => Ok(()),
-            Caller::User(user) => self.count(self.hasher.hash_one(user.id.as_str())).map_err(Denial::TooOften),
+            Caller::User(user) => self.take(&user.id, NonZeroU32::MIN).map_err(Denial::TooOften),
             Caller::Anybody | Caller::Stranger | Caller::Refused => self.enter_from(peer).map_err(Denial::TooOften),
         }
     }
 
     /// The same of an address, whoever is there. Otherwise returns the seconds to wait.
     pub(super) fn enter_from(&self, peer: Option<SocketAddr>) -> Result<(), u64> {
-        self.count(self.hasher.hash_one(peer.map(network)))
+        self.count(self.hasher.hash_one(peer.map(network)), NonZeroU32::MIN)
     }
 
-    fn count(&self, client: Client) -> Result<(), u64> {
+    /// The same of a user, and of so many together.
+    pub(super) fn take(&self, user: &SourceId, count: NonZeroU32) -> Result<(), u64> {
+        self.count(self.hasher.hash_one(user.as_str()), count)
+    }
+
+    fn count(&self, client: Client, count: NonZeroU32) -> Result<(), u64> {
         let client = if self.has_room() { client } else { client % RATED_GROUPS };
-        self.limiter.check_key(&client).map_err(|until| {
+        // More than may come at once will never do.
+        let counted = self.limiter.check_key_n(&client, count).map_err(|_| u64::MAX)?;
+        counted.map_err(|until| {
             let wait = until.wait_time_from(self.clock.now());
             (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
         })
@@ -125,16 +143,15 @@ pub(in crate::api) fn network(peer: SocketAddr) -> IpAddr {
 mod tests {
     use super::*;
     use governor::clock::FakeRelativeClock;
-    use std::time::Duration;
 
     fn rates(rate: &str, clients_max: usize) -> (Rates<FakeRelativeClock>, FakeRelativeClock) {
         let clock = FakeRelativeClock::default();
         let RequestsPerSecond(rate) = rate.parse().unwrap();
-        (Rates::with(rate, clock.clone(), clients_max), clock)
+        (Rates::with(per_second(rate), clock.clone(), clients_max), clock)
     }
 
     fn let_in(rates: &Rates<FakeRelativeClock>, client: Client) -> usize {
-        (0..100).take_while(|_| rates.count(client).is_ok()).count()
+        (0..100).take_while(|_| rates.count(client, NonZeroU32::MIN).is_ok()).count()
     }
 
     #[test]
@@ -148,7 +165,9 @@ mod tests {
     #[test]
     fn clients_past_the_limit_share_rates_until_others_are_forgotten() {
         let (rates, clock) = rates("1", 10);
-        let clients = |of: std::ops::Range<u64>| of.filter(|client| rates.count(RATED_GROUPS + client).is_ok()).count();
+        let clients = |of: std::ops::Range<u64>| {
+            of.filter(|client| rates.count(RATED_GROUPS + client, NonZeroU32::MIN).is_ok()).count()
+        };
         assert_eq!(clients(0..10_000), 10 + RATED_GROUPS as usize * 2);
         assert!(rates.limiter.len() <= 10 + RATED_GROUPS as usize);
         rates.sweep();

@@ -233,6 +233,7 @@ fn each_denial_has_a_code_of_its_own_that_is_counted() {
         Denial::ForeignPage,
         Denial::TooOften(1),
         Denial::TooMany(1),
+        Denial::TooManySources(1),
     ];
     assert_eq!(denials.map(Denial::code), denial::CODES);
 }
@@ -251,10 +252,10 @@ fn a_file_is_read_again_once_nobody_writes_it_any_more() {
     assert!(!watched.has_changed(), "somebody was");
     assert!(watched.has_changed() && watched.is_as_read());
     assert!(!watched.has_changed(), "it was read");
-    std::fs::remove_file(&file).unwrap();
     write("again, and while it is read");
     assert!(!watched.is_as_read());
     assert!(!watched.has_changed());
+    std::fs::remove_file(&file).unwrap();
     assert!(!watched.has_changed());
     write("first half, second half, third");
     assert!(!watched.has_changed());

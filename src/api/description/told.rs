@@ -170,9 +170,9 @@ fn who_may(needs: Needs) -> &'static str {
         Needs::Own(Right::Read | Right::Write) => {
             "With access control, the server key is needed, or a token of the user in the path."
         }
-        Needs::Author(Right::Read) => "With access control, the server key is needed, or a token of any user.",
-        Needs::Author(Right::Write) => {
-            "With access control, the server key is needed, or a token of the user whose post it is."
+        Needs::Author(Right::Read | Right::Write) => {
+            "With access control, the server key is needed, or a token of the user whose post it is. To other users it is as if \
+             the post was not there."
         }
     }
 }

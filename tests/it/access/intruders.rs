@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde_json::json;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
-use tidewire::limits::LIVE_STRANGERS_PER_ADDRESS_MAX;
+use tidewire::limits::{LIVE_STRANGERS_PER_ADDRESS_MAX, NEW_SOURCES_OF_USER_MAX};
 use tidewire::storage::files::faulty::{FaultyFiles, Plan};
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
@@ -168,4 +168,37 @@ fn what_is_hidden_only_the_server_shows_again() {
         assert_eq!(post["hidden"], hidden, "{body}");
         assert_ne!(post["body"], 3, "nothing of what was refused was done");
     }
+}
+
+#[test]
+fn a_user_makes_so_many_sources_known_and_others_and_the_server_as_before() {
+    let server = server();
+    let publish = |credential: &str, author: &str, nth: u32| {
+        let tags: Vec<_> = (0..16).map(|tag| format!("{author}{nth}.{tag}")).collect();
+        let headers = [("authorization", &*bearer(credential)), ("content-type", "application/json")];
+        server.ask("POST", "/v1/posts", &headers, json!({"author": author, "body": 1, "tags": tags}).to_string())
+    };
+    let put = |credential: &str, path: &str| server.ask("PUT", path, &[("authorization", &bearer(credential))], "");
+    let token = tokens::token("ann");
+    let posts = NEW_SOURCES_OF_USER_MAX.get() / 16;
+    let granted = (0..).take_while(|nth| publish(&token, "ann", *nth).status == 201).count();
+    // The author is one as well. Some come back meanwhile: one in 8 s.
+    assert!((posts as usize - 1..=posts as usize + 2).contains(&granted), "{granted} of {posts}");
+    let refused = publish(&token, "ann", posts + 9);
+    assert_eq!((refused.status, &refused.json()["code"]), (429, &json!("too_many_sources")));
+    assert_ne!(refused.header("retry-after"), "");
+    for (path, known) in [
+        ("/v1/users/ann/following/", "tag:ann0.0"),
+        ("/v1/users/ann/mutes/", "tag:ann0.1"),
+        ("/v1/users/ann/blocks/", "ann2"),
+        ("/v1/users/ann/lists/near/members/", "tag:ann0.3"),
+    ] {
+        put(SERVER_KEY, &format!("/v1/users/bob/following/{known}"));
+        assert_eq!(put(&token, &format!("{path}{known}")).status, 201, "{path}{known}");
+        // Of those that came back some are left.
+        let refused = (0..20).find(|nth| put(&token, &format!("{path}new{nth}")).status == 429);
+        assert!(refused.is_some(), "{path}");
+    }
+    assert_eq!(publish(&tokens::token("bob"), "bob", 0).status, 201);
+    assert_eq!(publish(SERVER_KEY, "ann", posts + 10).status, 201);
 }
