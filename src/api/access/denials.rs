@@ -23,8 +23,7 @@ use crate::limits::{DENIALS_TOLD_PERIOD, UNKNOWN_CREDENTIALS_PER_SECOND};
 pub(super) struct Denials {
     by_code: [Counter; CODES.len()],
     unknown: Rates,
-    /// When the log was told of one, and how many came since.
-    told: Mutex<(Option<Instant>, u64)>,
+    told: Mutex<Told>,
 }
 
 impl Default for Denials {
@@ -58,17 +57,42 @@ impl Denials {
     }
 
     fn tell(&self, denial: Denial, peer: Option<SocketAddr>) {
-        let now = Instant::now();
-        let mut told = self.told.lock();
-        let (at, untold) = &mut *told;
-        if at.is_some_and(|at| now.duration_since(at) < DENIALS_TOLD_PERIOD) {
-            *untold += 1;
-            return;
-        }
-        let since = std::mem::take(untold);
-        *at = Some(now);
-        drop(told);
+        let Some(since) = self.told.lock().due(Instant::now()) else { return };
         let peer = peer.map(|peer| peer.ip().to_canonical().to_string());
         warn!(peer, reason = denial.code(), more_since_last = since, "a request was denied");
+    }
+}
+
+/// What the log was told.
+#[derive(Default)]
+struct Told {
+    last: Option<Instant>,
+    /// How many it was not told of since.
+    since: u64,
+}
+
+impl Told {
+    /// Whether it is to be told of one that comes now, and then how many came since the last it was told of.
+    fn due(&mut self, now: Instant) -> Option<u64> {
+        if self.last.is_some_and(|last| now.duration_since(last) < DENIALS_TOLD_PERIOD) {
+            self.since += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_log_is_told_now_and_then_and_of_how_many() {
+        let (mut told, start) = (Told::default(), Instant::now());
+        let mut due = |millis| told.due(start + Duration::from_millis(millis));
+        let dues = [0, 1, 9_999, 10_000, 10_001, 30_000, 50_000].map(&mut due);
+        assert_eq!(dues, [Some(0), None, None, Some(2), None, Some(1), Some(0)]);
     }
 }
