@@ -1,5 +1,6 @@
 //! Every fixed limit, in one place. What an operator may want to change is in `config` instead.
 
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -110,11 +111,33 @@ pub const ACCESS_FILE_LOOK: Duration = Duration::from_secs(1);
 /// Live connections at the same time that have yet to say who they are.
 pub const LIVE_STRANGERS_MAX: usize = 1_024;
 
+/// The same from one address (of IPv6: one network), so that others have room beside it.
+pub const LIVE_STRANGERS_PER_ADDRESS_MAX: usize = LIVE_STRANGERS_MAX / 4;
+
 /// How long such a connection may take to say it.
 pub const LIVE_STRANGER_TIME: Duration = Duration::from_secs(10);
 
 /// Origins whose pages may use the server.
 pub const CORS_ORIGINS_MAX: usize = 64;
+
+/// Names that the server may go by.
+pub const HOSTS_MAX: usize = 64;
+
+/// Requests a second from one address with credentials that are not known, twice as many at once. More are not told apart.
+pub const UNKNOWN_CREDENTIALS_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("it is not 0");
+
+/// Sources that a user's tokens may make known at once, and again within [`NEW_SOURCES_PERIOD`]: about what a reader may follow
+/// and mute. Nothing that is known is ever forgotten, followed or not.
+pub const NEW_SOURCES_OF_USER_MAX: NonZeroU32 = NonZeroU32::new(10_000).expect("it is not 0");
+
+/// See there.
+pub const NEW_SOURCES_PERIOD: Duration = Duration::from_secs(24 * 3_600);
+
+/// Time between two lines of the log that tell of denials.
+pub const DENIALS_TOLD_PERIOD: Duration = Duration::from_secs(10);
+
+/// Keys for tokens of one algorithm that have no `kid`: each of them is tried on a token without one.
+pub const KEYS_TRIED_MAX: usize = 8;
 
 /// Clients whose rate is known one by one at the same time. Others share [`RATED_GROUPS`] rates.
 pub const RATED_CLIENTS_MAX: usize = 128 * 1024;

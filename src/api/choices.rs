@@ -1,14 +1,14 @@
 //! What readers decide about their feeds: mutes, blocks, rules, and how far they have read.
 
-use actix_web::web::Payload;
+use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
-use crate::api::answer;
 use crate::api::problem::Problem;
 use crate::api::request::{self, Parameters, json_bytes, path, user, wait};
 use crate::api::slot::Live;
+use crate::api::{Api, answer};
 use crate::engine::Unread;
 use crate::feed::cursor;
 use crate::feed::event::Silencing;
@@ -20,11 +20,13 @@ pub(super) async fn silence(
     request: HttpRequest,
     payload: Payload,
     engine: Live,
+    api: Data<Api>,
     how: Silencing,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let (reader, source) = (user(&request)?, path(&request, "source")?);
     request::no_fields(&request, payload).await?;
+    api.access.bring(&request, &engine, [&source])?;
     Ok(answer::put(engine.silence(reader, source, how, true).await?))
 }
 

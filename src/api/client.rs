@@ -25,7 +25,7 @@ impl Client {
     /// The client of a request that [`Access`](crate::api::access::Access) let in.
     pub(super) fn of(request: &ServiceRequest) -> Self {
         match request.extensions().get::<Caller>() {
-            Some(Caller::Server(_)) => return Self::Trusted,
+            Some(Caller::Server(..)) => return Self::Trusted,
             Some(Caller::User(user)) => return Self::One(NAMES.hash_one(user.id.as_str())),
             _ => {}
         }

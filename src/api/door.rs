@@ -94,10 +94,16 @@ where
     };
     asked.is_answered = true;
     let mut response = answered?;
+    let (refused, failure) = (refusal(&response), Problem::of_failure(&response).cloned());
+    if let Some(failure) = &failure
+        && api.access.is_trusted(operation, response.request())
+    {
+        response = response.into_response(failure.clone().in_full().error_response());
+    }
     cors::tell(&mut response);
     let (status, took) = (response.status(), asked.began.elapsed());
     api.requests.count(nth, status, took);
-    refusal(&response).into_iter().for_each(|code| api.requests.count_refusal(code));
+    refused.into_iter().for_each(|code| api.requests.count_refusal(code));
     let is_slow = took >= api.slow && operation.work != Work::Live;
     let is_fault = status == StatusCode::INTERNAL_SERVER_ERROR;
     let given = given_id(response.request());
@@ -105,7 +111,8 @@ where
     if given.is_some() || is_slow || status.is_server_error() || status.is_client_error() {
         let id = given.unwrap_or_else(new_id);
         if is_slow || is_fault {
-            tell(if is_fault { "a request failed" } else { "a slow request" }, operation, &response, took, &id);
+            let what = if is_fault { "a request failed" } else { "a slow request" };
+            tell(what, failure.as_ref().and_then(Problem::inside), operation, &response, took, &id);
         }
         response.headers_mut().insert(REQUEST_ID, id);
     }
@@ -215,13 +222,21 @@ fn new_id() -> HeaderValue {
     HeaderValue::try_from(id).unwrap_or_else(|_| HeaderValue::from_static("none"))
 }
 
-fn tell(what: &str, operation: &Operation, response: &ServiceResponse, took: Duration, id: &HeaderValue) {
+fn tell(
+    what: &str,
+    cause: Option<&str>,
+    operation: &Operation,
+    response: &ServiceResponse,
+    took: Duration,
+    id: &HeaderValue,
+) {
     let (request, status) = (response.request(), response.status().as_u16());
     warn!(
         operation = operation.name,
         method = %request.method(),
         path = request.path(),
         status,
+        cause,
         took_ms = took.as_millis() as u64,
         request_id = id.to_str().unwrap_or_default(),
         "{what}"

@@ -1,11 +1,12 @@
 //! Following: edges, one by one and in bulk, and the lists of them.
 
-use actix_web::web::Payload;
+use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
+use crate::api::Api;
 use crate::api::access::Caller;
 use crate::api::answer;
 use crate::api::problem::Problem;
@@ -53,7 +54,12 @@ fn earlier_posts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D:
 }
 
 /// `PUT /v1/users/{user}/following/{source}`
-pub(super) async fn follow(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
+pub(super) async fn follow(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Live,
+    api: Data<Api>,
+) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let (follower, source) = (user(&request)?, path(&request, "source")?);
     let bytes = optional_json_bytes(&request, payload).await?;
@@ -61,6 +67,7 @@ pub(super) async fn follow(request: HttpRequest, payload: Payload, engine: Live)
     if options.hidden {
         Caller::of(&request)?.may_hide()?;
     }
+    api.access.bring(&request, &engine, [&source])?;
     let followed = engine
         .follow(vec![NewEdge { hidden: options.hidden, backfill: options.backfill, ..NewEdge::new(follower, source) }])
         .await?;

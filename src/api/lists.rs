@@ -1,9 +1,10 @@
 //! Lists: named feeds of chosen sources.
 
-use actix_web::web::Payload;
+use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
 
+use crate::api::Api;
 use crate::api::problem::Problem;
 use crate::api::request::{self, Parameters, path, user, wait};
 use crate::api::slot::Live;
@@ -40,10 +41,16 @@ pub(super) async fn members(request: HttpRequest, engine: Live) -> Result<HttpRe
 }
 
 /// `PUT /v1/users/{user}/lists/{name}/members/{source}`
-pub(super) async fn add(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
+pub(super) async fn add(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Live,
+    api: Data<Api>,
+) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let (reader, list, source) = (user(&request)?, name(&request)?, path(&request, "source")?);
     request::no_fields(&request, payload).await?;
+    api.access.bring(&request, &engine, [&source])?;
     Ok(answer::put(engine.set_listed(reader, list, source, true).await?))
 }
 

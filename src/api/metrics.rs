@@ -166,7 +166,10 @@ impl Sheet<'_> {
         self.gauges(("admission_limit", "How much may be under way, by gate"), "gate", limits)?;
         let refused = gates.map(|gate| ([("gate", gate.name)], gate.refused()));
         let refused = refused.iter().map(|(labels, count)| (&labels[..], *count));
-        self.counters(("admission_refused", "Requests refused at the door, by gate"), refused)
+        self.counters(("admission_refused", "Requests refused at the door, by gate"), refused)?;
+        let denied: Vec<_> = api.access.denied().map(|(reason, count)| ([("reason", reason)], count)).collect();
+        let denied = denied.iter().map(|(labels, count)| (&labels[..], *count));
+        self.counters(("denied", "Requests that were not let in, by the code they were answered with"), denied)
     }
 
     fn of_engine(&mut self, engine: &Engine) -> fmt::Result {

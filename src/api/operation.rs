@@ -7,9 +7,10 @@
 //! - doing any of it: handlers are named, and `serve` registers them.
 
 use actix_web::http::Method;
-use actix_web::web::{self, Payload};
+use actix_web::web::{self, Data, Payload};
 use actix_web::{HttpRequest, Route};
 
+use crate::api::Api;
 use crate::api::slot::Live;
 use crate::api::{choices, description, explain, feeds, follows, lists, live, metrics, operations, posts};
 use crate::feed::event::Silencing;
@@ -34,14 +35,16 @@ pub(super) enum Needs {
     /// Anybody.
     Nothing,
     /// Whoever acts for the server's owner.
-    Server,
+    Server(Right),
+    /// As well who collects metrics for them.
+    Metrics,
     /// As well the user in the path.
     Own(Right),
     /// As well the user whose post it is, which the handler finds out.
     Author(Right),
 }
 
-/// What a user wants with what is their own.
+/// What somebody wants with something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Right {
     /// Look at it.
@@ -98,7 +101,9 @@ const OWN_WRITE: (Needs, Work) = (Needs::Own(Right::Write), Work::Write);
 const OWN_LIVE: (Needs, Work) = (Needs::Own(Right::Read), Work::Live);
 const AUTHOR_READ: (Needs, Work) = (Needs::Author(Right::Read), Work::Read);
 const AUTHOR_WRITE: (Needs, Work) = (Needs::Author(Right::Write), Work::Write);
-const SERVER: (Needs, Work) = (Needs::Server, Work::Operation);
+const SERVER_READ: (Needs, Work) = (Needs::Server(Right::Read), Work::Operation);
+const SERVER_WRITE: (Needs, Work) = (Needs::Server(Right::Write), Work::Operation);
+const BULK_WRITE: (Needs, Work) = (Needs::Server(Right::Write), Work::BulkWrite);
 
 const GET: Method = Method::GET;
 const PUT: Method = Method::PUT;
@@ -118,7 +123,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("stream_events", GET, "/v1/users/{user}/events", OWN_LIVE, || web::to(live::events)),
     operation("read_own_page", GET, "/v1/users/{user}/posts", OWN_READ, || web::to(feeds::own_page)),
 
-    operation("follow_many", POST, "/v1/follows", (Needs::Server, Work::BulkWrite), || web::to(follows::follow_many)),
+    operation("follow_many", POST, "/v1/follows", BULK_WRITE, || web::to(follows::follow_many)),
     operation("read_user", GET, "/v1/users/{user}", OWN_READ, || web::to(follows::info)),
     operation("list_following", GET, "/v1/users/{user}/following", OWN_READ, || web::to(follows::following)),
     operation("list_followers", GET, "/v1/users/{user}/followers", OWN_READ, || web::to(follows::followers)),
@@ -146,12 +151,12 @@ pub(super) static OPERATIONS: &[Operation] = &[
 
     operation("check_alive", GET, "/healthz", OPEN, || web::to(operations::alive)),
     operation("check_ready", GET, "/readyz", OPEN, || web::to(operations::ready)),
-    operation("read_metrics", GET, "/metrics", (Needs::Server, Work::Metrics), || web::to(metrics::metrics)),
+    operation("read_metrics", GET, "/metrics", (Needs::Metrics, Work::Metrics), || web::to(metrics::metrics)),
     operation("describe", GET, "/openapi.json", OPEN, || web::to(description::openapi)),
-    operation("read_stats", GET, "/v1/stats", SERVER, || web::to(operations::stats)),
-    operation("take_snapshot", POST, "/v1/snapshots", SERVER, || web::to(operations::snapshot)),
-    operation("verify_feed", POST, "/v1/users/{user}/feed/verify", SERVER, || web::to(operations::verify)),
-    operation("rebuild_feed", POST, "/v1/users/{user}/feed/rebuild", SERVER, || web::to(operations::rebuild)),
+    operation("read_stats", GET, "/v1/stats", SERVER_READ, || web::to(operations::stats)),
+    operation("take_snapshot", POST, "/v1/snapshots", SERVER_WRITE, || web::to(operations::snapshot)),
+    operation("verify_feed", POST, "/v1/users/{user}/feed/verify", SERVER_WRITE, || web::to(operations::verify)),
+    operation("rebuild_feed", POST, "/v1/users/{user}/feed/rebuild", SERVER_WRITE, || web::to(operations::rebuild)),
 ];
 
 /// The handlers of what is alike for mutes and blocks.
@@ -160,8 +165,13 @@ macro_rules! silencing {
         async fn $list(request: HttpRequest, engine: Live) -> impl actix_web::Responder {
             choices::silenced(request, engine, $how).await
         }
-        async fn $put(request: HttpRequest, payload: Payload, engine: Live) -> impl actix_web::Responder {
-            choices::silence(request, payload, engine, $how).await
+        async fn $put(
+            request: HttpRequest,
+            payload: Payload,
+            engine: Live,
+            api: Data<Api>,
+        ) -> impl actix_web::Responder {
+            choices::silence(request, payload, engine, api, $how).await
         }
         async fn $delete(request: HttpRequest, engine: Live) -> impl actix_web::Responder {
             choices::unsilence(request, engine, $how).await

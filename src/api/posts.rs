@@ -1,11 +1,14 @@
 //! Posts: publish, read, edit, delete.
 
+use std::sync::Arc;
+
 use actix_web::http::StatusCode;
-use actix_web::web::Payload;
+use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::api::Api;
 use crate::api::access::{Caller, Denial};
 use crate::api::problem::Problem;
 use crate::api::request::{json, json_bytes, optional_text, path, wait};
@@ -100,11 +103,17 @@ fn invalid(field: &str, cause: &dyn std::error::Error) -> Problem {
 }
 
 /// `POST /v1/posts`
-pub(super) async fn publish(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
+pub(super) async fn publish(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Live,
+    api: Data<Api>,
+) -> Result<HttpResponse, Problem> {
     let wait = wait(&request)?;
     let bytes = json_bytes(&request, payload).await?;
     let draft = json::<NewPost<'_>>(&bytes)?.draft()?;
     Caller::of(&request)?.may_have(&draft.author)?;
+    api.access.bring(&request, &engine, draft.sources())?;
     let published = engine.publish(draft, wait).await?;
     let status = if published.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(post(status, &published.post))
@@ -113,60 +122,55 @@ pub(super) async fn publish(request: HttpRequest, payload: Payload, engine: Live
 /// `GET /v1/posts/{id}`
 pub(super) async fn read(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     crate::api::request::Parameters::read(&request, &[])?;
-    let found = engine.post(path(&request, "id")?).await?;
-    Caller::of(&request)?.may_have(&found.author().id)?;
+    let found = find_own(&Caller::of(&request)?, &engine, path(&request, "id")?).await?;
     Ok(post(StatusCode::OK, &found))
 }
 
 /// `PATCH /v1/posts/{id}`
 pub(super) async fn edit(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
     wait(&request)?;
-    let id = path(&request, "id")?;
-    find_own(&Caller::of(&request)?, &engine, id).await?;
+    let (id, caller) = (path(&request, "id")?, Caller::of(&request)?);
+    let found = if caller.is_user() { Some(find_own(&caller, &engine, id).await?) } else { None };
     let bytes = json_bytes(&request, payload).await?;
     let change: PostChange<'_> = json(&bytes)?;
     if change.body.is_none() && change.hidden.is_none() {
         return Err(Problem::bad("missing_field", "body or hidden: nothing to change is given").of_field("body"));
     }
     let body = change.body.map(body).transpose()?;
-    Ok(post(StatusCode::OK, &*engine.edit(id, body, change.hidden).await?))
+    let hidden = match (change.hidden, found) {
+        // Nothing says who hid it. If it was the server, its author must not undo that.
+        (Some(false), Some(own)) if own.hidden => return Err(Denial::Forbidden(HIDDEN).into()),
+        // It shows. Were it asked for, it could undo what the server does meanwhile.
+        (Some(false), Some(own)) if body.is_none() => return Ok(post(StatusCode::OK, &own)),
+        (Some(false), Some(_)) => None,
+        (hidden, _) => hidden,
+    };
+    Ok(post(StatusCode::OK, &*engine.edit(id, body, hidden).await?))
 }
+
+/// What authors are told that want a hidden post shown.
+const HIDDEN: &str = "a hidden post is shown again by who has a key of the server";
 
 /// `DELETE /v1/posts/{id}`
 pub(super) async fn delete(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     wait(&request)?;
-    let id = path(&request, "id")?;
-    match find_own(&Caller::of(&request)?, &engine, id).await {
+    let (id, caller) = (path(&request, "id")?, Caller::of(&request)?);
+    let own = if caller.is_user() { find_own(&caller, &engine, id).await.map(drop) } else { Ok(()) };
+    match own {
         Ok(()) => engine.delete(id).await?,
         // Nothing is deleted then: by now another author's post may have this id.
-        Err(NotOwn::Unknown(Error::UnknownPost(_))) => {}
+        Err(Error::UnknownPost(_)) => {}
         Err(cause) => return Err(cause.into()),
     }
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// Why a caller may do nothing with a post.
-enum NotOwn {
-    Unknown(Error),
-    Denied(Denial),
-}
-
-impl From<NotOwn> for Problem {
-    fn from(why: NotOwn) -> Self {
-        match why {
-            NotOwn::Unknown(cause) => cause.into(),
-            NotOwn::Denied(denial) => denial.into(),
-        }
-    }
-}
-
-/// Checks that a post is the caller's own, where that matters.
-async fn find_own(caller: &Caller, engine: &Live, id: PostId) -> Result<(), NotOwn> {
-    if !caller.is_user() {
-        return Ok(());
-    }
-    let found = engine.post(id).await.map_err(NotOwn::Unknown)?;
-    caller.may_have(&found.author().id).map_err(NotOwn::Denied)
+/// A post of the caller's own, where that matters. Others' are answered for as if they were not there, which tells nobody
+/// what there is.
+async fn find_own(caller: &Caller, engine: &Live, id: PostId) -> Result<Arc<Post>, Error> {
+    let found = engine.post(id).await?;
+    caller.may_have(&found.author().id).map_err(|_| Error::UnknownPost(id))?;
+    Ok(found)
 }
 
 fn post(status: StatusCode, post: &Post) -> HttpResponse {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use actix_web::dev::ServiceResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE};
 use actix_web::{HttpResponse, ResponseError};
@@ -9,6 +10,9 @@ use serde_json::{Map, Value, json};
 
 use crate::error::Error;
 use crate::limits::{QUARANTINE, RETRY_SECONDS};
+
+/// What those are told of a failure who are not the server's owner: causes name files and more.
+const FAILED_INSIDE: &str = "something failed inside; the server's log says what";
 
 /// A refusal, as the client gets it. Boxed, so that what succeeds does not pay for it.
 #[derive(Debug, Clone)]
@@ -19,6 +23,8 @@ struct Parts {
     status: StatusCode,
     code: &'static str,
     detail: String,
+    /// What failed inside and where, which is for the server's owner.
+    inside: Option<String>,
     /// The JSON field, path part or query parameter that is at fault.
     field: Option<String>,
     /// What is wrong with each part of a bulk request.
@@ -37,6 +43,7 @@ impl Problem {
             status,
             code,
             detail: detail.into(),
+            inside: None,
             field: None,
             errors: Vec::new(),
             allow: None,
@@ -61,7 +68,34 @@ impl Problem {
 
     /// Something that should not happen.
     pub fn internal(cause: &dyn fmt::Display) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", cause.to_string())
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", FAILED_INSIDE).because(cause.to_string())
+    }
+
+    /// Adds what the log and the server's owner are told in place of the detail.
+    #[must_use]
+    fn because(mut self, inside: String) -> Self {
+        self.0.inside = Some(inside);
+        self
+    }
+
+    /// What failed inside and where, if anything did.
+    pub(super) fn inside(&self) -> Option<&str> {
+        self.0.inside.as_deref()
+    }
+
+    /// The failure that a request was answered with, if something failed inside.
+    pub(super) fn of_failure(answered: &ServiceResponse) -> Option<&Self> {
+        let problem = answered.response().error().and_then(|cause| cause.as_error::<Self>());
+        problem.filter(|problem| problem.inside().is_some())
+    }
+
+    /// The same, with what is for the server's owner alone.
+    #[must_use]
+    pub(super) fn in_full(mut self) -> Self {
+        if let Some(inside) = self.0.inside.take() {
+            self.0.detail = inside;
+        }
+        self
     }
 
     /// A path that leads nowhere.
@@ -189,7 +223,12 @@ impl From<Error> for Problem {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         };
-        let mut problem = Self::new(status, error.code(), error.to_string());
+        let mut problem = match &error {
+            Error::JournalFailed(_) | Error::DiskFull(_) | Error::SnapshotFailed(_) | Error::ArchiveFailed(_) => {
+                Self::new(status, error.code(), FAILED_INSIDE).because(error.to_string())
+            }
+            _ => Self::new(status, error.code(), error.to_string()),
+        };
         problem.0.retry_after_seconds = match &error {
             Error::Quarantined { .. } => Some(QUARANTINE.as_secs()),
             temporary if temporary.is_temporary() => Some(fastrand::u64(RETRY_SECONDS)),

@@ -180,7 +180,7 @@ pub async fn run_on(
     let listen = listener.local_addr()?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let (slot, certificate) = (api.slot.clone(), api.certificate.clone());
-    rt::spawn(Arc::clone(&api.access).follow_file());
+    rt::spawn(Arc::clone(&api.access).keep());
     let server = server(api, listener, workers)?;
     let scheme = if certificate.is_some() { "https" } else { "http" };
     info!("serving on {scheme}://{listen}");

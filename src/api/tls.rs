@@ -8,7 +8,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use parking_lot::RwLock;
 use rustls::crypto::ring;
@@ -17,6 +16,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert, ServerConfig};
 use rustls::sign::CertifiedKey;
 use tracing::{error, info};
+
+use crate::api::access::file::Stamp;
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
@@ -58,8 +59,10 @@ pub struct Certificate {
 #[derive(Debug)]
 struct Shown {
     certified: Arc<CertifiedKey>,
-    /// When the files had last changed when they were read, or tried to be.
-    as_of: [Option<SystemTime>; 2],
+    /// What the files were like when they were read, or tried to be.
+    as_of: [Stamp; 2],
+    /// And at the last look.
+    seen: [Stamp; 2],
 }
 
 impl Certificate {
@@ -69,15 +72,17 @@ impl Certificate {
     /// Names the file that cannot be used.
     pub fn read(chain: PathBuf, key: PathBuf) -> Result<Arc<Self>, CertificateError> {
         // Before they are read: a change meanwhile is seen later.
-        let as_of = changed(&chain, &key);
+        let as_of = stamps(&chain, &key);
         let certified = Arc::new(certified(&chain, &key)?);
-        Ok(Arc::new(Self { chain, key, shown: RwLock::new(Shown { certified, as_of }) }))
+        Ok(Arc::new(Self { chain, key, shown: RwLock::new(Shown { certified, as_of, seen: as_of }) }))
     }
 
-    /// Reads the files again if they have changed. What does not work is told in the log, and the one before stays.
+    /// Reads the files again if they have changed, and not since the last look: who writes them may be half through. What does not
+    /// work is told in the log, and the one before stays.
     pub fn renew(&self) {
-        let as_of = changed(&self.chain, &self.key);
-        if as_of == self.shown.read().as_of {
+        let as_of = stamps(&self.chain, &self.key);
+        let seen = std::mem::replace(&mut self.shown.write().seen, as_of);
+        if as_of != seen || as_of == self.shown.read().as_of {
             return;
         }
         let renewed = certified(&self.chain, &self.key);
@@ -108,8 +113,8 @@ impl ResolvesServerCert for Certificate {
     }
 }
 
-fn changed(chain: &Path, key: &Path) -> [Option<SystemTime>; 2] {
-    [chain, key].map(|file| file.metadata().and_then(|about| about.modified()).ok())
+fn stamps(chain: &Path, key: &Path) -> [Stamp; 2] {
+    [chain, key].map(Stamp::of)
 }
 
 fn certified(chain: &Path, key: &Path) -> Result<CertifiedKey, CertificateError> {

@@ -1,12 +1,16 @@
 //! A client of a running server, for imports.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::{self, PemObject as _};
 use serde::Deserialize;
 use ureq::Agent;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use ureq::http::{Method, Request};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// Times a request is sent before a server that keeps refusing for lack of room is given up.
 const ATTEMPTS_MAX: u32 = 60;
@@ -83,10 +87,47 @@ pub enum Said {
     Refused(Refused),
 }
 
+/// Why the certificates of those who vouch for a server cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    /// The file cannot be read, or not as PEM.
+    #[error("{}: {cause}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        cause: pem::Error,
+    },
+    /// There is none in the file.
+    #[error("{}: no certificate in it", file.display())]
+    Empty {
+        /// The file.
+        file: PathBuf,
+    },
+}
+
+/// The certificates in a PEM file, as the only ones to trust.
+///
+/// # Errors
+/// Names the file.
+pub fn trusted(file: &Path) -> Result<RootCerts, TrustError> {
+    let unreadable = |cause| TrustError::Unreadable { file: file.to_owned(), cause };
+    let certificates = CertificateDer::pem_file_iter(file).map_err(unreadable)?;
+    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(unreadable)?;
+    if certificates.is_empty() {
+        return Err(TrustError::Empty { file: file.to_owned() });
+    }
+    let certificates = certificates.iter().map(|certificate| Certificate::from_der(certificate).to_owned());
+    Ok(RootCerts::new_with_certs(&certificates.collect::<Vec<_>>()))
+}
+
 impl Client {
-    /// A client of the server at this address.
-    pub fn new(server: &str) -> Self {
-        let agent = Agent::config_builder().http_status_as_error(false).timeout_global(Some(Duration::from_secs(60)));
+    /// A client of the server at this address. If that is of `https`, one of `roots` has to vouch for it.
+    pub fn new(server: &str, roots: RootCerts) -> Self {
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(Duration::from_secs(60)))
+            .tls_config(TlsConfig::builder().root_certs(roots).build());
         Self { agent: agent.build().new_agent(), server: server.trim_end_matches('/').to_owned(), authorization: None }
     }
 
@@ -185,7 +226,7 @@ mod tests {
                 stream.write_all(answer.as_bytes()).unwrap();
             }
         });
-        Client::new(&server)
+        Client::new(&server, RootCerts::WebPki)
     }
 
     #[test]

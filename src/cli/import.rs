@@ -21,9 +21,10 @@ use std::thread::{self, JoinHandle};
 
 use actix_web::dev::ServerHandle;
 use actix_web::rt::System;
+use ureq::tls::RootCerts;
 
 use crate::api::serve;
-use crate::cli::client::{Client, ClientError};
+use crate::cli::client::{self, Client, ClientError};
 use crate::cli::lines::{Lines, ReadError};
 use crate::cli::report::Report;
 use crate::cli::settings::Settings;
@@ -47,6 +48,10 @@ pub struct Target {
     #[arg(long, env = "TIDEWIRE_KEY_FILE", value_name = "FILE")]
     key_file: Option<PathBuf>,
 
+    /// PEM file with the certificates that may vouch for an https server [default: those of public authorities]
+    #[arg(long, env = "TIDEWIRE_CA_FILE", value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+
     /// Data directory to import into, without a server; made if there is none, refused while in use
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -69,7 +74,8 @@ pub(crate) fn run(file: &Path, target: Target, what: &str, send: impl FnOnce(&mu
     let client = match &local {
         Some(local) => Client::within(local.address),
         None => {
-            let client = Client::new(&target.server.unwrap_or_else(default_server));
+            let roots = target.ca_file.as_deref().map_or(Ok(RootCerts::WebPki), client::trusted)?;
+            let client = Client::new(&target.server.unwrap_or_else(default_server), roots);
             match target.key_file {
                 Some(file) => client.with_key(
                     &keys::secret(&file).map_err(|cause| format!("cannot read {}: {cause}", file.display()))?,

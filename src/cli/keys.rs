@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::api::access::file::check_name;
+use crate::api::access::keys::KeyScope;
 use crate::api::access::mint::{self, Scope, Signer, Wanted};
 use crate::cli::settings::Span;
 use crate::cli::{Outcome, terminal};
@@ -41,6 +42,10 @@ pub(crate) struct Token {
     /// Whom it is meant for, if the access file says so by `audience`
     #[arg(long, value_name = "AUDIENCE")]
     audience: Option<String>,
+
+    /// Which key it is signed with, if the access file says so by `kid`
+    #[arg(long, value_name = "KID")]
+    kid: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -60,11 +65,15 @@ struct SignedBy {
 pub(crate) struct Key {
     /// What it is called in the access file
     name: String,
+
+    /// What it is good for
+    #[arg(long, default_value = "all")]
+    scope: KeyScope,
 }
 
 impl Token {
     pub(crate) fn run(self) -> Outcome {
-        let Self { user, signer, expires: Span(lasts), scope, audience } = self;
+        let Self { user, signer, expires: Span(lasts), scope, audience, kid } = self;
         if !user.is_user() {
             return Ok(terminal::refuse(&format!("{} is a tag or a topic: tokens are for users", user.as_str())));
         }
@@ -80,8 +89,8 @@ impl Token {
             (None, Some(file)) => of_file(file, Signer::ed_dsa)?,
             (None, None) => return Ok(terminal::refuse("name --secret-file or --private-key")),
         };
-        let audience = audience.as_deref();
-        let wanted = Wanted { user: &user, scope, audience, from: SystemClock.now(), lasts };
+        let (audience, kid) = (audience.as_deref(), kid.as_deref());
+        let wanted = Wanted { user: &user, scope, audience, kid, from: SystemClock.now(), lasts };
         terminal::say(&signer.token(wanted)?);
         Ok(ExitCode::SUCCESS)
     }
@@ -96,7 +105,7 @@ impl Key {
         terminal::warn("The key, which is kept nowhere and not shown again:");
         terminal::say(&key);
         terminal::warn("What the access file has of it:");
-        terminal::say(&format!("\n{}", mint::server_key_entry(&self.name, &key)));
+        terminal::say(&format!("\n{}", mint::server_key_entry(&self.name, &key, self.scope)));
         Ok(ExitCode::SUCCESS)
     }
 }

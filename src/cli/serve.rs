@@ -9,6 +9,7 @@ use std::thread;
 
 use actix_web::rt::System;
 use tokio::sync::oneshot;
+use tracing::warn;
 
 use crate::api::access::Access;
 use crate::api::slot::Slot;
@@ -45,6 +46,10 @@ impl Serve {
         let mut api = Api::new(Slot::default(), settings.admission()?);
         api.access = access;
         api.certificate = settings.certificate()?;
+        let (file, has_certificate) = (settings.access.as_deref(), api.certificate.is_some());
+        if let Some(warning) = Access::warning_of_plaintext(settings.listen(), file, has_certificate) {
+            warn!("{warning}");
+        }
         api.slow = settings.slow_log.map_or(api.slow, |span| span.0);
         let ((fail, failed), (tell, told)) = (oneshot::channel(), mpsc::channel());
         // Recovery has a thread of its own, so that the server can say how far it is.

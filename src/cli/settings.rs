@@ -20,6 +20,7 @@ use serde::Deserialize;
 
 use crate::actor::keeper::SnapshotOptions;
 use crate::api::access::AccessOptions;
+use crate::api::access::browser::Hosts;
 use crate::api::access::cors::Origins;
 use crate::api::access::rate::RequestsPerSecond;
 use crate::api::admission::AdmissionLimits;
@@ -166,6 +167,10 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_CORS_ORIGINS", value_name = "ORIGINS")]
     pub cors_origins: Option<Origins>,
 
+    /// Names that the server goes by without keys, beside addresses and localhost, separated by commas [default: none]
+    #[arg(long, env = "TIDEWIRE_HOSTS", value_name = "NAMES")]
+    pub hosts: Option<Hosts>,
+
     /// Requests a second of one client, twice as many at once; more are refused [requests, default: any number]
     #[arg(long, env = "TIDEWIRE_RATE_LIMIT", value_name = "REQUESTS")]
     pub rate_limit: Option<RequestsPerSecond>,
@@ -249,6 +254,7 @@ impl Settings {
             write_bytes_max: self.write_bytes_max.or(other.write_bytes_max),
             access: self.access.or_else(|| other.access.clone()),
             cors_origins: self.cors_origins.or_else(|| other.cors_origins.clone()),
+            hosts: self.hosts.or_else(|| other.hosts.clone()),
             rate_limit: self.rate_limit.or(other.rate_limit),
         }
     }
@@ -280,8 +286,12 @@ impl Settings {
 
     /// Who may do what.
     pub fn access(&self) -> AccessOptions {
-        let origins = self.cors_origins.clone().unwrap_or_default();
-        AccessOptions { file: self.access.clone(), origins, rate: self.rate_limit }
+        AccessOptions {
+            file: self.access.clone(),
+            origins: self.cors_origins.clone().unwrap_or_default(),
+            hosts: self.hosts.clone().unwrap_or_default(),
+            rate: self.rate_limit,
+        }
     }
 
     /// How much may be under way: these settings over the defaults.

@@ -24,30 +24,36 @@ pub struct Watcher {
     key: usize,
 }
 
-/// A place among the live connections, for one that does not watch anybody yet. Free again when it is dropped.
-pub struct Seat(Watcher);
+/// A connection that does not watch anybody yet, and takes no place among those that do. Is forgotten when it is dropped.
+pub struct Stranger {
+    shared: Arc<Shared>,
+    outlet: Arc<Outlet>,
+    key: usize,
+}
 
-impl Seat {
+impl Stranger {
     /// How the connection ends, once it must.
     pub fn poll_closed(&mut self, task: &mut Context<'_>) -> Poll<Closing> {
         // Nothing is told before anybody is watched.
-        self.0.poll_next(task).map(|told| told.err().unwrap_or(Closing::Gone))
+        self.outlet.poll_next(task).map(|told| told.err().unwrap_or(Closing::Gone))
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.shared.watchers.dismiss_stranger(self.key);
     }
 }
 
 impl Engine {
-    /// Takes a place among the live connections.
+    /// Takes note of a connection that may come to watch somebody, so that it hears of a shutdown.
     ///
     /// # Errors
-    /// When there are too many.
-    pub fn seat(&self) -> Result<Seat, Error> {
-        let shared = &self.inner.shared;
-        let outlet = Arc::new(Outlet::default());
-        let key = shared.watchers.admit(&outlet, shared.config.live_max).map_err(|cause| match cause {
-            NotAdmitted::Full => shared.overloaded("live_connections", shared.config.live_max),
-            NotAdmitted::Stopping => Error::ShuttingDown,
-        })?;
-        Ok(Seat(Watcher { shared: Arc::clone(shared), reader: SourceSlot::NONE, outlet, key }))
+    /// While that is under way. How many there may be is for the caller to bound.
+    pub fn stranger(&self) -> Result<Stranger, Error> {
+        let (shared, outlet) = (Arc::clone(&self.inner.shared), Arc::new(Outlet::default()));
+        let key = shared.watchers.meet(&outlet).ok_or(Error::ShuttingDown)?;
+        Ok(Stranger { shared, outlet, key })
     }
 
     /// Watches a reader's home feed. The first event says whether all that was missed since `resume` follows.
@@ -55,19 +61,7 @@ impl Engine {
     /// # Errors
     /// When there are too many connections, of this reader or in all, or a queue is full.
     pub async fn watch(&self, reader: &SourceId, resume: Option<Place>) -> Result<Watcher, Error> {
-        self.watch_from(self.seat()?, reader, resume).await
-    }
-
-    /// The same, from a place that was taken before.
-    ///
-    /// # Errors
-    /// When there are too many connections of this reader, or a queue is full.
-    pub async fn watch_from(
-        &self,
-        Seat(mut watcher): Seat,
-        reader: &SourceId,
-        resume: Option<Place>,
-    ) -> Result<Watcher, Error> {
+        let mut watcher = self.seat()?;
         let shared = &self.inner.shared;
         // After it was let in: who is refused leaves nothing behind.
         let source = match shared.world.sources.get(reader).filter(|source| source.id.is_user()) {
@@ -89,6 +83,17 @@ impl Engine {
             }
         }
         Err(shared.overloaded("wake_up", WAKE_QUEUE_MAX))
+    }
+
+    /// A place among the live connections.
+    fn seat(&self) -> Result<Watcher, Error> {
+        let shared = &self.inner.shared;
+        let outlet = Arc::new(Outlet::default());
+        let key = shared.watchers.admit(&outlet, shared.config.live_max).map_err(|cause| match cause {
+            NotAdmitted::Full => shared.overloaded("live_connections", shared.config.live_max),
+            NotAdmitted::Stopping => Error::ShuttingDown,
+        })?;
+        Ok(Watcher { shared: Arc::clone(shared), reader: SourceSlot::NONE, outlet, key })
     }
 
     /// Ends all live connections, and lets none in any more. The first step of a shutdown.

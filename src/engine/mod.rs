@@ -32,7 +32,7 @@ use crate::actor::message::{Ask, Census, Command, InboxTotals, Published, Reply,
 use crate::actor::scribe::queue::{CommandSender, NotTaken};
 use crate::clock::UnixMicros;
 pub use crate::engine::edges::Listed;
-pub use crate::engine::live::{Seat, Watcher};
+pub use crate::engine::live::{Stranger, Watcher};
 pub use crate::engine::personal::Unread;
 pub use crate::engine::shared::Shared;
 pub use crate::engine::start::StorageConfig;

@@ -36,6 +36,8 @@ pub struct Watchers {
 #[derive(Debug, Default)]
 struct Connections {
     outlets: Slab<Arc<Outlet>>,
+    /// Those that do not watch anybody yet.
+    strangers: Slab<Arc<Outlet>>,
     stopping: bool,
     /// Readers whose actor had no room to be told something.
     unsettled: Vec<SourceSlot>,
@@ -155,12 +157,23 @@ impl Watchers {
         Ok(connections.outlets.insert(Arc::clone(outlet)))
     }
 
+    /// Takes note of a connection that does not watch anybody yet. None: all are being ended.
+    pub fn meet(&self, outlet: &Arc<Outlet>) -> Option<usize> {
+        let mut connections = self.connections.lock();
+        (!connections.stopping).then(|| connections.strangers.insert(Arc::clone(outlet)))
+    }
+
+    /// Forgets such a connection by the key that was returned for it.
+    pub fn dismiss_stranger(&self, key: usize) {
+        self.connections.lock().strangers.try_remove(key);
+    }
+
     /// Forgets a connection by the key it was let in with.
     pub fn dismiss(&self, key: usize) {
         self.connections.lock().outlets.try_remove(key);
     }
 
-    /// How many connections there are.
+    /// How many connections there are that watch somebody, or are about to.
     pub fn connections(&self) -> usize {
         self.connections.lock().outlets.len()
     }
@@ -169,7 +182,8 @@ impl Watchers {
     pub fn stop(&self) {
         let mut connections = self.connections.lock();
         connections.stopping = true;
-        connections.outlets.iter().for_each(|(_, outlet)| outlet.close(Closing::Restart));
+        let all = connections.outlets.iter().chain(&connections.strangers);
+        all.for_each(|(_, outlet)| outlet.close(Closing::Restart));
     }
 
     /// Notes that a reader's actor had no room to be told something.

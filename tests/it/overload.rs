@@ -45,7 +45,7 @@ fn slow_publish(server: &Server, bytes: usize) -> TcpStream {
 /// The same, with a header more.
 fn slow_publish_as(server: &Server, bytes: usize, header: &str) -> TcpStream {
     let mut socket = TcpStream::connect(server.address()).unwrap();
-    let head = "POST /v1/posts HTTP/1.1\r\nHost: it\r\nContent-Type: application/json";
+    let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
     socket.write_all(format!("{head}\r\n{header}Content-Length: {bytes}\r\n\r\n{{").as_bytes()).unwrap();
     socket
 }
@@ -357,7 +357,7 @@ fn a_request_that_claims_to_become_a_websocket_is_refused_whatever_its_length() 
         let mut socket = TcpStream::connect(server.address()).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let body = r#"{"author":"ann","body":1}"#;
-        let head = "POST /v1/posts HTTP/1.1\r\nHost: it\r\nContent-Type: application/json\r\nUpgrade: websocket";
+        let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nUpgrade: websocket";
         let request = format!("{head}\r\n{connection}Content-Length: {}\r\n\r\n{body}", body.len());
         socket.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();

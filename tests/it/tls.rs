@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -85,6 +86,35 @@ fn pages_and_live_feeds_come_over_tls() {
 }
 
 #[test]
+fn an_import_goes_over_tls_to_a_server_that_is_vouched_for() {
+    let directory = tempfile::tempdir().unwrap();
+    issue(directory.path());
+    let engine = Engine::start(EngineConfig::default());
+    let mut api = Api::from(engine.clone());
+    api.certificate = Some(read(directory.path()).unwrap());
+    let server = Server::serving(api, engine);
+    let follows = directory.path().join("follows.txt");
+    fs::write(&follows, "ann bob\n").unwrap();
+    let import = |ca_file: Option<&Path>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire"));
+        command.arg("import").arg("follows").arg(&follows).env("NO_PROXY", "localhost");
+        command.args(["--server", &format!("https://localhost:{}", server.address().port())]);
+        if let Some(file) = ca_file {
+            command.arg("--ca-file").arg(file);
+        }
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = import(None);
+    assert!(code == Some(1) && said.contains("UnknownIssuer"), "{said}");
+    let (code, said) = import(Some(&directory.path().join("key.pem")));
+    assert!(code == Some(1) && said.contains("key.pem: no certificate in it"), "{said}");
+    assert_eq!(server.engine.shared().world.edges(), 0);
+    let (code, said) = import(Some(&directory.path().join("cert.pem")));
+    assert_eq!((code, server.engine.shared().world.edges()), (Some(0), 1), "{said}");
+}
+
+#[test]
 fn a_new_certificate_is_shown_and_one_that_does_not_work_is_not() {
     let directory = tempfile::tempdir().unwrap();
     let first = issue(directory.path());
@@ -96,18 +126,26 @@ fn a_new_certificate_is_shown_and_one_that_does_not_work_is_not() {
     assert!(connect(server.address(), &first).is_ok());
 
     fs::write(directory.path().join("key.pem"), "nothing").unwrap();
-    certificate.renew();
+    look_twice(&certificate);
     assert!(connect(server.address(), &first).is_ok(), "what works stays");
 
     let second = issue(directory.path());
+    certificate.renew();
+    assert!(connect(server.address(), &first).is_ok(), "somebody may be writing");
     // Files may be written twice within one tick of the clock that stamps them.
     let until = Instant::now() + Duration::from_secs(10);
     while connect(server.address(), &second).is_err() {
         assert!(Instant::now() < until, "the new certificate is not shown");
         issue_again(directory.path());
-        certificate.renew();
+        look_twice(&certificate);
     }
     assert!(connect(server.address(), &first).unwrap_err().contains("certificate"));
+}
+
+/// Files that have changed are read once they are as they were at the look before.
+fn look_twice(certificate: &Certificate) {
+    certificate.renew();
+    certificate.renew();
 }
 
 /// Touches the files.

@@ -138,6 +138,28 @@ test('a function that fails is asked again', async () => {
   feed.stop();
 });
 
+test('a function that never answers is asked again', async () => {
+  // Only what bounds the wait ends it: the test decides when.
+  const waits = [];
+  mock.restoreAll();
+  const { setTimeout } = globalThis;
+  mock.method(globalThis, 'setTimeout', (run, ms) => {
+    if (ms >= 15_000) waits.push(run);
+    return setTimeout(ms < 15_000 ? run : () => {}, 0).unref();
+  });
+  mock.method(globalThis, 'fetch', async () => page());
+  let count = 0;
+  const feed = start({ token: () => (++count < 3 ? new Promise(() => {}) : 'abc') });
+  for (let turn = 0; turn < 6 && sockets.length === 0; turn++) {
+    await settle();
+    waits.splice(0).forEach((run) => run());
+  }
+  await settle();
+  assert.equal(count, 3);
+  assert.equal(sockets.at(-1)?.protocols[1], 'bearer.abc');
+  feed.stop();
+});
+
 test('server-sent events with a token are read by header', async () => {
   const said = new TextEncoder().encode(`event: hello\nid: e:0\ndata: ${JSON.stringify(HELLO)}\n\n`);
   let stream;

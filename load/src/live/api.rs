@@ -67,7 +67,7 @@ impl Api {
     async fn ask(&mut self, what: &str, json: &str) -> Result<&[u8], Failure> {
         self.request.clear();
         // Writing to a `String` cannot fail.
-        let _ = write!(self.request, "{what} HTTP/1.1\r\nHost: tidewire\r\n");
+        let _ = write!(self.request, "{what} HTTP/1.1\r\nHost: localhost\r\n");
         if !json.is_empty() {
             let length = json.len();
             let _ = write!(self.request, "Content-Type: application/json\r\nContent-Length: {length}\r\n");

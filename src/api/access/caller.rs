@@ -5,7 +5,7 @@ use actix_web::{HttpMessage as _, HttpRequest};
 
 use crate::api::Api;
 use crate::api::access::denial::Denial;
-use crate::api::access::keys::KeyId;
+use crate::api::access::keys::{KeyId, KeyScope};
 use crate::api::operation::{Needs, Right};
 use crate::clock::UnixMicros;
 use crate::id::SourceId;
@@ -16,7 +16,7 @@ pub(crate) enum Caller {
     /// Anybody, who may do everything: there are no keys.
     Anybody,
     /// Who acts for the server's owner, by a key of the server.
-    Server(KeyId),
+    Server(KeyId, KeyScope),
     /// A user, by a token.
     User(User),
     /// A WebSocket that came without credentials, and has to say by its first message who it is.
@@ -60,13 +60,16 @@ impl Caller {
     /// Whether this is enough for what an operation needs, with `user` in its path.
     pub(in crate::api) fn may(&self, needs: Needs, user: Option<&str>) -> Result<(), Denial> {
         let caller = match self {
-            Self::Anybody | Self::Server(_) => return Ok(()),
+            Self::Anybody => return Ok(()),
+            Self::Server(_, scope) => return scope.is_enough(needs),
             Self::User(caller) => caller,
             Self::Stranger | Self::Refused => return Err(Denial::Missing),
         };
         let right = match needs {
             Needs::Nothing => return Ok(()),
-            Needs::Server => return Err(Denial::Forbidden("this is for who has a key of the server")),
+            Needs::Server(_) | Needs::Metrics => {
+                return Err(Denial::Forbidden("this is for who has a key of the server"));
+            }
             Needs::Own(_) if user != Some(caller.id.as_str()) => {
                 return Err(Denial::Forbidden("the token is another user's"));
             }
@@ -78,13 +81,13 @@ impl Caller {
 
     /// Whether they may do less than everything.
     pub(in crate::api) fn is_user(&self) -> bool {
-        !matches!(self, Self::Anybody | Self::Server(_))
+        !matches!(self, Self::Anybody | Self::Server(..))
     }
 
     /// Whether a post of this author is theirs.
     pub(in crate::api) fn may_have(&self, author: &SourceId) -> Result<(), Denial> {
         match self {
-            Self::Anybody | Self::Server(_) => Ok(()),
+            Self::Anybody | Self::Server(..) => Ok(()),
             Self::User(caller) if caller.id == *author => Ok(()),
             Self::User(_) => Err(Denial::Forbidden("the post is another author's")),
             Self::Stranger | Self::Refused => Err(Denial::Missing),
@@ -93,6 +96,19 @@ impl Caller {
 
     /// Whether they may do what is hidden from users.
     pub(in crate::api) fn may_hide(&self) -> Result<(), Denial> {
-        self.may(Needs::Server, None)
+        self.may(Needs::Server(Right::Read), None)
+    }
+}
+
+impl KeyScope {
+    fn is_enough(self, needs: Needs) -> Result<(), Denial> {
+        match (self, needs) {
+            (Self::All, _) | (_, Needs::Nothing | Needs::Metrics) => Ok(()),
+            (Self::Metrics, _) => Err(Denial::Forbidden("the key is for metrics alone")),
+            (Self::Read, Needs::Server(right) | Needs::Own(right) | Needs::Author(right)) => match right {
+                Right::Read => Ok(()),
+                Right::Write => Err(Denial::ReadOnly),
+            },
+        }
     }
 }

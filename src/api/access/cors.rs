@@ -86,6 +86,11 @@ impl Origins {
         }
     }
 
+    /// Whether a page asks whose origin is named.
+    pub(super) fn allow(&self, asked: &HeaderMap) -> bool {
+        self.allowed(asked).is_some()
+    }
+
     /// Whether a page asks that is neither of the server's own origin nor of one that is named.
     pub(in crate::api) fn are_foreign_to(&self, asked: &HeaderMap) -> bool {
         let Some(origin) = asked.get(ORIGIN) else { return false };

@@ -19,7 +19,32 @@ pub enum Denial {
     Forbidden(&'static str),
     /// They are good for reading only.
     ReadOnly,
+    /// It is for a name that is not the server's.
+    UnknownHost,
+    /// It is a page's of another origin.
+    ForeignPage,
+    /// Its client asks too often. It may again after so many seconds.
+    TooOften(u64),
+    /// From its address come too many with credentials that are not known. The next may be answered after so many seconds.
+    TooMany(u64),
+    /// It names more sources that nobody named before than its user may. It may again after so many seconds.
+    TooManySources(u64),
 }
+
+/// All codes of denials.
+pub(in crate::api) const CODES: [&str; 11] = [
+    "unauthenticated",
+    "invalid_token",
+    "token_expired",
+    "token_not_yet_valid",
+    "forbidden",
+    "read_only",
+    "unknown_host",
+    "foreign_page",
+    "rate_limited",
+    "too_many_denials",
+    "too_many_sources",
+];
 
 impl Denial {
     /// Its stable name.
@@ -31,6 +56,23 @@ impl Denial {
             Self::Early => "token_not_yet_valid",
             Self::Forbidden(_) => "forbidden",
             Self::ReadOnly => "read_only",
+            Self::UnknownHost => "unknown_host",
+            Self::ForeignPage => "foreign_page",
+            Self::TooOften(_) => "rate_limited",
+            Self::TooMany(_) => "too_many_denials",
+            Self::TooManySources(_) => "too_many_sources",
+        }
+    }
+
+    /// Whether other credentials would help, and nothing else.
+    pub(super) fn is_of_credentials(self) -> bool {
+        match self {
+            Self::Missing | Self::Unknown(_) | Self::Expired | Self::Early | Self::Forbidden(_) | Self::ReadOnly => {
+                true
+            }
+            Self::UnknownHost | Self::ForeignPage | Self::TooOften(_) | Self::TooMany(_) | Self::TooManySources(_) => {
+                false
+            }
         }
     }
 }
@@ -42,11 +84,31 @@ impl From<Denial> for Problem {
             Denial::Unknown(what) | Denial::Forbidden(what) => what,
             Denial::Expired => "the token has expired",
             Denial::Early => "the token is not valid yet",
-            Denial::ReadOnly => "the token is for reading only",
+            Denial::ReadOnly => "the key or token is for reading only",
+            Denial::UnknownHost => "the name in Host is not the server's; without keys it needs to be named by --hosts",
+            Denial::ForeignPage => {
+                "pages of other origins may neither write nor watch, unless --cors-origins names them"
+            }
+            Denial::TooOften(_) => "more requests than one client may send in a second; nothing was done",
+            Denial::TooMany(_) => "too many requests with credentials that are not known come from this address",
+            Denial::TooManySources(_) => {
+                "it names more sources that nobody named before than one user may within a day"
+            }
         };
+        let status = match denial {
+            Denial::Missing | Denial::Unknown(_) | Denial::Expired | Denial::Early => StatusCode::UNAUTHORIZED,
+            Denial::TooOften(_) | Denial::TooMany(_) | Denial::TooManySources(_) => StatusCode::TOO_MANY_REQUESTS,
+            Denial::Forbidden(_) | Denial::ReadOnly | Denial::UnknownHost | Denial::ForeignPage => {
+                StatusCode::FORBIDDEN
+            }
+        };
+        let problem = Self::new(status, denial.code(), detail);
         match denial {
-            Denial::Forbidden(_) | Denial::ReadOnly => Self::new(StatusCode::FORBIDDEN, denial.code(), detail),
-            _ => Self::new(StatusCode::UNAUTHORIZED, denial.code(), detail).authenticate("Bearer"),
+            Denial::TooOften(seconds) | Denial::TooMany(seconds) | Denial::TooManySources(seconds) => {
+                problem.retry_after(seconds)
+            }
+            _ if status == StatusCode::UNAUTHORIZED => problem.authenticate("Bearer"),
+            _ => problem,
         }
     }
 }

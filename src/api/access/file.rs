@@ -14,9 +14,9 @@ use std::time::SystemTime;
 use serde::Deserialize;
 use tracing::warn;
 
-use crate::api::access::keys::{KeyHash, Keys, TokenKey};
+use crate::api::access::keys::{KeyHash, KeyScope, Keys, TokenKey};
 use crate::api::access::{mint, pem};
-use crate::limits::{ACCESS_FILE_BYTES_MAX, ACCESS_KEYS_MAX, TOKEN_SECRET_BYTES_MIN};
+use crate::limits::{ACCESS_FILE_BYTES_MAX, ACCESS_KEYS_MAX, KEYS_TRIED_MAX, TOKEN_SECRET_BYTES_MIN};
 
 /// Longest name of a key.
 const NAME_BYTES_MAX: usize = 64;
@@ -36,6 +36,8 @@ struct Written {
 struct WrittenServerKey {
     name: String,
     sha256: String,
+    #[serde(default)]
+    scope: KeyScope,
 }
 
 #[derive(Deserialize)]
@@ -49,6 +51,8 @@ struct WrittenTokenKey {
     public_key: Option<String>,
     #[serde(default)]
     audience: Option<String>,
+    #[serde(default)]
+    kid: Option<String>,
 }
 
 /// Why an access file was refused.
@@ -84,6 +88,40 @@ impl Stamp {
     pub fn of(file: &Path) -> Self {
         let metadata = fs::metadata(file).ok();
         Self(metadata.and_then(|metadata| Some((metadata.modified().ok()?, metadata.len()))))
+    }
+}
+
+/// A file that is looked at now and then.
+#[derive(Debug)]
+pub struct Watched {
+    file: PathBuf,
+    /// As it was when it was last read.
+    read: Stamp,
+    /// As it was at the last look.
+    seen: Stamp,
+}
+
+impl Watched {
+    /// A file that was read as it was by then.
+    pub fn new(file: PathBuf, read: Stamp) -> Self {
+        Self { file, read, seen: read }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Whether it is to be read again: it has changed, and not since the last look. Who writes it may be half through.
+    pub fn has_changed(&mut self) -> bool {
+        let now = Stamp::of(&self.file);
+        let is_still = std::mem::replace(&mut self.seen, now) == now;
+        is_still && std::mem::replace(&mut self.read, now) != now
+    }
+
+    /// Whether it is as it was when it was found to have changed. If not, it is found so again.
+    pub fn is_as_read(&self) -> bool {
+        Stamp::of(&self.file) == self.read
     }
 }
 
@@ -140,7 +178,7 @@ pub(super) fn keys(text: &str) -> Result<Keys, String> {
         let of_entry = |what: String| format!("[[server-key]] {nth}, {:?}: {what}", entry.name);
         take_name(&entry.name, &mut names).map_err(of_entry)?;
         let hash = hash_of(&entry.sha256).map_err(of_entry)?;
-        if !keys.add_server(hash) {
+        if !keys.add_server(hash, entry.scope) {
             return Err(of_entry("another entry has the same key".to_owned()));
         }
     }
@@ -149,8 +187,11 @@ pub(super) fn keys(text: &str) -> Result<Keys, String> {
         take_name(&entry.name, &mut names).map_err(of_entry)?;
         let key = token_key(entry).map_err(of_entry)?;
         if !keys.add_token(key) {
-            return Err(of_entry("another entry has the same key".to_owned()));
+            return Err(of_entry("another entry has the same key, or the same kid".to_owned()));
         }
+    }
+    if keys.tried_at_once() > KEYS_TRIED_MAX {
+        return Err(format!("it has more than {KEYS_TRIED_MAX} entries [[token-key]] of one algorithm without a kid"));
     }
     if keys.is_empty() {
         return Err("it has no [[server-key]] and no [[token-key]], so that nobody could be let in".to_owned());
@@ -194,7 +235,7 @@ fn hash_of(text: &str) -> Result<KeyHash, String> {
 }
 
 fn token_key(
-    WrittenTokenKey { algorithm, secret, public_key, audience, .. }: &WrittenTokenKey,
+    WrittenTokenKey { algorithm, secret, public_key, audience, kid, .. }: &WrittenTokenKey,
 ) -> Result<TokenKey, String> {
     let audience = audience.as_deref();
     if audience == Some("") {
@@ -211,7 +252,14 @@ fn token_key(
         ("EdDSA", ..) => return Err("EdDSA takes a public-key, and no secret".to_owned()),
         _ => return Err("algorithm is neither \"HS256\" nor \"EdDSA\"".to_owned()),
     };
-    if key.is_usable() { Ok(key) } else { Err("public-key is no point of Ed25519".to_owned()) }
+    if !key.is_usable() {
+        return Err("public-key is no point of Ed25519".to_owned());
+    }
+    match kid {
+        Some(kid) if kid.is_empty() => Err("kid is empty".to_owned()),
+        Some(kid) => Ok(key.called(kid)),
+        None => Ok(key),
+    }
 }
 
 /// Reads a secret that tokens are signed with.

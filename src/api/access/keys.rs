@@ -45,11 +45,41 @@ fn hash_of_parts(parts: &[&[u8]]) -> KeyHash {
     hasher.finalize().into()
 }
 
+/// What a key of the server is good for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyScope {
+    /// Everything
+    #[default]
+    All,
+    /// Reading everything, and changing nothing
+    Read,
+    /// Reading metrics
+    Metrics,
+}
+
+impl fmt::Display for KeyScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::All => "all",
+            Self::Read => "read",
+            Self::Metrics => "metrics",
+        })
+    }
+}
+
 /// All keys.
 #[derive(Default)]
 pub struct Keys {
-    server: Vec<(KeyHash, KeyId)>,
+    server: Vec<ServerKey>,
     token: Vec<TokenKey>,
+}
+
+/// A key of the server.
+struct ServerKey {
+    hash: KeyHash,
+    id: KeyId,
+    scope: KeyScope,
 }
 
 /// A key that vouches for tokens.
@@ -58,6 +88,8 @@ pub struct TokenKey {
     key: DecodingKey,
     validation: Validation,
     id: KeyId,
+    /// What tokens call it that are not for any other.
+    kid: Option<String>,
 }
 
 impl fmt::Debug for Keys {
@@ -88,7 +120,13 @@ impl TokenKey {
             validation.set_required_spec_claims(&["aud"]);
         }
         let kind: &[u8] = if algorithm == Algorithm::HS256 { b"HS256" } else { b"EdDSA" };
-        Self { algorithm, key, validation, id: KeyId::of(kind, material) }
+        Self { algorithm, key, validation, id: KeyId::of(kind, material), kid: None }
+    }
+
+    /// The same, for tokens alone that name it by this `kid`.
+    #[must_use]
+    pub fn called(self, kid: &str) -> Self {
+        Self { kid: Some(kid.to_owned()), ..self }
     }
 
     /// Whether it is a key at all.
@@ -120,16 +158,17 @@ fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Op
 
 impl Keys {
     /// Adds a key of the server, by its hash. False if it is there already.
-    pub fn add_server(&mut self, hash: KeyHash) -> bool {
+    pub fn add_server(&mut self, hash: KeyHash, scope: KeyScope) -> bool {
         let id = KeyId::of(b"server", &hash);
-        let is_new = !self.server.iter().any(|(_, known)| *known == id);
-        self.server.push((hash, id));
+        let is_new = !self.server.iter().any(|known| known.id == id);
+        self.server.push(ServerKey { hash, id, scope });
         is_new
     }
 
-    /// Adds a key for tokens. False if it is there already.
+    /// Adds a key for tokens. False if it is there already, or its `kid`.
     pub fn add_token(&mut self, key: TokenKey) -> bool {
-        let is_new = !self.token.iter().any(|known| known.id == key.id);
+        let is_same = |known: &TokenKey| known.id == key.id || (key.kid.is_some() && known.kid == key.kid);
+        let is_new = !self.token.iter().any(is_same);
         self.token.push(key);
         is_new
     }
@@ -141,7 +180,13 @@ impl Keys {
 
     /// Whether a key is one of them.
     pub fn holds(&self, key: KeyId) -> bool {
-        self.server.iter().map(|(_, id)| *id).chain(self.token.iter().map(TokenKey::id)).any(|known| known == key)
+        self.server.iter().map(|known| known.id).chain(self.token.iter().map(TokenKey::id)).any(|known| known == key)
+    }
+
+    /// How many keys are tried at most on a token that names none.
+    pub(super) fn tried_at_once(&self) -> usize {
+        let of = |algorithm| self.candidates(algorithm, None).count();
+        of(Algorithm::HS256).max(of(Algorithm::EdDSA))
     }
 
     /// Who a credential stands for.
@@ -150,21 +195,29 @@ impl Keys {
             return Err(Denial::Unknown("the key or token is too long"));
         }
         match self.server_key(credential) {
-            Some(key) => Ok(Caller::Server(key)),
+            Some((key, scope)) => Ok(Caller::Server(key, scope)),
             None => self.user(credential, now).map(Caller::User),
         }
     }
 
     /// The key of the server that this is. Takes as long whichever it is, or none.
-    fn server_key(&self, credential: &str) -> Option<KeyId> {
+    fn server_key(&self, credential: &str) -> Option<(KeyId, KeyScope)> {
         let given = hash(credential);
-        let (mut found, mut is_any) = (0, Choice::from(0));
-        for (hash, KeyId(id)) in &self.server {
+        let (mut found, mut is_any) = (0_u64, Choice::from(0));
+        for (nth, ServerKey { hash, .. }) in (0..).zip(&self.server) {
             let is_same = hash[..].ct_eq(&given[..]);
-            found.conditional_assign(id, is_same);
+            found.conditional_assign(&nth, is_same);
             is_any |= is_same;
         }
-        bool::from(is_any).then_some(KeyId(found))
+        let known = self.server.get(usize::try_from(found).ok().filter(|_| is_any.into())?)?;
+        Some((known.id, known.scope))
+    }
+
+    /// The keys that may have signed a token with this in its header. One that names a key is tried on that alone; a name that no
+    /// key here has may be any of those without.
+    fn candidates<'a>(&'a self, algorithm: Algorithm, kid: Option<&'a str>) -> impl Iterator<Item = &'a TokenKey> {
+        let kid = kid.filter(|kid| self.token.iter().any(|key| key.kid.as_deref() == Some(*kid)));
+        self.token.iter().filter(move |key| key.algorithm == algorithm && key.kid.as_deref() == kid)
     }
 
     fn user(&self, token: &str, now: UnixMicros) -> Result<User, Denial> {
@@ -173,7 +226,7 @@ impl Keys {
         if header.crit.is_some() {
             return Err(Denial::Unknown("the token has critical extensions, of which none is known here"));
         }
-        for key in self.token.iter().filter(|key| key.algorithm == header.alg) {
+        for key in self.candidates(header.alg, header.kid.as_deref()) {
             match jsonwebtoken::decode::<Claims>(token, &key.key, &key.validation) {
                 Ok(decoded) => return user(&decoded.claims, key.id, now),
                 Err(cause) => match cause.kind() {

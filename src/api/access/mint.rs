@@ -8,7 +8,7 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde::Serialize;
 
 use crate::api::access::file::secret_of;
-use crate::api::access::keys::{self, KeyHash, Keys, TokenKey};
+use crate::api::access::keys::{self, KeyHash, KeyScope, Keys, TokenKey};
 use crate::api::access::{caller::Caller, pem};
 use crate::clock::UnixMicros;
 use crate::id::SourceId;
@@ -57,6 +57,8 @@ pub struct Wanted<'a> {
     pub scope: Option<Scope>,
     /// Whom it is meant to be shown to.
     pub audience: Option<&'a str>,
+    /// What the access file calls the key that it is signed with.
+    pub kid: Option<&'a str>,
     /// From when it is good.
     pub from: UnixMicros,
     /// For how long.
@@ -99,7 +101,8 @@ impl Signer {
             scope: wanted.scope,
             aud: wanted.audience,
         };
-        let signed = jsonwebtoken::encode(&Header::new(self.algorithm), &claims, &self.key);
+        let header = Header { kid: wanted.kid.map(str::to_owned), ..Header::new(self.algorithm) };
+        let signed = jsonwebtoken::encode(&header, &claims, &self.key);
         signed.map_err(|cause| format!("the token cannot be signed: {cause}"))
     }
 }
@@ -115,9 +118,11 @@ pub fn server_key() -> Result<String, String> {
 }
 
 /// The entry of the access file for a key of the server.
-pub fn server_key_entry(name: &str, key: &str) -> String {
+pub fn server_key_entry(name: &str, key: &str, scope: KeyScope) -> String {
     let hash: String = keys::hash(key).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("[[server-key]]\nname = \"{name}\"\nsha256 = \"{hash}\"")
+    let entry = format!("[[server-key]]\nname = \"{name}\"\nsha256 = \"{hash}\"");
+    // As it was before there were scopes, so that servers from then take it.
+    if scope == KeyScope::All { entry } else { format!("{entry}\nscope = \"{scope}\"") }
 }
 
 /// Reads what [`server_key_entry`] wrote.
@@ -141,7 +146,8 @@ pub fn self_test(now: UnixMicros) -> Result<(), String> {
     let user = SourceId::new("self-test").map_err(|cause| failed(&cause.to_string()))?;
     let secret = [7; 32];
     let signer = Signer { algorithm: Algorithm::HS256, key: EncodingKey::from_secret(&secret) };
-    let wanted = Wanted { user: &user, scope: None, audience: None, from: now, lasts: Duration::from_secs(60) };
+    let wanted =
+        Wanted { user: &user, scope: None, audience: None, kid: None, from: now, lasts: Duration::from_secs(60) };
     let token = signer.token(wanted)?;
     let (mut good, mut other) = (Keys::default(), Keys::default());
     good.add_token(TokenKey::hs256(&secret, None));

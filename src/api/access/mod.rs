@@ -3,15 +3,21 @@
 //! Responsible for:
 //! - telling by its credentials who sent a request ([`keys`]), and whether that is enough for what it asks for ([`caller`]);
 //! - the file that says which credentials there are, while it changes ([`file`]);
-//! - which other origins' pages may read answers ([`cors`]), and how often one client may ask ([`rate`]).
+//! - which other origins' pages may read answers ([`cors`]), and what pages may make browsers do where there are no keys
+//!   ([`browser`]);
+//! - how often one client may ask ([`rate`]), how many of an address may have yet to say who they are ([`crowd`]), and what was
+//!   denied ([`denials`]).
 //!
 //! Not responsible for:
 //! - what an operation needs (`api::operation`), whose post it is (handlers ask, and tell [`Caller`]).
 
+pub mod browser;
 pub(in crate::api) mod caller;
 pub mod cors;
 mod credentials;
+mod crowd;
 mod denial;
+mod denials;
 pub mod file;
 pub mod keys;
 pub mod mint;
@@ -22,31 +28,37 @@ mod tenure;
 mod tests;
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use actix_web::HttpMessage as _;
 use actix_web::dev::ServiceRequest;
+use actix_web::http::Method;
+use actix_web::http::header::AUTHORIZATION;
 use actix_web::rt::time::sleep;
+use actix_web::{HttpMessage as _, HttpRequest};
 use parking_lot::RwLock;
 use tracing::{error, info};
 
+use crate::api::access::browser::Hosts;
 use crate::api::access::cors::Origins;
-use crate::api::access::file::{AccessFileError, Stamp};
+use crate::api::access::crowd::Crowd;
+use crate::api::access::denials::Denials;
+use crate::api::access::file::{AccessFileError, Stamp, Watched};
 use crate::api::access::keys::{KeyId, Keys};
 use crate::api::access::rate::{Rates, RequestsPerSecond};
-use crate::api::operation::{Needs, Operation};
+use crate::api::operation::{Needs, Operation, Work};
 use crate::api::problem::Problem;
 use crate::clock::{Clock, SystemClock};
-use crate::limits::ACCESS_FILE_LOOK;
+use crate::engine::Engine;
+use crate::id::SourceId;
+use crate::limits::{ACCESS_FILE_LOOK, LIVE_STRANGERS_PER_ADDRESS_MAX, NEW_SOURCES_OF_USER_MAX, NEW_SOURCES_PERIOD};
 
 pub(in crate::api) use crate::api::access::caller::Caller;
 pub(in crate::api) use crate::api::access::credentials::{PROTOCOL, offers_protocol};
+pub(in crate::api) use crate::api::access::crowd::Place;
 pub(in crate::api) use crate::api::access::denial::Denial;
 pub(in crate::api) use crate::api::access::tenure::Tenure;
-
-/// What a page of another origin is told that wants to watch where there are no keys.
-const FOREIGN: &str = "pages of other origins may watch only if --cors-origins names them";
 
 /// What decides who may do what.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +67,8 @@ pub struct AccessOptions {
     pub file: Option<PathBuf>,
     /// Origins whose pages may read answers, beside the server's own. Default none.
     pub origins: Origins,
+    /// Names that the server goes by where there are no keys. Default none: addresses and `localhost` alone.
+    pub hosts: Hosts,
     /// Requests per second of one client. Default as many as it likes.
     pub rate: Option<RequestsPerSecond>,
 }
@@ -65,14 +79,29 @@ pub struct Access {
     keys: Option<RwLock<Arc<Keys>>>,
     file: Option<(PathBuf, Stamp)>,
     origins: Origins,
+    hosts: Hosts,
     rates: Option<Rates>,
+    denials: Denials,
+    /// Sources that users made known.
+    brought: Rates,
+    strangers: Arc<Crowd>,
     clock: Arc<dyn Clock>,
 }
 
 impl Default for Access {
     /// Anybody may do everything.
     fn default() -> Self {
-        Self { keys: None, file: None, origins: Origins::default(), rates: None, clock: Arc::new(SystemClock) }
+        Self {
+            keys: None,
+            file: None,
+            origins: Origins::default(),
+            hosts: Hosts::default(),
+            rates: None,
+            denials: Denials::default(),
+            brought: Rates::over(NEW_SOURCES_PERIOD, NEW_SOURCES_OF_USER_MAX),
+            strangers: Crowd::new(LIVE_STRANGERS_PER_ADDRESS_MAX),
+            clock: Arc::new(SystemClock),
+        }
     }
 }
 
@@ -82,7 +111,7 @@ impl Access {
     /// # Errors
     /// When the file is not as it should be.
     pub fn open(options: AccessOptions) -> Result<Self, AccessFileError> {
-        let AccessOptions { file, origins, rate } = options;
+        let AccessOptions { file, origins, hosts, rate } = options;
         if file.is_some() {
             mint::self_test(SystemClock.now()).map_err(AccessFileError::Unusable)?;
         }
@@ -92,9 +121,9 @@ impl Access {
             file::read(&file).map(|keys| (keys, (file, stamp)))
         };
         let (keys, file) = file.map(read).transpose()?.unzip();
-        let rates = rate.map(Rates::new);
+        let rates = rate.map(|RequestsPerSecond(rate)| Rates::new(rate));
         let keys = keys.map(|keys| RwLock::new(Arc::new(keys)));
-        Ok(Self { keys, file, origins, rates, ..Self::default() })
+        Ok(Self { keys, file, origins, hosts, rates, ..Self::default() })
     }
 
     /// Access by these keys.
@@ -125,19 +154,33 @@ impl Access {
         })
     }
 
-    /// Reads the file again whenever it changes. Never ends if there is one.
-    pub async fn follow_file(self: Arc<Self>) {
-        let Some((file, mut known)) = self.file.clone() else { return };
+    /// What an operator should know of who listens there with keys and without TLS, if it is so.
+    pub fn warning_of_plaintext(listen: SocketAddr, file: Option<&Path>, has_certificate: bool) -> Option<String> {
+        let is_reachable = !listen.ip().to_canonical().is_loopback();
+        (is_reachable && file.is_some() && !has_certificate).then(|| {
+            format!(
+                "keys and tokens come to {listen} in plain text, for all to read who are on the way: \
+                 serve over TLS (--tls-cert, --tls-key), or put something in front that does, and listen on 127.0.0.1"
+            )
+        })
+    }
+
+    /// Reads the file again whenever it changes, and forgets clients that come no more. Never ends.
+    pub async fn keep(self: Arc<Self>) {
+        let mut watched = self.file.clone().map(|(file, stamp)| Watched::new(file, stamp));
         loop {
             sleep(ACCESS_FILE_LOOK).await;
-            let stamp = Stamp::of(&file);
-            if stamp == known {
+            self.rates.iter().for_each(Rates::sweep);
+            self.brought.sweep();
+            self.denials.sweep();
+            let Some(watched) = &mut watched else { continue };
+            if !watched.has_changed() {
                 continue;
             }
-            known = stamp;
-            match file::read(&file) {
+            match file::read(watched.file()) {
+                Ok(_) if !watched.is_as_read() => {}
                 Ok(keys) => {
-                    info!("took new keys from {}", file.display());
+                    info!("took new keys from {}", watched.file().display());
                     self.replace(keys);
                 }
                 Err(cause) => error!("{cause}; the keys from before stay good"),
@@ -150,10 +193,12 @@ impl Access {
         if operation.needs == Needs::Nothing {
             return Ok(());
         }
-        let caller = self.caller(operation, request)?;
-        if let Some(rates) = &self.rates {
-            rates.enter(&caller, request.peer_addr())?;
-        }
+        let caller = self.caller(operation, request).or_else(|denial| {
+            let denial = self.denials.note(denial, request.peer_addr());
+            let is_page = is_socket(operation, request) && !request.headers().contains_key(AUTHORIZATION);
+            // A page in a browser learns of a refusal only by a close code.
+            if is_page && denial.is_of_credentials() { Ok(Caller::Refused) } else { Err(denial) }
+        })?;
         if self.is_on() {
             request.extensions_mut().insert(caller);
         }
@@ -162,24 +207,22 @@ impl Access {
 
     /// Who sent a request, if they may ask for this.
     fn caller(&self, operation: &Operation, request: &ServiceRequest) -> Result<Caller, Denial> {
-        let is_socket = operation.name == "watch" && credentials::is_websocket(request.headers());
+        let (headers, peer) = (request.headers(), request.peer_addr());
+        let rated =
+            |caller: Caller| self.rates.as_ref().map_or(Ok(()), |rates| rates.enter(&caller, peer)).map(|()| caller);
         let Some(keys) = self.keys() else {
-            // Browsers let any page open one, and leave it to the server to look where the page is from.
-            let is_foreign = is_socket && self.origins.are_foreign_to(request.headers());
-            return if is_foreign { Err(Denial::Forbidden(FOREIGN)) } else { Ok(Caller::Anybody) };
+            let reads = operation.method == Method::GET && operation.work != Work::Live;
+            browser::check(&self.hosts, &self.origins, headers, reads)?;
+            return rated(Caller::Anybody);
         };
-        let by_protocol = if is_socket { credentials::of_protocols(request.headers()) } else { None };
-        let by_header = credentials::of_header(request.headers())?;
-        let Some(credential) = by_header.or(by_protocol) else {
-            return if is_socket { Ok(Caller::Stranger) } else { Err(Denial::Missing) };
+        let is_socket = is_socket(operation, request);
+        let by_protocol = if is_socket { credentials::of_protocols(headers) } else { None };
+        let Some(credential) = credentials::of_header(headers)?.or(by_protocol) else {
+            return if is_socket { rated(Caller::Stranger) } else { Err(Denial::Missing) };
         };
-        let user = request.match_info().get("user");
-        let caller = keys.caller(credential, self.clock.now());
-        match caller.and_then(|caller| caller.may(operation.needs, user).map(|()| caller)) {
-            // A page in a browser learns of a refusal only by a close code.
-            Err(_) if is_socket && by_header.is_none() => Ok(Caller::Refused),
-            other => other,
-        }
+        let caller = rated(keys.caller(credential, self.clock.now())?)?;
+        caller.may(operation.needs, request.match_info().get("user"))?;
+        Ok(caller)
     }
 
     fn keys(&self) -> Option<Arc<Keys>> {
@@ -191,16 +234,59 @@ impl Access {
         self.keys().is_none_or(|keys| keys.holds(key))
     }
 
-    /// Who says by a message that it may watch the feed of `user`.
-    pub(in crate::api) fn identify(&self, credential: &str, needs: Needs, user: &str) -> Result<Caller, Denial> {
+    /// Who says by a message from `peer` that it may watch the feed of `user`.
+    pub(in crate::api) fn identify(
+        &self,
+        credential: &str,
+        needs: Needs,
+        user: &str,
+        peer: Option<SocketAddr>,
+    ) -> Result<Caller, Denial> {
         let Some(keys) = self.keys() else { return Ok(Caller::Anybody) };
-        let caller = keys.caller(credential, self.clock.now())?;
-        caller.may(needs, Some(user))?;
-        Ok(caller)
+        let caller = keys.caller(credential, self.clock.now());
+        let caller = caller.and_then(|caller| caller.may(needs, Some(user)).map(|()| caller));
+        caller.map_err(|denial| self.denials.note(denial, peer))
+    }
+
+    /// Lets a connection in that has yet to say who it is, until what is returned is dropped.
+    pub(in crate::api) fn meet(&self, peer: Option<SocketAddr>) -> Result<Place, Problem> {
+        self.strangers.enter(peer)
+    }
+
+    /// Counts the sources that nobody knows of those a request names, unless they are too many for the user who names them. They
+    /// stay known for good, whatever becomes of what they were named for.
+    pub(in crate::api) fn bring<'a>(
+        &self,
+        request: &HttpRequest,
+        engine: &Engine,
+        named: impl IntoIterator<Item = &'a SourceId>,
+    ) -> Result<(), Denial> {
+        let Caller::User(user) = Caller::of(request)? else { return Ok(()) };
+        let sources = &engine.shared().world.sources;
+        let new = named.into_iter().filter(|source| sources.get(source).is_none()).count();
+        let Some(new) = u32::try_from(new).ok().and_then(NonZeroU32::new) else { return Ok(()) };
+        let counted = self.brought.take(&user.id, new).map_err(Denial::TooManySources);
+        counted.map_err(|denial| self.denials.note(denial, request.peer_addr()))
+    }
+
+    /// How many requests were denied, by the code they were answered with.
+    pub(in crate::api) fn denied(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.denials.by_code()
+    }
+
+    /// Whether who sent a request may be told what the server is like inside.
+    pub(in crate::api) fn is_trusted(&self, operation: &Operation, request: &HttpRequest) -> bool {
+        let is_server = matches!(request.extensions().get(), Some(Caller::Server(..)));
+        is_server || (!self.is_on() && operation.needs != Needs::Nothing)
     }
 
     /// The origins whose pages may read answers.
     pub(in crate::api) fn origins(&self) -> &Origins {
         &self.origins
     }
+}
+
+/// Whether a request asks for a WebSocket where there is one.
+fn is_socket(operation: &Operation, request: &ServiceRequest) -> bool {
+    operation.name == "watch" && credentials::is_websocket(request.headers())
 }

@@ -4,6 +4,7 @@
 //! - one bucket for each client, and bounded memory however many there are.
 //!
 //! Not responsible for:
+//! - when those are forgotten who come no more (`access` does so beside requests);
 //! - how much is under way at the same time (`api::admission`).
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -11,21 +12,21 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use actix_web::http::StatusCode;
-use governor::clock::{Clock, DefaultClock, Reference as _};
+use governor::clock::{Clock, DefaultClock};
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
-use parking_lot::Mutex;
 
 use crate::api::access::caller::Caller;
-use crate::api::problem::Problem;
+use crate::api::access::denial::Denial;
+use crate::id::SourceId;
 use crate::limits::{RATED_CLIENTS_MAX, RATED_GROUPS};
 
 /// Requests a second. Twice as many may come at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestsPerSecond(NonZeroU32);
+pub struct RequestsPerSecond(pub(super) NonZeroU32);
 
 /// More than that one client cannot send.
 const RATE_MAX: u32 = 1_000_000;
@@ -52,23 +53,29 @@ pub(super) struct Rates<C: Clock = DefaultClock> {
     clients_max: usize,
     /// New clients there is surely room for.
     room: AtomicUsize,
-    /// When those were last forgotten who had not asked for long.
-    swept: Mutex<C::Instant>,
 }
 
 impl Rates {
-    /// No client has asked yet.
-    pub(super) fn new(rate: RequestsPerSecond) -> Self {
-        Self::with(rate, DefaultClock::default(), RATED_CLIENTS_MAX)
+    /// So many a second, twice as many at once. No client has asked yet.
+    pub(super) fn new(rate: NonZeroU32) -> Self {
+        Self::with(per_second(rate), DefaultClock::default(), RATED_CLIENTS_MAX)
+    }
+
+    /// So many at once, and as many again over a time.
+    pub(super) fn over(period: Duration, count: NonZeroU32) -> Self {
+        let quota = Quota::with_period(period / count.get()).unwrap_or(Quota::per_second(count));
+        Self::with(quota.allow_burst(count), DefaultClock::default(), RATED_CLIENTS_MAX)
     }
 }
 
+fn per_second(rate: NonZeroU32) -> Quota {
+    Quota::per_second(rate).allow_burst(rate.saturating_mul(NonZeroU32::MIN.saturating_add(1)))
+}
+
 impl<C: Clock + Clone> Rates<C> {
-    fn with(RequestsPerSecond(rate): RequestsPerSecond, clock: C, clients_max: usize) -> Self {
-        let quota = Quota::per_second(rate).allow_burst(rate.saturating_mul(NonZeroU32::MIN.saturating_add(1)));
+    fn with(quota: Quota, clock: C, clients_max: usize) -> Self {
         Self {
             limiter: RateLimiter::new(quota, DashMapStateStore::default(), clock.clone()),
-            swept: Mutex::new(clock.now()),
             clock,
             hasher: RandomState::new(),
             clients_max,
@@ -77,22 +84,31 @@ impl<C: Clock + Clone> Rates<C> {
     }
 
     /// Counts a request, unless it is one too many.
-    pub(super) fn enter(&self, caller: &Caller, peer: Option<SocketAddr>) -> Result<(), Problem> {
-        let client = match caller {
-            Caller::Server(_) => return Ok(()),
-            Caller::User(user) => self.hasher.hash_one(user.id.as_str()),
-            Caller::Anybody | Caller::Stranger | Caller::Refused => self.hasher.hash_one(peer.map(network)),
-        };
-        self.count(client)
+    pub(super) fn enter(&self, caller: &Caller, peer: Option<SocketAddr>) -> Result<(), Denial> {
+        match caller {
+            Caller::Server(..) => Ok(()),
+            Caller::User(user) => self.take(&user.id, NonZeroU32::MIN).map_err(Denial::TooOften),
+            Caller::Anybody | Caller::Stranger | Caller::Refused => self.enter_from(peer).map_err(Denial::TooOften),
+        }
     }
 
-    fn count(&self, client: Client) -> Result<(), Problem> {
+    /// The same of an address, whoever is there. Otherwise returns the seconds to wait.
+    pub(super) fn enter_from(&self, peer: Option<SocketAddr>) -> Result<(), u64> {
+        self.count(self.hasher.hash_one(peer.map(network)), NonZeroU32::MIN)
+    }
+
+    /// The same of a user, and of so many together.
+    pub(super) fn take(&self, user: &SourceId, count: NonZeroU32) -> Result<(), u64> {
+        self.count(self.hasher.hash_one(user.as_str()), count)
+    }
+
+    fn count(&self, client: Client, count: NonZeroU32) -> Result<(), u64> {
         let client = if self.has_room() { client } else { client % RATED_GROUPS };
-        self.limiter.check_key(&client).map_err(|until| {
+        // More than may come at once will never do.
+        let counted = self.limiter.check_key_n(&client, count).map_err(|_| u64::MAX)?;
+        counted.map_err(|until| {
             let wait = until.wait_time_from(self.clock.now());
-            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            let detail = "more requests than one client may send in a second; nothing was done";
-            Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail).retry_after(seconds.max(1))
+            (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
         })
     }
 
@@ -102,20 +118,18 @@ impl<C: Clock + Clone> Rates<C> {
         if self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
             return true;
         }
-        // Whoever comes while another one sweeps is counted with others.
-        let Some(mut swept) = self.swept.try_lock() else { return false };
-        let now = self.clock.now();
-        if now.duration_since(*swept).as_u64() >= SWEEP_NANOS || self.limiter.len() < self.clients_max {
-            *swept = now;
+        let room = self.clients_max.saturating_sub(self.limiter.len());
+        self.room.store(room.saturating_sub(1), Ordering::Relaxed);
+        room > 0
+    }
+
+    /// Forgets who has not asked for long, if there are many. It walks over all clients, which no request should wait for.
+    pub(super) fn sweep(&self) {
+        if self.limiter.len() > self.clients_max / 2 {
             self.limiter.retain_recent();
-            self.room.store(self.clients_max.saturating_sub(self.limiter.len()), Ordering::Relaxed);
         }
-        false
     }
 }
-
-/// Time between two sweeps while there is no room: nobody is forgotten before a burst is through.
-const SWEEP_NANOS: u64 = 1_000_000_000;
 
 /// Addresses of one network of IPv6 are one client's.
 pub(in crate::api) fn network(peer: SocketAddr) -> IpAddr {
@@ -129,15 +143,15 @@ pub(in crate::api) fn network(peer: SocketAddr) -> IpAddr {
 mod tests {
     use super::*;
     use governor::clock::FakeRelativeClock;
-    use std::time::Duration;
 
     fn rates(rate: &str, clients_max: usize) -> (Rates<FakeRelativeClock>, FakeRelativeClock) {
         let clock = FakeRelativeClock::default();
-        (Rates::with(rate.parse().unwrap(), clock.clone(), clients_max), clock)
+        let RequestsPerSecond(rate) = rate.parse().unwrap();
+        (Rates::with(per_second(rate), clock.clone(), clients_max), clock)
     }
 
     fn let_in(rates: &Rates<FakeRelativeClock>, client: Client) -> usize {
-        (0..100).take_while(|_| rates.count(client).is_ok()).count()
+        (0..100).take_while(|_| rates.count(client, NonZeroU32::MIN).is_ok()).count()
     }
 
     #[test]
@@ -151,13 +165,17 @@ mod tests {
     #[test]
     fn clients_past_the_limit_share_rates_until_others_are_forgotten() {
         let (rates, clock) = rates("1", 10);
-        let clients = |of: std::ops::Range<u64>| of.filter(|client| rates.count(RATED_GROUPS + client).is_ok()).count();
+        let clients = |of: std::ops::Range<u64>| {
+            of.filter(|client| rates.count(RATED_GROUPS + client, NonZeroU32::MIN).is_ok()).count()
+        };
         assert_eq!(clients(0..10_000), 10 + RATED_GROUPS as usize * 2);
         assert!(rates.limiter.len() <= 10 + RATED_GROUPS as usize);
+        rates.sweep();
+        assert_eq!(clients(0..10_000), 0, "nobody is forgotten before a burst is through");
         clock.advance(Duration::from_secs(10));
-        // One finds no room, and makes it.
-        clients(10_000..10_001);
-        assert!(rates.limiter.len() <= 1);
+        assert!(rates.limiter.len() > 10, "and no request walks over all clients");
+        rates.sweep();
+        assert_eq!(rates.limiter.len(), 0);
         assert_eq!((let_in(&rates, 20_000), let_in(&rates, 20_000 + RATED_GROUPS)), (2, 2));
     }
 

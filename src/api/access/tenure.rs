@@ -27,7 +27,7 @@ impl Tenure {
     /// That of a caller; for ever, where everybody may do everything.
     pub(in crate::api) fn of(access: &Arc<Access>, caller: &Caller) -> Option<Box<Self>> {
         let (key, until) = match caller {
-            Caller::Server(key) => (*key, None),
+            Caller::Server(key, _) => (*key, None),
             Caller::User(User { key, until, .. }) => (*key, Some(*until)),
             Caller::Anybody | Caller::Stranger | Caller::Refused => return None,
         };

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::caller::User;
 use super::cors::Origins;
 use super::file;
-use super::keys::TokenKey;
+use super::keys::{KeyScope, TokenKey};
 use super::mint::{Scope, Signer, Wanted};
 use super::*;
 use crate::api::operation::Right;
@@ -32,8 +32,8 @@ MCowBQYDK2VwAyEAlvyqMXbdC9Bi5HSrRMkYQiBMBRowyyeMT+nzpbBT2Ck=
 
 fn keys() -> Keys {
     let mut keys = Keys::default();
-    keys.add_server(keys::hash("the first"));
-    keys.add_server(keys::hash("the second"));
+    keys.add_server(keys::hash("the first"), KeyScope::All);
+    keys.add_server(keys::hash("the second"), KeyScope::Metrics);
     keys.add_token(TokenKey::hs256(&[9; 32], None));
     keys.add_token(TokenKey::hs256(&SECRET, None));
     keys.add_token(TokenKey::ed_dsa(&pem::ed25519_public(PUBLIC).unwrap(), None));
@@ -56,7 +56,8 @@ fn code_of(claims: &Value) -> &'static str {
 fn each_key_of_the_server_is_told_from_others() {
     let keys = keys();
     let callers: Vec<_> = ["the first", "the second"].map(|key| keys.caller(key, NOW).unwrap()).into();
-    assert!(callers.iter().all(|caller| matches!(caller, Caller::Server(_))) && callers[0] != callers[1]);
+    assert!(callers.iter().all(|caller| matches!(caller, Caller::Server(..))) && callers[0] != callers[1]);
+    assert!(matches!(callers[1], Caller::Server(_, KeyScope::Metrics)));
     for wrong in ["the third", "", "the firs", "the first ", "a.b.c", "the\u{0}first"] {
         assert_eq!(code(keys.caller(wrong, NOW)), "invalid_token", "{wrong:?}");
     }
@@ -144,8 +145,14 @@ fn algorithms_cannot_be_confused() {
 #[test]
 fn what_is_minted_is_good_for_what_it_was_minted_for() {
     let user = SourceId::new("ann").unwrap();
-    let wanted =
-        Wanted { user: &user, scope: Some(Scope::Read), audience: None, from: NOW, lasts: Duration::from_secs(60) };
+    let wanted = Wanted {
+        user: &user,
+        scope: Some(Scope::Read),
+        audience: None,
+        kid: None,
+        from: NOW,
+        lasts: Duration::from_secs(60),
+    };
     for signer in [Signer::hs256(&STANDARD.encode(SECRET)).unwrap(), Signer::ed_dsa(PRIVATE).unwrap()] {
         let token = signer.token(wanted).unwrap();
         let until = NOW.saturating_add(wanted.lasts);
@@ -158,9 +165,101 @@ fn what_is_minted_is_good_for_what_it_was_minted_for() {
     }
     let key = mint::server_key().unwrap();
     assert_ne!(key, mint::server_key().unwrap());
-    let keys = file::keys(&mint::server_key_entry("backend", &key)).unwrap();
-    assert_eq!(code(keys.caller(&key, NOW)), "good");
+    for scope in [KeyScope::All, KeyScope::Read, KeyScope::Metrics] {
+        let keys = file::keys(&mint::server_key_entry("backend", &key, scope)).unwrap();
+        assert!(matches!(keys.caller(&key, NOW), Ok(Caller::Server(_, found)) if found == scope));
+    }
     mint::self_test(NOW).unwrap();
+}
+
+#[test]
+fn a_token_that_names_its_key_is_tried_on_that_alone() {
+    let secrets: Vec<[u8; 32]> = (1..=5).map(|nth| [nth; 32]).collect();
+    let mut keys = Keys::default();
+    for (secret, kid) in secrets.iter().zip([Some("a"), Some("b"), None, None]) {
+        let key = TokenKey::hs256(secret, None);
+        assert!(keys.add_token(kid.map_or_else(|| TokenKey::hs256(secret, None), |kid| key.called(kid))));
+    }
+    assert!(!keys.add_token(TokenKey::hs256(&[9; 32], None).called("a")), "its name is taken");
+    let claims = json!({"sub": "ann", "exp": NOW.0 / 1_000_000 + 9});
+    let code_of = |nth: usize, kid: Option<&str>| {
+        let head = Header { kid: kid.map(str::to_owned), ..Header::new(Algorithm::HS256) };
+        let token = jsonwebtoken::encode(&head, &claims, &EncodingKey::from_secret(&secrets[nth])).unwrap();
+        code(keys.caller(&token, NOW))
+    };
+    const NOT: &str = "invalid_token";
+    for (kid, expected) in [
+        (Some("a"), ["good", NOT, NOT, NOT, NOT]),
+        (Some("b"), [NOT, "good", NOT, NOT, NOT]),
+        (Some("of another service"), [NOT, NOT, "good", "good", NOT]),
+        (None, [NOT, NOT, "good", "good", NOT]),
+    ] {
+        assert_eq!([0, 1, 2, 3, 4].map(|nth| code_of(nth, kid)), expected, "{kid:?}");
+    }
+}
+
+#[test]
+fn keys_of_the_server_may_be_good_for_less_than_everything() {
+    let may = |scope, needs| {
+        let caller = Caller::Server(KeyId::default(), scope);
+        caller.may(needs, Some("ann")).map_or_else(Denial::code, |()| "may")
+    };
+    use Right::{Read, Write};
+    for (needs, reading, metrics) in [
+        (Needs::Nothing, "may", "may"),
+        (Needs::Metrics, "may", "may"),
+        (Needs::Server(Read), "may", "forbidden"),
+        (Needs::Server(Write), "read_only", "forbidden"),
+        (Needs::Own(Read), "may", "forbidden"),
+        (Needs::Own(Write), "read_only", "forbidden"),
+        (Needs::Author(Read), "may", "forbidden"),
+        (Needs::Author(Write), "read_only", "forbidden"),
+    ] {
+        assert_eq!((may(KeyScope::Read, needs), may(KeyScope::Metrics, needs)), (reading, metrics), "{needs:?}");
+        assert_eq!(may(KeyScope::All, needs), "may");
+    }
+}
+
+#[test]
+fn each_denial_has_a_code_of_its_own_that_is_counted() {
+    let denials = [
+        Denial::Missing,
+        Denial::Unknown(""),
+        Denial::Expired,
+        Denial::Early,
+        Denial::Forbidden(""),
+        Denial::ReadOnly,
+        Denial::UnknownHost,
+        Denial::ForeignPage,
+        Denial::TooOften(1),
+        Denial::TooMany(1),
+        Denial::TooManySources(1),
+    ];
+    assert_eq!(denials.map(Denial::code), denial::CODES);
+}
+
+#[test]
+fn a_file_is_read_again_once_nobody_writes_it_any_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("access.toml");
+    let write = |text: &str| std::fs::write(&file, text).unwrap();
+    write("first");
+    let mut watched = Watched::new(file.clone(), Stamp::of(&file));
+    assert!(!watched.has_changed());
+    write("first half, ");
+    assert!(!watched.has_changed(), "somebody may be writing");
+    write("first half, second half");
+    assert!(!watched.has_changed(), "somebody was");
+    assert!(watched.has_changed() && watched.is_as_read());
+    assert!(!watched.has_changed(), "it was read");
+    write("again, and while it is read");
+    assert!(!watched.is_as_read());
+    assert!(!watched.has_changed());
+    std::fs::remove_file(&file).unwrap();
+    assert!(!watched.has_changed());
+    write("first half, second half, third");
+    assert!(!watched.has_changed());
+    assert!(watched.has_changed());
 }
 
 #[test]
@@ -195,11 +294,12 @@ fn users_may_do_what_is_their_own() {
         (Needs::Own(Right::Read), None, "forbidden", "forbidden"),
         (Needs::Author(Right::Read), None, "may", "may"),
         (Needs::Author(Right::Write), None, "may", "read_only"),
-        (Needs::Server, Some("ann"), "forbidden", "forbidden"),
+        (Needs::Server(Right::Read), Some("ann"), "forbidden", "forbidden"),
+        (Needs::Metrics, None, "forbidden", "forbidden"),
     ] {
         assert_eq!((may(&user(true), needs, of), may(&user(false), needs, of)), (both, reading), "{needs:?} of {of:?}");
         let may = |caller| may(&caller, needs, of);
-        assert_eq!((may(Caller::Server(KeyId::default())), may(Caller::Anybody)), ("may", "may"));
+        assert_eq!((may(Caller::Server(KeyId::default(), KeyScope::All)), may(Caller::Anybody)), ("may", "may"));
         assert_eq!((may(Caller::Stranger), may(Caller::Refused)), ("unauthenticated", "unauthenticated"));
     }
 }
@@ -241,6 +341,8 @@ fn nonsense_in_the_file_is_refused_by_its_entry_and_without_secrets() {
         (of("none", ""), "neither \"HS256\" nor \"EdDSA\""),
         (of("RS256", ""), "neither \"HS256\" nor \"EdDSA\""),
         (hs256("a", &secret) + "audience = \"\"\n", "audience is empty"),
+        (hs256("a", &secret) + "kid = \"\"\n", "kid is empty"),
+        (server("a", &hash) + "scope = \"everything\"\n", "line 4"),
         (format!("\n\n[[token-key]]\nname = \"a\"\nsecert = \"{secret}\"\n"), "unknown field `secert`"),
         (format!("[[token-key]]\nname = {secret}\n"), "line 2"),
         (format!("[[server-key]]\nname = [\"{secret}\"]\nsha256 = \"\"\n"), "line 2"),
@@ -249,6 +351,11 @@ fn nonsense_in_the_file_is_refused_by_its_entry_and_without_secrets() {
         assert!(cause.contains(expected), "{text}: {cause}");
         assert!(!cause.contains(&secret), "{cause}");
     }
+    let without_kid = |count: u8| {
+        (0..count).map(|nth| hs256(&format!("k{nth}"), &STANDARD.encode([100 + nth; 32]))).collect::<String>()
+    };
+    assert!(wrong(&without_kid(9)).contains("more than 8 entries [[token-key]] of one algorithm without a kid"));
+    assert!(file::keys(&(without_kid(8) + &hs256("a", &secret) + "kid = \"a\"\n")).is_ok());
     let many: String = (0..=ACCESS_KEYS_MAX).map(|nth| server(&format!("k{nth}"), &format!("{nth:064x}"))).collect();
     assert!(wrong(&many).contains("more than 64"));
 }
@@ -303,5 +410,21 @@ fn only_loopback_needs_no_keys() {
     for listen in ["0.0.0.0:8080", "[::]:8080", "192.0.2.1:80", "[::ffff:192.0.2.1]:80"] {
         assert!(refusal(listen, None).unwrap().contains("--access FILE"), "{listen}");
         assert_eq!(refusal(listen, Some(Path::new("access.toml"))), None);
+    }
+}
+
+#[test]
+fn credentials_in_plain_text_are_warned_of_where_others_could_read_them() {
+    let file = Some(Path::new("access.toml"));
+    for (listen, file, has_certificate, is_warned) in [
+        ("0.0.0.0:8080", file, false, true),
+        ("[::]:8080", file, false, true),
+        ("0.0.0.0:8080", file, true, false),
+        ("0.0.0.0:8080", None, false, false),
+        ("127.0.0.1:8080", file, false, false),
+        ("[::1]:8080", file, false, false),
+    ] {
+        let warning = Access::warning_of_plaintext(listen.parse().unwrap(), file, has_certificate);
+        assert_eq!(warning.is_some_and(|warning| warning.contains(listen)), is_warned, "{listen}");
     }
 }

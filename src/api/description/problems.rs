@@ -35,10 +35,14 @@ pub(super) fn of_kind(needs: Needs, work: Work) -> Refusals {
     let mut refusals = Refusals::default();
     if needs != Needs::Nothing {
         refusals.add(401, &["unauthenticated", "invalid_token", "token_expired", "token_not_yet_valid"]);
-        refusals.add(403, &["forbidden"]);
-        refusals.add(429, &["rate_limited"]);
+        refusals.add(403, &["forbidden", "unknown_host"]);
+        refusals.add(429, &["rate_limited", "too_many_denials"]);
     }
-    if matches!(needs, Needs::Own(Right::Write) | Needs::Author(Right::Write)) {
+    if work == Work::Live {
+        refusals.add(403, &["foreign_page"]);
+    }
+    if let Needs::Server(Right::Write) | Needs::Own(Right::Write) | Needs::Author(Right::Write) = needs {
+        refusals.add(403, &["foreign_page"]);
         refusals.add(403, &["read_only"]);
     }
     if work != Work::None {

@@ -165,13 +165,14 @@ fn path_parameters(path: &str) -> Vec<Value> {
 fn who_may(needs: Needs) -> &'static str {
     match needs {
         Needs::Nothing => "Anybody may ask.",
-        Needs::Server => "With access control, the server key is needed.",
+        Needs::Server(Right::Read | Right::Write) => "With access control, the server key is needed.",
+        Needs::Metrics => "With access control, the server key is needed, or one for metrics.",
         Needs::Own(Right::Read | Right::Write) => {
             "With access control, the server key is needed, or a token of the user in the path."
         }
-        Needs::Author(Right::Read) => "With access control, the server key is needed, or a token of any user.",
-        Needs::Author(Right::Write) => {
-            "With access control, the server key is needed, or a token of the user whose post it is."
+        Needs::Author(Right::Read | Right::Write) => {
+            "With access control, the server key is needed, or a token of the user whose post it is. To other users it is as if \
+             the post was not there."
         }
     }
 }

@@ -4,9 +4,10 @@
 //! - telling it nothing before; ending it if it takes too long, or is not who it has to be.
 //!
 //! Not responsible for:
-//! - how many of them there may be (`api::admission`), who may do what (`api::access`).
+//! - how many of them there may be, in all (`api::admission`) and of one address (`api::access`), who may do what.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -16,25 +17,27 @@ use actix_web::web::{Bytes, BytesMut, Data};
 use serde::Deserialize;
 
 use crate::api::Api;
-use crate::api::access::Tenure;
+use crate::api::access::{Denial, Place, Tenure};
 use crate::api::admission::Permit;
 use crate::api::live::connection::Connection;
 use crate::api::live::heartbeat;
 use crate::api::live::wire::{Close, Heard, WebSocket};
 use crate::api::operation::{Needs, Right, Work};
 use crate::api::problem::Problem;
-use crate::engine::{Engine, Seat, Watcher};
+use crate::engine::{Engine, Stranger, Watcher};
 use crate::error::Error;
-use crate::feed::stream::Place;
+use crate::feed::stream::Place as FeedPlace;
 use crate::id::SourceId;
 use crate::limits::LIVE_STRANGER_TIME;
+use crate::live::outlet::Closing;
 
 /// What such a connection asks for.
 pub(super) struct Asked {
     pub(super) engine: Engine,
     pub(super) api: Data<Api>,
     pub(super) user: SourceId,
-    pub(super) resume: Option<Place>,
+    pub(super) resume: Option<FeedPlace>,
+    pub(super) peer: Option<SocketAddr>,
 }
 
 /// Such a connection, and what becomes of it.
@@ -56,9 +59,10 @@ enum State {
 
 struct Waiting {
     wire: WebSocket,
-    seat: Seat,
+    stranger: Stranger,
     deadline: Pin<Box<Sleep>>,
     _permit: Permit,
+    _place: Place,
 }
 
 struct Joining {
@@ -79,26 +83,29 @@ impl Introduction {
     /// A connection that nobody is known to be at the other end of.
     pub(super) fn new(wire: WebSocket, asked: Asked) -> Result<Self, Problem> {
         let permit = asked.api.admission.enter(Work::Introduction)?;
-        let seat = asked.engine.seat()?;
-        let waiting = Waiting { wire, seat, deadline: Box::pin(sleep(LIVE_STRANGER_TIME)), _permit: permit };
+        let place = asked.api.access.meet(asked.peer)?;
+        let (stranger, deadline) = (asked.engine.stranger()?, Box::pin(sleep(LIVE_STRANGER_TIME)));
+        let waiting = Waiting { wire, stranger, deadline, _permit: permit, _place: place };
         Ok(Self { asked, state: State::Waiting(Box::new(waiting)) })
     }
 }
 
 impl Asked {
     /// Who has said what: may it watch?
-    fn joining(&self, text: &[u8], Waiting { wire, seat, .. }: Waiting) -> State {
+    fn joining(&self, text: &[u8], Waiting { wire, .. }: Waiting) -> State {
         let refused = |wire, why| State::Known(Connection::refused(wire, why));
         let Ok(Said::Auth { token }) = serde_json::from_slice(text) else {
             return refused(wire, Close::Unauthenticated("the first message is no {\"type\":\"auth\",\"token\":…}"));
         };
-        let caller = match self.api.access.identify(&token, Needs::Own(Right::Read), self.user.as_str()) {
+        let needs = Needs::Own(Right::Read);
+        let caller = match self.api.access.identify(&token, needs, self.user.as_str(), self.peer) {
             Ok(caller) => caller,
+            Err(Denial::TooMany(_)) => return refused(wire, Close::Overloaded),
             Err(denial) => return refused(wire, Close::Unauthenticated(denial.code())),
         };
         let Ok(permit) = self.api.admission.enter(Work::Live) else { return refused(wire, Close::Overloaded) };
         let (engine, user, resume) = (self.engine.clone(), self.user.clone(), self.resume);
-        let watching = Box::pin(async move { engine.watch_from(seat, &user, resume).await });
+        let watching = Box::pin(async move { engine.watch(&user, resume).await });
         let tenure = Tenure::of(&self.api.access, &caller);
         State::Joining(Box::new(Joining { wire, tenure, watching, _permit: permit }))
     }
@@ -108,6 +115,7 @@ impl Asked {
         State::Known(match watching {
             Ok(watcher) => Connection::new(wire, watcher, heartbeat(&self.engine), tenure),
             Err(Error::TooMany { .. }) => Connection::refused(wire, Close::TooMany),
+            Err(Error::ShuttingDown) => Connection::refused(wire, Close::Engine(Closing::Restart)),
             Err(cause) if cause.is_temporary() => Connection::refused(wire, Close::Overloaded),
             Err(_) => Connection::refused(wire, Close::Failed),
         })
@@ -117,7 +125,7 @@ impl Asked {
 impl Waiting {
     /// What was said, or why the connection ends.
     fn poll_said(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<BytesMut, Close>> {
-        if let Poll::Ready(closing) = self.seat.poll_closed(task) {
+        if let Poll::Ready(closing) = self.stranger.poll_closed(task) {
             return Poll::Ready(Err(Close::Engine(closing)));
         }
         if self.deadline.as_mut().poll(task).is_ready() {

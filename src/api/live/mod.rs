@@ -53,7 +53,10 @@ pub(super) async fn websocket(
     let wire = WebSocket::new(payload);
     let caller = Caller::or_stranger(&request)?;
     let body = match caller {
-        Caller::Stranger => Introduction::new(wire, Asked { engine: (*engine).clone(), api, user, resume })?.boxed(),
+        Caller::Stranger => {
+            let peer = request.peer_addr();
+            Introduction::new(wire, Asked { engine: (*engine).clone(), api, user, resume, peer })?.boxed()
+        }
         // In a browser only a close code can be told from other failures.
         Caller::Refused => Connection::refused(wire, Close::Unauthenticated("the token is not good for this")).boxed(),
         _ => match engine.watch(&user, resume).await {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
+use crate::api::access::browser::Hosts;
 use crate::api::access::cors::Origins;
 use crate::api::access::rate::RequestsPerSecond;
 use crate::feed::policy::Policy;
@@ -102,7 +103,7 @@ macro_rules! read_as_text {
     )+};
 }
 
-read_as_text!(Span, Inboxes, Compression, Durability, LogFormat, Origins);
+read_as_text!(Span, Inboxes, Compression, Durability, LogFormat, Origins, Hosts);
 
 impl<'de> Deserialize<'de> for RequestsPerSecond {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

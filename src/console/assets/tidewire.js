@@ -20,6 +20,7 @@ const BACKOFF_BASE_MS = 500;
 const BACKOFF_MAX_MS = 30_000;
 const HELLO_MAX_MS = 15_000;
 const PAGE_WAIT_MAX_MS = 15_000;
+const TOKEN_WAIT_MAX_MS = 15_000;
 const SETTLED_MS = 5_000;
 // A beat comes every 30 seconds.
 const SILENCE_MAX_MS = 75_000;
@@ -203,7 +204,7 @@ export class Feed extends EventTarget {
    * @param {number} [options.keep] entries that new ones may bring it to, before the oldest go
    * @param {'websocket'|'sse'} [options.transport]
    * @param {string|(() => string|Promise<string>)} [options.token] what the server knows the reader by; a function is
-   *   asked at first, and again whenever the server does not take the last one any more
+   *   asked at first, and again whenever the server does not take the last one any more, or no answer came for 15 s
    */
   constructor({ user, server = globalThis.location?.origin, limit = 20, keep = 500, transport = 'websocket', token }) {
     super();
@@ -272,8 +273,7 @@ export class Feed extends EventTarget {
   /** Asks for a token, if there is none and somebody to ask. */
   #missingToken() {
     if (this.#token || !this.#askToken) return null;
-    return (this.#asked ??= Promise.resolve()
-      .then(this.#askToken)
+    return (this.#asked ??= inTime(TOKEN_WAIT_MAX_MS, Promise.resolve().then(this.#askToken))
       .then((token) => ([this.#token, this.#isTokenNew] = [token, true]))
       .finally(() => (this.#asked = null)));
   }
@@ -467,6 +467,15 @@ function streamEvents(url, onMessage, onEnd, token) {
 }
 
 const withToken = (token) => (token ? { headers: { Authorization: `Bearer ${token}` } } : {});
+
+/** What is promised, unless it takes too long. */
+function inTime(ms, promise) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no answer in ${ms} ms`)), ms);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
 
 /** Exponential, with full jitter: clients that were cut off together do not come back together. */
 function backOff(attempt) {

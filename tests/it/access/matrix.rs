@@ -7,7 +7,7 @@ use tidewire::api::operations;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 
-use crate::access::tokens::{self, SERVER_KEY, access, bearer};
+use crate::access::tokens::{self, METRICS_KEY, READING_KEY, SERVER_KEY, access, bearer};
 use crate::server::{Answer, Server};
 
 /// What is in posts, follows and lists, and in no refusal.
@@ -18,8 +18,12 @@ const DATA: [&str; 3] = ["marvel", "bob", "pals"];
 enum Who {
     Anybody,
     Server,
-    /// The user in the path, or the author of the post.
+    /// As well who collects metrics for it.
+    Collector,
+    /// The user in the path, or the author of what is published.
     Owner,
+    /// The author of the post. To others it is not there.
+    Author,
 }
 
 /// How an operation is asked for, and what it answers if it is allowed.
@@ -36,22 +40,25 @@ fn call(name: &str) -> Call {
     let write = |body: Option<Value>, status| call(Who::Owner, true, body, status);
     match name {
         "check_alive" | "check_ready" | "describe" => call(Who::Anybody, false, None, 200),
-        "read_stats" | "read_metrics" => call(Who::Server, false, None, 200),
+        "read_stats" => call(Who::Server, false, None, 200),
+        "read_metrics" => call(Who::Collector, false, None, 200),
         // The engine has no directory.
         "take_snapshot" => call(Who::Server, true, None, 409),
         "verify_feed" | "rebuild_feed" => call(Who::Server, true, None, 200),
         "follow_many" => call(Who::Server, true, Some(json!({"follows": [{"follower": "ann", "source": "cas"}]})), 200),
         "publish" => write(Some(json!({"author": "ann", "body": "marvel"})), 201),
-        "edit_post" => write(Some(json!({"hidden": false})), 200),
+        "read_post" => call(Who::Author, false, None, 200),
+        "edit_post" => call(Who::Author, true, Some(json!({"hidden": false})), 200),
+        "delete_post" => call(Who::Author, true, None, 204),
         "change_rules" => write(Some(json!({"reposts": true})), 200),
         "mark" => write(Some(json!({"cursor": "{cursor}"})), 200),
         "follow" | "mute" | "block" | "add_member" => write(None, 201),
-        "delete_post" | "unfollow" | "unmute" | "unblock" | "delete_list" | "remove_member" => write(None, 204),
+        "unfollow" | "unmute" | "unblock" | "delete_list" | "remove_member" => write(None, 204),
         // As plain HTTP.
         "watch" => read(426),
-        "stream_events" | "read_feed" | "read_post" | "read_own_page" | "read_user" | "list_following"
-        | "list_followers" | "list_mutes" | "list_blocks" | "read_rules" | "read_marker" | "explain" | "list_lists"
-        | "read_list_feed" | "list_members" => read(200),
+        "stream_events" | "read_feed" | "read_own_page" | "read_user" | "list_following" | "list_followers"
+        | "list_mutes" | "list_blocks" | "read_rules" | "read_marker" | "explain" | "list_lists" | "read_list_feed"
+        | "list_members" => read(200),
         unknown => panic!("{unknown} is new: who may?"),
     }
 }
@@ -77,13 +84,26 @@ fn credentials() -> Vec<Credential> {
         with("early", tokens::early("ann"), |_| (401, "token_not_yet_valid")),
         with("alg none", tokens::unsigned("ann"), |_| (401, "invalid_token")),
         with("another key", tokens::of_another_key("ann"), |_| (401, "invalid_token")),
-        with("other user", tokens::token("dan"), |_| (403, "forbidden")),
+        with("other user", tokens::token("dan"), |call| match call {
+            // Nothing is deleted.
+            Call { who: Who::Author, status: 204, .. } => GOOD,
+            Call { who: Who::Author, .. } => (404, "unknown_post"),
+            _ => (403, "forbidden"),
+        }),
         with("read-only", tokens::reading("ann"), |call| match call {
-            Call { who: Who::Server, .. } => (403, "forbidden"),
+            Call { who: Who::Server | Who::Collector, .. } => (403, "forbidden"),
             Call { changes: true, .. } => (403, "read_only"),
             _ => GOOD,
         }),
-        with("right", tokens::token("ann"), |call| if call.who == Who::Server { (403, "forbidden") } else { GOOD }),
+        with("right", tokens::token("ann"), |call| match call.who {
+            Who::Server | Who::Collector => (403, "forbidden"),
+            _ => GOOD,
+        }),
+        with("metrics key", METRICS_KEY.to_owned(), |call| match call.who {
+            Who::Collector => GOOD,
+            _ => (403, "forbidden"),
+        }),
+        with("reading key", READING_KEY.to_owned(), |call| if call.changes { (403, "read_only") } else { GOOD }),
         with("server key", SERVER_KEY.to_owned(), |_| GOOD),
     ]
 }
@@ -148,7 +168,7 @@ fn every_operation_is_answered_to_those_who_may_and_to_nobody_else() {
         }
         assert!(path.starts_with("/v1/") || path == "/metrics" || call.who == Who::Anybody, "{name}");
     }
-    assert_eq!(seen.len(), 6, "{seen:?}");
+    assert_eq!(seen.len(), 7, "{seen:?}");
 }
 
 #[test]
@@ -189,12 +209,13 @@ fn posts_are_their_authors_and_those_that_are_not_there_are_nobodys() {
     let refused = ask("dan", "POST", "/v1/posts", r#"{"author":"ann","body":1}"#);
     assert_eq!((refused.status, &refused.json()["code"]), (403, &json!("forbidden")));
     for (method, body) in [("GET", ""), ("PATCH", r#"{"hidden":true}"#), ("DELETE", "")] {
-        assert_eq!(ask("dan", method, "/v1/posts/7", body).status, 403, "{method}");
         let unknown = if method == "DELETE" { 204 } else { 404 };
-        assert_eq!(ask("dan", method, "/v1/posts/8", body).status, unknown, "{method}");
+        for post in ["/v1/posts/7", "/v1/posts/8"] {
+            assert_eq!(ask("dan", method, post, body).status, unknown, "{method} {post}");
+        }
     }
     assert_eq!(ask("ann", "PATCH", "/v1/posts/7", r#"{"hidden":true}"#).status, 200);
-    assert_eq!(ask("dan", "GET", "/v1/posts/7", "").status, 403, "hidden, and still ann's");
+    assert_eq!(ask("ann", "GET", "/v1/posts/7", "").status, 200, "hidden, and still ann's");
     assert_eq!(ask("ann", "DELETE", "/v1/posts/7", "").status, 204);
     for user in ["ann", "dan"] {
         assert_eq!(ask(user, "GET", "/v1/posts/7", "").status, 404);

@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
+use serde_json::Value;
 use tidewire::api::Api;
 use tidewire::api::access::{Access, AccessOptions};
 use tidewire::config::EngineConfig;
@@ -80,6 +81,93 @@ fn where_there_are_no_keys_pages_of_other_origins_may_not_watch() {
         ("null", "403"),
     ] {
         assert_eq!(opened_by(&server, origin), status, "{origin}");
+    }
+}
+
+/// The status and the code that a request is answered with, word for word.
+fn answered(server: &Server, request: &str, body: &str) -> (u16, String) {
+    let mut socket = TcpStream::connect(server.address()).unwrap();
+    let request = format!("{request}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+    socket.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let problem: Value = serde_json::from_str(body).unwrap_or_default();
+    (head[9..12].parse().unwrap(), problem["code"].as_str().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn where_there_are_no_keys_a_name_that_leads_here_is_none_of_the_servers() {
+    let hosts = "feeds.example,feeds.test:9000".parse().unwrap();
+    let server = server(AccessOptions { hosts, ..AccessOptions::default() });
+    for (host, is_known) in [
+        ("127.0.0.1:8080", true),
+        ("127.0.0.1", true),
+        ("[::1]:8080", true),
+        ("[::1]", true),
+        ("192.0.2.7:80", true),
+        ("localhost", true),
+        ("LocalHost:8080", true),
+        ("ann.localhost:1", true),
+        ("feeds.example", true),
+        ("Feeds.Example:8443", true),
+        ("feeds.test:9000", true),
+        ("feeds.test:9001", false),
+        ("evil.example", false),
+        ("evil.example:8080", false),
+        ("127.0.0.1.evil.example", false),
+        ("localhost.evil.example", false),
+        ("evillocalhost", false),
+        ("feeds.example.evil", false),
+        ("[::1].evil.example", false),
+        ("", false),
+    ] {
+        let expected = if is_known { (200, String::new()) } else { (403, "unknown_host".to_owned()) };
+        for path in ["/v1/users/ann/feed", "/v1/stats", "/metrics"] {
+            let answer = answered(&server, &format!("GET {path} HTTP/1.1\r\nHost: {host}"), "");
+            assert_eq!(answer, expected, "{host:?} {path}");
+        }
+    }
+    let twice = "GET /v1/stats HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example";
+    assert_ne!(answered(&server, twice, "").0, 200);
+    assert_eq!(answered(&server, "GET /v1/stats HTTP/1.0", "").0, 200, "no browser, which all say it");
+    assert_eq!(answered(&server, "GET /healthz HTTP/1.1\r\nHost: evil.example", "").0, 200);
+}
+
+#[test]
+fn where_there_are_no_keys_pages_of_other_origins_may_not_write() {
+    let origins = "https://a.example".parse().unwrap();
+    let server = server(AccessOptions { origins, ..AccessOptions::default() });
+    let address = server.address();
+    let own = format!("Origin: http://{address}\r\nSec-Fetch-Site: same-origin");
+    let by_tls = format!("Origin: https://{address}\r\nSec-Fetch-Site: same-origin");
+    for (headers, is_allowed) in [
+        ("", true),
+        (&*own, true),
+        (&*by_tls, true),
+        (&*format!("Origin: http://{address}"), true),
+        ("Origin: https://a.example\r\nSec-Fetch-Site: cross-site", true),
+        ("Sec-Fetch-Site: none", true),
+        ("Sec-Fetch-Site: same-origin", true),
+        ("Origin: https://b.example", false),
+        ("Origin: https://b.example\r\nSec-Fetch-Site: cross-site", false),
+        ("Origin: null", false),
+        ("Origin: http://127.0.0.1:1\r\nSec-Fetch-Site: same-site", false),
+        ("Sec-Fetch-Site: cross-site", false),
+        ("Sec-Fetch-Site: same-site", false),
+        (&*format!("Origin: http://{address}\r\nSec-Fetch-Site: cross-site"), false),
+    ] {
+        let headers = if headers.is_empty() { String::new() } else { format!("\r\n{headers}") };
+        let ask =
+            |request: &str, body| answered(&server, &format!("{request} HTTP/1.1\r\nHost: {address}{headers}"), body);
+        // What a page sends of its own accord: a browser asks before it sends anything else.
+        for request in ["POST /v1/snapshots", "POST /v1/users/ann/feed/rebuild"] {
+            let (status, code) = ask(request, "");
+            assert_eq!(code == "foreign_page", !is_allowed, "{request} {headers:?}: {status} {code}");
+            assert_eq!(status == 403, !is_allowed, "{request} {headers:?}");
+        }
+        assert_eq!(ask("GET /v1/users/ann/feed", "").0, 200, "it cannot be read there {headers:?}");
+        assert_eq!(ask("HEAD /v1/users/ann/events", "").0, if is_allowed { 200 } else { 403 }, "{headers:?}");
     }
 }
 

@@ -7,14 +7,18 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 use tidewire::api::access::Access;
-use tidewire::api::access::keys::{Keys, TokenKey, hash};
+use tidewire::api::access::keys::{KeyScope, Keys, TokenKey, hash};
 
 pub const SERVER_KEY: &str = "tidewire_a-key-of-the-server";
+pub const READING_KEY: &str = "tidewire_a-key-that-reads";
+pub const METRICS_KEY: &str = "tidewire_a-key-for-metrics";
 pub const SECRET: [u8; 32] = *b"a secret that signs user tokens.";
 
 pub fn keys() -> Keys {
     let mut keys = Keys::default();
-    keys.add_server(hash(SERVER_KEY));
+    keys.add_server(hash(SERVER_KEY), KeyScope::All);
+    keys.add_server(hash(READING_KEY), KeyScope::Read);
+    keys.add_server(hash(METRICS_KEY), KeyScope::Metrics);
     keys.add_token(TokenKey::hs256(&SECRET, None));
     keys
 }

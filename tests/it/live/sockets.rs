@@ -86,7 +86,7 @@ fn the_head_of_an_event_stream_is_answered_and_the_connection_goes_on() {
     let head = read_until(&mut stream, "\r\n\r\n").to_lowercase();
     assert!(head.starts_with("http/1.1 200 ") && head.contains("text/event-stream"), "{head}");
     nobody_is_connected_soon(&server);
-    write!(stream, "GET /v1/users/ann/feed HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET /v1/users/ann/feed HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"items\":[]"), "{answer}");

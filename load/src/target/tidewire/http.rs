@@ -74,7 +74,7 @@ async fn start(address: SocketAddr, settings: &Settings) -> io::Result<(Process,
     })?;
     let is_ready = async || match Connection::open(address).await {
         Ok(mut connection) => {
-            let ready = connection.ask(b"GET /readyz HTTP/1.1\r\nHost: tidewire\r\n\r\n").await;
+            let ready = connection.ask(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
             ready.is_ok_and(|(status, _)| status == 200)
         }
         Err(_) => false,
@@ -176,19 +176,19 @@ impl HttpClient {
         let request = &mut self.request;
         let _ = match operation {
             Operation::Page { reader } => {
-                write!(request, "GET /v1/users/u{reader}/feed?limit={PAGE_POSTS} HTTP/1.1\r\nHost: tidewire\r\n\r\n")
+                write!(request, "GET /v1/users/u{reader}/feed?limit={PAGE_POSTS} HTTP/1.1\r\nHost: localhost\r\n\r\n")
             }
             Operation::OwnPage { author } => {
-                write!(request, "GET /v1/users/u{author}/posts?limit={PAGE_POSTS} HTTP/1.1\r\nHost: tidewire\r\n\r\n")
+                write!(request, "GET /v1/users/u{author}/posts?limit={PAGE_POSTS} HTTP/1.1\r\nHost: localhost\r\n\r\n")
             }
             Operation::Follow { follower, source } => {
                 with_body(request, format_args!("PUT /v1/users/u{follower}/following/u{source}"), "")
             }
             Operation::Unfollow { follower, source } => {
-                write!(request, "DELETE /v1/users/u{follower}/following/u{source} HTTP/1.1\r\nHost: tidewire\r\n\r\n")
+                write!(request, "DELETE /v1/users/u{follower}/following/u{source} HTTP/1.1\r\nHost: localhost\r\n\r\n")
             }
             Operation::Delete { id, .. } => {
-                write!(request, "DELETE /v1/posts/{id} HTTP/1.1\r\nHost: tidewire\r\n\r\n")
+                write!(request, "DELETE /v1/posts/{id} HTTP/1.1\r\nHost: localhost\r\n\r\n")
             }
             Operation::Publish(post) => {
                 self.body.clear();
@@ -238,7 +238,7 @@ fn with_body(request: &mut String, line: std::fmt::Arguments<'_>, body: &str) ->
     let length = body.len();
     write!(
         request,
-        "{line} HTTP/1.1\r\nHost: tidewire\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        "{line} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
     )
 }
 

@@ -24,6 +24,7 @@ fn follow() -> Told {
         .waits()
         .may_take("FollowOptions", REQUEST_BYTES_MAX, &json!({"backfill": 10}))
         .puts()
+        .brings_sources()
         .refuses(403, &["blocked"])
         .refuses(422, REFUSED)
 }

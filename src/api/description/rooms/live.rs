@@ -44,6 +44,7 @@ fn watch() -> Told {
             }),
         )
         .refuses(426, &["upgrade_required"])
+        .refuses(429, &["too_many_connections"])
         .extension(
             "x-websocket",
             json!({
@@ -52,6 +53,7 @@ fn watch() -> Told {
                     "1001": "No answer to a ping.",
                     "1002": "A frame that is none, or that is too long.",
                     "1012": "The server restarts; come back.",
+                    "1013": "There is no room; come back.",
                     "4001": "Authentication.",
                     "4008": format!("Too slow, for more than {seconds} s or too many bytes; come back and resume."),
                     "4029": format!("More than {LIVE_CONNECTIONS_PER_READER_MAX} connections of this reader."),

@@ -92,6 +92,11 @@ impl Told {
         self.refuses(500, &["archive_failed", "reader_crashed"]).refuses(503, &["quarantined"])
     }
 
+    /// What may go wrong where a source is named that nobody knows.
+    fn brings_sources(self) -> Self {
+        self.refuses(429, &["too_many_sources"])
+    }
+
     /// Takes an object without fields, since some clients send that in place of no body.
     fn takes_nothing(self) -> Self {
         self.may_take("Nothing", REQUEST_BYTES_MAX, &Value::Object(serde_json::Map::new()))

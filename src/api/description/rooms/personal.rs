@@ -40,6 +40,7 @@ fn mute() -> Told {
         .waits()
         .takes_nothing()
         .puts()
+        .brings_sources()
         .refuses(422, &["not_a_user", "self_mute", "too_many"])
 }
 
@@ -49,6 +50,7 @@ fn block() -> Told {
         .waits()
         .takes_nothing()
         .puts()
+        .brings_sources()
         .refuses(422, &["not_a_user", "self_block", "too_many"])
 }
 
@@ -121,6 +123,7 @@ fn add_member() -> Told {
         .waits()
         .takes_nothing()
         .puts()
+        .brings_sources()
         .refuses(422, &["not_a_user", "too_many"])
 }
 

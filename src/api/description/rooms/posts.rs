@@ -23,6 +23,7 @@ fn publish() -> Told {
         .answers(201, "The post.", "Post", &post())
         .answers(200, "The post, which was published before.", "Post", &post())
         .refuses(409, &["post_id_taken", "post_deleted"])
+        .brings_sources()
         .refuses(422, &["not_a_user", "published_in_future", "misfit"])
 }
 
@@ -38,6 +39,7 @@ fn edit() -> Told {
     let mut edited = post();
     edited["edited_at"] = json!("2026-11-20T10:05:00.5Z");
     told("Edit a post, hide it or show it again")
+        .says("By a token, what is hidden cannot be shown again: it may be hidden by the server's owner.")
         .waits()
         .takes("PostChange", REQUEST_BYTES_MAX, &json!({"body": {"text": "hello, all"}}))
         .answers(200, "The post as it is now.", "Post", &edited)
