@@ -15,6 +15,8 @@ mod door;
 mod explain;
 mod feeds;
 mod follows;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod lists;
 mod live;
 mod metrics;

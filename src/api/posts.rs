@@ -86,6 +86,20 @@ impl NewPost<'_> {
     }
 }
 
+/// The post that a body of `POST /v1/posts` asks for.
+pub(super) fn new_post(bytes: &[u8]) -> Result<Draft, Problem> {
+    json::<NewPost<'_>>(bytes)?.draft()
+}
+
+/// The changes that a body of `PATCH /v1/posts/{id}` asks for: another body, and whether the post is hidden.
+pub(super) fn change(bytes: &[u8]) -> Result<(Option<Body>, Option<bool>), Problem> {
+    let change: PostChange<'_> = json(bytes)?;
+    if change.body.is_none() && change.hidden.is_none() {
+        return Err(Problem::bad("missing_field", "body or hidden: nothing to change is given").of_field("body"));
+    }
+    Ok((change.body.map(body).transpose()?, change.hidden))
+}
+
 fn body(raw: &RawValue) -> Result<Body, Problem> {
     Body::new(raw.get()).map_err(|cause| match cause {
         BodyError::TooLarge { .. } => {
@@ -103,7 +117,7 @@ fn invalid(field: &str, cause: &dyn std::error::Error) -> Problem {
 pub(super) async fn publish(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
     let wait = wait(&request)?;
     let bytes = json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
-    let draft = json::<NewPost<'_>>(&bytes)?.draft()?;
+    let draft = new_post(&bytes)?;
     Caller::of(&request)?.may_have(&draft.author)?;
     let published = engine.publish(draft, wait).await?;
     let status = if published.created { StatusCode::CREATED } else { StatusCode::OK };
@@ -124,12 +138,8 @@ pub(super) async fn edit(request: HttpRequest, payload: Payload, engine: Live) -
     let id = path(&request, "id")?;
     find_own(&Caller::of(&request)?, &engine, id).await?;
     let bytes = json_bytes(&request, payload, REQUEST_BYTES_MAX).await?;
-    let change: PostChange<'_> = json(&bytes)?;
-    if change.body.is_none() && change.hidden.is_none() {
-        return Err(Problem::bad("missing_field", "body or hidden: nothing to change is given").of_field("body"));
-    }
-    let body = change.body.map(body).transpose()?;
-    Ok(post(StatusCode::OK, &*engine.edit(id, body, change.hidden).await?))
+    let (body, hidden) = change(&bytes)?;
+    Ok(post(StatusCode::OK, &*engine.edit(id, body, hidden).await?))
 }
 
 /// `DELETE /v1/posts/{id}`
