@@ -30,6 +30,8 @@ pub mod requests;
 mod routes;
 pub mod serve;
 pub mod slot;
+#[cfg(feature = "otel")]
+pub mod spans;
 pub mod tls;
 mod upgrade;
 
@@ -61,6 +63,9 @@ pub struct Api {
     pub slow: Duration,
     /// Who may do what.
     pub access: Arc<Access>,
+    /// Where spans of requests go, if anywhere.
+    #[cfg(feature = "otel")]
+    pub spans: Option<spans::Spans>,
 }
 
 impl Api {
@@ -73,6 +78,8 @@ impl Api {
             certificate: None,
             slow: SLOW,
             access: Arc::default(),
+            #[cfg(feature = "otel")]
+            spans: None,
         }
     }
 }
