@@ -139,3 +139,32 @@ fn each(post: &Post) -> impl Iterator<Item = Repost> {
     let (at, author) = (post.position, post.author().slot);
     post.sources().iter().map(move |source| Repost { source: source.slot, at, author })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::position::at;
+
+    #[test]
+    fn bytes_follow_what_comes_and_goes() {
+        let index = RepostIndex::default();
+        let repost = |id| Repost {
+            source: SourceSlot(id as u32),
+            at: at(id as i64 * 1_000_000, id),
+            author: SourceSlot(id as u32),
+        };
+        assert_eq!(index.bytes(), 0);
+        (10..1_010).for_each(|id| index.insert(PostId(1), repost(id)));
+        let of_many = index.bytes();
+        assert!((1_000..50_000).contains(&of_many), "{of_many} bytes");
+        (10..1_010).for_each(|id| index.insert(PostId(1), repost(id)));
+        assert_eq!(index.bytes(), of_many, "twice is once");
+        index.insert(PostId(2), repost(3));
+        (10..510).for_each(|id| index.forget_id(PostId(id), Some(PostId(1))));
+        assert!(index.bytes() < of_many * 3 / 4, "half are gone, and {} of {of_many} bytes are told", index.bytes());
+        index.forget_id(PostId(1), None);
+        assert!(index.bytes() < 1_000, "one is left, and {} bytes are told", index.bytes());
+        index.forget_id(PostId(3), Some(PostId(2)));
+        assert_eq!(index.bytes(), 0);
+    }
+}
