@@ -1,6 +1,5 @@
 //! What fuzzers may send: bodies of requests, credentials, and the file that says which credentials there are.
 
-use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use actix_web::ResponseError as _;
@@ -220,17 +219,22 @@ pub fn access_file(data: &[u8]) {
         }
         Err(told) => {
             let Ok(table) = table else { return };
-            let secrets = secrets(&table);
-            let secret = secrets.iter().find(|secret| secret.len() >= 12 && told.contains(**secret));
+            let mut values = Vec::new();
+            table.iter().for_each(|(name, value)| add_values(name, value, &mut values));
+            let secret = values.iter().find(|value| told.contains(*value));
             assert_eq!(secret, None, "a refusal tells a secret: {told}");
         }
     }
 }
 
-/// What stands where a secret should.
-fn secrets(table: &toml::Table) -> BTreeSet<&str> {
-    let entries = ["server-key", "token-key"].into_iter().filter_map(|kind| table.get(kind)?.as_array()).flatten();
-    let fields = entries.filter_map(toml::Value::as_table).flatten();
-    let is_secret = |(name, _): &(&String, &toml::Value)| matches!(name.as_str(), "secret" | "sha256" | "public-key");
-    fields.filter(is_secret).filter_map(|(_, value)| value.as_str()).collect()
+/// Adds what stands in a value, but for the names of entries: any of it may be a secret in the wrong place. What is short may be a
+/// word of the refusal.
+fn add_values(name: &str, value: &toml::Value, values: &mut Vec<String>) {
+    match value {
+        toml::Value::Table(table) => table.iter().for_each(|(name, value)| add_values(name, value, values)),
+        toml::Value::Array(array) => array.iter().for_each(|value| add_values(name, value, values)),
+        toml::Value::String(text) if name != "name" && text.len() >= 24 => values.push(text.clone()),
+        toml::Value::Integer(number) if number.unsigned_abs() >= 100_000_000_000 => values.push(number.to_string()),
+        _ => {}
+    }
 }

@@ -30,8 +30,8 @@ fn published(id: u64, author: &str) -> Event {
     let body = Body::new(&format!("{{\"text\":\"post {id}\"}}")).expect("this is JSON");
     let draft = Draft {
         tags: vec![source("tag:tea")],
-        repost_of: (id % 3 == 0).then(|| PostId(id - 1)),
-        reply_to: (id % 4 == 0).then(|| PostId(id - 3)),
+        repost_of: id.is_multiple_of(3).then(|| PostId(id - 1)),
+        reply_to: id.is_multiple_of(4).then(|| PostId(id - 3)),
         ..Draft::new(source(author), body)
     };
     Event::Published { position, draft, accepted_at: position.published_at }
