@@ -15,6 +15,9 @@ pub mod console;
 pub mod engine;
 pub mod error;
 pub mod feed;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod id;
 mod json;
 pub mod latency;

@@ -334,3 +334,15 @@ pub const LIVE_REPOSTERS_MAX: usize = 1_024;
 
 /// How long a shutdown waits for fan-outs that are under way.
 pub const FANOUT_DRAIN_MAX: Duration = Duration::from_secs(5);
+
+/// Inboxes that a survey of a shard looks at: some fifty microseconds.
+pub const SURVEY_INBOXES_MAX: usize = 512;
+
+/// Places where it looks for them, some of which may be empty.
+pub const SURVEY_PLACES_MAX: usize = 8 * SURVEY_INBOXES_MAX;
+
+/// Time between two surveys of a shard's inboxes.
+pub const SURVEY_PERIOD: Duration = Duration::from_secs(1);
+
+/// Posts whose reposts are looked at to tell what all reposts take.
+pub const REPOSTS_SAMPLE_MAX: usize = 256;

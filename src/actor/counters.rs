@@ -21,6 +21,22 @@ impl Counter {
     }
 }
 
+/// A number that several contribute to, and change what they contribute.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// Puts one part of it in place of what that was before.
+    pub fn change(&self, before: u64, now: u64) {
+        self.0.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+    }
+
+    /// What it shows.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// What refuses requests when it is full.
 pub const SHEDDING: [&str; 12] = [
     "scribe",
@@ -99,4 +115,6 @@ pub struct Counters {
     pub page_latency: Latency,
     /// Filling the inbox of a reader that woke.
     pub wake_latency: Latency,
+    /// Bytes that inboxes take, as of about a second ago and by a sample.
+    pub inboxes_bytes: Gauge,
 }

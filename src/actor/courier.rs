@@ -18,7 +18,7 @@ use crate::actor::message::{Bell, Census, CopyInboxes, Deliver, SliceDelivered};
 use crate::actor::vital::Vital;
 use crate::engine::Shared;
 use crate::feed::stream::Notice;
-use crate::limits::{DELIVERIES_PER_TURN_MAX, INBOXES_PER_COPY};
+use crate::limits::{DELIVERIES_PER_TURN_MAX, INBOXES_PER_COPY, SURVEY_PERIOD};
 
 /// The courier of one shard.
 pub struct Courier {
@@ -29,6 +29,8 @@ pub struct Courier {
     /// Slices to deliver, the first of them from its `next`-th recipient on. As many as the supervisor gives credit for.
     slices: VecDeque<Deliver>,
     next: usize,
+    /// What the last survey told.
+    surveyed_bytes: u64,
     _vital: Vital,
 }
 
@@ -41,7 +43,7 @@ impl Courier {
         supervisor: Addr<FanoutSupervisor>,
     ) -> Self {
         let slices = VecDeque::new();
-        Self { shard, shared, mailroom, supervisor, slices, next: 0, _vital: Vital("courier") }
+        Self { shard, shared, mailroom, supervisor, slices, next: 0, surveyed_bytes: 0, _vital: Vital("courier") }
     }
 
     /// Delivers for one turn. Returns whether anything is left for another.
@@ -79,6 +81,11 @@ impl Courier {
         self.mailroom.borrow_mut().ring(|user| user.do_send(Bell));
     }
 
+    fn survey(&mut self) {
+        let bytes = self.mailroom.borrow_mut().survey() as u64;
+        self.shared.counters.inboxes_bytes.change(std::mem::replace(&mut self.surveyed_bytes, bytes), bytes);
+    }
+
     fn confirm(&mut self) {
         self.next = 0;
         let Some(slice) = self.slices.pop_front() else { return };
@@ -93,6 +100,10 @@ impl Courier {
 
 impl Actor for Courier {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.run_interval(SURVEY_PERIOD, |courier, _| courier.survey());
+    }
 }
 
 impl Handler<Deliver> for Courier {

@@ -28,7 +28,7 @@ use crate::feed::inbox::{Inbox, Push};
 use crate::feed::position::Position;
 use crate::feed::stream::Notice;
 use crate::id::SourceSlot;
-use crate::limits::LIVE_NOTICES_MAX;
+use crate::limits::{LIVE_NOTICES_MAX, SURVEY_INBOXES_MAX, SURVEY_PLACES_MAX};
 use crate::live::event::{Item, RecentItems};
 use crate::state::image::{InboxRecord, pack_positions};
 use crate::state::view::Entry;
@@ -45,6 +45,10 @@ pub struct Mailroom {
     bells: Vec<u32>,
     /// What was told to several readers alike.
     recent_items: RecentItems,
+    /// Where the next survey goes on.
+    surveyed: usize,
+    /// Bytes that each inbox had on the heap, of those that the last one looked at.
+    bytes_each: f64,
 }
 
 /// Where notices for one watched reader wait for its actor.
@@ -157,6 +161,27 @@ impl Mailroom {
         totals
     }
 
+    /// Bytes that the inboxes take, of which some are looked at: all of them if there are few, else others each time.
+    pub fn survey(&mut self) -> usize {
+        let (places, mut looked, mut bytes) = (self.inboxes.capacity(), 0, 0);
+        // An inbox leaves an empty place when it goes.
+        for _ in 0..places.min(SURVEY_PLACES_MAX) {
+            if looked == SURVEY_INBOXES_MAX {
+                break;
+            }
+            if let Some(inbox) = self.inboxes.get(self.surveyed) {
+                looked += 1;
+                bytes += inbox.heap_bytes();
+            }
+            self.surveyed = (self.surveyed + 1) % places;
+        }
+        if looked > 0 {
+            self.bytes_each = bytes as f64 / looked as f64;
+        }
+        let on_heap = (self.bytes_each * self.inboxes.len() as f64) as usize;
+        on_heap + self.inboxes.capacity() * size_of::<Inbox>() + self.keys.capacity() * size_of::<u32>()
+    }
+
     fn open(&mut self, reader: u32, posts_max: NonZeroUsize) -> usize {
         let key = self.inboxes.insert(Inbox::new(posts_max));
         let reader = reader as usize;
@@ -267,6 +292,31 @@ mod tests {
         drop(holes);
         assert_eq!(mailroom.borrow_mut().deliver(at(2, 2), &everyone), Delivered::default());
         assert_eq!(mailroom.borrow().totals().inboxes, 0);
+    }
+
+    #[test]
+    fn a_survey_looks_at_few_inboxes_and_tells_of_all() {
+        let mailroom = Rc::new(RefCell::new(Mailroom::default()));
+        let readers = 3 * SURVEY_INBOXES_MAX as u32;
+        let posts_max = NonZeroUsize::new(800).unwrap();
+        let survey = || mailroom.borrow_mut().survey() as f64;
+        assert!(survey() < 1.0, "no inboxes take nothing");
+        let holes: Vec<_> =
+            (0..readers).map(|reader| Pigeonhole::open(Rc::clone(&mailroom), reader, posts_max)).collect();
+        for nth in 0..200 {
+            // Every other reader gets all, and the others half.
+            let recipients: Vec<u32> = (0..readers).filter(|reader| nth % 2 == 0 || reader % 2 == 0).collect();
+            mailroom.borrow_mut().deliver(at(nth, 1), &recipients);
+        }
+        let counted = mailroom.borrow().totals().bytes as f64;
+        let free = (mailroom.borrow().inboxes.capacity() - readers as usize) * size_of::<Inbox>();
+        for _ in 0..9 {
+            let told = survey() - free as f64;
+            assert!((0.99..1.01).contains(&(told / counted)), "{told} bytes told, and {counted} counted");
+        }
+        drop(holes);
+        let empty: Vec<_> = (0..9).map(|_| survey()).collect();
+        assert!(empty.iter().all(|told| *told < counted / 2.0 && told == &empty[0]), "{empty:?}");
     }
 
     #[test]

@@ -73,13 +73,17 @@ fn feed_cursor<'de, D: Deserializer<'de>>(from: D) -> Result<Position, D::Error>
     from.deserialize_str(Text(cursor::decode))
 }
 
+/// How far a body of `PUT /v1/users/{user}/marker` says that the reader has read.
+pub(super) fn new_marker(bytes: &[u8]) -> Result<Position, Problem> {
+    request::json(bytes).map(|Mark { cursor }| cursor)
+}
+
 /// `PUT /v1/users/{user}/marker`
 pub(super) async fn mark(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let reader = user(&request)?;
     let bytes = json_bytes(&request, payload).await?;
-    let Mark { cursor } = request::json(&bytes)?;
-    engine.mark(reader.clone(), cursor).await?;
+    engine.mark(reader.clone(), new_marker(&bytes)?).await?;
     Ok(unread(&engine.unread(&reader).await?))
 }
 

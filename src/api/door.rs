@@ -116,6 +116,8 @@ where
         }
         response.headers_mut().insert(REQUEST_ID, id);
     }
+    #[cfg(feature = "otel")]
+    api.spans.iter().for_each(|spans| spans.tell(operation, &response, took));
     Ok(response)
 }
 

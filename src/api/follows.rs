@@ -19,11 +19,11 @@ use crate::limits::{BACKFILL_MAX, FOLLOWS_PER_REQUEST_MAX};
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-struct FollowOptions {
+pub(super) struct FollowOptions {
     #[serde(default)]
-    hidden: bool,
+    pub(super) hidden: bool,
     #[serde(default, deserialize_with = "earlier_posts")]
-    backfill: Option<usize>,
+    pub(super) backfill: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -51,6 +51,22 @@ fn earlier_posts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D:
         return Err(D::Error::custom(what));
     }
     Ok(Some(posts))
+}
+
+/// The edges that a body of `POST /v1/follows` asks for.
+pub(super) fn edges(bytes: &[u8]) -> Result<Vec<NewEdge>, Problem> {
+    let Bulk { follows } = request::json(bytes)?;
+    if follows.len() > FOLLOWS_PER_REQUEST_MAX {
+        let detail =
+            format!("follows: a request may have at most {FOLLOWS_PER_REQUEST_MAX}, this one has {}", follows.len());
+        return Err(Problem::bad("invalid_field", detail).of_field("follows"));
+    }
+    let edge = |Object(BulkEdge { follower, source, hidden, backfill })| NewEdge {
+        hidden,
+        backfill,
+        ..NewEdge::new(follower, source)
+    };
+    Ok(follows.into_iter().map(edge).collect())
 }
 
 /// `PUT /v1/users/{user}/following/{source}`
@@ -91,18 +107,7 @@ pub(super) async fn unfollow(request: HttpRequest, engine: Live) -> Result<HttpR
 pub(super) async fn follow_many(request: HttpRequest, payload: Payload, engine: Live) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let bytes = json_bytes(&request, payload).await?;
-    let Bulk { follows } = request::json(&bytes)?;
-    if follows.len() > FOLLOWS_PER_REQUEST_MAX {
-        let detail =
-            format!("follows: a request may have at most {FOLLOWS_PER_REQUEST_MAX}, this one has {}", follows.len());
-        return Err(Problem::bad("invalid_field", detail).of_field("follows"));
-    }
-    let edge = |Object(BulkEdge { follower, source, hidden, backfill })| NewEdge {
-        hidden,
-        backfill,
-        ..NewEdge::new(follower, source)
-    };
-    let followed = engine.follow(follows.into_iter().map(edge).collect()).await?;
+    let followed = engine.follow(edges(&bytes)?).await?;
     Ok(HttpResponse::Ok().json(json!({"created": followed.created, "existing": followed.existing})))
 }
 

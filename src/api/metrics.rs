@@ -243,6 +243,14 @@ impl Sheet<'_> {
         }
         let bytes = Some(&Unit::Bytes);
         self.gauge("posts", "Memory that posts take", bytes, world.posts.bytes() as u64)?;
+        self.gauge(
+            "inboxes",
+            "Memory that inboxes take, by a sample of them",
+            bytes,
+            shared.counters.inboxes_bytes.get(),
+        )?;
+        let reposts = world.reposts.bytes() as u64;
+        self.gauge("reposts", "Memory that it takes to know who repeats what, by a sample", bytes, reposts)?;
         self.gauge("posts_limit", "Memory that posts may take", bytes, shared.config.store_bytes_max as u64)?;
         // Where the system does not tell, nothing is better than zero.
         resident_bytes().map_or(Ok(()), |resident| self.gauge("resident", "Memory of the process", bytes, resident))?;

@@ -17,6 +17,8 @@ mod door;
 mod explain;
 mod feeds;
 mod follows;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod held;
 mod lists;
 mod live;
@@ -32,6 +34,8 @@ pub mod requests;
 mod routes;
 pub mod serve;
 pub mod slot;
+#[cfg(feature = "otel")]
+pub mod spans;
 mod stall;
 pub mod tls;
 mod upgrade;
@@ -67,6 +71,9 @@ pub struct Api {
     pub slow: Duration,
     /// Who may do what.
     pub access: Arc<Access>,
+    /// Where spans of requests go, if anywhere.
+    #[cfg(feature = "otel")]
+    pub spans: Option<spans::Spans>,
 }
 
 impl Api {
@@ -80,6 +87,8 @@ impl Api {
             certificate: None,
             slow: SLOW,
             access: Arc::default(),
+            #[cfg(feature = "otel")]
+            spans: None,
         }
     }
 }

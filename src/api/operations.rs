@@ -134,7 +134,12 @@ fn figures(engine: &Engine) -> Value {
         },
         "queues": queues,
         "fanout_latency": latencies.iter().map(audience_latency).collect::<Vec<_>>(),
-        "memory": {"resident_bytes": resident_bytes(), "posts_bytes": world.posts.bytes()},
+        "memory": {
+            "resident_bytes": resident_bytes(),
+            "posts_bytes": world.posts.bytes(),
+            "inboxes_bytes": counters.inboxes_bytes.get(),
+            "reposts_bytes": world.reposts.bytes(),
+        },
         "journal": engine.journal().map(|journal| journal_figures(&journal)),
         "snapshots": engine.snapshots().iter().map(|taken| aged(taken, now)).collect::<Vec<_>>(),
     })

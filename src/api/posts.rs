@@ -89,6 +89,20 @@ impl NewPost<'_> {
     }
 }
 
+/// The post that a body of `POST /v1/posts` asks for.
+pub(super) fn new_post(bytes: &[u8]) -> Result<Draft, Problem> {
+    json::<NewPost<'_>>(bytes)?.draft()
+}
+
+/// The changes that a body of `PATCH /v1/posts/{id}` asks for: another body, and whether the post is hidden.
+pub(super) fn change(bytes: &[u8]) -> Result<(Option<Body>, Option<bool>), Problem> {
+    let change: PostChange<'_> = json(bytes)?;
+    if change.body.is_none() && change.hidden.is_none() {
+        return Err(Problem::bad("missing_field", "body or hidden: nothing to change is given").of_field("body"));
+    }
+    Ok((change.body.map(body).transpose()?, change.hidden))
+}
+
 fn body(raw: &RawValue) -> Result<Body, Problem> {
     Body::new(raw.get()).map_err(|cause| match cause {
         BodyError::TooLarge { .. } => {
@@ -111,7 +125,7 @@ pub(super) async fn publish(
 ) -> Result<HttpResponse, Problem> {
     let wait = wait(&request)?;
     let bytes = json_bytes(&request, payload).await?;
-    let draft = json::<NewPost<'_>>(&bytes)?.draft()?;
+    let draft = new_post(&bytes)?;
     Caller::of(&request)?.may_have(&draft.author)?;
     api.access.bring(&request, &engine, draft.sources())?;
     let published = engine.publish(draft, wait).await?;
@@ -132,12 +146,8 @@ pub(super) async fn edit(request: HttpRequest, payload: Payload, engine: Live) -
     let (id, caller) = (path(&request, "id")?, Caller::of(&request)?);
     let found = if caller.is_user() { Some(find_own(&caller, &engine, id).await?) } else { None };
     let bytes = json_bytes(&request, payload).await?;
-    let change: PostChange<'_> = json(&bytes)?;
-    if change.body.is_none() && change.hidden.is_none() {
-        return Err(Problem::bad("missing_field", "body or hidden: nothing to change is given").of_field("body"));
-    }
-    let body = change.body.map(body).transpose()?;
-    let hidden = match (change.hidden, found) {
+    let (body, hidden) = change(&bytes)?;
+    let hidden = match (hidden, found) {
         // Nothing says who hid it. If it was the server, its author must not undo that.
         (Some(false), Some(own)) if own.hidden => return Err(Denial::Forbidden(HIDDEN).into()),
         // It shows. Were it asked for, it could undo what the server does meanwhile.

@@ -51,6 +51,10 @@ impl Serve {
             warn!("{warning}");
         }
         api.slow = settings.slow_log.map_or(api.slow, |span| span.0);
+        #[cfg(feature = "otel")]
+        let spans = crate::api::spans::Spans::by_environment()?;
+        #[cfg(feature = "otel")]
+        api.spans.clone_from(&spans);
         let ((fail, failed), (tell, told)) = (oneshot::channel(), mpsc::channel());
         // Recovery has a thread of its own, so that the server can say how far it is.
         let opened = api.slot.clone();
@@ -62,6 +66,8 @@ impl Serve {
             }
         });
         System::new().block_on(serve::run_on(api, listener, None, failed))?;
+        #[cfg(feature = "otel")]
+        spans.iter().for_each(crate::api::spans::Spans::shutdown);
         match told.try_recv() {
             Ok(cause) => Err(cause),
             // Served until the end, or told to stop while the state was being recovered.

@@ -93,6 +93,11 @@ impl Reposts {
         self.by_source.len()
     }
 
+    /// Bytes on the heap, without the allocator's own.
+    pub fn heap_bytes(&self) -> usize {
+        self.by_source.heap_bytes() + self.hidden.capacity() * size_of::<Position>()
+    }
+
     /// All of them, by source.
     pub fn iter(&self) -> impl Iterator<Item = Repost> {
         self.by_source.above(Repost { source: SourceSlot(0), at: Position::MIN, author: SourceSlot(0) })

@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use crate::feed::post::Post;
 use crate::feed::reposts::{Repost, Reposts};
 use crate::id::{PostId, SourceSlot};
+use crate::limits::REPOSTS_SAMPLE_MAX;
 
 /// The reposts of all posts that have any. They stay in memory though posts go to the archive: who scrolls must not meet
 /// again what was shown further up.
@@ -17,7 +18,12 @@ pub struct RepostIndex {
     by_origin: DashMap<PostId, Arc<RwLock<Reposts>>, foldhash::fast::RandomState>,
     /// How many posts have reposts, never less.
     origins: AtomicUsize,
+    /// How many reposts there are, each counted once for each of its sources.
+    reposts: AtomicUsize,
 }
+
+/// What the index itself has of a post that is repeated: its entry in a table that is two thirds full, and what that points to.
+const ENTRY_BYTES: usize = size_of::<(PostId, usize)>() * 3 / 2 + size_of::<RwLock<Reposts>>() + 2 * size_of::<usize>();
 
 impl RepostIndex {
     /// The reposts of a post, if it has any.
@@ -49,7 +55,27 @@ impl RepostIndex {
             self.by_origin.insert(origin, Arc::clone(&reposts));
             reposts
         });
-        reposts.write().insert(repost);
+        if reposts.write().insert(repost) {
+            self.reposts.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes that reposts take, without the allocator's own: by what some take, picked by the hash of what they repeat.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a few hundred entries are in one shard or two, and held for microseconds"
+    )]
+    pub fn bytes(&self) -> usize {
+        let (mut looked, mut bytes) = (0, 0);
+        let sample: Vec<_> = self.by_origin.iter().take(REPOSTS_SAMPLE_MAX).map(|entry| Arc::clone(&entry)).collect();
+        for reposts in sample {
+            let reposts = reposts.read();
+            looked += reposts.len();
+            bytes += reposts.heap_bytes();
+        }
+        let each = bytes as f64 / looked.max(1) as f64;
+        let on_heap = each * self.reposts.load(Ordering::Relaxed) as f64;
+        on_heap as usize + self.origins.load(Ordering::Relaxed) * ENTRY_BYTES
     }
 
     /// Takes note of a post that repeats another, and of whether it is hidden. Only the writer calls it.
@@ -84,9 +110,8 @@ impl RepostIndex {
         let Some((origin, reposts)) = origin.and_then(|origin| Some((origin, self.of(origin)?))) else { return };
         let is_last = {
             let reposts = &mut *reposts.write();
-            for repost in which(reposts) {
-                reposts.remove(repost);
-            }
+            let removed = which(reposts).into_iter().filter(|repost| reposts.remove(*repost)).count();
+            self.reposts.fetch_sub(removed, Ordering::Relaxed);
             reposts.is_empty()
         };
         if is_last {
@@ -95,8 +120,9 @@ impl RepostIndex {
     }
 
     fn remove(&self, origin: PostId) {
-        if self.by_origin.remove(&origin).is_some() {
+        if let Some((_, reposts)) = self.by_origin.remove(&origin) {
             self.origins.fetch_sub(1, Ordering::Relaxed);
+            self.reposts.fetch_sub(reposts.read().len(), Ordering::Relaxed);
         }
     }
 
@@ -112,4 +138,33 @@ impl RepostIndex {
 fn each(post: &Post) -> impl Iterator<Item = Repost> {
     let (at, author) = (post.position, post.author().slot);
     post.sources().iter().map(move |source| Repost { source: source.slot, at, author })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::position::at;
+
+    #[test]
+    fn bytes_follow_what_comes_and_goes() {
+        let index = RepostIndex::default();
+        let repost = |id| Repost {
+            source: SourceSlot(id as u32),
+            at: at(id as i64 * 1_000_000, id),
+            author: SourceSlot(id as u32),
+        };
+        assert_eq!(index.bytes(), 0);
+        (10..1_010).for_each(|id| index.insert(PostId(1), repost(id)));
+        let of_many = index.bytes();
+        assert!((1_000..50_000).contains(&of_many), "{of_many} bytes");
+        (10..1_010).for_each(|id| index.insert(PostId(1), repost(id)));
+        assert_eq!(index.bytes(), of_many, "twice is once");
+        index.insert(PostId(2), repost(3));
+        (10..510).for_each(|id| index.forget_id(PostId(id), Some(PostId(1))));
+        assert!(index.bytes() < of_many * 3 / 4, "half are gone, and {} of {of_many} bytes are told", index.bytes());
+        index.forget_id(PostId(1), None);
+        assert!(index.bytes() < 1_000, "one is left, and {} bytes are told", index.bytes());
+        index.forget_id(PostId(3), Some(PostId(2)));
+        assert_eq!(index.bytes(), 0);
+    }
 }

@@ -442,7 +442,7 @@ fn shelve(state: &mut Recovered) -> Result<(), StorageError> {
 }
 
 /// The event of a payload, unless no version has written such a one.
-fn event(payload: &[u8]) -> Result<Event, String> {
+pub(crate) fn event(payload: &[u8]) -> Result<Event, String> {
     let event = unpack(payload)?;
     match &event {
         Event::Published { draft, .. } if draft.tags.len() > POST_TAGS_MAX => {

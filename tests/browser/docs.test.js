@@ -65,7 +65,7 @@ test('what is named in the address is open, and links to schemas open them', asy
 test('words find operations', async () => {
   await open();
   await page.getByLabel('Find').fill('too_many_connections');
-  assert.deepEqual(await ids(), ['stream_events']);
+  assert.deepEqual(await ids(), ['stream_events', 'watch']);
   await page.getByLabel('Find').fill('xylophone');
   assert.deepEqual(await ids(), []);
   await page.getByLabel('Find').fill('');

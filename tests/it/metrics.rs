@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tidewire::config::EngineConfig;
@@ -65,6 +67,38 @@ fn metrics_tell_what_happened() {
         assert_eq!(value(&metrics, name), Some(expected), "{name} in:\n{metrics}");
     }
     assert!(metrics.ends_with("# EOF\n"));
+}
+
+#[test]
+fn memory_is_told_by_what_takes_it() {
+    let server = Server::start(EngineConfig::default());
+    let memory = || server.get("/v1/stats").json()["memory"].clone();
+    assert_eq!(memory()["reposts_bytes"], 0);
+    for reader in 0..50 {
+        server.json("PUT", &format!("/v1/users/reader-{reader}/following/bob"), &json!({}));
+        server.get(&format!("/v1/users/reader-{reader}/feed"));
+    }
+    for id in 0..100 {
+        server.post("/v1/posts?wait=delivered", &json!({"author": "bob", "body": 1, "id": (id + 1).to_string()}));
+        if id > 0 {
+            server.post("/v1/posts", &json!({"author": "cas", "body": 1, "repost_of": "1"}));
+        }
+    }
+    let counted = server.get("/v1/stats?inboxes=count").json()["inboxes"]["bytes"].as_f64().unwrap();
+    let told = || value(&server.get("/metrics").text, "tidewire_inboxes_bytes").unwrap();
+    let began = Instant::now();
+    while told() < counted * 0.9 {
+        assert!(began.elapsed() < Duration::from_secs(20), "inboxes take {counted} bytes, and {} are told", told());
+        thread::yield_now();
+    }
+    let told = told();
+    assert!(told < counted * 2.0, "inboxes take {counted} bytes, and {told} are told");
+    let reposts = value(&server.get("/metrics").text, "tidewire_reposts_bytes").unwrap();
+    assert!((99.0 * 2.0..99.0 * 32.0).contains(&reposts), "99 reposts take {reposts} bytes");
+    assert_eq!(memory()["reposts_bytes"].as_f64(), Some(reposts));
+    assert!(memory()["inboxes_bytes"].as_u64() > Some(0));
+    server.send("DELETE", "/v1/posts/1", None, "");
+    assert_eq!(memory()["reposts_bytes"], 0, "with the last repost goes what is known of it");
 }
 
 #[test]

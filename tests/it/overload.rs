@@ -121,7 +121,7 @@ fn stuck(limits: AdmissionLimits) -> (Server, Sender<()>) {
 fn begun_publish(server: &Server) -> TcpStream {
     let body = r#"{"author":"ann","body":1}"#;
     let mut socket = TcpStream::connect(server.address()).unwrap();
-    let head = "POST /v1/posts HTTP/1.1\r\nHost: it\r\nContent-Type: application/json";
+    let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
     socket.write_all(format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).unwrap();
     socket
 }
@@ -291,7 +291,7 @@ fn unread_page(server: &Server) -> (u16, TcpStream) {
 /// The same for the page of `user`, with a header more.
 fn unread_page_of(server: &Server, user: &str, header: &str) -> (u16, TcpStream) {
     let mut socket = TcpStream::connect(server.address()).unwrap();
-    let request = format!("GET /v1/users/{user}/posts?limit=50 HTTP/1.1\r\nHost: it\r\n{header}\r\n");
+    let request = format!("GET /v1/users/{user}/posts?limit=50 HTTP/1.1\r\nHost: localhost\r\n{header}\r\n");
     socket.write_all(request.as_bytes()).unwrap();
     (status(&socket), socket)
 }

@@ -158,7 +158,7 @@ fn warn_of_readers(file: &Path) {
 }
 
 /// Reads the text of a file.
-pub(super) fn keys(text: &str) -> Result<Keys, String> {
+pub(in crate::api) fn keys(text: &str) -> Result<Keys, String> {
     let written: Written = toml::from_str(text).map_err(|cause| {
         // In full, the cause would quote the line, and with it what is secret.
         let line = cause.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));

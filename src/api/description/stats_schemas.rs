@@ -67,6 +67,12 @@ fn by_name(of: Value) -> Value {
 fn stats() -> Value {
     let mut aged = snapshot();
     aged["age_seconds"] = count();
+    let memory = object(json!({
+        "resident_bytes": {"type": ["integer", "null"]},
+        "posts_bytes": count(),
+        "inboxes_bytes": count(),
+        "reposts_bytes": count(),
+    }));
     let mut latency = counts(&["count", "p50_us", "p99_us", "max_us"]);
     latency["properties"]["followers"] = json!({"type": "string", "examples": ["10-99"]});
     let mut properties = json!({
@@ -74,7 +80,7 @@ fn stats() -> Value {
         "live": counts(&["connections", "readers", "messages", "cut_off"]),
         "queues": by_name(counts(&["depth", "limit"])),
         "fanout_latency": array(latency),
-        "memory": object(json!({"resident_bytes": {"type": ["integer", "null"]}, "posts_bytes": count()})),
+        "memory": memory,
         "journal": or_null(counts(&["sequence", "written_bytes", "commits"])),
         "snapshots": array(object(aged)),
         "recovery": or_null(recovery()),

@@ -24,6 +24,7 @@ use crate::api::live::heartbeat;
 use crate::api::live::wire::{Close, Heard, WebSocket};
 use crate::api::operation::{Needs, Right, Work};
 use crate::api::problem::Problem;
+use crate::api::request::Object;
 use crate::engine::{Engine, Stranger, Watcher};
 use crate::error::Error;
 use crate::feed::stream::Place as FeedPlace;
@@ -79,6 +80,12 @@ enum Said {
     Auth { token: String },
 }
 
+/// The token that a message brings, if it is the one that says who the client is.
+pub(super) fn token(text: &[u8]) -> Option<String> {
+    let Object(Said::Auth { token }) = serde_json::from_slice(text).ok()?;
+    Some(token)
+}
+
 impl Introduction {
     /// A connection that nobody is known to be at the other end of.
     pub(super) fn new(wire: WebSocket, asked: Asked) -> Result<Self, Problem> {
@@ -94,7 +101,7 @@ impl Asked {
     /// Who has said what: may it watch?
     fn joining(&self, text: &[u8], Waiting { wire, .. }: Waiting) -> State {
         let refused = |wire, why| State::Known(Connection::refused(wire, why));
-        let Ok(Said::Auth { token }) = serde_json::from_slice(text) else {
+        let Some(token) = token(text) else {
             return refused(wire, Close::Unauthenticated("the first message is no {\"type\":\"auth\",\"token\":…}"));
         };
         let needs = Needs::Own(Right::Read);
@@ -177,6 +184,23 @@ impl MessageBody for Introduction {
         match state {
             State::Known(connection) => Pin::new(connection).poll_next(task),
             State::Waiting(_) | State::Joining(_) | State::Moving => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_object_says_who_a_client_is() {
+        for good in [r#"{"type":"auth","token":"a.b.c"}"#, r#" {"token":"a.b.c","type":"auth"} "#] {
+            assert_eq!(token(good.as_bytes()).as_deref(), Some("a.b.c"), "{good}");
+        }
+        for bad in
+            [r#"["auth","a.b.c"]"#, r#"{"type":"auth"}"#, r#"{"type":"auth","token":"a","x":1}"#, r#""auth""#, ""]
+        {
+            assert_eq!(token(bad.as_bytes()), None, "{bad}");
         }
     }
 }

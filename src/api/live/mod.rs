@@ -9,6 +9,8 @@
 //! - what is told, and who is too slow (`actor::watch`, `live::outlet`).
 
 mod connection;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(in crate::api) mod fuzzing;
 mod introduction;
 mod text;
 mod wire;

@@ -98,7 +98,8 @@ impl WebSocket {
     /// The next thing the client said.
     fn poll_frame(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Poll<Frame> {
         loop {
-            if let Some(frame) = self.frame(out) {
+            if let Some(frame) = frame(&mut self.received, out) {
+                self.is_alive |= matches!(frame, Frame::Text(_) | Frame::Other(Heard::Nothing));
                 return Poll::Ready(frame);
             }
             match Pin::new(&mut self.payload).poll_next(task) {
@@ -114,38 +115,35 @@ impl WebSocket {
             }
         }
     }
-
-    /// The next thing of what was received.
-    fn frame(&mut self, out: &mut BytesMut) -> Option<Frame> {
-        let heard = match Parser::parse(&mut self.received, true, LIVE_FRAME_BYTES_MAX) {
-            Err(_) => Heard::Nonsense,
-            // The parser looks at the size of a frame once it is whole.
-            Ok(None) if self.received.len() > LIVE_FRAME_BYTES_MAX + FRAME_HEAD_BYTES_MAX => Heard::Nonsense,
-            Ok(None) => return None,
-            Ok(Some((_, OpCode::Close, _))) => Heard::Gone,
-            Ok(Some((_, OpCode::Bad, _))) => Heard::Nonsense,
-            Ok(Some((true, OpCode::Text, payload))) => {
-                self.is_alive = true;
-                return Some(Frame::Text(payload.unwrap_or_default()));
-            }
-            Ok(Some((_, op, payload))) => {
-                self.is_alive = true;
-                if op == OpCode::Ping {
-                    Parser::write_message(out, payload.unwrap_or_default(), OpCode::Pong, true, false);
-                }
-                Heard::Nothing
-            }
-        };
-        Some(Frame::Other(heard))
-    }
 }
 
 /// What a client sent.
-enum Frame {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Frame {
     /// A whole message, of text.
     Text(BytesMut),
     /// Anything else.
     Other(Heard),
+}
+
+/// The next thing of what was received, which it is taken from. What it asks to be answered is answered.
+pub(super) fn frame(received: &mut BytesMut, out: &mut BytesMut) -> Option<Frame> {
+    let heard = match Parser::parse(received, true, LIVE_FRAME_BYTES_MAX) {
+        Err(_) => Heard::Nonsense,
+        // The parser looks at the size of a frame once it is whole.
+        Ok(None) if received.len() > LIVE_FRAME_BYTES_MAX + FRAME_HEAD_BYTES_MAX => Heard::Nonsense,
+        Ok(None) => return None,
+        Ok(Some((_, OpCode::Close, _))) => Heard::Gone,
+        Ok(Some((_, OpCode::Bad, _))) => Heard::Nonsense,
+        Ok(Some((true, OpCode::Text, payload))) => return Some(Frame::Text(payload.unwrap_or_default())),
+        Ok(Some((_, op, payload))) => {
+            if op == OpCode::Ping {
+                Parser::write_message(out, payload.unwrap_or_default(), OpCode::Pong, true, false);
+            }
+            Heard::Nothing
+        }
+    };
+    Some(Frame::Other(heard))
 }
 
 impl Wire for WebSocket {

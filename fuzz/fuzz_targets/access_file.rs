@@ -1,0 +1,4 @@
+//! Fuzzes the access file.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidewire::fuzzing::access_file(data));

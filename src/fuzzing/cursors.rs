@@ -1,0 +1,48 @@
+//! Cursors, and the other texts that stand in paths and queries: what is read is written as the same text again.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use crate::clock::UnixMicros;
+use crate::feed::cursor;
+use crate::feed::position::Position;
+use crate::id::{ListName, PostId, SourceId};
+
+/// Reads `data` as every kind of cursor, id and time.
+///
+/// # Panics
+/// If one is read that is written in another way, or if cursors do not compare as what they stand for.
+pub fn cursors(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else { return };
+    let feed = cursor::decode(text);
+    if let Ok(position) = feed {
+        assert_eq!(cursor::encode(position), text, "a feed cursor is written in two ways");
+        in_order(text, position);
+    }
+    let edge = cursor::decode_edge(text).inspect(|since| assert_eq!(cursor::encode_edge(*since), text));
+    let name = cursor::decode_name(text).inspect(|name| assert_eq!(cursor::encode_name(name), text));
+    let kinds = [feed.is_ok(), edge.is_ok(), name.is_ok()].into_iter().filter(|is_one| *is_one).count();
+    assert!(kinds <= 1, "{text:?} is a cursor of more than one kind");
+
+    canonical::<PostId>(text);
+    canonical::<SourceId>(text);
+    if let Ok(name) = text.parse::<ListName>() {
+        assert_eq!(name.as_str(), text);
+    }
+    if let Ok(at) = text.parse::<UnixMicros>() {
+        assert_eq!(at.to_string().parse(), Ok(at), "a time is read as another one once it was written");
+    }
+}
+
+fn canonical<T: FromStr + Display>(text: &str) {
+    if let Ok(value) = text.parse::<T>() {
+        assert_eq!(value.to_string(), text);
+    }
+}
+
+fn in_order(text: &str, position: Position) {
+    for other in [Position::MIN, Position::MAX, Position { published_at: UnixMicros(0), id: position.id }] {
+        let written = cursor::encode(other);
+        assert_eq!(text.as_bytes().cmp(written.as_bytes()), position.cmp(&other), "{text:?} and {written:?}");
+    }
+}

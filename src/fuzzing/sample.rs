@@ -1,0 +1,116 @@
+//! A small history, a start from files, and the whole of a state as records: what is damaged, done and compared.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use crate::clock::UnixMicros;
+use crate::feed::event::{Event, NewEdge, Silencing};
+use crate::feed::graph::Sharding;
+use crate::feed::policy::Policy;
+use crate::feed::position::Position;
+use crate::feed::post::{Body, Draft};
+use crate::feed::rules::{Replies, Rules};
+use crate::id::{PostId, SourceId};
+use crate::state::image::Walk;
+use crate::state::world::{World, Writer};
+use crate::storage::error::StorageError;
+use crate::storage::files::Files;
+use crate::storage::files::memory::MemoryFiles;
+use crate::storage::frame::{self, FrameKind, pack};
+use crate::storage::journal::Sequence;
+use crate::storage::recovery::{Progress, Recovered, Recovery};
+use crate::storage::segment;
+
+fn source(id: &str) -> SourceId {
+    SourceId::new(id).expect("these are ids")
+}
+
+fn published(id: u64, author: &str) -> Event {
+    let position = Position { published_at: UnixMicros(id as i64 * 1_000), id: PostId(id) };
+    let body = Body::new(&format!("{{\"text\":\"post {id}\"}}")).expect("this is JSON");
+    let draft = Draft {
+        tags: vec![source("tag:tea")],
+        repost_of: id.is_multiple_of(3).then(|| PostId(id - 1)),
+        reply_to: id.is_multiple_of(4).then(|| PostId(id - 3)),
+        ..Draft::new(source(author), body)
+    };
+    Event::Published { position, draft, accepted_at: position.published_at }
+}
+
+/// One of each kind of event, and posts between them.
+pub(super) fn events() -> Vec<Event> {
+    let (ann, bob, tea) = (source("ann"), source("bob"), source("tag:tea"));
+    let list = || "close".parse().expect("this is a name");
+    let since = Some(UnixMicros(9_000));
+    let edges = vec![
+        NewEdge::new(ann.clone(), bob.clone()),
+        NewEdge { hidden: true, ..NewEdge::new(ann.clone(), tea.clone()) },
+    ];
+    vec![
+        Event::Followed { edges, since: UnixMicros(500) },
+        published(1, "bob"),
+        published(2, "cas"),
+        published(3, "bob"),
+        Event::Silenced { reader: ann.clone(), source: source("cas"), how: Silencing::Mute, since },
+        Event::Ruled { reader: ann.clone(), rules: Rules { replies: Replies::All, ..Rules::default() } },
+        published(4, "bob"),
+        Event::Edited { id: PostId(1), body: None, hidden: Some(true), at: UnixMicros(9_500) },
+        Event::Listed { reader: ann.clone(), list: list(), source: tea, since },
+        Event::Listed { reader: ann.clone(), list: list(), source: bob.clone(), since },
+        Event::Marked { reader: ann.clone(), at: Position { published_at: UnixMicros(3_000), id: PostId(3) } },
+        Event::Deleted { id: PostId(3), repost_of: Some(PostId(2)) },
+        Event::Unfollowed { follower: ann, source: bob, keep_until: Some(Position::MAX) },
+    ]
+}
+
+fn make_world() -> (Arc<World>, Writer) {
+    World::create(Policy::Above(NonZeroU64::MIN), Sharding::new(2))
+}
+
+/// The state after these events.
+pub(super) fn world_of(events: &[Event]) -> Arc<World> {
+    let (world, mut writer) = make_world();
+    for event in events {
+        writer.apply(event);
+    }
+    world
+}
+
+/// A start on these files.
+pub(super) fn recover(files: &dyn Files) -> Result<Recovered, StorageError> {
+    Recovery { files, make_world: &make_world, repair: false, progress: &Progress::default() }.run()
+}
+
+/// A journal of one segment with these payloads, each in a frame whose checksums are right.
+pub(super) fn journal_of<'a>(payloads: impl IntoIterator<Item = &'a [u8]>) -> MemoryFiles {
+    let mut bytes = segment::header(Sequence(1));
+    for (sequence, payload) in (1..).zip(payloads) {
+        frame::encode(&mut bytes, FrameKind::Event, Sequence(sequence), Sequence(sequence - 1), |into| {
+            into.extend(payload);
+        });
+    }
+    let files = MemoryFiles::default();
+    files.put(&segment::name(Sequence(1)), bytes);
+    files
+}
+
+/// All that a snapshot would have of a state, in an order of its own.
+pub(super) fn image(world: &World) -> Vec<Vec<u8>> {
+    fn packed<T: serde::Serialize>(record: &T) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        pack(record, &mut bytes);
+        bytes
+    }
+    let walk = Walk { world, sources: world.sources.len() };
+    let mut image: Vec<Vec<u8>> = walk.sources().map(|record| packed(&record)).collect();
+    image.extend(walk.edges().map(|record| packed(&record)));
+    image.extend(walk.choices().map(|record| packed(&record)));
+    let mut add = |record: Vec<u8>| {
+        image.push(record);
+        Ok::<_, std::convert::Infallible>(())
+    };
+    let (Ok(()), Ok(())) = (walk.reposts(|record| add(packed(&record))), walk.posts(|record| add(packed(&record))));
+    image.extend(world.posts.deleted().map(|id| id.0.to_le_bytes().to_vec()));
+    image.sort_unstable();
+    image
+}
