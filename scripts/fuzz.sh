@@ -17,7 +17,7 @@ targets=("$@")
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(sed -n 's/^name = "\(.*\)"$/\1/p' fuzz/Cargo.toml | grep -v '^tidewire-fuzz$')
 
 if ! cargo fuzz --version >/dev/null 2>&1; then
-    cargo install --quiet --locked cargo-fuzz || { echo "fuzz: cargo-fuzz cannot be installed from crates.io" >&2; exit 1; }
+    cargo install --quiet --locked cargo-fuzz || { echo "fuzz: cargo-fuzz cannot be installed" >&2; exit 1; }
 fi
 
 cargo "+$toolchain" fuzz build --target-dir "$place"
