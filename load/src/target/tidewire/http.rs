@@ -129,7 +129,7 @@ impl Target for Http {
                 return Ok(None);
             }
             let mut client = self.connect().await?;
-            client.request.push_str("GET /v1/stats HTTP/1.1\r\nHost: tidewire\r\n\r\n");
+            client.request.push_str("GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n\r\n");
             let stats: Stats = serde_json::from_slice(client.ask().await?)
                 .map_err(|cause| Failure::Failed(format!("GET /v1/stats tells no deliveries: {cause}")))?;
             Ok(Some(stats.deliveries + stats.deliveries_below_floor))
