@@ -163,9 +163,9 @@ pub const FANOUT_JOBS_MAX: usize = 16 * 1024;
 /// Posts of one author that may wait for their delivery. Beyond it the author is refused, and nobody else.
 pub const FANOUTS_PER_AUTHOR_MAX: usize = 4 * 1024;
 
-/// Deliveries that posts being fanned out may need yet, for each shard: what one makes in one to three seconds. Beyond it
+/// Deliveries that posts being fanned out may need yet, for each shard: what one makes in half a second to a second. Beyond it
 /// publishing is refused, since what is accepted then would be seen later than people wait for it.
-pub const FANOUT_BACKLOG_PER_SHARD_MAX: usize = 4 << 20;
+pub const FANOUT_BACKLOG_PER_SHARD_MAX: usize = 2 << 20;
 
 /// One in so many of these may be of one author's posts.
 pub const FANOUT_BACKLOG_AUTHORS: usize = 4;

@@ -70,7 +70,7 @@ pub struct Settings {
     pub following_max: Option<NonZeroUsize>,
 
     /// Deliveries that posts on their way into inboxes may need yet; beyond it publishing is refused [deliveries, default:
-    /// 4194304 for each shard]
+    /// 2097152 for each shard]
     #[arg(long, env = "TIDEWIRE_FANOUT_BACKLOG_MAX", value_name = "DELIVERIES")]
     pub fanout_backlog_max: Option<NonZeroUsize>,
 
