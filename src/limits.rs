@@ -46,6 +46,9 @@ pub const BULK_REQUEST_BYTES_MAX: usize = FOLLOWS_PER_REQUEST_MAX * (2 * SOURCE_
 /// Reads under way at the same time: what two cores answer in some 30 ms.
 pub const READS_MAX: usize = 1_024;
 
+/// Of these, reads that have to wake their reader first.
+pub const WAKE_UPS_MAX: usize = READS_MAX / 2;
+
 /// Writes under way at the same time: as many as the scribe journals together.
 pub const WRITES_MAX: usize = SCRIBE_BATCH_MAX;
 
@@ -59,8 +62,12 @@ pub const RESPONSE_BYTES_MAX: usize = 256 << 20;
 /// others leave no more with a connection than its buffers.
 pub const RESPONSE_PIECE_BYTES: usize = 64 * 1024;
 
+/// Bytes of a large answer that a client has to take in a second, after the time in which nothing may be taken: what a poor
+/// connection to a phone does. Slower ones would hold its room for long.
+pub const RESPONSE_BYTES_PER_SECOND_MIN: usize = 64 * 1024;
+
 /// Clients that it takes to fill what bounds bytes: one has at most this part of it. Few, so that one alone does well.
-pub const CLIENTS_PER_GATE: usize = 4;
+pub const CLIENTS_PER_GATE: usize = 16;
 
 /// How long any body may take: lost packets are sent again by then, on networks however bad.
 pub const BODY_TIME: Duration = Duration::from_secs(5);

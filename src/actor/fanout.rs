@@ -57,7 +57,11 @@ struct HandedOn {
 impl HandedOn {
     /// Goes into no inbox.
     fn notice(mail: Notice, legs: Box<[Leg]>) -> Self {
-        Self { order: FanoutOrder { mail, legs, waiting: None }, at: Instant::now(), open: None }
+        Self {
+            order: FanoutOrder { mail, author: SourceSlot::NONE, legs, waiting: None },
+            at: Instant::now(),
+            open: None,
+        }
     }
 }
 
@@ -121,14 +125,14 @@ impl FanoutQueue {
 
     /// The refusal of a post because fan-out is too far behind, in all or with its author's posts, counted. `accepted` are posts
     /// that are not handed on yet: all of them, and the author's.
-    pub fn is_behind(&self, author: Option<SourceSlot>, accepted: [Backlog; 2]) -> Option<Error> {
+    pub fn refusal_if_behind(&self, author: Option<SourceSlot>, accepted: [Backlog; 2]) -> Option<Error> {
         let [all, of_author] = accepted;
-        if let Some(refusal) = self.shared.fanout_is_behind(all.deliveries) {
+        if let Some(refusal) = self.shared.refusal_if_behind(all.deliveries) {
             return Some(refusal);
         }
         let of_author = author.map(|author| self.shared.open_fanouts.of(author)).unwrap_or_default() + of_author;
         let limit = self.shared.config.fanout_backlog_max();
-        let (posts_max, deliveries_max) = (FANOUTS_PER_AUTHOR_MAX, limit / FANOUT_BACKLOG_AUTHORS);
+        let (posts_max, deliveries_max) = (FANOUTS_PER_AUTHOR_MAX, limit.div_ceil(FANOUT_BACKLOG_AUTHORS));
         if of_author.posts >= posts_max {
             return Some(self.shared.overloaded("author_fanout", posts_max));
         }
@@ -160,9 +164,9 @@ impl FanoutQueue {
 
     /// Hands a post on. The caller made sure of [`FanoutQueue::has_room_for`] it.
     pub fn push(&self, order: FanoutOrder) {
-        let open = into_inboxes(&order).map(|(position, author)| {
+        let open = into_inboxes(&order).map(|position| {
             let deliveries = self.deliveries(order.legs.iter().filter_map(Leg::into_inboxes));
-            OpenFanout { position, author, deliveries }
+            OpenFanout { position, author: order.author, deliveries }
         });
         open.into_iter().for_each(|open| self.shared.open_fanouts.begin(open));
         if let Err(TrySendError::Full(_)) = self.orders.try_send(HandedOn { order, at: Instant::now(), open }) {
@@ -189,10 +193,10 @@ impl FanoutQueue {
     }
 }
 
-/// The post of an order that goes into inboxes, and the first source whose followers' they are.
-fn into_inboxes(order: &FanoutOrder) -> Option<(Position, SourceSlot)> {
+/// The post of an order that goes into inboxes.
+fn into_inboxes(order: &FanoutOrder) -> Option<Position> {
     match order.mail {
-        Notice::Published(position) => Some((position, order.legs[0].into_inboxes()?)),
+        Notice::Published(position) => order.legs[0].into_inboxes().map(|_| position),
         _ => None,
     }
 }

@@ -38,7 +38,7 @@ use crate::feed::post::{Body, Draft, Post};
 use crate::feed::rules::RulesPatch;
 use crate::feed::schedule::{JobId, Leg};
 use crate::feed::stream::{Notice, Place};
-use crate::id::{ListName, PostId, SourceId};
+use crate::id::{ListName, PostId, SourceId, SourceSlot};
 use crate::live::outlet::Outlet;
 use crate::state::image::InboxRecord;
 use crate::state::reader::PageRequest;
@@ -216,6 +216,8 @@ pub struct Followed {
 pub struct FanoutOrder {
     /// What.
     pub mail: Notice,
+    /// Whose post it is; nobody's if it is no post.
+    pub author: SourceSlot,
     /// To whom, at least one; inboxes first.
     pub legs: Box<[Leg]>,
     /// Who waits for the delivery.

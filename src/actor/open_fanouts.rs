@@ -50,15 +50,14 @@ impl Add for Backlog {
     }
 }
 
-/// A post on its way into inboxes: where it stands, the first of its sources that is not pulled, and how many deliveries it needs
-/// at most.
+/// A post on its way into inboxes.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenFanout {
-    /// The post.
+    /// Where it stands.
     pub position: Position,
-    /// Its author, or the first of its sources that is not pulled.
+    /// Whose it is.
     pub author: SourceSlot,
-    /// Deliveries at most.
+    /// Deliveries that it needs, at most.
     pub deliveries: usize,
 }
 
@@ -83,7 +82,7 @@ impl OpenFanouts {
         self.deliveries.load(Ordering::Relaxed)
     }
 
-    /// Those of one author, or of the first of a post's sources that is not pulled.
+    /// Those of one author.
     pub fn of(&self, author: SourceSlot) -> Backlog {
         self.open.lock().by_author.get(&author).copied().unwrap_or_default()
     }

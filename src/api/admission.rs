@@ -23,7 +23,7 @@ use crate::api::operation::Work;
 use crate::api::problem::Problem;
 use crate::limits::{
     BULK_REQUEST_BYTES_MAX, BULK_WRITES_MAX, CLIENTS_PER_GATE, JOINS_MAX, LIVE_STRANGERS_MAX, METRICS_MAX,
-    OPERATIONS_MAX, READS_MAX, RESPONSE_BYTES_MAX, WRITE_BYTES_MAX, WRITES_MAX,
+    OPERATIONS_MAX, READS_MAX, RESPONSE_BYTES_MAX, WAKE_UPS_MAX, WRITE_BYTES_MAX, WRITES_MAX,
 };
 
 /// How much may be under way at the same time.
@@ -31,6 +31,8 @@ use crate::limits::{
 pub struct AdmissionLimits {
     /// Reads. Default 1,024.
     pub reads: usize,
+    /// Reads that have to wake their reader first. Default 512, so that others are left for readers who are awake.
+    pub wake_ups: usize,
     /// Writes. Default 4,096.
     pub writes: usize,
     /// Bytes that the bodies of writes say they have. Default 256 MiB.
@@ -41,7 +43,13 @@ pub struct AdmissionLimits {
 
 impl Default for AdmissionLimits {
     fn default() -> Self {
-        Self { reads: READS_MAX, writes: WRITES_MAX, write_bytes: WRITE_BYTES_MAX, response_bytes: RESPONSE_BYTES_MAX }
+        Self {
+            reads: READS_MAX,
+            wake_ups: WAKE_UPS_MAX,
+            writes: WRITES_MAX,
+            write_bytes: WRITE_BYTES_MAX,
+            response_bytes: RESPONSE_BYTES_MAX,
+        }
     }
 }
 
@@ -76,6 +84,11 @@ impl Gate {
         entered.map(drop).map_err(|_| self.refuse(&format!("{} may be under way", self.limit)))
     }
 
+    /// Whether there is any room.
+    fn look(&self) -> Result<(), Problem> {
+        if self.taken() < self.limit { Ok(()) } else { Err(self.refuse(&format!("{} may be under way", self.limit))) }
+    }
+
     fn refuse(&self, why: &str) -> Problem {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let detail = format!("no room for more {}: {why}", self.name);
@@ -105,15 +118,16 @@ impl SharedGate {
 
     /// Whether there is room for anything at all.
     fn look(&self, client: Client) -> Result<(), Problem> {
-        if self.gate.taken() >= self.gate.limit {
-            return Err(self.gate.refuse(&format!("{} may be under way", self.gate.limit)));
-        }
+        self.gate.look()?;
         let Client::One(name) = client else { return Ok(()) };
         let is_over = self.by_client.lock().get(&name).is_some_and(|taken| *taken >= self.share);
         if is_over { Err(self.refuse_share()) } else { Ok(()) }
     }
 
     fn enter(&self, client: Client, bytes: usize) -> Result<(), Problem> {
+        if bytes == 0 {
+            return Ok(());
+        }
         let Client::One(name) = client else { return self.gate.enter(bytes) };
         let mut by_client = self.by_client.lock();
         let of_client = by_client.get(&name).copied().unwrap_or(0).saturating_add(bytes);
@@ -135,6 +149,9 @@ impl SharedGate {
     }
 
     fn leave(&self, client: Client, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
         self.gate.leave(bytes);
         let Client::One(name) = client else { return };
         let mut by_client = self.by_client.lock();
@@ -155,6 +172,7 @@ impl SharedGate {
 #[derive(Debug)]
 pub struct Admission {
     reads: Gate,
+    wakes: Gate,
     writes: Gate,
     write_bytes: SharedGate,
     bulk_writes: Gate,
@@ -170,6 +188,7 @@ impl Admission {
     pub fn new(limits: AdmissionLimits) -> Arc<Self> {
         Arc::new(Self {
             reads: Gate::new("reads", limits.reads),
+            wakes: Gate::new("wake_ups", limits.wake_ups),
             writes: Gate::new("writes", limits.writes),
             write_bytes: SharedGate::new("write_bytes", limits.write_bytes),
             bulk_writes: Gate::new("bulk_writes", BULK_WRITES_MAX),
@@ -182,9 +201,10 @@ impl Admission {
     }
 
     /// All gates.
-    pub(super) fn gates(&self) -> [&Gate; 9] {
+    pub(super) fn gates(&self) -> [&Gate; 10] {
         [
             &self.reads,
+            &self.wakes,
             &self.writes,
             &self.write_bytes.gate,
             &self.bulk_writes,
@@ -202,6 +222,11 @@ impl Admission {
         Ok(Room { admission: Arc::clone(self), of: |admission| &admission.write_bytes, client, bytes })
     }
 
+    /// Whether there is room for work of this kind.
+    pub(super) fn look(&self, work: Work) -> Result<(), Problem> {
+        self.gate(work).map_or(Ok(()), Gate::look)
+    }
+
     /// Lets work begin. It is under way until the permit is dropped.
     pub(super) fn enter(self: &Arc<Self>, work: Work) -> Result<Permit, Problem> {
         self.gate(work).map_or(Ok(()), |gate| gate.enter(1))?;
@@ -212,7 +237,7 @@ impl Admission {
     pub(super) fn may_answer(&self, work: Work, client: Client) -> Result<(), Problem> {
         match work {
             Work::Read | Work::Write | Work::BulkWrite | Work::Operation => self.response_bytes.look(client),
-            Work::None | Work::Live | Work::Introduction | Work::Metrics => Ok(()),
+            Work::None | Work::WakeUp | Work::Live | Work::Introduction | Work::Metrics => Ok(()),
         }
     }
 
@@ -220,7 +245,7 @@ impl Admission {
     /// something is never refused: it began while there was room, so that no more is over the limit than is under way.
     pub(super) fn answer(self: &Arc<Self>, work: Work, client: Client, bytes: usize) -> Result<Option<Room>, Problem> {
         match work {
-            Work::None | Work::Live | Work::Introduction => return Ok(None),
+            Work::None | Work::WakeUp | Work::Live | Work::Introduction => return Ok(None),
             Work::Read | Work::Operation => self.response_bytes.enter(client, bytes)?,
             Work::Write | Work::BulkWrite | Work::Metrics => self.response_bytes.enter_anyway(client, bytes),
         }
@@ -231,6 +256,7 @@ impl Admission {
         match work {
             Work::None => None,
             Work::Read => Some(&self.reads),
+            Work::WakeUp => Some(&self.wakes),
             Work::Write => Some(&self.writes),
             Work::BulkWrite => Some(&self.bulk_writes),
             Work::Live => Some(&self.joins),
@@ -275,7 +301,8 @@ impl Drop for Room {
 mod tests {
     use super::*;
 
-    const LIMITS: AdmissionLimits = AdmissionLimits { reads: 2, writes: 3, write_bytes: 1_000, response_bytes: 1_000 };
+    const LIMITS: AdmissionLimits =
+        AdmissionLimits { reads: 2, wake_ups: 1, writes: 3, write_bytes: 1_000, response_bytes: 1_000 };
 
     #[test]
     fn each_kind_of_work_has_a_limit_of_its_own_and_room_comes_back() {
@@ -288,7 +315,7 @@ mod tests {
         assert!(admission.enter(Work::Read).is_ok());
         drop(write);
         assert!(admission.gates().iter().all(|gate| gate.taken() == 0));
-        assert_eq!(admission.gates().map(Gate::refused), [1, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(admission.gates().map(Gate::refused), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]
@@ -298,12 +325,12 @@ mod tests {
         assert!(admission.receive(Client::Trusted, 101).is_err());
         assert!(admission.receive(Client::Trusted, 100).is_ok());
         drop(body);
-        assert_eq!(admission.gates()[2].taken(), 0);
+        assert_eq!(admission.gates()[3].taken(), 0);
     }
 
     #[test]
     fn one_client_takes_no_more_than_its_share_of_bytes() {
-        let admission = Admission::new(AdmissionLimits { write_bytes: 64 << 20, ..LIMITS });
+        let admission = Admission::new(AdmissionLimits { write_bytes: CLIENTS_PER_GATE * (16 << 20), ..LIMITS });
         let share = 16 << 20;
         let bodies =
             [admission.receive(Client::One(7), share - 1).unwrap(), admission.receive(Client::One(7), 1).unwrap()];

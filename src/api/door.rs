@@ -166,7 +166,8 @@ struct Admitted {
 /// Lets a request go on to its handler, with its body read. Work is counted only from then on, however slowly that came.
 async fn admit(api: &Api, operation: &Operation, request: &mut ServiceRequest) -> Result<Admitted, Problem> {
     // It would have all that follows on the connection as its body, whatever it says of its length.
-    let is_upgrade = request.headers().get(UPGRADE).is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    let mut upgrades = request.headers().get_all(UPGRADE);
+    let is_upgrade = upgrades.any(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
     if is_upgrade && operation.work != Work::Live {
         return Err(Problem::bad("invalid_upgrade", "this is no WebSocket: leave out the header Upgrade").closing());
     }
@@ -179,9 +180,12 @@ async fn admit(api: &Api, operation: &Operation, request: &mut ServiceRequest) -
     if bytes_max > 0 && length > bytes_max {
         return Err(body::too_large(bytes_max));
     }
-    let room = api.admission.receive(client, length.min(bytes_max))?;
-    if bytes_max > 0 && length > 0 {
-        let read = body::read(&mut request.take_payload(), bytes_max, &api.pace).await?;
+    // Nothing is received for what would be refused anyway.
+    api.admission.look(operation.work)?;
+    let length = length.min(bytes_max);
+    let room = api.admission.receive(client, length)?;
+    if length > 0 {
+        let read = body::read(&mut request.take_payload(), length, &api.pace).await?;
         request.set_payload(body::whole(read));
     }
     Ok(Admitted { client, _body: room, _permit: api.admission.enter(operation.work)? })
@@ -202,7 +206,7 @@ fn hold(api: &Api, operation: &Operation, client: Client, response: ServiceRespo
         return response;
     }
     match api.admission.answer(operation.work, client, bytes) {
-        Ok(room) => response.map_body(|_, body| held::body(body, room)),
+        Ok(room) => response.map_body(|_, body| held::body(body, room, api.pace)),
         Err(problem) => ServiceResponse::from_err(problem, response.request().clone()),
     }
 }

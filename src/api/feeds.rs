@@ -1,7 +1,10 @@
 //! Feeds: a reader's home feed and a source's own page.
 
+use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
+use crate::api::Api;
+use crate::api::operation::Work;
 use crate::api::page_json::{self, Fields};
 use crate::api::problem::Problem;
 use crate::api::request::{Parameters, user};
@@ -25,8 +28,10 @@ pub(super) fn asked(request: &HttpRequest) -> Result<Asked, Problem> {
 }
 
 /// `GET /v1/users/{user}/feed`
-pub(super) async fn home(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(super) async fn home(request: HttpRequest, engine: Live, api: Data<Api>) -> Result<HttpResponse, Problem> {
     let Asked { user, page, fields } = asked(&request)?;
+    // To wake a reader takes far more than a page of one who is awake.
+    let _waking = if engine.is_awake(&user) { None } else { Some(api.admission.enter(Work::WakeUp)?) };
     Ok(answer(&engine.feed(&user, page).await?, fields))
 }
 

@@ -60,6 +60,8 @@ pub(super) enum Work {
     None,
     /// Answered from memory.
     Read,
+    /// A read that has to wake its reader first: no operation's own.
+    WakeUp,
     /// Goes through the journal.
     Write,
     /// The same, with many changes at once.

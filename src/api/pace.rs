@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::limits::{
-    BODY_BYTES_PER_SECOND_MIN, BODY_TIME, BODY_TIME_MAX, RESPONSE_STALL_BYTES_MIN, RESPONSE_STALL_MAX,
+    BODY_BYTES_PER_SECOND_MIN, BODY_TIME, BODY_TIME_MAX, RESPONSE_BYTES_PER_SECOND_MIN, RESPONSE_STALL_BYTES_MIN,
+    RESPONSE_STALL_MAX,
 };
 
 /// How fast clients have to be.
@@ -19,6 +20,8 @@ pub struct Pace {
     pub stall_max: Duration,
     /// How many bytes are some. Default 256 KiB.
     pub stall_bytes: usize,
+    /// Bytes of an answer, beyond what a connection is handed at once, that earn a second more than that. Default 64 KiB.
+    pub response_bytes_per_second: usize,
 }
 
 impl Default for Pace {
@@ -29,6 +32,7 @@ impl Default for Pace {
             body_time_max: BODY_TIME_MAX,
             stall_max: RESPONSE_STALL_MAX,
             stall_bytes: RESPONSE_STALL_BYTES_MIN,
+            response_bytes_per_second: RESPONSE_BYTES_PER_SECOND_MIN,
         }
     }
 }
@@ -38,6 +42,11 @@ impl Pace {
     pub(super) fn allows(&self, bytes: usize) -> Duration {
         let earned = Duration::from_secs_f64(bytes as f64 / self.body_bytes_per_second as f64);
         self.body_time.saturating_add(earned).min(self.body_time_max)
+    }
+
+    /// How long a client may have taken for so many bytes of an answer.
+    pub(super) fn allows_taking(&self, bytes: usize) -> Duration {
+        self.stall_max.saturating_add(Duration::from_secs_f64(bytes as f64 / self.response_bytes_per_second as f64))
     }
 }
 

@@ -301,8 +301,10 @@ impl Settings {
     pub fn admission(&self) -> Result<AdmissionLimits, SettingsError> {
         let default = AdmissionLimits::default();
         let number = |number: Option<NonZeroUsize>, default| number.map_or(default, NonZeroUsize::get);
+        let reads = number(self.reads_max, default.reads);
         let limits = AdmissionLimits {
-            reads: number(self.reads_max, default.reads),
+            reads,
+            wake_ups: default.wake_ups.min(reads.div_ceil(2)),
             writes: number(self.writes_max, default.writes),
             write_bytes: number(self.write_bytes_max, default.write_bytes),
             ..default

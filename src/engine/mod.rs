@@ -139,7 +139,7 @@ impl Engine {
     /// When the post is refused, or a queue is full; nothing was done then.
     pub async fn publish(&self, draft: Draft, wait: bool) -> Result<Published, Error> {
         // In an overload most are refused: before they take any of the scribe's time.
-        if let Some(refusal) = self.inner.shared.fanout_is_behind(0) {
+        if let Some(refusal) = self.inner.shared.refusal_if_behind(0) {
             return Err(refusal);
         }
         let (draft, began) = (Box::new(draft), Instant::now());
@@ -299,6 +299,12 @@ impl Engine {
             active: shared.directory.is_active(source.slot),
             last_seen: source.last_seen(),
         })
+    }
+
+    /// Whether a reader's inbox is there, so that a page of it is a matter of microseconds.
+    pub fn is_awake(&self, reader: &SourceId) -> bool {
+        let shared = &self.inner.shared;
+        shared.world.sources.get(reader).is_some_and(|reader| shared.directory.is_active(reader.slot))
     }
 
     /// What all actors share: settings, state, counters.

@@ -109,7 +109,7 @@ impl Shared {
     }
 
     /// The refusal of a post because fan-out is too far behind, counted. `before` are deliveries that come on top.
-    pub(crate) fn fanout_is_behind(&self, before: usize) -> Option<Error> {
+    pub(crate) fn refusal_if_behind(&self, before: usize) -> Option<Error> {
         let limit = self.config.fanout_backlog_max();
         let is_behind = self.open_fanouts.deliveries().saturating_add(before) >= limit;
         is_behind.then(|| self.overloaded("fanout_deliveries", limit))

@@ -189,8 +189,9 @@ impl Engine {
             while !fanout.has_room_for(FANOUT_QUEUE_MAX / 2) {
                 thread::park_timeout(Duration::from_millis(1));
             }
+            let author = sources.first().copied().unwrap_or(SourceSlot::NONE);
             let legs = sources.iter().copied().map(Leg::Inboxes).collect();
-            fanout.push(FanoutOrder { mail: Notice::Published(position), legs, waiting: None });
+            fanout.push(FanoutOrder { mail: Notice::Published(position), author, legs, waiting: None });
         }
         while !self.shared().open_fanouts.is_empty() {
             thread::park_timeout(Duration::from_millis(1));

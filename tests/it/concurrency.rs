@@ -296,3 +296,34 @@ async fn publishing_is_refused_while_delivery_is_too_far_behind_and_loses_nothin
     }
     engine.shutdown();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn publishing_again_what_is_there_is_bounded_as_publishing_is() {
+    let engine = soon_behind(4_000, &[("hot", 600)]).await;
+    let once = Draft { id: Some(PostId(7)), ..draft("hot", "1") };
+    engine.publish(once.clone(), true).await.unwrap();
+    for _ in 0..1_000 {
+        let again = (0..64).map(|_| {
+            let (engine, draft) = (engine.clone(), once.clone());
+            tokio::spawn(async move { engine.publish(draft, true).await })
+        });
+        for again in again.collect::<Vec<_>>() {
+            if let Err(cause) = again.await.unwrap() {
+                let expected = Error::Overloaded { queue: "author_fanout_deliveries", limit: 1_000 };
+                assert_eq!(cause.to_string(), expected.to_string());
+                return engine.shutdown();
+            }
+        }
+    }
+    panic!("nobody was refused");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_of_one_delivery_still_lets_posts_through_one_by_one() {
+    let engine = soon_behind(1, &[("bob", 3)]).await;
+    for _ in 0..3 {
+        engine.publish(draft("bob", "1"), true).await.unwrap();
+    }
+    assert_eq!(whole_feed(&engine, "r2", 100).await.len(), 3);
+    engine.shutdown();
+}

@@ -15,9 +15,11 @@ use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
 use tidewire::feed::event::Event;
+use tidewire::feed::page::Range;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::SourceId;
 use tidewire::limits::{REQUEST_BYTES_MAX, SCRIBE_QUEUE_BYTES_MAX};
+use tidewire::state::reader::PageRequest;
 use tidewire::storage::journal::{Journal, JournalError, MemoryJournal, Sequence};
 use tokio::time::timeout;
 
@@ -205,7 +207,7 @@ fn many_slow_senders_leave_others_alone() {
 #[test]
 fn a_user_that_sends_slowly_takes_no_more_than_a_share() {
     let engine = Engine::start(EngineConfig::default());
-    let limits = AdmissionLimits { write_bytes: 16 << 20, ..AdmissionLimits::default() };
+    let limits = AdmissionLimits { write_bytes: 64 << 20, ..AdmissionLimits::default() };
     let api = Api { access: Arc::new(access()), ..patient(limits, &engine) };
     let server = Server::serving(api, engine);
     let publish = |user: &str| {
@@ -373,4 +375,21 @@ fn what_has_no_body_takes_no_room_of_bodies() {
     let server = limited(AdmissionLimits { write_bytes: 100, ..AdmissionLimits::default() });
     assert_eq!(server.send("DELETE", "/v1/users/ann/following/bob", None, "").status, 204);
     assert!(is_refused(&server.post("/v1/posts", &json!({"author": "bob", "body": "x".repeat(200)}))));
+}
+
+#[test]
+fn readers_who_sleep_are_refused_before_those_who_are_awake() {
+    let engine = Engine::start(EngineConfig::default());
+    let limits = AdmissionLimits { wake_ups: 0, ..AdmissionLimits::default() };
+    let api = Api { admission: Admission::new(limits), ..Api::from(engine.clone()) };
+    let server = Server::serving(api, engine.clone());
+    server.json("PUT", "/v1/users/ann/following/bob", &json!({}));
+    server.json("PUT", "/v1/users/cas/following/bob", &json!({}));
+    // She has read her feed, though not by this server.
+    let (ann, newest) = (SourceId::new("ann").unwrap(), PageRequest { range: Range::Newest, limit: 1 });
+    tokio::runtime::Runtime::new().unwrap().block_on(engine.feed(&ann, newest)).unwrap();
+    assert_eq!(server.get("/v1/users/ann/feed").status, 200);
+    assert!(is_refused(&server.get("/v1/users/cas/feed")));
+    assert_eq!(server.get("/v1/stats").json()["admission"]["wake_ups"]["refused"], 1);
+    assert_eq!(server.get("/v1/users/cas/posts").status, 200, "what wakes nobody goes on");
 }

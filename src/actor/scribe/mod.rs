@@ -223,8 +223,8 @@ impl<J: Journal> Scribe<J> {
             return Err(self.fanout.overloaded());
         }
         let author = world.sources.get(&draft.author).map(|author| author.slot);
-        let of_author = author.and_then(|author| self.accepted_of.get(&author).copied()).unwrap_or_default();
-        self.fanout.is_behind(author, [self.accepted, of_author]).map_or(Ok(()), Err)?;
+        let of_author = author.map(|author| self.accepted_of(author)).unwrap_or_default();
+        self.fanout.refusal_if_behind(author, [self.accepted, of_author]).map_or(Ok(()), Err)?;
         let limit = self.config.store_bytes_max;
         if world.posts.bytes() >= limit {
             // With an archive there is room again as soon as it has taken what is too old.
@@ -245,6 +245,11 @@ impl<J: Journal> Scribe<J> {
             let of_author = self.accepted_of.entry(author.slot).or_default();
             *of_author = *of_author + post;
         }
+    }
+
+    /// What the group has of an author.
+    fn accepted_of(&self, author: SourceSlot) -> Backlog {
+        self.accepted_of.get(&author).copied().unwrap_or_default()
     }
 
     /// Finds out what a draft repeats in the end, and whom it answers.
@@ -268,13 +273,18 @@ impl<J: Journal> Scribe<J> {
         let pushed = self.writer.world().pushed(post);
         if !wait || pushed.is_empty() {
             let _ = reply.send(Ok(published));
-        } else if self.fanout.has_room_for(self.group.len() + 1) {
-            let waiting = Some((reply, published));
-            let legs = pushed.iter().copied().map(Leg::Inboxes).collect();
-            self.fanout.push(FanoutOrder { mail: Notice::Published(post.position), legs, waiting });
-        } else {
-            refuse(reply, self.fanout.overloaded());
+            return;
         }
+        let author = post.author().slot;
+        if !self.fanout.has_room_for(self.group.len() + 1) {
+            return refuse(reply, self.fanout.overloaded());
+        }
+        if let Some(refusal) = self.fanout.refusal_if_behind(Some(author), [self.accepted, self.accepted_of(author)]) {
+            return refuse(reply, refusal);
+        }
+        let waiting = Some((reply, published));
+        let legs = pushed.iter().copied().map(Leg::Inboxes).collect();
+        self.fanout.push(FanoutOrder { mail: Notice::Published(post.position), author, legs, waiting });
     }
 
     fn edit(&mut self, id: PostId, body: Option<Body>, hidden: Option<bool>, reply: Reply<Arc<Post>>) {
@@ -395,13 +405,14 @@ impl<J: Journal> Scribe<J> {
 
     /// Answers the author, now or once the post is delivered, and gives the post to the fan-out.
     fn hand_on(&self, post: Arc<Post>, push: &[SourceSlot], wait: bool, reply: Reply<Published>) {
-        let (id, mail, legs) = (post.id(), Notice::Published(post.position), self.legs(&post, push));
+        let (id, author) = (post.id(), post.author().slot);
+        let (mail, legs) = (Notice::Published(post.position), self.legs(&post, push));
         let published = Published { post, created: true };
         self.fanout.count_published();
         let (now, later) =
             if wait && !push.is_empty() { (None, Some((reply, published))) } else { (Some((reply, published)), None) };
         if !push.is_empty() {
-            self.fanout.push(FanoutOrder { mail, legs, waiting: later });
+            self.fanout.push(FanoutOrder { mail, author, legs, waiting: later });
         } else if !legs.is_empty() {
             self.fanout.notify(mail, legs);
         }

@@ -41,5 +41,5 @@ fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 
 /// Whether a request asks for a WebSocket.
 pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
-    headers.get(UPGRADE).is_some_and(|upgrade| upgrade.as_bytes().eq_ignore_ascii_case(b"websocket"))
+    headers.get_all(UPGRADE).any(|upgrade| upgrade.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }

@@ -36,14 +36,15 @@ impl Default for Denials {
 impl Denials {
     /// Takes note of a denial, and returns what to answer.
     pub(super) fn note(&self, denial: Denial, peer: Option<SocketAddr>) -> Denial {
+        // Who had a good one before is told that it has expired, however many there are: all may come by one proxy.
+        let is_unknown = matches!(denial, Denial::Unknown(_));
+        let counted = if is_unknown { self.unknown.enter_from(peer) } else { Ok(()) };
+        let denial = counted.map_or_else(Denial::TooMany, |()| denial);
         if let Some(nth) = CODES.iter().position(|code| *code == denial.code()) {
             self.by_code[nth].add(1);
         }
         self.tell(denial, peer);
-        // Who had a good one before is told that it has expired, however many there are: all may come by one proxy.
-        let is_unknown = matches!(denial, Denial::Unknown(_));
-        let counted = if is_unknown { self.unknown.enter_from(peer) } else { Ok(()) };
-        counted.map_or_else(Denial::TooMany, |()| denial)
+        denial
     }
 
     /// How many there were, by the code they are answered with.

@@ -159,8 +159,9 @@ fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Op
 impl Keys {
     /// Adds a key of the server, by its hash. False if it is there already.
     pub fn add_server(&mut self, hash: KeyHash, scope: KeyScope) -> bool {
-        let id = KeyId::of(b"server", &hash);
-        let is_new = !self.server.iter().any(|known| known.id == id);
+        // A connection that came by a key of another scope does not go on by this one.
+        let id = KeyId::of(format!("server {scope}").as_bytes(), &hash);
+        let is_new = !self.server.iter().any(|known| known.hash == hash);
         self.server.push(ServerKey { hash, id, scope });
         is_new
     }

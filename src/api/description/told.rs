@@ -120,7 +120,7 @@ impl Told {
         set("operationId", json!(of.name));
         set("tags", json!([group]));
         set("summary", json!(self.summary));
-        set("description", json!(format!("{} {}", self.says, who_may(of.needs)).trim()));
+        set("description", json!(format!("{} {}", self.says, who_may(of.needs, of.path)).trim()));
         set("parameters", json!(path.into_iter().chain(self.parameters).collect::<Vec<_>>()));
         set("security", if of.needs == Needs::Nothing { json!([]) } else { json!([{"bearer": []}]) });
         self.body.map(|body| set("requestBody", body));
@@ -162,7 +162,7 @@ fn path_parameters(path: &str) -> Vec<Value> {
     names.map(parameter).collect()
 }
 
-fn who_may(needs: Needs) -> &'static str {
+fn who_may(needs: Needs, path: &str) -> &'static str {
     match needs {
         Needs::Nothing => "Anybody may ask.",
         Needs::Server(Right::Read | Right::Write) => "With access control, the server key is needed.",
@@ -170,9 +170,12 @@ fn who_may(needs: Needs) -> &'static str {
         Needs::Own(Right::Read | Right::Write) => {
             "With access control, the server key is needed, or a token of the user in the path."
         }
-        Needs::Author(Right::Read | Right::Write) => {
+        Needs::Author(Right::Read | Right::Write) if path.contains("{id}") => {
             "With access control, the server key is needed, or a token of the user whose post it is. To other users it is as if \
              the post was not there."
+        }
+        Needs::Author(Right::Read | Right::Write) => {
+            "With access control, the server key is needed, or a token of the post's author."
         }
     }
 }

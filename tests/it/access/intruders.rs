@@ -49,9 +49,15 @@ fn who_guesses_is_told_to_wait_and_those_beside_come_in() {
     assert_eq!(ask(&server, "/v1/users/ann/feed", &tokens::expired("ann")).status, 401);
     assert_eq!(ask(&server, "/v1/users/bob/feed", &tokens::token("ann")).status, 403);
     let metrics = ask(&server, "/metrics", SERVER_KEY).text;
-    for (reason, count) in
-        [("invalid_token", guesses), ("unauthenticated", 1), ("token_expired", 1), ("forbidden", 1), ("read_only", 0)]
-    {
+    let counts = [
+        ("invalid_token", guesses - 1),
+        ("too_many_denials", 1),
+        ("unauthenticated", 1),
+        ("token_expired", 1),
+        ("forbidden", 1),
+        ("read_only", 0),
+    ];
+    for (reason, count) in counts {
         let line = format!("tidewire_denied_total{{reason=\"{reason}\"}} {count}\n");
         assert!(metrics.contains(&line), "{line}{metrics}");
     }
