@@ -16,6 +16,7 @@ use tidewire::error::Error;
 use tidewire::feed::event::NewEdge;
 use tidewire::feed::policy::Policy;
 use tidewire::id::SourceId;
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 #[global_allocator]
@@ -27,9 +28,11 @@ const OTHERS: usize = 1_000;
 fn main() {
     let asked: Vec<usize> = std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
     let fans = asked.first().copied().unwrap_or(size(20_000, 200));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
+    let threads = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
+    // Or others would wait for what followers do before they ask the engine at all.
+    let (runtime, crowd) = (threads(), threads());
     runtime.block_on(async {
-        let world = World::new(fans).await;
+        let world = World::new(fans, crowd.handle().clone()).await;
         for _ in 0..size(3, 1) {
             world.others_read("others alone").await;
             world.stampede(&[Stampede::Reads]).await;
@@ -53,6 +56,8 @@ enum Stampede {
 
 struct World {
     engine: Engine,
+    /// Where the celebrity and its followers run.
+    crowd: Handle,
     star: SourceId,
     fans: Vec<SourceId>,
     others: Vec<SourceId>,
@@ -60,7 +65,7 @@ struct World {
 
 impl World {
     /// The celebrity is one with all its followers, and none without a quarter of them.
-    async fn new(fans: usize) -> Self {
+    async fn new(fans: usize, crowd: Handle) -> Self {
         let engine = Engine::start(config(300, Policy::Above(std::num::NonZeroU64::new(fans as u64 - 1).unwrap())));
         let named = |name: &str, count: usize| (0..count).map(|n| id(&format!("{name}{n}"))).collect::<Vec<_>>();
         let (star, fans, others, authors) = (id("star"), named("f", fans), named("o", OTHERS), named("a", 50));
@@ -77,7 +82,7 @@ impl World {
         follow_all(&engine, fans.iter().map(|fan| (fan.clone(), star.clone()))).await;
         wake_all(&engine, &others).await;
         wake_all(&engine, &fans).await;
-        Self { engine, star, fans, others }
+        Self { engine, crowd, star, fans, others }
     }
 
     async fn stampede(&self, what: &[Stampede]) {
@@ -86,7 +91,7 @@ impl World {
         for what in what.iter().copied() {
             let (engine, star, fans) = (self.engine.clone(), self.star.clone(), self.fans.clone());
             let (over, done) = (Arc::clone(&over), Arc::clone(&done));
-            running.spawn(async move {
+            let stampede = async move {
                 while !over.load(Ordering::Relaxed) {
                     match what {
                         Stampede::Reads => read_all(&engine, &fans, &done).await,
@@ -100,11 +105,14 @@ impl World {
                         }
                     }
                 }
-            });
+            };
+            running.spawn_on(stampede, &self.crowd);
         }
         self.others_read(&format!("beside {what:?}")).await;
         over.store(true, Ordering::Relaxed);
-        while running.join_next().await.is_some() {}
+        while let Some(ended) = running.join_next().await {
+            ended.unwrap();
+        }
         let [pages, refused, posts, crossings] = [0, 1, 2, 3].map(|nth| done[nth].load(Ordering::Relaxed));
         println!("    meanwhile {pages} pages of followers, {refused} refused, {posts} posts, {crossings} crossings");
     }
@@ -152,14 +160,23 @@ async fn read_all(engine: &Engine, readers: &[SourceId], done: &[AtomicU64; 4]) 
 /// Some followers leave, and come back.
 async fn cross(engine: &Engine, star: &SourceId, followers: &[SourceId]) {
     for follower in followers {
-        engine.unfollow(follower.clone(), star.clone()).await.unwrap();
+        while let Err(cause) = engine.unfollow(follower.clone(), star.clone()).await {
+            wait_for_room(&cause).await;
+        }
     }
     publish_once(engine, star).await;
     for batch in followers.chunks(10_000) {
-        let edges = batch.iter().map(|follower| NewEdge::new(follower.clone(), star.clone())).collect();
-        engine.follow(edges).await.unwrap();
+        let edges: Vec<_> = batch.iter().map(|follower| NewEdge::new(follower.clone(), star.clone())).collect();
+        while let Err(cause) = engine.follow(edges.clone()).await {
+            wait_for_room(&cause).await;
+        }
     }
     publish_once(engine, star).await;
+}
+
+async fn wait_for_room(cause: &Error) {
+    assert!(matches!(cause, Error::Overloaded { .. }), "{cause}");
+    tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
 /// Once it is none, and once it is one, it publishes.

@@ -106,6 +106,7 @@ impl Overload {
         let all = [
             ("", Some(done)),
             ("_before", Some(before)),
+            ("_asked_for", Some(figure("operations/s", self.times * self.most.values().sum::<f64>()))),
             ("_of_most", Some(figure("times", self.of_most(&overload)))),
             ("_refused", Some(figure("operations/s", overload.a_second(overload.refused)))),
             ("_refusal_p99", refusal_us.map(|p99_us| figure("us", p99_us))),
@@ -119,8 +120,13 @@ impl Overload {
     /// A line for people.
     pub fn told(&self) -> String {
         let (calm, overload) = (self.phase(0), self.phase(1));
+        let asked_for = self.times * self.most.values().sum::<f64>();
         let told = [
-            format!("{} done", figure::rate(overload.a_second(overload.done()))),
+            format!(
+                "{} done of {} asked for",
+                figure::rate(overload.a_second(overload.done())),
+                figure::rate(asked_for)
+            ),
             format!("of each kind at least {:.0} % of the most", 100.0 * self.of_most(&overload)),
             format!("{} refused", figure::rate(overload.a_second(overload.refused))),
         ];
@@ -166,7 +172,9 @@ mod tests {
     fn a_line_says_what_matters() {
         let told = overload().told();
         assert!(
-            told.starts_with("10.0/s done, of each kind at least 80 % of the most, 90.0/s refused, feed page p99 5"),
+            told.starts_with(
+                "10.0/s done of 125/s asked for, of each kind at least 80 % of the most, 90.0/s refused, feed page p99 "
+            ),
             "{told}"
         );
         assert!(told.ends_with("(1.0 ms before)"), "{told}");

@@ -167,7 +167,7 @@ impl Prepared {
     ) -> Result<Self, Failure> {
         let runtime = runtime()?;
         progress.step(kind.name(), "starting");
-        online::make_room(load.online.len()).map_err(|cause| Failure::of(&cause))?;
+        make_room(load)?;
         let target = runtime.block_on(kind.start(&load.settings(settings)))?;
         Self::load(kind, target, runtime, load, seed, progress)
     }
@@ -177,6 +177,7 @@ impl Prepared {
     /// # Errors
     /// When it does not answer, or wrong.
     pub fn running(address: SocketAddr, load: &Load, seed: u64, progress: &Progress) -> Result<Self, Failure> {
+        make_room(load)?;
         Self::load(Kind::TidewireHttp, Arc::new(Http::at(address)), runtime()?, load, seed, progress)
     }
 
@@ -250,6 +251,11 @@ impl Prepared {
             )?;
         Ok(Self { kind, target, pages_checked, memory, witness, online, runtime })
     }
+}
+
+/// Room for the connections of readers, in this process and in servers that it starts.
+fn make_room(load: &Load) -> Result<(), Failure> {
+    online::make_room(load.online.len()).map_err(|cause| Failure::of(&cause))
 }
 
 /// Memory of a server of its own, once that has done what it was asked for.

@@ -31,8 +31,11 @@ const POSTS_MAX: usize = 10_000_000;
 /// Newest posts of an author that are remembered from one run to the next: those of a page, and what may be swapped with them.
 const KEPT: usize = 300;
 
-/// A design that has delivered nothing for so long has delivered all.
-const DELIVERY_TIME: Duration = Duration::from_millis(250);
+/// A design that has delivered nothing for so many looks has delivered all.
+const LOOKS: usize = 8;
+
+/// Time between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Where a post stands: when it was published, and its id. Of two, the greater comes first.
 type Position = (i64, u64);
@@ -187,12 +190,11 @@ impl Witness {
         let mut now = target.delivered().await?;
         let delivered = |now: Option<u64>| now.zip(before).map(|(now, before)| now.saturating_sub(before));
         // What nobody waited for may still be on its way.
-        while delivered(now).is_some_and(|delivered| delivered < expected) {
-            tokio::time::sleep(DELIVERY_TIME).await;
+        let mut still = 0;
+        while still < LOOKS && delivered(now).is_some_and(|delivered| is_unclear || delivered < expected) {
+            tokio::time::sleep(LOOK_EVERY).await;
             let earlier = std::mem::replace(&mut now, target.delivered().await?);
-            if now == earlier {
-                break;
-            }
+            still = if now == earlier { still + 1 } else { 0 };
         }
         self.seen().deliveries.before = now;
         match delivered(now) {

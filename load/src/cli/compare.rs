@@ -98,6 +98,9 @@ impl Compare {
         let recorded = || Pacer::recorded(&world.activity, self.speed, settings.mix.between_publishes());
         settings.recorded = self.activity.is_some().then(recorded);
         let load = self.world.load(world, settings.target.inbox_posts)?;
+        if !load.online.is_empty() && !settings.kinds.iter().any(|kind| kind.pushes_live()) {
+            return Err("--online-share: none of these designs pushes to anybody".into());
+        }
         let mut report = report(TITLE, world_told(&load, &self.world));
         let told = [
             ("clients", format!("{} on {} threads", settings.clients, settings.threads)),

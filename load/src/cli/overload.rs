@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::cli::options::{ReportOptions, duration, judge, positive};
 use crate::cli::run::{Loaded, OnOptions, Outcome, ended, rate};
+use crate::drive::Plan;
 use crate::drive::pacer::Pacer;
 use crate::operation::Kind;
 use crate::overload;
@@ -29,6 +31,9 @@ pub(super) struct Overload {
     #[command(flatten)]
     report: ReportOptions,
 }
+
+/// Clients in an overload, for each of those with which it was found out what is possible.
+const CLIENTS_EACH: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
 
 /// Of what is possible, what is asked for in calm times.
 const CALM_SHARE: f64 = 0.5;
@@ -85,7 +90,10 @@ impl Overload {
     ) -> (Option<overload::Overload>, Option<String>) {
         let lasts = [self.lasts; 3];
         let pacer = Pacer::burst(peak * CALM_SHARE, times / CALM_SHARE, lasts.into());
-        let Outcome { ran, wrong, over, resident_most } = loaded.run(&self.on.open(pacer), progress);
+        // More than a server lets in at once, so that it is the server that keeps others waiting, or refuses them.
+        let clients = self.on.work.clients.saturating_mul(CLIENTS_EACH);
+        let plan = Plan { clients, ..self.on.open(pacer) };
+        let Outcome { ran, wrong, over, resident_most } = loaded.run(&plan, progress);
         let ran = ran.filter(|_| !over);
         (ran.map(|run| overload::Overload { times, most: most.clone(), lasts, run, resident_most }), wrong)
     }

@@ -99,14 +99,14 @@ impl OnOptions {
     pub(super) fn prepare(&self, activity: Option<&PathBuf>, progress: &Progress) -> Result<Loaded, Box<dyn Error>> {
         let settings = self.designs.settings();
         let load = self.world.load(self.world.world(USERS, activity)?, settings.inbox_posts)?;
+        if !load.online.is_empty() && !self.target.pushes_live() {
+            return Err(format!("--online-share: {} pushes to nobody", self.target.name()).into());
+        }
         let seed = self.world.seed;
         let prepared = match self.server {
             Some(address) => Prepared::running(address, &load, seed, progress)?,
             None => Prepared::start(self.target, &settings, &load, seed, progress)?,
         };
-        if !load.online.is_empty() && prepared.online.is_none() {
-            return Err(format!("--online-share: {} pushes to nobody", prepared.kind.name()).into());
-        }
         let surroundings = Surroundings::new(load.client_cores(self.work.threads));
         let (mix, exponents) = (self.work.mix()?, self.world.exponents());
         Ok(Loaded { prepared, load, mix, exponents, seed, runs: 0, pages_checked: 0, surroundings })

@@ -169,7 +169,10 @@ impl Task {
             let asked = Instant::now();
             match client.perform(operation).await {
                 Err(Failure::Refused(message)) => {
-                    self.record.borrow_mut().add_refusal(self.timing.share(Instant::now()), asked.elapsed());
+                    let now = Instant::now();
+                    if self.counts(meant, now) {
+                        self.record.borrow_mut().add_refusal(self.timing.share(now), asked.elapsed());
+                    }
                     let is_late = meant.elapsed() > RETRY_MAX || self.crew.gate.is_over();
                     if !self.crew.plan.retry_refused || is_late {
                         break Err(Failure::Refused(message));
@@ -181,18 +184,22 @@ impl Task {
         };
         let ended = Instant::now();
         self.crew.workload.came_to(operation, &answer);
-        let counts = match self.crew.plan.pace {
-            Pace::Closed { .. } => (self.timing.measured..self.timing.end).contains(&ended),
-            Pace::Open { .. } => meant >= self.timing.measured,
-        };
         match answer {
-            Ok(_) if counts => self.count(operation, meant, ended),
+            Ok(_) if self.counts(meant, ended) => self.count(operation, meant, ended),
             Ok(_) => {}
             Err(Failure::Silent(to)) => {
                 // The first is told.
                 let _ = self.crew.gate.silent.set(format!("{}: {to}", operation.kind().label()));
             }
             Err(Failure::Refused(message) | Failure::Failed(message)) => self.record.borrow_mut().add_failure(message),
+        }
+    }
+
+    /// Whether what ended then, and was to be done at `meant`, was no warming up.
+    fn counts(&self, meant: Instant, ended: Instant) -> bool {
+        match self.crew.plan.pace {
+            Pace::Closed { .. } => (self.timing.measured..self.timing.end).contains(&ended),
+            Pace::Open { .. } => meant >= self.timing.measured,
         }
     }
 

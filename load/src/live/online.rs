@@ -34,12 +34,16 @@ const BACK_AFTER: Duration = Duration::from_secs(1);
 /// Connections that are opened at the same time.
 const OPENING_MAX: usize = 64;
 
-/// Lets this process, and the server that it starts then, have as many open files as so many readers need.
+/// Connections of clients beside readers, at most: those of an overload, or of a search for the most.
+const CLIENTS_MAX: usize = 4_096;
+
+/// Lets this process, and the server that it starts then, have as many open files as so many readers need, and clients beside
+/// them.
 ///
 /// # Errors
 /// When the system does not allow it.
 pub fn make_room(readers: usize) -> Result<(), Error> {
-    let allowed = raise_to(readers + OTHER_FILES);
+    let allowed = raise_to(readers + CLIENTS_MAX + OTHER_FILES);
     let room = allowed.saturating_sub(OTHER_FILES);
     if readers <= room {
         return Ok(());

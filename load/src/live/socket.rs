@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::ready;
@@ -110,13 +110,16 @@ impl Socket {
     }
 
     async fn connect(server: SocketAddr, user: User, reads: Reads, listener: Rc<dyn Listener>) -> io::Result<Self> {
-        let socket = TcpSocket::new_v4()?;
+        let socket = if server.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         if reads == Reads::NoMore {
             // With the segments of loopback, 64 KiB each, it would keep megabytes.
             SockRef::from(&socket).set_tcp_mss(NETWORK_SEGMENT_BYTES)?;
             socket.set_recv_buffer_size(SMALL_BUFFER_BYTES)?;
         }
-        socket.bind((Ipv4Addr::new(127, 0, 0, 2 + (user % ADDRESSES) as u8), 0).into())?;
+        // Elsewhere this side has but one address.
+        if matches!(server.ip(), IpAddr::V4(address) if address.is_loopback()) {
+            socket.bind((Ipv4Addr::new(127, 0, 0, 2 + (user % ADDRESSES) as u8), 0).into())?;
+        }
         let stream = socket.connect(server).await?;
         let mut socket = Self { stream, frames: Frames::default(), heard: Heard::default(), listener };
         socket.shake_hands(server, user).await?;

@@ -83,6 +83,11 @@ impl Kind {
         self != Self::MariadbPull
     }
 
+    /// Whether it has live connections by which readers are told what is published.
+    pub fn pushes_live(self) -> bool {
+        self == Self::TidewireHttp
+    }
+
     /// The program that it needs beside this one.
     pub fn server(self) -> Option<&'static str> {
         match self {

@@ -92,7 +92,7 @@ pub trait Target: Send + Sync {
     /// Makes readers active: from now on what is published is pushed to them.
     fn activate<'a>(&'a self, readers: &'a [User]) -> Later<'a, Result<(), Failure>>;
 
-    /// Posts that were put into inboxes so far, by its own count; none of designs that keep none.
+    /// Posts that were put into inboxes so far, by its own count; none of designs that keep none, or pull some.
     fn delivered(&self) -> Later<'_, Result<Option<u64>, Failure>> {
         Box::pin(async { Ok(None) })
     }

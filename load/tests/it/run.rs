@@ -39,3 +39,24 @@ fn designs_that_push_to_nobody_have_no_readers_online() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("error: --online-share: tidewire_in_process pushes to nobody"), "{said}");
 }
+
+#[test]
+fn an_overload_of_a_server_is_told_and_loses_nothing() {
+    let arguments = "overload --mix=even --undone=0 --times=4 --lasts=400ms";
+    let (output, report) = tidewire_load(&arguments.split(' ').collect::<Vec<_>>());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = report.unwrap();
+    let target = &report["targets"][0];
+    assert_eq!(target.get("failures"), None, "deliveries and pages are right once all is delivered");
+    for case in ["overload_4x", "overload_4x_before", "overload_4x_of_most", "overload_4x_memory"] {
+        assert!(target["cases"][case]["median"].as_f64().unwrap() > 0.0, "{case}: {target}");
+    }
+    assert!(target["cases"]["overload_4x_refused"]["median"].as_f64().is_some(), "{target}");
+}
+
+#[test]
+fn posts_that_are_pulled_are_not_missed_among_deliveries() {
+    let (output, report) = tidewire_load(&["run", "--celebrity-followers=20", "--undone=0", "--lasts=300ms"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(report.unwrap()["targets"][0].get("failures"), None);
+}

@@ -33,6 +33,8 @@ pub struct Http {
     process: Option<Process>,
     /// Whether publishes wait for their delivery.
     waits: Arc<AtomicBool>,
+    /// Whether whatever is published there goes into inboxes. Of a server that somebody else started nobody knows.
+    pushes_all: bool,
 }
 
 impl Http {
@@ -43,12 +45,24 @@ impl Http {
     pub async fn start(settings: &Settings) -> Result<Self, Failure> {
         let address = free_address().map_err(|cause| Failure::of(&cause))?;
         let (process, told) = start(address, settings).await.map_err(|cause| Failure::of(&cause))?;
-        Ok(Self { address, settings: told, process: Some(process), waits: waits() })
+        Ok(Self {
+            address,
+            settings: told,
+            process: Some(process),
+            waits: waits(),
+            pushes_all: settings.celebrity_followers.is_none(),
+        })
     }
 
     /// Uses a server that runs already.
     pub fn at(address: SocketAddr) -> Self {
-        Self { address, settings: vec![format!("at {address}, as it was started")], process: None, waits: waits() }
+        Self {
+            address,
+            settings: vec![format!("at {address}, as it was started")],
+            process: None,
+            waits: waits(),
+            pushes_all: false,
+        }
     }
 
     /// Where it listens.
@@ -124,8 +138,7 @@ impl Target for Http {
 
     fn delivered(&self) -> Later<'_, Result<Option<u64>, Failure>> {
         Box::pin(async {
-            if self.process.is_none() {
-                // Others may publish there too.
+            if !self.pushes_all {
                 return Ok(None);
             }
             let mut client = self.connect().await?;

@@ -109,7 +109,8 @@ impl Target for InProcess {
         let counters = &self.engine.shared().counters;
         // Of posts that were older by then than what the inbox holds, too.
         let delivered = counters.deliveries.get() + counters.below_floor.get();
-        Box::pin(async move { Ok(Some(delivered)) })
+        let pushes_all = matches!(self.engine.shared().config.celebrity, Policy::PushAll);
+        Box::pin(async move { Ok(pushes_all.then_some(delivered)) })
     }
 
     fn process(&self) -> Option<u32> {
