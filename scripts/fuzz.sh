@@ -4,6 +4,8 @@
 #
 #     scripts/fuzz.sh [SECONDS [TARGET...]]    # for each target; 10 without, all of them
 #
+# TIDEWIRE_FUZZ_OPTIONS are handed to each target: with -seed=1 and without target/fuzz/found/ it does the same again.
+#
 # What is found on the way is kept in target/fuzz/found/, and goes on being used. An input that fails is put into fuzz/artifacts/:
 # mend the cause, and put a small one like it into fuzz/corpus/ or a unit test.
 set -euo pipefail
@@ -27,5 +29,5 @@ for target in "${targets[@]}"; do
     # One compressed block may well be 64 MiB; nothing else of a few KiB may make anybody ask for much.
     case $target in snapshot) largest_mb=160 ;; *) largest_mb=16 ;; esac
     cargo "+$toolchain" fuzz run --target-dir "$place" "$target" "$place/found/$target" "fuzz/corpus/$target" -- \
-        -max_total_time="$seconds" -max_len=8192 -timeout=20 -rss_limit_mb=1024 -malloc_limit_mb=$largest_mb -verbosity=0 -print_funcs=0 -print_final_stats=1
+        -max_total_time="$seconds" -max_len=8192 -timeout=20 -rss_limit_mb=1024 -malloc_limit_mb=$largest_mb -verbosity=0 -print_funcs=0 -print_final_stats=1 ${TIDEWIRE_FUZZ_OPTIONS:-}
 done

@@ -4,7 +4,8 @@
 //! - worlds of users (`world`) and the work they make (`workload`), posts with ids and times (`mint`);
 //! - doing that work on each design (`target`), in a closed loop or at intended times (`drive`), and first of all checking
 //!   that each design answers right (`check`), and afterwards that it still does (`witness`);
-//! - the same of connections that are told live (`live`);
+//! - the same when more is asked for than is possible (`overload`, `recovery`), for hours (`soak`), and of connections that are
+//!   told live (`live`);
 //! - what was measured (`measure`), whether to believe it (`doubt`), and telling it (`report`).
 //!
 //! Not responsible for:

@@ -219,20 +219,23 @@ pub fn access_file(data: &[u8]) {
         }
         Err(told) => {
             let Ok(table) = table else { return };
-            let mut values = Vec::new();
-            table.iter().for_each(|(name, value)| add_values(name, value, &mut values));
-            let secret = values.iter().find(|value| told.contains(*value));
+            let (mut names, mut values) = (Vec::new(), Vec::new());
+            table.iter().for_each(|(name, value)| add_values(name, value, &mut names, &mut values));
+            // A refusal tells names that are not known, and these may be like a value.
+            let is_name = |value: &String| names.iter().any(|name| name.contains(value));
+            let secret = values.iter().find(|value| told.contains(*value) && !is_name(value));
             assert_eq!(secret, None, "a refusal tells a secret: {told}");
         }
     }
 }
 
 /// Adds what stands in a value, but for the names of entries: any of it may be a secret in the wrong place. What is short may be a
-/// word of the refusal.
-fn add_values(name: &str, value: &toml::Value, values: &mut Vec<String>) {
+/// word of the refusal. The names of all fields come apart.
+fn add_values(name: &str, value: &toml::Value, names: &mut Vec<String>, values: &mut Vec<String>) {
+    names.push(name.to_owned());
     match value {
-        toml::Value::Table(table) => table.iter().for_each(|(name, value)| add_values(name, value, values)),
-        toml::Value::Array(array) => array.iter().for_each(|value| add_values(name, value, values)),
+        toml::Value::Table(table) => table.iter().for_each(|(name, value)| add_values(name, value, names, values)),
+        toml::Value::Array(array) => array.iter().for_each(|value| add_values(name, value, names, values)),
         toml::Value::String(text) if name != "name" && text.len() >= 24 => values.push(text.clone()),
         toml::Value::Integer(number) if number.unsigned_abs() >= 100_000_000_000 => values.push(number.to_string()),
         _ => {}
