@@ -44,13 +44,9 @@ impl Overload {
         let progress = Progress::new();
         let mut loaded = self.on.prepare(None, &progress)?;
         let name = loaded.prepared.target.name();
-        progress.step(name, "what is possible");
-        let closed = self.on.closed(self.on.work.clients, self.lasts);
-        let Outcome { ran, mut wrong, over, .. } = loaded.run(&closed, &progress);
-        let Some(ran) = ran.filter(|_| !over) else { return Err(wrong.unwrap_or_default().into()) };
+        let (ran, mut wrong) = loaded.most(&self.on.closed(self.on.work.clients, self.lasts), &progress)?;
         let (peak, seconds) = (rate(&ran), ran.lasted.as_secs_f64());
         let most = ran.record.done.iter().map(|(kind, done)| (*kind, *done as f64 / seconds)).collect();
-        progress.done(&figure::rate(peak));
         // What is possible counts once it is in all feeds. Users do not wait for that.
         loaded.prepared.target.wait_for_delivery(false);
         let mut cases = Vec::new();

@@ -152,6 +152,15 @@ impl Loaded {
         }
     }
 
+    /// Finds out what is possible: what was done, and what went wrong, if that was no reason to end.
+    pub(super) fn most(&mut self, closed: &Plan, progress: &Progress) -> Result<(Ran, Option<String>), String> {
+        progress.step(self.prepared.target.name(), "what is possible");
+        let Outcome { ran, wrong, over, .. } = self.run(closed, progress);
+        let Some(ran) = ran.filter(|_| !over) else { return Err(wrong.unwrap_or_default()) };
+        progress.done(&figure::rate(rate(&ran)));
+        Ok((ran, wrong))
+    }
+
     /// Adds what is known once all is done: pages that were right after runs, and what readers online heard.
     pub(super) fn end(&mut self, target: &mut TargetReport) {
         target.pages_checked += self.pages_checked;

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use crate::cli::options::{ReportOptions, duration, judge};
-use crate::cli::run::{Loaded, OnOptions, Outcome, ended, rate};
+use crate::cli::run::{Loaded, OnOptions, ended, rate};
 use crate::drive::Run as Ran;
 use crate::drive::pacer::Pacer;
 use crate::measure::{self, Figure};
@@ -44,12 +44,9 @@ impl Soak {
         let progress = Progress::new();
         let mut loaded = self.on.prepare(None, &progress)?;
         let name = loaded.prepared.target.name();
-        progress.step(name, "what is possible");
         let closed = self.on.closed(self.on.work.clients, (self.lasts / 10).min(MOST_LASTS_MAX));
-        let Outcome { ran, mut wrong, over, .. } = loaded.run(&closed, &progress);
-        let Some(ran) = ran.filter(|_| !over) else { return Err(wrong.unwrap_or_default().into()) };
+        let (ran, mut wrong) = loaded.most(&closed, &progress)?;
         let most = rate(&ran);
-        progress.done(&figure::rate(most));
         let pacer = Pacer::steady(most * self.share, self.lasts / self.windows);
         let (mut windows, mut last) = (Vec::new(), None);
         for nth in 0..self.windows {
