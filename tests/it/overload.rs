@@ -355,12 +355,13 @@ fn a_client_that_takes_nothing_of_its_answer_is_cut_off() {
 #[test]
 fn a_request_that_claims_to_become_a_websocket_is_refused_whatever_its_length() {
     let server = limited(AdmissionLimits { writes: 1, ..AdmissionLimits::default() });
-    for connection in ["", "Connection: Upgrade\r\n"] {
+    // Any of several such headers makes it one.
+    for more in ["", "Connection: Upgrade\r\n", "Upgrade: h2c\r\n"] {
         let mut socket = TcpStream::connect(server.address()).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let body = r#"{"author":"ann","body":1}"#;
-        let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nUpgrade: websocket";
-        let request = format!("{head}\r\n{connection}Content-Length: {}\r\n\r\n{body}", body.len());
+        let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
+        let request = format!("{head}\r\n{more}Upgrade: websocket\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         socket.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         socket.read_to_string(&mut answer).unwrap();
