@@ -31,7 +31,9 @@ use crate::storage::files::Files;
 use crate::storage::journal::Sequence;
 use crate::storage::journal::reader;
 use crate::storage::journal::writer::JournalFigures;
-use crate::storage::snapshot::{self, Section, SnapshotHeader, SnapshotReader, SnapshotWriter, UNFINISHED};
+use crate::storage::snapshot::{
+    self, Records, Section, SnapshotHeader, SnapshotReader, SnapshotWriter, UNFINISHED, write_world,
+};
 
 /// When and how snapshots are taken.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +79,7 @@ struct Paced<'a, 'b> {
     stopping: &'a AtomicBool,
 }
 
-impl Paced<'_, '_> {
+impl Records for Paced<'_, '_> {
     fn record<T: Serialize>(&mut self, section: Section, record: &T) -> Result<(), StorageError> {
         self.writer.record(section, record)?;
         let worked = self.since.elapsed();
@@ -211,13 +213,7 @@ impl Keeper {
         under_way: Vec<crate::feed::position::Position>,
     ) -> Result<(), StorageError> {
         let mut writer = Paced { writer, since: Instant::now(), stopping: &self.stopping };
-        let walk = Walk { world: &self.shared.world, sources: mark.sources };
-        walk.sources().try_for_each(|record| writer.record(Section::Sources, &record))?;
-        walk.edges().try_for_each(|record| writer.record(Section::Edges, &record))?;
-        walk.choices().try_for_each(|record| writer.record(Section::Choices, &record))?;
-        walk.reposts(|record| writer.record(Section::Reposts, &record))?;
-        walk.posts(|record| writer.record(Section::Posts, &record))?;
-        walk.deleted().try_for_each(|record| writer.record(Section::Deleted, &record))?;
+        write_world(Walk { world: &self.shared.world, sources: mark.sources }, &mut writer)?;
         if self.options.inboxes {
             let posts = pack_positions(under_way.into_iter());
             writer.record(Section::UnderWay, &UnderWayRecord { posts })?;

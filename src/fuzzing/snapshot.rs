@@ -12,7 +12,7 @@ use crate::storage::files::memory::MemoryFiles;
 use crate::storage::frame::pack;
 use crate::storage::journal::Sequence;
 use crate::storage::recovery::decode;
-use crate::storage::snapshot::{self, EndRecord, Section, SnapshotHeader, SnapshotReader, SnapshotWriter};
+use crate::storage::snapshot::{self, EndRecord, SnapshotHeader, SnapshotReader, SnapshotWriter, write_world};
 
 const AT: Sequence = Sequence(0);
 
@@ -54,13 +54,7 @@ fn written(world: &World, compress: bool) -> MemoryFiles {
     let write = || {
         let header = SnapshotHeader { sequence: AT, taken_at: UnixMicros(5) };
         let mut writer = SnapshotWriter::begin(&files, header, compress)?;
-        let walk = Walk { world, sources: world.sources.len() };
-        walk.sources().try_for_each(|record| writer.record(Section::Sources, &record))?;
-        walk.edges().try_for_each(|record| writer.record(Section::Edges, &record))?;
-        walk.choices().try_for_each(|record| writer.record(Section::Choices, &record))?;
-        walk.reposts(|record| writer.record(Section::Reposts, &record))?;
-        walk.posts(|record| writer.record(Section::Posts, &record))?;
-        walk.deleted().try_for_each(|record| writer.record(Section::Deleted, &record))?;
+        write_world(Walk { world, sources: world.sources.len() }, &mut writer)?;
         writer.finish(AT, UnixMicros(5), false)
     };
     write().expect("there is room");

@@ -28,7 +28,7 @@ use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::writer::{JournalOptions, SegmentJournal};
 use tidewire::storage::journal::{Durability, Journal, JournalError, Sequence};
 use tidewire::storage::recovery::{Progress, Recovered, Recovery, Report};
-use tidewire::storage::snapshot::{Section, SnapshotHeader, SnapshotWriter};
+use tidewire::storage::snapshot::{SnapshotHeader, SnapshotWriter, write_world};
 
 use crate::world::{above, config, id};
 
@@ -282,13 +282,7 @@ impl Store {
         let header = SnapshotHeader { sequence, taken_at: UnixMicros(START) };
         let failed = |cause: StorageError| cause.to_string();
         let mut writer = SnapshotWriter::begin(&*self.files, header, sequence.0 % 2 == 0).map_err(failed)?;
-        let walk = Walk { world: &self.world, sources };
-        walk.sources().try_for_each(|record| writer.record(Section::Sources, &record)).map_err(failed)?;
-        walk.edges().try_for_each(|record| writer.record(Section::Edges, &record)).map_err(failed)?;
-        walk.choices().try_for_each(|record| writer.record(Section::Choices, &record)).map_err(failed)?;
-        walk.reposts(|record| writer.record(Section::Reposts, &record)).map_err(failed)?;
-        walk.posts(|record| writer.record(Section::Posts, &record)).map_err(failed)?;
-        walk.deleted().try_for_each(|record| writer.record(Section::Deleted, &record)).map_err(failed)?;
+        write_world(Walk { world: &self.world, sources }, &mut writer).map_err(failed)?;
         self.journal.sync().map_err(|cause| cause.to_string())?;
         writer.finish(self.journal.last(), UnixMicros(START), false).map(drop).map_err(failed)
     }

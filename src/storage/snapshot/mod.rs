@@ -14,6 +14,7 @@
 //! an end record, and nothing follows it.
 
 mod reader;
+mod world;
 
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ use crate::storage::frame::pack;
 use crate::storage::journal::Sequence;
 
 pub use reader::{Block, SnapshotReader};
+pub use world::{Records, write_world};
 
 /// The format that is written, and the last that is read.
 pub const SNAPSHOT_FORMAT: u16 = 1;
