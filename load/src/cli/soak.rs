@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use crate::cli::options::{ReportOptions, duration, judge};
+use crate::cli::options::{ReportOptions, duration, judge, positive};
 use crate::cli::run::{Loaded, OnOptions, ended, rate};
 use crate::drive::Run as Ran;
 use crate::drive::pacer::Pacer;
@@ -27,6 +27,10 @@ pub(super) struct Soak {
     #[arg(long, value_name = "SHARE", default_value_t = 0.7, value_parser = crate::cli::options::some_share)]
     share: f64,
 
+    /// Operations a second, in place of a share of what is possible at the start: with all it keeps, a server may do less later
+    #[arg(long, value_name = "OPERATIONS", value_parser = positive, conflicts_with = "share")]
+    rate: Option<f64>,
+
     /// What is compared: so many stretches of the whole
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(4..=10_000))]
     windows: u32,
@@ -44,10 +48,8 @@ impl Soak {
         let progress = Progress::new();
         let mut loaded = self.on.prepare(None, &progress)?;
         let name = loaded.prepared.target.name();
-        let closed = self.on.closed(self.on.work.clients, (self.lasts / 10).min(MOST_LASTS_MAX));
-        let (ran, mut wrong) = loaded.most(&closed, &progress)?;
-        let most = rate(&ran);
-        let pacer = Pacer::steady(most * self.share, self.lasts / self.windows);
+        let (asked, told, mut wrong) = self.rate(&mut loaded, &progress)?;
+        let pacer = Pacer::steady(asked, self.lasts / self.windows);
         let (mut windows, mut last) = (Vec::new(), None);
         for nth in 0..self.windows {
             progress.step(name, &format!("stretch {} of {}", nth + 1, self.windows));
@@ -58,14 +60,13 @@ impl Soak {
                 break;
             };
             let window = window(&ran, &loaded);
-            progress.done(&told(&window));
+            progress.done(&of_window(&window));
             windows.push(window);
             last = Some(ran);
         }
         drop(progress);
         let mut report = loaded.report("Hours under load", &self.on);
-        let rate = format!("{}, {} of the most", figure::rate(most * self.share), self.share);
-        report.settings.insert("rate".to_owned(), rate);
+        report.settings.insert("rate".to_owned(), told);
         report.settings.insert("stretches".to_owned(), format!("{} of {}", windows.len(), self.windows));
         if let Some(target) = report.targets.first_mut() {
             target.failures.extend(wrong.clone());
@@ -76,6 +77,17 @@ impl Soak {
         judge(&mut report, &loaded.surroundings);
         self.report.tell(&report)?;
         ended(name, wrong)
+    }
+
+    /// Operations a second, as they are told, and what went wrong when it was found out what is possible.
+    fn rate(&self, loaded: &mut Loaded, progress: &Progress) -> Result<(f64, String, Option<String>), String> {
+        if let Some(asked) = self.rate {
+            return Ok((asked, figure::rate(asked), None));
+        }
+        let closed = self.on.closed(self.on.work.clients, (self.lasts / 10).min(MOST_LASTS_MAX));
+        let (ran, wrong) = loaded.most(&closed, progress)?;
+        let asked = rate(&ran) * self.share;
+        Ok((asked, format!("{}, {} of the most", figure::rate(asked), self.share), wrong))
     }
 }
 
@@ -90,7 +102,7 @@ fn window(ran: &Ran, loaded: &Loaded) -> Window {
     }
 }
 
-fn told(window: &Window) -> String {
+fn of_window(window: &Window) -> String {
     let (rate, p99) = (figure::rate(window.per_second), figure::time_us(window.p99_us));
     format!("{rate}, p99 {p99}, {}, {} failed", figure::bytes(window.resident_bytes as f64), window.failed)
 }

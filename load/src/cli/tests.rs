@@ -43,6 +43,14 @@ fn a_short_soak_tells_all_its_stretches_and_what_drifted() {
 }
 
 #[test]
+fn a_soak_at_a_rate_does_not_ask_what_is_possible() {
+    let (report, failed) = told("soak --target mock --lasts 1s --windows 4 --rate 400");
+    let rate = report["targets"][0]["cases"]["soak"]["median"].as_f64().unwrap();
+    assert_eq!((failed, &report["settings"]["rate"]), (None, &Value::from("400/s")));
+    assert!(rate > 0.0 && rate < 440.0, "{report}");
+}
+
+#[test]
 fn what_was_recorded_is_compared_too() {
     let directory = tempfile::tempdir().unwrap();
     let (follows, activity) = (directory.path().join("follows"), directory.path().join("activity"));
