@@ -351,5 +351,8 @@ pub const SURVEY_PLACES_MAX: usize = 8 * SURVEY_INBOXES_MAX;
 /// Time between two surveys of a shard's inboxes.
 pub const SURVEY_PERIOD: Duration = Duration::from_secs(1);
 
+/// Sources that are looked at to tell what all of them take.
+pub const SOURCES_SAMPLE_MAX: usize = 512;
+
 /// Posts whose reposts are looked at to tell what all reposts take.
 pub const REPOSTS_SAMPLE_MAX: usize = 256;

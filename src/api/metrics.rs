@@ -249,6 +249,8 @@ impl Sheet<'_> {
             bytes,
             shared.counters.inboxes_bytes.get(),
         )?;
+        let sources = world.sources_bytes() as u64;
+        self.gauge("sources", "Memory that sources take, with who follows whom, by a sample", bytes, sources)?;
         let reposts = world.reposts.bytes() as u64;
         self.gauge("reposts", "Memory that it takes to know who repeats what, by a sample", bytes, reposts)?;
         self.gauge("posts_limit", "Memory that posts may take", bytes, shared.config.store_bytes_max as u64)?;

@@ -137,6 +137,7 @@ fn figures(engine: &Engine) -> Value {
         "memory": {
             "resident_bytes": resident_bytes(),
             "posts_bytes": world.posts.bytes(),
+            "sources_bytes": world.sources_bytes(),
             "inboxes_bytes": counters.inboxes_bytes.get(),
             "reposts_bytes": world.reposts.bytes(),
         },

@@ -19,6 +19,7 @@ use crate::feed::following::Following;
 use crate::feed::graph::Followers;
 use crate::feed::outbox::Outbox;
 use crate::id::{SourceId, SourceSlot};
+use crate::limits::SOURCES_SAMPLE_MAX;
 
 /// A user, tag, topic or account of another kind.
 #[derive(Debug)]
@@ -97,10 +98,23 @@ impl Source {
 
     /// Bytes it takes, without the allocator's own.
     pub fn bytes(&self) -> usize {
+        self.own_bytes() + self.edges_bytes()
+    }
+
+    /// Those that it takes however many edges it has.
+    fn own_bytes(&self) -> usize {
         let id = self.id.as_str().len() + 2 * size_of::<usize>();
-        let parts = self.outbox().heap_bytes() + self.followers().heap_bytes() + self.following.read().heap_bytes();
         let choices = self.own_choices().map_or(0, |choices| size_of::<Choices>() + choices.heap_bytes());
-        size_of::<Self>() + size_of::<Following>() + id + parts + choices
+        size_of::<Self>() + size_of::<Following>() + id + self.outbox().heap_bytes() + choices
+    }
+
+    fn edges_bytes(&self) -> usize {
+        self.followers().heap_bytes() + self.following.read().heap_bytes()
+    }
+
+    /// Its ends of edges: whom it follows, and who follows it.
+    fn ends(&self) -> usize {
+        self.following.read().len() + self.followers().len() as usize
     }
 }
 
@@ -135,6 +149,21 @@ impl Sources {
         self.len() == 0
     }
 
+    /// Bytes that all of them take, with so many edges between them, by a sample: what each takes, and what each end of an edge.
+    pub fn bytes(&self, edges: usize) -> usize {
+        let step = self.len().div_ceil(SOURCES_SAMPLE_MAX).max(1);
+        let sample = (0..self.len()).step_by(step).filter_map(|slot| self.by_slot.get(slot));
+        let (mut looked, mut own, mut of_edges, mut ends) = (0_usize, 0, 0, 0_usize);
+        for source in sample {
+            looked += 1;
+            own += source.own_bytes();
+            of_edges += source.edges_bytes();
+            ends += source.ends();
+        }
+        let per = |bytes: usize, count: usize| bytes as f64 / count.max(1) as f64;
+        (per(own, looked) * self.len() as f64 + per(of_edges, ends) * 2.0 * edges as f64).round() as usize
+    }
+
     /// All sources, in the order of their slots.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Source>> {
         self.by_slot.iter().map(|(_, source)| source)
@@ -150,5 +179,32 @@ impl Sources {
         let source = Arc::clone(&self.by_slot[slot]);
         self.by_id.insert(id.clone(), Arc::clone(&source));
         source
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::graph::Sharding;
+
+    #[test]
+    fn a_sample_tells_what_all_take() {
+        let (sources, sharding) = (Sources::default(), Sharding::new(2));
+        let count = 3 * SOURCES_SAMPLE_MAX + 7;
+        (0..count).for_each(|nth| drop(sources.intern(&SourceId::new(&format!("{nth:04}")).unwrap())));
+        let alike = sources.at(SourceSlot(0)).bytes();
+        assert_eq!(sources.bytes(0), alike * count);
+        let mut edges = 0;
+        for (follower, source) in (0..count).flat_map(|nth| (1..20).map(move |n| (nth, (nth * n + 1) % count))) {
+            let (follower, source) = (sources.at(SourceSlot(follower as u32)), sources.at(SourceSlot(source as u32)));
+            let since = UnixMicros(edges as i64);
+            if Arc::make_mut(&mut follower.following.write()).insert(source.slot, since, false) {
+                source.followers.write().insert(follower.slot, since, false, sharding);
+                edges += 1;
+            }
+        }
+        let (told, all) =
+            (sources.bytes(edges) as f64, sources.iter().map(|source| source.bytes()).sum::<usize>() as f64);
+        assert!((told / all - 1.0).abs() < 0.1, "{told} of {all}");
     }
 }

@@ -120,6 +120,11 @@ impl World {
         self.pulled_epoch.fetch_add(1, Ordering::Release);
     }
 
+    /// Bytes that sources take with who follows whom, by a sample.
+    pub fn sources_bytes(&self) -> usize {
+        self.sources.bytes(self.edges())
+    }
+
     /// How many follow edges there are, hidden ones too.
     pub fn edges(&self) -> usize {
         self.edges.load(Ordering::Relaxed)

@@ -1,9 +1,6 @@
-//! Metrics over HTTP, and what is under `ops/` against them.
+//! Metrics over HTTP.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +8,6 @@ use serde_json::json;
 use tidewire::config::EngineConfig;
 
 use crate::server::Server;
-use crate::{browser, export};
 
 /// What a server tells after a bit of everything, done by users, tags and lists of these names.
 fn metrics_of([reader, author, tag, list]: [&str; 4]) -> String {
@@ -97,6 +93,9 @@ fn memory_is_told_by_what_takes_it() {
     assert!((99.0 * 2.0..99.0 * 32.0).contains(&reposts), "99 reposts take {reposts} bytes");
     assert_eq!(memory()["reposts_bytes"].as_f64(), Some(reposts));
     assert!(memory()["inboxes_bytes"].as_u64() > Some(0));
+    let world = &server.engine.shared().world;
+    let counted: usize = world.sources.iter().map(|source| source.bytes()).sum();
+    assert_eq!(memory()["sources_bytes"], counted, "all are in the sample");
     server.send("DELETE", "/v1/posts/1", None, "");
     assert_eq!(memory()["reposts_bytes"], 0, "with the last repost goes what is known of it");
 }
@@ -150,53 +149,4 @@ fn whatever_leads_nowhere_has_an_id_and_is_counted_with_why() {
     ] {
         assert_eq!(value(&metrics, name), Some(expected), "{name} in:\n{metrics}");
     }
-}
-
-/// The names of metrics that a text mentions.
-fn mentioned(text: &str) -> BTreeSet<String> {
-    let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
-    let words = text.split(|c: char| !is_name(c)).filter(|word| word.starts_with("tidewire_"));
-    words.map(str::to_owned).collect()
-}
-
-fn file(name: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
-}
-
-#[test]
-fn the_dashboard_and_the_alerts_ask_for_metrics_that_there_are() {
-    // A journal and a snapshot are told of only where there is a data directory, and an archive where it is read.
-    let data = tempfile::tempdir().unwrap();
-    let server = Server::of(export::open(data.path()));
-    server.json("PUT", "/v1/users/ann/following/bob", &json!({}));
-    server.post("/v1/posts?wait=delivered", &json!({"author": "bob", "body": 1}));
-    server.get("/v1/users/ann/feed");
-    assert_eq!(server.send("POST", "/v1/snapshots", None, "").status, 201);
-    // Refusals are told of once there are any.
-    assert_eq!(server.get("/v1/nothing").status, 404);
-    let names = mentioned(&server.get("/metrics").text);
-    for name in ["ops/grafana-dashboard.json", "ops/alerts.yml", "docs/operations.md"] {
-        let asked = mentioned(&file(name));
-        assert!(asked.len() > 5, "{name} asks for {asked:?}");
-        let missing: Vec<_> = asked.difference(&names).collect();
-        assert!(missing.is_empty(), "{name} asks for {missing:?}, which there are not");
-    }
-    serde_json::from_str::<serde_json::Value>(&file("ops/grafana-dashboard.json")).unwrap();
-}
-
-#[test]
-fn the_unit_of_systemd_is_well_formed() {
-    let Ok(version) = Command::new("systemd-analyze").arg("--version").output() else {
-        return browser::skip("the test of the unit of systemd", "systemd-analyze");
-    };
-    assert!(version.status.success());
-    let directory = tempfile::tempdir().unwrap();
-    // Of a program that is there.
-    let unit = file("ops/tidewire.service").replace("/usr/local/bin/tidewire", env!("CARGO_BIN_EXE_tidewire"));
-    let copy = directory.path().join("tidewire.service");
-    fs::write(&copy, unit).unwrap();
-    let verified = Command::new("systemd-analyze").arg("verify").arg("--man=no").arg(&copy).output().unwrap();
-    let said = String::from_utf8_lossy(&verified.stderr);
-    let complaints: Vec<&str> = said.lines().filter(|line| line.contains("tidewire.service")).collect();
-    assert!(verified.status.success() && complaints.is_empty(), "{said}");
 }

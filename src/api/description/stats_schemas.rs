@@ -70,6 +70,7 @@ fn stats() -> Value {
     let memory = object(json!({
         "resident_bytes": {"type": ["integer", "null"]},
         "posts_bytes": count(),
+        "sources_bytes": count(),
         "inboxes_bytes": count(),
         "reposts_bytes": count(),
     }));
