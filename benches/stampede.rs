@@ -8,9 +8,9 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{NEWEST, config, draft, follow_all, histogram, id, print_latency, publish, size, wake_all};
+use common::{NEWEST, config, draft, follow_all, id, print_latency, publish, read_steadily, size, wake_all};
 use tidewire::engine::Engine;
 use tidewire::error::Error;
 use tidewire::feed::event::NewEdge;
@@ -35,6 +35,7 @@ fn main() {
         let world = World::new(fans, crowd.handle().clone()).await;
         for _ in 0..size(3, 1) {
             world.others_read("others alone").await;
+            world.others_beside_busy_cores().await;
             world.stampede(&[Stampede::Reads]).await;
             world.stampede(&[Stampede::Posts, Stampede::Crossings]).await;
             world.stampede(&[Stampede::Reads, Stampede::Posts, Stampede::Crossings]).await;
@@ -117,27 +118,22 @@ impl World {
         println!("    meanwhile {pages} pages of followers, {refused} refused, {posts} posts, {crossings} crossings");
     }
 
-    /// Others read at a steady rate, each page timed from its intended start.
+    /// Others read while all cores are busy with what has nothing to do with feeds: what a stampede costs by its work alone.
+    async fn others_beside_busy_cores(&self) {
+        let over = Arc::new(AtomicBool::new(false));
+        let spin = |_| {
+            let over = Arc::clone(&over);
+            std::thread::spawn(move || while !over.load(Ordering::Relaxed) {})
+        };
+        let busy: Vec<_> = (0..std::thread::available_parallelism().unwrap().get()).map(spin).collect();
+        self.others_read("beside busy cores").await;
+        over.store(true, Ordering::Relaxed);
+        busy.into_iter().for_each(|busy| busy.join().unwrap());
+    }
+
     async fn others_read(&self, what: &str) {
-        let (period, mut latencies, mut reading) = (Duration::from_micros(1_000), histogram(), JoinSet::new());
-        let began = Instant::now();
-        for nth in 0..size(5_000, 20) {
-            let intended = began + period * nth as u32;
-            // The runtime's timers tick in milliseconds; this thread, which runs nothing else, can be woken to the microsecond.
-            std::thread::sleep(intended.saturating_duration_since(Instant::now()));
-            let (engine, reader) = (self.engine.clone(), self.others[nth * 7 % OTHERS].clone());
-            reading.spawn(async move {
-                engine.feed(&reader, NEWEST).await.unwrap();
-                intended.elapsed()
-            });
-            while let Some(done) = reading.try_join_next() {
-                latencies.record(done.unwrap().as_nanos() as u64).unwrap();
-            }
-        }
-        while let Some(done) = reading.join_next().await {
-            latencies.record(done.unwrap().as_nanos() as u64).unwrap();
-        }
-        print_latency(what, &latencies);
+        let pages = size(5_000, 20);
+        print_latency(what, &read_steadily(&self.engine, &self.others, |nth| nth < pages).await);
     }
 }
 

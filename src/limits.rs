@@ -205,6 +205,19 @@ pub const USER_MAILBOX_MAX: usize = 128;
 /// Readers of one shard waiting to be woken.
 pub const WAKE_QUEUE_MAX: usize = 4 * 1024;
 
+/// Reads that a shard's actors have in hand at the same time: a fraction of a millisecond's work, and enough that none waits for the
+/// next.
+pub const READS_TOGETHER_MAX: usize = 16;
+
+/// Reads of one shard that wait for their turn: what takes about a second.
+pub const READS_WAITING_PER_SHARD_MAX: usize = 64 * 1024;
+
+/// While more reads of a shard than these wait, the newest is next.
+pub const READS_NEWEST_FIRST_ABOVE: usize = 32;
+
+/// How long a read waits for its turn while newer ones go first.
+pub const READ_WAIT_MAX: Duration = Duration::from_secs(2);
+
 /// Times a read is tried while its user actor keeps falling asleep under it. With far more readers than may be awake
 /// several times in a row is not rare.
 pub const READ_ATTEMPTS_MAX: usize = 32;

@@ -9,7 +9,7 @@
 )]
 
 use std::num::NonZeroUsize;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use tidewire::config::EngineConfig;
@@ -91,6 +91,34 @@ pub async fn wake_all(engine: &Engine, readers: &[SourceId]) {
     while let Some(woken) = waking.join_next().await {
         woken.unwrap().unwrap();
     }
+}
+
+/// Readers read in turns, 1,000 pages a second, each timed from its intended start, for as long as `goes_on` with its number.
+/// Pages are read on the runtime's own threads; the one that calls this does nothing else.
+pub async fn read_steadily(
+    engine: &Engine,
+    readers: &[SourceId],
+    mut goes_on: impl FnMut(usize) -> bool,
+) -> Histogram<u64> {
+    let (period, mut latencies, mut reading) = (Duration::from_micros(1_000), histogram(), JoinSet::new());
+    let began = Instant::now();
+    for nth in (0..).take_while(|nth| goes_on(*nth)) {
+        let intended = began + period * nth as u32;
+        // The runtime's timers tick in milliseconds; this thread can be woken to the microsecond.
+        std::thread::sleep(intended.saturating_duration_since(Instant::now()));
+        let (engine, reader) = (engine.clone(), readers[nth * 7 % readers.len()].clone());
+        reading.spawn(async move {
+            engine.feed(&reader, NEWEST).await.unwrap();
+            intended.elapsed()
+        });
+        while let Some(done) = reading.try_join_next() {
+            latencies.record(done.unwrap().as_nanos() as u64).unwrap();
+        }
+    }
+    while let Some(done) = reading.join_next().await {
+        latencies.record(done.unwrap().as_nanos() as u64).unwrap();
+    }
+    latencies
 }
 
 /// Publishes, waiting for room while there is none.

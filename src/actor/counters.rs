@@ -38,7 +38,7 @@ impl Gauge {
 }
 
 /// What refuses requests when it is full.
-pub const SHEDDING: [&str; 12] = [
+pub const SHEDDING: [&str; 13] = [
     "scribe",
     "scribe_bytes",
     "fanout",
@@ -46,6 +46,7 @@ pub const SHEDDING: [&str; 12] = [
     "author_fanout",
     "author_fanout_deliveries",
     "post_bytes",
+    "read_turns",
     "user_mailbox",
     "wake_up",
     "archive",

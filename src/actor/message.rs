@@ -12,8 +12,8 @@
 //! | [`Census`] | engine | courier | yes |
 //! | [`CopyInboxes`] | keeper | courier | yes |
 //! | [`Restore`] | engine | doorkeeper | no, once at start |
-//! | [`Wake`] | engine | doorkeeper | yes: a reader that is awake is just asked |
-//! | [`Ask`] | engine, doorkeeper | user actor | yes |
+//! | [`Wake`] | reception | doorkeeper | yes: a reader that is awake is just asked |
+//! | [`Ask`] | reception, doorkeeper | user actor | yes |
 //! | [`Detach`] | live connection | user actor | yes |
 //! | [`Bell`] | courier | user actor | yes: it only says "look at your notices" |
 //! | [`Fetched`] | archive thread | user actor | yes: it is told as it stands by then |
@@ -28,6 +28,7 @@ use actix::{Addr, Message};
 use tokio::sync::oneshot;
 
 use crate::actor::courier::Courier;
+use crate::actor::reception::Turn;
 use crate::clock::UnixMicros;
 use crate::error::Error;
 use crate::feed::event::{NewEdge, Silencing};
@@ -329,6 +330,8 @@ pub enum Ask {
         request: PageRequest,
         /// The answer.
         reply: Reply<Page<Entry>>,
+        /// Ends with it.
+        turn: Turn,
     },
     /// Tell a live connection what changes, first of all how it stands.
     Attach {

@@ -143,12 +143,15 @@ impl Handler<Ask> for UserActor {
     fn handle(&mut self, ask: Ask, ctx: &mut Self::Context) {
         // An actor that was put to sleep drops the question; whoever asked asks again.
         match ask {
-            Ask::Read { request, reply } => match self.page(request) {
-                // A caller that went away needs no answer.
-                Some(Built::Page(page)) => drop(reply.send(Ok(page))),
-                Some(Built::Cold(read)) => self.ask_archive(read, request, reply),
-                None => {}
-            },
+            Ask::Read { request, reply, turn } => {
+                match self.page(request) {
+                    // A caller that went away needs no answer.
+                    Some(Built::Page(page)) => drop(reply.send(Ok(page))),
+                    Some(Built::Cold(read)) => self.ask_archive(read, request, reply),
+                    None => {}
+                }
+                drop(turn);
+            }
             Ask::Attach { outlet, resume, reply } => self.attach(outlet, resume, reply, ctx),
         }
     }

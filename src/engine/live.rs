@@ -72,7 +72,8 @@ impl Engine {
         let mut crashes_before = None;
         for _ in 0..READ_ATTEMPTS_MAX {
             let (reply, answer) = oneshot::channel();
-            self.ask(&source, Ask::Attach { outlet: Arc::clone(&watcher.outlet), resume, reply })?;
+            let ask = Ask::Attach { outlet: Arc::clone(&watcher.outlet), resume, reply };
+            self.reception(&source).ask(&source, ask).map_err(|(_, cause)| cause)?;
             if let Ok(answer) = answer.await {
                 return answer.map(|()| watcher);
             }

@@ -28,7 +28,8 @@ use crate::actor::archivist::{ArchiveReaders, archive_failed};
 use crate::actor::courier::Courier;
 use crate::actor::doorkeeper::Doorkeeper;
 pub use crate::actor::keeper::SnapshotOptions;
-use crate::actor::message::{Ask, Census, Command, InboxTotals, Published, Reply, SnapshotTaken, Verify, Wake};
+use crate::actor::message::{Census, Command, InboxTotals, Published, Reply, SnapshotTaken, Verify};
+use crate::actor::reception::Reception;
 use crate::actor::scribe::queue::{CommandSender, NotTaken};
 use crate::clock::UnixMicros;
 pub use crate::engine::edges::Listed;
@@ -42,7 +43,8 @@ use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId};
 use crate::limits::{
     ARCHIVE_QUEUE_MAX, FANOUT_DRAIN_MAX, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, READ_ATTEMPTS_MAX, READ_CRASHES_MAX,
-    SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX, USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
+    READS_WAITING_PER_SHARD_MAX, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX, USER_MAILBOX_MAX,
+    WAKE_QUEUE_MAX,
 };
 use crate::state::posts::Stored;
 use crate::state::reader::{PageRequest, ReadClock, pulled_page};
@@ -82,6 +84,7 @@ struct KeeperHandle {
 struct ShardAddrs {
     courier: Addr<Courier>,
     doorkeeper: Addr<Doorkeeper>,
+    reception: Arc<Reception>,
 }
 
 struct Threads {
@@ -192,7 +195,7 @@ impl Engine {
     /// A page of a reader's feed. Wakes the reader if it sleeps.
     ///
     /// # Errors
-    /// When a queue is full, or the reader's actor crashes.
+    /// When a queue is full, the reader's turn does not come in time, or its actor crashes.
     pub async fn feed(&self, reader: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
         let began = Instant::now();
         let page = self.page(reader, request).await?;
@@ -211,7 +214,7 @@ impl Engine {
         let mut crashes_before = None;
         for _ in 0..READ_ATTEMPTS_MAX {
             let (reply, answer) = oneshot::channel();
-            self.ask(&source, Ask::Read { request, reply })?;
+            self.reception(&source).read(&source, request, reply);
             if let Ok(answer) = answer.await {
                 return answer.map(|page| self.named(page));
             }
@@ -245,9 +248,12 @@ impl Engine {
                 Err(SendError::Full(_)) => return Err(shared.overloaded("user_mailbox", USER_MAILBOX_MAX)),
                 Err(SendError::Closed(_)) => {
                     let (reply, answer) = oneshot::channel();
-                    self.ask(&source, Ask::Read { request: PageRequest { range: Range::Newest, limit: 1 }, reply })?;
+                    self.reception(&source).read(&source, PageRequest { range: Range::Newest, limit: 1 }, reply);
                     // However else it is answered, the reader was awake then.
-                    if let Ok(Err(cause @ Error::Quarantined { .. })) = answer.await {
+                    if let Ok(Err(
+                        cause @ (Error::Quarantined { .. } | Error::Overloaded { .. } | Error::ShuttingDown),
+                    )) = answer.await
+                    {
                         return Err(cause);
                     }
                 }
@@ -319,6 +325,11 @@ impl Engine {
             QueueDepth { name: "scribe", depth: self.inner.commands.len(), limit: SCRIBE_QUEUE_MAX },
             QueueDepth { name: "scribe_bytes", depth: self.inner.commands.bytes(), limit: SCRIBE_QUEUE_BYTES_MAX },
             QueueDepth {
+                name: "read_turns",
+                depth: self.inner.shards.iter().map(|shard| shard.reception.waiting()).sum(),
+                limit: self.inner.shards.len() * READS_WAITING_PER_SHARD_MAX,
+            },
+            QueueDepth {
                 name: "archive",
                 depth: shared.archive_readers.as_ref().map_or(0, ArchiveReaders::waiting),
                 limit: ARCHIVE_QUEUE_MAX,
@@ -389,12 +400,19 @@ impl Engine {
         self.inner.shared.snapshots.lock().clone()
     }
 
+    /// Whether a start would have events to replay, since no snapshot has them.
+    pub fn has_to_replay(&self) -> bool {
+        let newest = self.inner.shared.snapshots.lock().first().map_or(0, |newest| newest.sequence.0);
+        self.journal().is_some_and(|journal| journal.last.load(Ordering::Relaxed) > newest)
+    }
+
     /// What is known of the journal, if there is one on disk.
     pub fn journal(&self) -> Option<Arc<JournalFigures>> {
         self.inner.keeper.lock().as_ref().map(|keeper| Arc::clone(&keeper.figures))
     }
 
-    /// Takes no more writes, finishes those that were taken, and ends all threads. Blocks until they have ended.
+    /// Takes no more writes, finishes those that were taken, and ends all threads. Blocks until they have ended. Gives up a snapshot
+    /// that is being taken, and begins none.
     pub fn shutdown(&self) {
         let Some(threads) = self.inner.threads.lock().take() else { return };
         self.stop_live();
@@ -436,19 +454,9 @@ impl Engine {
     }
 
     /// Puts a question into a reader's mailbox, or asks for the reader to be woken.
-    fn ask(&self, reader: &Arc<Source>, ask: Ask) -> Result<(), Error> {
-        let shared = &self.inner.shared;
-        let ask = match shared.directory.send(reader.slot, ask) {
-            Ok(()) => return Ok(()),
-            Err(SendError::Full(_)) => return Err(shared.overloaded("user_mailbox", USER_MAILBOX_MAX)),
-            Err(SendError::Closed(ask)) => ask,
-        };
-        let doorkeeper = &self.inner.shards[shared.world.sharding.shard_of(reader.slot)].doorkeeper;
-        match doorkeeper.try_send(Wake { reader: Arc::clone(reader), ask }) {
-            Ok(()) => Ok(()),
-            Err(SendError::Full(_)) => Err(shared.overloaded("wake_up", WAKE_QUEUE_MAX)),
-            Err(SendError::Closed(_)) => Err(Error::ShuttingDown),
-        }
+    /// Where a reader is asked.
+    pub(crate) fn reception(&self, reader: &Source) -> &Arc<Reception> {
+        &self.inner.shards[self.inner.shared.world.sharding.shard_of(reader.slot)].reception
     }
 
     fn named(&self, page: Page<Entry>) -> FeedPage {

@@ -23,6 +23,7 @@ use crate::actor::keeper::{Keeper, SnapshotOptions};
 use crate::actor::mailroom::Mailroom;
 use crate::actor::message::{FanoutOrder, Hire, Restore};
 use crate::actor::open_fanouts::OpenFanouts;
+use crate::actor::reception::Reception;
 use crate::actor::scribe::{Scribe, queue};
 use crate::actor::ticker::Ticker;
 use crate::actor::vital::Vital;
@@ -331,9 +332,10 @@ fn start_shard(shard: usize, shared: &Arc<Shared>, supervisor: &Addr<FanoutSuper
         });
         let doorkeeper = Doorkeeper::create(|ctx| {
             ctx.set_mailbox_capacity(WAKE_QUEUE_MAX);
-            Doorkeeper::new(shard, shared, mailroom)
+            Doorkeeper::new(shard, Arc::clone(&shared), mailroom)
         });
-        let _ = tell.send(ShardAddrs { courier, doorkeeper });
+        let reception = Arc::new(Reception::new(shared, doorkeeper.clone()));
+        let _ = tell.send(ShardAddrs { courier, doorkeeper, reception });
     });
     told.recv().expect("a new arbiter runs what it is given")
 }
