@@ -29,6 +29,7 @@ use crate::api::slot::Slot;
 use crate::api::stall::Stall;
 use crate::api::tls::Certificate;
 use crate::api::upgrade::upgrades;
+use crate::engine::Engine;
 
 /// How long requests under way may take to end after the signal to stop.
 const DRAIN_SECONDS: u64 = 10;
@@ -167,7 +168,7 @@ pub fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Serves until SIGINT or SIGTERM, or for so long, or until `failed` says that there will be no engine; then lets requests
-/// under way end, and stops the engine.
+/// under way end, takes a snapshot, and stops the engine.
 ///
 /// # Errors
 /// When the server fails.
@@ -188,10 +189,26 @@ pub async fn run_on(
     rt::spawn(stop_in_time(server.handle(), slot.clone(), at_most, failed));
     let ended = server.await;
     if let Some(engine) = slot.engine() {
+        take_last_snapshot(engine).await;
         engine.shutdown();
     }
     info!("stopped");
     ended
+}
+
+/// Takes a snapshot of what the next start would have to replay. Another signal ends without one.
+async fn take_last_snapshot(engine: &Engine) {
+    if !engine.has_to_replay() {
+        return;
+    }
+    info!("taking a snapshot, so that the next start has nothing to replay; another signal ends without it");
+    let (mut taken, mut told) = (std::pin::pin!(engine.snapshot()), std::pin::pin!(signalled()));
+    // What came of it is told by who takes it.
+    std::future::poll_fn(|task| match taken.as_mut().poll(task) {
+        Poll::Ready(_) => Poll::Ready(()),
+        Poll::Pending => told.as_mut().poll(task).map(drop),
+    })
+    .await;
 }
 
 /// Shows a new certificate soon after its files have changed.

@@ -1,18 +1,22 @@
 //! A1 and A14: the real program, killed under load, and started twice on one directory.
 #![allow(clippy::disallowed_methods, reason = "a test's own threads may sleep")]
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 pub struct Program {
     child: Child,
+    /// All that it says on standard error, once it has ended.
+    log: Option<JoinHandle<String>>,
+    pub address: SocketAddr,
+    /// Of a server without TLS.
     pub url: String,
     pub agent: ureq::Agent,
 }
@@ -29,13 +33,9 @@ fn free_port() -> u16 {
 }
 
 impl Program {
+    /// Starts it, and waits until it has its state.
     pub fn start(directory: &Path, flags: &[&str]) -> Self {
-        let port = free_port();
-        let mut child = serve(directory, port, flags).spawn().unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        thread::spawn(move || while log.read_line(&mut String::new()).is_ok_and(|bytes| bytes > 0) {});
-        let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
-        let program = Self { child, url: format!("http://127.0.0.1:{port}"), agent };
+        let program = Self::spawn(directory, flags);
         let began = Instant::now();
         while program.get("/readyz").is_none_or(|(status, _)| status != 200) {
             assert!(began.elapsed() < Duration::from_secs(30), "the server starts");
@@ -44,15 +44,56 @@ impl Program {
         program
     }
 
+    /// Starts it, and waits for nothing.
+    pub fn spawn(directory: &Path, flags: &[&str]) -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let mut child = serve(directory, address.port(), flags).spawn().unwrap();
+        let mut stderr = child.stderr.take().unwrap();
+        let log = thread::spawn(move || {
+            let mut log = Vec::new();
+            let _ = stderr.read_to_end(&mut log);
+            String::from_utf8_lossy(&log).into_owned()
+        });
+        let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+        Self { child, log: Some(log), address, url: format!("http://{address}"), agent }
+    }
+
     pub fn get(&self, path: &str) -> Option<(u16, Value)> {
         let mut answer = self.agent.get(format!("{}{path}", self.url)).call().ok()?;
         let text = answer.body_mut().read_to_string().ok()?;
         Some((answer.status().as_u16(), serde_json::from_str(&text).unwrap_or(Value::Null)))
     }
 
+    /// Sends a signal, by the name that `kill` has for it.
+    pub fn signal(&self, name: &str) {
+        let arguments = [format!("-{name}"), self.child.id().to_string()];
+        assert!(Command::new("kill").args(arguments).status().unwrap().success());
+    }
+
+    /// Waits until it has ended by itself, and returns how, and what it had said.
+    pub fn ended(mut self) -> (ExitStatus, String) {
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(began.elapsed() < Duration::from_secs(30), "the server ends");
+            thread::sleep(Duration::from_millis(20));
+        };
+        (status, self.log.take().unwrap().join().unwrap())
+    }
+
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It has ended already, unless a test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -85,8 +126,7 @@ fn what_was_acknowledged_survives_kills_under_load() {
             };
             let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(publish(client))).collect();
             thread::sleep(Duration::from_millis(120 + 40 * (counted % 5)));
-            let pid = program.child.id().to_string();
-            assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+            program.signal("KILL");
             for (client, ended) in clients.into_iter().enumerate() {
                 acknowledged[client] = acknowledged[client].max(ended.join().unwrap());
             }
@@ -100,7 +140,7 @@ fn what_was_acknowledged_survives_kills_under_load() {
 }
 
 /// Publishes one post after the other until the server is gone. Returns how many of all were acknowledged, counted from 0.
-fn publish_until_refused(program: &Program, client: u64, next: &AtomicU64) -> u64 {
+pub fn publish_until_refused(program: &Program, client: u64, next: &AtomicU64) -> u64 {
     loop {
         let nth = next.load(Ordering::Relaxed);
         let post = json!({"id": (client * 1_000_000 + nth).to_string(), "author": format!("a{client}"), "body": nth});
@@ -114,7 +154,8 @@ fn publish_until_refused(program: &Program, client: u64, next: &AtomicU64) -> u6
     }
 }
 
-fn check(program: &Program, acknowledged: &[u64], next: &[AtomicU64]) {
+/// All that was acknowledged is there: of each client the first so many, and nothing that it did not send.
+pub fn check(program: &Program, acknowledged: &[u64], next: &[AtomicU64]) {
     for (client, acknowledged) in acknowledged.iter().enumerate() {
         let (mut shown, mut cursor) = (Vec::new(), String::new());
         loop {

@@ -17,6 +17,7 @@ use tidewire::api::tls::{Certificate, CertificateError};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 
+use crate::kill::Program;
 use crate::server::Server;
 
 /// Writes a new certificate for "localhost" and its key, and returns it.
@@ -140,6 +141,38 @@ fn a_new_certificate_is_shown_and_one_that_does_not_work_is_not() {
         look_twice(&certificate);
     }
     assert!(connect(server.address(), &first).unwrap_err().contains("certificate"));
+}
+
+#[test]
+fn the_program_shows_a_certificate_that_replaced_its_own_while_it_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = issue(directory.path());
+    let [cert, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name).display().to_string());
+    let program = Program::spawn(&directory.path().join("data"), &["--tls-cert", &cert, "--tls-key", &key]);
+    wait_for(|| TcpStream::connect(program.address).map_err(|cause| cause.to_string()));
+    let lives = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut before = wait_for(|| connect(program.address, &first));
+    assert!(ask(&mut before, lives, "\"alive\":true").starts_with("HTTP/1.1 200 "));
+
+    let second = issue(directory.path());
+    let mut after = wait_for(|| connect(program.address, &second));
+    assert!(connect(program.address, &first).unwrap_err().contains("certificate"));
+    for stream in [&mut before, &mut after] {
+        assert!(ask(stream, lives, "\"alive\":true").starts_with("HTTP/1.1 200 "), "who is connected stays so");
+    }
+    program.kill();
+}
+
+/// What is there sooner or later.
+fn wait_for<T>(try_it: impl Fn() -> Result<T, String>) -> T {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        match try_it() {
+            Ok(there) => return there,
+            Err(cause) => assert!(Instant::now() < until, "{cause}"),
+        }
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
 }
 
 /// Files that have changed are read once they are as they were at the look before.

@@ -1,0 +1,177 @@
+//! The signals to stop, sent to the real program while it has work: what is under way ends, and what was acknowledged is there
+//! after the next start.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::kill::{self, Program};
+use crate::live::client::{Client, Next};
+
+const SIGNALS: [&str; 2] = ["TERM", "INT"];
+
+/// Nothing here takes longer, but on a machine that is busy otherwise.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const PUBLISHERS: u64 = 3;
+
+/// Fewer answered writes before a signal prove nothing.
+const WRITES_MIN: u64 = 20;
+
+/// The post that comes in two halves, one before the signal and one after it. Large, so that it has time to come.
+const HELD: &str = "9000000";
+const HELD_BYTES: usize = 60_000;
+
+/// Waits until something is so.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+/// Ends the program if the test fails, so that those end as well who publish until it is gone.
+struct EndsOnFailure<'a>(&'a Program);
+
+impl Drop for EndsOnFailure<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.signal("KILL");
+        }
+    }
+}
+
+/// A request that its client does not go on with for now.
+struct Held {
+    socket: TcpStream,
+    rest: String,
+}
+
+impl Held {
+    /// Sends the first half of it, and waits until the server reads it.
+    fn begin(program: &Program) -> Self {
+        let body = json!({"author": "held", "id": HELD, "body": "x".repeat(HELD_BYTES)}).to_string();
+        let (first, rest) = body.split_at(body.len() / 2);
+        let mut socket = TcpStream::connect(program.address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
+        write!(socket, "{head}\r\nContent-Length: {}\r\n\r\n{first}", body.len()).unwrap();
+        until("a request is under way", || {
+            let bytes = &stats(program)["admission"]["write_bytes"]["under_way"];
+            bytes.as_u64() >= Some(HELD_BYTES as u64)
+        });
+        Self { socket, rest: rest.to_owned() }
+    }
+
+    /// Sends the other half, and takes the answer: its status, and what is in it.
+    fn end(mut self) -> (String, Value) {
+        self.socket.write_all(self.rest.as_bytes()).unwrap();
+        let mut answer = String::new();
+        // Until the server ends the connection, which it would else keep for the next request.
+        self.socket.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").expect(&answer);
+        let status = head.lines().next().unwrap_or_default().to_owned();
+        (status, serde_json::from_str(body).unwrap())
+    }
+}
+
+fn stats(program: &Program) -> Value {
+    program.get("/v1/stats").map_or(Value::Null, |(_, stats)| stats)
+}
+
+/// The code that a live connection is closed with. Says so when it is there.
+fn close_code(address: SocketAddr, connected: &mpsc::Sender<()>) -> u16 {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut client = Client::watch(address, "ann").await;
+        connected.send(()).unwrap();
+        loop {
+            if let Next::Closed(code) = client.next().await {
+                return code;
+            }
+        }
+    })
+}
+
+/// Sends a signal while posts are published, one is half sent, and somebody watches a feed. Returns how many posts of each
+/// publisher were acknowledged.
+fn stop_under_load(program: &Program, signal: &str, next: &[AtomicU64]) -> Vec<u64> {
+    let (connected, is_connected) = mpsc::channel();
+    thread::scope(|scope| {
+        let _ends = EndsOnFailure(program);
+        let publish = |(client, next)| scope.spawn(move || kill::publish_until_refused(program, client, next));
+        let publishers: Vec<_> = (0..).zip(next).map(publish).collect();
+        let written = || next.iter().map(|next| next.load(Ordering::Relaxed)).sum::<u64>();
+        until("posts are acknowledged", || written() >= WRITES_MIN);
+        let live = scope.spawn(move || close_code(program.address, &connected));
+        is_connected.recv_timeout(PATIENCE).expect("somebody watches");
+        let held = Held::begin(program);
+
+        program.signal(signal);
+        assert_eq!(live.join().unwrap(), 1012, "{signal}: who watches is to come back");
+        let (status, post) = held.end();
+        assert!(status.starts_with("HTTP/1.1 201 ") && post["id"] == HELD, "{signal}: {status}: {post}");
+        publishers.into_iter().map(|publisher| publisher.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn a_signal_to_stop_lets_requests_end_and_nothing_that_was_acknowledged_is_lost() {
+    for signal in SIGNALS {
+        let directory = tempfile::tempdir().unwrap();
+        let next: Vec<AtomicU64> = (0..PUBLISHERS).map(|_| AtomicU64::new(0)).collect();
+        let program = Program::start(directory.path(), &[]);
+        let acknowledged = stop_under_load(&program, signal, &next);
+        let (status, log) = program.ended();
+        assert_eq!(status.code(), Some(0), "{signal}: {log}");
+        let said = format!("SIG{signal}: finishing requests under way");
+        assert!(log.contains(&said) && log.contains("stopped"), "{signal}: {log}");
+
+        let program = Program::start(directory.path(), &[]);
+        kill::check(&program, &acknowledged, &next);
+        let (status, post) = program.get(&format!("/v1/posts/{HELD}")).unwrap();
+        assert_eq!((status, post["body"].as_str().map(str::len)), (200, Some(HELD_BYTES)), "{signal}");
+        let recovery = &stats(&program)["recovery"];
+        let is_whole = recovery["cut"].is_null() && recovery["lost"] == json!([]) && recovery["skipped"] == json!([]);
+        assert!(is_whole, "{signal}: {recovery}");
+        program.kill();
+    }
+}
+
+/// The snapshots of a data directory that have their name.
+fn snapshots(directory: &Path) -> Vec<String> {
+    let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with("snapshot-") && name.ends_with(".tide")).collect()
+}
+
+#[test]
+fn a_signal_to_stop_leaves_a_snapshot_behind_which_there_is_nothing_to_replay() {
+    for signal in SIGNALS {
+        let directory = tempfile::tempdir().unwrap();
+        let program = Program::start(directory.path(), &[]);
+        for id in 1..=WRITES_MIN {
+            let post = json!({"author": "bob", "id": id.to_string(), "body": id}).to_string();
+            let sent = program.agent.post(format!("{}/v1/posts", program.url)).content_type("application/json");
+            assert_eq!(sent.send(post).unwrap().status(), 201);
+        }
+        program.signal(signal);
+        let (status, log) = program.ended();
+        assert_eq!((status.code(), snapshots(directory.path()).len()), (Some(0), 1), "{signal}: {log}");
+
+        let program = Program::start(directory.path(), &[]);
+        let recovery = &stats(&program)["recovery"];
+        let covers = recovery["snapshot"].as_u64() >= Some(WRITES_MIN);
+        assert!(covers && recovery["events"] == 0, "{signal}: {recovery}");
+        let (status, post) = program.get(&format!("/v1/posts/{WRITES_MIN}")).unwrap();
+        assert_eq!((status, &post["body"]), (200, &json!(WRITES_MIN)), "{signal}");
+        program.kill();
+    }
+}
