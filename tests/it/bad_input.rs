@@ -1,6 +1,6 @@
 //! Malformed requests: each with its exact status and code.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -217,27 +217,85 @@ fn follows() {
     check(&option, "an unknown option", 400, "unknown_field", Some("colour"));
 }
 
-/// What the server says to raw bytes.
+/// What the server says to raw bytes until it ends the connection, as it must.
 fn raw(server: &Server, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(server.address()).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     stream.write_all(bytes).unwrap();
-    let mut answer = [0; 1024];
-    let length = stream.read(&mut answer).unwrap_or(0);
-    String::from_utf8_lossy(&answer[..length]).into_owned()
+    let mut answer = Vec::new();
+    let ended = stream.read_to_end(&mut answer);
+    // What it did not read makes it a reset.
+    assert!(!matches!(ended, Err(cause) if cause.kind() == ErrorKind::WouldBlock), "still open after {bytes:?}");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// A post, of which what its head leaves open decides where it ends, and a request behind it.
+fn smuggling(head: &str, body: &str) -> Vec<u8> {
+    let behind = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let head = format!("POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{head}");
+    format!("{head}\r\n\r\n{body}{behind}").into_bytes()
+}
+
+const POST: &str = r#"{"author":"ann","body":1}"#;
+
+#[test]
+fn a_request_that_ends_where_one_likes_is_refused_and_so_is_what_comes_behind_it() {
+    let server = server();
+    let chunked = format!("{:x}\r\n{POST}\r\n0\r\n\r\n", POST.len());
+    let length = POST.len();
+    for (head, body) in [
+        (format!("Content-Length: {length}\r\nTransfer-Encoding: chunked"), chunked.as_str()),
+        (format!("Transfer-Encoding: chunked\r\nContent-Length: {length}"), &chunked),
+        (format!("Content-Length: {length}\r\nContent-Length: 5"), POST),
+        (format!("Content-Length: {length}\r\nContent-Length: {length}"), POST),
+        (format!("Content-Length: {length}, {length}"), POST),
+        (format!("Content-Length: +{length}"), POST),
+        ("Content-Length: -1".to_owned(), POST),
+        ("Content-Length: 0x19".to_owned(), POST),
+        (format!("Content-Length : {length}"), POST),
+        (format!("Content-Length:\r\n {length}"), POST),
+        ("Transfer-Encoding: xchunked".to_owned(), &chunked),
+        ("Transfer-Encoding: chunked, identity".to_owned(), &chunked),
+        ("Transfer-Encoding: gzip, chunked".to_owned(), &chunked),
+        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity".to_owned(), &chunked),
+        ("Transfer-Encoding:\r\n chunked".to_owned(), &chunked),
+        ("Transfer-Encoding: chunked".to_owned(), "zz\r\n"),
+        ("Transfer-Encoding: chunked".to_owned(), "10000000000000001\r\n{\r\n0\r\n\r\n"),
+        ("Transfer-Encoding: chunked".to_owned(), "1;a\nb\r\n{\r\n0\r\n\r\n"),
+        ("Transfer-Encoding: chunked".to_owned(), "1\r\n{0\r\n\r\n"),
+    ] {
+        let answer = raw(&server, &smuggling(&head, body));
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{head:?} {body:?}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.").count(), 1, "{head:?} {body:?}: {answer}");
+    }
+    let old = smuggling("Transfer-Encoding: chunked\r\nConnection: keep-alive", &chunked);
+    let answer = raw(&server, &String::from_utf8(old).unwrap().replacen("HTTP/1.1", "HTTP/1.0", 1).into_bytes());
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.matches("HTTP/1.").count() == 1, "{answer}");
+    assert_eq!(server.get("/v1/stats").json()["posts"], 0);
+
+    let good = smuggling("Transfer-Encoding: chunked", &chunked);
+    let good = String::from_utf8(good).unwrap().replace("localhost\r\n\r\n", "localhost\r\nConnection: close\r\n\r\n");
+    let answer = raw(&server, good.as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 201 ") && answer.contains("HTTP/1.1 200 "), "{answer}");
 }
 
 #[test]
-fn bytes_that_are_no_http_do_not_bring_it_down() {
+fn bytes_that_are_no_http_are_refused() {
     let server = server();
+    let long =
+        |name: &str| format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{name}: {}\r\n\r\n", "x".repeat(1 << 20));
+    let many = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "x: y\r\n".repeat(1_000));
+    let far = format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", "x".repeat(1 << 20));
     for bytes in [
-        &b"\0\0\0\0\r\n\r\n"[..],
-        b"GET / HTTP/9.9\r\n\r\n",
-        b"POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
-        b"POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        "\0\0\0\0\r\n\r\n",
+        "GET / HTTP/9.9\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\nx: a\rb\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\nx: a\0b\r\n\r\n",
+        &long("x"),
+        &many,
+        &far,
     ] {
-        let answer = raw(&server, bytes);
+        let answer = raw(&server, bytes.as_bytes());
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
     }
     assert_eq!(server.get("/healthz").status, 200);
