@@ -69,15 +69,17 @@ impl World {
     async fn new(fans: usize, crowd: Handle) -> Self {
         let engine = Engine::start(config(300, Policy::Above(std::num::NonZeroU64::new(fans as u64 - 1).unwrap())));
         let named = |name: &str, count: usize| (0..count).map(|n| id(&format!("{name}{n}"))).collect::<Vec<_>>();
-        let (star, fans, others, authors) = (id("star"), named("f", fans), named("o", OTHERS), named("a", 50));
-        let edges = |readers: &[SourceId], each: usize| {
+        let (star, fans, others) = (id("star"), named("f", fans), named("o", OTHERS));
+        // Not the same ones: who follows what followers of the celebrity do is of their crowd, once these have left it.
+        let (of_fans, of_others) = (named("a", 50), named("b", 50));
+        let edges = |readers: &[SourceId], authors: &[SourceId], each: usize| {
             let edge = |(nth, reader): (usize, &SourceId)| {
                 (0..each).map(|n| (reader.clone(), authors[(nth * 7 + n) % 50].clone())).collect::<Vec<_>>()
             };
             readers.iter().enumerate().flat_map(edge).collect::<Vec<_>>()
         };
-        follow_all(&engine, edges(&others, 20).into_iter().chain(edges(&fans, 5))).await;
-        for author in authors.iter().cycle().take(500) {
+        follow_all(&engine, edges(&others, &of_others, 20).into_iter().chain(edges(&fans, &of_fans, 5))).await;
+        for author in of_fans.iter().chain(&of_others).cycle().take(1_000) {
             publish(&engine, author, true).await;
         }
         follow_all(&engine, fans.iter().map(|fan| (fan.clone(), star.clone()))).await;

@@ -209,14 +209,8 @@ pub const WAKE_QUEUE_MAX: usize = 4 * 1024;
 /// next.
 pub const READS_TOGETHER_MAX: usize = 16;
 
-/// Reads of one shard that wait for their turn: what takes about a second.
+/// Reads of one shard that wait for their turn: what takes a second or two.
 pub const READS_WAITING_PER_SHARD_MAX: usize = 64 * 1024;
-
-/// While more reads of a shard than these wait, the newest is next.
-pub const READS_NEWEST_FIRST_ABOVE: usize = 32;
-
-/// How long a read waits for its turn while newer ones go first.
-pub const READ_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Times a read is tried while its user actor keeps falling asleep under it. With far more readers than may be awake
 /// several times in a row is not rare.

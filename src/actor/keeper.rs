@@ -67,6 +67,8 @@ pub struct Keeper {
     pub(crate) replayed_bytes: u64,
     /// Set when the engine is about to end: what is being written is given up then.
     pub(crate) stopping: Arc<AtomicBool>,
+    /// Set when nobody is served any more: it is written without rests then.
+    pub(crate) hurries: Arc<AtomicBool>,
 }
 
 /// How often it is looked whether a snapshot is due.
@@ -77,6 +79,7 @@ struct Paced<'a, 'b> {
     writer: &'a mut SnapshotWriter<'b>,
     since: Instant,
     stopping: &'a AtomicBool,
+    hurries: &'a AtomicBool,
 }
 
 impl Records for Paced<'_, '_> {
@@ -86,7 +89,7 @@ impl Records for Paced<'_, '_> {
         if self.stopping.load(Ordering::Relaxed) {
             return Err(StorageError::Stopping);
         }
-        if worked >= SNAPSHOT_STRETCH {
+        if worked >= SNAPSHOT_STRETCH && !self.hurries.load(Ordering::Relaxed) {
             std::thread::park_timeout(worked);
             self.since = Instant::now();
         }
@@ -161,6 +164,10 @@ impl Keeper {
     }
 
     fn take(&self) -> Result<SnapshotTaken, Error> {
+        if let Some(cause) = self.figures.failure() {
+            // Its end would need a sync.
+            return Err(Error::JournalFailed(cause));
+        }
         let began = self.shared.clock.now();
         let mark = self.mark(false)?;
         // After the mark: what is not under way any more is in its inboxes, and these are copied later still.
@@ -212,7 +219,7 @@ impl Keeper {
         mark: Mark,
         under_way: Vec<crate::feed::position::Position>,
     ) -> Result<(), StorageError> {
-        let mut writer = Paced { writer, since: Instant::now(), stopping: &self.stopping };
+        let mut writer = Paced { writer, since: Instant::now(), stopping: &self.stopping, hurries: &self.hurries };
         write_world(Walk { world: &self.shared.world, sources: mark.sources }, &mut writer)?;
         if self.options.inboxes {
             let posts = pack_positions(under_way.into_iter());

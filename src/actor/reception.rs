@@ -9,22 +9,22 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use actix::Addr;
 use actix::dev::SendError;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::actor::doorkeeper::Doorkeeper;
 use crate::actor::message::{Ask, Reply, Wake};
-use crate::actor::turns::{Arrival, Next, Rules, Turns};
+use crate::actor::turns::Turns;
+use crate::actor::vital::Vital;
 use crate::engine::Shared;
 use crate::error::Error;
 use crate::feed::page::Page;
-use crate::limits::{
-    READ_WAIT_MAX, READS_NEWEST_FIRST_ABOVE, READS_TOGETHER_MAX, READS_WAITING_PER_SHARD_MAX, USER_MAILBOX_MAX,
-    WAKE_QUEUE_MAX,
-};
+use crate::id::SourceSlot;
+use crate::limits::{READS_TOGETHER_MAX, READS_WAITING_PER_SHARD_MAX, USER_MAILBOX_MAX, WAKE_QUEUE_MAX};
 use crate::state::reader::PageRequest;
 use crate::state::sources::Source;
 use crate::state::view::Entry;
@@ -33,7 +33,11 @@ use crate::state::view::Entry;
 pub struct Reception {
     shared: Arc<Shared>,
     doorkeeper: Addr<Doorkeeper>,
-    reads: Mutex<Turns<Read>>,
+    /// By the source that most follow of those that the reader does: its followers come all at once when it does something.
+    reads: Mutex<Turns<SourceSlot, Read>>,
+    /// A turn has ended that somebody waits for.
+    ended: Notify,
+    is_closed: AtomicBool,
 }
 
 /// A page that is asked for.
@@ -43,19 +47,26 @@ struct Read {
     reply: Reply<Page<Entry>>,
 }
 
-/// The turn of a read. The next one gets it when this is dropped, however the read ended.
-pub struct Turn(Option<Arc<Reception>>);
+/// The turn of a read, which ends when this is dropped, however the read ended.
+pub struct Turn(Arc<Reception>);
 
 impl Reception {
     /// The reception of the shard with this doorkeeper.
     pub fn new(shared: Arc<Shared>, doorkeeper: Addr<Doorkeeper>) -> Self {
-        let rules = Rules {
-            together_max: READS_TOGETHER_MAX,
-            waiting_max: READS_WAITING_PER_SHARD_MAX,
-            newest_first_above: READS_NEWEST_FIRST_ABOVE,
-            wait_max: READ_WAIT_MAX,
-        };
-        Self { shared, doorkeeper, reads: Mutex::new(Turns::new(rules)) }
+        let reads = Mutex::new(Turns::new(READS_TOGETHER_MAX, READS_WAITING_PER_SHARD_MAX));
+        Self { shared, doorkeeper, reads, ended: Notify::new(), is_closed: AtomicBool::new(false) }
+    }
+
+    /// Gives turns that have ended to those who wait, for as long as the shard's thread goes on, on which this is to run: as a task
+    /// of its own, or the actor of a reader whom many ask for would go from one question to the next and let no other actor run.
+    pub async fn usher(self: Arc<Self>) {
+        let (_vital, _closes) = (Vital("usher"), Closes(Arc::clone(&self)));
+        loop {
+            while let Some(read) = self.next() {
+                self.begin(read);
+            }
+            self.ended.notified().await;
+        }
     }
 
     /// Reads that wait for their turn.
@@ -66,20 +77,22 @@ impl Reception {
     /// Has a page built as soon as it is its turn. Refusals are answers, too; without any, the reader's actor went away.
     pub fn read(self: &Arc<Self>, reader: &Arc<Source>, request: PageRequest, reply: Reply<Page<Entry>>) {
         let read = Read { reader: Arc::clone(reader), request, reply };
-        let arrival = self.reads.lock().come(read, Instant::now);
-        let (reply, cause) = match arrival {
-            Arrival::Waits => return,
-            Arrival::NoRoom(read) => (read.reply, self.too_many()),
-            Arrival::Turn(read) => match self.begin(read) {
-                Ok(()) => return,
-                Err(refused) => {
-                    self.pass_on();
-                    refused
-                }
-            },
-        };
-        // Whoever went away needs no answer, here and below.
-        let _ = reply.send(Err(cause));
+        if self.reads.lock().take() {
+            return self.begin((read, Turn(Arc::clone(self))));
+        }
+        let crowd = reader.crowd(&self.shared.world.sources);
+        let waits = self.reads.lock().wait(crowd, read);
+        // Between both looks a turn may have ended, or have whoever gives turns.
+        if waits.as_ref().is_ok_and(|is_free| *is_free) {
+            self.ended.notify_one();
+        }
+        if self.is_closed.load(Ordering::SeqCst) {
+            self.refuse_all();
+        }
+        if let Err(Read { reply, .. }) = waits {
+            // Whoever went away needs no answer, here and below.
+            let _ = reply.send(Err(self.shared.overloaded("read_turns", READS_WAITING_PER_SHARD_MAX)));
+        }
     }
 
     /// Asks a reader, who is woken for it if necessary.
@@ -99,46 +112,50 @@ impl Reception {
         })
     }
 
-    /// Sends a read to its actor, with a turn.
-    fn begin(self: &Arc<Self>, read: Read) -> Result<(), (Reply<Page<Entry>>, Error)> {
-        let Read { reader, request, reply } = read;
-        let turn = Turn(Some(Arc::clone(self)));
-        match self.ask(&reader, Ask::Read { request, reply, turn }) {
-            Err((Ask::Read { reply, mut turn, .. }, cause)) => {
-                // It stays with whoever called: turns that end within each other would do so as deep as reads wait.
-                turn.0 = None;
-                Err((reply, cause))
-            }
-            Ok(()) | Err((Ask::Attach { .. }, _)) => Ok(()),
-        }
-    }
-
-    /// Gives a turn that has ended to the next one.
-    fn pass_on(self: &Arc<Self>) {
+    /// The next read that somebody still waits for, with its turn.
+    fn next(self: &Arc<Self>) -> Option<(Read, Turn)> {
         loop {
-            let next = self.reads.lock().next(Instant::now);
-            let (reply, cause) = match next {
-                None => return,
-                Some(Next::TooLate(read)) => (read.reply, self.too_many()),
-                Some(Next::Turn(read)) if read.reply.is_closed() => continue,
-                Some(Next::Turn(read)) => match self.begin(read) {
-                    Ok(()) => return,
-                    Err(refused) => refused,
-                },
-            };
-            let _ = reply.send(Err(cause));
+            let read = self.reads.lock().next()?;
+            let turn = Turn(Arc::clone(self));
+            if !read.reply.is_closed() {
+                return Some((read, turn));
+            }
         }
     }
 
-    fn too_many(&self) -> Error {
-        self.shared.overloaded("read_turns", READS_WAITING_PER_SHARD_MAX)
+    /// Sends a read to its actor.
+    fn begin(&self, (read, turn): (Read, Turn)) {
+        let Read { reader, request, reply } = read;
+        if let Err((ask, cause)) = self.ask(&reader, Ask::Read { request, reply, turn }) {
+            ask.refuse(cause);
+        }
+    }
+
+    /// Nobody gives turns any more.
+    fn refuse_all(&self) {
+        loop {
+            let read = self.reads.lock().remove();
+            let Some(read) = read else { return };
+            let _ = read.reply.send(Err(Error::ShuttingDown));
+        }
+    }
+}
+
+/// Closes the reception when its usher ends, which is when the engine does.
+struct Closes(Arc<Reception>);
+
+impl Drop for Closes {
+    fn drop(&mut self) {
+        self.0.is_closed.store(true, Ordering::SeqCst);
+        self.0.refuse_all();
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some(reception) = self.0.take() {
-            reception.pass_on();
+        let is_wanted = self.0.reads.lock().end();
+        if is_wanted {
+            self.0.ended.notify_one();
         }
     }
 }
@@ -157,6 +174,7 @@ mod tests {
     use crate::engine::Engine;
     use crate::feed::event::NewEdge;
     use crate::feed::page::Range;
+    use crate::feed::post::{Body, Draft};
     use crate::id::SourceId;
     use crate::limits::USER_PANICS_MAX;
     use actix::{Handler, Message};
@@ -187,10 +205,8 @@ mod tests {
     fn take_turns(engine: &Engine) -> Vec<Turn> {
         let reception = engine.reception(&source(engine, "ann"));
         let take = |_| {
-            let (reply, _) = oneshot::channel();
-            let read = Read { reader: source(engine, "ann"), request: NEWEST, reply };
-            assert!(matches!(reception.reads.lock().come(read, Instant::now), Arrival::Turn(_)));
-            Turn(Some(Arc::clone(reception)))
+            assert!(reception.reads.lock().take());
+            Turn(Arc::clone(reception))
         };
         (0..READS_TOGETHER_MAX).map(take).collect()
     }
@@ -202,15 +218,17 @@ mod tests {
     #[tokio::test]
     async fn a_read_that_comes_beside_a_crowd_does_not_wait_for_all_of_it() {
         let engine = engine().await;
+        engine.follow(vec![NewEdge::new(id("dan"), id("eve"))]).await.unwrap();
         let mut turns = take_turns(&engine);
         let (done, mut order) = tokio::sync::mpsc::unbounded_channel();
         let mut reads = JoinSet::new();
-        let crowd = READS_NEWEST_FIRST_ABOVE + 5;
-        for nth in 0..=crowd {
+        // All but the last follow bob.
+        let readers = ["ann", "cas"].repeat(10).into_iter().chain(["dan"]);
+        for (nth, reader) in readers.enumerate() {
             let (asking, done) = (engine.clone(), done.clone());
             reads.spawn(async move {
-                asking.feed(&id(if nth == crowd { "cas" } else { "ann" }), NEWEST).await.unwrap();
-                done.send(nth).unwrap();
+                asking.feed(&id(reader), NEWEST).await.unwrap();
+                done.send(reader).unwrap();
             });
             while waiting(&engine) <= nth {
                 tokio::task::yield_now().await;
@@ -219,12 +237,11 @@ mod tests {
         drop(turns.pop());
         reads.join_all().await;
         drop(done);
-        let mut served = Vec::new();
-        while let Some(nth) = order.recv().await {
-            served.push(nth);
+        let mut before = 0;
+        while order.recv().await.unwrap() != "dan" {
+            before += 1;
         }
-        let newest = (READS_NEWEST_FIRST_ABOVE..=crowd).rev();
-        assert_eq!(served, newest.chain(0..READS_NEWEST_FIRST_ABOVE).collect::<Vec<_>>());
+        assert!(before <= 4, "{before} of the crowd came before");
         engine.shutdown();
     }
 
@@ -244,6 +261,9 @@ mod tests {
         assert_eq!(engine.feed(&id("cas"), NEWEST).await.unwrap_err().to_string(), full.to_string());
         drop(given_up);
         drop(turns);
+        while waiting(&engine) > 0 {
+            tokio::task::yield_now().await;
+        }
         engine.feed(&id("cas"), NEWEST).await.unwrap();
         assert_eq!((waiting(&engine), engine.shared().counters.pages.get()), (0, 1));
         engine.shutdown();
@@ -292,17 +312,42 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_reader_whom_many_ask_for_without_end_does_not_keep_the_shard_from_others() {
+        let engine = engine().await;
+        engine.feed(&id("cas"), NEWEST).await.unwrap();
+        let mut reads = JoinSet::new();
+        for _ in 0..4 * READS_TOGETHER_MAX {
+            let engine = engine.clone();
+            reads.spawn(async move { while engine.feed(&id("ann"), NEWEST).await.is_ok() {} });
+        }
+        while waiting(&engine) == 0 {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..20 {
+            engine.feed(&id("cas"), NEWEST).await.unwrap();
+            engine.publish(Draft::new(id("bob"), Body::new("1").unwrap()), true).await.unwrap();
+        }
+        engine.shutdown();
+        reads.join_all().await;
+    }
+
+    #[tokio::test]
     async fn reads_that_wait_are_answered_when_the_engine_ends() {
         let engine = engine().await;
+        let turns = take_turns(&engine);
         let mut reads = JoinSet::new();
-        for _ in 0..5_000 {
-            let engine = engine.clone();
-            reads.spawn(async move { engine.feed(&id("ann"), NEWEST).await.map(drop) });
+        for nth in 0..100 {
+            let asking = engine.clone();
+            reads.spawn(async move { asking.feed(&id("ann"), NEWEST).await.map(drop) });
+            while waiting(&engine) <= nth {
+                tokio::task::yield_now().await;
+            }
         }
         let ending = engine.clone();
         tokio::task::spawn_blocking(move || ending.shutdown()).await.unwrap();
-        let refused = reads.join_all().await.into_iter().filter_map(Result::err);
-        assert!(refused.into_iter().all(|cause| matches!(cause, Error::ShuttingDown)));
-        assert!(matches!(engine.feed(&id("ann"), NEWEST).await, Err(Error::ShuttingDown)));
+        let answers = reads.join_all().await;
+        assert!(answers.iter().all(|answer| matches!(answer, Err(Error::ShuttingDown))), "{answers:?}");
+        assert!(matches!(engine.feed(&id("ann"), NEWEST).await, Err(Error::ShuttingDown)), "none waits afterwards");
+        drop(turns);
     }
 }

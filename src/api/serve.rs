@@ -21,6 +21,7 @@ use actix_web::web::Data;
 use actix_web::{App, rt};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::sync::oneshot;
+use tokio::sync::watch::{self, Receiver};
 use tracing::info;
 
 use crate::api::Api;
@@ -186,27 +187,29 @@ pub async fn run_on(
     let scheme = if certificate.is_some() { "https" } else { "http" };
     info!("serving on {scheme}://{listen}");
     certificate.into_iter().for_each(|certificate| drop(rt::spawn(renew(certificate))));
-    rt::spawn(stop_in_time(server.handle(), slot.clone(), at_most, failed));
+    let signals = signals()?;
+    rt::spawn(stop_in_time(server.handle(), slot.clone(), at_most, failed, signals.clone()));
     let ended = server.await;
     if let Some(engine) = slot.engine() {
-        take_last_snapshot(engine).await;
+        take_last_snapshot(engine, signals).await;
         engine.shutdown();
     }
     info!("stopped");
     ended
 }
 
-/// Takes a snapshot of what the next start would have to replay. Another signal ends without one.
-async fn take_last_snapshot(engine: &Engine) {
+/// Takes a snapshot of what the next start would have to replay. Another signal than the one to stop ends without one, also if it came
+/// while requests were ending.
+async fn take_last_snapshot(engine: &Engine, mut signals: Receiver<Signals>) {
     if !engine.has_to_replay() {
         return;
     }
     info!("taking a snapshot, so that the next start has nothing to replay; another signal ends without it");
-    let (mut taken, mut told) = (std::pin::pin!(engine.snapshot()), std::pin::pin!(signalled()));
+    let (mut taken, mut told) = (std::pin::pin!(engine.last_snapshot()), std::pin::pin!(told(&mut signals, 2)));
     // What came of it is told by who takes it.
-    std::future::poll_fn(|task| match taken.as_mut().poll(task) {
+    std::future::poll_fn(|task| match told.as_mut().poll(task) {
         Poll::Ready(_) => Poll::Ready(()),
-        Poll::Pending => told.as_mut().poll(task).map(drop),
+        Poll::Pending => taken.as_mut().poll(task).map(drop),
     })
     .await;
 }
@@ -219,11 +222,17 @@ async fn renew(certificate: Arc<Certificate>) {
     }
 }
 
-async fn stop_in_time(server: ServerHandle, slot: Slot, at_most: Option<Duration>, failed: oneshot::Receiver<()>) {
+async fn stop_in_time(
+    server: ServerHandle,
+    slot: Slot,
+    at_most: Option<Duration>,
+    failed: oneshot::Receiver<()>,
+    mut signals: Receiver<Signals>,
+) {
     let told = async {
         match at_most {
-            None => signalled().await,
-            Some(at_most) => rt::time::timeout(at_most, signalled()).await.unwrap_or(Ok("time is up")),
+            None => told(&mut signals, 1).await,
+            Some(at_most) => rt::time::timeout(at_most, told(&mut signals, 1)).await.unwrap_or("time is up"),
         }
     };
     let failed = async {
@@ -234,32 +243,65 @@ async fn stop_in_time(server: ServerHandle, slot: Slot, at_most: Option<Duration
     };
     let (mut told, mut failed) = (std::pin::pin!(told), std::pin::pin!(failed));
     let reason = std::future::poll_fn(|task| match failed.as_mut().poll(task) {
-        Poll::Ready(()) => Poll::Ready(Ok("the state cannot be recovered")),
+        Poll::Ready(()) => Poll::Ready("the state cannot be recovered"),
         Poll::Pending => told.as_mut().poll(task),
     })
     .await;
-    if let Ok(reason) = reason {
-        info!("{reason}: finishing requests under way, at most {DRAIN_SECONDS} s");
-        // They would go on for ever.
-        slot.engine().inspect(|engine| engine.stop_live());
-        server.stop(true).await;
+    info!("{reason}: finishing requests under way, at most {DRAIN_SECONDS} s");
+    // They would go on for ever.
+    slot.engine().inspect(|engine| engine.stop_live());
+    server.stop(true).await;
+}
+
+/// How many signals to stop came, and the last one's name.
+#[derive(Clone, Copy, Default)]
+struct Signals {
+    count: u32,
+    last: &'static str,
+}
+
+/// The name of the signal by which so many had come.
+async fn told(signals: &mut Receiver<Signals>, count: u32) -> &'static str {
+    let last = signals.wait_for(|signals| signals.count >= count).await.map(|signals| signals.last);
+    match last {
+        Ok(last) => last,
+        // Nobody listens to signals any more.
+        Err(_) => std::future::pending().await,
     }
 }
 
+/// Counts signals to stop from now on.
 #[cfg(unix)]
-async fn signalled() -> io::Result<&'static str> {
+fn signals() -> io::Result<Receiver<Signals>> {
     use actix_web::rt::signal::unix::{SignalKind, signal};
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    Ok(std::future::poll_fn(|task| {
-        if interrupt.poll_recv(task).is_ready() {
-            return Poll::Ready("SIGINT");
-        }
-        terminate.poll_recv(task).map(|_| "SIGTERM")
-    })
-    .await)
+    Ok(count(async move || {
+        std::future::poll_fn(|task| {
+            if interrupt.poll_recv(task).is_ready() {
+                return Poll::Ready("SIGINT");
+            }
+            terminate.poll_recv(task).map(|_| "SIGTERM")
+        })
+        .await
+    }))
 }
 
+/// Counts signals to stop from now on.
 #[cfg(not(unix))]
-async fn signalled() -> io::Result<&'static str> {
-    actix_web::rt::signal::ctrl_c().await.map(|()| "Ctrl-C")
+fn signals() -> io::Result<Receiver<Signals>> {
+    Ok(count(async || match actix_web::rt::signal::ctrl_c().await {
+        Ok(()) => "Ctrl-C",
+        Err(_) => std::future::pending().await,
+    }))
+}
+
+fn count(mut next: impl AsyncFnMut() -> &'static str + 'static) -> Receiver<Signals> {
+    let (counted, signals) = watch::channel(Signals::default());
+    rt::spawn(async move {
+        loop {
+            let last = next().await;
+            counted.send_modify(|signals| *signals = Signals { count: signals.count + 1, last });
+        }
+    });
+    signals
 }

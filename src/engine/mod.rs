@@ -11,6 +11,7 @@ mod edges;
 mod live;
 mod personal;
 mod shared;
+mod snapshots;
 mod start;
 
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use actix::dev::SendError;
 use actix::{Addr, System};
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
-use tokio::sync::oneshot::{self, error::TryRecvError};
+use tokio::sync::oneshot;
 
 use crate::actor::archivist::{ArchiveReaders, archive_failed};
 use crate::actor::courier::Courier;
@@ -78,6 +79,7 @@ struct KeeperHandle {
     thread: JoinHandle<()>,
     figures: Arc<JournalFigures>,
     stopping: Arc<AtomicBool>,
+    hurries: Arc<AtomicBool>,
 }
 
 #[derive(Clone)]
@@ -250,11 +252,14 @@ impl Engine {
                     let (reply, answer) = oneshot::channel();
                     self.reception(&source).read(&source, PageRequest { range: Range::Newest, limit: 1 }, reply);
                     // However else it is answered, the reader was awake then.
-                    if let Ok(Err(
-                        cause @ (Error::Quarantined { .. } | Error::Overloaded { .. } | Error::ShuttingDown),
-                    )) = answer.await
-                    {
-                        return Err(cause);
+                    match answer.await {
+                        Ok(Err(Error::Overloaded { queue: "archive", .. })) => {}
+                        Ok(Err(
+                            cause @ (Error::Quarantined { .. } | Error::Overloaded { .. } | Error::ShuttingDown),
+                        )) => {
+                            return Err(cause);
+                        }
+                        _ => {}
                     }
                 }
             }
@@ -365,52 +370,6 @@ impl Engine {
         totals
     }
 
-    /// Takes a snapshot.
-    ///
-    /// # Errors
-    /// When there is no data directory, or the snapshot cannot be written.
-    pub async fn snapshot(&self) -> Result<SnapshotTaken, Error> {
-        self.ask_keeper()?.await.unwrap_or(Err(Error::ShuttingDown))
-    }
-
-    /// Takes a snapshot, on a thread that may wait.
-    fn snapshot_now(&self) -> Result<SnapshotTaken, Error> {
-        let mut answer = self.ask_keeper()?;
-        loop {
-            match answer.try_recv() {
-                Ok(taken) => return taken,
-                Err(TryRecvError::Closed) => return Err(Error::ShuttingDown),
-                Err(TryRecvError::Empty) => thread::park_timeout(Duration::from_millis(1)),
-            }
-        }
-    }
-
-    fn ask_keeper(&self) -> Result<oneshot::Receiver<Result<SnapshotTaken, Error>>, Error> {
-        let keeper = self.inner.keeper.lock();
-        let keeper = keeper.as_ref().ok_or(Error::NoDataDirectory)?;
-        let (reply, answer) = oneshot::channel();
-        match keeper.requests.try_send(reply) {
-            Ok(()) => Ok(answer),
-            Err(_) => Err(self.inner.shared.overloaded("snapshot", SNAPSHOT_REQUESTS_MAX)),
-        }
-    }
-
-    /// The snapshots that are kept, newest first.
-    pub fn snapshots(&self) -> Vec<SnapshotTaken> {
-        self.inner.shared.snapshots.lock().clone()
-    }
-
-    /// Whether a start would have events to replay, since no snapshot has them.
-    pub fn has_to_replay(&self) -> bool {
-        let newest = self.inner.shared.snapshots.lock().first().map_or(0, |newest| newest.sequence.0);
-        self.journal().is_some_and(|journal| journal.last.load(Ordering::Relaxed) > newest)
-    }
-
-    /// What is known of the journal, if there is one on disk.
-    pub fn journal(&self) -> Option<Arc<JournalFigures>> {
-        self.inner.keeper.lock().as_ref().map(|keeper| Arc::clone(&keeper.figures))
-    }
-
     /// Takes no more writes, finishes those that were taken, and ends all threads. Blocks until they have ended. Gives up a snapshot
     /// that is being taken, and begins none.
     pub fn shutdown(&self) {
@@ -453,7 +412,6 @@ impl Engine {
         }
     }
 
-    /// Puts a question into a reader's mailbox, or asks for the reader to be woken.
     /// Where a reader is asked.
     pub(crate) fn reception(&self, reader: &Source) -> &Arc<Reception> {
         &self.inner.shards[self.inner.shared.world.sharding.shard_of(reader.slot)].reception

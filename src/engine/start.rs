@@ -207,7 +207,7 @@ impl Engine {
         replayed_bytes: u64,
         lock: Option<Arc<DirectoryLock>>,
     ) {
-        let stopping = Arc::new(AtomicBool::new(false));
+        let (stopping, hurries) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
         let (requests, receiver) = crossbeam_channel::bounded(SNAPSHOT_REQUESTS_MAX);
         let couriers = self.inner.shards.iter().map(|shard| shard.courier.clone()).collect();
         let keeper = Keeper {
@@ -220,6 +220,7 @@ impl Engine {
             requests: receiver,
             replayed_bytes,
             stopping: Arc::clone(&stopping),
+            hurries: Arc::clone(&hurries),
         };
         keeper.list();
         let thread = spawn("tidewire-keeper", move || {
@@ -227,7 +228,7 @@ impl Engine {
             keeper.run();
             drop(lock);
         });
-        *self.inner.keeper.lock() = Some(super::KeeperHandle { requests, thread, figures, stopping });
+        *self.inner.keeper.lock() = Some(super::KeeperHandle { requests, thread, figures, stopping, hurries });
     }
 }
 
@@ -335,6 +336,7 @@ fn start_shard(shard: usize, shared: &Arc<Shared>, supervisor: &Addr<FanoutSuper
             Doorkeeper::new(shard, Arc::clone(&shared), mailroom)
         });
         let reception = Arc::new(Reception::new(shared, doorkeeper.clone()));
+        actix::spawn(Arc::clone(&reception).usher());
         let _ = tell.send(ShardAddrs { courier, doorkeeper, reception });
     });
     told.recv().expect("a new arbiter runs what it is given")

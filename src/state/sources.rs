@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use dashmap::DashMap;
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::clock::UnixMicros;
 use crate::feed::choices::Choices;
@@ -34,6 +34,8 @@ pub struct Source {
     /// Nothing for the many who have decided nothing.
     pub(super) choices: RwLock<Option<Arc<Choices>>>,
     pub(super) celebrity: AtomicBool,
+    /// What [`Source::crowd`] found, and by which version of `following`.
+    crowd: Mutex<Option<(u64, SourceSlot)>>,
     last_seen: AtomicI64,
 }
 
@@ -49,6 +51,7 @@ impl Source {
             following: RwLock::default(),
             choices: RwLock::default(),
             celebrity: AtomicBool::new(false),
+            crowd: Mutex::default(),
             last_seen: AtomicI64::new(NEVER),
         }
     }
@@ -94,6 +97,22 @@ impl Source {
     /// Notes that it reads its feed.
     pub fn seen(&self, at: UnixMicros) {
         self.last_seen.store(at.0, Ordering::Relaxed);
+    }
+
+    /// Whom most follow of those that it follows, as of when it last followed somebody or ceased to: with whose followers it is likely
+    /// to come, when many do.
+    pub fn crowd(&self, sources: &Sources) -> SourceSlot {
+        let following = self.following();
+        let mut known = self.crowd.lock();
+        if let Some((version, crowd)) = *known
+            && version == following.version()
+        {
+            return crowd;
+        }
+        let crowd = following.sources().max_by_key(|source| sources.at(*source).followers().len());
+        let crowd = crowd.unwrap_or(self.slot);
+        *known = Some((following.version(), crowd));
+        crowd
     }
 
     /// Bytes it takes, without the allocator's own.
@@ -152,7 +171,9 @@ impl Sources {
     /// Bytes that all of them take, with so many edges between them, by a sample: what each takes, and what each end of an edge.
     pub fn bytes(&self, edges: usize) -> usize {
         let step = self.len().div_ceil(SOURCES_SAMPLE_MAX).max(1);
-        let sample = (0..self.len()).step_by(step).filter_map(|slot| self.by_slot.get(slot));
+        // Anywhere within each step: sources that were made in turns, as users and their tags, are all looked at.
+        let within = |start: usize| start + start.wrapping_mul(0x9E37_79B9) / 64 % step;
+        let sample = (0..self.len()).step_by(step).filter_map(|start| self.by_slot.get(within(start)));
         let (mut looked, mut own, mut of_edges, mut ends) = (0_usize, 0, 0, 0_usize);
         for source in sample {
             looked += 1;

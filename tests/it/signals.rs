@@ -152,26 +152,58 @@ fn snapshots(directory: &Path) -> Vec<String> {
     names.filter(|name| name.starts_with("snapshot-") && name.ends_with(".tide")).collect()
 }
 
+/// Publishes a few posts.
+fn publish(program: &Program) {
+    for id in 1..=WRITES_MIN {
+        let post = json!({"author": "bob", "id": id.to_string(), "body": id}).to_string();
+        let sent = program.agent.post(format!("{}/v1/posts", program.url)).content_type("application/json");
+        assert_eq!(sent.send(post).unwrap().status(), 201);
+    }
+}
+
+fn has_the_last_post(program: &Program) -> bool {
+    let (status, post) = program.get(&format!("/v1/posts/{WRITES_MIN}")).unwrap();
+    status == 200 && post["body"] == WRITES_MIN
+}
+
 #[test]
 fn a_signal_to_stop_leaves_a_snapshot_behind_which_there_is_nothing_to_replay() {
     for signal in SIGNALS {
         let directory = tempfile::tempdir().unwrap();
         let program = Program::start(directory.path(), &[]);
-        for id in 1..=WRITES_MIN {
-            let post = json!({"author": "bob", "id": id.to_string(), "body": id}).to_string();
-            let sent = program.agent.post(format!("{}/v1/posts", program.url)).content_type("application/json");
-            assert_eq!(sent.send(post).unwrap().status(), 201);
-        }
+        publish(&program);
         program.signal(signal);
         let (status, log) = program.ended();
-        assert_eq!((status.code(), snapshots(directory.path()).len()), (Some(0), 1), "{signal}: {log}");
+        let taken = snapshots(directory.path());
+        assert_eq!((status.code(), taken.len()), (Some(0), 1), "{signal}: {log}");
 
         let program = Program::start(directory.path(), &[]);
         let recovery = &stats(&program)["recovery"];
         let covers = recovery["snapshot"].as_u64() >= Some(WRITES_MIN);
         assert!(covers && recovery["events"] == 0, "{signal}: {recovery}");
-        let (status, post) = program.get(&format!("/v1/posts/{WRITES_MIN}")).unwrap();
-        assert_eq!((status, &post["body"]), (200, &json!(WRITES_MIN)), "{signal}");
-        program.kill();
+        assert!(has_the_last_post(&program));
+        program.signal(signal);
+        let (status, log) = program.ended();
+        assert_eq!((status.code(), snapshots(directory.path())), (Some(0), taken), "nothing was written: {log}");
+        assert!(!log.contains("taking a snapshot"), "{log}");
     }
+}
+
+#[test]
+fn a_second_signal_ends_without_a_snapshot_and_nothing_is_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start(directory.path(), &[]);
+    publish(&program);
+    // Both come before a snapshot would be begun.
+    let held = Held::begin(&program);
+    SIGNALS.iter().for_each(|signal| program.signal(signal));
+    let (status, _) = held.end();
+    assert!(status.starts_with("HTTP/1.1 201 "), "{status}");
+    let (status, log) = program.ended();
+    assert_eq!((status.code(), snapshots(directory.path())), (Some(0), vec![]), "{log}");
+
+    let program = Program::start(directory.path(), &[]);
+    assert_eq!(stats(&program)["recovery"]["snapshot"], Value::Null);
+    assert!(has_the_last_post(&program));
+    program.kill();
 }
