@@ -65,6 +65,23 @@ fn mariadb_without_timelines_answers_as_the_model() {
     check(Kind::MariadbPull);
 }
 
+/// Stops a server, and waits until none of its threads goes on: the signal is on its way by then, and no more.
+fn stop(server: Pid) {
+    kill_process(server, Signal::STOP).unwrap();
+    let tasks = format!("/proc/{}/task", server.as_raw_nonzero());
+    // What follows the name of the program, which may have any letters in it.
+    let is_stopped = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'));
+    let all_are = || {
+        let stats = std::fs::read_dir(&tasks)
+            .unwrap()
+            .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
+        stats.all(is_stopped)
+    };
+    while !all_are() {
+        std::thread::yield_now();
+    }
+}
+
 /// Time stands until everybody waits, and then goes on: nobody waits for half a minute here.
 fn check_that_a_stopped_server_is_told(kind: Kind, asked: &str) {
     if kind.server().is_some_and(absent) {
@@ -78,7 +95,7 @@ fn check_that_a_stopped_server_is_told(kind: Kind, asked: &str) {
         let page = Operation::OwnPage { author: 1 };
         client.perform(&page).await.unwrap();
         let server = Pid::from_raw(i32::try_from(target.process().unwrap()).unwrap()).unwrap();
-        kill_process(server, Signal::STOP).unwrap();
+        stop(server);
         tokio::time::pause();
         let failure = client.perform(&page).await.unwrap_err();
         assert!(matches!(failure, Failure::Silent(_)), "{failure}");
