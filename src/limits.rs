@@ -212,6 +212,9 @@ pub const READS_TOGETHER_MAX: usize = 16;
 /// Reads of one shard that wait for their turn: what takes a second or two.
 pub const READS_WAITING_PER_SHARD_MAX: usize = 64 * 1024;
 
+/// Of the sources that a reader follows, those that are looked at to tell with which crowd it comes: all of them by default.
+pub const CROWD_SOURCES_MAX: usize = 5_000;
+
 /// Times a read is tried while its user actor keeps falling asleep under it. With far more readers than may be awake
 /// several times in a row is not rare.
 pub const READ_ATTEMPTS_MAX: usize = 32;

@@ -19,7 +19,7 @@ use crate::feed::following::Following;
 use crate::feed::graph::Followers;
 use crate::feed::outbox::Outbox;
 use crate::id::{SourceId, SourceSlot};
-use crate::limits::SOURCES_SAMPLE_MAX;
+use crate::limits::{CROWD_SOURCES_MAX, SOURCES_SAMPLE_MAX};
 
 /// A user, tag, topic or account of another kind.
 #[derive(Debug)]
@@ -109,7 +109,8 @@ impl Source {
         {
             return crowd;
         }
-        let crowd = following.sources().max_by_key(|source| sources.at(*source).followers().len());
+        let step = following.reach_len().div_ceil(CROWD_SOURCES_MAX).max(1);
+        let crowd = following.sources().step_by(step).max_by_key(|source| sources.at(*source).followers().len());
         let crowd = crowd.unwrap_or(self.slot);
         *known = Some((following.version(), crowd));
         crowd
@@ -207,6 +208,29 @@ impl Sources {
 mod tests {
     use super::*;
     use crate::feed::graph::Sharding;
+
+    #[test]
+    fn a_crowd_is_whom_most_follow_until_the_reader_follows_others() {
+        let (sources, sharding) = (Sources::default(), Sharding::new(2));
+        let [ann, few, many, more] =
+            ["ann", "few", "many", "more"].map(|id| sources.intern(&SourceId::new(id).unwrap()));
+        assert_eq!(ann.crowd(&sources), ann.slot, "of nobody's");
+        let follow = |source: &Source, followers: std::ops::Range<u32>| {
+            let mut of_source = source.followers.write();
+            followers.for_each(|nth| assert!(of_source.insert(SourceSlot(nth), UnixMicros(0), false, sharding)));
+        };
+        follow(&few, 10..12);
+        follow(&many, 10..100);
+        for source in [&few, &many] {
+            Arc::make_mut(&mut ann.following.write()).insert(source.slot, UnixMicros(0), false);
+        }
+        assert_eq!(ann.crowd(&sources), many.slot);
+        follow(&more, 10..200);
+        Arc::make_mut(&mut ann.following.write()).insert(more.slot, UnixMicros(1), false);
+        assert_eq!(ann.crowd(&sources), more.slot);
+        follow(&few, 100..500);
+        assert_eq!(ann.crowd(&sources), more.slot, "looked at only when it follows or leaves somebody");
+    }
 
     #[test]
     fn a_sample_tells_what_all_take() {
