@@ -164,6 +164,9 @@ impl Keeper {
     }
 
     fn take(&self) -> Result<SnapshotTaken, Error> {
+        if self.stopping.load(Ordering::Relaxed) {
+            return Err(Error::ShuttingDown);
+        }
         if let Some(cause) = self.figures.failure() {
             // Its end would need a sync.
             return Err(Error::JournalFailed(cause));

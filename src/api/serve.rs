@@ -22,7 +22,7 @@ use actix_web::{App, rt};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::sync::oneshot;
 use tokio::sync::watch::{self, Receiver};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::api::Api;
 use crate::api::routes::routes;
@@ -206,12 +206,12 @@ async fn take_last_snapshot(engine: &Engine, mut signals: Receiver<Signals>) {
     }
     info!("taking a snapshot, so that the next start has nothing to replay; another signal ends without it");
     let (mut taken, mut told) = (std::pin::pin!(engine.last_snapshot()), std::pin::pin!(told(&mut signals, 2)));
-    // What came of it is told by who takes it.
-    std::future::poll_fn(|task| match told.as_mut().poll(task) {
-        Poll::Ready(_) => Poll::Ready(()),
-        Poll::Pending => taken.as_mut().poll(task).map(drop),
+    let taken = std::future::poll_fn(|task| match told.as_mut().poll(task) {
+        Poll::Ready(signal) => Poll::Ready(Err(signal.to_owned())),
+        Poll::Pending => taken.as_mut().poll(task).map_err(|cause| cause.to_string()),
     })
     .await;
+    taken.map_or_else(|cause| warn!("no snapshot was taken, so the next start replays the journal: {cause}"), drop);
 }
 
 /// Shows a new certificate soon after its files have changed.

@@ -376,7 +376,8 @@ impl Engine {
         let Some(threads) = self.inner.threads.lock().take() else { return };
         self.stop_live();
         self.inner.stop_waiting();
-        if let Some(KeeperHandle { requests, thread, stopping, .. }) = self.inner.keeper.lock().take() {
+        let keeper = self.inner.keeper.lock().take();
+        if let Some(KeeperHandle { requests, thread, stopping, .. }) = keeper {
             stopping.store(true, Ordering::Relaxed);
             drop(requests);
             let _ = thread.join();

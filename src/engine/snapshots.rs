@@ -13,6 +13,9 @@ use crate::error::Error;
 use crate::limits::SNAPSHOT_REQUESTS_MAX;
 use crate::storage::journal::writer::JournalFigures;
 
+/// How often it is looked whether more snapshots may be asked for.
+const ROOM_LOOK: Duration = Duration::from_millis(100);
+
 impl Engine {
     /// Takes a snapshot.
     ///
@@ -29,7 +32,13 @@ impl Engine {
     pub(crate) async fn last_snapshot(&self) -> Result<SnapshotTaken, Error> {
         self.inner.stop_waiting();
         self.inner.keeper.lock().iter().for_each(|keeper| keeper.hurries.store(true, Ordering::Relaxed));
-        self.snapshot().await
+        loop {
+            match self.snapshot().await {
+                // Those who asked while one was being taken are first.
+                Err(Error::Overloaded { .. }) => tokio::time::sleep(ROOM_LOOK).await,
+                taken => return taken,
+            }
+        }
     }
 
     /// Takes a snapshot, on a thread that may wait.

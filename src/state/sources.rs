@@ -182,7 +182,7 @@ impl Sources {
             of_edges += source.edges_bytes();
             ends += source.ends();
         }
-        let per = |bytes: usize, count: usize| bytes as f64 / count.max(1) as f64;
+        let per = |bytes: usize, count: usize| if count == 0 { 0.0 } else { bytes as f64 / count as f64 };
         (per(own, looked) * self.len() as f64 + per(of_edges, ends) * 2.0 * edges as f64).round() as usize
     }
 

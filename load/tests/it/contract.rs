@@ -72,7 +72,7 @@ fn stop(server: Pid) {
     // What follows the name of the program, which may have any letters in it.
     let is_stopped = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'));
     let all_are = || {
-        let stats = std::fs::read_dir(&tasks)
+        let mut stats = std::fs::read_dir(&tasks)
             .unwrap()
             .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
         stats.all(is_stopped)
