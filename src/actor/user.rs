@@ -76,7 +76,7 @@ impl UserActor {
         let (page, viewer) =
             pigeonhole.with(|inbox| reader.page(inbox, &shared.world, request, oldest, shared.read_clock(now)));
         if let Some(watch) = &mut self.watch {
-            watch.page_built(&viewer);
+            watch.page_built(request.range, &page, &viewer);
         }
         if page.needs_archive {
             let read = pigeonhole.with(|inbox| reader.cold_read(viewer, inbox, &shared.world));

@@ -17,6 +17,7 @@ use crate::actor::user::UserActor;
 use crate::clock::UnixMicros;
 use crate::engine::Shared;
 use crate::feed::choices::Choices;
+use crate::feed::page::{Page, Range};
 use crate::feed::position::Position;
 use crate::feed::stream::{Change, Epoch, Notice, Place, Sight, Stream};
 use crate::id::{PostId, SourceSlot};
@@ -45,7 +46,8 @@ pub(super) struct Watch {
     kept: Vec<SourceSlot>,
     /// What the reader had decided when the feed was last looked at as a whole.
     decided: Decided,
-    /// A page was read since, by other decisions: nobody knows what it showed.
+    /// A page was read since that showed something else than what was told: by other decisions, or before the notice. Once more is
+    /// decided, that notice may come to nobody, or to somebody who does not see what it is about any more.
     is_overtaken: bool,
     /// Since when nobody is connected.
     alone_since: Option<UnixMicros>,
@@ -210,8 +212,27 @@ impl Watch {
     }
 
     /// Notes that a page was built, through these eyes.
-    pub(super) fn page_built(&mut self, viewer: &Viewer) {
-        self.is_overtaken = self.is_overtaken || !self.decided.is_like(&Decided::by(viewer));
+    pub(super) fn page_built(&mut self, range: Range, page: &Page<Entry>, viewer: &Viewer) {
+        self.is_overtaken =
+            self.is_overtaken || !self.decided.is_like(&Decided::by(viewer)) || !self.has_told(range, page, viewer);
+    }
+
+    /// Whether clients were told what a page shows, as far down as is known.
+    fn has_told(&self, range: Range, page: &Page<Entry>, viewer: &Viewer) -> bool {
+        let next = page.next.unwrap_or(Position::MIN);
+        let shown = match range {
+            Range::Newest => next..Position::MAX,
+            Range::Before(below) => next..below,
+            Range::After(above) => above.next_up()..Position::MAX,
+            // It is only counted.
+            Range::Since(_) => return true,
+        };
+        if page.needs_archive {
+            // It will be built elsewhere, and later.
+            return shown.end <= self.stream.floor();
+        }
+        let is_thinned = viewer.choices.rules.per_source_max.is_some() || !page.partial.is_empty();
+        self.stream.agrees(&sights(&page.items), shown, is_thinned)
     }
 
     /// Forgets connections that have gone.

@@ -14,6 +14,7 @@
 //! anybody has it; clients ignore what concerns entries they do not have.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::feed::position::Position;
 use crate::id::PostId;
@@ -175,6 +176,15 @@ impl Stream {
         }
         (self.window, self.floor) = (window, floor);
         changes
+    }
+
+    /// Whether a page shows what is known here. `shown` are entries of it, newest first, and all of `range` but, if it is thinned,
+    /// some that were left out. Entries below the floor are known to nobody.
+    pub fn agrees(&self, shown: &[Sight], range: Range<Position>, is_thinned: bool) -> bool {
+        let is_compared = |sight: &&Sight| range.contains(&sight.at) && sight.at >= self.floor;
+        let mut known = self.window.iter().filter(is_compared);
+        let mut shown = shown.iter().filter(is_compared);
+        if is_thinned { shown.all(|shown| known.any(|known| known == shown)) } else { known.eq(shown) }
     }
 
     /// Numbers what is told, and remembers it.
@@ -378,6 +388,36 @@ mod tests {
         assert_eq!(stream.see(post, None, Notice::Turned(post)), Some(Change::Remove(post)));
         assert_eq!(stream.see(post, None, Notice::Published(at(5, 5))), None);
         assert_eq!(stream.see_all(Vec::new(), Position::MIN), []);
+    }
+
+    #[test]
+    fn a_page_that_shows_what_was_not_told_or_not_what_was_does_not_agree() {
+        let known = [9, 7, 5].map(|post| sight(post, post, 0, 0));
+        let stream = Stream::new(LIMITS, Epoch(1), known.into(), at(5, 5));
+        let [nine, seven, five] = known;
+        let (new, deep) = (sight(8, 8, 0, 0), sight(3, 3, 0, 0));
+        let all = Position::MIN..Position::MAX;
+        let cases: &[(&[Sight], Range<Position>, bool, bool)] = &[
+            (&[nine, seven, five], all.clone(), true, true),
+            (&[nine, seven, five, deep], all.clone(), true, true),
+            (&[nine, new, seven, five], all.clone(), false, false),
+            (&[nine, sight(7, 7, 1, 0), five], all.clone(), false, false),
+            (&[nine, five], all.clone(), false, true),
+            (&[seven, five], all.clone(), false, true),
+            (&[], all, false, true),
+            (&[nine, seven], at(7, 7)..Position::MAX, true, true),
+            (&[five, deep], Position::MIN..at(7, 7), true, true),
+            (&[new, five], Position::MIN..at(9, 9), false, false),
+            (&[deep, sight(2, 2, 0, 0)], Position::MIN..at(5, 5), true, true),
+        ];
+        for (shown, range, agrees, agrees_if_thinned) in cases {
+            assert_eq!(stream.agrees(shown, range.clone(), false), *agrees, "{shown:?} in {range:?}");
+            assert_eq!(
+                stream.agrees(shown, range.clone(), true),
+                *agrees_if_thinned,
+                "{shown:?} in {range:?}, thinned"
+            );
+        }
     }
 
     #[test]

@@ -445,19 +445,23 @@ async fn whoever_comes_just_when_the_reader_falls_asleep_is_let_in() {
     engine.shutdown();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_page_showed_for_a_moment_and_no_message_told_does_not_stay() {
-    let scene = Scene::with(0, crate::world::config(2, above(1_000_000)));
+/// Whatever comes and goes before whoever tells of it looks, while pages are read in between, does not stay with a client.
+async fn come_and_go(bob_is_pulled: bool) {
+    const FOLLOWERS: usize = 2_000;
+    let scene = Scene::with(0, crate::world::config(2, above(FOLLOWERS as u64)));
     let engine = &scene.engine;
+    let readers = |source: &'static str| (0..FOLLOWERS).map(move |nth| edge(&format!("r{nth}"), source)).collect();
+    engine.follow(readers("dan")).await.unwrap();
+    if bob_is_pulled {
+        engine.follow(readers("bob")).await.unwrap();
+    }
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
-    engine.follow((0..2_000).map(|nth| edge(&format!("r{nth}"), "dan")).collect()).await.unwrap();
     let kept = engine.publish(draft("bob", "0"), true).await.unwrap().post.id();
     let mut client = Client::new(&scene, "ann");
     client.connect(5).await;
     for round in 0..400 {
-        // Something comes and goes, or goes and comes, before whoever tells of it looks; a page is read in between.
         let changes = async {
-            match round % 3 {
+            match round % 5 {
                 0 => {
                     let post = engine.publish(draft("ann", "1"), false).await.unwrap().post.id();
                     engine.delete(post).await.unwrap();
@@ -466,10 +470,15 @@ async fn what_a_page_showed_for_a_moment_and_no_message_told_does_not_stay() {
                     engine.edit(kept, None, Some(true)).await.unwrap();
                     engine.edit(kept, None, Some(false)).await.unwrap();
                 }
-                _ => {
+                2 => {
                     engine.silence(id("ann"), id("bob"), Silencing::Mute, true).await.unwrap();
                     engine.silence(id("ann"), id("bob"), Silencing::Mute, false).await.unwrap();
                 }
+                3 => {
+                    engine.publish(draft("bob", "3"), false).await.unwrap();
+                    engine.unfollow(id("ann"), id("bob")).await.unwrap();
+                }
+                _ => drop(engine.follow(vec![edge("ann", "bob")]).await.unwrap()),
             }
         };
         let reads = async {
@@ -483,4 +492,14 @@ async fn what_a_page_showed_for_a_moment_and_no_message_told_does_not_stay() {
         client.settle().await;
     }
     engine.shutdown();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_page_showed_for_a_moment_and_no_message_told_does_not_stay() {
+    come_and_go(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_does_what_it_showed_of_a_celebrity() {
+    come_and_go(true).await;
 }
