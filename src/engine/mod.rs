@@ -370,10 +370,12 @@ impl Engine {
         totals
     }
 
-    /// Takes no more writes, finishes those that were taken, and ends all threads. Blocks until they have ended. Gives up a snapshot
-    /// that is being taken, and begins none.
+    /// Takes no more writes, finishes those that were taken, and ends all threads. Blocks until they have ended, whoever ends them. Gives
+    /// up a snapshot that is being taken, and begins none.
     pub fn shutdown(&self) {
-        let Some(threads) = self.inner.threads.lock().take() else { return };
+        // Held to the end: whoever asks meanwhile waits for it.
+        let mut running = self.inner.threads.lock();
+        let Some(threads) = running.take() else { return };
         self.stop_live();
         self.inner.stop_waiting();
         let keeper = self.inner.keeper.lock().take();

@@ -320,3 +320,17 @@ fn a_process_that_was_killed_gives_up_the_directory() {
     running.wait().unwrap();
     drop(DirectoryLock::take(directory.path()).unwrap());
 }
+
+#[tokio::test]
+async fn whoever_ends_an_engine_finds_its_directory_free_afterwards() {
+    let directory = tempfile::tempdir().unwrap();
+    for _ in 0..5 {
+        let engine = crate::export::open(directory.path());
+        engine.publish(draft("ann", "1"), true).await.unwrap();
+        let first = engine.clone();
+        let first = std::thread::spawn(move || first.shutdown());
+        engine.shutdown();
+        DirectoryLock::take(directory.path()).unwrap();
+        first.join().unwrap();
+    }
+}
