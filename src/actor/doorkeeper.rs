@@ -186,7 +186,8 @@ impl Handler<Restore> for Doorkeeper {
 impl Handler<Wake> for Doorkeeper {
     type Result = ();
 
-    fn handle(&mut self, Wake { reader, ask }: Wake, _: &mut Self::Context) {
+    fn handle(&mut self, Wake { reader, ask, waking }: Wake, _: &mut Self::Context) {
+        drop(waking);
         let now = self.shared.clock.now();
         match self.shared.directory.quarantined(reader.slot, now) {
             Some(crashes) => ask.refuse(Error::Quarantined { reader: reader.id.clone(), crashes }),

@@ -28,7 +28,7 @@ use actix::{Addr, Message};
 use tokio::sync::oneshot;
 
 use crate::actor::courier::Courier;
-use crate::actor::reception::Turn;
+use crate::actor::reception::{Turn, Waking};
 use crate::clock::UnixMicros;
 use crate::error::Error;
 use crate::feed::event::{NewEdge, Silencing};
@@ -318,6 +318,8 @@ pub struct Wake {
     pub reader: Arc<Source>,
     /// What to ask.
     pub ask: Ask,
+    /// Counts it for as long as it waits.
+    pub waking: Waking,
 }
 
 /// What a reader is woken for.

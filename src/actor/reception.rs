@@ -9,7 +9,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use actix::Addr;
 use actix::dev::SendError;
@@ -37,6 +37,8 @@ pub struct Reception {
     reads: Mutex<Turns<SourceSlot, Read>>,
     /// A turn has ended that somebody waits for.
     ended: Notify,
+    /// Questions that wait for the doorkeeper.
+    waking: Arc<AtomicUsize>,
     is_closed: AtomicBool,
 }
 
@@ -50,11 +52,16 @@ struct Read {
 /// The turn of a read, which ends when this is dropped, however the read ended.
 pub struct Turn(Arc<Reception>);
 
+/// A question on its way to the doorkeeper: it is counted until this is dropped, whatever becomes of it.
+#[derive(Debug)]
+pub struct Waking(Arc<AtomicUsize>);
+
 impl Reception {
     /// The reception of the shard with this doorkeeper.
     pub fn new(shared: Arc<Shared>, doorkeeper: Addr<Doorkeeper>) -> Self {
         let reads = Mutex::new(Turns::new(READS_TOGETHER_MAX, READS_WAITING_PER_SHARD_MAX));
-        Self { shared, doorkeeper, reads, ended: Notify::new(), is_closed: AtomicBool::new(false) }
+        let (ended, waking, is_closed) = (Notify::new(), Arc::default(), AtomicBool::new(false));
+        Self { shared, doorkeeper, reads, ended, waking, is_closed }
     }
 
     /// Gives turns that have ended to those who wait, for as long as the shard's thread goes on, on which this is to run: as a task
@@ -72,6 +79,11 @@ impl Reception {
     /// Reads that wait for their turn.
     pub fn waiting(&self) -> usize {
         self.reads.lock().waiting()
+    }
+
+    /// Questions that wait for their readers to be woken.
+    pub fn waking(&self) -> usize {
+        self.waking.load(Ordering::Relaxed)
     }
 
     /// Has a page built as soon as it is its turn. Refusals are answers, too; without any, the reader's actor went away.
@@ -106,7 +118,8 @@ impl Reception {
             Err(SendError::Full(ask)) => return Err((ask, shared.overloaded("user_mailbox", USER_MAILBOX_MAX))),
             Err(SendError::Closed(ask)) => ask,
         };
-        self.doorkeeper.try_send(Wake { reader: Arc::clone(reader), ask }).map_err(|refused| match refused {
+        let waking = Waking::begin(&self.waking);
+        self.doorkeeper.try_send(Wake { reader: Arc::clone(reader), ask, waking }).map_err(|refused| match refused {
             SendError::Full(Wake { ask, .. }) => (ask, shared.overloaded("wake_up", WAKE_QUEUE_MAX)),
             SendError::Closed(Wake { ask, .. }) => (ask, Error::ShuttingDown),
         })
@@ -148,6 +161,19 @@ impl Drop for Closes {
     fn drop(&mut self) {
         self.0.is_closed.store(true, Ordering::SeqCst);
         self.0.refuse_all();
+    }
+}
+
+impl Waking {
+    fn begin(waking: &Arc<AtomicUsize>) -> Self {
+        waking.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(waking))
+    }
+}
+
+impl Drop for Waking {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -211,8 +237,45 @@ mod tests {
         (0..READS_TOGETHER_MAX).map(take).collect()
     }
 
+    fn depth(engine: &Engine, name: &str) -> usize {
+        engine.queues().into_iter().find(|queue| queue.name == name).unwrap().depth
+    }
+
     fn waiting(engine: &Engine) -> usize {
-        engine.queues().into_iter().find(|queue| queue.name == "read_turns").unwrap().depth
+        depth(engine, "read_turns")
+    }
+
+    /// Keeps the shard from everything else until somebody lets go.
+    #[derive(Message)]
+    #[rtype(result = "()")]
+    struct Keep(std::sync::mpsc::Receiver<()>);
+
+    impl Handler<Keep> for UserActor {
+        type Result = ();
+
+        fn handle(&mut self, Keep(until): Keep, _: &mut Self::Context) {
+            let _ = until.recv();
+        }
+    }
+
+    #[tokio::test]
+    async fn readers_that_wait_to_be_woken_are_counted_until_they_are() {
+        let engine = engine().await;
+        engine.feed(&id("ann"), NEWEST).await.unwrap();
+        let (let_go, until) = std::sync::mpsc::channel();
+        assert!(engine.shared().directory.send(source(&engine, "ann").slot, Keep(until)).is_ok());
+        let mut reads = JoinSet::new();
+        for waiting in 1..=READS_TOGETHER_MAX {
+            let asking = engine.clone();
+            reads.spawn(async move { asking.feed(&id("cas"), NEWEST).await.map(drop) });
+            while depth(&engine, "wake_up") < waiting {
+                tokio::task::yield_now().await;
+            }
+        }
+        drop(let_go);
+        assert!(reads.join_all().await.iter().all(Result::is_ok));
+        assert_eq!(depth(&engine, "wake_up"), 0);
+        engine.shutdown();
     }
 
     #[tokio::test]

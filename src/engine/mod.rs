@@ -43,9 +43,9 @@ use crate::feed::page::{Page, Range};
 use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId};
 use crate::limits::{
-    ARCHIVE_QUEUE_MAX, FANOUT_DRAIN_MAX, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, READ_ATTEMPTS_MAX, READ_CRASHES_MAX,
-    READS_WAITING_PER_SHARD_MAX, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX, USER_MAILBOX_MAX,
-    WAKE_QUEUE_MAX,
+    ARCHIVE_QUEUE_MAX, FANOUT_DRAIN_MAX, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, LIVE_QUEUE_BYTES_MAX, READ_ATTEMPTS_MAX,
+    READ_CRASHES_MAX, READS_WAITING_PER_SHARD_MAX, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX,
+    USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
 };
 use crate::state::posts::Stored;
 use crate::state::reader::{PageRequest, ReadClock, pulled_page};
@@ -333,6 +333,16 @@ impl Engine {
                 name: "read_turns",
                 depth: self.inner.shards.iter().map(|shard| shard.reception.waiting()).sum(),
                 limit: self.inner.shards.len() * READS_WAITING_PER_SHARD_MAX,
+            },
+            QueueDepth {
+                name: "wake_up",
+                depth: self.inner.shards.iter().map(|shard| shard.reception.waking()).sum(),
+                limit: self.inner.shards.len() * WAKE_QUEUE_MAX,
+            },
+            QueueDepth {
+                name: "live_bytes",
+                depth: shared.watchers.waiting_bytes(),
+                limit: shared.config.live_max.saturating_mul(LIVE_QUEUE_BYTES_MAX),
             },
             QueueDepth {
                 name: "archive",

@@ -99,6 +99,11 @@ impl Outlet {
         }
     }
 
+    /// Bytes that wait in it.
+    pub fn bytes(&self) -> usize {
+        self.0.lock().bytes
+    }
+
     /// Whether the connection has ended, or is about to.
     pub fn is_closed(&self) -> bool {
         self.0.lock().closing.is_some()

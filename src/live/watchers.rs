@@ -178,6 +178,14 @@ impl Watchers {
         self.connections.lock().outlets.len()
     }
 
+    /// Bytes that wait for live connections to take them.
+    pub fn waiting_bytes(&self) -> usize {
+        // Copied first: whoever wants to be let in does not wait for all to be asked.
+        let outlets: Vec<Arc<Outlet>> =
+            self.connections.lock().outlets.iter().map(|(_, outlet)| Arc::clone(outlet)).collect();
+        outlets.iter().map(|outlet| outlet.bytes()).sum()
+    }
+
     /// Ends all connections, and lets none in any more.
     pub fn stop(&self) {
         let mut connections = self.connections.lock();

@@ -66,3 +66,26 @@ async fn followers_of_one_source_share_the_text_of_its_posts_and_of_its_reposts(
     }
     engine.shutdown();
 }
+
+#[tokio::test]
+async fn what_waits_for_clients_to_take_it_is_told_in_bytes() {
+    let engine = Engine::start(config(2, above(5)));
+    let bytes = || engine.queues().into_iter().find(|queue| queue.name == "live_bytes").unwrap().depth;
+    engine.follow(vec![edge("ann", "bob"), edge("cas", "bob")]).await.unwrap();
+    let mut watchers = [engine.watch(&id("ann"), None).await.unwrap(), engine.watch(&id("cas"), None).await.unwrap()];
+    for watcher in &mut watchers {
+        assert!(matches!(watcher.next().await.unwrap().what, What::Hello { .. }));
+    }
+    assert_eq!(bytes(), 0);
+    let body = "x".repeat(10_000);
+    engine.publish(draft("bob", &format!("\"{body}\"")), true).await.unwrap();
+    while bytes() < 2 * body.len() {
+        tokio::task::yield_now().await;
+    }
+    let [mut ann, cas] = watchers;
+    next_item(&mut ann).await;
+    assert!((body.len()..2 * body.len()).contains(&bytes()), "one of two has taken it");
+    drop(cas);
+    assert_eq!(bytes(), 0);
+    engine.shutdown();
+}
