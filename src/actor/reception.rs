@@ -227,11 +227,14 @@ mod tests {
         engine.shared().world.sources.get(&id(reader)).unwrap()
     }
 
-    /// All turns of the shard.
+    /// All turns of the shard, where nobody else asks for any.
     fn take_turns(engine: &Engine) -> Vec<Turn> {
         let reception = engine.reception(&source(engine, "ann"));
         let take = |_| {
-            assert!(reception.reads.lock().take());
+            // A turn ends a moment after its page was answered.
+            while !reception.reads.lock().take() {
+                std::thread::yield_now();
+            }
             Turn(Arc::clone(reception))
         };
         (0..READS_TOGETHER_MAX).map(take).collect()
@@ -245,15 +248,16 @@ mod tests {
         depth(engine, "read_turns")
     }
 
-    /// Keeps the shard from everything else until somebody lets go.
+    /// Keeps the shard from everything else, once it says so, until somebody lets go.
     #[derive(Message)]
     #[rtype(result = "()")]
-    struct Keep(std::sync::mpsc::Receiver<()>);
+    struct Keep(oneshot::Sender<()>, std::sync::mpsc::Receiver<()>);
 
     impl Handler<Keep> for UserActor {
         type Result = ();
 
-        fn handle(&mut self, Keep(until): Keep, _: &mut Self::Context) {
+        fn handle(&mut self, Keep(begins, until): Keep, _: &mut Self::Context) {
+            begins.send(()).unwrap();
             let _ = until.recv();
         }
     }
@@ -262,8 +266,9 @@ mod tests {
     async fn readers_that_wait_to_be_woken_are_counted_until_they_are() {
         let engine = engine().await;
         engine.feed(&id("ann"), NEWEST).await.unwrap();
-        let (let_go, until) = std::sync::mpsc::channel();
-        assert!(engine.shared().directory.send(source(&engine, "ann").slot, Keep(until)).is_ok());
+        let ((begins, begun), (let_go, until)) = (oneshot::channel(), std::sync::mpsc::channel());
+        assert!(engine.shared().directory.send(source(&engine, "ann").slot, Keep(begins, until)).is_ok());
+        begun.await.unwrap();
         let mut reads = JoinSet::new();
         for waiting in 1..=READS_TOGETHER_MAX {
             let asking = engine.clone();
@@ -358,7 +363,10 @@ mod tests {
         let ann = source(&engine, "ann").slot;
         assert!(engine.shared().directory.send(ann, Poison(turns.pop().unwrap())).is_ok());
         read.await.unwrap().unwrap();
-        assert_eq!(engine.shared().directory.crashes(ann), 1);
+        // The turn ends a moment before the actor does.
+        while engine.shared().directory.crashes(ann) == 0 {
+            tokio::task::yield_now().await;
+        }
         engine.shutdown();
     }
 
