@@ -63,6 +63,39 @@ pub struct Outbox {
     shelf: Option<Box<Shelf>>,
 }
 
+/// The newest posts of one outbox that are left to be pulled, as they were at one moment: nearly all that readers ask of a source whose
+/// posts they pull, and never changed, so that any number of them look at it together.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Newest {
+    /// Newest first.
+    positions: Box<[Position]>,
+    /// From here up they are all there are.
+    floor: Position,
+}
+
+impl Newest {
+    /// Appends to `into` what is asked for. Returns whether that is all of it; if not, nothing was appended.
+    pub fn pull(&self, ask: Ask, into: &mut Vec<Position>) -> bool {
+        if ask.part != Part::Pulled || ask.direction != Direction::Older {
+            return false;
+        }
+        let start = into.len();
+        let from = self.positions.partition_point(|position| *position >= ask.span.below);
+        let inside = self.positions[from..].iter().take_while(|position| **position > ask.span.above);
+        into.extend(inside.take(ask.max));
+        let is_all = into.len() - start == ask.max || ask.span.above.next_up() >= self.floor;
+        if !is_all {
+            into.truncate(start);
+        }
+        is_all
+    }
+
+    /// Bytes it takes on the heap, without the allocator's own.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.positions)
+    }
+}
+
 /// What is archived of one outbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Shelf {
@@ -210,6 +243,22 @@ impl Outbox {
         !self.pulled.is_empty() || self.shelf.as_ref().is_some_and(|shelf| shelf.pulled.posts > 0)
     }
 
+    /// At most `max` of the newest posts that are left for the followers to pull; nothing if none is in memory.
+    pub fn newest_pulled(&self, max: usize) -> Option<Newest> {
+        let mut positions = Vec::with_capacity(max.min(self.pulled.len()));
+        self.copy(Part::Pulled, Span::ALL, Direction::Older, max, &mut positions);
+        let oldest = *positions.last()?;
+        let floor = if positions.len() == self.pulled.len() { Position::MIN } else { oldest };
+        let floor = floor.max(self.archived(Part::Pulled).map_or(Position::MIN, Position::next_up));
+        positions.retain(|position| *position >= floor);
+        Some(Newest { positions: positions.into(), floor })
+    }
+
+    /// Changes whenever those that are left to be pulled do, or what of them is in memory.
+    pub fn pulled_stock(&self) -> (usize, Stock) {
+        (self.pulled.len(), self.shelf().pulled)
+    }
+
     /// Whether a post is here and was pushed.
     pub fn was_pushed(&self, position: Position) -> bool {
         self.pushed.contains(&position)
@@ -246,6 +295,7 @@ impl Outbox {
 mod tests {
     use super::*;
     use crate::feed::position::at;
+    use proptest::prelude::*;
 
     fn copied(outbox: &Outbox, part: Part, span: Span, direction: Direction, max: usize) -> Vec<i64> {
         let mut into = vec![at(999, 9)];
@@ -306,6 +356,45 @@ mod tests {
         );
         outbox.unshelve(at(2, 0));
         assert_eq!(outbox.len(), 9);
+    }
+
+    proptest! {
+        #[test]
+        fn the_newest_answer_as_the_outbox_does_or_not_at_all(
+            placed in prop::collection::vec((0..60i64, any::<bool>()), 0..60),
+            shelved in 0..40i64,
+            kept in 1..20usize,
+            (above, below) in (-1..61i64, 0..62i64),
+            max in 1..25usize,
+        ) {
+            let mut outbox = Outbox::default();
+            for (time, pulled) in placed {
+                outbox.insert(at(time, 0), if pulled { Route::Pull } else { Route::Push });
+            }
+            for time in 0..shelved {
+                outbox.shelve(at(time, 0));
+            }
+            let Some(newest) = outbox.newest_pulled(kept) else {
+                prop_assert_eq!(outbox.pulled_stock().0, 0);
+                return Ok(());
+            };
+            let span = Span { above: at(above, 0), below: at(below, 0) };
+            for part in [Part::Pulled, Part::Pushed, Part::Whole] {
+                for direction in [Direction::Older, Direction::Newer] {
+                    let ask = Ask { part, span, direction, max };
+                    let (mut by_all, mut by_newest) = (vec![at(99, 0)], vec![at(99, 0)]);
+                    let complete = outbox.pull(ask, &mut by_all).is_ok();
+                    if newest.pull(ask, &mut by_newest) {
+                        prop_assert!(complete);
+                        prop_assert_eq!(by_newest, by_all);
+                    } else {
+                        prop_assert_eq!(by_newest.len(), 1);
+                        let is_easy = (part, direction) == (Part::Pulled, Direction::Older) && complete;
+                        prop_assert!(!is_easy || outbox.pulled_stock().0 > kept, "it has all there are");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

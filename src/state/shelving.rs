@@ -198,7 +198,7 @@ impl Writer {
     pub fn finish_shelving(&mut self, shelving: Shelving) {
         self.land(&shelving);
         for (slot, position, _) in &shelving.entries {
-            self.world().sources.at(*slot).outbox.write().shelve(*position);
+            self.world().sources.at(*slot).change_outbox(|outbox| outbox.shelve(*position));
         }
         for post in shelving.posts.iter().chain(&shelving.rewrites) {
             let id = post.id();
@@ -246,7 +246,7 @@ impl Writer {
         let Some(archive) = self.world().archive() else { return Ok(()) };
         for (id, shelf) in archive.shelves()? {
             let source = self.world().sources.intern(&id);
-            source.outbox.write().set_shelf(shelf);
+            source.change_outbox(|outbox| outbox.set_shelf(shelf));
             for (part, newest) in [(Part::Pushed, shelf.pushed.newest), (Part::Pulled, shelf.pulled.newest)] {
                 newest.into_iter().try_for_each(|newest| self.drop_archived(&source, part, newest))?;
             }
@@ -263,7 +263,7 @@ impl Writer {
             if !self.world().is_archived(source, part, position)? {
                 continue;
             }
-            source.outbox.write().remove(position);
+            source.change_outbox(|outbox| outbox.remove(position));
             if let Some(post) = self.world().posts.get(position.id)
                 && !self.is_in_an_outbox(&post)
             {
@@ -403,7 +403,7 @@ impl World {
         loop {
             let mut newest = Vec::new();
             let ask = Ask { part: Part::Whole, span: Span::ALL, direction: Direction::Older, max: asked };
-            let more = source.outbox().pull(ask, &mut newest);
+            let more = source.pull(ask, &mut newest);
             if let (Err(_), Some(archive)) = (more, self.archive()) {
                 archive.copy(&source.id, Part::Whole, Span::ALL, Direction::Older, asked, &mut newest)?;
                 newest.sort_unstable_by(|a, b| b.cmp(a));
@@ -425,7 +425,7 @@ impl World {
         let source = self.sources.at(source);
         let start = into.len();
         // Memory first: what goes from there meanwhile is in the archive already.
-        let more = source.outbox().pull(ask, into);
+        let more = source.pull(ask, into);
         let (Err(_), Some(archive)) = (more, self.archive()) else { return Ok(()) };
         let Ask { part, span, direction, max } = ask;
         archive.copy(&source.id, part, span, direction, max, into).map_err(|cause| {

@@ -2,7 +2,7 @@
 //!
 //! Responsible for:
 //! - handing out slots, once per id and for good;
-//! - the locks around a source's outbox, followers and followed sources.
+//! - the locks around a source's outbox, followers and followed sources, and what is read without any.
 //!
 //! Not responsible for:
 //! - keeping several sources in step (`state::world`).
@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
+use arc_swap::ArcSwapOption;
 use dashmap::DashMap;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
@@ -17,9 +18,10 @@ use crate::clock::UnixMicros;
 use crate::feed::choices::Choices;
 use crate::feed::following::Following;
 use crate::feed::graph::Followers;
-use crate::feed::outbox::Outbox;
+use crate::feed::outbox::{Ask, Missing, Newest, Outbox};
+use crate::feed::position::Position;
 use crate::id::{SourceId, SourceSlot};
-use crate::limits::{CROWD_SOURCES_MAX, SOURCES_SAMPLE_MAX};
+use crate::limits::{CROWD_SOURCES_MAX, NEWEST_PULLED_MAX, SOURCES_SAMPLE_MAX};
 
 /// A user, tag, topic or account of another kind.
 #[derive(Debug)]
@@ -28,7 +30,9 @@ pub struct Source {
     pub slot: SourceSlot,
     /// Its name outside.
     pub id: SourceId,
-    pub(super) outbox: RwLock<Outbox>,
+    outbox: RwLock<Outbox>,
+    /// The newest of its posts that are left to be pulled, read without a lock: those of one celebrity by readers on all cores at once.
+    newest: ArcSwapOption<Newest>,
     pub(super) followers: RwLock<Followers>,
     pub(super) following: RwLock<Arc<Following>>,
     /// Nothing for the many who have decided nothing.
@@ -47,6 +51,7 @@ impl Source {
             slot,
             id,
             outbox: RwLock::default(),
+            newest: ArcSwapOption::empty(),
             followers: RwLock::default(),
             following: RwLock::default(),
             choices: RwLock::default(),
@@ -59,6 +64,28 @@ impl Source {
     /// Its posts. The guard must be short-lived: publishing waits for it.
     pub fn outbox(&self) -> RwLockReadGuard<'_, Outbox> {
         self.outbox.read()
+    }
+
+    /// Appends to `into` what is asked of its outbox, as far as it is in memory.
+    ///
+    /// # Errors
+    /// When some of it may not be.
+    pub fn pull(&self, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
+        if self.newest.load().as_ref().is_some_and(|newest| newest.pull(ask, into)) {
+            return Ok(());
+        }
+        self.outbox().pull(ask, into)
+    }
+
+    /// Changes its outbox. Only the writer calls it.
+    pub(super) fn change_outbox<T>(&self, change: impl FnOnce(&mut Outbox) -> T) -> T {
+        let mut outbox = self.outbox.write();
+        let before = outbox.pulled_stock();
+        let changed = change(&mut outbox);
+        if outbox.pulled_stock() != before {
+            self.newest.store(outbox.newest_pulled(NEWEST_PULLED_MAX).map(Arc::new));
+        }
+        changed
     }
 
     /// Its followers. The guard must be short-lived: following waits for it.
@@ -125,7 +152,8 @@ impl Source {
     fn own_bytes(&self) -> usize {
         let id = self.id.as_str().len() + 2 * size_of::<usize>();
         let choices = self.own_choices().map_or(0, |choices| size_of::<Choices>() + choices.heap_bytes());
-        size_of::<Self>() + size_of::<Following>() + id + self.outbox().heap_bytes() + choices
+        let newest = self.newest.load().as_ref().map_or(0, |newest| newest.bytes());
+        size_of::<Self>() + size_of::<Following>() + id + self.outbox().heap_bytes() + newest + choices
     }
 
     fn edges_bytes(&self) -> usize {

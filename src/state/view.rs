@@ -298,7 +298,7 @@ impl Outboxes for TimedOutboxes<'_> {
             return Err(Missing::Late);
         }
         match self.finder {
-            Finder::Memory(world) | Finder::Fetched(world, _) => world.sources.at(source).outbox().pull(ask, into),
+            Finder::Memory(world) | Finder::Fetched(world, _) => world.sources.at(source).pull(ask, into),
             Finder::Archive(world) => world.pull_whole(source, ask, into),
         }
     }
@@ -306,6 +306,6 @@ impl Outboxes for TimedOutboxes<'_> {
 
 impl Outboxes for Sources {
     fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
-        self.at(source).outbox().pull(ask, into)
+        self.at(source).pull(ask, into)
     }
 }

@@ -276,7 +276,7 @@ impl Writer {
     fn place_by(&mut self, route: Route, source: &Source, position: Position) {
         match route {
             Route::Push => {
-                source.outbox.write().insert(position, Route::Push);
+                source.change_outbox(|outbox| outbox.insert(position, Route::Push));
             }
             Route::Pull => self.leave_for_pull(source, position),
         }
@@ -328,10 +328,11 @@ impl Writer {
     }
 
     fn leave_for_pull(&self, source: &Source, position: Position) {
-        let mut outbox = source.outbox.write();
-        let first = !outbox.has_pulled();
-        outbox.insert(position, Route::Pull);
-        drop(outbox);
+        let first = source.change_outbox(|outbox| {
+            let first = !outbox.has_pulled();
+            outbox.insert(position, Route::Pull);
+            first
+        });
         if first {
             self.world.pulled_epoch.fetch_add(1, Ordering::Release);
         }
@@ -371,10 +372,11 @@ impl Writer {
         // The tombstone first: from then on no page shows the post, wherever its position still is.
         self.world.posts.bury(id);
         for source in post.sources() {
-            let mut outbox = self.world.sources.at(source.slot).outbox.write();
-            if !outbox.remove(post.position) {
-                outbox.unshelve(post.position);
-            }
+            self.world.sources.at(source.slot).change_outbox(|outbox| {
+                if !outbox.remove(post.position) {
+                    outbox.unshelve(post.position);
+                }
+            });
         }
         self.backlog.bury(&post);
         Applied::Deleted { post, reposters }
