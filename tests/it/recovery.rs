@@ -329,6 +329,7 @@ async fn whoever_ends_an_engine_finds_its_directory_free_afterwards() {
         engine.publish(draft("ann", "1"), true).await.unwrap();
         let first = engine.clone();
         let first = std::thread::spawn(move || first.shutdown());
+        while engine.publish(draft("ann", "2"), false).await.is_ok() {}
         engine.shutdown();
         DirectoryLock::take(directory.path()).unwrap();
         first.join().unwrap();

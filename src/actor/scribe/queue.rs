@@ -1,13 +1,14 @@
 //! The queue to the scribe.
 //!
 //! Responsible for:
-//! - bounding the commands that wait and the bytes they hold. Callers may be gone by then, so that nobody else counts them.
+//! - bounding the commands that wait and the bytes they hold. Callers may be gone by then, so that nobody else counts them;
+//! - dropping what nobody will take any more, so that its callers are answered.
 //!
 //! Not responsible for:
 //! - what the scribe has taken, which its groups bound.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
@@ -36,6 +37,9 @@ pub struct Closed;
 #[derive(Clone)]
 pub struct CommandSender {
     commands: Sender<Command>,
+    /// The other end, to empty it once the scribe has ended: a channel keeps what was sent until its last sender goes.
+    unwanted: Receiver<Command>,
+    is_closed: Arc<AtomicBool>,
     commands_max: usize,
     bytes: Arc<AtomicUsize>,
     bytes_max: usize,
@@ -44,15 +48,23 @@ pub struct CommandSender {
 /// Where the scribe takes them out.
 pub struct CommandReceiver {
     commands: Receiver<Command>,
+    is_closed: Arc<AtomicBool>,
     bytes: Arc<AtomicUsize>,
 }
 
 /// A queue for so many commands, which may hold so many bytes.
 pub fn queue(commands_max: usize, bytes_max: usize) -> (CommandSender, CommandReceiver) {
     let (sender, receiver) = crossbeam_channel::bounded(commands_max);
-    let bytes = Arc::<AtomicUsize>::default();
-    let sender = CommandSender { commands: sender, commands_max, bytes: Arc::clone(&bytes), bytes_max };
-    (sender, CommandReceiver { commands: receiver, bytes })
+    let (bytes, is_closed) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+    let sender = CommandSender {
+        commands: sender,
+        unwanted: receiver.clone(),
+        is_closed: Arc::clone(&is_closed),
+        commands_max,
+        bytes: Arc::clone(&bytes),
+        bytes_max,
+    };
+    (sender, CommandReceiver { commands: receiver, is_closed, bytes })
 }
 
 impl CommandSender {
@@ -70,13 +82,24 @@ impl CommandSender {
                 TrySendError::Full(_) => NotTaken::Full { queue: "scribe", limit: self.commands_max },
                 TrySendError::Disconnected(_) => NotTaken::Closed,
             }
-        })
+        })?;
+        self.check_open().map_err(|Closed| NotTaken::Closed)
     }
 
     /// Puts a command of the engine's own in, and waits for room. These hold no bytes.
     pub fn send(&self, command: Command) -> Result<(), Closed> {
         debug_assert_eq!(command.bytes(), 0, "callers do not wait for room");
-        self.commands.send(command).map_err(|_| Closed)
+        self.commands.send(command).map_err(|_| Closed)?;
+        self.check_open()
+    }
+
+    /// Whether the scribe goes on, after something was sent: it has not ended, or it drops that when it does.
+    fn check_open(&self) -> Result<(), Closed> {
+        if self.is_closed.load(Ordering::SeqCst) {
+            drop_all(&self.unwanted, &self.bytes);
+            return Err(Closed);
+        }
+        Ok(())
     }
 
     /// Commands that wait.
@@ -117,6 +140,21 @@ impl CommandReceiver {
     }
 }
 
+impl Drop for CommandReceiver {
+    fn drop(&mut self) {
+        // First: whoever sends later finds it so, and drops its command itself.
+        self.is_closed.store(true, Ordering::SeqCst);
+        drop_all(&self.commands, &self.bytes);
+    }
+}
+
+/// Drops what waits, by which its callers know.
+fn drop_all(commands: &Receiver<Command>, bytes: &AtomicUsize) {
+    for command in commands.try_iter() {
+        bytes.fetch_sub(command.bytes(), Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +187,31 @@ mod tests {
         assert_eq!(sender.bytes(), 0);
         assert_eq!(sender.try_send(publish(60_000)), Ok(()), "the largest finds room once there is nothing else");
         drop(receiver);
-        assert_eq!(sender.try_send(delete()), Err(NotTaken::Closed));
+        assert_eq!((sender.try_send(delete()), sender.bytes()), (Err(NotTaken::Closed), 0));
+    }
+
+    #[test]
+    fn callers_of_commands_that_nobody_takes_any_more_are_answered() {
+        for _ in 0..200 {
+            let (sender, receiver) = queue(1_000, 1 << 20);
+            let sends = std::thread::spawn(move || {
+                let mut answers = Vec::new();
+                loop {
+                    let (reply, answer) = oneshot::channel();
+                    let sent = sender.try_send(Command::Delete { id: PostId(1), reply });
+                    answers.push(answer);
+                    if sent == Err(NotTaken::Closed) {
+                        // The sender is still there: it is not its end that answers.
+                        return (answers, sender);
+                    }
+                }
+            });
+            drop(receiver);
+            let (answers, sender) = sends.join().unwrap();
+            for mut answer in answers {
+                assert_eq!(answer.try_recv().unwrap_err(), oneshot::error::TryRecvError::Closed);
+            }
+            assert_eq!(sender.len(), 0);
+        }
     }
 }
