@@ -46,8 +46,8 @@ pub(super) struct Watch {
     kept: Vec<SourceSlot>,
     /// What the reader had decided when the feed was last looked at as a whole.
     decided: Decided,
-    /// A page was read since that showed something else than what was told: by other decisions, or before the notice. Once more is
-    /// decided, that notice may come to nobody, or to somebody who does not see what it is about any more.
+    /// A page was read since that showed something else than what was told: by other decisions, or before the notice of it. That notice
+    /// may not reach this reader, or find nothing to tell, once something else is decided.
     is_overtaken: bool,
     /// Since when nobody is connected.
     alone_since: Option<UnixMicros>,
@@ -137,6 +137,7 @@ impl Watch {
                 self.tell(eyes, Change::Marker, None);
                 // What came and went unseen may be on a page that somebody read meanwhile.
                 self.tell(eyes, Change::Stale(None), None);
+                self.is_overtaken = false;
                 self.look_at_everything(eyes);
                 return None;
             }
@@ -213,26 +214,19 @@ impl Watch {
 
     /// Notes that a page was built, through these eyes.
     pub(super) fn page_built(&mut self, range: Range, page: &Page<Entry>, viewer: &Viewer) {
-        self.is_overtaken =
-            self.is_overtaken || !self.decided.is_like(&Decided::by(viewer)) || !self.has_told(range, page, viewer);
+        let is_shown = !matches!(range, Range::Since(_));
+        let was_told = || self.decided.is_like(&Decided::by(viewer)) && self.has_told(range, page);
+        self.is_overtaken = self.is_overtaken || is_shown && !was_told();
     }
 
     /// Whether clients were told what a page shows, as far down as is known.
-    fn has_told(&self, range: Range, page: &Page<Entry>, viewer: &Viewer) -> bool {
-        let next = page.next.unwrap_or(Position::MIN);
-        let shown = match range {
-            Range::Newest => next..Position::MAX,
-            Range::Before(below) => next..below,
-            Range::After(above) => above.next_up()..Position::MAX,
-            // It is only counted.
-            Range::Since(_) => return true,
-        };
+    fn has_told(&self, range: Range, page: &Page<Entry>) -> bool {
+        let shown = shown(range, page);
         if page.needs_archive {
             // It will be built elsewhere, and later.
             return shown.end <= self.stream.floor();
         }
-        let is_thinned = viewer.choices.rules.per_source_max.is_some() || !page.partial.is_empty();
-        self.stream.agrees(&sights(&page.items), shown, is_thinned)
+        page.partial.is_empty() && self.stream.agrees(&sights(&page.items), shown, page.passed_over)
     }
 
     /// Forgets connections that have gone.
@@ -297,6 +291,45 @@ impl Eyes<'_> {
     }
 }
 
+/// Where a page shows all there is.
+fn shown<E>(range: Range, page: &Page<E>) -> std::ops::Range<Position> {
+    let next = page.next.unwrap_or(Position::MIN);
+    match range {
+        Range::Newest | Range::Since(_) => next..Position::MAX,
+        Range::Before(below) => next..below,
+        // Of what is newer than its last entry it tells nothing.
+        Range::After(above) => above.next_up()..page.items.first().map_or(above, |(newest, _)| *newest).next_up(),
+    }
+}
+
 fn sights(entries: &[(Position, Entry)]) -> Vec<Sight> {
     entries.iter().map(|(at, entry)| entry.sight(*at)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::position::at;
+
+    #[test]
+    fn a_page_shows_all_there_is_between_its_bounds() {
+        let page = |times: &[i64], next: Option<i64>| Page {
+            items: times.iter().map(|time| (at(*time, 0), ())).collect(),
+            next: next.map(|time| at(time, 0)),
+            ..Page::empty()
+        };
+        let (min, max) = (Position::MIN, Position::MAX);
+        let after = |time| at(time, 0).next_up();
+        for (range, page, expected) in [
+            (Range::Newest, page(&[9, 8], Some(8)), at(8, 0)..max),
+            (Range::Newest, page(&[9, 8], None), min..max),
+            (Range::Newest, page(&[], Some(5)), at(5, 0)..max),
+            (Range::Before(at(7, 0)), page(&[6, 5], Some(5)), at(5, 0)..at(7, 0)),
+            (Range::Before(at(7, 0)), page(&[], None), min..at(7, 0)),
+            (Range::After(at(3, 0)), page(&[5, 4], Some(4)), after(3)..after(5)),
+            (Range::After(at(3, 0)), page(&[], Some(3)), after(3)..after(3)),
+        ] {
+            assert_eq!(shown(range, &page), expected, "{range:?}, {page:?}");
+        }
+    }
 }
