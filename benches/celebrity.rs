@@ -1,5 +1,5 @@
 //! One celebrity for many readers: what it costs that readers on several cores read the same outboxes and posts at the same time, beside
-//! readers who follow other celebrities on each core. Nothing waits: the difference is what cores pay for sharing memory.
+//! readers who follow other celebrities on each core: the difference is what cores pay for sharing memory.
 //!
 //! `cargo bench --bench celebrity -- THREADS`
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
@@ -36,7 +36,7 @@ fn main() {
     let engine = Engine::start(config(300, Policy::PullAll));
     runtime().block_on(fill(&engine, threads));
     println!(
-        "{threads} threads; medians of rounds in turns; beside each: the celebrities publish 1,000 posts a second"
+        "{threads} threads; medians of rounds in turns, quiet or while the celebrities publish a post each millisecond or two"
     );
     for publishing in [false, true] {
         let beside = if publishing { "publishing" } else { "quiet" };
@@ -122,7 +122,7 @@ fn pulls(shared: &Shared, _: usize, of: usize, is_over: &AtomicBool) -> usize {
     pull_all(shared, of, is_over, |star, into| star.pull(NEWEST_20, into))
 }
 
-/// The same through the lock of each, as what the newest do not answer.
+/// The same under the lock of each outbox.
 fn locked_pulls(shared: &Shared, _: usize, of: usize, is_over: &AtomicBool) -> usize {
     pull_all(shared, of, is_over, |star, into| star.outbox().pull(NEWEST_20, into))
 }

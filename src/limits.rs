@@ -212,9 +212,9 @@ pub const READS_TOGETHER_MAX: usize = 16;
 /// Reads of one shard that wait for their turn: what takes a second or two.
 pub const READS_WAITING_PER_SHARD_MAX: usize = 64 * 1024;
 
-/// Posts of a source that readers pull without a lock, the newest: 1 KiB for each source that has any to pull. A page of 20 entries asks
-/// for at most 21 of each, one of 50 for 51.
-pub const NEWEST_PULLED_MAX: usize = 64;
+/// Posts of a source that readers pull without a lock, the newest: at most 512 bytes for each source that has any to pull. A page of 20
+/// entries asks for at most 21 of each to begin with.
+pub const NEWEST_PULLED_MAX: usize = 32;
 
 /// Of the sources that a reader follows, those that are looked at to tell with which crowd it comes: all of them by default.
 pub const CROWD_SOURCES_MAX: usize = 5_000;

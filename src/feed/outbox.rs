@@ -243,13 +243,16 @@ impl Outbox {
         !self.pulled.is_empty() || self.shelf.as_ref().is_some_and(|shelf| shelf.pulled.posts > 0)
     }
 
-    /// At most `max` of the newest posts that are left for the followers to pull; nothing if none is in memory.
+    /// At most `max` of the newest posts that are left for the followers to pull; nothing if there never was any.
     pub fn newest_pulled(&self, max: usize) -> Option<Newest> {
         let mut positions = Vec::with_capacity(max.min(self.pulled.len()));
         self.copy(Part::Pulled, Span::ALL, Direction::Older, max, &mut positions);
-        let oldest = *positions.last()?;
-        let floor = if positions.len() == self.pulled.len() { Position::MIN } else { oldest };
-        let floor = floor.max(self.archived(Part::Pulled).map_or(Position::MIN, Position::next_up));
+        let archived = self.archived(Part::Pulled);
+        if positions.is_empty() && archived.is_none() {
+            return None;
+        }
+        let oldest = positions.last().filter(|_| positions.len() < self.pulled.len());
+        let floor = oldest.copied().max(archived.map(Position::next_up)).unwrap_or(Position::MIN);
         positions.retain(|position| *position >= floor);
         Some(Newest { positions: positions.into(), floor })
     }
@@ -363,6 +366,8 @@ mod tests {
         fn the_newest_answer_as_the_outbox_does_or_not_at_all(
             placed in prop::collection::vec((0..60i64, any::<bool>()), 0..60),
             shelved in 0..40i64,
+            late in prop::collection::vec(0..60i64, 0..8),
+            gone in prop::collection::vec(0..60i64, 0..8),
             kept in 1..20usize,
             (above, below) in (-1..61i64, 0..62i64),
             max in 1..25usize,
@@ -373,6 +378,13 @@ mod tests {
             }
             for time in 0..shelved {
                 outbox.shelve(at(time, 0));
+            }
+            // These may stand below what is archived.
+            for time in late {
+                outbox.insert(at(time, 1), Route::Pull);
+            }
+            for time in gone {
+                outbox.remove(at(time, 0));
             }
             let Some(newest) = outbox.newest_pulled(kept) else {
                 prop_assert_eq!(outbox.pulled_stock().0, 0);
