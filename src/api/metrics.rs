@@ -24,6 +24,7 @@ use crate::api::problem::Problem;
 use crate::api::request::Parameters;
 use crate::engine::Engine;
 use crate::latency::{BOUNDS_US, Latency};
+use crate::limits::LIVE_QUEUE_BYTES_MAX;
 
 /// The media type of metrics.
 pub(super) const OPENMETRICS: &str = "application/openmetrics-text";
@@ -254,6 +255,10 @@ impl Sheet<'_> {
         let reposts = world.reposts.bytes() as u64;
         self.gauge("reposts", "Memory that it takes to know who repeats what, by a sample", bytes, reposts)?;
         self.gauge("posts_limit", "Memory that posts may take", bytes, shared.config.store_bytes_max as u64)?;
+        let waiting = watchers.waiting_bytes() as u64;
+        self.gauge("live_waiting", "What waits for live connections to take it, once for each", bytes, waiting)?;
+        let limit = LIVE_QUEUE_BYTES_MAX as u64;
+        self.gauge("live_waiting_limit", "What may wait for one of them before it is cut off", bytes, limit)?;
         // Where the system does not tell, nothing is better than zero.
         resident_bytes().map_or(Ok(()), |resident| self.gauge("resident", "Memory of the process", bytes, resident))?;
         self.gauge("uptime", "Time since the start", Some(&Unit::Seconds), shared.started.elapsed().as_secs())?;

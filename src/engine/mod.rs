@@ -43,9 +43,9 @@ use crate::feed::page::{Page, Range};
 use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId};
 use crate::limits::{
-    ARCHIVE_QUEUE_MAX, FANOUT_DRAIN_MAX, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, LIVE_QUEUE_BYTES_MAX, READ_ATTEMPTS_MAX,
-    READ_CRASHES_MAX, READS_WAITING_PER_SHARD_MAX, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX,
-    USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
+    ARCHIVE_QUEUE_MAX, FANOUT_DRAIN_MAX, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, READ_ATTEMPTS_MAX, READ_CRASHES_MAX,
+    READS_WAITING_PER_SHARD_MAX, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX, USER_MAILBOX_MAX,
+    WAKE_QUEUE_MAX,
 };
 use crate::state::posts::Stored;
 use crate::state::reader::{PageRequest, ReadClock, pulled_page};
@@ -340,11 +340,6 @@ impl Engine {
                 limit: self.inner.shards.len() * WAKE_QUEUE_MAX,
             },
             QueueDepth {
-                name: "live_bytes",
-                depth: shared.watchers.waiting_bytes(),
-                limit: shared.config.live_max.saturating_mul(LIVE_QUEUE_BYTES_MAX),
-            },
-            QueueDepth {
                 name: "archive",
                 depth: shared.archive_readers.as_ref().map_or(0, ArchiveReaders::waiting),
                 limit: ARCHIVE_QUEUE_MAX,
@@ -380,8 +375,8 @@ impl Engine {
         totals
     }
 
-    /// Takes no more writes, finishes those that were taken, and ends all threads. Blocks until they have ended, whoever ends them. Gives
-    /// up a snapshot that is being taken, and begins none.
+    /// Takes no more writes, finishes those that were taken, and ends all threads. Blocks until they have ended, also where somebody else ends
+    /// them. Gives up a snapshot that is being taken, and begins none.
     pub fn shutdown(&self) {
         // Held to the end: whoever asks meanwhile waits for it.
         let mut running = self.inner.threads.lock();

@@ -178,7 +178,7 @@ impl Watchers {
         self.connections.lock().outlets.len()
     }
 
-    /// Bytes that wait for live connections to take them.
+    /// Bytes that wait for live connections to take them; a text that waits for several counts for each of them.
     pub fn waiting_bytes(&self) -> usize {
         // Copied first: whoever wants to be let in does not wait for all to be asked.
         let outlets: Vec<Arc<Outlet>> =

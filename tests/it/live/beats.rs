@@ -70,7 +70,7 @@ async fn followers_of_one_source_share_the_text_of_its_posts_and_of_its_reposts(
 #[tokio::test]
 async fn what_waits_for_clients_to_take_it_is_told_in_bytes() {
     let engine = Engine::start(config(2, above(5)));
-    let bytes = || engine.queues().into_iter().find(|queue| queue.name == "live_bytes").unwrap().depth;
+    let bytes = || engine.shared().watchers.waiting_bytes();
     engine.follow(vec![edge("ann", "bob"), edge("cas", "bob")]).await.unwrap();
     let mut watchers = [engine.watch(&id("ann"), None).await.unwrap(), engine.watch(&id("cas"), None).await.unwrap()];
     for watcher in &mut watchers {
