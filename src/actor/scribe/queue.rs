@@ -93,7 +93,7 @@ impl CommandSender {
         self.check_open()
     }
 
-    /// Whether the scribe goes on, after something was sent: it has not ended, or it drops that when it does.
+    /// Refuses what was just sent if the scribe has ended. If not, it takes it, or drops it when it ends.
     fn check_open(&self) -> Result<(), Closed> {
         if self.is_closed.load(Ordering::SeqCst) {
             drop_all(&self.unwanted, &self.bytes);
