@@ -376,6 +376,10 @@ fn agrees_with_the_model<A: Archive>(
         }
         prop_assert_eq!(archive.shelves().map_err(failed)?, model.shelves());
         prop_assert_eq!(archive.largest_id(), model.posts.keys().last().copied());
+        for (from, max) in [(0, 100), (3, 2), (7, 1), (u64::MAX, 9)] {
+            let expected: Vec<PostId> = model.posts.range(PostId(from)..).map(|(id, _)| *id).take(max).collect();
+            prop_assert_eq!(archive.ids_from(PostId(from), max)?, expected);
+        }
     }
     Ok(())
 }

@@ -23,6 +23,8 @@ pub struct Plan {
     pub fail_posts: Range<u64>,
     /// These reads of outboxes fail.
     pub fail_copies: Range<u64>,
+    /// These listings of ids fail.
+    pub fail_ids: Range<u64>,
     /// Every write takes so long.
     pub write_takes: Duration,
 }
@@ -38,6 +40,8 @@ pub struct Counts {
     pub posts: u64,
     /// Reads of outboxes.
     pub copies: u64,
+    /// Listings of ids.
+    pub ids: u64,
 }
 
 /// An archive with faults.
@@ -122,6 +126,11 @@ impl<A: Archive> Archive for FaultyArchive<A> {
     ) -> Result<(), ArchiveError> {
         self.fails("read", |counts| &mut counts.copies, |plan| &plan.fail_copies)?;
         self.archive.copy(source, part, span, direction, max, into)
+    }
+
+    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
+        self.fails("read", |counts| &mut counts.ids, |plan| &plan.fail_ids)?;
+        self.archive.ids_from(from, max)
     }
 
     fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {

@@ -103,6 +103,10 @@ impl Archive for MemoryArchive {
         Ok(())
     }
 
+    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
+        Ok(self.rooms.read().posts.range(from..).take(max).map(|(id, _)| *id).collect())
+    }
+
     fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
         let rooms = self.rooms.read();
         Ok(rooms.outboxes.iter().map(|(source, outbox)| (source.clone(), outbox.shelf)).collect())

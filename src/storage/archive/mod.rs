@@ -89,6 +89,12 @@ pub trait Archive: Send + Sync + 'static {
         into: &mut Vec<Position>,
     ) -> Result<(), ArchiveError>;
 
+    /// At most `max` of the ids that something is kept under, from this one on, ascending.
+    ///
+    /// # Errors
+    /// When they could not be read.
+    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError>;
+
     /// What there is of every outbox in which anything was ever placed, by source id. Meant to be read once, at start.
     ///
     /// # Errors

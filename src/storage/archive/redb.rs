@@ -170,6 +170,14 @@ impl Archive for RedbArchive {
         Ok(())
     }
 
+    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
+        self.read(|snapshot| {
+            let posts = snapshot.open_table(layout::POSTS)?;
+            let rows = posts.range(from.0..)?.take(max);
+            rows.map(|row| Ok(PostId(row?.0.value()))).collect()
+        })
+    }
+
     fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
         self.read(|snapshot| {
             let shelves = snapshot.open_table(layout::SHELVES)?;

@@ -1,0 +1,150 @@
+//! Which of the ids that are minted next are taken in the archive.
+//!
+//! Responsible for:
+//! - answering that from memory, for a stretch of ids that was listed once.
+//!
+//! Not responsible for:
+//! - minting (`actor::ticker`), listing ids (`storage::archive`), ids that are in memory (`state::posts`).
+//!
+//! Callers may give posts any ids, also such as would be minted years from now. So ids that are minted may be taken, though most
+//! archived ids are smaller. The archive lists the next few that are taken; whatever else comes to be archived leaves
+//! memory first, and is noted then.
+
+use std::collections::BTreeSet;
+
+use crate::id::PostId;
+use crate::limits::ARCHIVED_IDS_LISTED_MAX;
+
+/// Ids that the archive has, of those that may be minted next.
+#[derive(Debug, Default)]
+pub struct FreeIds {
+    known: Option<Stretch>,
+    /// What has left memory since a listing was asked for.
+    asked: Option<Stretch>,
+}
+
+/// Ids between two bounds, both inclusive, and which of them are taken.
+#[derive(Debug)]
+struct Stretch {
+    from: PostId,
+    through: PostId,
+    taken: BTreeSet<PostId>,
+    /// From here on it is time to list the next ones.
+    renew_at: PostId,
+}
+
+impl Stretch {
+    fn from(from: PostId) -> Self {
+        Self { from, through: PostId(u64::MAX), taken: BTreeSet::new(), renew_at: PostId(u64::MAX) }
+    }
+
+    fn note(&mut self, id: PostId) {
+        if self.from <= id && id <= self.through {
+            self.taken.insert(id);
+            if self.taken.len() > 2 * ARCHIVED_IDS_LISTED_MAX
+                && let Some(last) = self.taken.pop_last()
+            {
+                // Ends before what it does not remember.
+                self.end(PostId(last.0 - 1));
+            }
+        }
+    }
+
+    fn end(&mut self, through: PostId) {
+        self.through = self.through.min(through);
+        self.renew_at = PostId(self.from.0 + self.through.0.saturating_sub(self.from.0) / 2);
+    }
+}
+
+impl FreeIds {
+    /// Takes note of an id that the archive has from now on, and memory no more.
+    pub fn note(&mut self, id: PostId) {
+        self.known.iter_mut().chain(&mut self.asked).for_each(|stretch| stretch.note(id));
+    }
+
+    /// Whether the archive does not have an id; nothing if that is not known.
+    pub fn is_free(&self, id: PostId) -> Option<bool> {
+        let known = self.known.as_ref().filter(|known| known.from <= id && id <= known.through)?;
+        Some(!known.taken.contains(&id))
+    }
+
+    /// Takes note that the ids below this one will not be asked for any more. Whether the next ones are to be listed.
+    pub fn pass(&mut self, id: PostId) -> bool {
+        let Some(known) = &mut self.known else { return self.asked.is_none() };
+        while known.taken.first().is_some_and(|first| *first < id) {
+            known.taken.pop_first();
+        }
+        self.asked.is_none() && (id >= known.renew_at || id > known.through || id < known.from)
+    }
+
+    /// The ids from this one on are about to be listed.
+    pub fn ask(&mut self, from: PostId) {
+        self.asked = Some(Stretch::from(from));
+    }
+
+    /// Those that were listed, ascending; nothing if they could not be. `is_all` if there are no more.
+    pub fn answer(&mut self, listed: Option<(&[PostId], bool)>) {
+        let (Some(mut stretch), Some((ids, is_all))) = (self.asked.take(), listed) else { return };
+        if let Some(last) = ids.last().filter(|_| !is_all) {
+            stretch.end(*last);
+        }
+        ids.iter().for_each(|id| stretch.note(*id));
+        self.known = Some(stretch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(ids: impl IntoIterator<Item = u64>) -> Vec<PostId> {
+        ids.into_iter().map(PostId).collect()
+    }
+
+    #[test]
+    fn nothing_is_known_before_ids_were_listed() {
+        let mut free = FreeIds::default();
+        assert_eq!((free.is_free(PostId(5)), free.pass(PostId(5))), (None, true));
+        free.ask(PostId(5));
+        assert!(!free.pass(PostId(5)), "it is under way");
+        free.answer(None);
+        assert_eq!((free.is_free(PostId(5)), free.pass(PostId(5))), (None, true), "it failed");
+    }
+
+    #[test]
+    fn a_listing_with_no_more_behind_it_answers_for_good() {
+        let mut free = FreeIds::default();
+        free.ask(PostId(5));
+        free.answer(Some((&ids([7, u64::MAX]), true)));
+        let answers = [4, 5, 7, 8, u64::MAX].map(|id| free.is_free(PostId(id)));
+        assert_eq!(answers, [None, Some(true), Some(false), Some(true), Some(false)]);
+        assert!(!free.pass(PostId(u64::MAX - 1)));
+    }
+
+    #[test]
+    fn what_leaves_memory_while_ids_are_listed_is_taken() {
+        let mut free = FreeIds::default();
+        free.ask(PostId(10));
+        [3, 12, 30].into_iter().for_each(|id| free.note(PostId(id)));
+        free.answer(Some((&ids([11, 20]), false)));
+        let answers = [10, 11, 12, 19, 20, 21, 30].map(|id| free.is_free(PostId(id)));
+        assert_eq!(answers, [Some(true), Some(false), Some(false), Some(true), Some(false), None, None]);
+        free.note(PostId(19));
+        assert_eq!(free.is_free(PostId(19)), Some(false));
+        assert!(!free.pass(PostId(14)) && free.pass(PostId(15)), "half of it has gone by");
+    }
+
+    #[test]
+    fn it_remembers_few_ids_and_answers_for_no_more() {
+        let mut free = FreeIds::default();
+        free.ask(PostId(0));
+        free.answer(Some((&[], true)));
+        let many = 5 * ARCHIVED_IDS_LISTED_MAX as u64;
+        (0..many).rev().for_each(|id| free.note(PostId(2 * id)));
+        assert!(free.known.as_ref().unwrap().taken.len() <= 2 * ARCHIVED_IDS_LISTED_MAX);
+        for id in 0..2 * many {
+            assert!(free.is_free(PostId(id)).is_none_or(|is_free| is_free == (id % 2 == 1)), "{id}");
+        }
+        assert_eq!(free.is_free(PostId(1)), Some(true));
+    }
+}

@@ -1,0 +1,161 @@
+//! What was looked up is as good as looking again, whatever happened to it meanwhile.
+#![cfg(test)]
+
+use std::sync::Arc;
+
+use crate::clock::UnixMicros;
+use crate::feed::event::Event;
+use crate::feed::graph::Sharding;
+use crate::feed::policy::Policy;
+use crate::feed::position::at;
+use crate::feed::post::{Body, Draft};
+use crate::id::{PostId, SourceId};
+use crate::state::posts::Stored;
+use crate::state::resolved::{Needs, Resolved};
+use crate::state::shelving::ShelvingLimits;
+use crate::state::world::{World, Writer};
+use crate::storage::archive::{Archive, MemoryArchive};
+
+fn ann() -> SourceId {
+    SourceId::new("ann").unwrap()
+}
+
+/// Ann's posts 1 to `posts`, of which the newest two are in memory and the others in the archive.
+fn shelved(posts: i64) -> (Arc<World>, Writer) {
+    let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
+    let limits = ShelvingLimits { outbox_posts: 2, posts_bytes: usize::MAX };
+    let (world, mut writer) = World::create_with(Policy::PushAll, Sharding::new(1), Some((archive, limits)));
+    (1..=posts).for_each(|time| publish(&mut writer, time, time as u64));
+    shelve(&mut writer);
+    (world, writer)
+}
+
+fn publish(writer: &mut Writer, time: i64, id: u64) {
+    let draft = Draft::new(ann(), Body::new("1").unwrap());
+    writer.apply(&Event::Published { position: at(time, id), draft, accepted_at: UnixMicros(time) });
+}
+
+fn edit(writer: &mut Writer, id: u64, found: Option<&Stored>) {
+    let found = found.cloned().and_then(Stored::live);
+    let event = Event::Edited { id: PostId(id), body: Some(Body::new("2").unwrap()), hidden: None, at: UnixMicros(99) };
+    writer.apply_judged(&event, found.as_ref());
+}
+
+fn delete(writer: &mut Writer, id: u64, found: Option<&Stored>) {
+    let found = found.cloned().and_then(Stored::live);
+    writer.apply_judged(&Event::Deleted { id: PostId(id), repost_of: None }, found.as_ref());
+}
+
+/// A round of shelving, whether or not it is due.
+fn shelve(writer: &mut Writer) {
+    let shelving = writer.collect_shelving();
+    writer.world().archive().unwrap().write(&shelving.batch(writer.world())).unwrap();
+    writer.finish_shelving(shelving);
+}
+
+fn look_up(world: &World, posts: &[u64], newest: Option<usize>) -> Resolved {
+    let (mut needs, mut resolved) = (Needs::default(), Resolved::default());
+    posts.iter().for_each(|id| needs.post(PostId(*id), world, &resolved));
+    newest.into_iter().for_each(|max| needs.newest_of(&ann(), max, world, &resolved));
+    resolved.look_up(needs, world).unwrap();
+    resolved
+}
+
+fn newest(world: &World, resolved: &Resolved, max: usize) -> Option<Vec<u64>> {
+    let positions = resolved.newest(world, &world.sources.get(&ann()).unwrap(), max)?;
+    Some(positions.iter().map(|position| position.id.0).collect())
+}
+
+fn body(stored: Option<Stored>) -> Option<String> {
+    Some(stored?.live()?.body().to_owned())
+}
+
+#[test]
+fn only_what_memory_does_not_have_is_needed() {
+    let (world, _writer) = shelved(9);
+    for (id, is_needed) in [(1, true), (7, true), (8, false), (9, false), (10, false), (u64::MAX, false)] {
+        let mut needs = Needs::default();
+        needs.post(PostId(id), &world, &Resolved::default());
+        assert_eq!(!needs.is_empty(), is_needed, "{id}");
+    }
+    for (max, is_needed) in [(1, false), (2, false), (3, true), (100, true)] {
+        let mut needs = Needs::default();
+        needs.newest_of(&ann(), max, &world, &Resolved::default());
+        assert_eq!(!needs.is_empty(), is_needed, "{max}");
+    }
+}
+
+#[test]
+fn what_changes_after_it_was_looked_up_stays_in_memory_until_it_is_judged() {
+    let (world, mut writer) = shelved(9);
+    let resolved = look_up(&world, &[1, 2, 3, 5_000], None);
+    let found = |id| resolved.stored(&world, PostId(id));
+    edit(&mut writer, 1, found(1).as_ref());
+    delete(&mut writer, 2, found(2).as_ref());
+    // Far more than stays in memory, and all of it written.
+    (10..50).for_each(|time| publish(&mut writer, time, time as u64));
+    (0..3).for_each(|_| shelve(&mut writer));
+    assert_eq!(body(found(1)).as_deref(), Some("2"));
+    assert!(matches!(found(2), Some(Stored::Deleted)));
+    assert_eq!(body(found(3)).as_deref(), Some("1"));
+    assert!(found(5_000).is_none());
+    drop(resolved);
+    (0..3).for_each(|_| shelve(&mut writer));
+    assert!(world.posts.get(PostId(1)).is_none(), "nobody waits for it any more");
+    assert_eq!(body(world.find(PostId(1)).unwrap()).as_deref(), Some("2"));
+}
+
+#[test]
+fn an_id_that_was_free_and_is_published_meanwhile_is_found() {
+    let (world, mut writer) = shelved(9);
+    publish(&mut writer, 1, 700);
+    shelve(&mut writer);
+    let resolved = look_up(&world, &[500], None);
+    assert!(resolved.stored(&world, PostId(500)).is_none());
+    publish(&mut writer, 1, 500);
+    (0..3).for_each(|_| shelve(&mut writer));
+    assert!(resolved.stored(&world, PostId(500)).is_some());
+}
+
+#[test]
+fn a_post_that_is_shelved_after_nobody_needed_it_is_needed_then() {
+    let (world, mut writer) = shelved(9);
+    let mut resolved = look_up(&world, &[9], Some(2));
+    assert_eq!(newest(&world, &resolved, 2), Some(vec![9, 8]));
+    (10..15).for_each(|time| publish(&mut writer, time, time as u64));
+    shelve(&mut writer);
+    let mut needs = Needs::default();
+    needs.post(PostId(9), &world, &resolved);
+    assert!(!needs.is_empty());
+    resolved.look_up(needs, &world).unwrap();
+    assert!(resolved.stored(&world, PostId(9)).is_some());
+}
+
+#[test]
+fn the_newest_posts_are_those_of_the_moment_in_which_they_are_judged() {
+    let (world, mut writer) = shelved(20);
+    let resolved = look_up(&world, &[5, 6], Some(10));
+    assert_eq!(newest(&world, &resolved, 10), Some((11..=20).rev().collect()));
+    // One comes on top, one is dated back, and both leave memory, as far as anybody may say.
+    publish(&mut writer, 21, 21);
+    publish(&mut writer, 15, 1_000);
+    (0..3).for_each(|_| shelve(&mut writer));
+    assert_eq!(newest(&world, &resolved, 10), Some(vec![21, 20, 19, 18, 17, 16, 1_000, 15, 14, 13]));
+    // Some of them are deleted: in memory, and in the archive.
+    let found = world.find(PostId(14)).unwrap();
+    delete(&mut writer, 14, found.as_ref());
+    delete(&mut writer, 21, None);
+    assert_eq!(newest(&world, &resolved, 10), Some(vec![20, 19, 18, 17, 16, 1_000, 15, 13, 12, 11]));
+    // Of what was looked up too few are left: what is below them is not known.
+    for id in [12, 13, 15] {
+        let found = world.find(PostId(id)).unwrap();
+        delete(&mut writer, id, found.as_ref());
+    }
+    assert_eq!(newest(&world, &resolved, 10), None);
+    assert_eq!(
+        newest(&world, &look_up(&world, &[], Some(10)), 10),
+        Some(vec![20, 19, 18, 17, 16, 1_000, 11, 10, 9, 8])
+    );
+    let all = look_up(&world, &[], Some(100));
+    assert_eq!(newest(&world, &all, 100).map(|all| all.len()), Some(17));
+}

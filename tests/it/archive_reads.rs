@@ -1,0 +1,278 @@
+//! The scribe reads no archive: what a command needs of it is looked up before, on other threads.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
+use tidewire::config::EngineConfig;
+use tidewire::engine::{Engine, StorageConfig};
+use tidewire::feed::event::{NewEdge, Silencing};
+use tidewire::feed::outbox::Part;
+use tidewire::feed::position::{Direction, Position, Span};
+use tidewire::feed::post::{Body, Draft};
+use tidewire::id::{PostId, SourceId};
+use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
+use tidewire::storage::archive::{Archive, ArchiveError, Batch, Kept, MemoryArchive, Shelf};
+use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::journal::Sequence;
+use tidewire::storage::recovery::Progress;
+
+use crate::world::{above, draft, id, some, whole_feed};
+
+/// Counts who reads it.
+#[derive(Default)]
+struct Watched {
+    archive: FaultyArchive<MemoryArchive>,
+    by_scribe: AtomicU64,
+    /// Posts that were looked up, by anybody.
+    posts: AtomicU64,
+    /// Times that ids were listed.
+    lists: AtomicU64,
+}
+
+impl Watched {
+    fn note(&self) {
+        if thread::current().name() == Some("tidewire-scribe") {
+            self.by_scribe.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Archive for Watched {
+    fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
+        self.archive.write(batch)
+    }
+
+    fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
+        self.archive.persist(through)
+    }
+
+    fn through(&self) -> Result<Sequence, ArchiveError> {
+        self.archive.through()
+    }
+
+    fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {
+        self.note();
+        self.posts.fetch_add(1, Ordering::SeqCst);
+        self.archive.post(id)
+    }
+
+    fn copy(
+        &self,
+        source: &SourceId,
+        part: Part,
+        span: Span,
+        direction: Direction,
+        max: usize,
+        into: &mut Vec<Position>,
+    ) -> Result<(), ArchiveError> {
+        self.note();
+        self.archive.copy(source, part, span, direction, max, into)
+    }
+
+    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
+        self.note();
+        self.lists.fetch_add(1, Ordering::SeqCst);
+        self.archive.ids_from(from, max)
+    }
+
+    fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
+        self.archive.shelves()
+    }
+
+    fn close(&self) {}
+
+    fn place(&self) -> PathBuf {
+        self.archive.place()
+    }
+
+    fn largest_id(&self) -> Option<PostId> {
+        self.archive.largest_id()
+    }
+}
+
+/// An engine before such an archive.
+struct Observed {
+    files: MemoryFiles,
+    archive: Arc<Watched>,
+    clock: Arc<dyn Clock>,
+    engine: Engine,
+}
+
+impl Observed {
+    fn new(clock: Arc<dyn Clock>) -> Self {
+        let (files, archive) = (MemoryFiles::default(), Arc::<Watched>::default());
+        let engine = open(&files, &archive, &clock);
+        Self { files, archive, clock, engine }
+    }
+
+    fn reopen(&mut self) {
+        self.engine.shutdown();
+        self.engine = open(&self.files, &self.archive, &self.clock);
+    }
+
+    async fn publish(&self, author: &str, count: usize) -> Vec<PostId> {
+        let mut posts = Vec::new();
+        for _ in 0..count {
+            posts.push(self.engine.publish(draft(author, "\"old\""), false).await.unwrap().post.id());
+        }
+        posts
+    }
+
+    async fn settle(&self) {
+        let began = Instant::now();
+        let in_memory = || self.engine.shared().world.sources.iter().map(|source| source.outbox().in_memory()).max();
+        while in_memory() > Some(8) {
+            assert!(began.elapsed() < Duration::from_secs(10));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn by_scribe(&self) -> u64 {
+        self.archive.by_scribe.load(Ordering::SeqCst)
+    }
+}
+
+fn open(files: &MemoryFiles, archive: &Arc<Watched>, clock: &Arc<dyn Clock>) -> Engine {
+    let archive = Arc::clone(archive) as Arc<dyn Archive>;
+    let config = EngineConfig { outbox_posts: some(4), celebrity: above(100), ..EngineConfig::default() };
+    let files = Arc::new(files.clone());
+    let (clock, storage) = (Arc::clone(clock), StorageConfig::default());
+    Engine::open_on(config, files, Some(&archive), None, &storage, clock, &Progress::default()).unwrap().0
+}
+
+#[tokio::test]
+async fn no_command_has_the_scribe_read_the_archive() {
+    let seen = Observed::new(Arc::new(SystemClock));
+    let engine = &seen.engine;
+    let given = Draft { id: Some(PostId(77)), published_at: Some(UnixMicros(5)), ..draft("bob", "7") };
+    engine.publish(given.clone(), false).await.unwrap();
+    let posts = seen.publish("bob", 60).await;
+    let repost = Draft { repost_of: Some(posts[0]), ..draft("cas", "1") };
+    let repost = engine.publish(repost, false).await.unwrap().post.id();
+    seen.publish("cas", 60).await;
+    seen.settle().await;
+    assert_eq!(seen.by_scribe(), 0);
+
+    let reply = Draft { reply_to: Some(posts[1]), ..draft("dan", "1") };
+    let reply = engine.publish(reply, true).await.unwrap().post;
+    assert_eq!(reply.answered.as_ref().map(|source| source.id.as_str()), Some("bob"));
+    let again = Draft { repost_of: Some(repost), ..draft("dan", "1") };
+    let again = engine.publish(again, true).await.unwrap().post;
+    assert_eq!(again.repost_of, Some(posts[0]), "a repost of an archived repost points at the origin");
+    assert!(!engine.publish(given.clone(), false).await.unwrap().created);
+    let taken = Draft { body: Body::new("8").unwrap(), ..given };
+    assert_eq!(engine.publish(taken, false).await.unwrap_err().code(), "post_id_taken");
+    let fresh = Draft { id: Some(PostId(78)), ..draft("dan", "1") };
+    assert!(engine.publish(fresh, false).await.unwrap().created);
+
+    let edited = engine.edit(posts[2], Some(Body::new("\"new\"").unwrap()), None).await.unwrap();
+    assert_eq!(edited.body(), "\"new\"");
+    assert!(engine.edit(posts[3], None, Some(true)).await.unwrap().hidden);
+    engine.delete(posts[4]).await.unwrap();
+    engine.delete(PostId(3)).await.unwrap();
+    assert_eq!(engine.edit(posts[4], None, Some(true)).await.unwrap_err().code(), "unknown_post");
+    assert_eq!(engine.edit(PostId(3), None, Some(true)).await.unwrap_err().code(), "unknown_post");
+    assert_eq!(
+        engine.publish(Draft { id: Some(posts[4]), ..draft("bob", "1") }, false).await.unwrap_err().code(),
+        "post_deleted"
+    );
+
+    // Bob has 61 posts, of which one is deleted and one hidden.
+    for (reader, backfill, shows) in [("r0", 0, 0), ("r3", 3, 3), ("r30", 30, 30), ("r58", 58, 57), ("all", 10_000, 59)]
+    {
+        let edge = NewEdge { backfill: Some(backfill), ..NewEdge::new(id(reader), id("bob")) };
+        engine.follow(vec![edge]).await.unwrap();
+        assert_eq!(whole_feed(engine, reader, 20).await.len(), shows, "{reader}");
+    }
+    let many = (0..50).map(|nth| NewEdge { backfill: Some(nth), ..NewEdge::new(id(&format!("m{nth}")), id("cas")) });
+    engine.follow(many.collect()).await.unwrap();
+    assert_eq!(whole_feed(engine, "m40", 20).await.len(), 40);
+    engine.unfollow_but_keep(id("r30"), id("bob")).await.unwrap();
+    assert_eq!(whole_feed(engine, "r30", 20).await.len(), 30);
+    engine.silence(id("m1"), id("cas"), Silencing::Block, true).await.unwrap();
+    assert_eq!(seen.by_scribe(), 0);
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn an_archived_id_near_the_largest_does_not_have_minted_ids_looked_up() {
+    let mut seen = Observed::new(Arc::new(SystemClock));
+    let largest = Draft { id: Some(PostId(u64::MAX - 1)), ..draft("bob", "1") };
+    seen.engine.publish(largest, false).await.unwrap();
+    seen.publish("bob", 60).await;
+    seen.settle().await;
+    for _ in 0..2 {
+        assert_eq!(seen.archive.largest_id(), Some(PostId(u64::MAX - 1)));
+        let looked_up = |seen: &Observed| seen.archive.posts.load(Ordering::SeqCst);
+        let before = looked_up(&seen);
+        seen.publish("cas", 200).await;
+        assert_eq!((looked_up(&seen) - before, seen.by_scribe()), (0, 0));
+        seen.reopen();
+    }
+    assert!(seen.archive.lists.load(Ordering::SeqCst) <= 2, "one for each start");
+    seen.engine.shutdown();
+}
+
+#[tokio::test]
+async fn minted_ids_pass_over_archived_ones_that_callers_gave() {
+    let start = 1_700_000_000_000_000;
+    let clock = Arc::new(ManualClock::new(UnixMicros(start)));
+    let mut seen = Observed::new(Arc::clone(&clock) as Arc<dyn Clock>);
+    // All that will be minted in the microseconds 1,000 to 1,009, and then each first one of 3,000 more.
+    let ahead = |after: u64| (start as u64 + after) << 12;
+    let given: Vec<u64> =
+        (1_000..1_010).flat_map(|at| (0..3).map(move |nth| (at, nth))).map(|(at, nth)| ahead(at) + nth).collect();
+    let given: Vec<u64> = given.into_iter().chain((1_010..4_000).map(ahead)).collect();
+    for id in &given {
+        loop {
+            let draft = Draft { id: Some(PostId(*id)), published_at: Some(UnixMicros(1)), ..draft("bob", "1") };
+            match seen.engine.publish(draft, false).await {
+                Ok(published) => break assert!(published.created),
+                Err(full) => assert!(full.is_temporary(), "{full}"),
+            }
+        }
+    }
+    seen.settle().await;
+    for (nth, after) in (990..4_010).enumerate() {
+        if nth == 1_500 {
+            seen.reopen();
+        }
+        clock.set(UnixMicros(start + after));
+        let published = loop {
+            match seen.engine.publish(draft("cas", "1"), false).await {
+                Ok(published) => break published,
+                Err(unknown) => assert_eq!(unknown.code(), "overloaded"),
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        assert!(published.created && !given.contains(&published.post.id().0), "{after}");
+    }
+    assert_eq!(seen.by_scribe(), 0);
+    seen.engine.shutdown();
+}
+
+#[tokio::test]
+async fn an_archive_that_fails_after_a_command_was_judged_takes_nothing_with_it() {
+    let seen = Observed::new(Arc::new(SystemClock));
+    let posts = seen.publish("bob", 60).await;
+    seen.settle().await;
+    // Each command may look up what it needs once.
+    let then_fail = || seen.archive.archive.set_plan(Plan { fail_posts: 2..u64::MAX, ..Plan::default() });
+    then_fail();
+    assert!(seen.engine.edit(posts[0], None, Some(true)).await.unwrap().hidden);
+    then_fail();
+    seen.engine.delete(posts[1]).await.unwrap();
+    seen.archive.archive.set_plan(Plan { fail_posts: 1..u64::MAX, fail_copies: 1..u64::MAX, ..Plan::default() });
+    assert_eq!(seen.engine.delete(posts[2]).await.unwrap_err().code(), "archive_failed");
+    let edge = NewEdge { backfill: Some(30), ..NewEdge::new(id("ann"), id("bob")) };
+    assert_eq!(seen.engine.follow(vec![edge.clone()]).await.unwrap_err().code(), "archive_failed");
+    seen.publish("bob", 3).await;
+    seen.archive.archive.set_plan(Plan::default());
+    seen.engine.follow(vec![edge]).await.unwrap();
+    assert_eq!(whole_feed(&seen.engine, "ann", 20).await.len(), 30);
+    seen.engine.shutdown();
+}

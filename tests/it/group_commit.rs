@@ -1,0 +1,280 @@
+//! Which commands are journaled together: all but those that read what the group changes.
+//!
+//! Commits are counted, not timed: the journal holds the scribe until all commands of a case are queued.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use tidewire::actor::message::Published;
+use tidewire::clock::SystemClock;
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire::error::Error;
+use tidewire::feed::event::{Event, NewEdge, Silencing};
+use tidewire::feed::policy::Policy;
+use tidewire::feed::post::Draft;
+use tidewire::id::{PostId, SourceId};
+use tidewire::storage::journal::{Journal, JournalError, MemoryJournal, Sequence};
+use tokio::task::JoinHandle;
+
+use crate::world::{config, draft, edge, id};
+
+/// Commands of one case, queued together.
+const COMMANDS: usize = 300;
+
+/// A journal that counts commits, each of which waits until the gate is open.
+#[derive(Default)]
+struct Gated {
+    journal: MemoryJournal,
+    gate: Arc<Gate>,
+}
+
+#[derive(Default)]
+struct Gate {
+    is_shut: Mutex<bool>,
+    changed: Condvar,
+    commits: AtomicUsize,
+}
+
+impl Gate {
+    fn set_shut(&self, is_shut: bool) {
+        *self.is_shut.lock().unwrap() = is_shut;
+        self.changed.notify_all();
+    }
+
+    fn commits(&self) -> usize {
+        self.commits.load(Ordering::SeqCst)
+    }
+}
+
+impl Journal for Gated {
+    fn append(&mut self, event: &Event) -> Result<Sequence, JournalError> {
+        self.journal.append(event)
+    }
+
+    fn pending_bytes(&self) -> usize {
+        0
+    }
+
+    fn commit(&mut self) -> Result<(), JournalError> {
+        self.gate.commits.fetch_add(1, Ordering::SeqCst);
+        let is_shut = self.gate.is_shut.lock().unwrap();
+        drop(self.gate.changed.wait_while(is_shut, |is_shut| *is_shut).unwrap());
+        self.journal.commit()
+    }
+
+    fn sync(&mut self) -> Result<(), JournalError> {
+        Ok(())
+    }
+
+    fn last(&self) -> Sequence {
+        self.journal.last()
+    }
+
+    fn close(&mut self) -> Result<(), JournalError> {
+        Ok(())
+    }
+}
+
+/// An engine whose scribe can be held in a commit.
+struct Held {
+    engine: Engine,
+    gate: Arc<Gate>,
+    before: usize,
+    queued: usize,
+}
+
+impl Held {
+    fn new(config: EngineConfig) -> Self {
+        let journal = Gated::default();
+        let gate = Arc::clone(&journal.gate);
+        let engine = Engine::start_with(config, journal, Arc::new(SystemClock));
+        Self { engine, gate, before: 0, queued: 0 }
+    }
+
+    /// From now on the scribe takes nothing.
+    async fn hold(&mut self) {
+        self.gate.set_shut(true);
+        self.before = self.gate.commits() + 1;
+        let engine = self.engine.clone();
+        tokio::spawn(async move { engine.publish(draft("plug", "0"), false).await });
+        until(|| self.gate.commits() == self.before).await;
+        self.queued = 0;
+    }
+
+    /// Queues a command behind those that were queued before.
+    async fn queue<T: Send + 'static>(&mut self, command: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        let handle = tokio::spawn(command);
+        self.queued += 1;
+        until(|| self.engine.queues()[0].depth == self.queued).await;
+        handle
+    }
+
+    async fn publish(&mut self, draft: Draft) -> JoinHandle<Result<Published, Error>> {
+        let engine = self.engine.clone();
+        self.queue(async move { engine.publish(draft, false).await }).await
+    }
+
+    /// Lets the scribe take what is queued, and returns how many commits that took, once all of it is answered.
+    async fn release<T>(&mut self, answers: Vec<JoinHandle<T>>) -> (usize, Vec<T>) {
+        self.gate.set_shut(false);
+        let mut answered = Vec::new();
+        for answer in answers {
+            answered.push(answer.await.unwrap());
+        }
+        (self.gate.commits() - self.before, answered)
+    }
+
+    /// How many commits it takes to publish these, which must all be accepted.
+    async fn commits_of(&mut self, drafts: impl Iterator<Item = Draft>) -> usize {
+        self.hold().await;
+        let mut answers = Vec::new();
+        for draft in drafts {
+            answers.push(self.publish(draft).await);
+        }
+        let (commits, answers) = self.release(answers).await;
+        answers.into_iter().for_each(|answer| assert!(answer.unwrap().created));
+        commits
+    }
+}
+
+async fn until(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(10));
+        tokio::task::yield_now().await;
+    }
+}
+
+fn with_id(id: u64, draft: Draft) -> Draft {
+    Draft { id: Some(PostId(id)), ..draft }
+}
+
+#[tokio::test]
+async fn replies_to_and_reposts_of_one_post_are_journaled_together() {
+    let mut held = Held::new(config(1, Policy::PushAll));
+    held.engine.publish(with_id(7, draft("star", "0")), false).await.unwrap();
+    let post = Some(PostId(7));
+    let author = |nth: usize| format!("a{nth}");
+    let reply = |nth| Draft { reply_to: post, ..draft(&author(nth), "1") };
+    let repost = |nth| Draft { repost_of: post, ..draft(&author(nth), "1") };
+    let both = |nth| Draft { reply_to: post, ..repost(nth) };
+    let plain = |nth| draft(&author(nth), "1");
+    let mix = |nth| if nth % 2 == 0 { plain(nth) } else { reply(nth) };
+    let cases: [(&str, &dyn Fn(usize) -> Draft); 5] =
+        [("plain", &plain), ("replies", &reply), ("reposts", &repost), ("both", &both), ("a mixture", &mix)];
+    for (name, draft) in cases {
+        assert_eq!(held.commits_of((0..COMMANDS).map(draft)).await, 1, "{name}");
+    }
+    held.engine.shutdown();
+}
+
+#[tokio::test]
+async fn readers_who_follow_mute_or_block_the_same_source_are_journaled_together() {
+    let mut held = Held::new(config(1, Policy::PushAll));
+    held.engine.publish(draft("star", "0"), false).await.unwrap();
+    for name in ["follow", "mute", "block", "list", "follow beside it"] {
+        held.hold().await;
+        let mut answers = Vec::new();
+        for nth in 0..COMMANDS {
+            let (engine, reader, star) = (held.engine.clone(), id(&format!("r{nth}")), id("star"));
+            answers.push(
+                held.queue(async move {
+                    match name {
+                        "follow" => engine.follow(vec![NewEdge::new(reader, star)]).await.map(drop),
+                        "mute" => engine.silence(reader, star, Silencing::Mute, true).await.map(drop),
+                        "block" => engine.silence(reader, star, Silencing::Block, true).await.map(drop),
+                        "list" => engine.set_listed(reader, "tea".parse().unwrap(), star, true).await.map(drop),
+                        _ => engine.follow(vec![NewEdge::new(reader, id("other"))]).await.map(drop),
+                    }
+                })
+                .await,
+            );
+        }
+        let (commits, answers) = held.release(answers).await;
+        answers.into_iter().for_each(|answer| answer.unwrap());
+        assert_eq!(commits, 1, "{name}");
+    }
+    held.engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_command_that_reads_what_the_group_changes_is_judged_after_it() {
+    let mut held = Held::new(config(1, Policy::PushAll));
+    for post in [1, 2] {
+        held.engine.publish(with_id(post, draft("star", "0")), false).await.unwrap();
+    }
+    held.hold().await;
+    let of = |post: u64| Some(PostId(post));
+    let repost = held.publish(with_id(11, Draft { repost_of: of(1), ..draft("ann", "1") })).await;
+    let of_repost = held.publish(Draft { repost_of: of(11), ..draft("bob", "1") }).await;
+    let of_own = held.publish(Draft { reply_to: of(11), ..draft("cas", "1") }).await;
+    let before = held.publish(Draft { reply_to: of(2), ..draft("dan", "1") }).await;
+    let engine = held.engine.clone();
+    let deleted = held.queue(async move { engine.delete(PostId(2)).await }).await;
+    let after = held.publish(Draft { reply_to: of(2), ..draft("eve", "1") }).await;
+    let taken = held.publish(with_id(2, draft("star", "0"))).await;
+    let taken_again = held.publish(with_id(11, draft("ann", "2"))).await;
+    held.gate.set_shut(false);
+    deleted.await.unwrap().unwrap();
+    assert_eq!(repost.await.unwrap().unwrap().post.repost_of, of(1));
+    assert_eq!(of_repost.await.unwrap().unwrap().post.repost_of, of(1), "a repost of a repost points at the origin");
+    let answered = |published: Published| published.post.answered.as_ref().map(|source| source.id.clone());
+    assert_eq!(answered(of_own.await.unwrap().unwrap()), Some(id("ann")));
+    assert_eq!(answered(before.await.unwrap().unwrap()), Some(id("star")));
+    assert_eq!(answered(after.await.unwrap().unwrap()), None);
+    assert_eq!(taken.await.unwrap().unwrap_err().code(), "post_deleted");
+    assert_eq!(taken_again.await.unwrap().unwrap_err().code(), "post_id_taken");
+    // The repost; what reads it, with the delete; what reads that.
+    assert_eq!(held.gate.commits() - held.before, 3);
+    held.engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_reader_is_judged_by_what_the_group_decided_about_it() {
+    let mut held = Held::new(EngineConfig { following_max: 2, ..config(1, Policy::PushAll) });
+    held.engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    held.hold().await;
+    let follow = |held: &Held, follower: &str, source: &str| {
+        let (engine, edges) = (held.engine.clone(), vec![edge(follower, source)]);
+        async move { engine.follow(edges).await.map_err(|refused| refused.code()) }
+    };
+    let block = {
+        let engine = held.engine.clone();
+        async move { engine.silence(id("cas"), id("dan"), Silencing::Block, true).await }
+    };
+    let (second, third) = (follow(&held, "ann", "cas"), follow(&held, "ann", "dan"));
+    let (blocked, blocks) = (follow(&held, "dan", "cas"), follow(&held, "cas", "dan"));
+    let second = held.queue(second).await;
+    let third = held.queue(third).await;
+    let block = held.queue(block).await;
+    let blocked = held.queue(blocked).await;
+    let blocks = held.queue(blocks).await;
+    held.gate.set_shut(false);
+    second.await.unwrap().unwrap();
+    assert_eq!(third.await.unwrap().unwrap_err(), "following_limit");
+    assert!(block.await.unwrap().unwrap());
+    assert_eq!(blocked.await.unwrap().unwrap_err(), "blocked");
+    assert_eq!(blocks.await.unwrap().unwrap_err(), "blocked");
+    held.engine.shutdown();
+}
+
+#[tokio::test]
+async fn the_limit_of_sources_counts_those_that_the_group_brings() {
+    let mut held = Held::new(EngineConfig { sources_max: 20, ..config(1, Policy::PushAll) });
+    held.hold().await;
+    let mut answers = Vec::new();
+    for nth in 0..COMMANDS {
+        // Each of them twice, with a tag that they share.
+        let tags = vec![SourceId::tag("tea").unwrap()];
+        answers.push(held.publish(Draft { tags, ..draft(&format!("a{}", nth / 2), "1") }).await);
+    }
+    let (commits, answers) = held.release(answers).await;
+    let accepted = answers.iter().filter(|answer| answer.is_ok()).count();
+    // The author of the post before, the tag, and others by two posts each.
+    assert_eq!((held.engine.shared().world.sources.len(), accepted), (20, 2 * 18));
+    assert!(answers.into_iter().filter_map(Result::err).all(|refused| refused.code() == "store_full"));
+    assert_eq!(commits, 1);
+    held.engine.shutdown();
+}
