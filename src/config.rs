@@ -36,6 +36,12 @@ pub struct EngineConfig {
     pub outbox_posts: NonZeroUsize,
     /// Sources that may be known; beyond, new ones are refused. Default 50,000,000.
     pub sources_max: usize,
+    /// Follow edges that there may be, hidden ones too; beyond, new ones are refused. Some tens of bytes each, on both sides. Default
+    /// 500,000,000.
+    pub edges_max: usize,
+    /// Reposts that there may be, each counted once for each of its sources; beyond, new ones are refused. At most 24 bytes each,
+    /// which stay in memory. Default 250,000,000.
+    pub reposts_max: usize,
     /// Time that one page may spend on pulling outboxes before it is returned as partial. Default 50 ms.
     pub pull_budget: Duration,
     /// The same for a page that is read from the archive. Default 2 s.
@@ -68,6 +74,8 @@ impl Default for EngineConfig {
             store_bytes_max: 8 << 30,
             outbox_posts: some(1_000),
             sources_max: 50_000_000,
+            edges_max: 500_000_000,
+            reposts_max: 250_000_000,
             pull_budget: Duration::from_millis(50),
             archive_budget: Duration::from_secs(2),
             live_max: 100_000,

@@ -311,6 +311,14 @@ pub const SHELVINGS_PER_PERSIST: u32 = 32;
 /// Reads that wait for a thread that may wait for a disk.
 pub const ARCHIVE_QUEUE_MAX: usize = 1_024;
 
+/// Times that a command is looked up in the archive, before it is refused: what it needs is held in memory from the first time
+/// on, so that once more is enough.
+pub const RESOLUTIONS_MAX: u32 = 8;
+
+/// Archived ids of those to be minted next that are listed at once, and at most twice as many are remembered. Only ids that callers
+/// gave are among them.
+pub const ARCHIVED_IDS_LISTED_MAX: usize = 1_024;
+
 /// Threads that read the archive.
 pub const ARCHIVE_READERS: usize = 4;
 

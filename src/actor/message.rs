@@ -2,7 +2,7 @@
 //!
 //! | message | from | to | twice? |
 //! |---|---|---|---|
-//! | [`Command`] | engine, keeper, archivist | scribe | yes for all but a publish without id |
+//! | [`Command`] | engine, keeper, archivist, resolver | scribe | yes for all but a publish without id |
 //! | [`crate::actor::archivist::Task`] | scribe | archivist | yes |
 //! | [`FanoutOrder`] | scribe | fan-out supervisor | yes: deliveries are idempotent |
 //! | [`Ring`] | scribe | fan-out supervisor | yes: it only says "look at your queue" |
@@ -43,6 +43,7 @@ use crate::id::{ListName, PostId, SourceId, SourceSlot};
 use crate::live::outlet::Outlet;
 use crate::state::image::InboxRecord;
 use crate::state::reader::PageRequest;
+use crate::state::resolved::Resolved;
 use crate::state::shelving::Shelving;
 use crate::state::sources::Source;
 use crate::state::verify::Verdict;
@@ -131,6 +132,20 @@ pub enum Command {
         /// Whether it was.
         written: bool,
     },
+    /// Judge a command by what was found for it in the archive beside what is in memory.
+    Resolved {
+        /// The command.
+        command: Box<Command>,
+        /// What was found.
+        resolved: Box<Resolved>,
+        /// How often it was looked up.
+        attempts: u32,
+    },
+    /// Take note of the next ids that the archive has.
+    IdsListed {
+        /// The ids, ascending; fewer than were asked for if there are no more.
+        listed: Result<Vec<PostId>, Error>,
+    },
     /// Finish what was taken, then end.
     Stop,
 }
@@ -143,13 +158,35 @@ impl Command {
             Self::Publish { draft, .. } => size_of::<Draft>() + draft.body.as_str().len(),
             Self::Edit { body, .. } => body.as_ref().map_or(0, |body| body.as_str().len()),
             Self::Follow { edges, .. } => edges.iter().map(edge).sum(),
+            Self::Resolved { command, resolved, .. } => command.bytes() + resolved.bytes(),
             Self::Delete { .. }
+            | Self::IdsListed { .. }
             | Self::Meet { .. }
             | Self::Unfollow { .. }
             | Self::Choose { .. }
             | Self::Mark { .. }
             | Self::Shelved { .. }
             | Self::Stop => 0,
+        }
+    }
+}
+
+impl Command {
+    /// Answers with a refusal. Whoever went away needs none.
+    pub fn refuse(self, cause: Error) {
+        fn answer<T>(reply: Reply<T>, cause: Error) {
+            let _ = reply.send(Err(cause));
+        }
+        match self {
+            Self::Publish { reply, .. } => answer(reply, cause),
+            Self::Edit { reply, .. } => answer(reply, cause),
+            Self::Delete { reply, .. } | Self::Unfollow { reply, .. } => answer(reply, cause),
+            Self::Follow { reply, .. } => answer(reply, cause),
+            Self::Meet { reply, .. } => answer(reply, cause),
+            Self::Choose { reply, .. } => answer(reply, cause),
+            Self::Mark { reply, .. } => answer(reply, cause),
+            Self::Resolved { command, .. } => command.refuse(cause),
+            Self::Shelved { .. } | Self::IdsListed { .. } | Self::Stop => {}
         }
     }
 }

@@ -22,6 +22,7 @@ pub mod mailroom;
 pub mod message;
 pub mod open_fanouts;
 pub mod reception;
+pub mod resolver;
 pub mod scribe;
 pub mod ticker;
 mod turns;

@@ -55,6 +55,11 @@ impl Ticker {
         UnixMicros(first)
     }
 
+    /// The smallest id that it may mint next.
+    pub fn next_id(&self) -> PostId {
+        PostId(id_at(self.clock.now().min(LATEST)).max(self.last_id.saturating_add(1)))
+    }
+
     /// Mints an id in time order: microseconds since 1970, shifted (until the year 2112), and a count.
     pub fn mint(&mut self, at: UnixMicros) -> PostId {
         self.last_id = id_at(at).max(self.last_id + 1);

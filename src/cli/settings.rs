@@ -85,6 +85,12 @@ pub struct Settings {
     /// Sources that may be known; beyond it new ones are refused [sources, default: 50000000]
     #[arg(long, env = "TIDEWIRE_SOURCES_MAX", value_name = "SOURCES")]
     pub sources_max: Option<NonZeroUsize>,
+    /// Follow edges that there may be; beyond it new ones are refused [edges, default: 500000000]
+    #[arg(long, env = "TIDEWIRE_EDGES_MAX", value_name = "EDGES")]
+    pub edges_max: Option<NonZeroUsize>,
+    /// Reposts that there may be, counted for each of their sources; beyond it new ones are refused [reposts, default: 250000000]
+    #[arg(long, env = "TIDEWIRE_REPOSTS_MAX", value_name = "REPOSTS")]
+    pub reposts_max: Option<NonZeroUsize>,
 
     /// Directory of journal, snapshots and archive [directory, default: ./snapshots]
     #[arg(long, env = "TIDEWIRE_DATA_DIR", value_name = "DIR")]
@@ -237,6 +243,8 @@ impl Settings {
             live_linger: self.live_linger.or(other.live_linger),
             store_bytes_max: self.store_bytes_max.or(other.store_bytes_max),
             sources_max: self.sources_max.or(other.sources_max),
+            edges_max: self.edges_max.or(other.edges_max),
+            reposts_max: self.reposts_max.or(other.reposts_max),
             data_dir: self.data_dir.or_else(|| other.data_dir.clone()),
             durability: self.durability.or(other.durability),
             snapshot_interval: self.snapshot_interval.or(other.snapshot_interval),
@@ -340,6 +348,8 @@ impl Settings {
             archive_budget: span(self.archive_budget, default.archive_budget),
             store_bytes_max: number(self.store_bytes_max, default.store_bytes_max),
             sources_max: number(self.sources_max, default.sources_max),
+            edges_max: number(self.edges_max, default.edges_max),
+            reposts_max: number(self.reposts_max, default.reposts_max),
             pull_budget: span(self.pull_budget, default.pull_budget),
             live_max: number(self.live_max, default.live_max),
             live: default.live,

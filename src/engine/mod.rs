@@ -31,6 +31,7 @@ use crate::actor::doorkeeper::Doorkeeper;
 pub use crate::actor::keeper::SnapshotOptions;
 use crate::actor::message::{Census, Command, InboxTotals, Published, Reply, SnapshotTaken, Verify};
 use crate::actor::reception::Reception;
+use crate::actor::resolver::{Resolver, needs};
 use crate::actor::scribe::queue::{CommandSender, NotTaken};
 use crate::clock::UnixMicros;
 pub use crate::engine::edges::Listed;
@@ -49,6 +50,7 @@ use crate::limits::{
 };
 use crate::state::posts::Stored;
 use crate::state::reader::{PageRequest, ReadClock, pulled_page};
+use crate::state::resolved::Resolved;
 use crate::state::sources::Source;
 use crate::state::verify::Verdict;
 use crate::state::view::{Entry, Finder};
@@ -413,7 +415,15 @@ impl Engine {
 
     async fn command<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        match self.inner.commands.try_send(command(reply)) {
+        let (command, resolved) = (command(reply), Resolved::default());
+        let needs = needs(&command, &self.inner.shared.world, &resolved);
+        if !needs.is_empty() {
+            // No thread waits: the command is queued, or refused, once that is looked up.
+            let resolver = Resolver::new(Arc::clone(&self.inner.shared), self.inner.commands.clone());
+            resolver.resolve(command, resolved, 0, needs);
+            return answer.await.unwrap_or(Err(Error::ShuttingDown));
+        }
+        match self.inner.commands.try_send(command) {
             Ok(()) => answer.await.unwrap_or(Err(Error::ShuttingDown)),
             Err(NotTaken::Full { queue, limit }) => Err(self.inner.shared.overloaded(queue, limit)),
             Err(NotTaken::Closed) => Err(Error::ShuttingDown),

@@ -24,6 +24,7 @@ use crate::actor::mailroom::Mailroom;
 use crate::actor::message::{FanoutOrder, Hire, Restore};
 use crate::actor::open_fanouts::OpenFanouts;
 use crate::actor::reception::Reception;
+use crate::actor::resolver::Resolver;
 use crate::actor::scribe::{Scribe, queue};
 use crate::actor::ticker::Ticker;
 use crate::actor::vital::Vital;
@@ -280,7 +281,8 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
     let archivist = archive
         .map(|archive| archivist::start_writer(Arc::clone(&shared.world), archive, commands.clone()).expect(THREADS));
     let (tasks, archive_thread) = archivist.unzip();
-    let scribe = Scribe::new(writer, journal, ticker, fanout.clone(), config, receiver, tasks);
+    let archive = tasks.map(|tasks| (tasks, Resolver::new(Arc::clone(&shared), commands.clone())));
+    let scribe = Scribe::new(writer, journal, ticker, fanout.clone(), config, receiver, archive);
     let scribe_lock = lock.clone();
     let scribe_thread = spawn("tidewire-scribe", move || {
         scribe.run();

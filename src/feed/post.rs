@@ -223,7 +223,7 @@ impl Draft {
     }
 
     /// The sources whose outboxes the post joins: its author, its tags, its topic.
-    pub fn sources(&self) -> impl Iterator<Item = &SourceId> {
+    pub fn sources(&self) -> impl Iterator<Item = &SourceId> + Clone {
         std::iter::once(&self.author).chain(&self.tags).chain(&self.topic)
     }
 }

@@ -5,10 +5,13 @@
 
 pub mod explain;
 pub mod failures;
+pub mod free_ids;
+pub mod held;
 pub mod image;
 pub mod posts;
 pub mod reader;
 pub mod reposts;
+pub mod resolved;
 pub mod shelving;
 pub mod sources;
 pub mod verify;

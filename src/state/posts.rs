@@ -44,6 +44,8 @@ pub struct Posts {
     deleted: DashSet<PostId, State>,
     /// How many of them there are, never less: the set itself counts slowly.
     tombstones: AtomicUsize,
+    /// How many there ever were, counted once they are in the set.
+    buried: AtomicUsize,
     live: AtomicUsize,
     bytes: AtomicUsize,
 }
@@ -62,8 +64,14 @@ impl Posts {
         live.or_else(|| self.is_deleted(id).then_some(Stored::Deleted))
     }
 
-    fn is_deleted(&self, id: PostId) -> bool {
+    /// Whether an id was deleted, as far as memory knows.
+    pub(super) fn is_deleted(&self, id: PostId) -> bool {
         self.tombstones.load(Ordering::Relaxed) > 0 && self.deleted.contains(&id)
+    }
+
+    /// How often an id was deleted. Whatever is counted is found deleted, for as long as memory keeps its tombstone.
+    pub(super) fn buried(&self) -> usize {
+        self.buried.load(Ordering::Acquire)
     }
 
     /// The post with this id, unless it was deleted.
@@ -135,6 +143,7 @@ impl Posts {
             self.tombstones.fetch_add(1, Ordering::Relaxed);
             self.bytes.fetch_add(TOMBSTONE_BYTES, Ordering::Relaxed);
             self.deleted.insert(id);
+            self.buried.fetch_add(1, Ordering::Release);
         }
         let (_, post) = self.by_id.remove(&id)?;
         self.live.fetch_sub(1, Ordering::Relaxed);

@@ -34,6 +34,16 @@ impl RepostIndex {
         self.by_origin.get(&origin).map(|found| Arc::clone(&found))
     }
 
+    /// How many reposts there are, each counted once for each of its sources.
+    pub fn len(&self) -> usize {
+        self.reposts.load(Ordering::Relaxed)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The sources by which reposts of a post can come into feeds, each once; nothing if there are more than `max` to look at.
     pub fn sources_of(&self, origin: PostId, max: usize) -> Option<Vec<SourceSlot>> {
         let Some(reposts) = self.of(origin) else { return Some(Vec::new()) };

@@ -197,7 +197,13 @@ impl Writer {
     /// Takes out of memory what is in the archive now.
     pub fn finish_shelving(&mut self, shelving: Shelving) {
         self.land(&shelving);
+        let held = self.world().held.now();
         for (slot, position, _) in &shelving.entries {
+            if held.has_outbox(*slot) {
+                // Later: a command waits that was looked up beside what is in memory.
+                self.backlog.full.insert(*slot);
+                continue;
+            }
             self.world().sources.at(*slot).change_outbox(|outbox| outbox.shelve(*position));
         }
         for post in shelving.posts.iter().chain(&shelving.rewrites) {
@@ -206,16 +212,21 @@ impl Writer {
             if now.is_some_and(|now| !Arc::ptr_eq(&now, post)) {
                 // Edited while it was being written.
                 self.backlog.rewrites.insert(id);
+            } else if held.has_post(id) {
+                self.backlog.rewrites.insert(id);
             } else if !self.is_in_an_outbox(post) {
                 self.world().posts.forget(id);
+                self.free_ids.note(id);
             }
         }
         for post in shelving.buried {
             self.backlog.tombstones.push_back(post.id());
         }
-        while self.backlog.tombstones.len() > TOMBSTONES_IN_MEMORY_MAX {
+        // Commands that wait have been looked up beside those that are in memory.
+        while held.is_empty() && self.backlog.tombstones.len() > TOMBSTONES_IN_MEMORY_MAX {
             if let Some(oldest) = self.backlog.tombstones.pop_front() {
                 self.world().posts.forget_deleted(oldest);
+                self.free_ids.note(oldest);
             }
         }
     }
@@ -343,8 +354,7 @@ impl World {
         id: PostId,
         source: impl Fn(&SourceId) -> Option<Arc<Source>>,
     ) -> Result<Option<Stored>, ArchiveError> {
-        // Ids mostly grow, so that those of new posts are above all that are archived.
-        let Some(archive) = self.archive().filter(|archive| archive.largest_id() >= Some(id)) else { return Ok(None) };
+        let Some(archive) = self.archive().filter(|_| self.may_have_archived(id)) else { return Ok(None) };
         match archive.post(id)? {
             None => Ok(None),
             Some(Kept::Deleted) => Ok(Some(Stored::Deleted)),
@@ -361,6 +371,12 @@ impl World {
                 Ok(Some(Stored::Live(Arc::new(Post::restored(&record, sources, answered)))))
             }
         }
+    }
+
+    /// Whether the archive may have anything under an id. Waits for nothing.
+    pub fn may_have_archived(&self, id: PostId) -> bool {
+        // Ids mostly grow, so that those of new posts are above all that are archived.
+        self.archive().is_some_and(|archive| archive.largest_id() >= Some(id))
     }
 
     /// What is known under an id, in memory or in the archive. Waits for a disk.
@@ -392,32 +408,6 @@ impl World {
     /// Whether anything is in the archive.
     pub fn has_archived(&self) -> bool {
         self.archive().is_some_and(|archive| !archive.is_empty())
-    }
-
-    /// At most `max` of the newest positions of an outbox, newest first. Waits for a disk if that goes beyond memory.
-    ///
-    /// # Errors
-    /// When the archive cannot be read.
-    pub fn newest(&self, source: &Source, max: usize) -> Result<Vec<Position>, ArchiveError> {
-        let mut asked = max;
-        loop {
-            let mut newest = Vec::new();
-            let ask = Ask { part: Part::Whole, span: Span::ALL, direction: Direction::Older, max: asked };
-            let more = source.pull(ask, &mut newest);
-            if let (Err(_), Some(archive)) = (more, self.archive()) {
-                archive.copy(&source.id, Part::Whole, Span::ALL, Direction::Older, asked, &mut newest)?;
-                newest.sort_unstable_by(|a, b| b.cmp(a));
-                newest.dedup();
-            }
-            let is_all = newest.len() < asked;
-            // What was deleted stands in the archive until the next round tells it.
-            newest.retain(|position| !matches!(self.posts.stored(position.id), Some(Stored::Deleted)));
-            newest.truncate(max);
-            if is_all || newest.len() == max {
-                return Ok(newest);
-            }
-            asked *= 2;
-        }
     }
 
     /// Appends to `into` what is asked of an outbox, in memory and in the archive. Waits for a disk.

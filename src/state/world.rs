@@ -25,6 +25,8 @@ use crate::feed::post::{Body, Post};
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::LIVE_REPOSTERS_MAX;
 use crate::state::failures::ReadFailures;
+use crate::state::free_ids::FreeIds;
+use crate::state::held::Held;
 use crate::state::posts::{Posts, Stored};
 use crate::state::reposts::RepostIndex;
 use crate::state::shelving::{Backlog, ShelvingLimits};
@@ -45,6 +47,8 @@ pub struct World {
     archive: Option<Arc<dyn Archive>>,
     /// What could not be read from it.
     pub read_failures: ReadFailures,
+    /// What stays in memory because a command was looked up for it.
+    pub(super) held: Arc<Held>,
     edges: AtomicUsize,
     pulled_epoch: AtomicU64,
 }
@@ -54,6 +58,8 @@ pub struct Writer {
     world: Arc<World>,
     /// What the archive is to be told.
     pub(super) backlog: Backlog,
+    /// Which of the ids that are minted next the archive has.
+    pub free_ids: FreeIds,
     /// Events may be older than what the archive holds: they were judged in an earlier life.
     is_replaying: bool,
     /// Why a replay must not go on.
@@ -104,10 +110,12 @@ impl World {
             policy,
             archive: archive.map(|(archive, _)| archive),
             read_failures: ReadFailures::default(),
+            held: Arc::default(),
             edges: AtomicUsize::new(0),
             pulled_epoch: AtomicU64::new(0),
         });
-        (Arc::clone(&world), Writer { world, backlog, is_replaying: false, replay_failure: None })
+        let free_ids = FreeIds::default();
+        (Arc::clone(&world), Writer { world, backlog, free_ids, is_replaying: false, replay_failure: None })
     }
 
     /// The second level, if there is one.
@@ -184,10 +192,16 @@ impl Writer {
 
     /// Applies an event. Twice is the same as once.
     pub fn apply(&mut self, event: &Event) -> Applied {
+        self.apply_judged(event, None)
+    }
+
+    /// The same, for an event that changes a post which was found when it was judged, maybe in the archive. Reads no archive
+    /// but in a replay.
+    pub fn apply_judged(&mut self, event: &Event, found: Option<&Arc<Post>>) -> Applied {
         match event {
             Event::Published { position, draft, .. } => self.publish(Post::new(*position, draft)),
-            Event::Edited { id, body, hidden, at } => self.edit(*id, body.as_ref(), *hidden, *at),
-            Event::Deleted { id, repost_of } => self.delete(*id, *repost_of),
+            Event::Edited { id, body, hidden, at } => self.edit(*id, found, body.as_ref(), *hidden, *at),
+            Event::Deleted { id, repost_of } => self.delete(*id, found, *repost_of),
             Event::Followed { edges, since } => self.follow(edges, *since),
             Event::Unfollowed { follower, source, keep_until } => self.unfollow(follower, source, *keep_until),
             Event::Silenced { reader, source, how, since } => self.silence(reader, source, *how, *since),
@@ -299,7 +313,7 @@ impl Writer {
     /// Remembers that an id was deleted: the archive was told before the snapshot was done.
     pub(super) fn restore_tombstone(&mut self, id: PostId) {
         if self.world.posts.get(id).is_some() {
-            self.delete(id, None);
+            self.delete(id, None, None);
         } else {
             self.world.posts.bury(id);
             self.world.reposts.forget_id(id, None);
@@ -338,10 +352,17 @@ impl Writer {
         }
     }
 
-    fn edit(&mut self, id: PostId, body: Option<&Body>, hidden: Option<bool>, at: UnixMicros) -> Applied {
+    fn edit(
+        &mut self,
+        id: PostId,
+        found: Option<&Arc<Post>>,
+        body: Option<&Body>,
+        hidden: Option<bool>,
+        at: UnixMicros,
+    ) -> Applied {
         let in_memory = self.world.posts.get(id);
         let is_archived = in_memory.is_none();
-        let Some(post) = in_memory.or_else(|| self.archived(id)?.live()) else { return Applied::Done };
+        let Some(post) = in_memory.or_else(|| self.found(id, found)?.live()) else { return Applied::Done };
         let edited = Arc::new(post.edited(body, hidden, at));
         // On both sides: what a hidden repost repeats must be met elsewhere before, and no sooner here than it shows.
         if edited.hidden {
@@ -355,9 +376,9 @@ impl Writer {
         Applied::Edited(edited)
     }
 
-    fn delete(&mut self, id: PostId, repost_of: Option<PostId>) -> Applied {
+    fn delete(&mut self, id: PostId, found: Option<&Arc<Post>>, repost_of: Option<PostId>) -> Applied {
         let in_memory = self.world.posts.get(id);
-        let known = in_memory.map(Stored::Live).or_else(|| self.archived(id));
+        let known = in_memory.map(Stored::Live).or_else(|| self.found(id, found));
         let Some(Stored::Live(post)) = known else {
             self.world.posts.bury(id);
             self.world.reposts.forget_id(id, repost_of);
@@ -394,23 +415,30 @@ impl Writer {
         })
     }
 
-    /// What the archive has under an id. A replay takes a post that is damaged there for none, and has it written anew: if the
+    /// What there is under an id that memory does not have: what was found when the event was judged.
+    fn found(&mut self, id: PostId, found: Option<&Arc<Post>>) -> Option<Stored> {
+        match found {
+            Some(post) => Some(Stored::Live(Arc::clone(post))),
+            None => self.archived(id),
+        }
+    }
+
+    /// In a replay, what the archive has under an id. A replay takes a post that is damaged there for none, and has it written anew: if the
     /// event that published it is replayed, it is whole again.
-    ///
-    /// # Panics
-    /// If it cannot be read, and this is no replay. The event is journaled already; a restart tries again.
     fn archived(&mut self, id: PostId) -> Option<Stored> {
+        if !self.is_replaying {
+            return None;
+        }
         // In a replay that began before the post was archived its sources may not be known yet.
         let sources = &self.world.sources;
         let archived = self.world.archived_by(id, |source| Some(sources.intern(source)));
         match archived {
             Ok(archived) => return archived,
-            Err(cause @ ArchiveError::Damaged { .. }) if self.is_replaying => {
+            Err(cause @ ArchiveError::Damaged { .. }) => {
                 self.world.read_failures.note(&cause);
                 self.backlog.rewrite(id);
             }
-            Err(cause) if self.is_replaying => self.replay_failure = Some(cause),
-            Err(cause) => panic!("the archive must be readable to apply what is journaled: {cause}"),
+            Err(cause) => self.replay_failure = Some(cause),
         }
         None
     }

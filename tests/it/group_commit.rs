@@ -278,3 +278,37 @@ async fn the_limit_of_sources_counts_those_that_the_group_brings() {
     assert_eq!(commits, 1);
     held.engine.shutdown();
 }
+
+#[tokio::test]
+async fn edges_and_reposts_are_bounded_together_with_those_that_the_group_brings() {
+    let limits = EngineConfig { edges_max: 20, reposts_max: 30, ..config(1, Policy::PushAll) };
+    let mut held = Held::new(limits);
+    held.engine.publish(with_id(7, draft("star", "0")), false).await.unwrap();
+    held.hold().await;
+    let (mut follows, mut reposts) = (Vec::new(), Vec::new());
+    for nth in 0..50 {
+        let (engine, follower) = (held.engine.clone(), format!("r{nth}"));
+        follows.push(held.queue(async move { engine.follow(vec![edge(&follower, "star")]).await }).await);
+        // Each counts for its author and its tag.
+        let tags = vec![SourceId::tag("tea").unwrap()];
+        let repost = Draft { repost_of: Some(PostId(7)), tags, ..draft(&format!("a{nth}"), "1") };
+        reposts.push(held.publish(repost).await);
+    }
+    let (commits, follows) = held.release(follows).await;
+    let (_, reposts) = held.release(reposts).await;
+    let full = |what, limit| Some(Error::Full { what, limit });
+    assert_eq!(follows.iter().filter(|answer| answer.is_ok()).count(), 20);
+    assert_eq!(follows.into_iter().last().and_then(Result::err), full("follow edge", 20));
+    assert_eq!(reposts.iter().filter(|answer| answer.is_ok()).count(), 15);
+    assert_eq!(reposts.into_iter().last().and_then(Result::err), full("repost", 30));
+    let world = &held.engine.shared().world;
+    assert_eq!((world.edges(), world.reposts.len(), commits), (20, 30, 1));
+    // What there is can be asked for again, and what goes makes room.
+    held.engine.follow(vec![edge("r0", "star")]).await.unwrap();
+    held.engine.publish(draft("ann", "1"), false).await.unwrap();
+    held.engine.unfollow(id("r0"), id("star")).await.unwrap();
+    held.engine.follow(vec![edge("r49", "star")]).await.unwrap();
+    held.engine.delete(PostId(7)).await.unwrap();
+    assert_eq!(held.engine.shared().world.reposts.len(), 0);
+    held.engine.shutdown();
+}

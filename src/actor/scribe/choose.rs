@@ -12,7 +12,9 @@ use crate::storage::journal::Journal;
 impl<J: Journal> Scribe<J> {
     pub(super) fn choose(&mut self, reader: SourceId, choice: Choice, reply: Reply<bool>) {
         match self.judge_choice(reader, choice) {
-            Ok(Some(event)) => self.accept(event, Then::Chosen(reply)),
+            Ok(Some(event)) => {
+                self.accept(event, Then::Chosen(reply));
+            }
             Ok(None) => {
                 let _ = reply.send(Ok(false));
             }

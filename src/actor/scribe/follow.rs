@@ -2,21 +2,21 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::actor::archivist::archive_failed;
 use crate::actor::message::{Followed, Reply};
+use crate::actor::scribe::group::Added;
 use crate::actor::scribe::{Scribe, Then, refuse};
 use crate::error::{Error, FollowRefusal};
 use crate::feed::event::{Event, NewEdge};
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
-use crate::limits::{BACKFILL_MAX, BACKFILLS_PER_REQUEST_MAX, FOLLOWS_PER_REQUEST_MAX};
+use crate::limits::{ARCHIVE_QUEUE_MAX, BACKFILL_MAX, BACKFILLS_PER_REQUEST_MAX, FOLLOWS_PER_REQUEST_MAX};
 use crate::state::sources::Source;
 use crate::storage::journal::Journal;
 
 impl<J: Journal> Scribe<J> {
     pub(super) fn follow(&mut self, edges: Vec<NewEdge>, reply: Reply<Followed>) {
         let requested = edges.len();
-        let edges = match self.judge_follows(edges) {
+        let (edges, new) = match self.judge_follows(edges) {
             Ok(judged) => judged,
             Err(refused) => return refuse(reply, refused),
         };
@@ -26,12 +26,15 @@ impl<J: Journal> Scribe<J> {
             return;
         }
         let since = self.ticker.take(edges.len());
-        self.accept(Event::Followed { edges, since }, Then::Follow(reply, followed));
+        if self.accept(Event::Followed { edges, since }, Then::Follow(reply, followed)) {
+            self.group.add(Added { edges: new, ..Added::default() });
+        }
     }
 
     /// The edges that are new to their followers, if all of them may be made: an edge that was hidden is, once it is asked
-    /// for as one that shows. One that shows is not taken from its follower by being asked for as hidden.
-    fn judge_follows(&self, edges: Vec<NewEdge>) -> Result<Vec<NewEdge>, Error> {
+    /// for as one that shows. One that shows is not taken from its follower by being asked for as hidden. And how many there were
+    /// not before.
+    fn judge_follows(&mut self, edges: Vec<NewEdge>) -> Result<(Vec<NewEdge>, usize), Error> {
         let world = self.writer.world();
         let requested = edges.len();
         if requested > FOLLOWS_PER_REQUEST_MAX {
@@ -39,7 +42,7 @@ impl<J: Journal> Scribe<J> {
             return Err(Error::Misfit { what });
         }
         let limit = self.config.following_max;
-        let (mut fresh, mut refusals) = (Vec::with_capacity(requested), Vec::new());
+        let (mut fresh, mut new, mut refusals) = (Vec::with_capacity(requested), 0, Vec::new());
         // Edges this request already adds, by follower: each counts toward the limit and may repeat.
         let mut added: HashMap<SourceId, HashSet<SourceId>> = HashMap::new();
         for (nth, edge) in edges.into_iter().enumerate() {
@@ -61,6 +64,7 @@ impl<J: Journal> Scribe<J> {
                 refusals.push((nth, FollowRefusal::Limit { follower: edge.follower, limit }));
             } else {
                 added.insert(edge.source.clone());
+                new += usize::from(before.is_none());
                 // An edge that comes to show brings what it brought.
                 let start = before.map(|before| following.start(before.source));
                 fresh.push(NewEdge { start, ..edge });
@@ -69,9 +73,17 @@ impl<J: Journal> Scribe<J> {
         if !refusals.is_empty() {
             return Err(Error::FollowsRefused { requested, refusals });
         }
+        self.room_for_edges(new)?;
         self.room_for_sources(fresh.iter().flat_map(|edge| [&edge.follower, &edge.source]))?;
         self.find_starts(&mut fresh)?;
-        Ok(fresh)
+        Ok((fresh, new))
+    }
+
+    /// Whether there may be so many more edges, beside those of the group.
+    fn room_for_edges(&self, new: usize) -> Result<(), Error> {
+        let limit = self.config.edges_max;
+        let count = self.writer.world().edges() + self.group.added().edges + new;
+        if new > 0 && count > limit { Err(Error::Full { what: "follow edge", limit }) } else { Ok(()) }
     }
 
     /// Finds out where edges begin that were asked for with some of the earlier posts only.
@@ -89,14 +101,14 @@ impl<J: Journal> Scribe<J> {
         Ok(())
     }
 
-    /// Where an edge begins that was asked for with some of the earlier posts only. Waits for a disk if they are archived.
+    /// Where an edge begins that was asked for with some of the earlier posts only.
     fn start(&self, edge: &NewEdge, source: Option<&Source>) -> Result<Option<Position>, Error> {
         let (Some(backfill), Some(source)) = (edge.backfill, source) else { return Ok(None) };
         if backfill > BACKFILL_MAX {
             let what = format!("a backfill of {backfill} posts is more than the {BACKFILL_MAX} allowed, short of all");
             return Err(Error::Misfit { what });
         }
-        let newest = self.writer.world().newest(source, backfill.max(1)).map_err(|cause| archive_failed(&cause))?;
+        let newest = self.newest(source, backfill.max(1))?;
         Ok(match backfill {
             0 => newest.first().map(|newest| newest.next_up()),
             _ => newest.get(backfill - 1).copied(),
@@ -121,18 +133,23 @@ impl<J: Journal> Scribe<J> {
             return refuse(reply, Error::TooMany { reader: follower, what: "kept sources", limit });
         }
         let keep_until = if keep {
-            match self.writer.world().newest(&to, 1) {
-                Ok(newest) => {
-                    // Also what is dated ahead is in the feed already.
-                    let now = Position { published_at: self.ticker.now(), id: PostId(u64::MAX) };
-                    Some(newest.first().map_or(now, |newest| now.max(*newest)))
-                }
-                Err(cause) => return refuse(reply, archive_failed(&cause)),
-            }
+            let newest = match self.newest(&to, 1) {
+                Ok(newest) => newest,
+                Err(refused) => return refuse(reply, refused),
+            };
+            // Also what is dated ahead is in the feed already.
+            let now = Position { published_at: self.ticker.now(), id: PostId(u64::MAX) };
+            Some(newest.first().map_or(now, |newest| now.max(*newest)))
         } else {
             None
         };
         self.accept(Event::Unfollowed { follower, source, keep_until }, Then::Answer(reply));
+    }
+
+    /// At most `max` of the newest positions of an outbox, newest first. Were looked up if memory does not have them all.
+    fn newest(&self, source: &Source, max: usize) -> Result<Vec<Position>, Error> {
+        let newest = self.resolved.newest(self.writer.world(), source, max);
+        newest.ok_or(Error::Overloaded { queue: "archive", limit: ARCHIVE_QUEUE_MAX })
     }
 }
 

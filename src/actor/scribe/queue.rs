@@ -70,20 +70,27 @@ pub fn queue(commands_max: usize, bytes_max: usize) -> (CommandSender, CommandRe
 impl CommandSender {
     /// Puts a command in, if there is room. One that is larger than the limit goes into an empty queue.
     pub fn try_send(&self, command: Command) -> Result<(), NotTaken> {
+        self.offer(command).map_err(|(cause, _)| cause)
+    }
+
+    /// The same, and gives back what was not taken; not always when nobody takes commands any more.
+    pub fn offer(&self, command: Command) -> Result<(), (NotTaken, Option<Command>)> {
         let bytes = command.bytes();
         let has_room = |held: usize| bytes == 0 || held == 0 || held + bytes <= self.bytes_max;
         let enter = |held: usize| has_room(held).then_some(held + bytes);
         if self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter).is_err() {
-            return Err(NotTaken::Full { queue: "scribe_bytes", limit: self.bytes_max });
+            return Err((NotTaken::Full { queue: "scribe_bytes", limit: self.bytes_max }, Some(command)));
         }
         self.commands.try_send(command).map_err(|cause| {
             self.bytes.fetch_sub(bytes, Ordering::Relaxed);
             match cause {
-                TrySendError::Full(_) => NotTaken::Full { queue: "scribe", limit: self.commands_max },
-                TrySendError::Disconnected(_) => NotTaken::Closed,
+                TrySendError::Full(command) => {
+                    (NotTaken::Full { queue: "scribe", limit: self.commands_max }, Some(command))
+                }
+                TrySendError::Disconnected(command) => (NotTaken::Closed, Some(command)),
             }
         })?;
-        self.check_open().map_err(|Closed| NotTaken::Closed)
+        self.check_open().map_err(|Closed| (NotTaken::Closed, None))
     }
 
     /// Puts a command of the engine's own in, and waits for room. These hold no bytes.

@@ -104,13 +104,16 @@ impl<J: Journal> Scribe<J> {
     }
 
     /// Makes a user known, so that there is something to watch. That is no event: whatever comes to be known of the user is.
-    pub(super) fn meet(&self, user: SourceId, reply: Reply<Arc<Source>>) {
+    pub(super) fn meet(&mut self, user: SourceId, reply: Reply<Arc<Source>>) {
         if !user.is_user() {
             return refuse(reply, Error::NotAUser { id: user, action: "be watched" });
         }
         match self.room_for_sources([&user].into_iter()) {
             // Whoever asked may have gone.
-            Ok(()) => drop(reply.send(Ok(self.writer.meet(&user)))),
+            Ok(()) => {
+                self.group.met(&user);
+                drop(reply.send(Ok(self.writer.meet(&user))));
+            }
             Err(full) => refuse(reply, full),
         }
     }

@@ -55,7 +55,7 @@ fn thresholds_have_three_forms() {
 
 #[test]
 fn nonsense_is_refused_with_the_options_name() {
-    let cases: [&[&str]; 27] = [
+    let cases: [&[&str]; 29] = [
         &["--inbox-posts", "0"],
         &["--inbox-posts", "100001"],
         &["--inbox-posts", "many"],
@@ -71,6 +71,8 @@ fn nonsense_is_refused_with_the_options_name() {
         &["--outbox-posts", "0"],
         &["--store-bytes-max", "8GiB"],
         &["--sources-max", "0"],
+        &["--edges-max", "0"],
+        &["--reposts-max", "many"],
         &["--durability", "sometimes"],
         &["--durability", "ALWAYS"],
         &["--snapshot-interval", "0s"],
