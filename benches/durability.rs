@@ -1,6 +1,8 @@
-//! Acknowledged publishes per second by durability policy and number of clients, and beside a snapshot.
+//! Acknowledged publishes per second by durability policy and number of clients, around one popular post, beside a snapshot, and
+//! beside follows that bring archived posts.
 //!
-//! `cargo bench --bench durability -- [DIRECTORY]`: on the disk of that directory, by default that of temporary files.
+//! `cargo bench --bench durability -- [DIRECTORY] [PART]`: on the disk of that directory, by default that of temporary files; only
+//! `policies`, `popular`, `snapshot` or `backfill`, by default all.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
 mod common;
@@ -14,8 +16,12 @@ use common::{config, draft, id, median, runtime, size};
 use hdrhistogram::Histogram;
 use tidewire::clock::SystemClock;
 use tidewire::engine::{Engine, StorageConfig};
+use tidewire::feed::event::NewEdge;
 use tidewire::feed::policy::Policy;
-use tidewire::id::SourceId;
+use tidewire::feed::post::Draft;
+use tidewire::id::{PostId, SourceId};
+use tidewire::storage::files::faulty::{FaultyFiles, Plan};
+use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
 use tidewire::storage::journal::writer::JournalOptions;
 use tidewire::storage::recovery::Progress;
@@ -29,12 +35,34 @@ const POLICIES: [(&str, Durability); 3] =
 
 const CLIENTS: [usize; 3] = [1, 64, 1_000];
 
+const PARTS: [&str; 4] = ["policies", "popular", "snapshot", "backfill"];
+
+/// What clients publish around one post: each a name, and how the nth draft of a client is changed.
+const AROUND: [(&str, fn(usize, Draft, PostId) -> Draft); 4] = [
+    ("plain posts", |_, draft, _| draft),
+    ("replies to one", |_, draft, post| Draft { reply_to: Some(post), ..draft }),
+    ("reposts of one", |_, draft, post| Draft { repost_of: Some(post), ..draft }),
+    ("half replies to one", |nth, draft, post| Draft { reply_to: (nth % 2 == 0).then_some(post), ..draft }),
+];
+
 fn main() {
-    let asked = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    let place = asked.map_or_else(std::env::temp_dir, PathBuf::from);
+    let asked: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let (parts, places): (Vec<_>, Vec<_>) = asked.into_iter().partition(|asked| PARTS.contains(&asked.as_str()));
+    let place = places.first().map_or_else(std::env::temp_dir, PathBuf::from);
+    let is_asked = |part: &str| parts.is_empty() || parts.iter().any(|asked| asked == part);
     runtime().block_on(async {
-        policies(&place).await;
-        beside_a_snapshot(&place).await;
+        if is_asked("policies") {
+            policies(&place).await;
+        }
+        if is_asked("popular") {
+            around_a_popular_post(&place).await;
+        }
+        if is_asked("snapshot") {
+            beside_a_snapshot(&place).await;
+        }
+        if is_asked("backfill") {
+            beside_backfills(&place).await;
+        }
     });
 }
 
@@ -49,15 +77,28 @@ fn open(directory: &Path, durability: Durability) -> Engine {
 
 /// Clients that publish, each again as soon as it is answered. Returns publishes per second and latencies in nanoseconds.
 async fn load(engine: &Engine, clients: usize, time: Duration) -> (f64, Histogram<u64>) {
+    load_of(engine, clients, time, |_, draft| draft).await
+}
+
+/// The same, with each draft of a client changed by `change`.
+async fn load_of(
+    engine: &Engine,
+    clients: usize,
+    time: Duration,
+    change: impl Fn(usize, Draft) -> Draft + Copy + Send + 'static,
+) -> (f64, Histogram<u64>) {
     let mut working = JoinSet::new();
     let began = Instant::now();
     for client in 0..clients {
         let (engine, author): (_, SourceId) = (engine.clone(), id(&format!("a{client}")));
         working.spawn(async move {
             let mut latencies = Histogram::<u64>::new(3).unwrap();
-            while began.elapsed() < time {
+            for nth in client.. {
+                if began.elapsed() >= time {
+                    break;
+                }
                 let asked = Instant::now();
-                engine.publish(draft(&author), false).await.unwrap();
+                engine.publish(change(nth, draft(&author)), false).await.unwrap();
                 latencies.record(asked.elapsed().as_nanos() as u64).unwrap();
             }
             latencies
@@ -98,6 +139,84 @@ async fn policies(place: &Path) {
         let (p50, p99) = (micros(&latencies, 0.5), micros(&latencies, 0.99));
         println!("{name}: {:.0} publishes/s, p50 {p50:.0} us, p99 {p99:.0} us", median(rates));
     }
+}
+
+/// Posts that name one post, beside plain ones, in turns: on the disk, and on one that takes 5 ms for each sync.
+async fn around_a_popular_post(place: &Path) {
+    let time = Duration::from_millis(size(1_500, 10) as u64);
+    for is_slow in [false, true] {
+        let mut rows = AROUND.map(|(name, _)| (name, Vec::new(), Histogram::<u64>::new(3).unwrap()));
+        for _ in 0..size(3, 1) {
+            for ((_, change), row) in AROUND.iter().zip(&mut rows) {
+                let directory = tempfile::tempdir_in(place).unwrap();
+                let engine = if is_slow { open_slow() } else { open(directory.path(), Durability::Always) };
+                let (change, popular) = (*change, engine.publish(draft(&id("star")), false).await.unwrap().post.id());
+                let (rate, latencies) =
+                    load_of(&engine, 512, time, move |nth, draft| change(nth, draft, popular)).await;
+                engine.shutdown();
+                row.1.push(rate);
+                row.2.add(latencies).unwrap();
+            }
+        }
+        let disk = if is_slow { "5 ms for each sync" } else { "the disk" };
+        for (name, rates, latencies) in rows {
+            let (p50, p99) = (micros(&latencies, 0.5), micros(&latencies, 0.99));
+            println!("{disk}, 512 clients, {name}: {:.0} publishes/s, p50 {p50:.0} us, p99 {p99:.0} us", median(rates));
+        }
+    }
+}
+
+/// An engine on files in memory, of which each sync takes 5 ms.
+fn open_slow() -> Engine {
+    let plan = Plan { sync_takes: Duration::from_millis(5), ..Plan::default() };
+    let files = Arc::new(FaultyFiles::new(MemoryFiles::default(), plan));
+    let config = config(300, Policy::Above(std::num::NonZeroU64::new(1_000).unwrap()));
+    let (storage, progress) = (StorageConfig::default(), Progress::default());
+    Engine::open_on(config, files, None, None, &storage, Arc::new(SystemClock), &progress).unwrap().0
+}
+
+/// Plain posts, alone and beside one client whose follows each bring 10,000 posts, most of them archived.
+async fn beside_backfills(place: &Path) {
+    let (time, backfill) = (Duration::from_millis(size(2_000, 10) as u64), size(10_000, 100));
+    let directory = tempfile::tempdir_in(place).unwrap();
+    let storage = StorageConfig { directory: directory.path().to_owned(), ..StorageConfig::default() };
+    let config = config(300, Policy::Above(std::num::NonZeroU64::new(1_000).unwrap()));
+    let engine = Engine::open(config, &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0;
+    let mut publishing = JoinSet::new();
+    for _ in 0..64 {
+        let engine = engine.clone();
+        publishing.spawn(async move {
+            for _ in 0..backfill * 2 / 64 {
+                engine.publish(draft(&id("star")), false).await.unwrap();
+            }
+        });
+    }
+    while publishing.join_next().await.is_some() {}
+    let mut rates = [Vec::new(), Vec::new()];
+    let mut follows = 0;
+    for turn in 0..size(6, 2) {
+        let stop = Arc::new(AtomicBool::new(turn % 2 == 0));
+        let (following, stopped) = (engine.clone(), Arc::clone(&stop));
+        let followed = tokio::spawn(async move {
+            let mut followed = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                let follower = id(&format!("r{turn}-{followed}"));
+                let edge = NewEdge { backfill: Some(backfill), ..NewEdge::new(follower, id("star")) };
+                following.follow(vec![edge]).await.unwrap();
+                followed += 1;
+            }
+            followed
+        });
+        let (rate, _) = load(&engine, 8, time).await;
+        stop.store(true, Ordering::Relaxed);
+        follows += followed.await.unwrap();
+        rates[turn % 2].push(rate);
+    }
+    let [alone, beside] = rates.map(median);
+    println!(
+        "always, 8 clients: {alone:.0} publishes/s; beside {follows} follows with {backfill} earlier posts: {beside:.0}"
+    );
+    engine.shutdown();
 }
 
 /// The same load with no snapshot and with one after the other, in turns.
