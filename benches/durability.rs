@@ -37,8 +37,11 @@ const CLIENTS: [usize; 3] = [1, 64, 1_000];
 
 const PARTS: [&str; 4] = ["policies", "popular", "snapshot", "backfill"];
 
+/// Makes the nth draft of a client one that is about a post.
+type Change = fn(usize, Draft, PostId) -> Draft;
+
 /// What clients publish around one post: each a name, and how the nth draft of a client is changed.
-const AROUND: [(&str, fn(usize, Draft, PostId) -> Draft); 4] = [
+const AROUND: [(&str, Change); 4] = [
     ("plain posts", |_, draft, _| draft),
     ("replies to one", |_, draft, post| Draft { reply_to: Some(post), ..draft }),
     ("reposts of one", |_, draft, post| Draft { repost_of: Some(post), ..draft }),

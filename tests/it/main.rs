@@ -5,6 +5,7 @@ mod access;
 mod api;
 mod archive;
 mod archive_faults;
+mod archive_races;
 mod archive_reads;
 mod bad_input;
 mod browser;

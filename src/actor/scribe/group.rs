@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::actor::message::Command;
 use crate::actor::open_fanouts::Backlog;
 use crate::actor::scribe::Accepted;
-use crate::feed::event::{Event, Silencing};
+use crate::feed::event::{Event, NewEdge, Silencing};
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::state::sources::Sources;
@@ -70,7 +70,9 @@ impl Group {
             }
             Command::Edit { id, .. } | Command::Delete { id, .. } => self.changes_post(*id),
             // Whether the source has blocked the follower is known by the follower as well: a block changes both.
-            Command::Follow { edges, .. } => edges.iter().any(|edge| self.readers.contains(&edge.follower)),
+            Command::Follow { edges, .. } => {
+                !self.readers.is_empty() && followers(edges).any(|follower| self.readers.contains(follower))
+            }
             Command::Unfollow { follower, .. } => self.readers.contains(follower),
             Command::Choose { reader, .. } => self.readers.contains(reader),
             Command::Resolved { command, .. } => self.decides_about(command),
@@ -113,7 +115,7 @@ impl Group {
             | Event::Deleted { id, .. } => {
                 self.posts.insert(*id);
             }
-            Event::Followed { edges, .. } => edges.iter().for_each(|edge| change(&edge.follower)),
+            Event::Followed { edges, .. } => followers(edges).for_each(change),
             // A block takes edges away on both sides.
             Event::Silenced { reader, source, how: Silencing::Block, .. } => {
                 change(reader);
@@ -188,6 +190,14 @@ impl Group {
         (self.added, self.named, self.unknown) = (Added::default(), 0, None);
         std::mem::take(&mut self.accepted)
     }
+}
+
+/// The followers of edges. Bulk edges come grouped by follower more often than not: each of such a group is returned once.
+fn followers(edges: &[NewEdge]) -> impl Iterator<Item = &SourceId> {
+    edges
+        .chunk_by(|edge, next| edge.follower == next.follower)
+        .filter_map(|group| group.first())
+        .map(|edge| &edge.follower)
 }
 
 /// Calls `name` with each source that an event may make known.
