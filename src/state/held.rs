@@ -10,8 +10,9 @@
 //! that memory and what was found are together as good as looking now: memory where it knows the post, what was found
 //! where it does not.
 
-use std::hash::Hash;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -26,30 +27,39 @@ pub struct Held(Mutex<Counts>);
 #[derive(Debug, Default)]
 struct Counts {
     posts: FxHashMap<PostId, u32>,
-    outboxes: FxHashMap<SourceSlot, u32>,
+    outboxes: FxHashMap<SourceSlot, (u32, Arc<Grip>)>,
 }
+
+/// How long what was found of an outbox is good.
+#[derive(Debug, Default)]
+pub struct Grip(AtomicBool);
 
 /// Holds some posts and outboxes until it is dropped.
 #[derive(Debug)]
 pub struct Hold {
     held: Arc<Held>,
     posts: Vec<PostId>,
-    outboxes: Vec<SourceSlot>,
+    outboxes: Vec<(SourceSlot, Arc<Grip>)>,
 }
 
 /// What is held at one moment.
 #[derive(Debug, Default)]
 pub(super) struct HeldNow {
-    pub(super) posts: Vec<PostId>,
-    pub(super) outboxes: Vec<SourceSlot>,
+    posts: Vec<PostId>,
+    outboxes: Vec<SourceSlot>,
 }
 
 impl Held {
     /// Holds posts and outboxes.
-    pub(super) fn hold(self: &Arc<Self>, posts: Vec<PostId>, outboxes: Vec<SourceSlot>) -> Hold {
-        let mut counts = self.0.lock();
+    pub(super) fn hold(self: &Arc<Self>, posts: Vec<PostId>, outboxes: impl Iterator<Item = SourceSlot>) -> Hold {
+        let counts = &mut *self.0.lock();
         posts.iter().for_each(|id| *counts.posts.entry(*id).or_default() += 1);
-        outboxes.iter().for_each(|slot| *counts.outboxes.entry(*slot).or_default() += 1);
+        let mut grip = |slot| {
+            let (count, grip) = counts.outboxes.entry(slot).or_default();
+            *count += 1;
+            (slot, Arc::clone(grip))
+        };
+        let outboxes = outboxes.map(&mut grip).collect();
         Hold { held: Arc::clone(self), posts, outboxes }
     }
 
@@ -65,13 +75,30 @@ impl Held {
         now.outboxes.sort_unstable();
         now
     }
+
+    /// Lets an outbox go that is too large to be held any longer: whoever holds it has to look it up again.
+    pub(super) fn let_go(&self, slot: SourceSlot) {
+        if let Some((_, grip)) = self.0.lock().outboxes.remove(&slot) {
+            grip.0.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Grip {
+    /// Whether the outbox was let go.
+    pub(super) fn is_lost(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Hold {
+    /// The outboxes that it holds.
+    pub(super) fn outboxes(&self) -> &[(SourceSlot, Arc<Grip>)] {
+        &self.outboxes
+    }
 }
 
 impl HeldNow {
-    pub(super) fn is_empty(&self) -> bool {
-        self.posts.is_empty() && self.outboxes.is_empty()
-    }
-
     pub(super) fn has_post(&self, id: PostId) -> bool {
         self.posts.binary_search(&id).is_ok()
     }
@@ -83,17 +110,24 @@ impl HeldNow {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let mut counts = self.held.0.lock();
-        self.posts.iter().for_each(|id| release(&mut counts.posts, id));
-        self.outboxes.iter().for_each(|slot| release(&mut counts.outboxes, slot));
-    }
-}
-
-fn release<K: Hash + Eq>(counts: &mut FxHashMap<K, u32>, key: &K) {
-    if let Some(count) = counts.get_mut(key) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(key);
+        let counts = &mut *self.held.0.lock();
+        for id in &self.posts {
+            if let Entry::Occupied(mut count) = counts.posts.entry(*id) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
+        }
+        for (slot, grip) in &self.outboxes {
+            if let Entry::Occupied(mut held) = counts.outboxes.entry(*slot)
+                && Arc::ptr_eq(&held.get().1, grip)
+            {
+                held.get_mut().0 -= 1;
+                if held.get().0 == 0 {
+                    held.remove();
+                }
+            }
         }
     }
 }
@@ -103,14 +137,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_twice_is_held_until_both_let_go() {
+    fn what_is_held_twice_is_held_until_both_end() {
         let held = Arc::<Held>::default();
-        let first = held.hold(vec![PostId(1), PostId(2)], vec![SourceSlot(1)]);
-        let second = held.hold(vec![PostId(2)], Vec::new());
+        let first = held.hold(vec![PostId(1), PostId(2)], [SourceSlot(1)].into_iter());
+        let second = held.hold(vec![PostId(2)], [].into_iter());
         drop(first);
         let now = held.now();
         assert!(now.has_post(PostId(2)) && !now.has_post(PostId(1)) && !now.has_outbox(SourceSlot(1)));
         drop(second);
         assert!(held.now().posts.is_empty());
+    }
+
+    #[test]
+    fn an_outbox_that_was_let_go_is_held_anew_by_whoever_comes_later() {
+        let held = Arc::<Held>::default();
+        let early = held.hold(Vec::new(), [SourceSlot(1)].into_iter());
+        held.let_go(SourceSlot(1));
+        assert!(early.outboxes()[0].1.is_lost() && !held.now().has_outbox(SourceSlot(1)));
+        let late = held.hold(Vec::new(), [SourceSlot(1)].into_iter());
+        drop(early);
+        assert!(!late.outboxes()[0].1.is_lost() && held.now().has_outbox(SourceSlot(1)));
+        drop(late);
+        assert!(!held.now().has_outbox(SourceSlot(1)));
     }
 }

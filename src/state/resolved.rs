@@ -7,12 +7,15 @@
 //! Not responsible for:
 //! - on which thread that waits for a disk, how often it is tried (`actor::resolver`), judging commands (`actor::scribe`).
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use crate::feed::outbox::{Ask, Part};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId, SourceSlot};
-use crate::state::held::Hold;
+use crate::limits::TOMBSTONES_IN_MEMORY_MAX;
+use crate::state::held::{Grip, Hold};
 use crate::state::posts::Stored;
 use crate::state::sources::Source;
 use crate::state::world::World;
@@ -43,6 +46,7 @@ struct Newest {
     floor: Position,
     /// Posts that had been deleted by then: if there are no more, none of these was since.
     buried: usize,
+    grip: Arc<Grip>,
 }
 
 impl Needs {
@@ -76,14 +80,16 @@ impl Resolved {
     /// When the archive cannot be read.
     pub fn look_up(&mut self, needs: Needs, world: &World) -> Result<(), ArchiveError> {
         // Held first: what changes after it is looked up has to be in memory when the command is judged.
-        let outboxes = needs.newest.keys().copied().collect();
-        self.holds.push(world.held.hold(needs.posts.clone(), outboxes));
+        let hold = world.held.hold(needs.posts.clone(), needs.newest.keys().copied());
         for id in needs.posts {
             self.posts.push((id, world.find(id)?));
         }
-        for (slot, max) in needs.newest {
-            self.newest.insert(slot, Newest::look_up(world, world.sources.at(slot), max)?);
+        for (slot, grip) in hold.outboxes() {
+            let max = needs.newest.get(slot).copied().unwrap_or(0);
+            let grip = Arc::clone(grip);
+            self.newest.insert(*slot, Newest::look_up(world, world.sources.at(*slot), max, grip)?);
         }
+        self.holds.push(hold);
         Ok(())
     }
 
@@ -104,8 +110,13 @@ impl Resolved {
         if source.pull(ask, &mut newest).is_ok() {
             return Some(newest);
         }
-        let archived = self.newest.get(&source.slot)?;
-        let is_unchanged = world.posts.buried() == archived.buried;
+        let archived = self.newest.get(&source.slot).filter(|archived| !archived.grip.is_lost())?;
+        let deleted_since = world.posts.buried() - archived.buried;
+        if deleted_since > TOMBSTONES_IN_MEMORY_MAX / 2 {
+            // Memory may have forgotten some of them.
+            return None;
+        }
+        let is_unchanged = deleted_since == 0;
         let is_there = |position: &&Position| is_unchanged || !world.posts.is_deleted(position.id);
         newest.extend(archived.positions.iter().filter(is_there));
         // Two sorted runs, which a stable sort merges.
@@ -125,11 +136,11 @@ impl Resolved {
 
 impl Newest {
     /// At least `max` posts, if there are as many.
-    fn look_up(world: &World, source: &Source, max: usize) -> Result<Self, ArchiveError> {
+    fn look_up(world: &World, source: &Source, max: usize, grip: Arc<Grip>) -> Result<Self, ArchiveError> {
         // Before anything is read: what is deleted meanwhile counts as deleted since.
         let buried = world.posts.buried();
         let Some(archive) = world.archive() else {
-            return Ok(Self { positions: Vec::new(), floor: Position::MIN, buried });
+            return Ok(Self { positions: Vec::new(), floor: Position::MIN, buried, grip });
         };
         let mut asked = max;
         loop {
@@ -140,7 +151,7 @@ impl Newest {
             // What was deleted stands in the archive until the next round of shelving.
             positions.retain(|position| !world.posts.is_deleted(position.id));
             if is_all || positions.len() >= max {
-                return Ok(Self { positions, floor, buried });
+                return Ok(Self { positions, floor, buried, grip });
             }
             asked = asked.saturating_mul(2);
         }

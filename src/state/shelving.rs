@@ -199,8 +199,8 @@ impl Writer {
         self.land(&shelving);
         let held = self.world().held.now();
         for (slot, position, _) in &shelving.entries {
-            if held.has_outbox(*slot) {
-                // Later: a command waits that was looked up beside what is in memory.
+            if held.has_outbox(*slot) && self.may_wait(*slot) {
+                // A command waits that was looked up beside what is in memory.
                 self.backlog.full.insert(*slot);
                 continue;
             }
@@ -222,13 +222,27 @@ impl Writer {
         for post in shelving.buried {
             self.backlog.tombstones.push_back(post.id());
         }
-        // Commands that wait have been looked up beside those that are in memory.
-        while held.is_empty() && self.backlog.tombstones.len() > TOMBSTONES_IN_MEMORY_MAX {
-            if let Some(oldest) = self.backlog.tombstones.pop_front() {
-                self.world().posts.forget_deleted(oldest);
-                self.free_ids.note(oldest);
+        for _ in TOMBSTONES_IN_MEMORY_MAX..self.backlog.tombstones.len() {
+            match self.backlog.tombstones.pop_front() {
+                Some(oldest) if held.has_post(oldest) => self.backlog.tombstones.push_back(oldest),
+                Some(oldest) => {
+                    self.world().posts.forget_deleted(oldest);
+                    self.free_ids.note(oldest);
+                }
+                None => {}
             }
         }
+    }
+
+    /// Whether an outbox that is held may stay in memory. One with twice what it may have is let go instead, however many
+    /// commands one after the other hold it.
+    fn may_wait(&self, slot: SourceSlot) -> bool {
+        let posts_max = self.backlog.limits.map_or(usize::MAX, |limits| limits.outbox_posts + SHELVING_SLACK);
+        let may_wait = self.world().sources.at(slot).outbox().in_memory() <= posts_max.saturating_mul(2);
+        if !may_wait {
+            self.world().held.let_go(slot);
+        }
+        may_wait
     }
 
     /// Puts back what could not be written.

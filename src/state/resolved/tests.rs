@@ -159,3 +159,23 @@ fn the_newest_posts_are_those_of_the_moment_in_which_they_are_judged() {
     let all = look_up(&world, &[], Some(100));
     assert_eq!(newest(&world, &all, 100).map(|all| all.len()), Some(17));
 }
+
+#[test]
+fn an_outbox_that_is_held_without_end_leaves_memory_and_has_to_be_looked_up_again() {
+    let (world, mut writer) = shelved(20);
+    let resolved = look_up(&world, &[], Some(10));
+    let in_memory = || world.sources.get(&ann()).unwrap().outbox().in_memory();
+    for time in 21..1_000 {
+        publish(&mut writer, time, time as u64);
+        shelve(&mut writer);
+        assert!(in_memory() <= 2 * (2 + 128) + 1, "{}", in_memory());
+        let newest = newest(&world, &resolved, 10);
+        let expected: Vec<u64> = (time as u64 - 9..=time as u64).rev().collect();
+        assert!(newest.is_none_or(|newest| newest == expected));
+    }
+    assert_eq!(newest(&world, &resolved, 10), None);
+    drop(resolved);
+    publish(&mut writer, 1_000, 1_000);
+    shelve(&mut writer);
+    assert_eq!(in_memory(), 2);
+}
