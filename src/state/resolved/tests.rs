@@ -109,10 +109,13 @@ fn what_changes_after_it_was_looked_up_stays_in_memory_until_it_is_judged() {
 fn an_id_that_was_free_and_is_published_meanwhile_is_found() {
     let (world, mut writer) = shelved(9);
     publish(&mut writer, 1, 700);
+    (10..20).for_each(|time| publish(&mut writer, time, time as u64));
     shelve(&mut writer);
+    assert!(world.may_have_archived(PostId(700)));
     let resolved = look_up(&world, &[500], None);
     assert!(resolved.stored(&world, PostId(500)).is_none());
     publish(&mut writer, 1, 500);
+    (20..40).for_each(|time| publish(&mut writer, time, time as u64));
     (0..3).for_each(|_| shelve(&mut writer));
     assert!(resolved.stored(&world, PostId(500)).is_some());
 }
