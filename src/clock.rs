@@ -8,8 +8,9 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -19,6 +20,32 @@ use time::format_description::well_known::Rfc3339;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UnixMicros(pub i64);
+
+/// A logical instant that was handed out, and its lead over the clock (see `actor::ticker`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taken {
+    /// Unique, and later than all before it.
+    pub instant: UnixMicros,
+    /// Microseconds by which it is ahead of the time that people are shown; negative if behind. 0 unless the clock has jumped.
+    pub lead_us: i64,
+}
+
+impl From<UnixMicros> for Taken {
+    /// An instant that is shown as it is.
+    fn from(instant: UnixMicros) -> Self {
+        Self { instant, lead_us: 0 }
+    }
+}
+
+impl Taken {
+    /// Before all there are.
+    pub const NONE: Self = Self { instant: UnixMicros(i64::MIN), lead_us: 0 };
+
+    /// The time that people are shown.
+    pub fn shown(self) -> UnixMicros {
+        UnixMicros(self.instant.0.saturating_sub(self.lead_us))
+    }
+}
 
 /// A text that is no instant as the API takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -39,7 +66,7 @@ impl UnixMicros {
     }
 }
 
-fn micros(duration: Duration) -> i64 {
+pub(crate) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
@@ -74,8 +101,11 @@ impl fmt::Display for UnixMicros {
 
 /// Where "now" comes from.
 pub trait Clock: Send + Sync + 'static {
-    /// The present instant. May step back.
+    /// The present instant. May jump ahead and step back.
     fn now(&self) -> UnixMicros;
+
+    /// Time since some instant in this process' life. Never steps back, and jumps with no correction of [`Clock::now`].
+    fn monotonic(&self) -> Duration;
 }
 
 /// The machine's clock.
@@ -89,32 +119,45 @@ impl Clock for SystemClock {
             Err(before) => UnixMicros(-micros(before.duration())),
         }
     }
+
+    fn monotonic(&self) -> Duration {
+        static ORIGIN: OnceLock<Instant> = OnceLock::new();
+        ORIGIN.get_or_init(Instant::now).elapsed()
+    }
 }
 
-/// A clock that stands still until it is told to move: for tests and replays.
+/// A clock that stands still until it is moved: for tests and replays.
 #[derive(Debug)]
-pub struct ManualClock(AtomicI64);
+pub struct ManualClock {
+    now: AtomicI64,
+    monotonic: AtomicI64,
+}
 
 impl ManualClock {
     /// A clock that shows `at`.
     pub fn new(at: UnixMicros) -> Self {
-        Self(AtomicI64::new(at.0))
+        Self { now: AtomicI64::new(at.0), monotonic: AtomicI64::new(0) }
     }
 
-    /// Shows `at` from now on, earlier or later than before.
+    /// Sets what [`Clock::now`] shows, earlier or later than before. No time passes: the monotonic clock stays.
     pub fn set(&self, at: UnixMicros) {
-        self.0.store(at.0, Ordering::SeqCst);
+        self.now.store(at.0, Ordering::SeqCst);
     }
 
-    /// Moves on by `by`.
+    /// Lets `by` pass on both clocks.
     pub fn advance(&self, by: Duration) {
-        self.0.fetch_add(micros(by), Ordering::SeqCst);
+        self.now.fetch_add(micros(by), Ordering::SeqCst);
+        self.monotonic.fetch_add(micros(by), Ordering::SeqCst);
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> UnixMicros {
-        UnixMicros(self.0.load(Ordering::SeqCst))
+        UnixMicros(self.now.load(Ordering::SeqCst))
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_micros(self.monotonic.load(Ordering::SeqCst).cast_unsigned())
     }
 }
 

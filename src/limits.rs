@@ -4,6 +4,8 @@ use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::clock::UnixMicros;
+
 /// Longest source id.
 pub const SOURCE_ID_BYTES_MAX: usize = 128;
 
@@ -24,6 +26,16 @@ pub const POST_SOURCES_MAX: usize = 1 + POST_TAGS_MAX + 1;
 
 /// How far ahead of the server's clock a post may be dated.
 pub const PUBLISH_AHEAD_MAX: Duration = Duration::from_secs(5 * 60);
+
+/// By how much the clock may be off before that is a jump: ahead of the monotonic clock, or behind times that were shown. Within it, new
+/// posts wait for a clock that stepped back, so that their times increase; a post may be dated ahead by as much.
+pub const CLOCK_STEP_MAX: Duration = PUBLISH_AHEAD_MAX;
+
+/// The earliest instant a clock is believed that showed a later one before: 2020. Machines without a battery start long before.
+pub const CLOCK_EARLIEST: UnixMicros = UnixMicros(1_577_836_800_000_000);
+
+/// By how much the clock may be ahead, at a start, of all that is kept without a word in the log: longer than most are stopped.
+pub const CLOCK_GAP_REPORTED: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// Entries of a page when the request names no limit.
 pub const PAGE_POSTS_DEFAULT: usize = 20;

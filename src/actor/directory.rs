@@ -119,7 +119,8 @@ impl Directory {
     /// How often a reader's actor crashed, if so often that it must be left alone at this time.
     pub fn quarantined(&self, reader: SourceSlot, at: UnixMicros) -> Option<u32> {
         let crashes = *self.crashes.get(&reader)?;
-        if at >= crashes.last.saturating_add(QUARANTINE) {
+        // A crash in the future was seen by a clock that was ahead.
+        if at >= crashes.last.saturating_add(QUARANTINE) || crashes.last > at.saturating_add(QUARANTINE) {
             self.crashes.remove(&reader);
             return None;
         }

@@ -29,7 +29,7 @@ use tokio::sync::oneshot;
 
 use crate::actor::courier::Courier;
 use crate::actor::reception::{Turn, Waking};
-use crate::clock::UnixMicros;
+use crate::clock::{Taken, UnixMicros};
 use crate::error::Error;
 use crate::feed::event::{NewEdge, Silencing};
 use crate::feed::inbox::Inbox;
@@ -228,7 +228,7 @@ pub struct Mark {
     /// How many sources there were.
     pub sources: usize,
     /// The last instant that was handed out.
-    pub last_instant: UnixMicros,
+    pub last_instant: Taken,
 }
 
 /// The answer to a publish.

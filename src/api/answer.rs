@@ -39,6 +39,6 @@ pub(super) fn sources(
 ) -> Result<HttpResponse, Problem> {
     let limit = parameters.limit()?;
     let before = parameters.cursor("cursor", cursor::decode_edge)?.unwrap_or(UnixMicros(i64::MAX));
-    let item = |listed: &Listed| json!({"id": listed.id.as_str(), "since": listed.since.to_string()});
+    let item = |listed: &Listed| json!({"id": listed.id.as_str(), "since": listed.shown.to_string()});
     Ok(listing(&read(before, limit + 1)?, limit, item, |last| cursor::encode_edge(last.since)))
 }

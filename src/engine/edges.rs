@@ -6,15 +6,17 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::feed::event::NewEdge;
 use crate::feed::following::Edge;
-use crate::id::SourceId;
+use crate::id::{SourceId, SourceSlot};
 
 /// One line of a list of sources.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listed {
     /// Who.
     pub id: SourceId,
-    /// Since when.
+    /// The logical instant since when: no two edges share one.
     pub since: UnixMicros,
+    /// Since when, as people are shown it.
+    pub shown: UnixMicros,
 }
 
 impl Engine {
@@ -56,8 +58,8 @@ impl Engine {
     }
 
     pub(super) fn listed(&self, edges: Vec<Edge>) -> Vec<Listed> {
-        let sources = &self.inner.shared.world.sources;
-        edges.into_iter().map(|edge| Listed { id: sources.at(edge.source).id.clone(), since: edge.since }).collect()
+        let listed = self.lister();
+        edges.into_iter().map(|edge| listed(edge.since, edge.source)).collect()
     }
 
     /// At most `max` followers of `source`, the newest edge before `before` first.
@@ -65,6 +67,18 @@ impl Engine {
         let sources = &self.inner.shared.world.sources;
         let Some(source) = sources.get(source) else { return Vec::new() };
         let newest = source.followers().newest_before(before, max);
-        newest.into_iter().map(|(since, slot)| Listed { id: sources.at(slot).id.clone(), since }).collect()
+        let listed = self.lister();
+        newest.into_iter().map(|(since, slot)| listed(since, slot)).collect()
+    }
+
+    /// Makes the lines of a list.
+    pub(super) fn lister(&self) -> impl Fn(UnixMicros, SourceSlot) -> Listed {
+        let shared = &self.inner.shared;
+        let now = shared.clock.now();
+        move |since, slot| Listed {
+            id: shared.world.sources.at(slot).id.clone(),
+            since,
+            shown: shared.clock_report.shown(since, now),
+        }
     }
 }

@@ -49,8 +49,8 @@ impl Engine {
             Silencing::Mute => &choices.mutes,
             Silencing::Block => &choices.blocks,
         };
-        let listed = |(source, since)| Listed { id: sources.at(source).id.clone(), since };
-        silenced.newest_before(before, max).into_iter().map(listed).collect()
+        let listed = self.lister();
+        silenced.newest_before(before, max).into_iter().map(|(source, since)| listed(since, source)).collect()
     }
 
     /// A reader's rules.

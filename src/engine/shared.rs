@@ -12,6 +12,7 @@ use crate::actor::directory::Directory;
 use crate::actor::fanout_latency::FanoutLatency;
 use crate::actor::message::{Reply, SnapshotTaken};
 use crate::actor::open_fanouts::OpenFanouts;
+use crate::actor::ticker::ClockReport;
 use crate::clock::{Clock, UnixMicros};
 use crate::config::EngineConfig;
 use crate::error::Error;
@@ -34,6 +35,8 @@ pub struct Shared {
     pub counters: Counters,
     /// Where "now" comes from.
     pub clock: Arc<dyn Clock>,
+    /// Whether it has jumped.
+    pub clock_report: Arc<ClockReport>,
     /// The threads that read the archive, if there is one.
     pub(crate) archive_readers: Option<ArchiveReaders>,
     /// The snapshots that are kept, newest first.

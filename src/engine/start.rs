@@ -28,7 +28,7 @@ use crate::actor::resolver::Resolver;
 use crate::actor::scribe::{Scribe, queue};
 use crate::actor::ticker::Ticker;
 use crate::actor::vital::Vital;
-use crate::clock::{Clock, SystemClock, UnixMicros};
+use crate::clock::{Clock, SystemClock, Taken};
 use crate::config::EngineConfig;
 use crate::engine::{Engine, Inner, ShardAddrs, Shared, Threads};
 use crate::feed::graph::Sharding;
@@ -85,7 +85,7 @@ struct Foundation<J> {
     world: Arc<World>,
     writer: Writer,
     journal: J,
-    last_instant: Option<UnixMicros>,
+    last_instant: Option<Taken>,
     lock: Option<Arc<DirectoryLock>>,
 }
 
@@ -265,6 +265,7 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
         counters: Counters::default(),
         archive_readers,
         clock: Arc::clone(&clock),
+        clock_report: Arc::default(),
         open_fanouts: OpenFanouts::default(),
         watchers,
         fanout_latency: Mutex::new(FanoutLatency::new(started)),
@@ -276,8 +277,8 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
     let started = thread::scope(|scope| scope.spawn(|| start_actors(&system, &shared)).join());
     let (fanout, shards) = started.expect(THREADS);
     let (commands, receiver) = queue::queue(SCRIBE_QUEUE_MAX, SCRIBE_QUEUE_BYTES_MAX);
-    let ticker = Ticker::new(clock);
-    let ticker = last_instant.map_or(Ticker::new(Arc::clone(&shared.clock)), |last| ticker.after(last));
+    let ticker = Ticker::new(clock, Arc::clone(&shared.clock_report));
+    let ticker = ticker.after(last_instant.unwrap_or(Taken::NONE));
     let archivist = archive
         .map(|archive| archivist::start_writer(Arc::clone(&shared.world), archive, commands.clone()).expect(THREADS));
     let (tasks, archive_thread) = archivist.unzip();

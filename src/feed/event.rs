@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::UnixMicros;
+use crate::clock::{Taken, UnixMicros};
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft};
 use crate::feed::rules::Rules;
@@ -23,7 +23,7 @@ pub enum Event {
         position: Position,
         /// Its content.
         draft: Draft,
-        /// When it was accepted, by the server's clock.
+        /// The logical instant at which it was accepted (see `actor::ticker`).
         accepted_at: UnixMicros,
     },
     /// A post was changed. Key: the post.
@@ -36,7 +36,7 @@ pub enum Event {
         /// Whether it is kept out of feeds, if that changed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hidden: Option<bool>,
-        /// When.
+        /// When, as people are shown it.
         at: UnixMicros,
     },
     /// A post was deleted for good. Key: the post.
@@ -107,6 +107,13 @@ pub enum Event {
         /// Its name.
         list: ListName,
     },
+    /// The clock jumped, or what is kept had been written while it was ahead. Before the event that took the instant. Key: none.
+    ClockJumped {
+        /// The first logical instant since.
+        at: UnixMicros,
+        /// Microseconds by which logical instants are ahead of times shown from then on; negative if behind.
+        lead_us: i64,
+    },
 }
 
 /// How a reader keeps a source out of the feed.
@@ -150,18 +157,20 @@ fn is_false(flag: &bool) -> bool {
 }
 
 impl Event {
-    /// The last instant of the server's clock that the event took.
-    pub fn last_instant(&self) -> Option<UnixMicros> {
-        match self {
-            Self::Published { accepted_at, .. } => Some(*accepted_at),
-            Self::Edited { at, .. } => Some(*at),
-            Self::Followed { edges, since } => Some(UnixMicros(since.0.saturating_add(edges.len() as i64 - 1))),
-            Self::Silenced { since, .. } | Self::Listed { since, .. } => *since,
+    /// The last logical instant that the event took, while the lead over times shown was `lead_us`.
+    pub fn taken(&self, lead_us: i64) -> Option<Taken> {
+        let instant = match self {
+            Self::Published { accepted_at, .. } => *accepted_at,
+            Self::Edited { at, .. } => UnixMicros(at.0.saturating_add(lead_us)),
+            Self::Followed { edges, since } => UnixMicros(since.0.saturating_add(edges.len() as i64 - 1)),
+            Self::Silenced { since, .. } | Self::Listed { since, .. } => (*since)?,
+            Self::ClockJumped { at, lead_us } => return Some(Taken { instant: *at, lead_us: *lead_us }),
             Self::Deleted { .. }
             | Self::Unfollowed { .. }
             | Self::Ruled { .. }
             | Self::Marked { .. }
-            | Self::Unlisted { .. } => None,
-        }
+            | Self::Unlisted { .. } => return None,
+        };
+        Some(Taken { instant, lead_us })
     }
 }

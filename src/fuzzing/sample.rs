@@ -60,6 +60,7 @@ pub(super) fn events() -> Vec<Event> {
         Event::Marked { reader: ann.clone(), at: Position { published_at: UnixMicros(3_000), id: PostId(3) } },
         Event::Deleted { id: PostId(3), repost_of: Some(PostId(2)) },
         Event::Unfollowed { follower: ann, source: bob, keep_until: Some(Position::MAX) },
+        Event::ClockJumped { at: UnixMicros(20_000), lead_us: 5_000 },
     ]
 }
 

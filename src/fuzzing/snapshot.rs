@@ -80,7 +80,7 @@ fn hostile(mut input: Input<'_>) {
         blocks += 1;
     }
     let mut end = Vec::new();
-    pack(&EndRecord { through: AT, last_instant: UnixMicros(5), blocks, archive: false }, &mut end);
+    pack(&EndRecord { through: AT, last_instant: UnixMicros(5), lead_us: 0, blocks, archive: false }, &mut end);
     bytes.extend(stored((255, 0), 1, end.len() as u32, &end));
     let files = sample::journal_of([]);
     files.put(&snapshot::name(AT), bytes);

@@ -209,6 +209,8 @@ impl Writer {
             Event::Marked { reader, at } => self.choose(reader, |choices| choices.marker = Some(*at)),
             Event::Listed { reader, list, source, since } => self.list(reader, list, source, *since),
             Event::Unlisted { reader, list } => self.choose(reader, |choices| drop(choices.lists.remove(list))),
+            // Of no matter to readers.
+            Event::ClockJumped { .. } => Applied::Done,
         }
     }
 

@@ -18,7 +18,7 @@ use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
-use crate::clock::UnixMicros;
+use crate::clock::{Taken, UnixMicros};
 use crate::feed::event::Event;
 use crate::feed::position::Position;
 use crate::feed::post::Post;
@@ -94,7 +94,7 @@ pub struct Recovered {
     /// Where the journal goes on.
     pub tail: Tail,
     /// The last instant that was handed out.
-    pub last_instant: UnixMicros,
+    pub last_instant: Taken,
     /// Inboxes of the readers that were active.
     pub inboxes: Vec<InboxRecord>,
     /// Posts that some of these inboxes may lack.
@@ -216,7 +216,7 @@ impl Recovery<'_> {
             world,
             writer,
             tail: Tail::default(),
-            last_instant: UnixMicros(i64::MIN),
+            last_instant: Taken::NONE,
             inboxes: Vec::new(),
             under_way: Vec::new(),
             report: Report::default(),
@@ -250,11 +250,11 @@ impl Recovery<'_> {
             fits.map_err(misfit)?;
             decoded
         })?;
-        let EndRecord { through, last_instant, archive, .. } = end.expect("all blocks were read");
+        let EndRecord { through, last_instant, lead_us, archive, .. } = end.expect("all blocks were read");
         if archive {
             state.report.lost.extend(self.check_archive(&state.world, through, &place)?);
         }
-        state.last_instant = last_instant;
+        state.last_instant = Taken { instant: last_instant, lead_us };
         state.report.snapshot = Some(sequence);
         info!("loaded {place}: {} posts, {} edges", state.world.posts.len(), state.world.edges());
         Ok(Loaded { state, under_way, sequence, through, place })
@@ -456,11 +456,14 @@ pub(crate) fn event(payload: &[u8]) -> Result<Event, String> {
 }
 
 fn apply(state: &mut Recovered, event: Prepared) {
-    let (applied, instant) = match event {
-        Prepared::Post(post, accepted_at) => (state.writer.publish(post), Some(accepted_at)),
-        Prepared::Other(event) => (state.writer.apply(&event), event.last_instant()),
+    let lead_us = state.last_instant.lead_us;
+    let (applied, taken) = match event {
+        Prepared::Post(post, instant) => (state.writer.publish(post), Some(Taken { instant, lead_us })),
+        Prepared::Other(event) => (state.writer.apply(&event), event.taken(lead_us)),
     };
-    state.last_instant = state.last_instant.max(instant.unwrap_or(state.last_instant));
+    // What a snapshot ends with is later than the first events that are replayed.
+    let is_later = |taken: &Taken| taken.instant >= state.last_instant.instant;
+    state.last_instant = taken.filter(is_later).unwrap_or(state.last_instant);
     if let Applied::Published { post, push } = applied
         && !push.is_empty()
         && !state.inboxes.is_empty()

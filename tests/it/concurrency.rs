@@ -190,6 +190,10 @@ impl Clock for HoldingClock {
         }
         UnixMicros(1_000_000)
     }
+
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 #[tokio::test]

@@ -94,6 +94,10 @@ impl Clock for RushingClock {
         }
         self.clock.now()
     }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ mod archive_races;
 mod archive_reads;
 mod bad_input;
 mod browser;
+mod clock;
 mod concurrency;
 mod damage;
 mod description;

@@ -68,7 +68,7 @@ impl<J: Journal> Scribe<J> {
             return Err(Error::TooMany { reader, what, limit: SILENCED_MAX });
         }
         self.room_for_sources([&reader, &source].into_iter())?;
-        let since = on.then(|| self.ticker.take(1));
+        let since = on.then(|| self.tick(1).instant);
         Ok(Some(Event::Silenced { reader, source, how, since }))
     }
 
@@ -94,7 +94,7 @@ impl<J: Journal> Scribe<J> {
             return Err(Error::TooMany { reader, what: "members of a list", limit });
         }
         self.room_for_sources([&reader, &source].into_iter())?;
-        let since = on.then(|| self.ticker.take(1));
+        let since = on.then(|| self.tick(1).instant);
         Ok(Some(Event::Listed { reader, list, source, since }))
     }
 }

@@ -9,7 +9,9 @@ use crate::error::{Error, FollowRefusal};
 use crate::feed::event::{Event, NewEdge};
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
-use crate::limits::{ARCHIVE_QUEUE_MAX, BACKFILL_MAX, BACKFILLS_PER_REQUEST_MAX, FOLLOWS_PER_REQUEST_MAX};
+use crate::limits::{
+    ARCHIVE_QUEUE_MAX, BACKFILL_MAX, BACKFILLS_PER_REQUEST_MAX, FOLLOWS_PER_REQUEST_MAX, PUBLISH_AHEAD_MAX,
+};
 use crate::state::sources::Source;
 use crate::storage::journal::Journal;
 
@@ -25,7 +27,7 @@ impl<J: Journal> Scribe<J> {
             let _ = reply.send(Ok(followed));
             return;
         }
-        let since = self.ticker.take(edges.len());
+        let since = self.tick(edges.len()).instant;
         if self.accept(Event::Followed { edges, since }, Then::Follow(reply, followed)) {
             self.group.add(Added { edges: new, ..Added::default() });
         }
@@ -109,10 +111,22 @@ impl<J: Journal> Scribe<J> {
             return Err(Error::Misfit { what });
         }
         let newest = self.newest(source, backfill.max(1))?;
-        Ok(match backfill {
+        let start = match backfill {
             0 => newest.first().map(|newest| newest.next_up()),
             _ => newest.get(backfill - 1).copied(),
-        })
+        };
+        Ok(start.map(|start| self.not_ahead(start)))
+    }
+
+    /// A bound of an edge, which no post of a time to come may move there: one that was dated while the clock was years ahead would
+    /// keep from an edge, or leave to a feed, all that is published until then.
+    fn not_ahead(&self, at: Position) -> Position {
+        let now = self.ticker.now();
+        if at.published_at > now.saturating_add(PUBLISH_AHEAD_MAX) {
+            Position { published_at: now, id: PostId(u64::MAX) }
+        } else {
+            at
+        }
     }
 
     pub(super) fn unfollow(&mut self, follower: SourceId, source: SourceId, keep: bool, reply: Reply<()>) {
@@ -139,7 +153,7 @@ impl<J: Journal> Scribe<J> {
             };
             // Also what is dated ahead is in the feed already.
             let now = Position { published_at: self.ticker.now(), id: PostId(u64::MAX) };
-            Some(newest.first().map_or(now, |newest| now.max(*newest)))
+            Some(newest.first().map_or(now, |newest| now.max(self.not_ahead(*newest))))
         } else {
             None
         };

@@ -34,6 +34,7 @@ use crate::actor::message::{Command, Followed, Published, Reply};
 use crate::actor::resolver::{Resolver, needs};
 use crate::actor::ticker::Ticker;
 use crate::actor::vital::Vital;
+use crate::clock::Taken;
 use crate::config::EngineConfig;
 use crate::error::Error;
 use crate::feed::event::Event;
@@ -59,6 +60,8 @@ pub struct Scribe<J> {
     /// What was looked up for the command that is being judged.
     resolved: Resolved,
     failed: Option<Error>,
+    /// The lead of instants over times shown that the journal knows, if it is known what it knows.
+    kept_lead_us: Option<i64>,
     archivist: Option<Archivist>,
     resolver: Option<Resolver>,
     _vital: Vital,
@@ -92,6 +95,7 @@ impl<J: Journal> Scribe<J> {
         archive: Option<(Sender<Task>, Resolver)>,
     ) -> Self {
         let (archivist, resolver) = archive.unzip();
+        let kept_lead_us = Some(ticker.kept_lead_us());
         let mut scribe = Self {
             writer,
             journal,
@@ -102,6 +106,7 @@ impl<J: Journal> Scribe<J> {
             group: Group::default(),
             resolved: Resolved::default(),
             failed: None,
+            kept_lead_us,
             archivist: archivist.map(Archivist::new),
             resolver,
             _vital: Vital("scribe"),
@@ -261,6 +266,7 @@ impl<J: Journal> Scribe<J> {
     /// What callers are told when the journal did not keep an event. After anything but a full disk it keeps none until a
     /// restart, since what is on disk is unknown.
     fn refusal(&mut self, cause: JournalError) -> Error {
+        self.kept_lead_us = None;
         match cause {
             JournalError::DiskFull { .. } => {
                 warn!("{cause}; writes are refused until there is space");

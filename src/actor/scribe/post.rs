@@ -20,7 +20,7 @@ impl<J: Journal> Scribe<J> {
             let _ = reply.send(Ok(post));
             return;
         }
-        let at = self.ticker.take(1);
+        let at = self.tick(1).shown();
         self.accept_change(Event::Edited { id, body, hidden, at }, Some(post), Then::Edit(reply));
     }
 

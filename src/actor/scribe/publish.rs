@@ -34,14 +34,14 @@ impl<J: Journal> Scribe<J> {
     }
 
     fn publish_new(&mut self, draft: Draft, wait: bool, reply: Reply<Published>) {
-        let now = self.ticker.take(1);
-        let id = match draft.id.map_or_else(|| self.mint(now), Ok) {
+        let now = self.tick(1);
+        let id = match draft.id.map_or_else(|| self.mint(now.instant), Ok) {
             Ok(id) => id,
             Err(refused) => return refuse(reply, refused),
         };
-        let position = Position { published_at: draft.published_at.unwrap_or(now), id };
+        let position = Position { published_at: draft.published_at.unwrap_or(now.shown()), id };
         self.count_accepted(&draft);
-        self.accept(Event::Published { position, draft, accepted_at: now }, Then::Publish { wait, reply });
+        self.accept(Event::Published { position, draft, accepted_at: now.instant }, Then::Publish { wait, reply });
     }
 
     /// The post, if the draft was published before; nothing, if it may be.

@@ -67,6 +67,10 @@ enum EventLine<'a> {
         reader: &'a str,
         list: &'a str,
     },
+    ClockJumped {
+        at: String,
+        lead_us: i64,
+    },
 }
 
 /// The kind of an event, by its stored name.
@@ -82,6 +86,7 @@ pub(super) fn kind(event: &Event) -> &'static str {
         Event::Marked { .. } => "marked",
         Event::Listed { .. } => "listed",
         Event::Unlisted { .. } => "unlisted",
+        Event::ClockJumped { .. } => "clock_jumped",
     }
 }
 
@@ -115,6 +120,7 @@ pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> 
             source: source.as_str(),
             keep_until: keep_until.map(|until| time(until.published_at)),
         },
+        Event::ClockJumped { at, lead_us } => EventLine::ClockJumped { at: time(*at), lead_us: *lead_us },
         choice => line_of_choice(choice),
     };
     serde_json::to_string(&Line { sequence: sequence.0, event }).map_err(|cause| cause.to_string())

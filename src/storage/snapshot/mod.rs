@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::UnixMicros;
+use crate::clock::{Taken, UnixMicros};
 use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_BYTES_MAX, SNAPSHOT_SYNC_BYTES};
 use crate::storage::error::StorageError;
 use crate::storage::files::{AppendFile, Files};
@@ -112,14 +112,21 @@ impl Section {
 pub struct EndRecord {
     /// The last event that may have left something in the snapshot: the journal must reach it.
     pub through: Sequence,
-    /// The last instant that had been handed out.
+    /// The last logical instant that had been handed out.
     pub last_instant: UnixMicros,
+    /// By how many microseconds it was ahead of the time shown; negative if behind. Written only if the clock has jumped.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lead_us: i64,
     /// Blocks before this one.
     pub blocks: u64,
     /// Whether the archive had anything: without it then, old posts are gone. It was persisted with `through`, and so must
     /// be the one it is opened with, or with a later event.
     #[serde(default)]
     pub archive: bool,
+}
+
+fn is_zero(lead_us: &i64) -> bool {
+    *lead_us == 0
 }
 
 /// What a snapshot file begins with.
@@ -231,8 +238,8 @@ impl<'a> SnapshotWriter<'a> {
     ///
     /// # Errors
     /// When any of that fails. The file is not a snapshot then.
-    pub fn finish(mut self, through: Sequence, last_instant: UnixMicros, archive: bool) -> Result<u64, StorageError> {
-        match self.end(through, last_instant, archive) {
+    pub fn finish(mut self, through: Sequence, last: impl Into<Taken>, archive: bool) -> Result<u64, StorageError> {
+        match self.end(through, last.into(), archive) {
             Ok(()) => Ok(self.bytes),
             Err(cause) => {
                 self.abandon();
@@ -241,9 +248,10 @@ impl<'a> SnapshotWriter<'a> {
         }
     }
 
-    fn end(&mut self, through: Sequence, last_instant: UnixMicros, archive: bool) -> Result<(), StorageError> {
+    fn end(&mut self, through: Sequence, last: Taken, archive: bool) -> Result<(), StorageError> {
         self.end_block()?;
-        let end = EndRecord { through, last_instant, blocks: self.blocks, archive };
+        let Taken { instant: last_instant, lead_us } = last;
+        let end = EndRecord { through, last_instant, lead_us, blocks: self.blocks, archive };
         self.record(Section::End, &end)?;
         self.end_block()?;
         let name = name(self.header.sequence);

@@ -240,7 +240,9 @@ impl Run {
         let post = published.post;
         if draft.id.is_none() && draft.published_at.is_none() {
             let last = std::mem::replace(&mut self.last_minted, post.position);
-            assert!(post.position.published_at > last.published_at && post.id() > last.id, "whatever the clock does");
+            // The clock is off by less than what is waited for.
+            assert!(post.position.published_at > last.published_at, "{:?} after {last:?}", post.position);
+            assert!(post.id() > last.id, "whatever the clock does");
         }
         let repeated = draft.repost_of.and_then(|id| self.oracle.post(id.0)).and_then(|post| post.repost_of);
         let answered = draft.reply_to.and_then(|id| self.oracle.post(id.0)).map(|post| post.author.clone());
