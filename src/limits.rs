@@ -251,6 +251,9 @@ pub const SHARDS_MAX: usize = 256;
 /// Bytes of encoded events that the scribe commits together.
 pub const SCRIBE_BATCH_BYTES_MAX: usize = 256 * 1024;
 
+/// How long nothing is written before the journal says of itself what is synced.
+pub const JOURNAL_IDLE: Duration = Duration::from_secs(1);
+
 /// Bytes after which the next journal segment is started.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 

@@ -18,6 +18,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::actor::fanout_latency::AUDIENCES;
+use crate::actor::ticker::ClockReport;
 use crate::api::Api;
 use crate::api::operations::resident_bytes;
 use crate::api::problem::Problem;
@@ -217,6 +218,7 @@ impl Sheet<'_> {
         ] {
             self.counter(name, help, count.get())?;
         }
+        self.of_clock(&shared.clock_report)?;
         self.counter("archive_read_failures", "Reads of the archive that failed", shared.world.read_failures.count())?;
         let shed: Vec<_> = counters.shed.by_queue().map(|(queue, count)| ([("queue", queue)], count)).collect();
         let shed = shed.iter().map(|(labels, count)| (&labels[..], *count));
@@ -226,6 +228,20 @@ impl Sheet<'_> {
         self.gauges(("queue_depth", "What waits, by queue"), "queue", depths)?;
         let limits = queues.iter().map(|queue| (queue.name, queue.limit as u64));
         self.gauges(("queue_limit", "How much may wait, by queue"), "queue", limits)
+    }
+
+    fn of_clock(&mut self, clock: &ClockReport) -> fmt::Result {
+        let jumps = [
+            (&[("direction", "ahead")][..], clock.jumps_ahead.get()),
+            (&[("direction", "back")][..], clock.jumps_back.get()),
+        ];
+        self.counters(
+            ("clock_jumps", "Jumps of the clock by more than is waited for, noticed by the next write"),
+            jumps,
+        )?;
+        let help = "By how much ids and instants of follows are ahead of the clock, negative if behind";
+        let lead = clock.lead_seconds();
+        self.family(("clock_lead", help, Some(&Unit::Seconds)), MetricType::Gauge, |metric| metric.encode_gauge(&lead))
     }
 
     fn of_state(&mut self, engine: &Engine) -> fmt::Result {

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::actor::fanout_latency::AudienceLatency;
 use crate::actor::message::SnapshotTaken;
+use crate::actor::ticker::ClockReport;
 use crate::api::Api;
 use crate::api::admission::Gate;
 use crate::api::problem::Problem;
@@ -132,6 +133,7 @@ fn figures(engine: &Engine) -> Value {
             "messages": counters.live_messages.get(),
             "cut_off": counters.live_cut_off.get(),
         },
+        "clock": clock(&shared.clock_report, now),
         "queues": queues,
         "fanout_latency": latencies.iter().map(audience_latency).collect::<Vec<_>>(),
         "memory": {
@@ -146,9 +148,20 @@ fn figures(engine: &Engine) -> Value {
     })
 }
 
+/// What the clock shows, and whether it jumped.
+fn clock(report: &ClockReport, now: UnixMicros) -> Value {
+    json!({
+        "now": now.to_string(),
+        "jumps_ahead": report.jumps_ahead.get(),
+        "jumps_back": report.jumps_back.get(),
+        "last_jump_seconds": report.last_jump_seconds(),
+        "lead_seconds": report.lead_seconds(),
+    })
+}
+
 /// What the last start found.
 fn recovery(report: &Report) -> Value {
-    let cut = |torn: &Torn| json!({"segment": torn.place, "after_byte": torn.good_bytes, "bytes": torn.torn_bytes});
+    let cut = |torn: &Torn| json!({"segment": torn.place, "after_byte": torn.good_bytes, "bytes": torn.torn_bytes, "whole_events": torn.whole_behind});
     let lost = |lost: &Lost| {
         let through = lost.until.map(|until| until.0.saturating_sub(1));
         json!({"from": lost.from, "through": through, "segment": lost.place, "reason": lost.reason})

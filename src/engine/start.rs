@@ -239,8 +239,8 @@ const THREADS: &str = "the machine lets the engine start its threads";
 fn tell(report: &Report, took: Duration) {
     if let Some(torn) = &report.torn {
         warn!(
-            "cut {} bytes that are not known to have been synced off {}, after byte {}",
-            torn.torn_bytes, torn.place, torn.good_bytes
+            "cut {} bytes that are not known to have been synced off {}, after byte {}; {} whole events were among them",
+            torn.torn_bytes, torn.place, torn.good_bytes, torn.whole_behind
         );
     }
     for lost in &report.lost {

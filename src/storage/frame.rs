@@ -19,7 +19,8 @@
 //!
 //! The third field is what tells a torn tail from damage. After a power loss any part of what was not synced may be missing,
 //! even in front of whole frames. But a frame that says "up to 7 all is synced" proves that a broken frame 5 was once
-//! whole, and acknowledged.
+//! whole, and acknowledged. What was synced last has no frame behind it that could say so, until the journal is closed or has been
+//! idle for a moment: then a frame without an event says it.
 
 use std::ops::RangeInclusive;
 
@@ -32,12 +33,16 @@ use crate::storage::journal::Sequence;
 /// Bytes before the payload.
 pub const FRAME_HEADER_BYTES: usize = 29;
 
+/// The payload of a frame that only says what is synced, which is not the end.
+pub const MARK: &[u8] = b"synced";
+
 /// What a frame holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameKind {
     /// An event.
     Event,
-    /// Nothing: the journal was closed in order, after the event of this sequence.
+    /// Nothing: the journal was closed in order, after the event of this sequence. Or [`MARK`]: nothing was written for a while, and it
+    /// is synced up to there.
     Closed,
 }
 

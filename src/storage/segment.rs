@@ -16,7 +16,7 @@ use std::ops::RangeInclusive;
 use crate::limits::SEGMENT_READ_BYTES_MAX;
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
-use crate::storage::frame::{self, FRAME_HEADER_BYTES, Frame, FrameError, FrameKind};
+use crate::storage::frame::{self, FRAME_HEADER_BYTES, Frame, FrameError, FrameKind, MARK};
 use crate::storage::journal::Sequence;
 
 /// The format that is written, and the last that is read.
@@ -176,6 +176,16 @@ impl Segment {
         Ok(Some((found, walk)))
     }
 
+    /// Whole events behind where a walk ended.
+    pub fn events_behind(&self, walk: &Walk) -> u64 {
+        let (mut from, mut count) = ((walk.good_bytes as usize).min(self.bytes.len()), 0);
+        while let Some((offset, frame)) = frame::find(&self.bytes[from..], &self.reachable(walk.next)) {
+            count += u64::from(frame.kind == FrameKind::Event);
+            from += offset + frame.bytes();
+        }
+        count
+    }
+
     fn walk_from<E>(
         &self,
         mut at: usize,
@@ -186,7 +196,7 @@ impl Segment {
             let decoded = frame::decode(&self.bytes[at..]).map_err(|error| error.to_string());
             match decoded.and_then(|frame| expect(frame, walk.next)) {
                 Ok(frame) => {
-                    walk.closed = frame.kind == FrameKind::Closed;
+                    walk.closed = frame.kind == FrameKind::Closed && frame.payload != MARK;
                     if frame.kind == FrameKind::Event {
                         let (offset_bytes, sequence) = (at as u64, frame.sequence);
                         each(Found { offset_bytes, sequence, payload: frame.payload })?;

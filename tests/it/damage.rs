@@ -1,17 +1,19 @@
 //! Damaged, missing and doubled files: noticed, named, and gone on without only where that loses nothing or was asked for.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tidewire::engine::StorageConfig;
 use tidewire::feed::event::Event;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::frame::{self, FrameKind};
+use tidewire::storage::frame::{self, FRAME_HEADER_BYTES, FrameKind};
 use tidewire::storage::journal::{Durability, Journal, Sequence};
 use tidewire::storage::segment::{self, Segment};
 
 use crate::kept::{History, Store, journal, model, names, open, recover, recovered, state, storage, written};
+use crate::world::draft;
 
 const LARGE: u64 = 1 << 20;
 
@@ -67,6 +69,71 @@ fn every_flipped_byte_of_a_journal_is_noticed() {
     for (segment_bytes, close) in [(LARGE, false), (LARGE, true), (600, false), (600, true)] {
         every_flip_is_noticed(segment_bytes, close);
     }
+}
+
+/// Three groups, the last of four events. The process ends without closing the journal, at once or after it was idle.
+fn groups_of_four(idle: bool) -> (MemoryFiles, Vec<Event>) {
+    let (files, events) = (MemoryFiles::default(), history(12));
+    let mut store = Store::open(Arc::new(files.clone()), journal(Durability::Always, LARGE)).unwrap().0;
+    events.chunks(4).for_each(|group| store.write(group).unwrap());
+    assert!(store.journal.wants_mark());
+    if idle {
+        store.journal.mark_synced();
+        assert!(!store.journal.wants_mark());
+    }
+    (files, events)
+}
+
+#[test]
+fn a_flip_in_the_group_that_was_synced_last_is_damage_once_the_journal_was_idle() {
+    let (files, events) = groups_of_four(true);
+    let name = &names(&files, "journal-")[0];
+    let starts = offsets(&files, name);
+    let mark = files.content(name).len() - FRAME_HEADER_BYTES - frame::MARK.len();
+    for at in starts[8]..files.content(name).len() {
+        let found = recover(&flipped(&files, name, at, 1 << (at % 8)), false);
+        match found {
+            Err(StorageError::Damaged { .. }) if at < mark => {}
+            Ok(found) if at >= mark => assert_eq!(found.tail.last, Sequence(12), "only the mark is cut, byte {at}"),
+            found => panic!("byte {at}: {:?}", found.map(|found| found.report)),
+        }
+    }
+    let (mut store, report) = Store::open(Arc::new(files.clone()), journal(Durability::Always, LARGE)).unwrap();
+    assert_eq!((report.events, report.torn, store.journal.wants_mark()), (12, None, false));
+    let more = History::new(99).events(2);
+    store.write(&more).unwrap();
+    drop(store);
+    assert_eq!(recovered(&files).unwrap(), (model(events.iter().chain(&more)), Sequence(14)));
+}
+
+#[test]
+fn a_flip_in_a_group_that_nothing_vouches_for_cannot_be_told_from_a_torn_one_and_is_reported() {
+    let (files, _) = groups_of_four(false);
+    let name = &names(&files, "journal-")[0];
+    let found = recover(&flipped(&files, name, offsets(&files, name)[8] + 33, 4), false).unwrap();
+    // Three whole events are behind it. A power loss may leave as much of what was written and not synced.
+    assert_eq!((found.tail.last, found.report.torn.unwrap().whole_behind), (Sequence(8), 3));
+}
+
+#[tokio::test]
+async fn an_engine_that_is_idle_leaves_word_of_what_it_synced() {
+    let files = MemoryFiles::default();
+    let engine = open(files.clone(), &storage(Durability::Always, LARGE)).unwrap().0;
+    engine.publish(draft("bob", "1"), true).await.unwrap();
+    let began = Instant::now();
+    let left = loop {
+        let left = files.forked();
+        let name = &names(&left, "journal-")[0];
+        if left.content(name).ends_with(frame::MARK) {
+            break left;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "it says nothing");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let name = &names(&left, "journal-")[0];
+    let last = *offsets(&left, name).last().unwrap();
+    assert!(matches!(recover(&flipped(&left, name, last + 33, 4), false), Err(StorageError::Damaged { .. })));
+    engine.shutdown();
 }
 
 #[test]

@@ -131,7 +131,7 @@ async fn statistics_say_what_the_last_start_found() {
     assert_eq!((&found["snapshot"], &found["events"]), (&json!(snapshots[1].sequence), &json!(2)), "{found}");
     let skipped = found["skipped"].as_array().unwrap();
     assert!(skipped.len() == 1 && skipped[0].as_str().unwrap().contains(&snapshots[2].file), "{found}");
-    assert_eq!(found["cut"], json!({"segment": segment, "after_byte": good_bytes, "bytes": 5}));
+    assert_eq!(found["cut"], json!({"segment": segment, "after_byte": good_bytes, "bytes": 5, "whole_events": 0}));
     assert_eq!(found["lost"], json!([]));
 }
 

@@ -120,7 +120,10 @@ impl<J: Journal> Scribe<J> {
         loop {
             let mut next = match self.next() {
                 Ok(first) => Some(first),
-                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.journal.mark_synced();
+                    None
+                }
                 Err(RecvTimeoutError::Disconnected) => return self.stop(),
             };
             while let Some(command) = next {
@@ -196,6 +199,17 @@ impl<J: Journal> Scribe<J> {
         let new: HashSet<&SourceId> = ids.filter(is_new).collect();
         let is_full = !new.is_empty() && known + of_group.len() + new.len() > limit;
         if is_full { Err(Error::Full { what: "source", limit }) } else { Ok(()) }
+    }
+
+    /// Takes `count` instants in a row for an event, which is accepted next, and returns the first.
+    fn tick(&mut self, count: usize) -> Taken {
+        let taken = self.ticker.take(count);
+        if self.kept_lead_us != Some(taken.lead_us) && self.failed.is_none() {
+            let jumped = Event::ClockJumped { at: taken.instant, lead_us: taken.lead_us };
+            // If it is not taken, neither is the event that follows.
+            self.kept_lead_us = self.journal.append(&jumped).is_ok().then_some(taken.lead_us);
+        }
+        taken
     }
 
     /// Journals an event; it is applied and answered when the group is committed. False if that failed.

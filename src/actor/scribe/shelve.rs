@@ -7,7 +7,7 @@ use crossbeam_channel::{RecvTimeoutError, Sender};
 use crate::actor::archivist::Task;
 use crate::actor::message::{Command, Mark, Reply};
 use crate::actor::scribe::{Scribe, refuse};
-use crate::limits::{SHELVING_RETRY, SHELVINGS_PER_PERSIST};
+use crate::limits::{JOURNAL_IDLE, SHELVING_RETRY, SHELVINGS_PER_PERSIST};
 use crate::state::shelving::Shelving;
 use crate::storage::journal::Journal;
 
@@ -38,6 +38,7 @@ impl<J: Journal> Scribe<J> {
     pub(super) fn next(&self) -> Result<Command, RecvTimeoutError> {
         match self.archivist.as_ref().and_then(|archivist| archivist.failed_at) {
             Some(_) => self.commands.recv_timeout(SHELVING_RETRY),
+            None if self.journal.wants_mark() => self.commands.recv_timeout(JOURNAL_IDLE),
             None => self.commands.recv(),
         }
     }

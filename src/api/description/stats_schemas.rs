@@ -76,8 +76,17 @@ fn stats() -> Value {
     }));
     let mut latency = counts(&["count", "p50_us", "p99_us", "max_us"]);
     latency["properties"]["followers"] = json!({"type": "string", "examples": ["10-99"]});
+    let seconds = || json!({"type": "integer"});
+    let clock = object(json!({
+        "now": schema("Time"),
+        "jumps_ahead": count(),
+        "jumps_back": count(),
+        "last_jump_seconds": seconds(),
+        "lead_seconds": seconds(),
+    }));
     let mut properties = json!({
         "shed": count(),
+        "clock": clock,
         "live": counts(&["connections", "readers", "messages", "cut_off"]),
         "queues": by_name(counts(&["depth", "limit"])),
         "fanout_latency": array(latency),
@@ -103,7 +112,7 @@ fn recovery() -> Value {
         "snapshot": number_or_null,
         "skipped": array(text.clone()),
         "events": count(),
-        "cut": or_null(object(json!({"segment": text, "after_byte": count(), "bytes": count()}))),
+        "cut": or_null(object(json!({"segment": text, "after_byte": count(), "bytes": count(), "whole_events": count()}))),
         "lost": array(object(json!({"from": count(), "through": number_or_null, "segment": text, "reason": text}))),
     }))
 }

@@ -101,6 +101,15 @@ pub trait Journal: Send + 'static {
     /// The last event that is kept.
     fn last(&self) -> Sequence;
 
+    /// Whether [`Journal::mark_synced`] has something to do, or will have.
+    fn wants_mark(&self) -> bool {
+        false
+    }
+
+    /// Leaves word of what is synced. Called when nothing was written for a while: what is written next would say it otherwise. It
+    /// cannot fail: without the word, all is kept as well.
+    fn mark_synced(&mut self) {}
+
     /// Ends in order, everything synced.
     ///
     /// # Errors

@@ -46,6 +46,9 @@ pub struct Torn {
     pub good_bytes: u64,
     /// The bytes behind them.
     pub torn_bytes: u64,
+    /// Events among these that are whole. A power loss may leave them, so they prove nothing, but one that was none makes them
+    /// suspicious.
+    pub whole_behind: u64,
 }
 
 /// Events that are gone.
@@ -195,7 +198,8 @@ impl Pass {
     fn end(&mut self, segment: &Segment, walk: &Walk) {
         if walk.end == End::Torn && self.read.lost.is_empty() {
             let (place, good_bytes, torn_bytes) = (segment.place.clone(), walk.good_bytes, walk.rest_bytes);
-            self.read.torn = Some(Torn { place, good_bytes, torn_bytes });
+            let whole_behind = segment.events_behind(walk);
+            self.read.torn = Some(Torn { place, good_bytes, torn_bytes, whole_behind });
         }
         // What was damaged stays as it is, for whoever wants to look at it.
         let begun = walk.good_bytes >= SEGMENT_HEADER_BYTES as u64 || walk.end == End::Torn;

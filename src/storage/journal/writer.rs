@@ -5,7 +5,7 @@
 //! - leaving no half record behind when the disk is full, and writing no more after anything else failed.
 //!
 //! Not responsible for:
-//! - what is on disk already (`storage::journal::reader`), deleting segments (`storage::keeper`).
+//! - what is on disk already (`storage::journal::reader`), deleting segments (`actor::keeper`).
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::latency::Latency;
 use crate::limits::{SEGMENT_BYTES, SEGMENT_READ_BYTES_MAX};
 use crate::storage::error::StorageError;
 use crate::storage::files::{AppendFile, Files, is_full};
-use crate::storage::frame::{self, FrameKind};
+use crate::storage::frame::{self, FrameKind, MARK};
 use crate::storage::journal::sync::SyncState;
 use crate::storage::journal::{Durability, Journal, JournalError, Sequence};
 use crate::storage::segment;
@@ -76,6 +76,8 @@ pub struct SegmentJournal {
     options: JournalOptions,
     segment: OpenSegment,
     next: Sequence,
+    /// The last event of which the file says that it was synced.
+    marked: Sequence,
     pending: Vec<u8>,
     sync: Arc<SyncState>,
     syncer: Option<JoinHandle<()>>,
@@ -128,7 +130,8 @@ impl SegmentJournal {
         };
         let figures = Arc::new(JournalFigures { sync: Arc::clone(&sync), ..JournalFigures::default() });
         figures.last.store(tail.last.0, Ordering::Relaxed);
-        Ok(Self { files, options, segment, next, pending: Vec::new(), sync, syncer, figures })
+        let marked = tail.last;
+        Ok(Self { files, options, segment, next, marked, pending: Vec::new(), sync, syncer, figures })
     }
 
     /// What others may know of it.
@@ -170,7 +173,6 @@ impl SegmentJournal {
         }
         segment.bytes += self.pending.len() as u64;
         self.figures.written_bytes.fetch_add(self.pending.len() as u64, Ordering::Relaxed);
-        self.figures.commits.fetch_add(1, Ordering::Relaxed);
         self.pending.clear();
         Ok(())
     }
@@ -261,6 +263,7 @@ impl Journal for SegmentJournal {
             self.next = Sequence(self.figures.last.load(Ordering::Relaxed)).next();
         }
         written?;
+        self.figures.commits.fetch_add(1, Ordering::Relaxed);
         self.settle()
     }
 
@@ -274,6 +277,24 @@ impl Journal for SegmentJournal {
 
     fn last(&self) -> Sequence {
         Sequence(self.figures.last.load(Ordering::Relaxed))
+    }
+
+    fn wants_mark(&self) -> bool {
+        // A segment without events follows one that is whole, and says so by that.
+        let is_open = self.last() > self.marked && self.last() >= self.segment.first;
+        is_open && self.options.durability != Durability::Never && self.sync.failure().is_none()
+    }
+
+    fn mark_synced(&mut self) {
+        if !self.pending.is_empty() || !self.wants_mark() || self.sync.synced() < self.last() {
+            return;
+        }
+        self.push(FrameKind::Closed, self.last(), |into| into.extend(MARK));
+        if self.write().is_err() {
+            // On a full disk it has to wait for what is written next. Anything else that went wrong is known to the next commit.
+            self.pending.clear();
+        }
+        self.marked = self.last();
     }
 
     fn close(&mut self) -> Result<(), JournalError> {
