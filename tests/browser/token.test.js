@@ -40,6 +40,28 @@ function token(user, seconds) {
   return `${text}.${createHmac('sha256', SECRET).update(text).digest('base64url')}`;
 }
 
+test('the console with a key that is not known says so, does not ask again, and goes on with the right one', async () => {
+  let asked = 0;
+  page.on('request', (request) => (asked += request.url().endsWith('/v1/stats') ? 1 : 0));
+  const use = async (key) => {
+    await page.getByLabel('Key or token').fill(key);
+    await page.getByRole('button', { name: 'Use', exact: true }).click();
+  };
+  await page.goto(`${server.origin}/console`);
+  const state = page.locator('#server');
+  await page.locator('#server', { hasText: 'without a key' }).waitFor({ timeout: STEP_MAX_MS });
+  await use('tidewire_a-wrong-key');
+  await page.locator('#server', { hasText: 'not for them' }).waitFor({ timeout: STEP_MAX_MS });
+  assert.doesNotMatch(await state.textContent(), /ready/);
+  const before = asked;
+  await page.waitForTimeout(2_500);
+  assert.equal(asked, before, 'it would be denied again');
+  await use(KEY);
+  await page.locator('#server', { hasText: 'Running' }).waitFor({ timeout: STEP_MAX_MS });
+  await page.evaluate(() => sessionStorage.clear());
+  browser.complaints = browser.complaints.filter((text) => !/status of 401/.test(text));
+});
+
 test('the console shows a feed once it is given a key', async () => {
   await server.follow('ann', 'bob');
   await server.publish('bob', 'for those who may');

@@ -2,9 +2,10 @@
 
 /** A request that was not done: `message` is for people. */
 export class Refusal extends Error {
-  constructor(message, status = 0) {
+  constructor(message, status = 0, code = '') {
     super(message);
     this.status = status;
+    this.code = code;
   }
 }
 
@@ -42,7 +43,7 @@ export async function ask(method, path, body) {
     throw new Refusal('The server does not answer.');
   }
   const json = parsed(text);
-  if (!answer.ok) throw new Refusal(inWords(answer, json), answer.status);
+  if (!answer.ok) throw new Refusal(inWords(answer, json), answer.status, json?.code);
   return { json, headers: answer.headers };
 }
 

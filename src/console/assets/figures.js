@@ -1,12 +1,13 @@
 // What the server is doing, asked once a second while anybody looks.
 
-import { ask } from './api.js';
+import { ask, credential } from './api.js';
 import { byId, element, facts } from './dom.js';
 import { Sparkline } from './sparkline.js';
 import { amount, bytes, count, duration, latency, moment } from './words.js';
 
 const EVERY_MS = 1000;
 const ALMOST_FULL = 0.8;
+const DENIED = [401, 403];
 
 // `rate` is of a counter, and shown per second; `level` is shown as it is.
 const CARDS = [
@@ -65,7 +66,7 @@ class Card {
   }
 }
 
-/** Shows the figures, from now on. */
+/** Shows the figures, from now on. Returns what asks for them at once, with another key. */
 export function showFigures() {
   const cards = CARDS.map((kind) => new Card(kind));
   byId('cards').append(...cards.map((card) => card.element));
@@ -80,31 +81,48 @@ export function showFigures() {
       const up = stats.uptime_seconds === undefined ? '' : ` for ${duration(stats.uptime_seconds)}`;
       showServer(`Running${up}`, 'good');
     } catch (refusal) {
-      lostAt ??= new Date();
       cards.forEach((card) => card.skip());
-      const what = refusal.status ? 'The server is not ready' : 'The server does not answer';
-      showServer(`${what}, since ${lostAt.toLocaleTimeString()}`, 'bad');
+      isDenied = DENIED.includes(refusal.status);
+      if (isDenied) {
+        lostAt = null;
+        showServer(credential() ? 'No figures: this key or token is not for them' : 'No figures without a key of the server', 'denied');
+      } else {
+        lostAt ??= new Date();
+        showServer(`${lost(refusal)}, since ${lostAt.toLocaleTimeString()}`, 'bad', lost(refusal));
+      }
     }
     schedule();
   }
 
   let timer = 0;
+  // Whoever is not let in is not by asking again, and the server counts who tries.
+  let isDenied = false;
   function schedule() {
     clearTimeout(timer);
-    timer = document.hidden ? 0 : setTimeout(poll, EVERY_MS);
+    timer = document.hidden || isDenied ? 0 : setTimeout(poll, EVERY_MS);
   }
   document.addEventListener('visibilitychange', schedule);
   poll();
+  return () => {
+    clearTimeout(timer);
+    return poll();
+  };
 }
 
-function showServer(text, how) {
+function lost({ status, code, message }) {
+  if (!status) return 'The server does not answer';
+  return code === 'recovering' ? 'The server is not ready' : message.replace(/\.$/, '');
+}
+
+function showServer(text, how, what = how) {
   const pill = byId('server');
   // It is read aloud when it changes, so it is left alone while it only counts up.
-  if (pill.dataset.how === how && how === 'bad') return;
-  pill.setAttribute('aria-live', pill.dataset.how === how ? 'off' : 'polite');
+  if (pill.dataset.what === what && how === 'bad') return;
+  pill.setAttribute('aria-live', pill.dataset.what === what ? 'off' : 'polite');
   pill.dataset.how = how;
+  pill.dataset.what = what;
   pill.textContent = text;
-  byId('figures').classList.toggle('outdated', how === 'bad');
+  byId('figures').classList.toggle('outdated', how !== 'good');
 }
 
 function showDetails(stats, now) {

@@ -49,11 +49,12 @@ byId('credential').value = credential();
 byId('identify').addEventListener('submit', (event) => {
   event.preventDefault();
   useCredential(byId('credential').value.trim());
+  askForFigures();
   show();
 });
 // A link to a part of this page is in the history, too.
 window.addEventListener('popstate', () => userOfAddress() !== shown && show());
 
-showFigures();
+const askForFigures = showFigures();
 preparePublishing();
 show();
