@@ -16,12 +16,13 @@ use crate::actor::mailroom::Mailroom;
 use crate::actor::message::{Ask, Bell, Restore, Sleep, Wake};
 use crate::actor::user::UserActor;
 use crate::actor::vital::Vital;
+use crate::clock::{Clock, UnixMicros};
 use crate::engine::Shared;
 use crate::error::Error;
 use crate::feed::inbox::Inbox;
 use crate::feed::stream::Notice;
 use crate::id::SourceSlot;
-use crate::limits::USER_MAILBOX_MAX;
+use crate::limits::{CLOCK_STEP_MAX, USER_MAILBOX_MAX};
 use crate::state::sources::Source;
 
 /// The doorkeeper of one shard.
@@ -33,7 +34,34 @@ pub struct Doorkeeper {
     round: VecDeque<SourceSlot>,
     /// Who is in it: each once, however often it crashed and was woken again.
     in_round: FxHashSet<SourceSlot>,
+    idleness: Idleness,
     _vital: Vital,
+}
+
+/// Since when readers may have been idle: time that a clock leaped over is no time.
+struct Idleness {
+    now: UnixMicros,
+    monotonic: Duration,
+    /// Whoever was seen before counts as seen here.
+    since: UnixMicros,
+}
+
+impl Idleness {
+    fn begin(clock: &dyn Clock) -> Self {
+        Self { now: clock.now(), monotonic: clock.monotonic(), since: UnixMicros(i64::MIN) }
+    }
+
+    /// Looks at the clock, and returns what it shows.
+    fn look(&mut self, clock: &dyn Clock) -> UnixMicros {
+        let (now, monotonic) = (clock.now(), clock.monotonic());
+        let expected = self.now.saturating_add(monotonic.saturating_sub(self.monotonic));
+        if now > expected.saturating_add(CLOCK_STEP_MAX) {
+            self.since = now;
+        }
+        // Not later than now: a clock may be set back.
+        (self.now, self.monotonic, self.since) = (now, monotonic, self.since.min(now));
+        now
+    }
 }
 
 /// Readers looked at in one sweep, at most, so that a sweep does not hold up the shard.
@@ -48,12 +76,14 @@ const SWEEPS_PER_WINDOW: u32 = 8;
 impl Doorkeeper {
     /// A doorkeeper for the readers whose inboxes are in `mailroom`.
     pub fn new(shard: usize, shared: Arc<Shared>, mailroom: Rc<RefCell<Mailroom>>) -> Self {
+        let idleness = Idleness::begin(&*shared.clock);
         Self {
             shard,
             shared,
             mailroom,
             round: VecDeque::new(),
             in_round: FxHashSet::default(),
+            idleness,
             _vital: Vital("doorkeeper"),
         }
     }
@@ -119,7 +149,7 @@ impl Doorkeeper {
     }
 
     fn sweep(&mut self) {
-        let now = self.shared.clock.now();
+        let now = self.idleness.look(&*self.shared.clock);
         let window = self.shared.config.active_window;
         for slot in self.shared.watchers.take_unsettled(self.shard) {
             self.settle(slot);
@@ -137,7 +167,7 @@ impl Doorkeeper {
             }
             if self.shared.watchers.is_watched(slot) {
                 self.join_round(slot);
-            } else if seen.is_none_or(|seen| seen.saturating_add(window) <= now) {
+            } else if seen.is_none_or(|seen| seen.max(self.idleness.since).saturating_add(window) <= now) {
                 self.put_to_sleep(slot);
             } else if self.shared.directory.is_active(slot) {
                 self.join_round(slot);
@@ -198,5 +228,27 @@ impl Handler<Wake> for Doorkeeper {
             Some(crashes) => ask.refuse(Error::Quarantined { reader: reader.id.clone(), crashes }),
             None => self.ask(reader, ask),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[test]
+    fn time_that_a_clock_leaps_over_makes_nobody_idle() {
+        let clock = ManualClock::new(UnixMicros(1_000));
+        let mut idleness = Idleness::begin(&clock);
+        clock.advance(Duration::from_secs(3_600));
+        assert_eq!((idleness.look(&clock), idleness.since), (clock.now(), UnixMicros(i64::MIN)));
+        let before = clock.now();
+        clock.set(before.saturating_add(Duration::from_secs(3_600)));
+        assert_eq!((idleness.look(&clock), idleness.since), (clock.now(), clock.now()));
+        clock.set(before);
+        idleness.look(&clock);
+        assert_eq!(idleness.since, before, "nobody was seen later than now");
+        clock.advance(Duration::from_secs(60));
+        assert_eq!((idleness.look(&clock), idleness.since), (clock.now(), before));
     }
 }

@@ -1,9 +1,10 @@
 //! Clocks that jump, while the engine runs and while it does not.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidewire::clock::{Clock, ManualClock, UnixMicros};
+use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::event::{Event, NewEdge};
 use tidewire::feed::policy::Policy;
@@ -11,10 +12,10 @@ use tidewire::feed::position::Position;
 use tidewire::feed::post::Body;
 use tidewire::id::PostId;
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::journal::Durability;
+use tidewire::storage::journal::{Durability, MemoryJournal};
 
 use crate::kept::{START, open_with, storage, written};
-use crate::world::{NEWEST, config, draft, edge, id};
+use crate::world::{NEWEST, all_asleep, config, draft, edge, id};
 
 /// Bytes of a segment that is never full.
 const LARGE: u64 = 1 << 20;
@@ -235,4 +236,25 @@ async fn a_machine_that_starts_without_a_clock_goes_on_from_what_is_kept() {
     world.set(START + DAY);
     world.publish_dated_right("4", &[at, later]).await;
     world.engine.shutdown();
+}
+
+#[tokio::test]
+async fn readers_who_were_seen_by_a_clock_that_was_ahead_fall_asleep_once_it_is_right() {
+    let clock = Arc::new(ManualClock::new(UnixMicros(START)));
+    let window = Duration::from_millis(80);
+    let config = EngineConfig { active_window: window, ..config(1, Policy::PushAll) };
+    let engine = Engine::start_with(config, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
+    engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    clock.set(UnixMicros(START + YEARS));
+    drop(engine.feed(&id("ann"), NEWEST).await.unwrap());
+    clock.set(UnixMicros(START));
+    let began = Instant::now();
+    // A sweep has to see it before time goes on.
+    while engine.source(&id("ann")).unwrap().last_seen.is_none_or(|seen| seen > clock.now()) {
+        assert!(began.elapsed() < Duration::from_secs(10), "it counts as seen in the future");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    clock.advance(2 * window);
+    all_asleep(&engine).await;
+    engine.shutdown();
 }

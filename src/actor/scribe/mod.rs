@@ -21,6 +21,7 @@ mod publish;
 pub mod queue;
 mod shelve;
 mod tell;
+mod tick;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -34,7 +35,6 @@ use crate::actor::message::{Command, Followed, Published, Reply};
 use crate::actor::resolver::{Resolver, needs};
 use crate::actor::ticker::Ticker;
 use crate::actor::vital::Vital;
-use crate::clock::Taken;
 use crate::config::EngineConfig;
 use crate::error::Error;
 use crate::feed::event::Event;
@@ -199,17 +199,6 @@ impl<J: Journal> Scribe<J> {
         let new: HashSet<&SourceId> = ids.filter(is_new).collect();
         let is_full = !new.is_empty() && known + of_group.len() + new.len() > limit;
         if is_full { Err(Error::Full { what: "source", limit }) } else { Ok(()) }
-    }
-
-    /// Takes `count` instants in a row for an event, which is accepted next, and returns the first.
-    fn tick(&mut self, count: usize) -> Taken {
-        let taken = self.ticker.take(count);
-        if self.kept_lead_us != Some(taken.lead_us) && self.failed.is_none() {
-            let jumped = Event::ClockJumped { at: taken.instant, lead_us: taken.lead_us };
-            // If it is not taken, neither is the event that follows.
-            self.kept_lead_us = self.journal.append(&jumped).is_ok().then_some(taken.lead_us);
-        }
-        taken
     }
 
     /// Journals an event; it is applied and answered when the group is committed. False if that failed.

@@ -1,0 +1,19 @@
+//! The scribe's side of time: instants for events, and what the journal knows of their lead over the clock.
+
+use crate::actor::scribe::Scribe;
+use crate::clock::Taken;
+use crate::feed::event::Event;
+use crate::storage::journal::Journal;
+
+impl<J: Journal> Scribe<J> {
+    /// Takes `count` instants in a row for an event, which is accepted next, and returns the first.
+    pub(super) fn tick(&mut self, count: usize) -> Taken {
+        let taken = self.ticker.take(count);
+        if self.kept_lead_us != Some(taken.lead_us) && self.failed.is_none() {
+            let jumped = Event::ClockJumped { at: taken.instant, lead_us: taken.lead_us };
+            // If it is not taken, neither is the event that follows.
+            self.kept_lead_us = self.journal.append(&jumped).is_ok().then_some(taken.lead_us);
+        }
+        taken
+    }
+}
