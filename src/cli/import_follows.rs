@@ -12,6 +12,7 @@ use crate::cli::Outcome;
 use crate::cli::client::{Client, ClientError, Said};
 use crate::cli::import::{self, Sent, Target};
 use crate::cli::lines::{Line, Lines, ReadError};
+use crate::cli::progress::Progress;
 use crate::cli::report::Report;
 use crate::id::SourceId;
 use crate::limits::FOLLOWS_PER_REQUEST_MAX;
@@ -40,6 +41,12 @@ struct NumberedEdge {
     follower: SourceId,
     source: SourceId,
     hidden: bool,
+}
+
+/// Edges to send together, and the bytes of the file they came from.
+struct Batch {
+    edges: Vec<NumberedEdge>,
+    bytes: u64,
 }
 
 /// The word behind an edge that shows in no list and no count.
@@ -71,16 +78,17 @@ impl ImportFollows {
 }
 
 fn send_all(lines: &mut Lines, client: &Client) -> Sent {
-    let (batches, taken) = crossbeam_channel::bounded::<Vec<NumberedEdge>>(READ_AHEAD);
-    let bar = lines.bar.clone();
+    let (batches, taken) = crossbeam_channel::bounded::<Batch>(READ_AHEAD);
+    let progress = Progress::new(lines.bar.clone(), "edges");
     thread::scope(|scope| {
         let start = || {
-            let (taken, client, bar) = (taken.clone(), client.clone(), &bar);
+            let (taken, client, progress) = (taken.clone(), client.clone(), &progress);
             scope.spawn(move || {
                 let mut report = Report::begin();
-                for batch in taken {
-                    send(&client, batch, &mut report)?;
-                    bar.set_message(format!("{} edges", report.created + report.existing));
+                for Batch { edges, bytes } in taken {
+                    let before = report.done();
+                    send(&client, edges, &mut report)?;
+                    progress.add(report.done() - before, bytes);
                 }
                 Ok::<_, ClientError>(report)
             })
@@ -94,10 +102,10 @@ fn send_all(lines: &mut Lines, client: &Client) -> Sent {
 }
 
 /// Reads all edges, and gives them on in batches until `give` wants no more.
-fn read(lines: &mut Lines, give: impl Fn(Vec<NumberedEdge>) -> bool) -> Result<Report, ReadError> {
+fn read(lines: &mut Lines, give: impl Fn(Batch) -> bool) -> Result<Report, ReadError> {
     let mut report = Report::begin();
     let mut batch = Vec::with_capacity(FOLLOWS_PER_REQUEST_MAX);
-    for line in lines {
+    while let Some(line) = lines.next() {
         let line = line?;
         match parse(&line) {
             Ok(None) => {}
@@ -106,14 +114,12 @@ fn read(lines: &mut Lines, give: impl Fn(Vec<NumberedEdge>) -> bool) -> Result<R
         }
         if batch.len() == FOLLOWS_PER_REQUEST_MAX {
             let full = std::mem::replace(&mut batch, Vec::with_capacity(FOLLOWS_PER_REQUEST_MAX));
-            if !give(full) {
+            if !give(Batch { edges: full, bytes: lines.taken() }) {
                 return Ok(report);
             }
         }
     }
-    if !batch.is_empty() {
-        give(batch);
-    }
+    give(Batch { edges: batch, bytes: lines.taken() });
     Ok(report)
 }
 

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender};
-use indicatif::ProgressBar;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -17,6 +16,7 @@ use crate::cli::Outcome;
 use crate::cli::client::{Client, ClientError, Said};
 use crate::cli::import::{self, Sent, Target};
 use crate::cli::lines::{Lines, ReadError};
+use crate::cli::progress::Progress;
 use crate::cli::report::Report;
 
 /// Posts on their way at the same time. All posts of one author go the same way, so they keep their order.
@@ -41,6 +41,8 @@ struct Line {
     /// The document of `POST /v1/posts`.
     json: String,
     hidden: bool,
+    /// Bytes of the file that were read for it.
+    bytes: u64,
 }
 
 /// What decides which way a post goes, and whether it is hidden. The server checks the rest.
@@ -58,13 +60,13 @@ impl ImportPosts {
 }
 
 fn send_all(lines: &mut Lines, client: &Client) -> Sent {
-    let bar = lines.bar.clone();
+    let progress = Progress::new(lines.bar.clone(), "posts");
     thread::scope(|scope| {
         let (ways, senders): (Vec<_>, Vec<_>) = (0..SENDERS)
             .map(|_| {
                 let (way, taken) = crossbeam_channel::bounded(READ_AHEAD);
-                let (client, bar) = (client.clone(), bar.clone());
-                (way, scope.spawn(move || send(&client, &taken, &bar)))
+                let (client, progress) = (client.clone(), &progress);
+                (way, scope.spawn(move || send(&client, &taken, progress)))
             })
             .unzip();
         let read = read(lines, &ways);
@@ -76,7 +78,7 @@ fn send_all(lines: &mut Lines, client: &Client) -> Sent {
 fn read(lines: &mut Lines, ways: &[Sender<Line>]) -> Result<Report, ReadError> {
     let mut report = Report::begin();
     let hash = RandomState::new();
-    for line in lines {
+    while let Some(line) = lines.next() {
         let line = line?;
         let text = match line.text {
             Ok(text) if text.trim().is_empty() => continue,
@@ -89,7 +91,8 @@ fn read(lines: &mut Lines, ways: &[Sender<Line>]) -> Result<Report, ReadError> {
         let Head { author, hidden } = serde_json::from_str(&text).unwrap_or_default();
         let way = hash.hash_one(author.map(|author| author.to_string())) as usize % ways.len();
         let json = if hidden.is_some() { without_hidden(&text).unwrap_or(text) } else { text };
-        if ways[way].send(Line { number: line.number, json, hidden: hidden == Some(true) }).is_err() {
+        let line = Line { number: line.number, json, hidden: hidden == Some(true), bytes: lines.taken() };
+        if ways[way].send(line).is_err() {
             // The sender failed and says why.
             break;
         }
@@ -104,9 +107,10 @@ fn without_hidden(json: &str) -> Option<String> {
     serde_json::to_string(&fields).ok()
 }
 
-fn send(client: &Client, taken: &Receiver<Line>, bar: &ProgressBar) -> Result<Report, ClientError> {
+fn send(client: &Client, taken: &Receiver<Line>, progress: &Progress) -> Result<Report, ClientError> {
     let mut report = Report::begin();
-    for Line { number, json, hidden } in taken {
+    for Line { number, json, hidden, bytes } in taken {
+        let before = report.done();
         let mut said = client.post("/v1/posts", &json)?;
         let created = matches!(said, Said::Done(201, _));
         if hidden && let Said::Done(status, text) = &said {
@@ -117,7 +121,7 @@ fn send(client: &Client, taken: &Receiver<Line>, bar: &ProgressBar) -> Result<Re
             Said::Done(..) => report.existing += 1,
             Said::Refused(refused) => report.refuse(number, format!("{}: {}", refused.code, refused.detail)),
         }
-        bar.set_message(format!("line {number}"));
+        progress.add(report.done() - before, bytes);
     }
     Ok(report)
 }

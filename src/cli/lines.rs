@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, stdin};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
 use indicatif::ProgressBar;
@@ -41,8 +43,25 @@ pub struct Lines {
     number: u64,
     /// Reading failed: there are no more lines.
     failed: bool,
-    /// How much of the file was read.
+    /// Bytes of the file that were read, and those of them that [`Lines::taken`] has returned.
+    read_bytes: Arc<AtomicU64>,
+    taken_bytes: u64,
+    /// Over the bytes of the file.
     pub bar: ProgressBar,
+}
+
+/// Counts what is read.
+struct Counted<R> {
+    inner: R,
+    read_bytes: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(into)?;
+        self.read_bytes.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
 }
 
 impl Lines {
@@ -63,8 +82,16 @@ impl Lines {
             (Box::new(opened), Some(metadata.len()))
         };
         let bar = terminal::progress(bytes);
-        let reader = unpacked(Box::new(BufReader::with_capacity(1 << 16, bar.wrap_read(raw)))).map_err(failed)?;
-        Ok(Self { file: file.to_owned(), reader, number: 0, failed: false, bar })
+        let read_bytes = Arc::<AtomicU64>::default();
+        let raw = Counted { inner: raw, read_bytes: Arc::clone(&read_bytes) };
+        let reader = unpacked(Box::new(BufReader::with_capacity(1 << 16, raw))).map_err(failed)?;
+        Ok(Self { file: file.to_owned(), reader, number: 0, failed: false, read_bytes, taken_bytes: 0, bar })
+    }
+
+    /// Bytes of the file, packed or not, that were read since this was last asked.
+    pub fn taken(&mut self) -> u64 {
+        let read_bytes = self.read_bytes.load(Ordering::Relaxed);
+        read_bytes - std::mem::replace(&mut self.taken_bytes, read_bytes)
     }
 
     fn read(&mut self) -> io::Result<Option<Result<String, &'static str>>> {
@@ -124,7 +151,8 @@ mod tests {
     impl Lines {
         fn of(bytes: &'static [u8]) -> Self {
             let reader = unpacked(Box::new(bytes)).unwrap();
-            Self { file: "test".into(), reader, number: 0, failed: false, bar: ProgressBar::hidden() }
+            let (read_bytes, bar) = (Arc::default(), ProgressBar::hidden());
+            Self { file: "test".into(), reader, number: 0, failed: false, read_bytes, taken_bytes: 0, bar }
         }
     }
 

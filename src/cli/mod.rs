@@ -16,6 +16,7 @@ pub(crate) mod journal;
 pub(crate) mod keys;
 pub mod lines;
 pub(crate) mod post_line;
+pub(crate) mod progress;
 pub(crate) mod read_only;
 mod recovering;
 pub mod report;
@@ -106,9 +107,9 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Writes the log to standard error from now on, as far as `TIDEWIRE_LOG` lets it.
 fn begin_log(format: LogFormat) {
     let filter = EnvFilter::try_from_env("TIDEWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("warn,tidewire=info"));
-    // Colours are for people: in a file they are noise.
-    let is_seen = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_seen);
+    // Colours are for people: in a file they are noise. And not for all people.
+    let is_coloured = std::io::stderr().is_terminal() && !anstyle_query::no_color();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_coloured);
     match format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().flatten_event(true).init(),

@@ -37,6 +37,11 @@ impl Report {
         }
     }
 
+    /// How many are there now, new or not.
+    pub fn done(&self) -> usize {
+        self.created + self.existing
+    }
+
     /// How many lines were refused.
     pub fn refused(&self) -> usize {
         self.refused
@@ -64,7 +69,7 @@ impl Report {
             terminal::warn(&format!("… and {} more refused lines", self.refused - self.listed.len()));
         }
         let seconds = self.began.elapsed().as_secs_f64();
-        let done = self.created + self.existing;
+        let done = self.done();
         terminal::say(&format!(
             "{} {what} created, {} existing, {} lines refused, in {seconds:.1} s ({:.0}/s)",
             self.created,
