@@ -102,9 +102,10 @@ impl Key {
             return Ok(terminal::refuse(&wrong));
         }
         let key = mint::server_key()?;
+        // Apart from the result, which is often sent into a file.
         terminal::warn("The key, which is kept nowhere and not shown again:");
-        terminal::say(&key);
-        terminal::warn("What the access file has of it:");
+        terminal::warn(&key);
+        terminal::warn("What the access file has of it, on the standard output:");
         terminal::say(&format!("\n{}", mint::server_key_entry(&self.name, &key, self.scope)));
         Ok(ExitCode::SUCCESS)
     }

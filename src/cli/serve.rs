@@ -18,7 +18,7 @@ use crate::cli::settings::Settings;
 use crate::cli::{Outcome, begin_log, recovering, terminal};
 use crate::clock::SystemClock;
 use crate::config::EngineConfig;
-use crate::engine::{Engine, StorageConfig};
+use crate::engine::{Claimed, Engine, StorageConfig};
 
 /// What `tidewire serve` takes.
 #[derive(Debug, clap::Args)]
@@ -42,6 +42,8 @@ impl Serve {
             return Ok(terminal::refuse(&refusal));
         }
         let access = Arc::new(Access::open(settings.access())?);
+        // Before anything is promised: whether the state can be read is found out while it is served that it is not.
+        let directory = storage.claim()?;
         let listener = serve::bind(settings.listen())?;
         let mut api = Api::new(Slot::default(), settings.admission()?);
         api.access = access;
@@ -59,7 +61,7 @@ impl Serve {
         // Recovery has a thread of its own, so that the server can say how far it is.
         let opened = api.slot.clone();
         thread::spawn(move || {
-            if let Err(cause) = open(config, &storage, &opened) {
+            if let Err(cause) = open(config, &storage, directory, &opened) {
                 // In this order: whoever learns that it failed finds out why. Refused only if nobody waits any more.
                 let _ = tell.send(cause);
                 let _ = fail.send(());
@@ -77,11 +79,16 @@ impl Serve {
 }
 
 /// Recovers the state, and puts the engine where it is served from.
-fn open(config: EngineConfig, storage: &StorageConfig, slot: &Slot) -> Result<(), Box<dyn Error + Send + Sync>> {
+fn open(
+    config: EngineConfig,
+    storage: &StorageConfig,
+    directory: Claimed,
+    slot: &Slot,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (recovering, ended) = crossbeam_channel::bounded(0);
     let waiting = slot.clone();
     let telling = thread::spawn(move || recovering::tell(waiting.progress(), &ended));
-    let open = || Engine::open(config, storage, Arc::new(SystemClock), slot.progress());
+    let open = || Engine::open_claimed(config, storage, directory, Arc::new(SystemClock), slot.progress());
     let opened = panic::catch_unwind(AssertUnwindSafe(open));
     drop(recovering);
     // So that the line that changes is gone before anything else is said.

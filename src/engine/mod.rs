@@ -38,7 +38,7 @@ pub use crate::engine::edges::Listed;
 pub use crate::engine::live::{Stranger, Watcher};
 pub use crate::engine::personal::Unread;
 pub use crate::engine::shared::Shared;
-pub use crate::engine::start::StorageConfig;
+pub use crate::engine::start::{Claimed, StorageConfig};
 use crate::error::Error;
 use crate::feed::page::{Page, Range};
 use crate::feed::post::{Body, Draft, Post};

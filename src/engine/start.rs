@@ -78,6 +78,24 @@ impl Default for StorageConfig {
     }
 }
 
+/// A data directory that no other process works on.
+pub struct Claimed {
+    files: DiskFiles,
+    lock: Arc<DirectoryLock>,
+}
+
+impl StorageConfig {
+    /// Makes the directory if there is none, and takes its lock.
+    ///
+    /// # Errors
+    /// When it cannot be used, or another process does.
+    pub fn claim(&self) -> Result<Claimed, StorageError> {
+        let place = self.directory.display().to_string();
+        let files = DiskFiles::open(&self.directory).map_err(StorageError::io("use the data directory", place))?;
+        Ok(Claimed { files, lock: Arc::new(DirectoryLock::take(&self.directory)?) })
+    }
+}
+
 /// What an engine starts from.
 struct Foundation<J> {
     config: Arc<EngineConfig>,
@@ -112,9 +130,20 @@ impl Engine {
         clock: Arc<dyn Clock>,
         progress: &Progress,
     ) -> Result<(Self, Report), StorageError> {
-        let place = storage.directory.display().to_string();
-        let files = DiskFiles::open(&storage.directory).map_err(StorageError::io("use the data directory", place))?;
-        let lock = Arc::new(DirectoryLock::take(&storage.directory)?);
+        Self::open_claimed(config, storage, storage.claim()?, clock, progress)
+    }
+
+    /// Starts an engine on what a directory holds that was claimed before, by these settings.
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    pub fn open_claimed(
+        config: EngineConfig,
+        storage: &StorageConfig,
+        Claimed { files, lock }: Claimed,
+        clock: Arc<dyn Clock>,
+        progress: &Progress,
+    ) -> Result<(Self, Report), StorageError> {
         let archive: Arc<dyn Archive> =
             Arc::new(RedbArchive::open(&storage.directory.join("archive.redb"), ARCHIVE_CACHE_BYTES)?);
         Self::open_on(config, Arc::new(files), Some(&archive), Some(lock), storage, clock, progress)

@@ -10,6 +10,7 @@ mod archive_reads;
 mod bad_input;
 mod browser;
 mod clock;
+mod commands;
 mod concurrency;
 mod damage;
 mod description;

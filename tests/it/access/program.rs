@@ -76,8 +76,9 @@ fn the_file_counts_as_it_is_now_and_a_broken_one_not_at_all() {
     assert_eq!(program.get("/v1/users/ann/feed").unwrap().0, 401);
 
     let added = run(&["key", "another"]);
-    let text = String::from_utf8(added.stdout).unwrap();
-    let (key, entry) = text.split_once('\n').unwrap();
+    let (told, entry) = (said(&added), String::from_utf8(added.stdout).unwrap());
+    let key = told.lines().nth(1).unwrap();
+    assert!(!entry.contains(key), "`>> access.toml` must not write the key: {entry}");
     assert_eq!(status(&program, key), 401);
     fs::write(&file, format!("{}\n{entry}", tokens::file())).unwrap();
     wait_for(&program, key, 200);
@@ -87,7 +88,7 @@ fn the_file_counts_as_it_is_now_and_a_broken_one_not_at_all() {
     thread::sleep(Duration::from_millis(2_500));
     assert_eq!((status(&program, key), status(&program, SERVER_KEY)), (200, 200), "as before");
 
-    fs::write(&file, entry).unwrap();
+    fs::write(&file, &entry).unwrap();
     wait_for(&program, SERVER_KEY, 401);
     assert_eq!((status(&program, key), status(&program, &tokens::token("ann"))), (200, 401));
     program.kill();

@@ -1,0 +1,59 @@
+//! The program at a terminal: what it says, and in which order.
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+
+use tidewire::storage::lock::DirectoryLock;
+
+use crate::browser::skip;
+
+fn serve_on(directory: &std::path::Path) -> Output {
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_tidewire"));
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(directory);
+    serve.output().unwrap()
+}
+
+#[test]
+fn a_data_directory_that_cannot_be_used_is_reported_before_anything_is_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "no directory").unwrap();
+    let lock = DirectoryLock::take(directory.path()).unwrap();
+    for unusable in [&*file, &*file.join("below"), directory.path()] {
+        let output = serve_on(unusable);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("error: ") && said.contains(unusable.to_str().unwrap()), "{said}");
+        assert!(!said.contains("serving on"), "{said}");
+    }
+    drop(lock);
+}
+
+/// Runs the demo for a second in front of a terminal, and returns what it wrote there.
+fn at_a_terminal(no_color: &str) -> Option<String> {
+    let demo = format!("{} demo --seconds 1 --listen 127.0.0.1:0", env!("CARGO_BIN_EXE_tidewire"));
+    let mut script = Command::new("script");
+    // For the child alone: the terminal is one that shows colours.
+    script.args(["-qec", &demo, "/dev/null"]).env("NO_COLOR", no_color).env("TERM", "xterm").stdin(Stdio::null());
+    let output = script.env_remove("TIDEWIRE_LOG").output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Whether a text has a sequence that sets a colour or a weight.
+fn is_coloured(text: &str) -> bool {
+    let sequences = text.split("\u{1b}[").skip(1);
+    sequences
+        .filter_map(|rest| rest.find(|byte: char| byte.is_ascii_alphabetic()).map(|at| &rest[at..]))
+        .any(|rest| rest.starts_with('m'))
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_terminal_gets_colours_unless_its_user_wants_none() {
+    let Some(usual) = at_a_terminal("") else {
+        return skip("the test of NO_COLOR", "`script` of util-linux");
+    };
+    assert!(usual.contains("serving on") && is_coloured(&usual), "{usual}");
+    let plain = at_a_terminal("1").unwrap();
+    assert!(plain.contains("serving on") && !is_coloured(&plain), "{plain}");
+}
