@@ -166,7 +166,10 @@ impl Ticker {
 
     /// The smallest id that it may mint next.
     pub fn next_id(&self) -> PostId {
-        PostId(id_at(UnixMicros(self.now().0.saturating_add(self.lead_us)).min(LATEST)).max(self.last_id.saturating_add(1)))
+        PostId(
+            id_at(UnixMicros(self.now().0.saturating_add(self.lead_us)).min(LATEST))
+                .max(self.last_id.saturating_add(1)),
+        )
     }
 
     /// Mints an id in time order: microseconds since 1970, shifted (until the year 2112), and a count.

@@ -127,6 +127,8 @@ impl Group {
             | Event::Marked { reader, .. }
             | Event::Listed { reader, .. }
             | Event::Unlisted { reader, .. } => change(reader),
+            // Journaled beside the group, not in it.
+            Event::ClockJumped { .. } => {}
         }
     }
 
@@ -209,6 +211,10 @@ fn names(event: &Event, name: &mut dyn FnMut(&SourceId)) {
             [reader, source].into_iter().for_each(name);
         }
         Event::Ruled { reader, .. } | Event::Marked { reader, .. } => name(reader),
-        Event::Edited { .. } | Event::Deleted { .. } | Event::Unfollowed { .. } | Event::Unlisted { .. } => {}
+        Event::Edited { .. }
+        | Event::Deleted { .. }
+        | Event::Unfollowed { .. }
+        | Event::Unlisted { .. }
+        | Event::ClockJumped { .. } => {}
     }
 }
