@@ -13,6 +13,7 @@ use std::collections::BinaryHeap;
 use crate::feed::inbox::Inbox;
 use crate::feed::outbox::{Ask, Missing, Part};
 use crate::feed::position::{Direction, Position, Span};
+use crate::feed::work::Budget;
 use crate::id::SourceSlot;
 
 /// Where outboxes are read from.
@@ -36,6 +37,7 @@ pub enum Input<'a> {
 /// A walk over all inputs together. Yields each position once, however many inputs have it.
 pub struct Merge<'a, O> {
     outboxes: &'a O,
+    budget: &'a Budget<'a>,
     direction: Direction,
     /// How long the walk is expected to be: what the inbox, likely to have most of it, is asked for at a time.
     wanted: usize,
@@ -75,6 +77,7 @@ impl<'a, O: Outboxes> Merge<'a, O> {
     /// Starts a walk over `inputs` through `span` that is expected to be `wanted` positions long.
     pub fn new(
         outboxes: &'a O,
+        budget: &'a Budget<'a>,
         inputs: impl Iterator<Item = Input<'a>>,
         span: Span,
         direction: Direction,
@@ -87,6 +90,7 @@ impl<'a, O: Outboxes> Merge<'a, O> {
         let chunk = share.clamp(2, wanted.max(2));
         let mut merge = Self {
             outboxes,
+            budget,
             direction,
             wanted: wanted.max(2),
             chunk,
@@ -141,7 +145,9 @@ impl<'a, O: Outboxes> Merge<'a, O> {
             Input::Inbox(inbox) => inbox.copy(stream.rest, self.direction, max, &mut self.buffer),
             Input::Outbox(source, part) => {
                 let ask = Ask { part, span: stream.rest, direction: self.direction, max };
-                match self.outboxes.pull(source, ask, &mut self.buffer) {
+                let pulled = self.outboxes.pull(source, ask, &mut self.buffer);
+                self.budget.pull(self.buffer.len() - start);
+                match pulled {
                     Ok(()) => {}
                     Err(Missing::Late | Missing::Unreadable) => self.unavailable.push(source),
                     Err(Missing::Archived(at)) => self.archived = self.archived.max(Some(at)),
@@ -194,10 +200,15 @@ pub(crate) mod tests {
     use super::*;
     use crate::feed::outbox::{Outbox, Route};
     use crate::feed::position::at;
+    use crate::feed::work::Allowance;
     use proptest::prelude::*;
     use std::cell::Cell;
     use std::collections::BTreeSet;
     use std::num::NonZeroUsize;
+
+    pub(crate) fn unlimited() -> Budget<'static> {
+        Budget::untimed(Allowance::UNLIMITED)
+    }
 
     /// Outboxes by slot, which count what they are asked for and fail from the n-th pull on.
     #[derive(Default)]
@@ -240,9 +251,10 @@ pub(crate) mod tests {
                 all.insert(at(time, id));
             }
             let span = Span { above: at(above, 1), below: at(below, 1) };
+            let budget = unlimited();
             let direction = if newer { Direction::Newer } else { Direction::Older };
             let inputs = (0..5).map(|slot| Input::Outbox(SourceSlot(slot), Part::Whole)).chain([Input::Inbox(&inbox)]);
-            let merged: Vec<_> = Merge::new(&shelf, inputs, span, direction, wanted).collect();
+            let merged: Vec<_> = Merge::new(&shelf, &budget, inputs, span, direction, wanted).collect();
             let mut expected: Vec<_> = all.into_iter().filter(|p| *p > span.above && *p < span.below).collect();
             if !newer {
                 expected.reverse();
@@ -257,8 +269,9 @@ pub(crate) mod tests {
         for (slot, outbox) in shelf.outboxes.iter_mut().enumerate() {
             (0..1_000).for_each(|time| assert!(outbox.insert(at(time, slot as u64), Route::Pull)));
         }
+        let budget = unlimited();
         let inputs = (0..300).map(|slot| Input::Outbox(SourceSlot(slot), Part::Pulled));
-        let page: Vec<_> = Merge::new(&shelf, inputs, Span::ALL, Direction::Older, 20).take(20).collect();
+        let page: Vec<_> = Merge::new(&shelf, &budget, inputs, Span::ALL, Direction::Older, 20).take(20).collect();
         assert_eq!(page.len(), 20);
         assert!(shelf.copied.get() <= 300 * 2 + 20 * 2, "copied {}", shelf.copied.get());
     }
@@ -272,18 +285,19 @@ pub(crate) mod tests {
         }
         shelf.outboxes[1].shelve(at(2, 0));
         shelf.outboxes[1].shelve(at(4, 0));
+        let budget = unlimited();
         let inputs = || (0..2).map(|slot| Input::Outbox(SourceSlot(slot), Part::Whole));
         for wanted in 1..12 {
-            let mut merge = Merge::new(&shelf, inputs(), Span::ALL, Direction::Older, wanted);
+            let mut merge = Merge::new(&shelf, &budget, inputs(), Span::ALL, Direction::Older, wanted);
             let walked: Vec<_> = merge.by_ref().map(|position| position.published_at.0).collect();
             assert_eq!((walked, merge.into_shortfall().archived), (vec![10, 9, 8, 7, 6, 5], Some(at(4, 0))));
-            let mut merge = Merge::new(&shelf, inputs(), Span::ALL, Direction::Newer, wanted);
+            let mut merge = Merge::new(&shelf, &budget, inputs(), Span::ALL, Direction::Newer, wanted);
             assert_eq!((merge.next(), merge.into_shortfall().archived), (None, Some(at(4, 0))));
             let above = Span { above: at(4, 0), ..Span::ALL };
-            let mut merge = Merge::new(&shelf, inputs(), above, Direction::Newer, wanted);
+            let mut merge = Merge::new(&shelf, &budget, inputs(), above, Direction::Newer, wanted);
             assert_eq!((merge.by_ref().count(), merge.into_shortfall().archived), (6, None));
         }
-        let mut short = Merge::new(&shelf, inputs(), Span::ALL, Direction::Older, 20);
+        let mut short = Merge::new(&shelf, &budget, inputs(), Span::ALL, Direction::Older, 20);
         assert_eq!(short.by_ref().take(3).count(), 3);
         assert_eq!(short.into_shortfall().archived, None, "the walk did not come that far");
     }
@@ -294,8 +308,9 @@ pub(crate) mod tests {
             Shelf { outboxes: vec![Outbox::default(); 2], pulls_left: Some(Cell::new(1)), ..Shelf::default() };
         shelf.outboxes[0].insert(at(1, 1), Route::Pull);
         shelf.outboxes[1].insert(at(2, 2), Route::Pull);
+        let budget = unlimited();
         let inputs = (0..2).map(|slot| Input::Outbox(SourceSlot(slot), Part::Whole));
-        let mut merge = Merge::new(&shelf, inputs, Span::ALL, Direction::Older, 5);
+        let mut merge = Merge::new(&shelf, &budget, inputs, Span::ALL, Direction::Older, 5);
         assert_eq!(merge.by_ref().collect::<Vec<_>>(), [at(1, 1)]);
         assert_eq!(merge.into_shortfall().unavailable, [SourceSlot(1)]);
     }

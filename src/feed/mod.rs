@@ -20,3 +20,4 @@ pub mod rules;
 pub mod runs;
 pub mod schedule;
 pub mod stream;
+pub mod work;

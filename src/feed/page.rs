@@ -19,6 +19,7 @@ use crate::feed::inbox::Inbox;
 use crate::feed::merge::{Input, Merge, Outboxes};
 use crate::feed::outbox::Part;
 use crate::feed::position::{Direction, Position, Span};
+use crate::feed::work::{Budget, Work};
 use crate::id::SourceSlot;
 
 /// Which entries are asked for.
@@ -87,6 +88,8 @@ pub struct Page<E> {
     pub unreadable: Vec<Position>,
     /// The page needs what is not in memory. It is not to be shown, but to be built again with the archive.
     pub needs_archive: bool,
+    /// What was done to build it.
+    pub work: Work,
 }
 
 impl<E> Page<E> {
@@ -101,6 +104,7 @@ impl<E> Page<E> {
             gone: Vec::new(),
             unreadable: Vec::new(),
             needs_archive: false,
+            work: Work::default(),
         }
     }
 }
@@ -118,6 +122,8 @@ pub struct Feed<'a, O, S> {
     pub outboxes: &'a O,
     /// Candidates looked at for one page, at most.
     pub scan_max: usize,
+    /// What may be done for the page.
+    pub budget: &'a Budget<'a>,
     /// Entries of one source in one page, at most.
     pub per_source_max: Option<NonZeroUsize>,
 }
@@ -155,6 +161,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         page.partial.dedup();
         page.unreadable.sort_unstable();
         page.unreadable.dedup();
+        page.work = self.budget.work();
         page
     }
 
@@ -218,6 +225,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         for zone in self.zones(span, direction) {
             let mut candidates = self.merge(zone, direction, wanted - scan.found.len());
             for position in candidates.by_ref() {
+                self.budget.candidate();
                 match view.look(position) {
                     Look::Shown(entry) if share.take(V::source(&entry)) => {
                         scan.before.push(scan.passed_over);
@@ -265,11 +273,11 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
             Zone::Warm(span) => {
                 let outboxes = self.warm.iter().map(|(source, part)| Input::Outbox(*source, *part));
                 let inputs = self.inbox.into_iter().map(Input::Inbox).chain(outboxes);
-                Merge::new(self.outboxes, inputs, span, direction, wanted)
+                Merge::new(self.outboxes, self.budget, inputs, span, direction, wanted)
             }
             Zone::Cold(span) => {
                 let inputs = self.sources.clone().map(|source| Input::Outbox(source, Part::Whole));
-                Merge::new(self.outboxes, inputs, span, direction, wanted)
+                Merge::new(self.outboxes, self.budget, inputs, span, direction, wanted)
             }
         }
     }
@@ -312,6 +320,7 @@ mod tests {
     use crate::feed::merge::tests::Shelf;
     use crate::feed::outbox::{Outbox, Route};
     use crate::feed::position::at;
+    use crate::feed::work::Allowance;
     use proptest::prelude::*;
     use std::cell::Cell;
     use std::collections::{BTreeMap, BTreeSet};
@@ -366,7 +375,9 @@ mod tests {
             let warm = [(SourceSlot(2), Part::Pulled)];
             let (inbox, scan_max) = (Some(&self.inbox), self.scan_max);
             let (sources, outboxes) = (SOURCES.into_iter(), &self.shelf);
-            Feed { inbox, warm: &warm, sources, outboxes, scan_max, per_source_max: None }.page(range, limit, view)
+            let budget = &Budget::untimed(Allowance::UNLIMITED);
+            Feed { inbox, warm: &warm, sources, outboxes, scan_max, budget, per_source_max: None }
+                .page(range, limit, view)
         }
     }
 

@@ -104,23 +104,25 @@ impl Reposts {
     }
 
     /// Appends to `into` the reposts that any of `chosen` sources has. `is_chosen` says of one source whether it is among
-    /// these, and `chosen_len` how many there are.
+    /// these, and `chosen_len` how many there are. Returns how many reposts were looked at; a source looked up counts as a few.
     pub fn of(
         &self,
         chosen: impl Iterator<Item = SourceSlot>,
         chosen_len: usize,
         is_chosen: impl Fn(SourceSlot) -> bool,
         into: &mut Vec<Repost>,
-    ) {
+    ) -> usize {
         if self.len() <= chosen_len.saturating_mul(LOOKUP_COST) {
             into.extend(self.iter().filter(|repost| is_chosen(repost.source)));
-            return;
+            return self.len();
         }
+        let before = into.len();
         for source in chosen {
             let above = Repost { source, at: Position::MIN, author: SourceSlot(0) };
             let below = Repost { source, at: Position::MAX, author: SourceSlot::NONE };
             self.by_source.copy_between(above, below, Direction::Newer, usize::MAX, into);
         }
+        into.len() - before + chosen_len.saturating_mul(LOOKUP_COST)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::feed::outbox::{Part, Route};
 use crate::feed::page::Look;
 use crate::feed::position::Position;
 use crate::feed::post::Post;
+use crate::feed::work::{Allowance, Budget};
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::state::view::Finder;
 use crate::state::viewer::{Blocker, Viewer};
@@ -107,7 +108,8 @@ pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explan
     if only.is_none() {
         collected.direct(viewer, &origin, names);
     }
-    for by in viewer.reposts(&finder.world().reposts, &origin) {
+    let budget = Budget::untimed(Allowance::UNLIMITED);
+    for by in viewer.reposts(&finder.world().reposts, &origin, &budget) {
         if only.is_none_or(|at| at == by.repost.at) {
             let (at, user) = (by.repost.at, names.id(by.repost.author));
             let named = || Reason::Repost { user, at, source: names.id(by.repost.source) };

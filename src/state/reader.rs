@@ -17,6 +17,7 @@ use crate::feed::merge::{Input, Merge};
 use crate::feed::outbox::Part;
 use crate::feed::page::{Feed, Look, Page, Range};
 use crate::feed::position::{Direction, Position, Span};
+use crate::feed::work::{Allowance, Budget};
 use crate::id::{PostId, SourceSlot};
 use crate::limits::{PAGE_POSTS_MAX, PAGE_SCAN_MAX};
 use crate::state::posts::Stored;
@@ -100,7 +101,8 @@ impl Reader {
         time: ReadClock<'_>,
     ) -> (Page<Entry>, Viewer) {
         let viewer = self.keep_up(inbox, world, oldest);
-        let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox));
+        let budget = Budget::untimed(Allowance::UNLIMITED);
+        let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox), &budget);
         let page = build(&mut view, &self.pulled.parts, request, time);
         for position in &page.gone {
             inbox.remove(*position);
@@ -119,7 +121,8 @@ impl Reader {
         time: ReadClock<'_>,
     ) -> (Vec<(Position, Entry)>, Position, Viewer) {
         let viewer = self.keep_up(inbox, world, oldest);
-        let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox));
+        let budget = Budget::untimed(Allowance::UNLIMITED);
+        let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox), &budget);
         let request = PageRequest { range: Range::Newest, limit: entries };
         let page = fill(&mut view, &self.pulled.parts, request, time, None);
         if !page.partial.is_empty() {
@@ -146,7 +149,8 @@ impl Reader {
         sync(&following, inbox, world);
         let finder = fetched.map_or(Finder::Memory(world), |found| Finder::Fetched(world, found));
         let viewer = Viewer::home(&self.source, &following);
-        match FeedView::new(finder, &viewer, Some(inbox)).entry_of(post) {
+        let budget = Budget::untimed(Allowance::UNLIMITED);
+        match FeedView::new(finder, &viewer, Some(inbox), &budget).entry_of(post) {
             Ok(entry) => Ok(Some(entry)),
             Err(Look::Archived) => Err(Archived),
             Err(_) => Ok(None),
@@ -188,7 +192,8 @@ fn sync(following: &Following, inbox: &mut Inbox, world: &World) {
     let posts_max = inbox.posts_max().get();
     let inputs = following.made_after(inbox.synced()).map(|source| Input::Outbox(source, Part::Pushed));
     let span = Span { above: inbox.floor(), ..Span::ALL };
-    let mut merge = Merge::new(&world.sources, inputs, span, Direction::Older, posts_max + 1);
+    let budget = Budget::untimed(Allowance::UNLIMITED);
+    let mut merge = Merge::new(&world.sources, &budget, inputs, span, Direction::Older, posts_max + 1);
     let newest: Vec<Position> = merge.by_ref().take(posts_max + 1).collect();
     let kept = newest.len().min(posts_max);
     // What is archived is left out as well: pages that go that far are built with the archive.
@@ -232,7 +237,9 @@ impl ColdRead {
             found.push(find(origin)?);
         }
         let origin = found[found.len() - 1].0;
-        if let Ok((at, _)) = FeedView::new(Finder::Archive(world), &self.viewer, Some(&self.inbox)).entry_of(origin) {
+        let budget = Budget::untimed(Allowance::UNLIMITED);
+        let mut view = FeedView::new(Finder::Archive(world), &self.viewer, Some(&self.inbox), &budget);
+        if let Ok((at, _)) = view.entry_of(origin) {
             found.push(find(at.id)?);
         }
         Some((origin, found))
@@ -241,13 +248,15 @@ impl ColdRead {
     /// Builds the page, from memory and the archive.
     pub fn page(&self, world: &World, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
         let (finder, viewer) = (Finder::Archive(world), &self.viewer);
-        build(&mut FeedView::new(finder, viewer, Some(&self.inbox)), &self.warm, request, time)
+        let budget = Budget::untimed(Allowance::UNLIMITED);
+        build(&mut FeedView::new(finder, viewer, Some(&self.inbox), &budget), &self.warm, request, time)
     }
 }
 
 /// Builds a page of a feed that nothing is pushed to: a list, or a source's own posts.
 pub fn pulled_page(viewer: &Viewer, finder: Finder<'_>, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
-    build(&mut FeedView::new(finder, viewer, None), &[], request, time)
+    let budget = Budget::untimed(Allowance::UNLIMITED);
+    build(&mut FeedView::new(finder, viewer, None, &budget), &[], request, time)
 }
 
 /// Builds a page. `warm` is what must be merged with the inbox.
@@ -283,6 +292,7 @@ fn fill(
         sources: viewer.feed.sources().chain(own),
         outboxes: &TimedOutboxes::new(view.finder, time.clock, time.deadline),
         scan_max: PAGE_SCAN_MAX,
+        budget: view.budget,
         per_source_max,
     };
     feed.page(request.range, request.bounded_limit(), view)

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::feed::inbox::Inbox;
 use crate::feed::page::{Look, View};
 use crate::feed::position::Position;
+use crate::feed::work::{Allowance, Budget};
 use crate::id::PostId;
 use crate::limits::VERDICT_POSTS_MAX;
 use crate::state::reader::Reader;
@@ -65,7 +66,8 @@ pub fn verify(reader: &mut Reader, inbox: &mut Inbox, world: &World, under_way: 
         newest_first(&rebuilt, &live).partition(|position| open.contains(position));
     let following = reader.source().following();
     let viewer = Viewer::home(reader.source(), &following);
-    let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox));
+    let budget = Budget::untimed(Allowance::UNLIMITED);
+    let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox), &budget);
     // What shows must have come from somewhere, and nothing that is followed has it.
     let is_kept = |position: &Position| {
         // Of a source that is not followed any more everything is pulled, whatever the inbox still has of it.

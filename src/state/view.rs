@@ -18,6 +18,7 @@ use crate::feed::page::{Look, View};
 use crate::feed::position::Position;
 use crate::feed::post::Post;
 use crate::feed::stream::Sight;
+use crate::feed::work::Budget;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::state::posts::Stored;
 use crate::state::sources::Sources;
@@ -134,6 +135,8 @@ pub struct FeedView<'a> {
     pub viewer: &'a Viewer,
     /// The reader's inbox, if the feed has one.
     pub inbox: Option<&'a Inbox>,
+    /// What is done is counted here.
+    pub budget: &'a Budget<'a>,
     /// Whether only entries show that stand for what others published.
     pub of_others: bool,
     /// Where entries stand that merge reposts, as far as the page has met any of them: found out once, or a post that
@@ -143,8 +146,8 @@ pub struct FeedView<'a> {
 
 impl<'a> FeedView<'a> {
     /// A view for one page.
-    pub fn new(finder: Finder<'a>, viewer: &'a Viewer, inbox: Option<&'a Inbox>) -> Self {
-        Self { finder, viewer, inbox, of_others: false, stands: FxHashMap::default() }
+    pub fn new(finder: Finder<'a>, viewer: &'a Viewer, inbox: Option<&'a Inbox>, budget: &'a Budget<'a>) -> Self {
+        Self { finder, viewer, inbox, budget, of_others: false, stands: FxHashMap::default() }
     }
 
     /// The entry of a post, wherever it stands.
@@ -162,7 +165,7 @@ impl<'a> FeedView<'a> {
     fn reasons(&self, origin: &Post) -> (Direct, Vec<ByRepost>) {
         let is_let_in = self.viewer.rule(self.finder.world(), origin).is_none();
         let direct = if is_let_in { self.viewer.direct(origin) } else { Direct::default() };
-        let mut reposts = self.viewer.reposts(&self.finder.world().reposts, origin);
+        let mut reposts = self.viewer.reposts(&self.finder.world().reposts, origin, self.budget);
         reposts.retain(|by| by.blocker.is_none());
         (direct, reposts)
     }
@@ -215,6 +218,7 @@ impl<'a> FeedView<'a> {
     /// Whether a page meets what a source brings at a position.
     fn is_met(&self, at: Position, source: SourceSlot) -> bool {
         let Some(inbox) = self.inbox else { return true };
+        self.budget.lookups(1);
         let is_pulled = || !self.finder.world().sources.at(source).outbox().was_pushed(at);
         let is_pushed_here = || source != self.viewer.reader && !self.viewer.feed.is_only_kept(source);
         at <= inbox.floor() || inbox.contains(at) || !is_pushed_here() || is_pulled()

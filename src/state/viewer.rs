@@ -17,6 +17,7 @@ use crate::feed::position::Position;
 use crate::feed::post::Post;
 use crate::feed::reposts::{Repost, Reposts};
 use crate::feed::rules::{Replies, Rules};
+use crate::feed::work::Budget;
 use crate::id::SourceSlot;
 use crate::state::reposts::RepostIndex;
 use crate::state::sources::Source;
@@ -170,14 +171,16 @@ impl Viewer {
     }
 
     /// The reposts that bring `post`, in no order, each once for each source that brings it.
-    pub fn reposts(&self, index: &RepostIndex, post: &Post) -> Vec<ByRepost> {
+    pub fn reposts(&self, index: &RepostIndex, post: &Post, budget: &Budget<'_>) -> Vec<ByRepost> {
         let Some(reposts) = index.of(post.id()) else { return Vec::new() };
         let reposts = reposts.read();
         let own = self.has_own.then_some(self.reader);
         let mut found = Vec::new();
         let is_chosen = |source| self.feed.contains(source) || own == Some(source) || self.has_kept(source);
-        reposts.of(self.feed.sources().chain(own), self.feed.reach_len() + 1, is_chosen, &mut found);
-        let silenced = self.silenced(&reposts);
+        let looked_at = reposts.of(self.feed.sources().chain(own), self.feed.reach_len() + 1, is_chosen, &mut found);
+        budget.reposts(looked_at);
+        let silenced = self.silenced(&reposts, budget);
+        budget.lookups(found.len() * silenced.len().max(1));
         let brought = |repost: Repost| {
             let own = self.has_own && repost.author == self.reader && repost.source == self.reader;
             let brought = self.feed.brings(repost.source, repost.at);
@@ -195,14 +198,15 @@ impl Viewer {
     }
 
     /// Which reposts belong to a source that is muted or blocked.
-    fn silenced(&self, reposts: &Reposts) -> Vec<(Position, Blocker)> {
+    fn silenced(&self, reposts: &Reposts, budget: &Budget<'_>) -> Vec<(Position, Blocker)> {
         let (mutes, blocks) = (&self.choices.mutes, &self.choices.blocks);
         if mutes.is_empty() && blocks.is_empty() {
             return Vec::new();
         }
         let mut found = Vec::new();
         let sources = mutes.iter().chain(blocks.iter()).map(|(source, _)| source);
-        reposts.of(sources, mutes.len() + blocks.len(), |source| self.choices.silences(source), &mut found);
+        let silences = |source| self.choices.silences(source);
+        budget.reposts(reposts.of(sources, mutes.len() + blocks.len(), silences, &mut found));
         found.into_iter().filter_map(|repost| Some((repost.at, self.silences(repost.source)?))).collect()
     }
 

@@ -1,0 +1,224 @@
+//! The work of building a page: what was done, and how much may be.
+//!
+//! Responsible for:
+//! - counting, as plain integers, all that a page is made of: candidates, outboxes read, positions copied, reposts, look-ups;
+//! - saying when that is enough, by count and by the caller's clock.
+//!
+//! Not responsible for:
+//! - what happens to a page that ends early (`feed::page`), the clock (an argument).
+//!
+//! Time alone would make tests of bounds depend on the machine, and counts alone would make pages depend on its speed. So the
+//! same counters serve both: they bound the page, and they say when to look at the clock.
+
+use std::cell::Cell;
+use std::fmt;
+
+use crate::limits::{PAGE_WORK_GRACE, PAGE_WORK_MAX, PAGE_WORK_ON_SHARD_MAX, PAGE_WORK_PER_CLOCK_LOOK};
+
+/// What was done to build a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Work {
+    /// Candidates judged.
+    pub candidates: u64,
+    /// Times an outbox was read.
+    pub pulls: u64,
+    /// Positions copied out of outboxes.
+    pub positions: u64,
+    /// Reposts looked at, to find those that count for the reader.
+    pub reposts: u64,
+    /// Searches among edges, mutes, blocks, and in the inbox, for single reposts.
+    pub lookups: u64,
+    /// Times a disk may have been read.
+    pub disk_reads: u64,
+}
+
+impl Work {
+    /// All of it as one number: about ten nanoseconds each, when what is looked at is not in the processor's cache.
+    /// Reads of a disk are not in it, since they take whatever time they take; each is followed by a look at the clock.
+    pub fn units(self) -> u64 {
+        200 * self.candidates + 20 * self.pulls + self.positions + 2 * self.reposts + 10 * self.lookups
+    }
+}
+
+/// How much may be done for one page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Allowance {
+    /// Units of work.
+    pub units_max: u64,
+    /// Nobody goes on with a larger allowance: what could not be read by then is left out, so that the rest is shown.
+    pub is_last: bool,
+    /// Decides the order in which outboxes are read, where some may have to be left out: not always the same ones.
+    pub seed: u64,
+}
+
+impl Allowance {
+    /// On a thread that others wait for. What needs more is built elsewhere.
+    pub const ON_SHARD: Self = Self { units_max: PAGE_WORK_ON_SHARD_MAX, is_last: false, seed: 0 };
+
+    /// For something that is bounded otherwise.
+    pub const UNLIMITED: Self = Self { units_max: u64::MAX, is_last: false, seed: 0 };
+
+    /// On a thread that nobody else waits for.
+    pub fn last(seed: u64) -> Self {
+        Self { units_max: PAGE_WORK_MAX, is_last: true, seed }
+    }
+}
+
+/// Counts work, and says when it is enough.
+pub struct Budget<'a> {
+    allowance: Allowance,
+    is_late: Option<&'a dyn Fn() -> bool>,
+    /// It was extended: the clock says nothing any more.
+    is_extended: Cell<bool>,
+    candidates: Cell<u64>,
+    pulls: Cell<u64>,
+    positions: Cell<u64>,
+    reposts: Cell<u64>,
+    lookups: Cell<u64>,
+    disk_reads: Cell<u64>,
+    units_max: Cell<u64>,
+    /// From so many units on the clock is looked at again.
+    next_look: Cell<u64>,
+    was_late: Cell<bool>,
+}
+
+impl<'a> Budget<'a> {
+    /// A budget that ends with its units, or once `is_late`.
+    pub fn new(allowance: Allowance, is_late: &'a dyn Fn() -> bool) -> Self {
+        Self { is_late: Some(is_late), ..Self::untimed(allowance) }
+    }
+
+    /// A budget that ends with its units.
+    pub fn untimed(allowance: Allowance) -> Self {
+        let zero = || Cell::new(0);
+        Self {
+            allowance,
+            is_late: None,
+            is_extended: Cell::new(false),
+            candidates: zero(),
+            pulls: zero(),
+            positions: zero(),
+            reposts: zero(),
+            lookups: zero(),
+            disk_reads: zero(),
+            units_max: Cell::new(allowance.units_max),
+            next_look: Cell::new(PAGE_WORK_PER_CLOCK_LOOK),
+            was_late: Cell::new(false),
+        }
+    }
+
+    /// How much it was to begin with.
+    pub fn allowance(&self) -> Allowance {
+        self.allowance
+    }
+
+    /// Counts a candidate.
+    pub fn candidate(&self) {
+        add(&self.candidates, 1);
+    }
+
+    /// Counts a read of an outbox, and what was copied.
+    pub fn pull(&self, positions: usize) {
+        add(&self.pulls, 1);
+        add(&self.positions, positions);
+    }
+
+    /// Counts reposts looked at.
+    pub fn reposts(&self, reposts: usize) {
+        add(&self.reposts, reposts);
+    }
+
+    /// Counts searches.
+    pub fn lookups(&self, lookups: usize) {
+        add(&self.lookups, lookups);
+    }
+
+    /// Counts what may have been a read of a disk. It may have taken long: the clock is looked at next.
+    pub fn disk_read(&self) {
+        add(&self.disk_reads, 1);
+        self.next_look.set(self.next_look.get().min(self.work().units()));
+    }
+
+    /// What was done so far.
+    pub fn work(&self) -> Work {
+        Work {
+            candidates: self.candidates.get(),
+            pulls: self.pulls.get(),
+            positions: self.positions.get(),
+            reposts: self.reposts.get(),
+            lookups: self.lookups.get(),
+            disk_reads: self.disk_reads.get(),
+        }
+    }
+
+    /// Whether no more is to be done.
+    pub fn is_spent(&self) -> bool {
+        let units = self.work().units();
+        if units >= self.units_max.get() || self.was_late.get() {
+            return true;
+        }
+        if let Some(is_late) = self.is_late.filter(|_| !self.is_extended.get())
+            && units >= self.next_look.get()
+        {
+            self.next_look.set(units + PAGE_WORK_PER_CLOCK_LOOK);
+            self.was_late.set(is_late());
+        }
+        self.was_late.get()
+    }
+
+    /// Lets a little more be done, whatever the time: as much as it takes to show something.
+    pub fn extend_a_little(&self) {
+        self.was_late.set(false);
+        self.is_extended.set(true);
+        self.units_max.set(self.work().units() + PAGE_WORK_GRACE);
+    }
+}
+
+impl fmt::Debug for Budget<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Budget").field("allowance", &self.allowance).field("work", &self.work()).finish_non_exhaustive()
+    }
+}
+
+fn add(counter: &Cell<u64>, count: usize) {
+    counter.set(counter.get() + count as u64);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_ends_with_its_units_and_looks_at_the_clock_now_and_then() {
+        let looks = Cell::new(0_u64);
+        let is_late = || {
+            looks.set(looks.get() + 1);
+            false
+        };
+        let budget = Budget::new(Allowance::ON_SHARD, &is_late);
+        while !budget.is_spent() {
+            budget.candidate();
+        }
+        assert_eq!(budget.work().units(), PAGE_WORK_ON_SHARD_MAX);
+        assert!(
+            (1..=PAGE_WORK_ON_SHARD_MAX / PAGE_WORK_PER_CLOCK_LOOK).contains(&looks.get()),
+            "{} looks",
+            looks.get()
+        );
+    }
+
+    #[test]
+    fn it_ends_when_it_is_late_and_goes_on_for_a_little() {
+        let budget = Budget::new(Allowance::last(0), &|| true);
+        assert!(!budget.is_spent(), "a page of little work needs no clock");
+        budget.disk_read();
+        assert!(budget.is_spent() && budget.is_spent());
+        budget.extend_a_little();
+        while !budget.is_spent() {
+            budget.pull(3);
+            budget.disk_read();
+        }
+        let units = budget.work().units();
+        assert!((PAGE_WORK_GRACE..PAGE_WORK_GRACE + 100).contains(&units), "{units} units");
+    }
+}
