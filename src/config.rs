@@ -42,7 +42,8 @@ pub struct EngineConfig {
     /// Reposts that there may be, each counted once for each of its sources; beyond, new ones are refused. At most 24 bytes each,
     /// which stay in memory. Default 250,000,000.
     pub reposts_max: usize,
-    /// Time that one page may spend on pulling outboxes before it is returned as partial. Default 50 ms.
+    /// Time that one page may take in memory before it ends early. What could not be read by then comes with the next page, or is named as
+    /// partial. Default 50 ms.
     pub pull_budget: Duration,
     /// The same for a page that is read from the archive. Default 2 s.
     pub archive_budget: Duration,

@@ -43,9 +43,6 @@ pub const PAGE_POSTS_DEFAULT: usize = 20;
 /// Most entries of a page.
 pub const PAGE_POSTS_MAX: usize = 100;
 
-/// Most candidates looked at for one page. Past it the page ends early, with a `next` cursor from where to go on.
-pub const PAGE_SCAN_MAX: usize = 10_000;
-
 /// Work on one page on a thread that others wait for, in units of about ten nanoseconds: some four milliseconds. A page of a reader
 /// who follows 5,000 sources that are all pulled takes a third of it. What needs more is built elsewhere.
 pub const PAGE_WORK_ON_SHARD_MAX: u64 = 400_000;
@@ -58,6 +55,9 @@ pub const PAGE_WORK_PER_CLOCK_LOOK: u64 = 5_000;
 
 /// Work on a page for which no time is left before any of it is known: a hundred candidates, so that it shows something.
 pub const PAGE_WORK_GRACE: u64 = 20_000;
+
+/// Sources that a page names of those it could not read. Of more it says how many.
+pub const PARTIAL_NAMES_MAX: usize = 100;
 
 /// Most edges in one bulk follow.
 pub const FOLLOWS_PER_REQUEST_MAX: usize = 10_000;

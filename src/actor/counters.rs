@@ -92,6 +92,8 @@ pub struct Counters {
     pub pages: Counter,
     /// Pages built with the archive.
     pub cold_pages: Counter,
+    /// Pages built beside the shards, since they took long.
+    pub long_pages: Counter,
     /// Pages that lacked a post which could not be read, or an outbox, or one that could not be in time.
     pub partial_pages: Counter,
     /// Readers woken.
@@ -102,6 +104,10 @@ pub struct Counters {
     pub user_crashes: Counter,
     /// Snapshots taken.
     pub snapshots: Counter,
+    /// Work done to find out what live connections are to be sent, in units of [`Work::units`](crate::feed::work::Work::units).
+    pub live_work: Counter,
+    /// Times that the entry of a single post was looked at for that.
+    pub live_looks: Counter,
     /// Messages handed to live connections.
     pub live_messages: Counter,
     /// Live connections cut off since they were too slow.

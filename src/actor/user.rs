@@ -16,7 +16,7 @@ use crate::actor::message::{Ask, Reply, Sleep, Verify};
 use crate::actor::watch::Watch;
 use crate::engine::Shared;
 use crate::feed::inbox::Inbox;
-use crate::feed::page::Page;
+use crate::feed::page::{Page, Reach};
 use crate::feed::stream::Notice;
 use crate::limits::VERIFY_AGAIN_AFTER;
 use crate::state::reader::{ColdRead, PageRequest, Reader};
@@ -37,10 +37,11 @@ pub struct UserActor {
     end_of_watch: Option<SpawnHandle>,
 }
 
-/// A page, or what it takes to build it with the archive.
+/// A page, or what it takes to build it elsewhere: with the archive, or with more time.
 enum Built {
     Page(Page<Entry>),
-    Cold(ColdRead),
+    /// And how far the page came without that.
+    Cold(ColdRead, Page<Entry>),
 }
 
 impl UserActor {
@@ -78,17 +79,17 @@ impl UserActor {
         if let Some(watch) = &mut self.watch {
             watch.page_built(request.range, &page, &viewer);
         }
-        if page.needs_archive {
+        if page.needs_archive || page.reach != Reach::Full {
             let read = pigeonhole.with(|inbox| reader.cold_read(viewer, inbox, &shared.world));
-            return Some(Built::Cold(read));
+            return Some(Built::Cold(read, page));
         }
         shared.count_page(&page);
         Some(Built::Page(page))
     }
 
-    /// Has a page built by a thread that may wait for a disk.
-    fn ask_archive(&self, read: ColdRead, request: PageRequest, reply: Reply<Page<Entry>>) {
-        self.shared.read_cold(reply, move |world, clock| read.page(world, request, clock));
+    /// Has a page built by a thread that may wait for a disk, and that nobody else waits for.
+    fn read_cold(&self, read: ColdRead, begun: Page<Entry>, request: PageRequest, reply: Reply<Page<Entry>>) {
+        self.shared.read_cold(reply, begun, move |world, clock| read.page(world, request, clock));
     }
 
     fn verify(&mut self) -> Option<Verdict> {
@@ -147,7 +148,7 @@ impl Handler<Ask> for UserActor {
                 match self.page(request) {
                     // A caller that went away needs no answer.
                     Some(Built::Page(page)) => drop(reply.send(Ok(page))),
-                    Some(Built::Cold(read)) => self.ask_archive(read, request, reply),
+                    Some(Built::Cold(read, begun)) => self.read_cold(read, begun, request, reply),
                     None => {}
                 }
                 drop(turn);

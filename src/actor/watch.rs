@@ -17,9 +17,10 @@ use crate::actor::user::UserActor;
 use crate::clock::UnixMicros;
 use crate::engine::Shared;
 use crate::feed::choices::Choices;
-use crate::feed::page::{Page, Range};
+use crate::feed::page::{Page, Range, Reach};
 use crate::feed::position::Position;
 use crate::feed::stream::{Change, Epoch, Notice, Place, Sight, Stream};
+use crate::feed::work::{Allowance, Budget};
 use crate::id::{PostId, SourceSlot};
 use crate::limits::{LIVE_CONNECTIONS_PER_READER_MAX, LIVE_QUEUE_BYTES_MAX};
 use crate::live::event::{Event, What};
@@ -222,7 +223,7 @@ impl Watch {
     /// Whether clients were told what a page shows, as far down as is known.
     fn has_told(&self, range: Range, page: &Page<Entry>) -> bool {
         let shown = shown(range, page);
-        if page.needs_archive {
+        if page.needs_archive || page.reach != Reach::Full {
             // It will be built elsewhere, and later.
             return shown.end <= self.stream.floor();
         }
@@ -269,14 +270,22 @@ impl Eyes<'_> {
 
     fn newest(&mut self) -> (Vec<(Position, Entry)>, Position, Viewer) {
         let (shared, reader, now) = (self.shared, &mut *self.reader, self.now);
-        let (oldest, time) = (shared.config.oldest_in_inbox(now), shared.read_clock(now));
+        let (oldest, deadline) = (shared.config.oldest_in_inbox(now), shared.read_clock(now).deadline);
         let entries = shared.config.live.window_entries;
-        self.pigeonhole.with(|inbox| reader.newest(inbox, &shared.world, entries, oldest, time))
+        let is_late = || shared.clock.now() > deadline;
+        let budget = Budget::new(Allowance::ON_SHARD, &is_late);
+        let newest = self.pigeonhole.with(|inbox| reader.newest(inbox, &shared.world, entries, oldest, &budget));
+        shared.counters.live_work.add(budget.work().units());
+        newest
     }
 
     fn entry_of(&mut self, post: PostId, fetched: Option<&[Found]>) -> Result<Option<(Position, Entry)>, Archived> {
         let (shared, reader) = (self.shared, &*self.reader);
-        self.pigeonhole.with(|inbox| reader.entry_of(inbox, &shared.world, post, fetched))
+        let budget = Budget::untimed(Allowance::UNLIMITED);
+        let entry = self.pigeonhole.with(|inbox| reader.entry_of(inbox, &shared.world, post, fetched, &budget));
+        shared.counters.live_looks.add(1);
+        shared.counters.live_work.add(budget.work().units());
+        entry
     }
 
     /// A change in full. What was to be told of a post that has no entry any more is that.

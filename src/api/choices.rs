@@ -93,7 +93,7 @@ pub(super) async fn marker(request: HttpRequest, engine: Live) -> Result<HttpRes
     Ok(unread(&engine.unread(&user(&request)?).await?))
 }
 
-fn unread(Unread { marker, entries, capped }: &Unread) -> HttpResponse {
+fn unread(Unread { marker, entries, capped, complete, .. }: &Unread) -> HttpResponse {
     let marker = marker.map(cursor::encode);
-    HttpResponse::Ok().json(json!({"cursor": marker, "unread": entries, "capped": capped}))
+    HttpResponse::Ok().json(json!({"cursor": marker, "unread": entries, "capped": capped, "complete": complete}))
 }

@@ -36,6 +36,10 @@ pub(super) fn page(page: &FeedPage, fields: Fields) -> String {
     optional_cursor(&mut json, page.page.newest);
     json.push_str(r#","partial":"#);
     ids(&mut json, page.partial.iter().map(SourceId::as_str));
+    let unnamed = page.page.partial.len().saturating_sub(page.partial.len());
+    if unnamed > 0 {
+        let _ = write!(json, r#","partial_more":{unnamed}"#);
+    }
     // Only a reader who asked for it has a limit to be held to.
     if page.page.passed_over > 0 {
         let _ = write!(json, r#","passed_over":{}"#, page.page.passed_over);

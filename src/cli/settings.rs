@@ -121,7 +121,7 @@ pub struct Settings {
     #[serde(skip)]
     pub repair: bool,
 
-    /// Time one page may spend on pulling outboxes before it is returned as partial [duration, default: 50ms]
+    /// Time one page may take in memory before it ends early; what could not be read by then comes with the next page, or is named as partial [duration, default: 50ms]
     #[arg(long, env = "TIDEWIRE_PULL_BUDGET", value_name = "DURATION")]
     pub pull_budget: Option<Span>,
 

@@ -40,13 +40,13 @@ pub use crate::engine::personal::Unread;
 pub use crate::engine::shared::Shared;
 pub use crate::engine::start::{Claimed, StorageConfig};
 use crate::error::Error;
-use crate::feed::page::{Page, Range};
+use crate::feed::page::{Page, Range, Reach};
 use crate::feed::post::{Body, Draft, Post};
 use crate::id::{PostId, SourceId};
 use crate::limits::{
-    ARCHIVE_QUEUE_MAX, FANOUT_DRAIN_MAX, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, READ_ATTEMPTS_MAX, READ_CRASHES_MAX,
-    READS_WAITING_PER_SHARD_MAX, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX, USER_MAILBOX_MAX,
-    WAKE_QUEUE_MAX,
+    ARCHIVE_QUEUE_MAX, FANOUT_DRAIN_MAX, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, PARTIAL_NAMES_MAX, READ_ATTEMPTS_MAX,
+    READ_CRASHES_MAX, READS_WAITING_PER_SHARD_MAX, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX,
+    USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
 };
 use crate::state::posts::Stored;
 use crate::state::reader::{PageRequest, ReadClock, pulled_page};
@@ -105,7 +105,7 @@ struct Threads {
 pub struct FeedPage {
     /// Entries and cursors.
     pub page: Page<Entry>,
-    /// The sources that could not be read in time.
+    /// The sources that could not be read in time: the first of those that `page` has, if they are many.
     pub partial: Vec<SourceId>,
 }
 
@@ -284,14 +284,14 @@ impl Engine {
         let shared = &self.inner.shared;
         let now = shared.clock.now();
         let page = pulled_page(&viewer, Finder::Memory(&shared.world), request, shared.read_clock(now));
-        if !page.needs_archive {
+        if !page.needs_archive && page.reach == Reach::Full {
             shared.count_page(&page);
             return Ok(self.named(page));
         }
         let (reply, answer) = oneshot::channel();
         let build =
             move |world: &World, clock: ReadClock<'_>| pulled_page(&viewer, Finder::Archive(world), request, clock);
-        shared.read_cold(reply, build);
+        shared.read_cold(reply, page, build);
         answer.await.unwrap_or(Err(Error::ShuttingDown)).map(|page| self.named(page))
     }
 
@@ -437,7 +437,8 @@ impl Engine {
 
     fn named(&self, page: Page<Entry>) -> FeedPage {
         let sources = &self.inner.shared.world.sources;
-        let partial = page.partial.iter().map(|slot| sources.at(*slot).id.clone()).collect();
+        let named = page.partial.iter().take(PARTIAL_NAMES_MAX);
+        let partial = named.map(|slot| sources.at(*slot).id.clone()).collect();
         FeedPage { page, partial }
     }
 }

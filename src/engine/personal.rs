@@ -12,6 +12,7 @@ use crate::feed::event::Silencing;
 use crate::feed::page::Range;
 use crate::feed::position::Position;
 use crate::feed::rules::{Rules, RulesPatch};
+use crate::feed::work::Work;
 use crate::id::{ListName, PostId, SourceId};
 use crate::limits::{ARCHIVE_QUEUE_MAX, UNREAD_MAX};
 use crate::state::explain::{self, Explanation, explain};
@@ -27,8 +28,12 @@ pub struct Unread {
     pub marker: Option<Position>,
     /// Entries above it by others than the reader: exact, unless `capped`.
     pub entries: usize,
-    /// There are more than were counted.
+    /// There may be more than were counted.
     pub capped: bool,
+    /// The count came to its end: there are no more, or more than are counted. If not, what is missing is not known, and `capped` is set.
+    pub complete: bool,
+    /// What was done to count.
+    pub work: Work,
 }
 
 impl Engine {
@@ -76,7 +81,8 @@ impl Engine {
         self.choose(reader, Choice::Mark(at)).await.map(drop)
     }
 
-    /// Counts what a reader has not read, by the state of this moment: it builds one page, however much there is.
+    /// Counts what a reader has not read, by the state of this moment: it builds one page, however much there is, and says so if that came
+    /// to no end.
     ///
     /// # Errors
     /// As [`Engine::feed`].
@@ -85,7 +91,8 @@ impl Engine {
         let marker = known.and_then(|reader| reader.choices().marker);
         let range = Range::Since(marker.unwrap_or(Position::MIN));
         let page = self.feed(reader, PageRequest { range, limit: UNREAD_MAX }).await?.page;
-        Ok(Unread { marker, entries: page.items.len(), capped: page.next.is_some() })
+        let (complete, work) = (page.is_complete, page.work);
+        Ok(Unread { marker, entries: page.items.len(), capped: page.next.is_some() || !complete, complete, work })
     }
 
     /// Puts a source on a list of a reader's, or takes it off. False if that is so already.

@@ -16,7 +16,7 @@ use crate::actor::ticker::ClockReport;
 use crate::clock::{Clock, UnixMicros};
 use crate::config::EngineConfig;
 use crate::error::Error;
-use crate::feed::page::Page;
+use crate::feed::page::{Page, Reach};
 use crate::limits::ARCHIVE_QUEUE_MAX;
 use crate::live::watchers::Watchers;
 use crate::state::reader::ReadClock;
@@ -37,7 +37,7 @@ pub struct Shared {
     pub clock: Arc<dyn Clock>,
     /// Whether it has jumped.
     pub clock_report: Arc<ClockReport>,
-    /// The threads that read the archive, if there is one.
+    /// The threads that may wait for the archive, and build pages that take long.
     pub(crate) archive_readers: Option<ArchiveReaders>,
     /// The snapshots that are kept, newest first.
     pub snapshots: Mutex<Vec<SnapshotTaken>>,
@@ -57,31 +57,51 @@ impl Shared {
         ReadClock { clock: &*self.clock, deadline: now.saturating_add(self.config.pull_budget) }
     }
 
-    /// Has `build` make a page on a thread that may wait for a disk. Its time runs from now on.
+    /// Has `build` make a page on a thread that may wait for a disk, and that nobody else waits for. `begun` is how far it came elsewhere.
     pub(crate) fn read_cold(
         self: &Arc<Self>,
         reply: Reply<Page<Entry>>,
+        begun: Page<Entry>,
         build: impl FnOnce(&World, ReadClock<'_>) -> Page<Entry> + Send + 'static,
     ) {
         let shared = Arc::clone(self);
         let deadline = self.clock.now().saturating_add(self.config.archive_budget);
+        let time = if begun.needs_archive { self.config.archive_budget } else { self.config.pull_budget };
         // Shared by the job and the refusal: one of them takes it.
-        let reply = Arc::new(Mutex::new(Some(reply)));
+        let reply = Arc::new(Mutex::new(Some((reply, begun))));
         let waiting = Arc::clone(&reply);
         let job = move |world: &World| {
-            let Some(reply) = waiting.lock().take() else { return };
+            let Some((reply, begun)) = waiting.lock().take() else { return };
             // In an overload most who asked for what is done last have gone, or would not wait any longer.
-            if !reply.is_closed() {
-                let _ = reply.send(shared.build_cold(world, deadline, build));
+            if reply.is_closed() {
+                return;
             }
+            let now = shared.clock.now();
+            let built = if now > deadline {
+                shared.as_begun(begun)
+            } else {
+                let counters = &shared.counters;
+                let counter = if begun.needs_archive { &counters.cold_pages } else { &counters.long_pages };
+                counter.add(1);
+                shared.build_cold(world, deadline.min(now.saturating_add(time)), build)
+            };
+            let _ = reply.send(built);
         };
         let readers = self.archive_readers.as_ref();
-        if !readers.is_some_and(|readers| readers.ask(job)) {
-            let refused = self.overloaded("archive", ARCHIVE_QUEUE_MAX);
-            if let Some(reply) = reply.lock().take() {
-                let _ = reply.send(Err(refused));
-            }
+        if !readers.is_some_and(|readers| readers.ask(job))
+            && let Some((reply, begun)) = reply.lock().take()
+        {
+            let _ = reply.send(self.as_begun(begun));
         }
+    }
+
+    /// A page that nobody can build further now: as far as it came, if it shows from where to go on.
+    fn as_begun(&self, begun: Page<Entry>) -> Result<Page<Entry>, Error> {
+        if begun.needs_archive || begun.reach == Reach::Nothing {
+            return Err(self.overloaded("archive", ARCHIVE_QUEUE_MAX));
+        }
+        self.count_page(&begun);
+        Ok(begun)
     }
 
     fn build_cold(
@@ -90,9 +110,6 @@ impl Shared {
         deadline: UnixMicros,
         build: impl FnOnce(&World, ReadClock<'_>) -> Page<Entry>,
     ) -> Result<Page<Entry>, Error> {
-        if self.clock.now() > deadline {
-            return Err(self.overloaded("archive", ARCHIVE_QUEUE_MAX));
-        }
         let clock = ReadClock { clock: &*self.clock, deadline };
         // A crash costs the page that was being built, and no thread.
         let built = panic::catch_unwind(AssertUnwindSafe(|| build(world, clock)));
@@ -100,7 +117,6 @@ impl Shared {
         if page.needs_archive {
             return Err(Error::ArchiveFailed("a post could not be read from it".to_owned()));
         }
-        self.counters.cold_pages.add(1);
         self.count_page(&page);
         Ok(page)
     }

@@ -283,8 +283,7 @@ fn tell(report: &Report, took: Duration) {
 fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
     let Foundation { config, clock, world, writer, journal, last_instant, lock } = foundation;
     let archive = world.archive().cloned();
-    let archive_readers = archive.is_some().then(|| ArchiveReaders::start(&world)).transpose();
-    let archive_readers = archive_readers.expect(THREADS);
+    let archive_readers = Some(ArchiveReaders::start(&world).expect(THREADS));
     let watchers = Watchers::new(world.sharding);
     let started = Instant::now();
     let shared = Arc::new(Shared {

@@ -2,7 +2,8 @@
 //!
 //! Responsible for:
 //! - walking all streams together in one direction, each position once, by a heap of stream heads;
-//! - asking each source only for what the page can need, a little at a time.
+//! - asking each source only for what the page can need, a little at a time;
+//! - ending where the budget does: what was yielded by then is all there is above the last of it.
 //!
 //! Not responsible for:
 //! - what may be shown (`feed::page`), where outboxes are kept ([`Outboxes`] is the seam).
@@ -51,6 +52,10 @@ pub struct Merge<'a, O> {
     unavailable: Vec<SourceSlot>,
     /// At and below this position some outbox has posts that are not in memory.
     archived: Option<Position>,
+    /// The budget was spent before the next position was known.
+    is_cut: bool,
+    /// How many streams have their head in the heap, or had it there once.
+    filled: usize,
 }
 
 /// What a walk could not give.
@@ -60,6 +65,8 @@ pub struct Shortfall {
     pub unavailable: Vec<SourceSlot>,
     /// The walk ended at this position, since some outbox goes on in the archive.
     pub archived: Option<Position>,
+    /// The walk ended with the budget, before it was through.
+    pub is_cut: bool,
 }
 
 struct Stream<'a> {
@@ -99,16 +106,57 @@ impl<'a, O: Outboxes> Merge<'a, O> {
             streams,
             unavailable: Vec::new(),
             archived: None,
+            filled: 0,
+            is_cut: false,
         };
-        (0..merge.streams.len()).for_each(|nth| merge.advance(nth));
+        merge.shuffle();
+        merge.fill();
         merge
+    }
+
+    /// Where some outboxes may have to be left out, those behind a slow one must not always be the same.
+    fn shuffle(&mut self) {
+        if self.budget.allowance().is_last {
+            fastrand::Rng::with_seed(self.budget.allowance().seed).shuffle(&mut self.streams);
+        }
+    }
+
+    fn fill(&mut self) {
+        while self.filled < self.streams.len() {
+            self.advance(self.filled);
+            if self.is_cut {
+                break;
+            }
+            self.filled += 1;
+        }
+    }
+
+    /// Whether the budget was spent before the next position was known.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Gives up on outboxes that the walk could not begin with before the budget was spent, so that what the others have is walked. The
+    /// budget must have been extended by then.
+    pub fn leave_out_the_rest(&mut self) {
+        self.is_cut = false;
+        for nth in self.filled..self.streams.len() {
+            match self.streams[nth].input {
+                Input::Inbox(_) => self.advance(nth),
+                Input::Outbox(source, _) => {
+                    self.unavailable.push(source);
+                    self.streams[nth].dry = true;
+                }
+            }
+        }
     }
 
     /// What could not be given so far.
     pub fn into_shortfall(self) -> Shortfall {
         let ended =
             self.heads.peek().is_none_or(|&Reverse((next, _))| self.is_archived(position(next, self.direction)));
-        Shortfall { unavailable: self.unavailable, archived: self.archived.filter(|_| ended) }
+        let archived = self.archived.filter(|_| ended && !self.is_cut);
+        Shortfall { unavailable: self.unavailable, archived, is_cut: self.is_cut }
     }
 
     /// Whether something that is not in memory may come before `next`, or be it.
@@ -135,6 +183,10 @@ impl<'a, O: Outboxes> Merge<'a, O> {
     }
 
     fn refill(&mut self, nth: usize) {
+        if self.budget.is_spent() {
+            self.is_cut = true;
+            return;
+        }
         let stream = &mut self.streams[nth];
         let start = self.buffer.len();
         let max = match stream.input {
@@ -167,7 +219,7 @@ impl<O: Outboxes> Iterator for Merge<'_, O> {
 
     fn next(&mut self) -> Option<Position> {
         let &Reverse((next, _)) = self.heads.peek()?;
-        if self.is_archived(position(next, self.direction)) {
+        if self.is_cut || self.is_archived(position(next, self.direction)) {
             return None;
         }
         while let Some(&Reverse((head, nth))) = self.heads.peek()
@@ -216,12 +268,17 @@ pub(crate) mod tests {
         pub(crate) outboxes: Vec<Outbox>,
         pub(crate) copied: Cell<usize>,
         pub(crate) pulls_left: Option<Cell<usize>>,
+        /// These are late for ever.
+        pub(crate) late: BTreeSet<SourceSlot>,
     }
 
     impl Outboxes for Shelf {
         fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
             if let Some(left) = &self.pulls_left {
                 left.set(left.get().checked_sub(1).ok_or(Missing::Late)?);
+            }
+            if self.late.contains(&source) {
+                return Err(Missing::Late);
             }
             let before = into.len();
             let outcome = self.outboxes[source.0 as usize].pull(ask, into);

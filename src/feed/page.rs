@@ -2,8 +2,8 @@
 //!
 //! Responsible for:
 //! - filling a page from the inbox, from pulled outboxes, and below the inbox's floor from all outboxes;
-//! - deciding at this moment, by the [`View`], what shows; a page is full while anything is left;
-//! - saying where to go on, and what could not be read.
+//! - deciding at this moment, by the [`View`], what shows; a page is full while anything is left, as far as its budget goes;
+//! - saying where to go on, always further than where the page began, and what could not be read.
 //!
 //! Not responsible for:
 //! - the rules of what shows ([`View`] is the seam), turning entries into text.
@@ -69,6 +69,17 @@ pub trait View {
     fn source(entry: &Self::Entry) -> SourceSlot;
 }
 
+/// How far a page came with its budget.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// As far as was asked for, or to the end.
+    Full,
+    /// Less far. It shows all there is up to where it says to go on.
+    Short,
+    /// Not even the first candidate was known when the budget was spent. The page is not to be shown, but to be built again with a larger one.
+    Nothing,
+}
+
 /// A page, newest entry first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<E> {
@@ -86,6 +97,10 @@ pub struct Page<E> {
     pub gone: Vec<Position>,
     /// Positions met whose posts cannot be read. They are missing here.
     pub unreadable: Vec<Position>,
+    /// How far the page came with its budget.
+    pub reach: Reach,
+    /// It shows as many entries as were asked for and there are more, or all there are: nothing is missing.
+    pub is_complete: bool,
     /// The page needs what is not in memory. It is not to be shown, but to be built again with the archive.
     pub needs_archive: bool,
     /// What was done to build it.
@@ -103,6 +118,8 @@ impl<E> Page<E> {
             passed_over: 0,
             gone: Vec::new(),
             unreadable: Vec::new(),
+            reach: Reach::Full,
+            is_complete: true,
             needs_archive: false,
             work: Work::default(),
         }
@@ -120,9 +137,7 @@ pub struct Feed<'a, O, S> {
     pub sources: S,
     /// Where outboxes are read.
     pub outboxes: &'a O,
-    /// Candidates looked at for one page, at most.
-    pub scan_max: usize,
-    /// What may be done for the page.
+    /// What may be done for the page, in all.
     pub budget: &'a Budget<'a>,
     /// Entries of one source in one page, at most.
     pub per_source_max: Option<NonZeroUsize>,
@@ -134,8 +149,20 @@ struct Scan<E> {
     before: Vec<usize>,
     /// How many were passed over in all.
     passed_over: usize,
-    /// The scan's bound was hit here.
+    /// The budget was spent before the scan was through.
+    is_cut: bool,
+    /// Then: everything up to here was merged and judged. None if that is nothing.
     stopped_at: Option<Position>,
+}
+
+impl<E> Scan<E> {
+    fn reach(&self) -> Reach {
+        match (self.is_cut, self.stopped_at) {
+            (false, _) => Reach::Full,
+            (true, Some(_)) => Reach::Short,
+            (true, None) => Reach::Nothing,
+        }
+    }
 }
 
 impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
@@ -149,7 +176,9 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
             }
             Range::Before(below) => {
                 page.next = self.fill_older(Span { below, ..Span::ALL }, limit, view, &mut page);
-                page.newest = self.head(Span::ALL, view, &mut page);
+                let known = page.items.first().map(|item| item.0);
+                page.newest =
+                    self.head(view, &mut page).or(known.max(Some(below).filter(|below| *below < Position::MAX)));
             }
             Range::After(above) => self.fill_newer(above, limit, view, &mut page),
             Range::Since(above) => {
@@ -161,6 +190,8 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         page.partial.dedup();
         page.unreadable.sort_unstable();
         page.unreadable.dedup();
+        let lacks_nothing = page.partial.is_empty() && page.unreadable.is_empty() && page.reach == Reach::Full;
+        page.is_complete |= lacks_nothing && !page.needs_archive;
         page.work = self.budget.work();
         page
     }
@@ -173,17 +204,20 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         view: &mut V,
         page: &mut Page<V::Entry>,
     ) -> Option<Position> {
-        let mut scan = self.scan(span, Direction::Older, limit + 1, view, page);
+        let mut scan = self.scan(span, Direction::Older, limit + 1, Late::LeftOut, view, page);
+        page.reach = scan.reach();
         // One entry more than asked for tells whether there is a next page.
         let more = scan.found.len() > limit;
+        page.is_complete = more;
         scan.found.truncate(limit);
         page.items = scan.found;
         page.passed_over = page.items.len().checked_sub(1).map_or(0, |last| scan.before[last]);
         if more {
             return page.items.last().map(|item| item.0);
         }
-        // What could not be read may be anywhere below the bound: that the rest is at an end is not known.
-        let unknown = (!page.partial.is_empty()).then(|| page.items.last().map_or(span.below, |item| item.0));
+        // What could not be read may be anywhere below the bound: that the rest is at an end is not known. A page without entries does
+        // not send its reader back to where it began, since what is late may be late for ever.
+        let unknown = page.items.last().filter(|_| !page.partial.is_empty()).map(|item| item.0);
         // Their source may have so many on the next page again.
         let passed_over = page.items.last().filter(|_| scan.passed_over > page.passed_over).map(|item| item.0);
         passed_over.or(scan.stopped_at).or(unknown)
@@ -191,39 +225,50 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
 
     fn fill_newer<V: View>(&self, above: Position, limit: usize, view: &mut V, page: &mut Page<V::Entry>) {
         let span = Span { above, ..Span::ALL };
-        let mut scan = self.scan(span, Direction::Newer, limit, view, page);
+        let mut scan = self.scan(span, Direction::Newer, limit, Late::LeftOut, view, page);
+        (page.reach, page.is_complete) = (scan.reach(), false);
         page.passed_over = scan.before.last().copied().unwrap_or(0);
         scan.found.reverse();
         page.items = scan.found;
         // Cut short, the page names where it stopped, so that the gap can be filled from there on.
-        page.newest = scan.stopped_at.or_else(|| self.head(Span::ALL, view, page));
+        let known = page.items.first().map_or(above, |item| item.0);
+        page.newest = scan.stopped_at.or_else(|| self.head(view, page)).or(Some(known));
         let oldest = page.items.last().map_or(above, |item| item.0);
-        let older = self.scan(Span { below: oldest, ..Span::ALL }, Direction::Older, 1, view, page);
-        let anything_older = !older.found.is_empty() || older.stopped_at.is_some() || !page.partial.is_empty();
+        let older = self.scan(Span { below: oldest, ..Span::ALL }, Direction::Older, 1, Late::Ends, view, page);
+        let anything_older = !older.found.is_empty() || older.is_cut || !page.partial.is_empty();
         page.next = anything_older.then_some(oldest);
     }
 
-    fn head<V: View>(&self, span: Span, view: &mut V, page: &mut Page<V::Entry>) -> Option<Position> {
-        let scan = self.scan(span, Direction::Older, 1, view, page);
+    fn head<V: View>(&self, view: &mut V, page: &mut Page<V::Entry>) -> Option<Position> {
+        let scan = self.scan(Span::ALL, Direction::Older, 1, Late::Ends, view, page);
         // Where nothing showed for as far as was looked, everything newer is above where the scan stopped.
         scan.found.first().map(|item| item.0).or(scan.stopped_at)
     }
 
-    /// Looks at candidates until `wanted` of them show, nothing is left, or the bound is hit.
+    /// Looks at candidates until `wanted` of them show, nothing is left, or the budget is spent.
     fn scan<V: View>(
         &self,
         span: Span,
         direction: Direction,
         wanted: usize,
+        late: Late,
         view: &mut V,
         page: &mut Page<V::Entry>,
     ) -> Scan<V::Entry> {
         let (found, before) = (Vec::with_capacity(wanted), Vec::new());
-        let mut scan = Scan { found, before, passed_over: 0, stopped_at: None };
-        let mut looked_at = 0;
+        let mut scan = Scan { found, before, passed_over: 0, is_cut: false, stopped_at: None };
+        let mut reached = None;
         let mut share = Share { most: self.per_source_max, taken: FxHashMap::default() };
-        for zone in self.zones(span, direction) {
+        for (nth, zone) in self.zones(span, direction).enumerate() {
+            if nth > 0 {
+                reached = Some(zone.start(direction));
+            }
             let mut candidates = self.merge(zone, direction, wanted - scan.found.len());
+            if candidates.is_cut() && reached.is_none() && late == Late::LeftOut && self.budget.allowance().is_last {
+                self.budget.extend_a_little();
+                candidates.leave_out_the_rest();
+            }
+            let mut is_spent = false;
             for position in candidates.by_ref() {
                 self.budget.candidate();
                 match view.look(position) {
@@ -237,17 +282,17 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
                     Look::Unreadable => page.unreadable.push(position),
                     Look::Archived => page.needs_archive = true,
                 }
-                looked_at += 1;
-                if scan.found.len() < wanted && looked_at == self.scan_max {
-                    scan.stopped_at = Some(position);
-                }
-                if scan.found.len() == wanted || scan.stopped_at.is_some() || page.needs_archive {
+                reached = Some(position);
+                is_spent = self.budget.is_spent();
+                if scan.found.len() == wanted || is_spent || page.needs_archive {
                     break;
                 }
             }
-            let enough = scan.found.len() == wanted || scan.stopped_at.is_some();
             let shortfall = candidates.into_shortfall();
             page.partial.extend(shortfall.unavailable);
+            scan.is_cut = scan.found.len() < wanted && (is_spent || shortfall.is_cut);
+            scan.stopped_at = reached.filter(|_| scan.is_cut);
+            let enough = scan.found.len() == wanted || scan.is_cut;
             page.needs_archive |= shortfall.archived.is_some() && !enough;
             if enough || page.needs_archive {
                 break;
@@ -300,6 +345,15 @@ impl Share {
     }
 }
 
+/// What is done about outboxes that could not be read before the budget was spent, where nothing else is known yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Late {
+    /// They are left out, if nobody goes on with a larger budget: the rest is shown.
+    LeftOut,
+    /// The scan ends.
+    Ends,
+}
+
 #[derive(Clone, Copy)]
 enum Zone {
     Warm(Span),
@@ -312,189 +366,15 @@ impl Zone {
             Self::Warm(span) | Self::Cold(span) => span,
         }
     }
+
+    /// Where reading it begins: what comes before is in no zone, or in the one before.
+    fn start(self, direction: Direction) -> Position {
+        match direction {
+            Direction::Older => self.span().below,
+            Direction::Newer => self.span().above,
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::feed::merge::tests::Shelf;
-    use crate::feed::outbox::{Outbox, Route};
-    use crate::feed::position::at;
-    use crate::feed::work::Allowance;
-    use proptest::prelude::*;
-    use std::cell::Cell;
-    use std::collections::{BTreeMap, BTreeSet};
-    use std::num::NonZeroUsize;
-
-    /// Posts of the listed ids are hidden or gone.
-    #[derive(Default)]
-    struct Filter {
-        hidden: BTreeSet<u64>,
-        gone: BTreeSet<u64>,
-    }
-
-    impl View for Filter {
-        type Entry = ();
-
-        fn look(&mut self, position: Position) -> Look<()> {
-            match position.id.0 {
-                id if self.hidden.contains(&id) => Look::Hidden,
-                id if self.gone.contains(&id) => Look::Gone,
-                _ => Look::Shown(()),
-            }
-        }
-
-        fn source((): &()) -> SourceSlot {
-            SourceSlot(0)
-        }
-    }
-
-    /// Three sources: 0 and 1 push, 2 is pulled. The inbox holds what was pushed, capped.
-    struct World {
-        shelf: Shelf,
-        inbox: Inbox,
-        scan_max: usize,
-    }
-
-    const SOURCES: [SourceSlot; 3] = [SourceSlot(0), SourceSlot(1), SourceSlot(2)];
-
-    impl World {
-        fn new(posts_max: usize) -> Self {
-            let shelf = Shelf { outboxes: vec![Outbox::default(); 3], ..Shelf::default() };
-            Self { shelf, inbox: Inbox::new(NonZeroUsize::new(posts_max).unwrap()), scan_max: 1_000 }
-        }
-
-        fn publish(&mut self, source: usize, position: Position) {
-            let route = if source == 2 { Route::Pull } else { Route::Push };
-            if self.shelf.outboxes[source].insert(position, route) && route == Route::Push {
-                self.inbox.push(position);
-            }
-        }
-
-        fn page(&self, range: Range, limit: usize, view: &mut Filter) -> Page<()> {
-            let warm = [(SourceSlot(2), Part::Pulled)];
-            let (inbox, scan_max) = (Some(&self.inbox), self.scan_max);
-            let (sources, outboxes) = (SOURCES.into_iter(), &self.shelf);
-            let budget = &Budget::untimed(Allowance::UNLIMITED);
-            Feed { inbox, warm: &warm, sources, outboxes, scan_max, budget, per_source_max: None }
-                .page(range, limit, view)
-        }
-    }
-
-    fn times(page: &Page<()>) -> Vec<i64> {
-        page.items.iter().map(|item| item.0.published_at.0).collect()
-    }
-
-    #[test]
-    fn a_page_goes_on_below_the_floor_without_a_gap() {
-        let mut world = World::new(2);
-        (1..=9).for_each(|time| world.publish((time % 3) as usize, at(time, time as u64)));
-        assert!(world.inbox.floor() > Position::MIN);
-        let mut none = Filter::default();
-        let page = world.page(Range::Newest, 5, &mut none);
-        assert_eq!((times(&page), page.next), (vec![9, 8, 7, 6, 5], Some(at(5, 5))));
-        let page = world.page(Range::Before(at(5, 5)), 5, &mut none);
-        assert_eq!((times(&page), page.next, page.newest), (vec![4, 3, 2, 1], None, Some(at(9, 9))));
-        let page = world.page(Range::After(at(3, 3)), 4, &mut none);
-        assert_eq!((times(&page), page.next, page.newest), (vec![7, 6, 5, 4], Some(at(4, 4)), Some(at(9, 9))));
-    }
-
-    #[test]
-    fn the_last_page_says_that_nothing_is_older_even_when_it_is_full() {
-        let mut world = World::new(10);
-        (1..=4).for_each(|time| world.publish(0, at(time, 0)));
-        let page = world.page(Range::Newest, 4, &mut Filter::default());
-        assert_eq!((times(&page).len(), page.next), (4, None));
-    }
-
-    #[test]
-    fn filtered_entries_are_replaced_and_gone_ones_reported() {
-        let mut world = World::new(10);
-        (1..=8).for_each(|time| world.publish(0, at(time, time as u64)));
-        let mut view = Filter { hidden: [8, 6].into(), gone: [7].into() };
-        let page = world.page(Range::Newest, 3, &mut view);
-        assert_eq!((times(&page), page.next), (vec![5, 4, 3], Some(at(3, 3))));
-        assert_eq!(page.gone, [at(7, 7)]);
-    }
-
-    #[test]
-    fn a_scan_that_hits_its_bound_says_where_to_go_on() {
-        let mut world = World { scan_max: 4, ..World::new(100) };
-        (1..=20).for_each(|time| world.publish((time % 3) as usize, at(time, time as u64)));
-        let mut view = Filter { hidden: (3..=18).collect(), gone: BTreeSet::new() };
-        for (direction, expected) in [(Direction::Older, vec![20, 19, 2, 1]), (Direction::Newer, vec![1, 2, 19, 20])] {
-            let (mut met, mut pages) = (Vec::new(), 0);
-            let mut range = if direction == Direction::Older { Range::Newest } else { Range::After(Position::MIN) };
-            loop {
-                let page = world.page(range, 3, &mut view);
-                pages += 1;
-                let mut shown = times(&page);
-                if direction == Direction::Newer {
-                    shown.reverse();
-                }
-                met.extend(shown);
-                range = match (direction, page.next, page.newest) {
-                    (Direction::Older, Some(next), _) => Range::Before(next),
-                    (Direction::Newer, _, Some(newest)) if range != Range::After(newest) && pages < 20 => {
-                        Range::After(page.items.first().map_or(newest, |item| item.0))
-                    }
-                    _ => break,
-                };
-            }
-            assert_eq!(met, expected);
-            assert!(pages > 3);
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_read_in_time_is_named_and_the_rest_is_served() {
-        let mut world = World::new(10);
-        (1..=6).for_each(|time| world.publish((time % 3) as usize, at(time, time as u64)));
-        world.shelf.pulls_left = Some(Cell::new(0));
-        let page = world.page(Range::Newest, 10, &mut Filter::default());
-        assert_eq!((times(&page), page.partial), (vec![6, 4, 3, 1], vec![SourceSlot(2)]));
-    }
-
-    proptest! {
-        #[test]
-        fn paging_either_way_meets_everything_that_shows_once(
-            posts in prop::collection::vec((0..3usize, 0..30i64), 0..120),
-            hidden in prop::collection::btree_set(0..120u64, 0..40),
-            gone in prop::collection::btree_set(0..120u64, 0..20),
-            posts_max in 1..50usize,
-            limit in 1..12usize,
-        ) {
-            let mut world = World::new(posts_max);
-            let mut expected = BTreeMap::new();
-            for (id, (source, time)) in posts.into_iter().enumerate() {
-                let position = at(time, id as u64);
-                world.publish(source, position);
-                if !hidden.contains(&position.id.0) && !gone.contains(&position.id.0) {
-                    expected.insert(position, ());
-                }
-            }
-            let newest = expected.last_key_value().map(|(position, ())| *position);
-            let mut view = Filter { hidden, gone };
-
-            let (mut down, mut range) = (Vec::new(), Range::Newest);
-            loop {
-                let page = world.page(range, limit, &mut view);
-                prop_assert_eq!(page.newest, newest);
-                prop_assert!(page.items.len() == limit || page.next.is_none());
-                down.extend(page.items);
-                let Some(next) = page.next else { break };
-                range = Range::Before(next);
-            }
-            prop_assert!(down.iter().rev().copied().eq(expected.clone()));
-
-            let (mut up, mut above) = (Vec::new(), Position::MIN);
-            loop {
-                let page = world.page(Range::After(above), limit, &mut view);
-                let Some(first) = page.items.first() else { break };
-                above = first.0;
-                up.extend(page.items.into_iter().rev());
-            }
-            prop_assert!(up.into_iter().eq(expected));
-        }
-    }
-}
+mod tests;

@@ -15,14 +15,14 @@ use crate::feed::following::Following;
 use crate::feed::inbox::Inbox;
 use crate::feed::merge::{Input, Merge};
 use crate::feed::outbox::Part;
-use crate::feed::page::{Feed, Look, Page, Range};
+use crate::feed::page::{Feed, Look, Page, Range, Reach};
 use crate::feed::position::{Direction, Position, Span};
 use crate::feed::work::{Allowance, Budget};
 use crate::id::{PostId, SourceSlot};
-use crate::limits::{PAGE_POSTS_MAX, PAGE_SCAN_MAX};
+use crate::limits::PAGE_POSTS_MAX;
 use crate::state::posts::Stored;
 use crate::state::sources::Source;
-use crate::state::view::{Entry, FeedView, Finder, Found, TimedOutboxes};
+use crate::state::view::{Entry, FeedView, Finder, Found, FoundOutboxes};
 use crate::state::viewer::Viewer;
 use crate::state::world::World;
 
@@ -51,8 +51,14 @@ pub struct Archived;
 pub struct ReadClock<'a> {
     /// Where "now" comes from.
     pub clock: &'a dyn Clock,
-    /// After this no further outbox is read.
+    /// After this the page ends, as far as it came.
     pub deadline: UnixMicros,
+}
+
+impl ReadClock<'_> {
+    fn is_late(self) -> bool {
+        self.clock.now() > self.deadline
+    }
 }
 
 /// What a reader's actor knows beside its inbox. All of it can be made anew from the world.
@@ -91,7 +97,8 @@ impl Reader {
         sync(&self.source.following(), inbox, world);
     }
 
-    /// Builds a page, by the state of this moment, and says through whose eyes.
+    /// Builds a page, by the state of this moment, and says through whose eyes. It is one to be shown if it came as far as was asked for:
+    /// others wait for the thread this is done on, and what takes long is to be built elsewhere.
     pub fn page(
         &mut self,
         inbox: &mut Inbox,
@@ -101,9 +108,10 @@ impl Reader {
         time: ReadClock<'_>,
     ) -> (Page<Entry>, Viewer) {
         let viewer = self.keep_up(inbox, world, oldest);
-        let budget = Budget::untimed(Allowance::UNLIMITED);
+        let is_late = || time.is_late();
+        let budget = Budget::new(Allowance::ON_SHARD, &is_late);
         let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox), &budget);
-        let page = build(&mut view, &self.pulled.parts, request, time);
+        let page = build(&mut view, &self.pulled.parts, request);
         for position in &page.gone {
             inbox.remove(*position);
         }
@@ -111,21 +119,20 @@ impl Reader {
     }
 
     /// The newest entries of the whole feed, newest first, as far as they are in memory, from where up they are all there are,
-    /// and through whose eyes.
+    /// and through whose eyes. None may be known, where finding them would take long.
     pub fn newest(
         &mut self,
         inbox: &mut Inbox,
         world: &World,
         entries: usize,
         oldest: UnixMicros,
-        time: ReadClock<'_>,
+        budget: &Budget<'_>,
     ) -> (Vec<(Position, Entry)>, Position, Viewer) {
         let viewer = self.keep_up(inbox, world, oldest);
-        let budget = Budget::untimed(Allowance::UNLIMITED);
-        let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox), &budget);
+        let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox), budget);
         let request = PageRequest { range: Range::Newest, limit: entries };
-        let page = fill(&mut view, &self.pulled.parts, request, time, None);
-        if !page.partial.is_empty() {
+        let page = fill(&mut view, &self.pulled.parts, request, None);
+        if !page.partial.is_empty() || page.reach == Reach::Nothing {
             return (Vec::new(), Position::MAX, viewer);
         }
         let last = page.items.last().map(|item| item.0).or(page.next);
@@ -144,13 +151,13 @@ impl Reader {
         world: &World,
         post: PostId,
         fetched: Option<&[Found]>,
+        budget: &Budget<'_>,
     ) -> Result<Option<(Position, Entry)>, Archived> {
         let following = self.source.following();
         sync(&following, inbox, world);
         let finder = fetched.map_or(Finder::Memory(world), |found| Finder::Fetched(world, found));
         let viewer = Viewer::home(&self.source, &following);
-        let budget = Budget::untimed(Allowance::UNLIMITED);
-        match FeedView::new(finder, &viewer, Some(inbox), &budget).entry_of(post) {
+        match FeedView::new(finder, &viewer, Some(inbox), budget).entry_of(post) {
             Ok(entry) => Ok(Some(entry)),
             Err(Look::Archived) => Err(Archived),
             Err(_) => Ok(None),
@@ -247,31 +254,32 @@ impl ColdRead {
 
     /// Builds the page, from memory and the archive.
     pub fn page(&self, world: &World, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
-        let (finder, viewer) = (Finder::Archive(world), &self.viewer);
-        let budget = Budget::untimed(Allowance::UNLIMITED);
-        build(&mut FeedView::new(finder, viewer, Some(&self.inbox), &budget), &self.warm, request, time)
+        let (finder, viewer, is_late) = (Finder::Archive(world), &self.viewer, || time.is_late());
+        let budget = Budget::new(Allowance::last(time.clock.now().0 as u64), &is_late);
+        build(&mut FeedView::new(finder, viewer, Some(&self.inbox), &budget), &self.warm, request)
     }
 }
 
-/// Builds a page of a feed that nothing is pushed to: a list, or a source's own posts.
+/// Builds a page of a feed that nothing is pushed to: a list, or a source's own posts. From memory alone it is one to be shown if it came as
+/// far as was asked for: others wait for the thread that this is done on.
 pub fn pulled_page(viewer: &Viewer, finder: Finder<'_>, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
-    let budget = Budget::untimed(Allowance::UNLIMITED);
-    build(&mut FeedView::new(finder, viewer, None, &budget), &[], request, time)
+    let allowance = match finder {
+        Finder::Memory(_) | Finder::Fetched(..) => Allowance::ON_SHARD,
+        Finder::Archive(_) => Allowance::last(time.clock.now().0 as u64),
+    };
+    let is_late = || time.is_late();
+    let budget = Budget::new(allowance, &is_late);
+    build(&mut FeedView::new(finder, viewer, None, &budget), &[], request)
 }
 
 /// Builds a page. `warm` is what must be merged with the inbox.
-fn build(
-    view: &mut FeedView<'_>,
-    warm: &[(SourceSlot, Part)],
-    request: PageRequest,
-    time: ReadClock<'_>,
-) -> Page<Entry> {
+fn build(view: &mut FeedView<'_>, warm: &[(SourceSlot, Part)], request: PageRequest) -> Page<Entry> {
     let viewer = view.viewer;
     // A limit for each page says nothing of how many entries there are, and one's own need no reading.
     let is_count = matches!(request.range, Range::Since(_));
     view.of_others = is_count;
     let per_source_max = viewer.choices.rules.per_source_max.filter(|_| !is_count);
-    let mut page = fill(view, warm, request, time, per_source_max);
+    let mut page = fill(view, warm, request, per_source_max);
     // Nor is it said of a virtual follow that it could not be read.
     page.partial.retain(|source| !viewer.feed.get(*source).is_some_and(|edge| edge.hidden));
     page
@@ -281,7 +289,6 @@ fn fill(
     view: &mut FeedView<'_>,
     warm: &[(SourceSlot, Part)],
     request: PageRequest,
-    time: ReadClock<'_>,
     per_source_max: Option<NonZeroUsize>,
 ) -> Page<Entry> {
     let viewer = view.viewer;
@@ -290,8 +297,7 @@ fn fill(
         inbox: view.inbox,
         warm,
         sources: viewer.feed.sources().chain(own),
-        outboxes: &TimedOutboxes::new(view.finder, time.clock, time.deadline),
-        scan_max: PAGE_SCAN_MAX,
+        outboxes: &FoundOutboxes { finder: view.finder, budget: view.budget },
         budget: view.budget,
         per_source_max,
     };

@@ -3,14 +3,12 @@
 //! Nothing about visibility is stored with an inbox. A delete, a hidden post, an unfollow takes effect with the next
 //! page, and undoing it brings back exactly what was there.
 
-use std::cell::Cell;
 use std::cmp::Reverse;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
-use crate::clock::{Clock, UnixMicros};
 use crate::feed::inbox::Inbox;
 use crate::feed::merge::Outboxes;
 use crate::feed::outbox::{Ask, Missing};
@@ -139,8 +137,8 @@ pub struct FeedView<'a> {
     pub budget: &'a Budget<'a>,
     /// Whether only entries show that stand for what others published.
     pub of_others: bool,
-    /// Where entries stand that merge reposts, as far as the page has met any of them: found out once, or a post that
-    /// thousands repeat would be looked at thousands of times, and a change meanwhile could show it twice.
+    /// Where entries stand whose posts are repeated, if anywhere, as far as the page has met any of them: found out once, also where no
+    /// repost counts, or a post that thousands repeat would be looked at thousands of times, and a change meanwhile could show it twice.
     stands: FxHashMap<PostId, Option<Position>>,
 }
 
@@ -155,7 +153,7 @@ impl<'a> FeedView<'a> {
     /// # Errors
     /// Why there is none.
     pub fn entry_of(&mut self, origin: PostId) -> Result<(Position, Entry), Look<Entry>> {
-        let origin = self.finder.find(origin)?;
+        let origin = self.find(origin)?;
         let (direct, reposts) = self.reasons(&origin);
         let at = self.stands_at(&origin, direct, &reposts).ok_or(Look::Hidden)?;
         Ok((at, self.entry(at)?))
@@ -165,29 +163,50 @@ impl<'a> FeedView<'a> {
     fn reasons(&self, origin: &Post) -> (Direct, Vec<ByRepost>) {
         let is_let_in = self.viewer.rule(self.finder.world(), origin).is_none();
         let direct = if is_let_in { self.viewer.direct(origin) } else { Direct::default() };
+        if !self.viewer.choices.rules.reposts {
+            return (direct, Vec::new());
+        }
         let mut reposts = self.viewer.reposts(&self.finder.world().reposts, origin, self.budget);
         reposts.retain(|by| by.blocker.is_none());
         (direct, reposts)
     }
 
+    fn find(&self, id: PostId) -> Result<Arc<Post>, Look<Entry>> {
+        if matches!(self.finder, Finder::Archive(world) if world.has_archived() && world.posts.stored(id).is_none()) {
+            self.budget.disk_read();
+        }
+        self.finder.find(id)
+    }
+
     fn entry(&mut self, position: Position) -> Result<Entry, Look<Entry>> {
-        let post = self.finder.find(position.id)?;
+        let post = self.find(position.id)?;
+        let is_repost = post.repost_of.is_some();
+        let origin_id = post.repost_of.unwrap_or(post.id());
+        let stands_elsewhere = self.stands.get(&origin_id).is_some_and(|stands| *stands != Some(position));
+        if stands_elsewhere || post.hidden {
+            return Err(Look::Hidden);
+        }
         let origin = match post.repost_of {
             None => Arc::clone(&post),
-            Some(id) => self.finder.find(id).map_err(|look| if look.is_gone() { Look::Hidden } else { look })?,
+            Some(id) => self.find(id).map_err(|look| if look.is_gone() { Look::Hidden } else { look })?,
         };
-        let stands_elsewhere = self.stands.get(&origin.id()).is_some_and(|stands| *stands != Some(position));
-        if stands_elsewhere || post.hidden || origin.hidden || self.viewer.silencer(&origin).is_some() {
+        if origin.hidden || self.viewer.silencer(&origin).is_some() {
+            if is_repost {
+                self.stands.insert(origin_id, None);
+            }
             return Err(Look::Hidden);
         }
         let (direct, mut reposts) = self.reasons(&origin);
         if !reposts.is_empty() {
             let stands = self.stands_at(&origin, direct, &reposts);
-            self.stands.insert(origin.id(), stands);
+            self.stands.insert(origin_id, stands);
             if stands != Some(position) {
                 return Err(Look::Hidden);
             }
-        } else if post.repost_of.is_some() || !direct.is_reached() {
+        } else if is_repost {
+            self.stands.insert(origin_id, direct.is_reached().then_some(origin.position));
+            return Err(Look::Hidden);
+        } else if !direct.is_reached() {
             return Err(Look::Hidden);
         }
         if self.of_others && post.author().slot == self.viewer.reader {
@@ -262,48 +281,24 @@ impl View for FeedView<'_> {
     }
 }
 
-/// Outboxes, read until a deadline.
-pub struct TimedOutboxes<'a> {
-    finder: Finder<'a>,
-    clock: &'a dyn Clock,
-    deadline: UnixMicros,
-    pulls: Cell<u32>,
+/// Outboxes, read where posts are found.
+pub struct FoundOutboxes<'a> {
+    /// Where posts are found.
+    pub finder: Finder<'a>,
+    /// What may be a read of a disk is counted here.
+    pub budget: &'a Budget<'a>,
 }
 
-/// Outboxes read between two looks at the clock.
-const PULLS_PER_LOOK: u32 = 16;
-
-impl<'a> TimedOutboxes<'a> {
-    /// Outboxes that can be read up to and including `deadline`.
-    pub fn new(finder: Finder<'a>, clock: &'a dyn Clock, deadline: UnixMicros) -> Self {
-        Self { finder, clock, deadline, pulls: Cell::new(0) }
-    }
-
-    fn is_late(&self) -> bool {
-        let pulls = self.pulls.get();
-        self.pulls.set(pulls + 1);
-        // A pull from the archive may take long by itself.
-        let often = matches!(self.finder, Finder::Archive(_));
-        if !often && pulls % PULLS_PER_LOOK != PULLS_PER_LOOK - 1 {
-            return false;
-        }
-        let late = self.clock.now() > self.deadline;
-        if late {
-            // Stay late: the next pull looks again.
-            self.pulls.set(pulls);
-        }
-        late
-    }
-}
-
-impl Outboxes for TimedOutboxes<'_> {
+impl Outboxes for FoundOutboxes<'_> {
     fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
-        if self.is_late() {
-            return Err(Missing::Late);
-        }
         match self.finder {
             Finder::Memory(world) | Finder::Fetched(world, _) => world.sources.at(source).pull(ask, into),
-            Finder::Archive(world) => world.pull_whole(source, ask, into),
+            Finder::Archive(world) => {
+                if world.has_archived() {
+                    self.budget.disk_read();
+                }
+                world.pull_whole(source, ask, into)
+            }
         }
     }
 }

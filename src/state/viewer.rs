@@ -179,13 +179,14 @@ impl Viewer {
         let is_chosen = |source| self.feed.contains(source) || own == Some(source) || self.has_kept(source);
         let looked_at = reposts.of(self.feed.sources().chain(own), self.feed.reach_len() + 1, is_chosen, &mut found);
         budget.reposts(looked_at);
-        let silenced = self.silenced(&reposts, budget);
-        budget.lookups(found.len() * silenced.len().max(1));
+        budget.lookups(found.len());
+        let silenced = if found.is_empty() { Vec::new() } else { self.silenced(&reposts, budget) };
         let brought = |repost: Repost| {
             let own = self.has_own && repost.author == self.reader && repost.source == self.reader;
             let brought = self.feed.brings(repost.source, repost.at);
             let named = brought.is_some_and(|brought| !brought.hidden);
-            let is_silenced = || silenced.iter().find(|(at, _)| *at == repost.at).map(|(_, blocker)| *blocker);
+            let is_silenced =
+                || silenced.binary_search_by_key(&repost.at, |(at, _)| *at).ok().map(|nth| silenced[nth].1);
             let blocker = if reposts.is_hidden(repost.at) { Some(Blocker::Hidden) } else { self.repost_rule(repost) };
             let blocker = blocker.or_else(is_silenced);
             (own || brought.is_some()).then_some(ByRepost { repost, named: named || own, blocker })
@@ -197,7 +198,7 @@ impl Viewer {
         self.feed.kept().binary_search_by_key(&source, |kept| kept.source).is_ok()
     }
 
-    /// Which reposts belong to a source that is muted or blocked.
+    /// Which reposts belong to a source that is muted or blocked, each once, by position.
     fn silenced(&self, reposts: &Reposts, budget: &Budget<'_>) -> Vec<(Position, Blocker)> {
         let (mutes, blocks) = (&self.choices.mutes, &self.choices.blocks);
         if mutes.is_empty() && blocks.is_empty() {
@@ -207,7 +208,12 @@ impl Viewer {
         let sources = mutes.iter().chain(blocks.iter()).map(|(source, _)| source);
         let silences = |source| self.choices.silences(source);
         budget.reposts(reposts.of(sources, mutes.len() + blocks.len(), silences, &mut found));
-        found.into_iter().filter_map(|repost| Some((repost.at, self.silences(repost.source)?))).collect()
+        budget.lookups(found.len());
+        let silenced = found.into_iter().filter_map(|repost| Some((repost.at, self.silences(repost.source)?)));
+        let mut silenced: Vec<(Position, Blocker)> = silenced.collect();
+        silenced.sort_by_key(|(at, _)| *at);
+        silenced.dedup_by_key(|(at, _)| *at);
+        silenced
     }
 
     fn repost_rule(&self, repost: Repost) -> Option<Blocker> {

@@ -219,6 +219,28 @@ async fn an_outbox_that_cannot_be_read_is_named_by_the_page_that_lacks_it() {
 }
 
 #[tokio::test]
+async fn a_source_that_cannot_be_read_for_ever_sends_nobody_in_circles() {
+    let failing = Failing::new().await;
+    failing.engine.follow(vec![edge("ann", "cas")]).await.unwrap();
+    for _ in 0..5 {
+        failing.engine.publish(draft("cas", "1"), true).await.unwrap();
+    }
+    failing.archive.set_plan(Plan { fail_copies: 1..u64::MAX, ..Plan::default() });
+    let (mut met, mut range, mut lacked) = (0, Range::Newest, false);
+    for read in 1.. {
+        assert!(read < 60, "reading goes in circles");
+        let page = failing.engine.feed(&id("ann"), PageRequest { range, limit: 10 }).await.unwrap();
+        met += page.page.items.len();
+        lacked |= page.partial == [id("bob")];
+        let Some(next) = page.page.next else { break };
+        assert!(range != Range::Before(next) || !page.page.items.is_empty(), "the same cursor beside no entries");
+        range = Range::Before(next);
+    }
+    assert!(lacked && met >= 5, "what could be read was shown: {met}");
+    failing.engine.shutdown();
+}
+
+#[tokio::test]
 async fn a_post_that_is_damaged_in_the_archive_and_whole_in_the_journal_is_written_anew() {
     let mut failing = Failing::new().await;
     let damaged = failing.posts[20];

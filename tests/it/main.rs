@@ -8,6 +8,7 @@ mod archive_faults;
 mod archive_races;
 mod archive_reads;
 mod bad_input;
+mod bounds;
 mod browser;
 mod clock;
 mod commands;

@@ -12,7 +12,7 @@ use crate::feed::post::Kind;
 use crate::feed::rules::{Replies, Rules};
 use crate::id::PostId;
 use crate::limits::{
-    BACKFILL_MAX, FOLLOWS_PER_REQUEST_MAX, PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX, POST_BODY_BYTES_MAX,
+    BACKFILL_MAX, FOLLOWS_PER_REQUEST_MAX, PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX, PARTIAL_NAMES_MAX, POST_BODY_BYTES_MAX,
     POST_BODY_DEPTH_MAX, POST_TAGS_MAX, SOURCE_ID_BYTES_MAX, UNREAD_MAX,
 };
 
@@ -253,8 +253,14 @@ fn pages() -> Named {
         "items": array(item(any)),
         "next": next(),
         "newest": or_null(schema("Cursor")),
-        "partial": {"type": "array", "items": schema("SourceId"), "description": "What could not be read in time."},
+        "partial": {
+            "type": "array",
+            "items": schema("SourceId"),
+            "maxItems": PARTIAL_NAMES_MAX,
+            "description": "What could not be read in time, and is passed over here: it is there on a later read.",
+        },
     }));
+    page["properties"]["partial_more"] = json!({"type": "integer", "minimum": 1, "description": "Sources that are not named in `partial`, beside those that are."});
     page["properties"]["passed_over"] =
         json!({"type": "integer", "minimum": 1, "description": "Entries that the rule `per_source_max` left out."});
     page["properties"]["unreadable"] =
@@ -273,7 +279,11 @@ fn choices() -> Named {
     let marker = object(json!({
         "cursor": or_null(schema("Cursor")),
         "unread": {"type": "integer", "minimum": 0, "maximum": UNREAD_MAX},
-        "capped": {"type": "boolean", "description": "There is more unread than is counted."},
+        "capped": {"type": "boolean", "description": "There may be more unread than is counted."},
+        "complete": {
+            "type": "boolean",
+            "description": "False if counting ended early: whether there is more unread, or any, is not known.",
+        },
     }));
     let lists = list(object(json!({"name": schema("ListName"), "members": count()})));
     vec![

@@ -156,15 +156,18 @@ fn a_page_counts_what_it_passes_over_and_paging_comes_to_the_rest() {
 fn what_is_unread_is_exact_right_after_every_change() {
     let server = server();
     let path = "/v1/users/ann/marker";
-    assert_eq!(server.get(path).json(), json!({"cursor": null, "unread": 0, "capped": false}));
+    assert_eq!(server.get(path).json(), json!({"cursor": null, "unread": 0, "capped": false, "complete": true}));
     ["bob", "cas"].iter().for_each(|source| follow(&server, "ann", source));
     let of_bob = posts(&server, "bob", 1..=3);
     posts(&server, "cas", 4..=5);
-    assert_eq!(server.get(path).json(), json!({"cursor": null, "unread": 5, "capped": false}));
+    assert_eq!(server.get(path).json(), json!({"cursor": null, "unread": 5, "capped": false, "complete": true}));
     let cursor = server.get("/v1/users/ann/feed?limit=5").json()["items"][3]["cursor"].clone();
     for _ in 0..2 {
         let marked = server.json("PUT", path, &json!({"cursor": cursor}));
-        assert_eq!((marked.status, marked.json()), (200, json!({"cursor": cursor, "unread": 3, "capped": false})));
+        assert_eq!(
+            (marked.status, marked.json()),
+            (200, json!({"cursor": cursor, "unread": 3, "capped": false, "complete": true}))
+        );
     }
     let unread = || server.get(path).json()["unread"].clone();
     assert_eq!(status(&server, "DELETE", &format!("/v1/posts/{}", of_bob[2])), 204);
@@ -174,7 +177,7 @@ fn what_is_unread_is_exact_right_after_every_change() {
     follow(&server, "ann", "cas");
     assert_eq!(unread(), 2);
     posts(&server, "bob", 1..=97);
-    assert_eq!(server.get(path).json(), json!({"cursor": cursor, "unread": 99, "capped": false}));
+    assert_eq!(server.get(path).json(), json!({"cursor": cursor, "unread": 99, "capped": false, "complete": true}));
     posts(&server, "cas", 1..=1);
-    assert_eq!(server.get(path).json(), json!({"cursor": cursor, "unread": 99, "capped": true}));
+    assert_eq!(server.get(path).json(), json!({"cursor": cursor, "unread": 99, "capped": true, "complete": true}));
 }

@@ -78,14 +78,14 @@ fn change_rules() -> Told {
 }
 
 fn read_marker() -> Told {
-    let marker = json!({"cursor": null, "unread": UNREAD_MAX, "capped": true});
+    let marker = json!({"cursor": null, "unread": UNREAD_MAX, "capped": true, "complete": true});
     told("Read how far a reader has read")
         .answers(200, "The marker, and how much is unread.", "Marker", &marker)
         .asks_reader()
 }
 
 fn mark() -> Told {
-    let marker = json!({"cursor": feed_cursor(), "unread": 0, "capped": false});
+    let marker = json!({"cursor": feed_cursor(), "unread": 0, "capped": false, "complete": true});
     told("Say how far a reader has read")
         .waits()
         .takes("Mark", REQUEST_BYTES_MAX, &json!({"cursor": feed_cursor()}))
