@@ -177,8 +177,8 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
             Range::Before(below) => {
                 page.next = self.fill_older(Span { below, ..Span::ALL }, limit, view, &mut page);
                 let known = page.items.first().map(|item| item.0);
-                page.newest =
-                    self.head(view, &mut page).or(known.max(Some(below).filter(|below| *below < Position::MAX)));
+                let known = known.max(Some(below).filter(|below| *below < Position::MAX));
+                page.newest = self.head(known, view, &mut page);
             }
             Range::After(above) => self.fill_newer(above, limit, view, &mut page),
             Range::Since(above) => {
@@ -232,17 +232,19 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         page.items = scan.found;
         // Cut short, the page names where it stopped, so that the gap can be filled from there on.
         let known = page.items.first().map_or(above, |item| item.0);
-        page.newest = scan.stopped_at.or_else(|| self.head(view, page)).or(Some(known));
+        page.newest = scan.stopped_at.or_else(|| self.head(Some(known), view, page));
         let oldest = page.items.last().map_or(above, |item| item.0);
         let older = self.scan(Span { below: oldest, ..Span::ALL }, Direction::Older, 1, Late::Ends, view, page);
         let anything_older = !older.found.is_empty() || older.is_cut || !page.partial.is_empty();
         page.next = anything_older.then_some(oldest);
     }
 
-    fn head<V: View>(&self, view: &mut V, page: &mut Page<V::Entry>) -> Option<Position> {
+    /// The newest entry; `known`, which all newer ones are above, if the budget does not reach as far as that.
+    fn head<V: View>(&self, known: Option<Position>, view: &mut V, page: &mut Page<V::Entry>) -> Option<Position> {
         let scan = self.scan(Span::ALL, Direction::Older, 1, Late::Ends, view, page);
         // Where nothing showed for as far as was looked, everything newer is above where the scan stopped.
-        scan.found.first().map(|item| item.0).or(scan.stopped_at)
+        let unreached = || known.filter(|_| scan.reach() == Reach::Nothing);
+        scan.found.first().map(|item| item.0).or(scan.stopped_at).or_else(unreached)
     }
 
     /// Looks at candidates until `wanted` of them show, nothing is left, or the budget is spent.

@@ -215,6 +215,7 @@ impl<'a> FeedView<'a> {
         // What is newer cannot be met yet, so that it is as if it were not there.
         reposts.retain(|by| by.repost.at <= position);
         let via = if self.viewer.names_sources { direct.named } else { 0 };
+        self.budget.lookups(reposts.len());
         let merged = (!reposts.is_empty()).then(|| Box::new(self.merge(&origin, via, reposts)));
         Ok(Entry { by: post.author().slot, post: origin, via, merged })
     }

@@ -138,6 +138,21 @@ fn what_cannot_be_read_in_time_is_named_and_the_rest_is_served() {
     assert_eq!((times(&page), page.partial), (vec![6, 4, 3, 1], vec![SourceSlot(2)]));
 }
 
+#[test]
+fn a_feed_without_entries_has_no_newest_and_a_spent_budget_does_not_hide_it() {
+    let mut world = World::new(10);
+    (1..=4).for_each(|time| world.publish(0, at(time, time as u64)));
+    let mut hidden = Filter { hidden: (1..=4).collect(), gone: BTreeSet::new() };
+    for range in [Range::Newest, Range::Before(at(3, 3)), Range::After(at(3, 3))] {
+        assert_eq!(world.page(range, 2, &mut hidden).newest, None, "{range:?}");
+    }
+    // Enough for the page, and not for another walk from the top.
+    world.units_max = 3 * 200;
+    let page = world.page(Range::Before(at(3, 3)), 1, &mut Filter::default());
+    assert_eq!((times(&page), page.reach), (vec![2], Reach::Full));
+    assert!(page.newest >= Some(at(2, 2)), "what is newer is above: {:?}", page.newest);
+}
+
 proptest! {
     #[test]
     fn reading_on_comes_to_an_end_whatever_is_late_for_ever_and_however_small_the_budget(
