@@ -24,11 +24,6 @@ use tidewire::storage::journal::MemoryJournal;
 
 use crate::world::{NEWEST, config, draft, edge, id};
 
-/// An engine whose pages end by the work they take, never by time.
-fn patient() -> Engine {
-    Engine::start(EngineConfig { pull_budget: Duration::from_secs(600), ..config(1, Policy::PullAll) })
-}
-
 async fn follow(engine: &Engine, follower: &str, sources: impl IntoIterator<Item = String>) {
     let edges = sources.into_iter().map(|source| edge(follower, &source)).collect();
     engine.follow(edges).await.unwrap();
@@ -52,7 +47,7 @@ fn tagged(draft: Draft) -> Draft {
 
 /// Ann follows some fans, who have reposted one post so many times in all.
 async fn viral(fans: usize, reposts: usize, dress: impl Fn(Draft) -> Draft) -> Engine {
-    let engine = patient();
+    let engine = Engine::start(config(1, Policy::PullAll));
     follow(&engine, "ann", (0..fans).map(fan)).await;
     publish(&engine, [Draft { id: Some(PostId(1)), ..draft("star", "1") }]).await;
     let repost = |nth: usize| dress(Draft { repost_of: Some(PostId(1)), ..draft(&fan(nth % fans), "2") });
@@ -111,7 +106,7 @@ async fn reposts_that_a_rule_bars_are_not_looked_at() {
 
 #[tokio::test]
 async fn reposts_of_many_posts_are_looked_at_a_few_times_each() {
-    let engine = patient();
+    let engine = Engine::start(config(1, Policy::PullAll));
     let (posts, fans) = (60, 100);
     follow(&engine, "ann", (0..fans).map(fan)).await;
     publish(&engine, (1..=posts).map(|nth| Draft { id: Some(PostId(nth)), ..draft("star", "1") })).await;
@@ -130,7 +125,7 @@ async fn reposts_of_many_posts_are_looked_at_a_few_times_each() {
 
 #[tokio::test]
 async fn a_page_of_5_000_sources_is_built_on_its_shard_and_one_of_5_000_mutes_is_not() {
-    let engine = patient();
+    let engine = Engine::start(config(1, Policy::PullAll));
     let sources = 5_000;
     follow(&engine, "ann", (0..sources).map(fan)).await;
     publish(&engine, (0..sources).map(|nth| draft(&fan(nth), "1"))).await;
@@ -171,7 +166,8 @@ impl Clock for RushingClock {
 
 fn rushing(by: Duration) -> Engine {
     let clock = RushingClock { clock: ManualClock::new(SystemClock.now()), by };
-    Engine::start_with(config(1, Policy::PullAll), MemoryJournal::default(), Arc::new(clock))
+    let config = EngineConfig { pull_budget: Duration::from_millis(50), ..config(1, Policy::PullAll) };
+    Engine::start_with(config, MemoryJournal::default(), Arc::new(clock))
 }
 
 /// Reads a feed down to its end, and returns how many entries it met, and how many reads that took.

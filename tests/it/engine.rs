@@ -106,8 +106,8 @@ async fn what_cannot_be_pulled_in_time_is_named_and_comes_later() {
         clock: ManualClock::new(SystemClock.now()),
         rushing: std::sync::atomic::AtomicBool::new(false),
     });
-    let engine =
-        Engine::start_with(config(1, Policy::PullAll), MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
+    let config = EngineConfig { pull_budget: Duration::from_millis(50), ..config(1, Policy::PullAll) };
+    let engine = Engine::start_with(config, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
     let stars: Vec<String> = (0..1_000).map(|n| format!("star{n}")).collect();
     engine.follow(stars.iter().map(|star| edge("ann", star)).collect()).await.unwrap();
     for star in &stars {

@@ -36,8 +36,10 @@ pub fn some(count: usize) -> NonZeroUsize {
     NonZeroUsize::new(count).unwrap()
 }
 
+/// Pages end by what they hold, however slow the machine is.
 pub fn config(shards: usize, celebrity: Policy) -> EngineConfig {
-    EngineConfig { shards: some(shards), celebrity, ..EngineConfig::default() }
+    let pull_budget = Duration::from_secs(60);
+    EngineConfig { shards: some(shards), celebrity, pull_budget, ..EngineConfig::default() }
 }
 
 pub const NEWEST: PageRequest = PageRequest { range: Range::Newest, limit: 20 };

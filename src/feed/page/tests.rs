@@ -1,4 +1,5 @@
 //! Pages of small worlds, against what was published.
+#![cfg(test)]
 
 use super::*;
 use crate::feed::merge::tests::Shelf;
