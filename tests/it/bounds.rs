@@ -162,6 +162,10 @@ impl Clock for RushingClock {
         self.clock.advance(self.by);
         self.clock.now()
     }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
 }
 
 fn rushing(by: Duration) -> Engine {
