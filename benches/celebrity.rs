@@ -157,7 +157,7 @@ fn pages(shared: &Shared, thread: usize, of: usize, is_over: &AtomicBool) -> usi
     let mut done = 0;
     while !is_over.load(Ordering::Relaxed) {
         let (reader, inbox) = &mut readers[done % READERS];
-        let (page, _) = reader.page(inbox, &shared.world, NEWEST, UnixMicros(i64::MIN), time);
+        let (page, ..) = reader.page(inbox, &shared.world, NEWEST, UnixMicros(i64::MIN), time);
         assert_eq!(page.items.len(), 20);
         done += 1;
     }

@@ -128,7 +128,7 @@ fn page(engine: &Engine, of: &mut Prepared) -> (usize, Option<Position>) {
     let (shared, oldest) = (engine.shared(), UnixMicros(i64::MIN));
     let time = ReadClock { clock: &*shared.clock, deadline: UnixMicros(i64::MAX) };
     let request = PageRequest { range: of.range, limit: 20 };
-    let (page, _) = of.reader.page(&mut of.inbox, &shared.world, request, oldest, time);
+    let (page, ..) = of.reader.page(&mut of.inbox, &shared.world, request, oldest, time);
     (page.items.len(), page.next)
 }
 

@@ -73,7 +73,7 @@ async fn pages_with_celebrities() {
         let at = nth * 7_919 % readers.len();
         let (reader, inbox) = &mut direct[at];
         let began = Instant::now();
-        let (page, _) =
+        let (page, ..) =
             reader.page(inbox, &shared.world, NEWEST, oldest, ReadClock { clock: &*shared.clock, deadline: far });
         alone.record(began.elapsed().as_nanos() as u64).unwrap();
         assert_eq!(page.items.len(), 20);

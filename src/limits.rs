@@ -241,6 +241,26 @@ pub const READS_WAITING_PER_SHARD_MAX: usize = 64 * 1024;
 /// entries asks for at most 21 of each to begin with.
 pub const NEWEST_PULLED_MAX: usize = 32;
 
+/// A post that stands further below the moment of its acceptance is noted as late with its sources. A page that a client resumes from
+/// looks at all entries of this last while again, and services date posts back by milliseconds to seconds, for the time in their queues.
+pub const LATE_AFTER: Duration = Duration::from_secs(5);
+
+/// Late posts that are noted with one source: 24 bytes each. Clients that come back after more have to read the feed again.
+pub const LATE_POSTS_PER_SOURCE_MAX: usize = 64;
+
+/// Late posts that are looked at for one page.
+pub const LATE_POSTS_PER_PAGE_MAX: usize = 1_024;
+
+/// Posts that are answered before they are known, whose answers are remembered until they are: 32 bytes each and more.
+pub const AWAITED_POSTS_MAX: usize = 65_536;
+
+/// Answers to one such post that are remembered. With more, all clients have to read their feeds again once it is known.
+pub const AWAITED_ANSWERS_MAX: usize = 16;
+
+/// Reposts of a post that was unknown when they were published which are noted as late once it is published. With more, all clients
+/// have to read their feeds again.
+pub const LATE_REPOSTS_MAX: usize = 1_024;
+
 /// Of the sources that a reader follows, those that are looked at to tell with which crowd it comes: all of them by default.
 pub const CROWD_SOURCES_MAX: usize = 5_000;
 

@@ -56,7 +56,11 @@ impl Courier {
             let recipients = &slice.recipients[self.next..end];
             match slice.mail {
                 Notice::Published(position) if slice.into_inboxes => {
-                    let delivered = self.mailroom.borrow_mut().deliver(position, recipients);
+                    let arrivals = &self.shared.world.arrivals;
+                    // It was accepted by now, so that what is late by its own instant is late by this one.
+                    let now = arrivals.applied().through;
+                    let late_at = arrivals.is_late(position, now).then_some(now);
+                    let delivered = self.mailroom.borrow_mut().deliver(position, late_at, recipients);
                     let counters = &self.shared.counters;
                     counters.deliveries.add(delivered.added);
                     counters.duplicates.add(delivered.duplicates);

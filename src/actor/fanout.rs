@@ -58,7 +58,7 @@ impl HandedOn {
     /// Goes into no inbox.
     fn notice(mail: Notice, legs: Box<[Leg]>) -> Self {
         Self {
-            order: FanoutOrder { mail, author: SourceSlot::NONE, legs, waiting: None },
+            order: FanoutOrder { mail, author: SourceSlot::NONE, legs, accepted_at: None, waiting: None },
             at: Instant::now(),
             open: None,
         }
@@ -166,9 +166,11 @@ impl FanoutQueue {
     pub fn push(&self, order: FanoutOrder) {
         let open = into_inboxes(&order).map(|position| {
             let deliveries = self.deliveries(order.legs.iter().filter_map(Leg::into_inboxes));
-            OpenFanout { position, author: order.author, deliveries }
+            OpenFanout { position, author: order.author, deliveries, accepted_at: order.accepted_at }
         });
         open.into_iter().for_each(|open| self.shared.open_fanouts.begin(open));
+        // Before anybody can answer that it is delivered.
+        open.and_then(|open| open.accepted_at).into_iter().for_each(|at| self.shared.world.arrivals.begin(at));
         if let Err(TrySendError::Full(_)) = self.orders.try_send(HandedOn { order, at: Instant::now(), open }) {
             unreachable!("the scribe asks for room before it accepts a post");
         }
@@ -311,6 +313,7 @@ impl FanoutSupervisor {
         let Some(Waiting { open, handed_on, followers, caller }) = done else { return };
         if let Some(open) = open {
             self.shared.open_fanouts.end(open);
+            open.accepted_at.into_iter().for_each(|at| self.shared.world.arrivals.end(at));
             let now = Instant::now();
             let took = now.duration_since(handed_on);
             self.shared.fanout_latency.lock().record(now, took, followers);

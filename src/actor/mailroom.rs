@@ -24,6 +24,7 @@ use slab::Slab;
 
 use crate::actor::message::InboxTotals;
 use crate::actor::user::UserActor;
+use crate::clock::UnixMicros;
 use crate::feed::inbox::{Inbox, Push};
 use crate::feed::position::Position;
 use crate::feed::stream::Notice;
@@ -80,7 +81,8 @@ pub struct Delivered {
 impl Mailroom {
     /// Puts a post into the inboxes of `recipients`, by their numbers within the shard. Who has none is asleep and finds
     /// the post on waking.
-    pub fn deliver(&mut self, position: Position, recipients: &[u32]) -> Delivered {
+    /// With `late_at` it may stand far below what came before it.
+    pub fn deliver(&mut self, position: Position, late_at: Option<UnixMicros>, recipients: &[u32]) -> Delivered {
         let mut delivered = Delivered::default();
         for group in recipients.chunks(GROUP) {
             let mut keys = [NO_INBOX; GROUP];
@@ -94,7 +96,11 @@ impl Mailroom {
             }
             black_box(touched);
             for (key, recipient) in keys.into_iter().zip(group) {
-                match self.inboxes.get_mut(place(key)).map(|inbox| inbox.push(position)) {
+                let push = |inbox: &mut Inbox| {
+                    late_at.into_iter().for_each(|at| inbox.note_late(at));
+                    inbox.push(position)
+                };
+                match self.inboxes.get_mut(place(key)).map(push) {
                     Some(Push::Added { .. }) => delivered.added += 1,
                     Some(Push::Duplicate) => delivered.duplicates += 1,
                     Some(Push::BelowFloor) => delivered.below_floor += 1,
@@ -285,12 +291,12 @@ mod tests {
             (0..40).map(|reader| Pigeonhole::open(Rc::clone(&mailroom), reader * 2, posts_max)).collect();
         let everyone: Vec<u32> = (0..100).collect();
         let all = Delivered { added: 40, ..Delivered::default() };
-        assert_eq!(mailroom.borrow_mut().deliver(at(1, 1), &everyone), all);
+        assert_eq!(mailroom.borrow_mut().deliver(at(1, 1), None, &everyone), all);
         let again = Delivered { duplicates: 40, ..Delivered::default() };
-        assert_eq!(mailroom.borrow_mut().deliver(at(1, 1), &everyone), again);
+        assert_eq!(mailroom.borrow_mut().deliver(at(1, 1), None, &everyone), again);
         assert!(holes.iter().all(|hole| hole.with(|inbox| inbox.len()) == 1));
         drop(holes);
-        assert_eq!(mailroom.borrow_mut().deliver(at(2, 2), &everyone), Delivered::default());
+        assert_eq!(mailroom.borrow_mut().deliver(at(2, 2), None, &everyone), Delivered::default());
         assert_eq!(mailroom.borrow().totals().inboxes, 0);
     }
 
@@ -306,7 +312,7 @@ mod tests {
         for nth in 0..200 {
             // Every other reader gets all, and the others half.
             let recipients: Vec<u32> = (0..readers).filter(|reader| nth % 2 == 0 || reader % 2 == 0).collect();
-            mailroom.borrow_mut().deliver(at(nth, 1), &recipients);
+            mailroom.borrow_mut().deliver(at(nth, 1), None, &recipients);
         }
         let counted = mailroom.borrow().totals().bytes as f64;
         let free = (mailroom.borrow().inboxes.capacity() - readers as usize) * size_of::<Inbox>();

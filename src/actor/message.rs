@@ -31,10 +31,10 @@ use crate::actor::courier::Courier;
 use crate::actor::reception::{Turn, Waking};
 use crate::clock::{Taken, UnixMicros};
 use crate::error::Error;
+use crate::feed::choices::Marker;
 use crate::feed::event::{NewEdge, Silencing};
 use crate::feed::inbox::Inbox;
 use crate::feed::page::Page;
-use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft, Post};
 use crate::feed::rules::RulesPatch;
 use crate::feed::schedule::{JobId, Leg};
@@ -206,7 +206,7 @@ pub enum Choice {
     /// Change rules.
     Rules(RulesPatch),
     /// Move the read marker.
-    Mark(Position),
+    Mark(Marker),
     /// Put a source on a list, or take it off.
     List {
         /// The list.
@@ -258,6 +258,8 @@ pub struct FanoutOrder {
     pub author: SourceSlot,
     /// To whom, at least one; inboxes first.
     pub legs: Box<[Leg]>,
+    /// When a post was accepted that is delivered for the first time.
+    pub accepted_at: Option<UnixMicros>,
     /// Who waits for the delivery.
     pub waiting: Option<(Reply<Published>, Published)>,
 }

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+use crate::clock::UnixMicros;
 use crate::feed::position::Position;
 use crate::id::SourceSlot;
 
@@ -59,6 +60,8 @@ pub struct OpenFanout {
     pub author: SourceSlot,
     /// Deliveries that it needs, at most.
     pub deliveries: usize,
+    /// When it was accepted, unless it was delivered before.
+    pub accepted_at: Option<UnixMicros>,
 }
 
 impl OpenFanouts {
@@ -88,7 +91,7 @@ impl OpenFanouts {
     }
 
     /// A post is handed on.
-    pub fn begin(&self, OpenFanout { position, author, deliveries }: OpenFanout) {
+    pub fn begin(&self, OpenFanout { position, author, deliveries, .. }: OpenFanout) {
         self.deliveries.fetch_add(deliveries, Ordering::Relaxed);
         let mut open = self.open.lock();
         *open.times.entry(position).or_default() += 1;
@@ -98,7 +101,7 @@ impl OpenFanouts {
     }
 
     /// It is delivered. A post that is delivered again while it is being delivered is open until both are done.
-    pub fn end(&self, OpenFanout { position, author, deliveries }: OpenFanout) {
+    pub fn end(&self, OpenFanout { position, author, deliveries, .. }: OpenFanout) {
         self.deliveries.fetch_sub(deliveries, Ordering::Relaxed);
         let open = &mut *self.open.lock();
         if let Entry::Occupied(mut times) = open.times.entry(position) {
@@ -121,12 +124,11 @@ impl OpenFanouts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::UnixMicros;
     use crate::id::PostId;
 
     fn post(id: u64, author: u32, deliveries: usize) -> OpenFanout {
         let position = Position { published_at: UnixMicros(7), id: PostId(id) };
-        OpenFanout { position, author: SourceSlot(author), deliveries }
+        OpenFanout { position, author: SourceSlot(author), deliveries, accepted_at: None }
     }
 
     #[test]

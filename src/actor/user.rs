@@ -74,13 +74,13 @@ impl UserActor {
         self.reader.source().seen(now);
         let (reader, oldest) = (&mut self.reader, shared.config.oldest_in_inbox(now));
         let pigeonhole = self.pigeonhole.as_ref()?;
-        let (page, viewer) =
+        let (page, viewer, settled) =
             pigeonhole.with(|inbox| reader.page(inbox, &shared.world, request, oldest, shared.read_clock(now)));
         if let Some(watch) = &mut self.watch {
             watch.page_built(request.range, &page, &viewer);
         }
         if page.needs_archive || page.reach != Reach::Full {
-            let read = pigeonhole.with(|inbox| reader.cold_read(viewer, inbox, &shared.world));
+            let read = pigeonhole.with(|inbox| reader.cold_read(viewer, settled, inbox, &shared.world));
             return Some(Built::Cold(read, page));
         }
         shared.count_page(&page);

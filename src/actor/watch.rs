@@ -99,7 +99,7 @@ impl Watch {
         }
         let missed = resume.and_then(|place| self.missed(eyes, place));
         let (place, recovered) = (resume.filter(|_| missed.is_some()), missed.is_some());
-        let what = What::Hello { recovered, marker: eyes.reader.source().choices().marker };
+        let what = What::Hello { recovered, marker: eyes.marker() };
         let hello = Event { place: place.unwrap_or(self.stream.place()), what };
         let events = [hello].into_iter().chain(missed.unwrap_or_default());
         let joins = events.map(|event| outlet.push(event, Instant::now())).all(|pushed| pushed == Pushed::Waits);
@@ -222,12 +222,21 @@ impl Watch {
 
     /// Whether clients were told what a page shows, as far down as is known.
     fn has_told(&self, range: Range, page: &Page<Entry>) -> bool {
+        if let (Range::Resume(_), false) = (range, page.gap) {
+            return self.has_told_each(page);
+        }
         let shown = shown(range, page);
         if page.needs_archive || page.reach != Reach::Full {
             // It will be built elsewhere, and later.
             return shown.end <= self.stream.floor();
         }
         page.partial.is_empty() && self.stream.agrees(&sights(&page.items), shown, page.passed_over)
+    }
+
+    /// The same for a page of which nothing is known but what is on it.
+    fn has_told_each(&self, page: &Page<Entry>) -> bool {
+        let is_told = |(at, entry): &(Position, Entry)| self.stream.agrees(&[entry.sight(*at)], *at..at.next_up(), 0);
+        !page.needs_archive && page.partial.is_empty() && page.items.iter().all(is_told)
     }
 
     /// Forgets connections that have gone.
@@ -264,6 +273,10 @@ impl Eyes<'_> {
         self.reader.source().slot
     }
 
+    fn marker(&self) -> Option<Position> {
+        self.reader.source().choices().marker.map(|marker| marker.at)
+    }
+
     fn kept(&self) -> Vec<SourceSlot> {
         self.reader.source().following().only_kept().collect()
     }
@@ -295,7 +308,7 @@ impl Eyes<'_> {
             (Change::Update(_), Some((_, entry))) => What::Update(entry.post),
             (Change::Post(post) | Change::Update(post) | Change::Remove(post), _) => What::Remove(post),
             (Change::Stale(below), _) => What::Stale(below),
-            (Change::Marker, _) => What::Marker(self.reader.source().choices().marker?),
+            (Change::Marker, _) => What::Marker(self.marker()?),
         })
     }
 }
@@ -304,7 +317,7 @@ impl Eyes<'_> {
 fn shown<E>(range: Range, page: &Page<E>) -> std::ops::Range<Position> {
     let next = page.next.unwrap_or(Position::MIN);
     match range {
-        Range::Newest | Range::Since(_) => next..Position::MAX,
+        Range::Newest | Range::Since(_) | Range::Resume(_) => next..Position::MAX,
         Range::Before(below) => next..below,
         // Of what is newer than its last entry it tells nothing.
         Range::After(above) => above.next_up()..page.items.first().map_or(above, |(newest, _)| *newest).next_up(),

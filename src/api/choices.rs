@@ -12,7 +12,7 @@ use crate::api::{Api, answer};
 use crate::engine::Unread;
 use crate::feed::cursor;
 use crate::feed::event::Silencing;
-use crate::feed::position::Position;
+use crate::feed::resume::Resume;
 use crate::id::Text;
 
 /// `PUT /v1/users/{user}/mutes/{source}`, `…/blocks/{source}`
@@ -66,15 +66,15 @@ pub(super) async fn change_rules(
 #[serde(deny_unknown_fields)]
 struct Mark {
     #[serde(deserialize_with = "feed_cursor")]
-    cursor: Position,
+    cursor: Resume,
 }
 
-fn feed_cursor<'de, D: Deserializer<'de>>(from: D) -> Result<Position, D::Error> {
-    from.deserialize_str(Text(cursor::decode))
+fn feed_cursor<'de, D: Deserializer<'de>>(from: D) -> Result<Resume, D::Error> {
+    from.deserialize_str(Text(cursor::decode_resume))
 }
 
 /// How far a body of `PUT /v1/users/{user}/marker` says that the reader has read.
-pub(super) fn new_marker(bytes: &[u8]) -> Result<Position, Problem> {
+pub(super) fn new_marker(bytes: &[u8]) -> Result<Resume, Problem> {
     request::json(bytes).map(|Mark { cursor }| cursor)
 }
 

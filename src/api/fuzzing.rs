@@ -59,7 +59,7 @@ pub fn bodies(data: &[u8]) {
         assert_eq!(Rules::default().patched(patch.expect("rules are taken as a change of rules")), rules);
     }
     if let Some(at) = taken(data, choices::new_marker) {
-        let again = choices::new_marker(json!({"cursor": cursor::encode(at)}).to_string().as_bytes());
+        let again = choices::new_marker(json!({"cursor": cursor::encode_resume(at)}).to_string().as_bytes());
         assert_eq!(again.expect("what was taken is taken again"), at);
     }
 }
@@ -119,7 +119,7 @@ fn published(draft: Draft) {
 
     let position =
         Position { published_at: draft.published_at.unwrap_or(UnixMicros(0)), id: draft.id.unwrap_or(PostId(1)) };
-    let post = Post::new(position, &draft);
+    let post = Post::new(position, &draft, position.published_at);
     let answered: Answered<'_> = serde_json::from_str(post.json()).expect("answers are JSON");
     assert_eq!((answered.author.as_str(), answered.body.get()), (draft.author.as_str(), draft.body.as_str()));
     let draft = Draft { id: None, published_at: None, ..draft };

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use crate::engine::FeedPage;
 use crate::feed::cursor;
 use crate::feed::position::Position;
+use crate::feed::resume::Resume;
 use crate::id::SourceId;
 use crate::state::view::{Entry, Reposted};
 
@@ -33,7 +34,11 @@ pub(super) fn page(page: &FeedPage, fields: Fields) -> String {
     json.push_str(r#"],"next":"#);
     optional_cursor(&mut json, page.page.next);
     json.push_str(r#","newest":"#);
-    optional_cursor(&mut json, page.page.newest);
+    resume_token(&mut json, page.page.resume);
+    // Only where more came in than is remembered, or the reader decided something.
+    if page.page.gap {
+        json.push_str(r#","gap":true"#);
+    }
     json.push_str(r#","partial":"#);
     ids(&mut json, page.partial.iter().map(SourceId::as_str));
     let unnamed = page.page.partial.len().saturating_sub(page.partial.len());
@@ -83,6 +88,17 @@ pub(super) fn optional_cursor(json: &mut String, position: Option<Position>) {
         Some(position) => {
             json.push('"');
             cursor::encode_into(position, json);
+            json.push('"');
+        }
+    }
+}
+
+fn resume_token(json: &mut String, resume: Option<Resume>) {
+    match resume {
+        None => json.push_str("null"),
+        Some(resume) => {
+            json.push('"');
+            cursor::encode_resume_into(resume, json);
             json.push('"');
         }
     }

@@ -105,10 +105,11 @@ impl Parameters {
 
     /// `limit`, `before` and `after` of a page.
     pub(super) fn page(&self) -> Result<PageRequest, Problem> {
-        let range = match (self.cursor("before", cursor::decode)?, self.cursor("after", cursor::decode)?) {
+        let range = match (self.cursor("before", cursor::decode_resume)?, self.cursor("after", cursor::decode_resume)?)
+        {
             (None, None) => Range::Newest,
-            (Some(before), None) => Range::Before(before),
-            (None, Some(after)) => Range::After(after),
+            (Some(before), None) => Range::Before(before.position),
+            (None, Some(after)) => Range::Resume(after),
             (Some(_), Some(_)) => return Err(invalid_parameter("after", "not together with \"before\"")),
         };
         Ok(PageRequest { range, limit: self.limit()? })

@@ -42,6 +42,7 @@ pub use crate::engine::start::{Claimed, StorageConfig};
 use crate::error::Error;
 use crate::feed::page::{Page, Range, Reach};
 use crate::feed::post::{Body, Draft, Post};
+use crate::feed::resume::Settled;
 use crate::id::{PostId, SourceId};
 use crate::limits::{
     ARCHIVE_QUEUE_MAX, FANOUT_DRAIN_MAX, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, PARTIAL_NAMES_MAX, READ_ATTEMPTS_MAX,
@@ -209,10 +210,10 @@ impl Engine {
 
     async fn page(&self, reader: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
         let world = &self.inner.shared.world;
-        let Some(source) = world.sources.get(reader) else { return Ok(self.named(Page::empty())) };
+        let Some(source) = world.sources.get(reader) else { return Ok(self.nothing(request)) };
         let has_feed = source.id.is_user() && (source.following().reach_len() > 0 || !source.outbox().is_empty());
         if !has_feed {
-            return Ok(self.named(Page::empty()));
+            return Ok(self.nothing(request));
         }
         let directory = &self.inner.shared.directory;
         let mut crashes_before = None;
@@ -230,6 +231,15 @@ impl Engine {
             }
         }
         Err(self.inner.shared.overloaded("wake_up", WAKE_QUEUE_MAX))
+    }
+
+    /// The page of a feed in which nothing can be. Whoever has a token keeps it.
+    fn nothing(&self, request: PageRequest) -> FeedPage {
+        let resume = match request.range {
+            Range::Resume(token) => Some(token),
+            _ => None,
+        };
+        self.named(Page { newest: resume.map(|token| token.position), resume, ..Page::empty() })
     }
 
     /// Compares a reader's inbox with one built anew, which takes its place with `rebuild`. Wakes the reader if it sleeps.
@@ -275,22 +285,24 @@ impl Engine {
     /// When it needs the archive, and too much is waiting for that.
     pub async fn own_page(&self, source: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
         let shared = &self.inner.shared;
-        let Some(source) = shared.world.sources.get(source) else { return Ok(self.named(Page::empty())) };
-        self.pulled_page(Viewer::everybody(source.slot), request).await
+        let Some(source) = shared.world.sources.get(source) else { return Ok(self.nothing(request)) };
+        let settled = shared.world.arrivals.applied();
+        self.pulled_page(Viewer::everybody(source.slot), settled, request).await
     }
 
     /// A page of a feed that nothing is pushed to.
-    async fn pulled_page(&self, viewer: Viewer, request: PageRequest) -> Result<FeedPage, Error> {
+    async fn pulled_page(&self, viewer: Viewer, settled: Settled, request: PageRequest) -> Result<FeedPage, Error> {
         let shared = &self.inner.shared;
         let now = shared.clock.now();
-        let page = pulled_page(&viewer, Finder::Memory(&shared.world), request, shared.read_clock(now));
+        let page = pulled_page(&viewer, settled, Finder::Memory(&shared.world), request, shared.read_clock(now));
         if !page.needs_archive && page.reach == Reach::Full {
             shared.count_page(&page);
             return Ok(self.named(page));
         }
         let (reply, answer) = oneshot::channel();
-        let build =
-            move |world: &World, clock: ReadClock<'_>| pulled_page(&viewer, Finder::Archive(world), request, clock);
+        let build = move |world: &World, clock: ReadClock<'_>| {
+            pulled_page(&viewer, settled, Finder::Archive(world), request, clock)
+        };
         shared.read_cold(reply, page, build);
         answer.await.unwrap_or(Err(Error::ShuttingDown)).map(|page| self.named(page))
     }

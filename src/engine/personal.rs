@@ -8,9 +8,11 @@ use crate::actor::message::{Choice, Command};
 use crate::clock::UnixMicros;
 use crate::engine::{Engine, FeedPage, Listed};
 use crate::error::Error;
+use crate::feed::choices::Marker;
 use crate::feed::event::Silencing;
 use crate::feed::page::Range;
 use crate::feed::position::Position;
+use crate::feed::resume::{Resume, Settled};
 use crate::feed::rules::{Rules, RulesPatch};
 use crate::feed::work::Work;
 use crate::id::{ListName, PostId, SourceId};
@@ -73,12 +75,18 @@ impl Engine {
         Ok(self.rules(&reader))
     }
 
-    /// Notes how far a reader has read.
+    /// Notes how far a reader has read: up to a position, or what a page's token stands for. What arrives later counts as unread
+    /// wherever it stands.
     ///
     /// # Errors
     /// As every write.
-    pub async fn mark(&self, reader: SourceId, at: Position) -> Result<(), Error> {
-        self.choose(reader, Choice::Mark(at)).await.map(drop)
+    pub async fn mark(&self, reader: SourceId, up_to: impl Into<Resume>) -> Result<(), Error> {
+        let Resume { position, below, ahead_us, .. } = up_to.into();
+        let given = below.map(|through| Settled { through, ahead_us });
+        let now = self.inner.shared.world.arrivals.settled();
+        // A token from the future was made where more was known than was kept.
+        let seen = given.filter(|given| given.through <= now.through).unwrap_or(now);
+        self.choose(reader, Choice::Mark(Marker { at: position, seen: Some(seen) })).await.map(drop)
     }
 
     /// Counts what a reader has not read, by the state of this moment: it builds one page, however much there is, and says so if that came
@@ -89,9 +97,11 @@ impl Engine {
     pub async fn unread(&self, reader: &SourceId) -> Result<Unread, Error> {
         let known = self.inner.shared.world.sources.get(reader);
         let marker = known.and_then(|reader| reader.choices().marker);
-        let range = Range::Since(marker.unwrap_or(Position::MIN));
+        let range = Range::Since(marker.map_or(Resume::at(Position::MIN), Marker::resume));
         let page = self.feed(reader, PageRequest { range, limit: UNREAD_MAX }).await?.page;
-        let (complete, work) = (page.is_complete, page.work);
+        let complete = page.is_complete && (!page.gap || page.next.is_some());
+        let work = page.work;
+        let marker = marker.map(|marker| marker.at);
         Ok(Unread { marker, entries: page.items.len(), capped: page.next.is_some() || !complete, complete, work })
     }
 
@@ -145,7 +155,8 @@ impl Engine {
     /// # Errors
     /// When there is no such list.
     pub async fn list_feed(&self, reader: &SourceId, list: &ListName, request: PageRequest) -> Result<FeedPage, Error> {
-        self.pulled_page(self.list_viewer(reader, list)?, request).await
+        let settled = self.inner.shared.world.arrivals.applied();
+        self.pulled_page(self.list_viewer(reader, list)?, settled, request).await
     }
 
     fn list_viewer(&self, reader: &SourceId, list: &ListName) -> Result<Viewer, Error> {

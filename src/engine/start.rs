@@ -174,6 +174,7 @@ impl Engine {
         let Recovered { world, writer, tail, last_instant, inboxes, under_way, report } = recovery.run()?;
         let journal = SegmentJournal::open(Arc::clone(&files), &tail, storage.journal)?;
         let figures = journal.figures();
+        world.arrivals.recovered(last_instant.instant);
         let last_instant = Some(last_instant);
         let (engine, fanout) =
             start(Foundation { config, clock, world, writer, journal, last_instant, lock: lock.clone() });
@@ -222,7 +223,13 @@ impl Engine {
             }
             let author = sources.first().copied().unwrap_or(SourceSlot::NONE);
             let legs = sources.iter().copied().map(Leg::Inboxes).collect();
-            fanout.push(FanoutOrder { mail: Notice::Published(position), author, legs, waiting: None });
+            fanout.push(FanoutOrder {
+                mail: Notice::Published(position),
+                author,
+                legs,
+                accepted_at: None,
+                waiting: None,
+            });
         }
         while !self.shared().open_fanouts.is_empty() {
             thread::park_timeout(Duration::from_millis(1));

@@ -9,9 +9,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 use crate::clock::UnixMicros;
 use crate::feed::following::Following;
 use crate::feed::position::Position;
+use crate::feed::resume::{Resume, Settled};
 use crate::feed::rules::Rules;
 use crate::id::{ListName, SourceSlot};
 
@@ -25,9 +28,29 @@ pub struct Choices {
     /// Sources of which nothing shows, and with which there are no edges either way.
     pub blocks: Silenced,
     /// How far the reader has read.
-    pub marker: Option<Position>,
+    pub marker: Option<Marker>,
     /// Named feeds of chosen sources.
     pub lists: BTreeMap<ListName, Arc<Following>>,
+    /// As of the last [`Choices::note_change`].
+    pub fingerprint: u32,
+}
+
+/// How far a reader has read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Marker {
+    /// The position of the last entry read.
+    pub at: Position,
+    /// Up to when posts had arrived by then: what arrives later is not read, wherever it stands. None in markers of earlier versions,
+    /// below which everything counts as read.
+    pub seen: Option<Settled>,
+}
+
+impl Marker {
+    /// As a client that has what was read.
+    pub fn resume(self) -> Resume {
+        let (below, ahead_us) = self.seen.map_or((None, 0), |seen| (Some(seen.through), seen.ahead_us));
+        Resume { below, ahead_us, ..Resume::at(self.at) }
+    }
 }
 
 /// A set of sources, and since when each is in it.
@@ -89,6 +112,26 @@ impl Choices {
     /// Whether nothing of a source shows.
     pub fn silences(&self, source: SourceSlot) -> bool {
         self.mutes.contains(source) || self.blocks.contains(source)
+    }
+
+    /// Tells what is shown of a feed from what was shown by other rules, mutes and blocks: a number that survives a restart.
+    pub fn fingerprint(&self) -> u32 {
+        self.fingerprint
+    }
+
+    /// Takes the fingerprint anew.
+    pub fn note_change(&mut self) {
+        let Rules { show_own, replies, reposts, per_source_max } = self.rules;
+        let per_source_max = per_source_max.map_or(0, |max| max.get() as u64);
+        let rules = [u8::from(show_own), replies as u8, u8::from(reposts)];
+        // Zero for whoever has decided nothing.
+        let mut sum = if self.rules == Rules::default() { 0 } else { xxh3_64_with_seed(&rules, per_source_max) };
+        for (seed, silenced) in [&self.mutes, &self.blocks].into_iter().enumerate() {
+            // Instants, since no two sources are silenced at the same one, in any order: slots do not survive a restart.
+            let each = silenced.iter().map(|(_, since)| xxh3_64_with_seed(&since.0.to_le_bytes(), seed as u64));
+            sum = each.fold(sum, u64::wrapping_add);
+        }
+        self.fingerprint = sum as u32;
     }
 
     /// Bytes on the heap, without the allocator's own.

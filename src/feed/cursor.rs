@@ -1,4 +1,4 @@
-//! Cursors: positions as opaque, URL-safe text.
+//! Cursors and resume tokens: positions as opaque, URL-safe text.
 //!
 //! A cursor carries the position itself, not a reference to a post, so that it stays good across restarts and when the
 //! post it was made from is gone. Feed cursors compare as their positions do, byte by byte, so that a client can merge what
@@ -11,7 +11,11 @@ use base64::engine::general_purpose::NO_PAD;
 
 use crate::clock::UnixMicros;
 use crate::feed::position::Position;
+use crate::feed::resume::Resume;
 use crate::id::ListName;
+
+/// The bytes of a resume token behind its cursor: flags, choices, an offset and two instants.
+const RESUME_BYTES_MAX: usize = 1 + 4 + 8 + 8 + 8;
 
 const FEED: u8 = 1;
 const EDGES: u8 = 2;
@@ -51,6 +55,66 @@ pub fn encode_into(position: Position, text: &mut String) {
 pub fn decode(text: &str) -> Result<Position, CursorError> {
     let bytes: [u8; 17] = bytes_of(text, FEED)?;
     Ok(Position::of_rank(u128::from_be_bytes(after_kind(&bytes))))
+}
+
+/// Appends a resume token to `text`: the cursor of its position, and what else it carries behind a dot. So tokens compare with
+/// cursors as plain text, and right above that of the same position.
+pub fn encode_resume_into(resume: Resume, text: &mut String) {
+    encode_into(resume.position, text);
+    let Resume { above, below, ahead_us, choices, is_partial, .. } = resume;
+    if resume == Resume::at(resume.position) {
+        return;
+    }
+    let is_whole = above.is_some() && above == below;
+    let flags = [is_partial, below.is_some(), above.is_some() && !is_whole, is_whole];
+    let mut bytes = vec![(0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum()];
+    bytes.extend(choices.to_be_bytes());
+    bytes.extend(ahead_us.to_be_bytes());
+    for instant in below.into_iter().chain(above.filter(|_| !is_whole)) {
+        bytes.extend(instant.0.to_be_bytes());
+    }
+    text.push('.');
+    TEXT.encode_string(bytes, text);
+}
+
+/// Writes a resume token.
+pub fn encode_resume(resume: Resume) -> String {
+    let mut text = String::new();
+    encode_resume_into(resume, &mut text);
+    text
+}
+
+/// Reads a resume token, or a feed cursor as the token of a client that has everything up to there.
+///
+/// # Errors
+/// When the text was not made by [`encode_resume`] or [`encode`].
+pub fn decode_resume(text: &str) -> Result<Resume, CursorError> {
+    let Some((cursor, rest)) = text.split_once('.') else { return decode(text).map(Resume::at) };
+    let mut bytes = [0; RESUME_BYTES_MAX];
+    // Checked first: the decoder would have to guess at room for longer texts.
+    if rest.len() > (RESUME_BYTES_MAX * 8).div_ceil(6) {
+        return Err(CursorError);
+    }
+    let length = TEXT.decode_slice(rest, &mut bytes).map_err(|_| CursorError)?;
+    let (flags, rest) = bytes[..length].split_first().ok_or(CursorError)?;
+    let (choices, rest) = rest.split_first_chunk::<4>().ok_or(CursorError)?;
+    let (ahead_us, rest) = rest.split_first_chunk::<8>().ok_or(CursorError)?;
+    let (instants, rest) = rest.as_chunks::<8>();
+    let mut instants = instants.iter().map(|bytes| UnixMicros(i64::from_be_bytes(*bytes)));
+    let flag = |bit: u8| flags & (1 << bit) != 0;
+    let mut instant = |is_there: bool| if is_there { instants.next().map(Some).ok_or(CursorError) } else { Ok(None) };
+    let below = instant(flag(1))?;
+    let above = instant(flag(2))?.or(below.filter(|_| flag(3)));
+    let resume = Resume {
+        position: decode(cursor)?,
+        above,
+        below,
+        ahead_us: i64::from_be_bytes(*ahead_us),
+        choices: u32::from_be_bytes(*choices),
+        is_partial: flag(0),
+    };
+    // One text for each token: what could be written otherwise was not written here.
+    if rest.is_empty() && encode_resume(resume) == text { Ok(resume) } else { Err(CursorError) }
 }
 
 /// Writes a cursor into a list of follow edges: the instant of the last edge shown, which no two edges share.
@@ -124,6 +188,23 @@ mod tests {
         }
 
         #[test]
+        fn every_resume_token_survives_the_round_trip(
+            position in (times(), any::<u64>()),
+            above: Option<i64>,
+            below: Option<i64>,
+            is_whole: bool,
+            (ahead_us, choices, is_partial) in any::<(i64, u32, bool)>(),
+        ) {
+            let (position, below) = (at(position.0, position.1), below.map(UnixMicros));
+            let above = if is_whole { below } else { above.map(UnixMicros) };
+            let resume = Resume { position, above, below, ahead_us, choices, is_partial };
+            let text = encode_resume(resume);
+            prop_assert_eq!(decode_resume(&text), Ok(resume));
+            prop_assert!(text >= encode(position) && text < encode(position.next_up()) || position == Position::MAX);
+            prop_assert_eq!(decode_resume(&encode(position)), Ok(Resume::at(position)));
+        }
+
+        #[test]
         fn texts_compare_as_their_positions_do(positions in proptest::collection::vec((times(), any::<u64>()), 2)) {
             let (one, other) = (at(positions[0].0, positions[0].1), at(positions[1].0, positions[1].1));
             prop_assert_eq!(encode(one).as_bytes().cmp(encode(other).as_bytes()), one.cmp(&other));
@@ -132,6 +213,7 @@ mod tests {
         #[test]
         fn no_text_makes_the_reader_panic(text in "\\PC{0,40}") {
             let _ = (decode(&text), decode_edge(&text), decode_name(&text));
+            prop_assert_eq!(decode_resume(&format!("{}.{text}", encode(at(1, 1)))), Err(CursorError));
         }
     }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::{Taken, UnixMicros};
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft};
+use crate::feed::resume::Settled;
 use crate::feed::rules::Rules;
 use crate::id::{ListName, PostId, SourceId};
 
@@ -88,6 +89,9 @@ pub enum Event {
         reader: SourceId,
         /// The position.
         at: Position,
+        /// Up to when posts had arrived by then.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seen: Option<Settled>,
     },
     /// A source is on a list, or not any more. Key: the reader.
     Listed {

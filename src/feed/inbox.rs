@@ -25,6 +25,7 @@ pub struct Inbox {
     floor: Position,
     posts_max: NonZeroUsize,
     synced: UnixMicros,
+    last_late: UnixMicros,
 }
 
 /// What became of a pushed post.
@@ -44,7 +45,13 @@ pub enum Push {
 impl Inbox {
     /// An empty inbox that is complete: right for a reader none of whose sources has pushed anything.
     pub fn new(posts_max: NonZeroUsize) -> Self {
-        Self { posts: SortedRuns::default(), floor: Position::MIN, posts_max, synced: UnixMicros(i64::MIN) }
+        Self {
+            posts: SortedRuns::default(),
+            floor: Position::MIN,
+            posts_max,
+            synced: UnixMicros(i64::MIN),
+            last_late: UnixMicros(i64::MIN),
+        }
     }
 
     /// Adds a post. Idempotent: the same position twice changes nothing.
@@ -99,6 +106,16 @@ impl Inbox {
     /// Notes up to which edges it was brought in step.
     pub fn set_synced(&mut self, synced: UnixMicros) {
         self.synced = synced;
+    }
+
+    /// Notes that a post may have come in at `at` that stands far below others.
+    pub fn note_late(&mut self, at: UnixMicros) {
+        self.last_late = self.last_late.max(at);
+    }
+
+    /// When such a post last came in, or later: after it none did.
+    pub fn last_late(&self) -> UnixMicros {
+        self.last_late
     }
 
     /// Drops every post at or below `floor`, and says no more to know about them.

@@ -33,6 +33,8 @@ pub enum Input<'a> {
     Inbox(&'a Inbox),
     /// A part of a source's outbox.
     Outbox(SourceSlot, Part),
+    /// Some positions, ascending.
+    Listed(&'a [Position]),
 }
 
 /// A walk over all inputs together. Yields each position once, however many inputs have it.
@@ -142,7 +144,7 @@ impl<'a, O: Outboxes> Merge<'a, O> {
         self.is_cut = false;
         for nth in self.filled..self.streams.len() {
             match self.streams[nth].input {
-                Input::Inbox(_) => self.advance(nth),
+                Input::Inbox(_) | Input::Listed(_) => self.advance(nth),
                 Input::Outbox(source, _) => {
                     self.unavailable.push(source);
                     self.streams[nth].dry = true;
@@ -190,11 +192,12 @@ impl<'a, O: Outboxes> Merge<'a, O> {
         let stream = &mut self.streams[nth];
         let start = self.buffer.len();
         let max = match stream.input {
-            Input::Inbox(_) => self.wanted,
+            Input::Inbox(_) | Input::Listed(_) => self.wanted,
             Input::Outbox(..) => self.chunk,
         };
         match stream.input {
             Input::Inbox(inbox) => inbox.copy(stream.rest, self.direction, max, &mut self.buffer),
+            Input::Listed(listed) => copy(listed, stream.rest, self.direction, max, &mut self.buffer),
             Input::Outbox(source, part) => {
                 let ask = Ask { part, span: stream.rest, direction: self.direction, max };
                 let pulled = self.outboxes.pull(source, ask, &mut self.buffer);
@@ -229,6 +232,17 @@ impl<O: Outboxes> Iterator for Merge<'_, O> {
             self.advance(nth as usize);
         }
         Some(position(next, self.direction))
+    }
+}
+
+/// Appends to `into` at most `max` of the listed positions inside `span`, nearest first in `direction`.
+fn copy(listed: &[Position], span: Span, direction: Direction, max: usize, into: &mut Vec<Position>) {
+    let start = listed.partition_point(|position| *position <= span.above);
+    let end = listed.partition_point(|position| *position < span.below);
+    let inside = &listed[start..end.max(start)];
+    match direction {
+        Direction::Newer => into.extend(inside.iter().take(max)),
+        Direction::Older => into.extend(inside.iter().rev().take(max)),
     }
 }
 

@@ -16,6 +16,7 @@ pub mod position;
 pub mod post;
 pub mod record;
 pub mod reposts;
+pub mod resume;
 pub mod rules;
 pub mod runs;
 pub mod schedule;

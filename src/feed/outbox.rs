@@ -7,7 +7,9 @@
 //! Not responsible for:
 //! - choosing between push and pull (`feed::policy`), the posts themselves (`state::posts`).
 
+use crate::clock::UnixMicros;
 use crate::feed::position::{Direction, Position, Span};
+use crate::feed::resume::LatePosts;
 use crate::feed::runs::SortedRuns;
 
 /// How a post reaches the followers of one of its sources.
@@ -61,6 +63,8 @@ pub struct Outbox {
     pulled: SortedRuns<Position>,
     /// What is in the archive, once anything is.
     shelf: Option<Box<Shelf>>,
+    /// The last posts that came in late, once there were any.
+    late: Option<Box<LatePosts>>,
 }
 
 /// The newest posts of one outbox that are left to be pulled, as they were at one moment: nearly all that readers ask of a source whose
@@ -196,6 +200,21 @@ impl Outbox {
         }
     }
 
+    /// Notes that a post came in at `at`, though it may stand far below others.
+    pub fn note_late(&mut self, at: UnixMicros, position: Position) {
+        self.late.get_or_insert_default().note(at, position);
+    }
+
+    /// The last posts that came in late, if there were any.
+    pub fn late(&self) -> Option<&LatePosts> {
+        self.late.as_deref()
+    }
+
+    /// Sets which posts came in late.
+    pub fn set_late(&mut self, late: LatePosts) {
+        self.late = Some(Box::new(late));
+    }
+
     /// What is in the archive.
     pub fn shelf(&self) -> Shelf {
         self.shelf.as_deref().copied().unwrap_or_default()
@@ -290,7 +309,8 @@ impl Outbox {
     /// Bytes on the heap, without the allocator's own.
     pub fn heap_bytes(&self) -> usize {
         let shelf = self.shelf.as_ref().map_or(0, |_| size_of::<Shelf>());
-        self.pushed.heap_bytes() + self.pulled.heap_bytes() + shelf
+        let late = self.late.as_ref().map_or(0, |late| size_of::<LatePosts>() + late.heap_bytes());
+        self.pushed.heap_bytes() + self.pulled.heap_bytes() + shelf + late
     }
 }
 

@@ -15,10 +15,12 @@ use std::num::NonZeroUsize;
 
 use rustc_hash::FxHashMap;
 
+use crate::clock::UnixMicros;
 use crate::feed::inbox::Inbox;
 use crate::feed::merge::{Input, Merge, Outboxes};
 use crate::feed::outbox::Part;
 use crate::feed::position::{Direction, Position, Span};
+use crate::feed::resume::Resume;
 use crate::feed::work::{Budget, Work};
 use crate::id::SourceSlot;
 
@@ -31,8 +33,10 @@ pub enum Range {
     Before(Position),
     /// Those right above a position: fill a gap.
     After(Position),
-    /// The newest, as far as they are above a position: what is unread.
-    Since(Position),
+    /// Those that came into the feed after a client was given it, oldest first where not all fit.
+    Resume(Resume),
+    /// The newest, as far as they are new: what is unread.
+    Since(Resume),
 }
 
 /// What became of a candidate.
@@ -65,6 +69,9 @@ pub trait View {
     /// Judges the post at `position` by the present state.
     fn look(&mut self, position: Position) -> Look<Self::Entry>;
 
+    /// When the post at `position` was accepted, if it can be looked up.
+    fn accepted_at(&self, position: Position) -> Option<UnixMicros>;
+
     /// Of whom a page may have only so many entries.
     fn source(entry: &Self::Entry) -> SourceSlot;
 }
@@ -87,8 +94,15 @@ pub struct Page<E> {
     pub items: Vec<(Position, E)>,
     /// Where to go on with older entries; none when there is nothing older.
     pub next: Option<Position>,
-    /// The newest entry of the feed, as far as is known: where to go on with newer ones.
+    /// The newest entry of the feed, as far as is known, or the newest that was given, where newer ones did not fit.
     pub newest: Option<Position>,
+    /// Newer entries did not fit: they come next.
+    pub is_cut: bool,
+    /// Where to go on with what comes in after this page, once `newest` is known.
+    pub resume: Option<Resume>,
+    /// What came in after a token was made is not known any more: this is the newest page, and the client has to read the feed
+    /// again.
+    pub gap: bool,
     /// Sources whose outboxes could not be read, or not in time. What they have is missing here and appears on a later read.
     pub partial: Vec<SourceSlot>,
     /// Entries between those shown that were passed over, since their source has as many as a page may have of it.
@@ -114,6 +128,9 @@ impl<E> Page<E> {
             items: Vec::new(),
             next: None,
             newest: None,
+            is_cut: false,
+            resume: None,
+            gap: false,
             partial: Vec::new(),
             passed_over: 0,
             gone: Vec::new(),
@@ -141,6 +158,8 @@ pub struct Feed<'a, O, S> {
     pub budget: &'a Budget<'a>,
     /// Entries of one source in one page, at most.
     pub per_source_max: Option<NonZeroUsize>,
+    /// Positions of late posts that are new to whoever resumes, ascending.
+    pub late: &'a [Position],
 }
 
 struct Scan<E> {
@@ -180,9 +199,12 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
                 let known = known.max(Some(below).filter(|below| *below < Position::MAX));
                 page.newest = self.head(known, view, &mut page);
             }
-            Range::After(above) => self.fill_newer(above, limit, view, &mut page),
-            Range::Since(above) => {
-                page.next = self.fill_older(Span { above, ..Span::ALL }, limit, view, &mut page);
+            Range::After(above) => self.fill_newer(Resume::at(above), limit, view, &mut page),
+            Range::Resume(resume) => self.fill_newer(resume, limit, view, &mut page),
+            Range::Since(resume) => {
+                let span = Span { above: resume.floor(), ..Span::ALL };
+                let mut view = NewTo { view, resume, late: self.late };
+                page.next = self.fill_older(span, limit, &mut view, &mut page);
                 page.newest = page.items.first().map(|item| item.0);
             }
         }
@@ -223,16 +245,23 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         passed_over.or(scan.stopped_at).or(unknown)
     }
 
-    fn fill_newer<V: View>(&self, above: Position, limit: usize, view: &mut V, page: &mut Page<V::Entry>) {
-        let span = Span { above, ..Span::ALL };
-        let mut scan = self.scan(span, Direction::Newer, limit, Late::LeftOut, view, page);
+    fn fill_newer<V: View>(&self, resume: Resume, limit: usize, view: &mut V, page: &mut Page<V::Entry>) {
+        let (span, above) = (Span { above: resume.floor(), ..Span::ALL }, resume.position);
+        let mut new = NewTo { view, resume, late: self.late };
+        let mut scan = self.scan(span, Direction::Newer, limit + 1, Late::LeftOut, &mut new, page);
+        let view = new.view;
         (page.reach, page.is_complete) = (scan.reach(), false);
-        page.passed_over = scan.before.last().copied().unwrap_or(0);
+        let is_full = scan.found.len() > limit;
+        scan.found.truncate(limit);
+        page.passed_over = scan.found.len().checked_sub(1).map_or(0, |last| scan.before[last]);
+        // Cut short, the page names where it stopped, so that the rest is asked for from there on.
+        let stopped_at = if is_full { scan.found.last().map(|item| item.0) } else { scan.stopped_at };
         scan.found.reverse();
         page.items = scan.found;
-        // Cut short, the page names where it stopped, so that the gap can be filled from there on.
+        page.is_cut = is_full || scan.is_cut;
         let known = page.items.first().map_or(above, |item| item.0);
-        page.newest = scan.stopped_at.or_else(|| self.head(Some(known), view, page));
+        let newest = || if scan.is_cut { Some(above) } else { self.head(Some(known), view, page) };
+        page.newest = stopped_at.or_else(newest);
         let oldest = page.items.last().map_or(above, |item| item.0);
         let older = self.scan(Span { below: oldest, ..Span::ALL }, Direction::Older, 1, Late::Ends, view, page);
         let anything_older = !older.found.is_empty() || older.is_cut || !page.partial.is_empty();
@@ -308,11 +337,14 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         let floor = self.inbox.map_or(Position::MAX, Inbox::floor);
         let warm = Zone::Warm(Span { above: span.above.max(floor), ..span });
         let cold = Zone::Cold(Span { below: span.below.min(floor.next_up()), ..span });
+        let late = Zone::Late(Span { above: Position::MIN, below: span.above.next_up() });
         let ordered = match direction {
-            Direction::Older => [warm, cold],
-            Direction::Newer => [cold, warm],
+            Direction::Older => [warm, cold, late],
+            Direction::Newer => [late, cold, warm],
         };
-        ordered.into_iter().filter(|zone| !zone.span().is_empty())
+        let has_late = !self.late.is_empty();
+        let is_asked = move |zone: &Zone| has_late || !matches!(zone, Zone::Late(_));
+        ordered.into_iter().filter(move |zone| is_asked(zone) && !zone.span().is_empty())
     }
 
     fn merge(&self, zone: Zone, direction: Direction, wanted: usize) -> Merge<'_, O> {
@@ -326,7 +358,41 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
                 let inputs = self.sources.clone().map(|source| Input::Outbox(source, Part::Whole));
                 Merge::new(self.outboxes, self.budget, inputs, span, direction, wanted)
             }
+            Zone::Late(span) => {
+                let inputs = std::iter::once(Input::Listed(self.late));
+                Merge::new(self.outboxes, self.budget, inputs, span, direction, wanted)
+            }
         }
+    }
+}
+
+/// A view of what is new to whoever resumes.
+struct NewTo<'a, V> {
+    view: &'a mut V,
+    resume: Resume,
+    /// As [`Feed::late`].
+    late: &'a [Position],
+}
+
+impl<V: View> View for NewTo<'_, V> {
+    type Entry = V::Entry;
+
+    fn look(&mut self, position: Position) -> Look<V::Entry> {
+        // When a post was accepted is only looked up where it matters.
+        let is_new = match (position > self.resume.position, self.resume.above) {
+            (true, None) => true,
+            _ => self.view.accepted_at(position).is_none_or(|at| self.resume.is_new(position, at)),
+        };
+        let is_new = is_new || self.late.binary_search(&position).is_ok();
+        if is_new { self.view.look(position) } else { Look::Hidden }
+    }
+
+    fn accepted_at(&self, position: Position) -> Option<UnixMicros> {
+        self.view.accepted_at(position)
+    }
+
+    fn source(entry: &Self::Entry) -> SourceSlot {
+        V::source(entry)
     }
 }
 
@@ -360,12 +426,14 @@ enum Late {
 enum Zone {
     Warm(Span),
     Cold(Span),
+    /// Below what is looked through, there are only the late posts.
+    Late(Span),
 }
 
 impl Zone {
     fn span(self) -> Span {
         match self {
-            Self::Warm(span) | Self::Cold(span) => span,
+            Self::Warm(span) | Self::Cold(span) | Self::Late(span) => span,
         }
     }
 

@@ -242,6 +242,8 @@ pub struct Membership {
 pub struct Post {
     /// Where it stands in feeds.
     pub position: Position,
+    /// When it was accepted: increases from post to post, whatever times they carry.
+    pub accepted_at: UnixMicros,
     /// What it is.
     pub kind: Kind,
     /// Kept out of every feed until it is shown again.
@@ -266,10 +268,11 @@ pub struct Post {
 
 impl Post {
     /// A post from what was published. Its sources have no slots yet: [`Post::join`] gives them.
-    pub fn new(position: Position, draft: &Draft) -> Self {
+    pub fn new(position: Position, draft: &Draft, accepted_at: UnixMicros) -> Self {
         let sources = draft.sources().map(|id| Membership { slot: SourceSlot::NONE, id: id.clone() }).collect();
         let mut post = Self {
             position,
+            accepted_at,
             kind: draft.kind,
             hidden: false,
             edited_at: None,
@@ -296,6 +299,7 @@ impl Post {
     pub fn restored<S>(record: &PostRecord<S>, sources: Box<[Membership]>, answered: Option<Membership>) -> Self {
         let mut post = Self {
             position: record.at,
+            accepted_at: record.accepted_at.unwrap_or(record.at.published_at),
             kind: record.kind,
             hidden: record.hidden,
             edited_at: record.edited_at,
@@ -413,7 +417,7 @@ mod tests {
     }
 
     fn post(draft: &Draft) -> Post {
-        Post::new(at(1_000_000, 7), draft)
+        Post::new(at(1_000_000, 7), draft, UnixMicros(1_000_000))
     }
 
     #[test]

@@ -16,6 +16,9 @@ use crate::id::PostId;
 pub struct PostRecord<S> {
     /// Where it stands.
     pub at: Position,
+    /// When it was accepted, if not at the instant of its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_at: Option<UnixMicros>,
     /// What it is.
     #[serde(default, skip_serializing_if = "Kind::is_post")]
     pub kind: Kind,

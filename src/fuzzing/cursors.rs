@@ -19,6 +19,9 @@ pub fn cursors(data: &[u8]) {
         assert_eq!(cursor::encode(position), text, "a feed cursor is written in two ways");
         in_order(text, position);
     }
+    if let Ok(resume) = cursor::decode_resume(text) {
+        assert_eq!(cursor::encode_resume(resume), text, "a resume token is written in two ways");
+    }
     let edge = cursor::decode_edge(text).inspect(|since| assert_eq!(cursor::encode_edge(*since), text));
     let name = cursor::decode_name(text).inspect(|name| assert_eq!(cursor::encode_name(name), text));
     let kinds = [feed.is_ok(), edge.is_ok(), name.is_ok()].into_iter().filter(|is_one| *is_one).count();

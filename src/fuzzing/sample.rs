@@ -57,7 +57,11 @@ pub(super) fn events() -> Vec<Event> {
         Event::Edited { id: PostId(1), body: None, hidden: Some(true), at: UnixMicros(9_500) },
         Event::Listed { reader: ann.clone(), list: list(), source: tea, since },
         Event::Listed { reader: ann.clone(), list: list(), source: bob.clone(), since },
-        Event::Marked { reader: ann.clone(), at: Position { published_at: UnixMicros(3_000), id: PostId(3) } },
+        Event::Marked {
+            reader: ann.clone(),
+            at: Position { published_at: UnixMicros(3_000), id: PostId(3) },
+            seen: None,
+        },
         Event::Deleted { id: PostId(3), repost_of: Some(PostId(2)) },
         Event::Unfollowed { follower: ann, source: bob, keep_until: Some(Position::MAX) },
         Event::ClockJumped { at: UnixMicros(20_000), lead_us: 5_000 },

@@ -29,6 +29,7 @@ use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::feed::post::{Body, Membership, Post};
 use crate::feed::record::PostRecord;
+use crate::feed::resume::LatePosts;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::POST_SOURCES_MAX;
 use crate::state::sources::Source;
@@ -46,6 +47,19 @@ pub struct SourceRecord {
     /// Whether its posts are pulled: within the hysteresis that depends on the past.
     #[serde(default, skip_serializing_if = "is_false")]
     pub celebrity: bool,
+    /// The last posts that came in late: when, and where they stand.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late: Vec<(UnixMicros, Position)>,
+    /// Up to when such posts may be missing from these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_forgotten: Option<UnixMicros>,
+}
+
+impl SourceRecord {
+    /// A source of which nothing is known but its id.
+    pub fn new(id: SourceId) -> Self {
+        Self { id, last_seen: None, celebrity: false, late: Vec::new(), late_forgotten: None }
+    }
 }
 
 /// Whom one source follows, as columns: numbers little-endian, one after the other.
@@ -161,10 +175,19 @@ impl<'a> Walk<'a> {
 
     /// All sources.
     pub fn sources(self) -> impl Iterator<Item = SourceRecord> {
-        self.readers().map(|source| SourceRecord {
-            id: source.id.clone(),
-            last_seen: source.last_seen(),
-            celebrity: source.is_celebrity(),
+        self.readers().map(|source| {
+            let outbox = source.outbox();
+            let (late, late_forgotten) = outbox.late().map_or((Vec::new(), None), |late| {
+                let (posts, forgotten) = late.parts();
+                (posts.collect(), forgotten)
+            });
+            SourceRecord {
+                id: source.id.clone(),
+                last_seen: source.last_seen(),
+                celebrity: source.is_celebrity(),
+                late,
+                late_forgotten,
+            }
         })
     }
 
@@ -243,6 +266,7 @@ pub fn record<S>(world: &World, post: &Post, name: impl Fn(&Membership) -> S) ->
     }
     PostRecord {
         at: post.position,
+        accepted_at: Some(post.accepted_at).filter(|at| *at != post.position.published_at),
         kind: post.kind,
         body: Body::kept(post.body()),
         sources: post.sources().iter().map(&name).collect(),
@@ -270,6 +294,10 @@ impl Writer {
             return misfit(format!("source {} stands in it twice", record.id));
         }
         record.last_seen.into_iter().for_each(|at| source.seen(at));
+        if !record.late.is_empty() || record.late_forgotten.is_some() {
+            let late = LatePosts::restored(record.late.iter().copied(), record.late_forgotten);
+            source.change_outbox(|outbox| outbox.set_late(late));
+        }
         source.celebrity.store(record.celebrity, std::sync::atomic::Ordering::Relaxed);
         Ok(())
     }

@@ -3,6 +3,9 @@
 //! State is a function of the events applied to it, in their order; replay runs the same code. Nothing here starts a
 //! thread, touches a file or a socket.
 
+pub mod arrivals;
+mod awaited;
+mod catch_up;
 pub mod explain;
 pub mod failures;
 pub mod free_ids;

@@ -17,9 +17,11 @@ use crate::feed::merge::{Input, Merge};
 use crate::feed::outbox::Part;
 use crate::feed::page::{Feed, Look, Page, Range, Reach};
 use crate::feed::position::{Direction, Position, Span};
+use crate::feed::resume::Settled;
 use crate::feed::work::{Allowance, Budget};
 use crate::id::{PostId, SourceSlot};
 use crate::limits::PAGE_POSTS_MAX;
+use crate::state::catch_up::{catch_up, resume};
 use crate::state::posts::Stored;
 use crate::state::sources::Source;
 use crate::state::view::{Entry, FeedView, Finder, Found, FoundOutboxes};
@@ -89,6 +91,8 @@ impl Reader {
     /// Fills the inbox from every followed outbox. Posts pushed into it meanwhile stay.
     pub fn rebuild(&mut self, inbox: &mut Inbox, world: &World) {
         inbox.set_synced(UnixMicros(i64::MIN));
+        // What came while the reader slept was not pushed: the sources know of it.
+        inbox.note_late(world.arrivals.applied().through);
         sync(&self.source.following(), inbox, world);
     }
 
@@ -97,7 +101,7 @@ impl Reader {
         sync(&self.source.following(), inbox, world);
     }
 
-    /// Builds a page, by the state of this moment, and says through whose eyes. It is one to be shown if it came as far as was asked for:
+    /// Builds a page, by the state of this moment, and says through whose eyes and as of when. It is one to be shown if it came as far as was asked for:
     /// others wait for the thread this is done on, and what takes long is to be built elsewhere.
     pub fn page(
         &mut self,
@@ -106,16 +110,18 @@ impl Reader {
         request: PageRequest,
         oldest: UnixMicros,
         time: ReadClock<'_>,
-    ) -> (Page<Entry>, Viewer) {
+    ) -> (Page<Entry>, Viewer, Settled) {
+        // First of all: what arrives from here on may be on the page, and does not count as given.
+        let settled = world.arrivals.settled();
         let viewer = self.keep_up(inbox, world, oldest);
         let is_late = || time.is_late();
         let budget = Budget::new(Allowance::ON_SHARD, &is_late);
         let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox), &budget);
-        let page = build(&mut view, &self.pulled.parts, request);
+        let page = build(&mut view, &self.pulled.parts, settled, request);
         for position in &page.gone {
             inbox.remove(*position);
         }
-        (page, viewer)
+        (page, viewer, settled)
     }
 
     /// The newest entries of the whole feed, newest first, as far as they are in memory, from where up they are all there are,
@@ -131,7 +137,7 @@ impl Reader {
         let viewer = self.keep_up(inbox, world, oldest);
         let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox), budget);
         let request = PageRequest { range: Range::Newest, limit: entries };
-        let page = fill(&mut view, &self.pulled.parts, request, None);
+        let page = fill(&mut view, &self.pulled.parts, &[], request, None);
         if !page.partial.is_empty() || page.reach == Reach::Nothing {
             return (Vec::new(), Position::MAX, viewer);
         }
@@ -179,10 +185,10 @@ impl Reader {
         Viewer::home(&self.source, &self.source.following())
     }
 
-    /// What it takes to build a page elsewhere, with the archive.
-    pub fn cold_read(&mut self, viewer: Viewer, inbox: &Inbox, world: &World) -> ColdRead {
+    /// What it takes to build a page elsewhere, with the archive, as of when the viewer looked.
+    pub fn cold_read(&mut self, viewer: Viewer, settled: Settled, inbox: &Inbox, world: &World) -> ColdRead {
         self.pulled.refresh(&self.source, &viewer.feed, world);
-        ColdRead { viewer, inbox: inbox.clone(), warm: self.pulled.parts.clone() }
+        ColdRead { viewer, settled, inbox: inbox.clone(), warm: self.pulled.parts.clone() }
     }
 
     /// Bytes on the heap, without the allocator's own.
@@ -230,6 +236,8 @@ impl PulledSources {
 #[derive(Debug)]
 pub struct ColdRead {
     viewer: Viewer,
+    /// As of before the viewer looked and the inbox was copied.
+    settled: Settled,
     inbox: Inbox,
     warm: Vec<(SourceSlot, Part)>,
 }
@@ -256,30 +264,40 @@ impl ColdRead {
     pub fn page(&self, world: &World, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
         let (finder, viewer, is_late) = (Finder::Archive(world), &self.viewer, || time.is_late());
         let budget = Budget::new(Allowance::last(time.clock.now().0 as u64), &is_late);
-        build(&mut FeedView::new(finder, viewer, Some(&self.inbox), &budget), &self.warm, request)
+        build(&mut FeedView::new(finder, viewer, Some(&self.inbox), &budget), &self.warm, self.settled, request)
     }
 }
 
 /// Builds a page of a feed that nothing is pushed to: a list, or a source's own posts. From memory alone it is one to be shown if it came as
-/// far as was asked for: others wait for the thread that this is done on.
-pub fn pulled_page(viewer: &Viewer, finder: Finder<'_>, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
+/// far as was asked for: others wait for the thread that this is done on. `settled` is as of before the viewer looked.
+pub fn pulled_page(
+    viewer: &Viewer,
+    settled: Settled,
+    finder: Finder<'_>,
+    request: PageRequest,
+    time: ReadClock<'_>,
+) -> Page<Entry> {
     let allowance = match finder {
         Finder::Memory(_) | Finder::Fetched(..) => Allowance::ON_SHARD,
         Finder::Archive(_) => Allowance::last(time.clock.now().0 as u64),
     };
     let is_late = || time.is_late();
     let budget = Budget::new(allowance, &is_late);
-    build(&mut FeedView::new(finder, viewer, None, &budget), &[], request)
+    build(&mut FeedView::new(finder, viewer, None, &budget), &[], settled, request)
 }
 
 /// Builds a page. `warm` is what must be merged with the inbox.
-fn build(view: &mut FeedView<'_>, warm: &[(SourceSlot, Part)], request: PageRequest) -> Page<Entry> {
+fn build(view: &mut FeedView<'_>, warm: &[(SourceSlot, Part)], settled: Settled, request: PageRequest) -> Page<Entry> {
     let viewer = view.viewer;
+    let (range, late, gap) = catch_up(view, warm, request.range);
+    let request = PageRequest { range, ..request };
     // A limit for each page says nothing of how many entries there are, and one's own need no reading.
     let is_count = matches!(request.range, Range::Since(_));
     view.of_others = is_count;
     let per_source_max = viewer.choices.rules.per_source_max.filter(|_| !is_count);
-    let mut page = fill(view, warm, request, per_source_max);
+    let mut page = fill(view, warm, &late, request, per_source_max);
+    page.gap = gap;
+    page.resume = resume(&page, range, viewer, settled);
     // Nor is it said of a virtual follow that it could not be read.
     page.partial.retain(|source| !viewer.feed.get(*source).is_some_and(|edge| edge.hidden));
     page
@@ -288,6 +306,7 @@ fn build(view: &mut FeedView<'_>, warm: &[(SourceSlot, Part)], request: PageRequ
 fn fill(
     view: &mut FeedView<'_>,
     warm: &[(SourceSlot, Part)],
+    late: &[Position],
     request: PageRequest,
     per_source_max: Option<NonZeroUsize>,
 ) -> Page<Entry> {
@@ -300,6 +319,7 @@ fn fill(
         outboxes: &FoundOutboxes { finder: view.finder, budget: view.budget },
         budget: view.budget,
         per_source_max,
+        late,
     };
     feed.page(request.range, request.bounded_limit(), view)
 }

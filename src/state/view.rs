@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
+use crate::clock::UnixMicros;
 use crate::feed::inbox::Inbox;
 use crate::feed::merge::Outboxes;
 use crate::feed::outbox::{Ask, Missing};
@@ -275,6 +276,10 @@ impl View for FeedView<'_> {
 
     fn look(&mut self, position: Position) -> Look<Entry> {
         self.entry(position).map_or_else(|look| look, Look::Shown)
+    }
+
+    fn accepted_at(&self, position: Position) -> Option<UnixMicros> {
+        self.finder.find::<Entry>(position.id).ok().map(|post| post.accepted_at)
     }
 
     fn source(entry: &Entry) -> SourceSlot {

@@ -9,12 +9,14 @@
 //!
 //! [`World`] is what everybody reads. Only [`Writer`] changes it, and there is one: the type has no copy.
 
+mod arrivals;
 mod follows;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::clock::UnixMicros;
+use crate::feed::choices::Marker;
 use crate::feed::event::Event;
 use crate::feed::following::{Edge, Following};
 use crate::feed::graph::Sharding;
@@ -24,6 +26,8 @@ use crate::feed::position::Position;
 use crate::feed::post::{Body, Post};
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::LIVE_REPOSTERS_MAX;
+use crate::state::arrivals::Arrivals;
+use crate::state::awaited::Awaited;
 use crate::state::failures::ReadFailures;
 use crate::state::free_ids::FreeIds;
 use crate::state::held::Held;
@@ -45,6 +49,8 @@ pub struct World {
     pub sharding: Sharding,
     policy: Policy,
     archive: Option<Arc<dyn Archive>>,
+    /// Up to when posts have arrived.
+    pub arrivals: Arrivals,
     /// What could not be read from it.
     pub read_failures: ReadFailures,
     /// What stays in memory because a command was looked up for it.
@@ -62,6 +68,8 @@ pub struct Writer {
     pub free_ids: FreeIds,
     /// Events may be older than what the archive holds: they were judged in an earlier life.
     is_replaying: bool,
+    /// Answers to posts that are not known.
+    awaited: Awaited,
     /// Why a replay must not go on.
     replay_failure: Option<ArchiveError>,
 }
@@ -109,13 +117,21 @@ impl World {
             sharding,
             policy,
             archive: archive.map(|(archive, _)| archive),
+            arrivals: Arrivals::default(),
             read_failures: ReadFailures::default(),
             held: Arc::default(),
             edges: AtomicUsize::new(0),
             pulled_epoch: AtomicU64::new(0),
         });
-        let free_ids = FreeIds::default();
-        (Arc::clone(&world), Writer { world, backlog, free_ids, is_replaying: false, replay_failure: None })
+        let writer = Writer {
+            world: Arc::clone(&world),
+            backlog,
+            free_ids: FreeIds::default(),
+            awaited: Awaited::default(),
+            is_replaying: false,
+            replay_failure: None,
+        };
+        (world, writer)
     }
 
     /// The second level, if there is one.
@@ -199,23 +215,38 @@ impl Writer {
     /// but in a replay.
     pub fn apply_judged(&mut self, event: &Event, found: Option<&Arc<Post>>) -> Applied {
         match event {
-            Event::Published { position, draft, .. } => self.publish(Post::new(*position, draft)),
+            Event::Published { position, draft, accepted_at } => {
+                self.publish(Post::new(*position, draft, *accepted_at))
+            }
             Event::Edited { id, body, hidden, at } => self.edit(*id, found, body.as_ref(), *hidden, *at),
             Event::Deleted { id, repost_of } => self.delete(*id, found, *repost_of),
             Event::Followed { edges, since } => self.follow(edges, *since),
             Event::Unfollowed { follower, source, keep_until } => self.unfollow(follower, source, *keep_until),
             Event::Silenced { reader, source, how, since } => self.silence(reader, source, *how, *since),
             Event::Ruled { reader, rules } => self.choose(reader, |choices| choices.rules = *rules),
-            Event::Marked { reader, at } => self.choose(reader, |choices| choices.marker = Some(*at)),
+            Event::Marked { reader, at, seen } => {
+                self.choose(reader, |choices| choices.marker = Some(Marker { at: *at, seen: *seen }))
+            }
             Event::Listed { reader, list, source, since } => self.list(reader, list, source, *since),
             Event::Unlisted { reader, list } => self.choose(reader, |choices| drop(choices.lists.remove(list))),
-            // Of no matter to readers.
-            Event::ClockJumped { .. } => Applied::Done,
+            Event::ClockJumped { at, lead_us } => {
+                self.world.arrivals.set_ahead(*lead_us, *at);
+                Applied::Done
+            }
         }
     }
 
     /// Applies the publishing of a post. Twice is the same as once.
-    pub fn publish(&mut self, mut post: Post) -> Applied {
+    pub fn publish(&mut self, post: Post) -> Applied {
+        let applied = self.put_in_outboxes(post);
+        if let Applied::Published { post, .. } = &applied {
+            // After it is in its outboxes: whoever finds it noted finds it there.
+            self.note_arrival(post);
+        }
+        applied
+    }
+
+    fn put_in_outboxes(&mut self, mut post: Post) -> Applied {
         let position = post.position;
         let known = self.world.posts.stored(position.id);
         let known = if known.is_none() && self.may_be_archived(&post) { self.archived(position.id) } else { known };
@@ -304,6 +335,7 @@ impl Writer {
         let position = post.position;
         self.world.posts.put(Arc::clone(post));
         self.world.reposts.note(post);
+        self.note_answer(post);
         for (nth, source) in post.sources().iter().enumerate() {
             let source = Arc::clone(self.world.sources.at(source.slot));
             if let Some(route) = route(nth) {
@@ -374,6 +406,10 @@ impl Writer {
         self.world.reposts.hide(&edited);
         if is_archived || self.backlog.is_in_flight(id) {
             self.backlog.rewrite(id);
+        }
+        if hidden == Some(false) {
+            let instant = UnixMicros(at.0.saturating_add(self.world.arrivals.ahead_us()));
+            self.note_revealed(&edited, instant);
         }
         Applied::Edited(edited)
     }

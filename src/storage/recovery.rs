@@ -18,7 +18,7 @@ use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
-use crate::clock::{Taken, UnixMicros};
+use crate::clock::Taken;
 use crate::feed::event::Event;
 use crate::feed::position::Position;
 use crate::feed::post::Post;
@@ -255,6 +255,7 @@ impl Recovery<'_> {
             state.report.lost.extend(self.check_archive(&state.world, through, &place)?);
         }
         state.last_instant = Taken { instant: last_instant, lead_us };
+        state.world.arrivals.restore_ahead(lead_us);
         state.report.snapshot = Some(sequence);
         info!("loaded {place}: {} posts, {} edges", state.world.posts.len(), state.world.edges());
         Ok(Loaded { state, under_way, sequence, through, place })
@@ -364,14 +365,14 @@ impl Recovery<'_> {
 /// An event made ready to be applied.
 enum Prepared {
     /// A post was published: encoded already, which is most of the work.
-    Post(Post, UnixMicros),
+    Post(Post),
     Other(Event),
 }
 
 impl From<Event> for Prepared {
     fn from(event: Event) -> Self {
         match event {
-            Event::Published { position, draft, accepted_at } => Self::Post(Post::new(position, &draft), accepted_at),
+            Event::Published { position, draft, accepted_at } => Self::Post(Post::new(position, &draft, accepted_at)),
             other => Self::Other(other),
         }
     }
@@ -458,7 +459,10 @@ pub(crate) fn event(payload: &[u8]) -> Result<Event, String> {
 fn apply(state: &mut Recovered, event: Prepared) {
     let lead_us = state.last_instant.lead_us;
     let (applied, taken) = match event {
-        Prepared::Post(post, instant) => (state.writer.publish(post), Some(Taken { instant, lead_us })),
+        Prepared::Post(post) => {
+            let instant = post.accepted_at;
+            (state.writer.publish(post), Some(Taken { instant, lead_us }))
+        }
         Prepared::Other(event) => (state.writer.apply(&event), event.taken(lead_us)),
     };
     // What a snapshot ends with is later than the first events that are replayed.

@@ -76,7 +76,8 @@ fn a_feed_is_paged_down_and_up() {
     let via: Vec<_> = first["items"].as_array().unwrap().iter().map(|item| item["via"].clone()).collect();
     assert_eq!(via, [json!([]), json!(["tag:rust"]), json!(["bob"])]);
     assert_eq!((&first["items"][0]["reposts"], &first["partial"]), (&json!([]), &json!([])));
-    assert_eq!(first["newest"], first["items"][0]["cursor"]);
+    let (newest, cursor) = (first["newest"].as_str().unwrap(), first["items"][0]["cursor"].as_str().unwrap());
+    assert!(newest.starts_with(cursor), "a token begins with the cursor of its place");
 
     let next = first["next"].as_str().unwrap();
     let second = server.get(&format!("/v1/users/ann/feed?limit=6&before={next}")).json();
@@ -210,4 +211,36 @@ fn a_stopping_server_answers_what_it_took() {
     );
     let refused = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(engine.publish(draft, false));
     assert_eq!(refused.unwrap_err().code(), "shutting_down");
+}
+
+#[test]
+fn a_client_that_polls_is_given_what_came_late_or_has_to_read_again() {
+    let server = server();
+    follow(&server, "ann", "bob");
+    publish(&server, "bob", 1);
+    let newest = |page: &Value| page["newest"].as_str().unwrap().to_owned();
+    let poll = |after: &str| server.get(&format!("/v1/users/ann/feed?after={after}")).json();
+    let bodies = |page: &Value| -> Vec<Value> {
+        page["items"].as_array().unwrap().iter().map(|item| item["post"]["body"].clone()).collect()
+    };
+    let first = server.get("/v1/users/ann/feed").json();
+    let cursor = first["items"][0]["cursor"].as_str().unwrap();
+    assert!(newest(&first).starts_with(cursor) && newest(&first).as_str() > cursor, "tokens compare as cursors do");
+    let back = json!({"author": "bob", "body": "back", "published_at": "2020-01-01T00:00:00Z"});
+    assert_eq!(server.post("/v1/posts?wait=delivered", &back).status, 201);
+    assert_eq!(server.json("PUT", "/v1/users/ann/marker", &json!({"cursor": newest(&first)})).json()["unread"], 1);
+    let late = poll(&newest(&first));
+    assert_eq!((bodies(&late), late.get("gap")), (vec![json!("back")], None));
+    assert_eq!(bodies(&poll(&newest(&late))), [Value::Null; 0]);
+    assert_eq!(server.json("PUT", "/v1/users/ann/marker", &json!({"cursor": newest(&late)})).json()["unread"], 0);
+    follow(&server, "ann", "cas");
+    let gap = poll(&newest(&late));
+    assert_eq!((&gap["gap"], bodies(&gap)), (&json!(true), vec![json!(1), json!("back")]));
+    assert_eq!(poll(&newest(&gap)).get("gap"), None);
+    assert_eq!(bodies(&poll(cursor)), [Value::Null; 0], "an item's cursor says where, not when");
+    let before = server.get(&format!("/v1/users/ann/feed?before={}", newest(&gap))).json();
+    assert_eq!(bodies(&before), [json!("back")]);
+    for bad in [format!("{}A", newest(&gap)), format!("{cursor}."), format!("{cursor}.AAAA")] {
+        assert_eq!(server.get(&format!("/v1/users/ann/feed?after={bad}")).status, 400, "{bad}");
+    }
 }

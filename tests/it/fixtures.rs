@@ -73,7 +73,7 @@ pub fn events() -> Vec<Event> {
 }
 
 fn sources() -> Vec<SourceRecord> {
-    let plain = |name: &str| SourceRecord { id: id(name), last_seen: None, celebrity: false };
+    let plain = |name: &str| SourceRecord::new(id(name));
     vec![
         SourceRecord { last_seen: Some(UnixMicros(7_500_000)), ..plain("ann") },
         SourceRecord { celebrity: true, ..plain("bob") },
@@ -98,6 +98,7 @@ fn edges() -> Vec<EdgesRecord> {
 fn posts() -> Vec<PostRecord<u32>> {
     let full = PostRecord {
         at: at(3_000_000, 30),
+        accepted_at: None,
         kind: Kind::Ad,
         body: Body::new(r#"{"text": "h\u00e9llo é","n":[1,2.50,null]}"#).unwrap(),
         sources: vec![1, 2, 3, 4],

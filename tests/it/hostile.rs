@@ -219,7 +219,7 @@ fn hostile_blocks_of_a_snapshot_are_skipped() {
 
 #[test]
 fn compressed_blocks_are_what_they_say_or_are_skipped() {
-    let (count, raw) = packed(&[SourceRecord { id: id("ann"), last_seen: None, celebrity: false }]);
+    let (count, raw) = packed(&[SourceRecord::new(id("ann"))]);
     assert!(survive(&snapshot_of_blocks([compressed(SOURCES, count, &raw)]), "good"));
     let packed = zstd::bulk::compress(&raw, 1).unwrap();
     let block = |raw_bytes, stored: &[u8]| stored_block((SOURCES, 1), count, raw_bytes, stored);
@@ -248,7 +248,7 @@ fn packed<T: serde::Serialize>(records: &[T]) -> (u32, Vec<u8>) {
 }
 
 fn blocks<T: serde::Serialize>(kind: u8, records: &[T]) -> Vec<(u8, u32, Vec<u8>)> {
-    let people = ["ann", "bob", "cas"].map(|name| SourceRecord { id: id(name), last_seen: None, celebrity: false });
+    let people = ["ann", "bob", "cas"].map(|name| SourceRecord::new(id(name)));
     let (known, raw) = packed(&people);
     let (count, hostile) = packed(records);
     vec![(SOURCES, known, raw), (kind, count, hostile)]
@@ -275,6 +275,7 @@ fn edges(follower: u32, sources: &[u32], since: &[i64], hidden: &[u32]) -> Edges
 fn post(sources: Vec<u32>) -> PostRecord<u32> {
     PostRecord {
         at: Position { published_at: UnixMicros(1), id: PostId(1) },
+        accepted_at: None,
         kind: Kind::Post,
         body: Body::new("1").unwrap(),
         sources,
@@ -293,7 +294,7 @@ fn post(sources: Vec<u32>) -> PostRecord<u32> {
 fn records_that_do_not_fit_each_other_are_no_snapshot() {
     let good = snapshot_of(&blocks(EDGES, &[edges(0, &[1, 2], &[5, 6], &[1])]));
     assert_eq!(recover(&good, false).unwrap().world.edges(), 2);
-    let ann = SourceRecord { id: id("ann"), last_seen: None, celebrity: false };
+    let ann = SourceRecord::new(id("ann"));
     misfit(SOURCES, &[ann], "source ann stands in it twice");
     misfit(EDGES, &[edges(0, &[1, 2], &[5], &[])], "of different length");
     misfit(EDGES, &[EdgesRecord { sources: vec![1; 7].into(), ..edges(0, &[], &[5], &[]) }], "of different length");

@@ -214,7 +214,9 @@ impl History {
                 let replies = if self.random.bool() { Replies::All } else { Replies::None };
                 Event::Ruled { reader, rules: Rules { replies, reposts: self.random.bool(), ..Rules::default() } }
             }
-            3 => Event::Marked { reader, at: Position { published_at: UnixMicros(self.now), id: PostId(7) } },
+            3 => {
+                Event::Marked { reader, at: Position { published_at: UnixMicros(self.now), id: PostId(7) }, seen: None }
+            }
             4 => Event::Listed { reader, list, source, since },
             _ => Event::Unlisted { reader, list },
         }

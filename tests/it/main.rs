@@ -32,6 +32,7 @@ mod oracle;
 mod overload;
 mod paging;
 mod personal;
+mod polling;
 mod power;
 mod properties;
 mod recovery;

@@ -23,6 +23,8 @@ pub struct NaivePost {
     pub reply_to: Option<u64>,
     /// Whom it answers, as of when it was published.
     pub answered: Option<String>,
+    /// When it was published or last came to be shown again, by [`Oracle::arrivals`].
+    pub arrived: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,7 +56,10 @@ pub struct Oracle {
     pub rules: BTreeMap<String, Rules>,
     /// By reader and name.
     pub lists: BTreeMap<Pair, BTreeSet<String>>,
-    pub markers: BTreeMap<String, At>,
+    /// Up to where, and when by [`Oracle::arrivals`].
+    pub markers: BTreeMap<String, (At, usize)>,
+    /// How many posts came to be shown so far.
+    pub arrivals: usize,
 }
 
 /// Which feed.
@@ -196,6 +201,12 @@ impl Oracle {
         rules.reposts = patch.reposts.unwrap_or(rules.reposts);
         rules.per_source_max = patch.per_source_max.unwrap_or(rules.per_source_max);
         *rules
+    }
+
+    /// A post comes to be shown: when.
+    pub fn arrives(&mut self) -> usize {
+        self.arrivals += 1;
+        self.arrivals
     }
 
     fn positions(&self, source: &str) -> Vec<At> {
@@ -369,9 +380,12 @@ impl Oracle {
             *taken += 1;
             *taken <= most
         });
+        let is_cut = candidates.len() > limit;
         candidates.truncate(limit);
+        let mut newest = newest;
         if let Asked::After(_) = asked {
             candidates.reverse();
+            newest = candidates.first().filter(|_| is_cut).map(|entry| entry.at).or(newest);
         }
         let oldest = match (candidates.last(), asked) {
             (Some(entry), _) => Some(entry.at),
@@ -382,13 +396,16 @@ impl Oracle {
         ExpectedPage { items: candidates, has_next, newest }
     }
 
-    /// How many entries of the home feed a reader has not read.
-    /// How many entries above the marker stand for what others published, up to 99, and whether there are more.
+    /// How many entries of others came above the marker, or after it was set, up to 99, and whether there are more.
     pub fn unread(&self, reader: &str) -> (usize, bool) {
         let marker = self.markers.get(reader).copied();
-        let by = |at| self.posts.iter().find(|post| post.at() == at).map(|post| post.author.as_str());
-        let above = |entry: &&Expected| Some(entry.at) > marker && by(entry.at) != Some(reader);
-        let of_others = self.feed(reader).iter().filter(above).count();
+        let new = |entry: &&Expected| {
+            let post = self.posts.iter().find(|post| post.at() == entry.at).unwrap();
+            let arrived = post.arrived.max(self.post(entry.post.0).map_or(0, |origin| origin.arrived));
+            let is_read = marker.is_some_and(|(at, arrivals)| entry.at <= at && arrived <= arrivals);
+            !is_read && post.author != reader
+        };
+        let of_others = self.feed(reader).iter().filter(new).count();
         (of_others.min(99), of_others > 99)
     }
 

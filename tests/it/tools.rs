@@ -161,7 +161,7 @@ fn records_that_do_not_fit_each_other_are_named() {
         (tempfile::tempdir().unwrap(), SnapshotHeader { sequence: Sequence(3), taken_at: UnixMicros(0) });
     let files = DiskFiles::open(directory.path()).unwrap();
     let name = snapshot::name(Sequence(3));
-    let source = SourceRecord { id: id("ann"), last_seen: None, celebrity: false };
+    let source = SourceRecord::new(id("ann"));
     let inbox = InboxRecord {
         reader: 7,
         synced: UnixMicros(0),

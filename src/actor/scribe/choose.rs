@@ -3,7 +3,7 @@
 use crate::actor::message::{Choice, Reply};
 use crate::actor::scribe::{Scribe, Then, refuse};
 use crate::error::Error;
-use crate::feed::choices::Choices;
+use crate::feed::choices::{Choices, Marker};
 use crate::feed::event::{Event, Silencing};
 use crate::id::{ListName, SourceId};
 use crate::limits::{LISTS_MAX, SILENCED_MAX};
@@ -36,9 +36,10 @@ impl<J: Journal> Scribe<J> {
                 self.room_for_sources([&reader].into_iter())?;
                 Ok((rules != choices.rules).then_some(Event::Ruled { reader, rules }))
             }
-            Choice::Mark(at) => {
+            Choice::Mark(marker) => {
                 self.room_for_sources([&reader].into_iter())?;
-                Ok((choices.marker != Some(at)).then_some(Event::Marked { reader, at }))
+                let Marker { at, seen } = marker;
+                Ok((choices.marker != Some(marker)).then_some(Event::Marked { reader, at, seen }))
             }
             Choice::List { list, source, on } => self.judge_list(reader, &choices, list, source, on),
             Choice::Unlist(list) => Ok(choices.lists.contains_key(&list).then_some(Event::Unlisted { reader, list })),

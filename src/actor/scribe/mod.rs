@@ -236,9 +236,18 @@ impl<J: Journal> Scribe<J> {
                 None => {
                     let applied = self.writer.apply_judged(&event, found.as_ref());
                     self.tell(&event, &applied);
+                    self.note_applied(&event);
                     self.answer(applied, then);
                 }
             }
+        }
+    }
+
+    /// Counts an event as applied. A post counts once it is handed on.
+    fn note_applied(&self, event: &Event) {
+        let arrivals = &self.writer.world().arrivals;
+        if let (Some(taken), false) = (event.taken(arrivals.ahead_us()), matches!(event, Event::Published { .. })) {
+            arrivals.set_applied(taken.instant);
         }
     }
 

@@ -143,7 +143,8 @@ impl<J: Journal> Scribe<J> {
         }
         let waiting = Some((reply, published));
         let legs = pushed.iter().copied().map(Leg::Inboxes).collect();
-        self.fanout.push(FanoutOrder { mail: Notice::Published(post.position), author, legs, waiting });
+        let (mail, accepted_at) = (Notice::Published(post.position), None);
+        self.fanout.push(FanoutOrder { mail, author, legs, accepted_at, waiting });
     }
 
     /// Mints an id that no post has, in memory or in the archive.
@@ -193,14 +194,18 @@ impl<J: Journal> Scribe<J> {
 
     /// Answers the author, now or once the post is delivered, and gives the post to the fan-out.
     pub(super) fn hand_on(&self, post: Arc<Post>, push: &[SourceSlot], wait: bool, reply: Reply<Published>) {
-        let (id, author) = (post.id(), post.author().slot);
+        let (id, author, accepted_at) = (post.id(), post.author().slot, post.accepted_at);
         let (mail, legs) = (Notice::Published(post.position), self.legs(&post, push));
         let published = Published { post, created: true };
         self.fanout.count_published();
         let (now, later) =
             if wait && !push.is_empty() { (None, Some((reply, published))) } else { (Some((reply, published)), None) };
+        if push.is_empty() {
+            self.writer.world().arrivals.set_applied(accepted_at);
+        }
         if !push.is_empty() {
-            self.fanout.push(FanoutOrder { mail, author, legs, waiting: later });
+            let accepted_at = Some(accepted_at);
+            self.fanout.push(FanoutOrder { mail, author, legs, accepted_at, waiting: later });
         } else if !legs.is_empty() {
             self.fanout.notify(mail, legs);
         }

@@ -13,6 +13,7 @@ impl<J: Journal> Scribe<J> {
             let jumped = Event::ClockJumped { at: taken.instant, lead_us: taken.lead_us };
             // If it is not taken, neither is the event that follows.
             self.kept_lead_us = self.journal.append(&jumped).is_ok().then_some(taken.lead_us);
+            self.writer.world().arrivals.set_ahead(taken.lead_us, taken.instant);
         }
         taken
     }

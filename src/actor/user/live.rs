@@ -60,7 +60,8 @@ impl UserActor {
     fn fetch(&mut self, notice: Notice, post: PostId) {
         let (shared, slot) = (Arc::clone(&self.shared), self.reader.source().slot);
         let Some(pigeonhole) = self.pigeonhole.as_ref() else { return };
-        let read = pigeonhole.with(|inbox| self.reader.cold_read(self.reader.viewer(), inbox, &shared.world));
+        let settled = shared.world.arrivals.settled();
+        let read = pigeonhole.with(|inbox| self.reader.cold_read(self.reader.viewer(), settled, inbox, &shared.world));
         let answer = Arc::clone(&shared);
         let job = move |world: &World| {
             // A crash costs what was being looked up, and no thread.

@@ -103,7 +103,7 @@ fn values() -> Named {
             "Cursor",
             json!({
                 "type": "string",
-                "pattern": "^[A-Za-z0-9_-]+$",
+                "pattern": "^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)?$",
                 "description": "Opaque: pass on as it came. It stays good across restarts, and when what it points at is gone.",
                 "examples": [feed_cursor()],
             }),
@@ -249,10 +249,12 @@ fn pages() -> Named {
         }))
     };
     let any = json!({"anyOf": [schema("Post"), schema("PostIds")], "description": "With `fields=ids`, id, author and time only."});
+    let mut newest = or_null(schema("Cursor"));
+    newest["description"] = json!("For `after`: stands for all that had come into the feed. Null where nothing has.");
     let mut page = object(json!({
         "items": array(item(any)),
         "next": next(),
-        "newest": or_null(schema("Cursor")),
+        "newest": newest,
         "partial": {
             "type": "array",
             "items": schema("SourceId"),
@@ -260,6 +262,8 @@ fn pages() -> Named {
             "description": "What could not be read in time, and is passed over here: it is there on a later read.",
         },
     }));
+    let gap = "What came in since is not known any more: this is the newest page, and the feed has to be read again.";
+    page["properties"]["gap"] = json!({"const": true, "description": gap});
     page["properties"]["partial_more"] = json!({"type": "integer", "minimum": 1, "description": "Sources that are not named in `partial`, beside those that are."});
     page["properties"]["passed_over"] =
         json!({"type": "integer", "minimum": 1, "description": "Entries that the rule `per_source_max` left out."});
@@ -276,9 +280,10 @@ fn choices() -> Named {
         "reposts": {"type": "boolean"},
         "per_source_max": {"type": ["integer", "null"], "minimum": 1, "description": "Entries of one author on a page."},
     });
+    let unread = "Entries of others above the marker, or that came in after it was set, wherever they stand.";
     let marker = object(json!({
         "cursor": or_null(schema("Cursor")),
-        "unread": {"type": "integer", "minimum": 0, "maximum": UNREAD_MAX},
+        "unread": {"type": "integer", "minimum": 0, "maximum": UNREAD_MAX, "description": unread},
         "capped": {"type": "boolean", "description": "There may be more unread than is counted."},
         "complete": {
             "type": "boolean",

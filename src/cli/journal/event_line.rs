@@ -133,7 +133,7 @@ fn line_of_choice(event: &Event) -> EventLine<'_> {
             EventLine::Silenced { reader, source, how: *how, since }
         }
         Event::Ruled { reader, rules } => EventLine::Ruled { reader: reader.as_str(), rules: *rules },
-        Event::Marked { reader, at } => EventLine::Marked { reader: reader.as_str(), at: time(at.published_at) },
+        Event::Marked { reader, at, .. } => EventLine::Marked { reader: reader.as_str(), at: time(at.published_at) },
         Event::Listed { reader, list, source, since } => {
             let (reader, source, since) = (reader.as_str(), source.as_str(), since.map(time));
             EventLine::Listed { reader, list: list.as_str(), source, since }

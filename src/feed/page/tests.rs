@@ -29,6 +29,10 @@ impl View for Filter {
         }
     }
 
+    fn accepted_at(&self, position: Position) -> Option<UnixMicros> {
+        Some(position.published_at)
+    }
+
     fn source((): &()) -> SourceSlot {
         SourceSlot(0)
     }
@@ -61,7 +65,7 @@ impl World {
         let inbox = Some(&self.inbox);
         let (sources, outboxes) = (SOURCES.into_iter(), &self.shelf);
         let budget = &Budget::untimed(Allowance { units_max: self.units_max, ..Allowance::last(0) });
-        Feed { inbox, warm: &warm, sources, outboxes, budget, per_source_max: None }.page(range, limit, view)
+        Feed { inbox, warm: &warm, sources, outboxes, budget, per_source_max: None, late: &[] }.page(range, limit, view)
     }
 }
 
@@ -80,7 +84,8 @@ fn a_page_goes_on_below_the_floor_without_a_gap() {
     let page = world.page(Range::Before(at(5, 5)), 5, &mut none);
     assert_eq!((times(&page), page.next, page.newest), (vec![4, 3, 2, 1], None, Some(at(9, 9))));
     let page = world.page(Range::After(at(3, 3)), 4, &mut none);
-    assert_eq!((times(&page), page.next, page.newest), (vec![7, 6, 5, 4], Some(at(4, 4)), Some(at(9, 9))));
+    assert_eq!((times(&page), page.next, page.newest), (vec![7, 6, 5, 4], Some(at(4, 4)), Some(at(7, 7))));
+    assert!(page.is_cut, "what is newer comes next");
 }
 
 #[test]

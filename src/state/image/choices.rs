@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::UnixMicros;
-use crate::feed::choices::{Choices, Silenced};
+use crate::feed::choices::{Choices, Marker, Silenced};
 use crate::feed::following::Following;
 use crate::feed::position::Position;
+use crate::feed::resume::Settled;
 use crate::feed::rules::Rules;
 use crate::id::{ListName, SourceSlot};
 use crate::state::image::{MisfitError, Walk, misfit};
@@ -29,6 +30,9 @@ pub struct ChoicesRecord {
     /// How far the reader has read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub marker: Option<Position>,
+    /// Up to when posts had arrived by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marker_seen: Option<Settled>,
     /// Lists: names, and members since when.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lists: Vec<(ListName, Vec<(u32, UnixMicros)>)>,
@@ -56,7 +60,8 @@ impl Walk<'_> {
             rules: choices.rules,
             mutes: silenced(&choices.mutes),
             blocks: silenced(&choices.blocks),
-            marker: choices.marker,
+            marker: choices.marker.map(|marker| marker.at),
+            marker_seen: choices.marker.and_then(|marker| marker.seen),
             lists: choices.lists.iter().map(|(name, list)| (name.clone(), members(list))).collect(),
         }
     }
@@ -75,7 +80,8 @@ impl Writer {
         if named.any(|source| source as usize >= known) {
             return misfit(format!("what source {} has decided names sources that are not there", record.reader));
         }
-        let mut choices = Choices { rules: record.rules, marker: record.marker, ..Choices::default() };
+        let marker = record.marker.map(|at| Marker { at, seen: record.marker_seen });
+        let mut choices = Choices { rules: record.rules, marker, ..Choices::default() };
         for (source, since) in &record.mutes {
             choices.mutes.insert(SourceSlot(*source), *since);
         }
@@ -89,6 +95,7 @@ impl Writer {
             }
             choices.lists.insert(name.clone(), Arc::new(list));
         }
+        choices.note_change();
         let reader = Arc::clone(self.world().sources.at(SourceSlot(record.reader)));
         *reader.choices.write() = Some(Arc::new(choices));
         Ok(())

@@ -41,7 +41,7 @@ fn a_post_that_a_snapshot_has_in_one_of_its_outboxes_only_is_placed_in_the_other
     let (world, mut writer) = world(10, usize::MAX);
     let event = published(7, "ann", Some("tea"));
     let Event::Published { position, draft, .. } = &event else { unreachable!() };
-    let mut post = Post::new(*position, draft);
+    let mut post = Post::new(*position, draft, position.published_at);
     post.join(|id| world.sources.intern(id).slot);
     writer.restore_placed(&Arc::new(post), |nth| (nth == 0).then_some(crate::feed::outbox::Route::Push));
     assert!(has(&world, "ann", 7) && !has(&world, "tag:tea", 7));

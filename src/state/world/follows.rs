@@ -127,7 +127,9 @@ impl Writer {
     pub(super) fn choose(&mut self, reader: &SourceId, change: impl FnOnce(&mut Choices)) -> Applied {
         let reader = self.world.sources.intern(reader);
         let mut choices = reader.choices.write();
-        change(Arc::make_mut(choices.get_or_insert_default()));
+        let choices = Arc::make_mut(choices.get_or_insert_default());
+        change(choices);
+        choices.note_change();
         Applied::Done
     }
 }

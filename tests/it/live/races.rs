@@ -325,7 +325,7 @@ impl Client {
         pages.retain(|entry| entry.at >= bound);
         let told: Vec<Expected> = self.entries.values().rev().cloned().collect();
         let marker = self.scene.engine.shared().world.sources.get(&id(self.reader)).unwrap().choices().marker;
-        if told == pages && marker == self.marker {
+        if told == pages && marker.map(|marker| marker.at) == self.marker {
             return None;
         }
         let only = |these: &[Expected], those: &[Expected]| {

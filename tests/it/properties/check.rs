@@ -118,7 +118,7 @@ impl Run {
     pub async fn unread(&self, reader: &str) {
         let unread = self.engine.unread(&id(reader)).await.unwrap();
         assert_eq!((unread.entries, unread.capped), self.oracle.unread(reader), "unread of {reader}");
-        assert_eq!(unread.marker.map(at), self.oracle.markers.get(reader).copied());
+        assert_eq!(unread.marker.map(at), self.oracle.markers.get(reader).map(|(at, _)| *at));
     }
 
     /// What readers decided, as it is read back.

@@ -3,6 +3,7 @@
 mod check;
 mod live;
 mod ops;
+mod poll;
 mod regressions;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use crate::properties::live::{LiveClient, clients};
 use crate::properties::ops::{
     Feed, LISTS, Op, PEOPLE, Published, Restart, SOURCES, TAGS, Target, op, policy, source_name,
 };
+use crate::properties::poll::{Poller, pollers};
 use crate::world::{all_asleep, edge, id, some};
 
 const START: i64 = 1_000_000_000;
@@ -50,6 +52,7 @@ struct Run {
     oracle: Oracle,
     policy: Policy,
     clients: Vec<LiveClient>,
+    pollers: Vec<Poller>,
 }
 
 impl Run {
@@ -78,7 +81,20 @@ impl Run {
         let front = archive.clone().map(|archive| archive as Arc<dyn Archive>);
         let engine = open_before(config.clone(), files.clone(), front.as_ref(), &storage, now).unwrap().0;
         let (latest, last_minted, oracle) = (UnixMicros(START), Position::MIN, Oracle::default());
-        Self { engine, config, files, archive, storage, clock, latest, last_minted, oracle, policy, clients: clients() }
+        Self {
+            engine,
+            config,
+            files,
+            archive,
+            storage,
+            clock,
+            latest,
+            last_minted,
+            oracle,
+            policy,
+            clients: clients(),
+            pollers: pollers(),
+        }
     }
 
     /// Ends the engine in one way or another, and goes on with what is kept: all there was.
@@ -151,7 +167,11 @@ impl Run {
             Op::Mark(reader, post) => {
                 let Some(at) = self.oracle.posts.get(post).map(NaivePost::at) else { return };
                 self.engine.mark(id(PEOPLE[reader]), position(at)).await.unwrap();
-                self.oracle.markers.insert(PEOPLE[reader].to_owned(), at);
+                self.oracle.markers.insert(PEOPLE[reader].to_owned(), (at, self.oracle.arrivals));
+            }
+            Op::Poll(poller, limit) => {
+                let nth = poller % self.pollers.len();
+                self.pollers[nth].poll(&self.engine, limit).await;
             }
             Op::Live(client, op) => {
                 let nth = client % self.clients.len();
@@ -164,6 +184,12 @@ impl Run {
     async fn check_clients(&mut self) {
         for client in &mut self.clients {
             client.check(&self.oracle).await;
+        }
+    }
+
+    async fn check_pollers(&mut self) {
+        for poller in &mut self.pollers {
+            poller.check(&self.engine, &self.oracle, 3).await;
         }
     }
 
@@ -246,7 +272,12 @@ impl Run {
         }
         let repeated = draft.repost_of.and_then(|id| self.oracle.post(id.0)).and_then(|post| post.repost_of);
         let answered = draft.reply_to.and_then(|id| self.oracle.post(id.0)).map(|post| post.author.clone());
+        let arrived = self.oracle.arrives();
+        // Whether an answer shows may depend on who published what it answers.
+        let answers = |other: &&mut NaivePost| other.reply_to == Some(post.id().0) && other.answered.is_none();
+        self.oracle.posts.iter_mut().filter(answers).for_each(|answer| answer.arrived = arrived);
         self.oracle.posts.push(NaivePost {
+            arrived,
             id: post.id().0,
             published_at: post.position.published_at.0,
             author: draft.author.to_string(),
@@ -262,9 +293,13 @@ impl Run {
     }
 
     async fn edit(&mut self, post: usize, body: Option<&str>, hidden: Option<bool>) {
+        let arrives = self.oracle.arrives();
         let Some(post) = self.oracle.posts.get_mut(post) else { return };
         let edited = self.engine.edit(PostId(post.id), body.map(|body| Body::new(body).unwrap()), hidden).await;
         assert_eq!(edited.is_err(), post.deleted);
+        if post.hidden && hidden == Some(false) && !post.deleted {
+            post.arrived = arrives;
+        }
         post.hidden = hidden.unwrap_or(post.hidden);
         if let Some(body) = body {
             body.clone_into(&mut post.body);
@@ -389,6 +424,7 @@ proptest! {
             }
             run.everything().await;
             run.check_clients().await;
+            run.check_pollers().await;
             run.engine.shutdown();
         });
     }

@@ -87,6 +87,8 @@ pub enum Op {
     Unread(usize),
     /// What one of the live clients does.
     Live(usize, LiveOp),
+    /// One of the clients that poll does so, for so many entries.
+    Poll(usize, usize),
     SleepAll,
     Snapshot,
     Restart {
@@ -219,6 +221,7 @@ pub fn op() -> impl Strategy<Value = Op> {
         10 => choices(),
         20 => reads(),
         20 => live(),
+        12 => (any::<usize>(), limit()).prop_map(|(poller, limit)| Op::Poll(poller, limit)),
         1 => Just(Op::SleepAll),
         2 => Just(Op::Snapshot),
         3 => (restart, -100..100i64).prop_map(|(how, clock)| Op::Restart { how, clock }),

@@ -9,11 +9,15 @@ use crate::api::description::told::{Told, told};
 pub(super) static TOLD: Tellings =
     &[("read_feed", home), ("read_own_page", own_page), ("read_list_feed", of_list), ("explain", explain)];
 
+const AFTER: &str = "The `newest` of a page: every entry that came into the feed since, at least once, in whatever order posts are \
+                     delivered and whatever times they carry, or `\"gap\":true`. An item's `cursor`: the entries above it, the nearest. \
+                     Not together with `before`.";
+
 impl Told {
     fn paged(self) -> Self {
         self.limited()
             .query("before", "Entries older than this: the `next` of the page before.", schema("Cursor"))
-            .query("after", "Entries newer than this, the nearest. Not together with `before`.", schema("Cursor"))
+            .query("after", AFTER, schema("Cursor"))
             .query("fields", "Only id, author and time of each post.", json!({"enum": ["ids"]}))
             .answers(200, "A page.", "Page", &page())
     }
@@ -23,8 +27,8 @@ fn home() -> Told {
     told("Read a home feed")
         .says(
             "What the sources that the reader follows have published, and the reader's own posts, by the reader's rules. Go on \
-             with `before=<next>` until `next` is null, even where a page is not full. Come back with `after=<newest>`. Of a \
-             reader nobody has heard of, the page is empty.",
+             with `before=<next>` until `next` is null, even where a page is not full. Come back with `after=<newest>`, at once if as many \
+             items come as were asked for. Of a reader nobody has heard of, the page is empty.",
         )
         .paged()
         .asks_reader()

@@ -1,0 +1,235 @@
+//! Resume tokens: how far a client that polls has been given a feed.
+//!
+//! Responsible for:
+//! - saying of a post whether it came into the feed after a token was made, by its place and by when it was accepted;
+//! - remembering, for one source, the posts whose place alone does not say so ([`LatePosts`]).
+//!
+//! Not responsible for:
+//! - the text of a token (`feed::cursor`), which posts are delivered by now (`state::arrivals`), pages (`feed::page`).
+//!
+//! A place in the feed does not say what a client has: a post that is delivered late, or dated back by its author, comes
+//! in below entries that were given before. When a post was accepted does say it. A token therefore carries an instant up
+//! to which every accepted post had been delivered, and a client is given what was accepted later, wherever that stands.
+//! Nearly all such posts stand above that instant less [`LATE_AFTER`], where a page finds them; the others are noted with
+//! their sources.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::UnixMicros;
+use crate::feed::position::Position;
+use crate::id::PostId;
+use crate::limits::{LATE_AFTER, LATE_POSTS_PER_SOURCE_MAX};
+
+/// How far posts have been applied and delivered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settled {
+    /// Every post accepted up to this instant is in the outboxes and in the inboxes of active readers.
+    pub through: UnixMicros,
+    /// How far instants of acceptance are ahead of the times that posts get, in microseconds: not zero only after a
+    /// clock was far ahead and came back.
+    pub ahead_us: i64,
+}
+
+impl Settled {
+    /// Posts accepted after this moment stand above here, unless they are late ([`is_late`]).
+    fn floor(through: UnixMicros, ahead_us: i64) -> Position {
+        let published_at = UnixMicros(through.0.saturating_sub(ahead_us)).saturating_sub(LATE_AFTER);
+        Position { published_at, id: PostId(0) }
+    }
+}
+
+/// Whether a post accepted at `accepted_at` must be noted as late, since it may stand below where pages look for new posts.
+pub fn is_late(position: Position, accepted_at: UnixMicros, ahead_us: i64) -> bool {
+    position <= Settled::floor(accepted_at, ahead_us)
+}
+
+/// What a client has been given of a feed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Resume {
+    /// Where the two bounds below meet: the newest entry that was given.
+    pub position: Position,
+    /// Of what stands above `position`, the posts accepted after this instant are new. Without it all are.
+    pub above: Option<UnixMicros>,
+    /// Of what stands at or below `position`, the posts accepted after this instant are new. Without it none is.
+    pub below: Option<UnixMicros>,
+    /// As [`Settled::ahead_us`] was.
+    pub ahead_us: i64,
+    /// A fingerprint of the reader's rules, mutes and blocks: with others the feed is another.
+    pub choices: u32,
+    /// The page lacked something that could not be read in time: the feed has to be read again.
+    pub is_partial: bool,
+}
+
+impl From<Position> for Resume {
+    fn from(position: Position) -> Self {
+        Self::at(position)
+    }
+}
+
+impl Resume {
+    /// A client that has everything up to `position`, as a plain cursor says, and nothing above it.
+    pub fn at(position: Position) -> Self {
+        Self { position, above: None, below: None, ahead_us: 0, choices: 0, is_partial: false }
+    }
+
+    /// A client that has been given the newest page of a feed at this moment.
+    pub fn whole(newest: Position, settled: Settled) -> Self {
+        let through = Some(settled.through);
+        Self { above: through, below: through, ahead_us: settled.ahead_us, ..Self::at(newest) }
+    }
+
+    /// The same client after it was given everything that was new up to `position`.
+    #[must_use]
+    pub fn given_up_to(self, position: Position, settled: Settled) -> Self {
+        // The smaller bound holds for both parts.
+        let ahead_us = if self.above.is_some() { self.ahead_us.max(settled.ahead_us) } else { settled.ahead_us };
+        Self { position, below: Some(settled.through), ahead_us, ..self }
+    }
+
+    /// The earliest instant that anything depends on; none for a plain cursor.
+    pub fn since(self) -> Option<UnixMicros> {
+        self.above.into_iter().chain(self.below).min()
+    }
+
+    /// Whether a post is new to the client.
+    pub fn is_new(self, position: Position, accepted_at: UnixMicros) -> bool {
+        match position > self.position {
+            true => self.above.is_none_or(|above| accepted_at > above),
+            false => self.below.is_some_and(|below| accepted_at > below),
+        }
+    }
+
+    /// What is new stands above here, but for posts that are noted as late.
+    pub fn floor(self) -> Position {
+        let bound = |through| Settled::floor(through, self.ahead_us);
+        let above = self.above.map_or(self.position, |through| bound(through).max(self.position));
+        let below = self.below.map(bound).filter(|below| *below < self.position);
+        below.map_or(above, |below| below.min(above))
+    }
+}
+
+/// The last posts of one source that came in far below the newest, by when they did.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct LatePosts {
+    /// Oldest instant first.
+    posts: VecDeque<(UnixMicros, Position)>,
+    /// What came in up to this instant may be forgotten.
+    forgotten: Option<UnixMicros>,
+}
+
+impl LatePosts {
+    /// Notes a post that came in at `at`. Twice is the same as once.
+    pub fn note(&mut self, at: UnixMicros, position: Position) {
+        let place = self.posts.partition_point(|noted| *noted < (at, position));
+        let is_forgotten = self.forgotten.is_some_and(|forgotten| at <= forgotten);
+        if is_forgotten || self.posts.get(place) == Some(&(at, position)) {
+            return;
+        }
+        self.posts.insert(place, (at, position));
+        if self.posts.len() > LATE_POSTS_PER_SOURCE_MAX {
+            self.forgotten = self.posts.pop_front().map(|(at, _)| at).max(self.forgotten);
+            let forgotten = self.forgotten;
+            self.posts.retain(|(at, _)| Some(*at) > forgotten);
+        }
+    }
+
+    /// Appends the posts that are new to whoever has `token` to `into`. Returns false if some of them may be forgotten.
+    pub fn new_to(&self, token: Resume, into: &mut Vec<Position>) -> bool {
+        let Some(since) = token.since() else { return true };
+        let start = self.posts.partition_point(|(at, _)| *at <= since);
+        let new = self.posts.range(start..).filter(|(at, position)| token.is_new(*position, *at));
+        into.extend(new.map(|(_, position)| *position));
+        self.forgotten.is_none_or(|forgotten| forgotten <= since)
+    }
+
+    /// What is noted, to be stored: the posts, oldest instant first, and up to when they may be forgotten.
+    pub fn parts(&self) -> (impl Iterator<Item = (UnixMicros, Position)> + '_, Option<UnixMicros>) {
+        (self.posts.iter().copied(), self.forgotten)
+    }
+
+    /// What was stored.
+    pub fn restored(posts: impl IntoIterator<Item = (UnixMicros, Position)>, forgotten: Option<UnixMicros>) -> Self {
+        let mut restored = Self { posts: VecDeque::new(), forgotten };
+        posts.into_iter().for_each(|(at, position)| restored.note(at, position));
+        restored
+    }
+
+    /// Bytes on the heap, without the allocator's own.
+    pub fn heap_bytes(&self) -> usize {
+        self.posts.capacity() * size_of::<(UnixMicros, Position)>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::position::at;
+    use proptest::prelude::*;
+
+    const MARGIN: i64 = LATE_AFTER.as_micros() as i64;
+
+    fn settled(through: i64, ahead_us: i64) -> Settled {
+        Settled { through: UnixMicros(through), ahead_us }
+    }
+
+    #[test]
+    fn what_is_new_is_told_apart_by_place_and_by_instant() {
+        let whole = Resume::whole(at(50, 0), settled(100, 0));
+        let partly = Resume::whole(at(50, 0), settled(100, 0)).given_up_to(at(70, 0), settled(200, 0));
+        let plain = Resume::at(at(50, 0));
+        for (resume, position, accepted_at, is_new) in [
+            (whole, 40, 100, false),
+            (whole, 40, 101, true),
+            (whole, 60, 100, false),
+            (whole, 60, 101, true),
+            (partly, 60, 150, false),
+            (partly, 60, 201, true),
+            (partly, 80, 101, true),
+            (partly, 80, 100, false),
+            (plain, 50, 999, false),
+            (plain, 51, 0, true),
+        ] {
+            assert_eq!(resume.is_new(at(position, 0), UnixMicros(accepted_at)), is_new, "{resume:?} at {position}");
+        }
+    }
+
+    #[test]
+    fn of_too_many_late_posts_the_first_are_forgotten_and_that_is_said() {
+        let mut late = LatePosts::default();
+        let max = LATE_POSTS_PER_SOURCE_MAX as i64;
+        (0..=max).for_each(|nth| late.note(UnixMicros(nth), at(-nth, 0)));
+        let since = |since: i64| {
+            let mut found = Vec::new();
+            let token = Resume::whole(at(0, 0), settled(since, 0));
+            late.new_to(token, &mut found).then_some(found.len())
+        };
+        assert_eq!((since(max), since(max - 1), since(0), since(-1)), (Some(0), Some(1), Some(max as usize), None));
+        let (posts, forgotten) = late.parts();
+        assert_eq!(LatePosts::restored(posts.collect::<Vec<_>>(), forgotten), late);
+    }
+
+    proptest! {
+        /// Whatever is accepted after a token was made is above its floor or late.
+        #[test]
+        fn what_is_new_is_found_above_the_floor_or_noted(
+            newest in -2 * MARGIN..2 * MARGIN,
+            through in -2 * MARGIN..2 * MARGIN,
+            further in 0..MARGIN,
+            ahead_us in prop_oneof![Just(0), Just(3 * MARGIN)],
+            accepted_after in 1..MARGIN,
+            published_at in -9 * MARGIN..9 * MARGIN,
+        ) {
+            let whole = Resume::whole(at(newest, 0), settled(through, ahead_us));
+            let partly = whole.given_up_to(at(newest / 2, 0), settled(through + further, ahead_us));
+            for resume in [whole, partly] {
+                let (position, accepted_at) = (at(published_at, 7), UnixMicros(through + accepted_after));
+                if resume.is_new(position, accepted_at) && !is_late(position, accepted_at, ahead_us) {
+                    prop_assert!(position > resume.floor(), "{resume:?}");
+                }
+            }
+        }
+    }
+}

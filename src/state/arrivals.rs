@@ -1,0 +1,188 @@
+//! Arrivals: up to when accepted posts have reached everybody who reads.
+//!
+//! Responsible for:
+//! - the instant up to which every accepted post is applied and delivered, which resume tokens carry;
+//! - when a post last came in late, so that pages look for late posts only if there are any.
+//!
+//! Not responsible for:
+//! - which posts those are (`feed::resume`, with each source), handing out instants (`actor::ticker`).
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::clock::UnixMicros;
+use crate::feed::position::Position;
+use crate::feed::resume::{Resume, Settled, is_late};
+
+const NEVER: i64 = i64::MIN;
+const NONE_OPEN: i64 = i64::MAX;
+
+/// What is known of arrivals. Pages read it without a lock.
+#[derive(Debug)]
+pub struct Arrivals {
+    /// Everything accepted up to here is applied.
+    applied: AtomicI64,
+    /// The instants of posts that are applied, and not delivered everywhere yet.
+    open: Mutex<BTreeSet<i64>>,
+    /// The first of them.
+    oldest_open: AtomicI64,
+    ahead_us: AtomicI64,
+    /// The last post that was late came in then.
+    last_late: AtomicI64,
+    /// A post last came to be seen then that was delivered before: one that was hidden, or what a repost had named.
+    last_revealed: AtomicI64,
+    /// Tokens from before this instant are not good any more.
+    tokens_from: AtomicI64,
+}
+
+impl Default for Arrivals {
+    fn default() -> Self {
+        Self {
+            applied: AtomicI64::new(NEVER),
+            open: Mutex::default(),
+            oldest_open: AtomicI64::new(NONE_OPEN),
+            ahead_us: AtomicI64::new(0),
+            last_late: AtomicI64::new(NEVER),
+            last_revealed: AtomicI64::new(NEVER),
+            tokens_from: AtomicI64::new(NEVER),
+        }
+    }
+}
+
+impl Arrivals {
+    /// Up to when posts have arrived. To be asked before an inbox or outbox is read.
+    pub fn settled(&self) -> Settled {
+        // In this order: a post is noted as open before it counts as applied.
+        let applied = self.applied.load(Ordering::Acquire);
+        let oldest_open = self.oldest_open.load(Ordering::Acquire);
+        let ahead_us = self.ahead_us.load(Ordering::Acquire);
+        Settled { through: UnixMicros(applied.min(oldest_open.saturating_sub(1))), ahead_us }
+    }
+
+    /// The same for a reader to whom nothing is pushed.
+    pub fn applied(&self) -> Settled {
+        let applied = self.applied.load(Ordering::Acquire);
+        Settled { through: UnixMicros(applied), ahead_us: self.ahead_us.load(Ordering::Acquire) }
+    }
+
+    /// A post is on its way into inboxes. It counts as applied afterwards.
+    pub fn begin(&self, accepted_at: UnixMicros) {
+        let mut open = self.open.lock();
+        open.insert(accepted_at.0);
+        self.oldest_open.store(open.first().copied().unwrap_or(NONE_OPEN), Ordering::Release);
+        drop(open);
+        self.set_applied(accepted_at);
+    }
+
+    /// A post has been delivered everywhere.
+    pub fn end(&self, accepted_at: UnixMicros) {
+        let mut open = self.open.lock();
+        open.remove(&accepted_at.0);
+        self.oldest_open.store(open.first().copied().unwrap_or(NONE_OPEN), Ordering::Release);
+    }
+
+    /// Everything accepted up to `at` is applied.
+    pub fn set_applied(&self, at: UnixMicros) {
+        self.applied.fetch_max(at.0, Ordering::AcqRel);
+    }
+
+    /// A recovery has ended: up to `last` everything is applied, and what of it was late is not known here.
+    pub fn recovered(&self, last: UnixMicros) {
+        self.set_applied(last);
+        self.note_late(last);
+        self.note_revealed(last);
+    }
+
+    /// How far instants of acceptance are ahead of publish times, where that has changed. Tokens from before are no longer good: they
+    /// do not say where what comes from now on will stand.
+    pub fn set_ahead(&self, ahead_us: i64, now: UnixMicros) {
+        self.tokens_from.fetch_max(now.0, Ordering::AcqRel);
+        self.ahead_us.store(ahead_us, Ordering::Release);
+    }
+
+    /// The same, as a snapshot has it.
+    pub fn restore_ahead(&self, ahead_us: i64) {
+        self.ahead_us.store(ahead_us, Ordering::Release);
+    }
+
+    /// As [`Settled::ahead_us`].
+    pub fn ahead_us(&self) -> i64 {
+        self.ahead_us.load(Ordering::Acquire)
+    }
+
+    /// Whether a post must be noted as late.
+    pub fn is_late(&self, position: Position, accepted_at: UnixMicros) -> bool {
+        is_late(position, accepted_at, self.ahead_us())
+    }
+
+    /// A post was noted as late.
+    pub fn note_late(&self, at: UnixMicros) {
+        self.last_late.fetch_max(at.0, Ordering::AcqRel);
+    }
+
+    /// A post that had been delivered was noted as late, since it shows only now.
+    pub fn note_revealed(&self, at: UnixMicros) {
+        self.note_late(at);
+        self.last_revealed.fetch_max(at.0, Ordering::AcqRel);
+    }
+
+    /// Too much came to be seen at `at` to be noted.
+    pub fn forget_before(&self, at: UnixMicros) {
+        self.tokens_from.fetch_max(at.0, Ordering::AcqRel);
+    }
+
+    /// Whether a token can be resumed from, as far as can be said without its reader.
+    pub fn knows(&self, token: Resume) -> bool {
+        let (from, applied) = (self.tokens_from.load(Ordering::Acquire), self.applied.load(Ordering::Acquire));
+        // One from the future was made where more was known than was kept.
+        let is_known = |since: UnixMicros| from <= since.0 && since.0 <= applied;
+        let is_of_today = token.since().is_none() || token.ahead_us == self.ahead_us();
+        !token.is_partial && is_of_today && token.above.into_iter().chain(token.below).all(is_known)
+    }
+
+    /// Whether any post came in late after `since`.
+    pub fn any_late(&self, since: UnixMicros) -> bool {
+        self.last_late.load(Ordering::Acquire) > since.0
+    }
+
+    /// Whether any post came to be seen after `since` that had been delivered before.
+    pub fn any_revealed(&self, since: UnixMicros) -> bool {
+        self.last_revealed.load(Ordering::Acquire) > since.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::position::at;
+
+    #[test]
+    fn what_is_on_its_way_is_not_settled_nor_what_came_after_it() {
+        let arrivals = Arrivals::default();
+        let through = || arrivals.settled().through.0;
+        for accepted_at in [10, 11, 12] {
+            arrivals.begin(UnixMicros(accepted_at));
+        }
+        assert_eq!((through(), arrivals.applied().through.0), (9, 12));
+        arrivals.end(UnixMicros(11));
+        assert_eq!(through(), 9);
+        arrivals.end(UnixMicros(10));
+        assert_eq!(through(), 11);
+        arrivals.end(UnixMicros(12));
+        assert_eq!(through(), 12);
+    }
+
+    #[test]
+    fn tokens_from_before_a_change_from_the_future_and_of_partial_pages_are_not_known() {
+        let arrivals = Arrivals::default();
+        arrivals.set_applied(UnixMicros(100));
+        let token = |through| Resume::whole(at(5, 0), Settled { through: UnixMicros(through), ahead_us: 0 });
+        assert!(arrivals.knows(token(100)) && arrivals.knows(Resume::at(at(500, 0))));
+        assert!(!arrivals.knows(token(101)) && !arrivals.knows(Resume { is_partial: true, ..token(100) }));
+        arrivals.set_ahead(7, UnixMicros(90));
+        let token = |through| Resume { ahead_us: 7, ..token(through) };
+        assert!(arrivals.knows(token(90)) && !arrivals.knows(token(89)));
+    }
+}

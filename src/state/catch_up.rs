@@ -1,0 +1,85 @@
+//! Catching up: what a client that comes back with a token has missed.
+//!
+//! Responsible for:
+//! - finding the late posts that are new to a client, and whether all of them are known;
+//! - making the token of a page.
+//!
+//! Not responsible for:
+//! - what a token says (`feed::resume`), filling the page (`feed::page`).
+
+use crate::feed::outbox::Part;
+use crate::feed::page::{Page, Range, Reach};
+use crate::feed::position::Position;
+use crate::feed::resume::{Resume, Settled};
+use crate::id::SourceSlot;
+use crate::limits::LATE_POSTS_PER_PAGE_MAX;
+use crate::state::view::{Entry, FeedView};
+use crate::state::viewer::Viewer;
+
+/// What is asked for, the late posts that are new, ascending, and whether others may be missing. A client that resumes gets the
+/// newest page then.
+pub(super) fn catch_up(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], range: Range) -> (Range, Vec<Position>, bool) {
+    match range {
+        Range::Newest | Range::Before(_) | Range::After(_) => (range, Vec::new(), false),
+        Range::Resume(token) => match late(view, warm, token).filter(|_| is_same_feed(view, token)) {
+            Some(late) => (range, late, false),
+            None => (Range::Newest, Vec::new(), true),
+        },
+        Range::Since(token) => match late(view, warm, token) {
+            Some(late) => (range, late, false),
+            None => (range, Vec::new(), true),
+        },
+    }
+}
+
+/// Whether nothing but posts has come into the feed since the token was made: the reader follows nobody else, and has the same rules,
+/// mutes and blocks.
+fn is_same_feed(view: &FeedView<'_>, token: Resume) -> bool {
+    if !view.finder.world().arrivals.knows(token) {
+        return false;
+    }
+    let Some(since) = token.since() else { return true };
+    let viewer = view.viewer;
+    let last_made = viewer.feed.last_made().max(viewer.follows.last_made());
+    last_made <= since && viewer.choices.fingerprint() == token.choices
+}
+
+/// The late posts that are new; nothing if not all are known.
+fn late(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], token: Resume) -> Option<Vec<Position>> {
+    let world = view.finder.world();
+    let mut late = Vec::new();
+    let Some(since) = token.since().filter(|since| world.arrivals.any_late(*since)) else { return Some(late) };
+    let mut is_known = |source: SourceSlot| {
+        let outbox = world.sources.at(source).outbox();
+        outbox.late().is_none_or(|posts| posts.new_to(token, &mut late)) && late.len() <= LATE_POSTS_PER_PAGE_MAX
+    };
+    let came_late = view.inbox.is_none_or(|inbox| inbox.last_late() > since) || world.arrivals.any_revealed(since);
+    let all_known = if came_late {
+        let own = view.viewer.has_own.then_some(view.viewer.reader);
+        view.viewer.feed.sources().chain(own).all(&mut is_known)
+    } else {
+        warm.iter().all(|(source, _)| is_known(*source))
+    };
+    late.sort_unstable();
+    late.dedup();
+    all_known.then_some(late)
+}
+
+/// The token of a page that was asked for by `range`.
+pub(super) fn resume(page: &Page<Entry>, range: Range, viewer: &Viewer, settled: Settled) -> Option<Resume> {
+    let given = match range {
+        Range::Newest | Range::Before(_) => None,
+        Range::After(above) => Some(Resume::at(above)),
+        Range::Resume(token) => Some(token),
+        Range::Since(_) => return None,
+    };
+    if let (Some(given), Reach::Nothing) = (given, page.reach) {
+        return Some(given);
+    }
+    let newest = page.newest.or(given.map(|given| given.position))?;
+    let token = match given {
+        Some(given) if page.is_cut => given.given_up_to(newest, settled),
+        _ => Resume::whole(newest, settled),
+    };
+    Some(Resume { choices: viewer.choices.fingerprint(), is_partial: !page.partial.is_empty(), ..token })
+}

@@ -1,0 +1,75 @@
+//! Which posts come into feeds where nobody looks for new ones.
+
+use std::sync::Arc;
+
+use crate::clock::UnixMicros;
+use crate::feed::position::Position;
+use crate::feed::post::Post;
+use crate::feed::reposts::Repost;
+use crate::id::{PostId, SourceSlot};
+use crate::limits::LATE_REPOSTS_MAX;
+use crate::state::awaited::Answers;
+use crate::state::posts::Stored;
+use crate::state::world::Writer;
+
+impl Writer {
+    /// Notes a post that stands far below the newest, and, of a post that was unknown until now, where reposts of it and answers to it
+    /// stand.
+    pub(super) fn note_arrival(&mut self, post: &Post) {
+        self.note_answer(post);
+        let arrivals = &self.world.arrivals;
+        if arrivals.is_late(post.position, post.accepted_at) {
+            post.sources().iter().for_each(|source| self.note_late(source.slot, post.accepted_at, post.position));
+            arrivals.note_late(post.accepted_at);
+        }
+        self.note_reposts(post, post.accepted_at);
+        match self.awaited.take(post.id()) {
+            None => {}
+            Some(Answers::All(answers)) => {
+                answers.into_iter().for_each(|answer| self.note_answered(answer, post.accepted_at));
+            }
+            Some(Answers::TooMany) => self.world.arrivals.forget_before(post.accepted_at),
+        }
+    }
+
+    /// Remembers an answer to a post that is not known: it may show once that is.
+    pub(super) fn note_answer(&mut self, post: &Post) {
+        if let (Some(answered), None) = (post.reply_to, &post.answered)
+            && !matches!(self.world.posts.stored(answered), Some(Stored::Live(_)))
+        {
+            self.awaited.note(answered, post.id());
+        }
+    }
+
+    fn note_answered(&self, answer: PostId, at: UnixMicros) {
+        match self.world.posts.stored(answer) {
+            Some(Stored::Live(answer)) => self.note_revealed(&answer, at),
+            Some(Stored::Deleted) => {}
+            // Where it stands is not known here.
+            None => self.world.arrivals.forget_before(at),
+        }
+    }
+
+    /// Notes a post that was kept out of feeds and is no more.
+    pub(super) fn note_revealed(&self, post: &Arc<Post>, at: UnixMicros) {
+        post.sources().iter().for_each(|source| self.note_late(source.slot, at, post.position));
+        self.world.arrivals.note_revealed(at);
+        self.note_reposts(post, at);
+    }
+
+    /// Notes where reposts of a post stand that shows from now on: its entry may stand there.
+    fn note_reposts(&self, post: &Post, at: UnixMicros) {
+        let arrivals = &self.world.arrivals;
+        let Some(reposts) = self.world.reposts.of(post.id()) else { return };
+        let reposts: Vec<Repost> = reposts.read().iter().take(LATE_REPOSTS_MAX + 1).collect();
+        if reposts.len() > LATE_REPOSTS_MAX {
+            return arrivals.forget_before(at);
+        }
+        reposts.iter().for_each(|repost| self.note_late(repost.source, at, repost.at));
+        arrivals.note_revealed(at);
+    }
+
+    fn note_late(&self, source: SourceSlot, at: UnixMicros, position: Position) {
+        self.world.sources.at(source).change_outbox(|outbox| outbox.note_late(at, position));
+    }
+}

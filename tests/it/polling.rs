@@ -1,0 +1,310 @@
+//! Clients that poll with `after`: whatever order posts arrive in and whatever times they carry, each is given every one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire::feed::event::Silencing;
+use tidewire::feed::page::Range;
+use tidewire::feed::policy::Policy;
+use tidewire::feed::position::Position;
+use tidewire::feed::post::Draft;
+use tidewire::feed::resume::Resume;
+use tidewire::feed::rules::RulesPatch;
+use tidewire::id::PostId;
+use tidewire::limits::LATE_POSTS_PER_SOURCE_MAX;
+use tidewire::state::reader::PageRequest;
+use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::journal::{Durability, MemoryJournal};
+
+use crate::kept::{open_with, storage};
+use crate::world::{NEWEST, above, all_asleep, config, draft, edge, id, ids, some};
+
+/// A client of ann's feed, and what it was given.
+struct Client {
+    token: Resume,
+    given: BTreeSet<PostId>,
+}
+
+impl Client {
+    async fn start(engine: &Engine) -> Self {
+        let page = engine.feed(&id("ann"), NEWEST).await.unwrap();
+        Self { token: page.page.resume.unwrap(), given: ids(&page).into_iter().collect() }
+    }
+
+    /// What came since the last time, newest first; nothing if the feed has to be read again.
+    async fn poll(&mut self, engine: &Engine) -> Option<Vec<PostId>> {
+        let mut came = Vec::new();
+        loop {
+            let request = PageRequest { range: Range::Resume(self.token), limit: 3 };
+            let page = engine.feed(&id("ann"), request).await.unwrap();
+            self.token = page.page.resume.unwrap();
+            self.given.extend(ids(&page));
+            if page.page.gap {
+                return None;
+            }
+            came.splice(0..0, ids(&page));
+            if !page.page.is_cut {
+                return Some(came);
+            }
+        }
+    }
+}
+
+async fn publish(engine: &Engine, draft: Draft) -> PostId {
+    engine.publish(draft, true).await.unwrap().post.id()
+}
+
+fn opened(files: MemoryFiles) -> Engine {
+    let storage = storage(Durability::Always, 1 << 20);
+    open_with(config(2, Policy::PushAll), files, &storage, Arc::new(SystemClock)).unwrap().0
+}
+
+fn dated(author: &str, at: UnixMicros) -> Draft {
+    Draft { published_at: Some(at), ..draft(author, "1") }
+}
+
+fn ago(ago: Duration) -> UnixMicros {
+    SystemClock.now().saturating_sub(ago)
+}
+
+/// Two authors whose posts reach ann behind thousands of other deliveries, her own posts, and one whom she pulls: the first are
+/// acknowledged before the last and are delivered after them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_polls_during_a_burst_is_given_every_post_in_whatever_order_they_are_delivered() {
+    const FOLLOWERS: usize = 3_000;
+    for policy in [Policy::PushAll, above(FOLLOWERS as u64 + 10)] {
+        let engine = Engine::start(config(1, policy));
+        let crowd: Vec<String> = (0..FOLLOWERS).map(|nth| format!("f{nth}")).collect();
+        for some in crowd.chunks(1_000) {
+            let edges = some.iter().flat_map(|follower| [edge(follower, "big"), edge(follower, "star")]);
+            engine.follow(edges.collect()).await.unwrap();
+        }
+        let more: Vec<_> = (0..20).map(|nth| edge(&format!("more{nth}"), "star")).collect();
+        engine.follow(more).await.unwrap();
+        // Last in the order of followers.
+        engine.follow(["big", "star", "small"].map(|source| edge("ann", source)).into()).await.unwrap();
+        for follower in &crowd {
+            engine.feed(&id(follower), PageRequest { limit: 1, ..NEWEST }).await.unwrap();
+        }
+        publish(&engine, draft("small", "0")).await;
+        let mut client = Client::start(&engine).await;
+        let mut published = BTreeSet::new();
+        for nth in 0..40 {
+            let author = ["big", "small", "big", "star", "ann"][nth % 5];
+            published.insert(engine.publish(draft(author, "1"), false).await.unwrap().post.id());
+            assert!(client.poll(&engine).await.is_some(), "nothing is late");
+        }
+        publish(&engine, draft("big", "2")).await;
+        while !engine.shared().open_fanouts.is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(client.poll(&engine).await.is_some());
+        let missing = published.difference(&client.given).count();
+        assert_eq!(missing, 0, "{policy:?}: of {} posts", published.len());
+        assert_eq!(client.poll(&engine).await, Some(vec![]), "what was given and settled does not come again");
+        engine.shutdown();
+    }
+}
+
+#[tokio::test]
+async fn posts_dated_back_or_ahead_are_given_once_wherever_they_stand() {
+    let times = [0, 1, 1_000, 4_900, 5_100, 3_600_000, 10 * 365 * 86_400_000].map(Duration::from_millis);
+    for policy in [Policy::PushAll, Policy::PullAll] {
+        let engine = Engine::start(config(2, policy));
+        engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+        publish(&engine, draft("bob", "0")).await;
+        let mut client = Client::start(&engine).await;
+        for author in ["bob", "ann"] {
+            for time in times {
+                let post = publish(&engine, dated(author, ago(time))).await;
+                assert_eq!(client.poll(&engine).await, Some(vec![post]), "{author}, {time:?} ago, {policy:?}");
+                assert_eq!(client.poll(&engine).await, Some(vec![]));
+            }
+            // Below one that is ahead of the clock, everything that comes for minutes stands lower than it.
+            let ahead =
+                publish(&engine, dated(author, SystemClock.now().saturating_add(Duration::from_secs(240)))).await;
+            let now = publish(&engine, draft("bob", "2")).await;
+            assert_eq!(client.poll(&engine).await, Some(vec![ahead, now]));
+            let later = publish(&engine, draft(author, "3")).await;
+            assert_eq!(client.poll(&engine).await, Some(vec![later]));
+        }
+        let all: Vec<PostId> = (0..7).map(|nth| PostId(nth + 1)).collect();
+        for post in &all {
+            let back = dated("bob", ago(Duration::from_secs(7_200 + post.0)));
+            publish(&engine, Draft { id: Some(*post), ..back }).await;
+        }
+        assert_eq!(client.poll(&engine).await, Some(all), "in pages of three, from the oldest on");
+        engine.shutdown();
+    }
+}
+
+#[tokio::test]
+async fn what_came_while_the_reader_slept_is_given_too() {
+    let clock = Arc::new(ManualClock::new(SystemClock.now()));
+    let window = Duration::from_secs(60);
+    let settings = EngineConfig { active_window: window, ..config(1, Policy::PushAll) };
+    let engine = Engine::start_with(settings, MemoryJournal::default(), clock.clone());
+    engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    publish(&engine, draft("bob", "0")).await;
+    let mut client = Client::start(&engine).await;
+    clock.advance(2 * window);
+    all_asleep(&engine).await;
+    let back = dated("bob", clock.now().saturating_sub(4 * window));
+    let (late, new) = (publish(&engine, back).await, publish(&engine, draft("bob", "1")).await);
+    assert_eq!(client.poll(&engine).await, Some(vec![new, late]));
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_token_survives_a_restart_and_so_does_what_came_late() {
+    for with_snapshot in [false, true] {
+        let files = MemoryFiles::default();
+        let engine = opened(files.clone());
+        engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+        publish(&engine, draft("bob", "0")).await;
+        engine.silence(id("ann"), id("tag:tea"), Silencing::Mute, true).await.unwrap();
+        let mut client = Client::start(&engine).await;
+        let late = publish(&engine, dated("bob", ago(Duration::from_secs(3_600)))).await;
+        let new = publish(&engine, dated("bob", ago(Duration::from_secs(1)))).await;
+        if with_snapshot {
+            engine.snapshot().await.unwrap();
+        }
+        engine.shutdown();
+        let engine = opened(files);
+        assert_eq!(client.poll(&engine).await, Some(vec![new, late]), "with a snapshot: {with_snapshot}");
+        let late = publish(&engine, dated("bob", ago(Duration::from_secs(7_200)))).await;
+        assert_eq!(client.poll(&engine).await, Some(vec![late]));
+        engine.shutdown();
+    }
+}
+
+#[tokio::test]
+async fn more_late_posts_than_are_remembered_are_a_gap_and_the_page_is_the_newest() {
+    let engine = Engine::start(config(1, Policy::PushAll));
+    engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    let newest = publish(&engine, draft("bob", "0")).await;
+    let mut client = Client::start(&engine).await;
+    for nth in 0..=LATE_POSTS_PER_SOURCE_MAX as u64 {
+        publish(&engine, dated("bob", ago(Duration::from_secs(3_600 + nth)))).await;
+    }
+    let request = PageRequest { range: Range::Resume(client.token), limit: 5 };
+    let page = engine.feed(&id("ann"), request).await.unwrap();
+    assert!(page.page.gap);
+    assert_eq!((ids(&page).len(), ids(&page)[0]), (5, newest));
+    assert_eq!((client.poll(&engine).await, client.poll(&engine).await), (None, Some(vec![])));
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn what_a_reader_decides_is_a_gap_once() {
+    let engine = Engine::start(config(1, above(1)));
+    engine.follow(vec![edge("ann", "bob"), edge("eve", "star"), edge("fay", "star")]).await.unwrap();
+    publish(&engine, draft("bob", "0")).await;
+    publish(&engine, draft("star", "0")).await;
+    let mut client = Client::start(&engine).await;
+    let gap_once = async |client: &mut Client, what| {
+        assert_eq!(client.poll(&engine).await, None, "{what}");
+        assert_eq!(client.poll(&engine).await, Some(vec![]), "{what}");
+    };
+    engine.follow(vec![edge("ann", "star")]).await.unwrap();
+    gap_once(&mut client, "a follow brings earlier posts").await;
+    for on in [true, false] {
+        engine.silence(id("ann"), id("star"), Silencing::Mute, on).await.unwrap();
+        gap_once(&mut client, "a mute, and its end").await;
+    }
+    let rules = RulesPatch { show_own: Some(false), ..RulesPatch::default() };
+    engine.change_rules(id("ann"), rules).await.unwrap();
+    gap_once(&mut client, "rules").await;
+    engine.mark(id("ann"), client.token).await.unwrap();
+    engine.set_listed(id("ann"), "near".parse().unwrap(), id("bob"), true).await.unwrap();
+    engine.unfollow(id("ann"), id("star")).await.unwrap();
+    assert_eq!(client.poll(&engine).await, Some(vec![]), "none of these brings anything in");
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn what_shows_again_or_only_now_is_given() {
+    for policy in [Policy::PushAll, Policy::PullAll] {
+        let engine = Engine::start(config(1, policy));
+        engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+        let hidden = publish(&engine, dated("bob", ago(Duration::from_secs(60)))).await;
+        engine.edit(hidden, None, Some(true)).await.unwrap();
+        let unknown = PostId(77);
+        publish(&engine, Draft { repost_of: Some(unknown), ..dated("bob", ago(Duration::from_secs(60))) }).await;
+        publish(&engine, draft("bob", "0")).await;
+        let mut client = Client::start(&engine).await;
+        engine.edit(hidden, None, Some(false)).await.unwrap();
+        assert_eq!(client.poll(&engine).await.as_deref().map(<[_]>::len), Some(1), "shown again");
+        assert!(client.given.contains(&hidden));
+        publish(&engine, Draft { id: Some(unknown), ..draft("cas", "4") }).await;
+        let request = PageRequest { range: Range::Resume(client.token), limit: 9 };
+        let page = engine.feed(&id("ann"), request).await.unwrap();
+        let posts: Vec<PostId> = page.page.items.iter().map(|(_, entry)| entry.post.id()).collect();
+        assert_eq!((posts, page.page.gap), (vec![unknown], false));
+        engine.shutdown();
+    }
+}
+
+#[tokio::test]
+async fn a_marker_never_counts_as_read_what_came_after_it_was_set() {
+    let files = MemoryFiles::default();
+    let mut engine = opened(files.clone());
+    engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
+    let first = engine.publish(draft("bob", "0"), true).await.unwrap().post.position;
+    let page = engine.feed(&id("ann"), NEWEST).await.unwrap();
+    publish(&engine, dated("cas", ago(Duration::from_secs(3_600)))).await;
+    let unread = async |engine: &Engine| engine.unread(&id("ann")).await.unwrap().entries;
+    engine.mark(id("ann"), page.page.resume.unwrap()).await.unwrap();
+    assert_eq!(unread(&engine).await, 1, "it came between the page and the marker");
+    engine.mark(id("ann"), first).await.unwrap();
+    assert_eq!(unread(&engine).await, 0, "a plain cursor marks what is there");
+    for back in [1, 3_600] {
+        publish(&engine, dated("cas", first.published_at.saturating_sub(Duration::from_secs(back)))).await;
+    }
+    assert_eq!(unread(&engine).await, 2);
+    engine.shutdown();
+    engine = opened(files);
+    assert_eq!(unread(&engine).await, 2, "after a restart");
+    engine.mark(id("ann"), first).await.unwrap();
+    assert_eq!(unread(&engine).await, 0, "the same marker set again counts them as read");
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn an_old_cursor_is_still_taken_and_a_page_that_is_cut_goes_on_with_the_rest() {
+    let engine = Engine::start(EngineConfig { inbox_posts: some(4), ..config(1, Policy::PushAll) });
+    engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    let mut all = Vec::new();
+    for _ in 0..10 {
+        all.insert(0, publish(&engine, draft("bob", "1")).await);
+    }
+    let oldest = engine.own_page(&id("bob"), NEWEST).await.unwrap().page.items.last().unwrap().0;
+    let mut client = Client { token: Resume::at(oldest), given: BTreeSet::new() };
+    assert_eq!(client.poll(&engine).await.as_deref(), Some(&all[..9]));
+    let mut client = Client { token: Resume::at(Position::MIN), given: BTreeSet::new() };
+    assert_eq!(client.poll(&engine).await, Some(all));
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn lists_and_own_pages_are_resumed_as_feeds_are() {
+    let engine = Engine::start(config(1, Policy::PushAll));
+    let near = || "near".parse().unwrap();
+    engine.set_listed(id("ann"), near(), id("bob"), true).await.unwrap();
+    publish(&engine, draft("bob", "0")).await;
+    let list = engine.list_feed(&id("ann"), &near(), NEWEST).await.unwrap();
+    let own = engine.own_page(&id("bob"), NEWEST).await.unwrap();
+    let late = publish(&engine, dated("bob", ago(Duration::from_secs(3_600)))).await;
+    let after = |token: Option<Resume>| PageRequest { range: Range::Resume(token.unwrap()), limit: 5 };
+    let list = engine.list_feed(&id("ann"), &near(), after(list.page.resume)).await.unwrap();
+    let own = engine.own_page(&id("bob"), after(own.page.resume)).await.unwrap();
+    assert_eq!((ids(&list), ids(&own)), (vec![late], vec![late]));
+    engine.set_listed(id("ann"), near(), id("cas"), true).await.unwrap();
+    let list = engine.list_feed(&id("ann"), &near(), after(list.page.resume)).await.unwrap();
+    assert!(list.page.gap, "a new member brings what it has published");
+    engine.shutdown();
+}
