@@ -52,7 +52,9 @@ pub fn start_writer(
         for Task { shelving, persist, failures_known, then } in receiver {
             let written = failures.note(write(&world, &*archive, &shelving, persist));
             if let Some((reply, mark)) = then {
-                let _ = reply.send(failures.since(failures_known).map(|()| mark));
+                // Asked here, where nothing is written meanwhile: what comes after this task is not persisted with it.
+                let has_archived = !archive.is_empty();
+                let _ = reply.send(failures.since(failures_known).map(|()| Mark { has_archived, ..mark }));
             }
             // Refused only by a scribe that has ended; what is archived but still in memory does no harm.
             let _ = commands.send(Command::Shelved { shelving: Box::new(shelving), written });

@@ -180,8 +180,7 @@ impl Keeper {
             StorageError::Stopping => Error::ShuttingDown,
             cause => Error::SnapshotFailed(cause.to_string()),
         };
-        let begun = SnapshotWriter::begin(&*self.files, header, self.options.compress).map_err(failed);
-        let mut writer = begun.inspect_err(|_| drop(self.mark(true)))?;
+        let mut writer = SnapshotWriter::begin(&*self.files, header, self.options.compress).map_err(failed)?;
         let written = self.write(&mut writer, mark, under_way).map_err(failed).and_then(|()| {
             // The walk may have met anything that happened until now, so all of that must be there to be replayed.
             self.mark(true)
@@ -190,13 +189,10 @@ impl Keeper {
             Ok(end) => end,
             Err(cause) => {
                 writer.abandon();
-                // The snapshot's end, which lets shelving go on. What else it says does not matter here.
-                let _ = self.mark(true);
                 return Err(cause);
             }
         };
-        let has_archived = self.shared.world.has_archived();
-        let bytes = writer.finish(end.last, end.last_instant, has_archived).map_err(failed)?;
+        let bytes = writer.finish(end.last, end.last_instant, end.has_archived).map_err(failed)?;
         if let Err(cause) = self.drop_superfluous() {
             // The next one tries again.
             warn!("what the snapshot makes superfluous is still there: {cause}");

@@ -229,6 +229,8 @@ pub struct Mark {
     pub sources: usize,
     /// The last instant that was handed out.
     pub last_instant: Taken,
+    /// At the end of a snapshot: the archive was persisted with this event, and has something.
+    pub has_archived: bool,
 }
 
 /// The answer to a publish.

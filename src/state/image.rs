@@ -213,7 +213,12 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Gives all posts in memory to `each`, source by source, newest first. Nothing may be shelved meanwhile.
+    /// Gives all posts in memory to `each`, source by source in the order of slots, each source's newest first.
+    ///
+    /// Outboxes may shelve posts meanwhile. What an outbox has in memory when the walk comes to it is given, then or with an
+    /// outbox before; what it shelved sooner is in the archive, which is persisted before the snapshot gets its name. A post
+    /// that outboxes shelve one after the other, just before the walk comes to them, is given more than once: restoring it
+    /// twice is the same as once, and the later record is the newer.
     ///
     /// # Errors
     /// What `each` fails with.
@@ -235,13 +240,17 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The record of a post, if it stands with this source: the first of its own that has it in memory.
-    fn record(self, post: &Post, stands_with: SourceSlot) -> Option<PostRecord<u32>> {
+    /// The record of a post that the outbox of `at` has, unless it was given with an outbox before: one that still has it had
+    /// it when the walk came there. To ask for the first outbox of all in place of those before would lose a post that the
+    /// first one shelves between the walk's coming to the others and to it.
+    fn record(self, post: &Post, at: SourceSlot) -> Option<PostRecord<u32>> {
         let is_known = |source: &Membership| (source.slot.0 as usize) < self.sources;
-        let known = post.sources().iter().chain(post.answered.as_deref()).all(is_known);
-        let has_it = |source: &&Membership| self.world.sources.at(source.slot).outbox().contains(post.position);
-        let first = post.sources().iter().find(has_it)?;
-        (known && first.slot == stands_with).then(|| record(self.world, post, |source| source.slot.0))
+        if !post.sources().iter().chain(post.answered.as_deref()).all(is_known) {
+            return None;
+        }
+        let has_it = |source: &Membership| self.world.sources.at(source.slot).outbox().contains(post.position);
+        let was_given = post.sources().iter().any(|source| source.slot < at && has_it(source));
+        (!was_given).then(|| record(self.world, post, |source| source.slot.0))
     }
 
     /// All tombstones in memory.

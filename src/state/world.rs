@@ -394,9 +394,10 @@ impl Writer {
         hidden: Option<bool>,
         at: UnixMicros,
     ) -> Applied {
-        let in_memory = self.world.posts.get(id);
+        let in_memory = self.world.posts.stored(id);
         let is_archived = in_memory.is_none();
-        let Some(post) = in_memory.or_else(|| self.found(id, found)?.live()) else { return Applied::Done };
+        // A tombstone in memory wins over a post that the archive still has.
+        let Some(post) = in_memory.or_else(|| self.found(id, found)).and_then(Stored::live) else { return Applied::Done };
         let edited = Arc::new(post.edited(body, hidden, at));
         // On both sides: what a hidden repost repeats must be met elsewhere before, and no sooner here than it shows.
         if edited.hidden {

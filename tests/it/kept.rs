@@ -96,7 +96,7 @@ fn decided(world: &World, reader: &Source, lines: &mut Vec<String>) {
 }
 
 /// Who repeats a post, as a page finds it.
-fn reposts(world: &World, of: PostId, lines: &mut Vec<String>) {
+pub fn reposts(world: &World, of: PostId, lines: &mut Vec<String>) {
     let Some(reposts) = world.reposts.of(of) else { return };
     let reposts = reposts.read();
     let repost = |repost: Repost| {

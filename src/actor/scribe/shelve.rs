@@ -16,10 +16,6 @@ pub(super) struct Archivist {
     tasks: Sender<Task>,
     /// A round of shelving is on its way: the next waits for it.
     is_busy: bool,
-    /// A snapshot is being walked, which must not miss what goes from memory: that waits.
-    is_paused: bool,
-    /// What was written meanwhile, and is still in memory.
-    held: Option<Shelving>,
     /// When it last could not write, unless it could since. Everything stays in memory, up to the limit.
     failed_at: Option<Instant>,
     /// How often it could not.
@@ -29,7 +25,7 @@ pub(super) struct Archivist {
 
 impl Archivist {
     pub(super) fn new(tasks: Sender<Task>) -> Self {
-        Self { tasks, is_busy: false, is_paused: false, held: None, failed_at: None, failures: 0, rounds: 0 }
+        Self { tasks, is_busy: false, failed_at: None, failures: 0, rounds: 0 }
     }
 }
 
@@ -50,14 +46,10 @@ impl<J: Journal> Scribe<J> {
             return refuse(reply, refusal);
         }
         let sources = self.writer.world().sources.len();
-        let mark = Mark { last: self.journal.last(), sources, last_instant: self.ticker.last() };
+        let mark = Mark { last: self.journal.last(), sources, last_instant: self.ticker.last(), has_archived: false };
         match &mut self.archivist {
             // What the archive is to be told by then it is told before the mark is answered.
             Some(archivist) if sync => {
-                archivist.is_paused = false;
-                if let Some(held) = archivist.held.take() {
-                    self.writer.finish_shelving(held);
-                }
                 let shelving = self.writer.collect_shelving();
                 archivist.is_busy = true;
                 // Refused only by an archivist that has ended.
@@ -69,10 +61,7 @@ impl<J: Journal> Scribe<J> {
                     then: Some((reply, mark)),
                 });
             }
-            archivist => {
-                archivist.iter_mut().for_each(|archivist| archivist.is_paused = true);
-                let _ = reply.send(Ok(mark));
-            }
+            _ => drop(reply.send(Ok(mark))),
         }
     }
 
@@ -84,7 +73,7 @@ impl<J: Journal> Scribe<J> {
             Some(failed_at) => failed_at.elapsed() >= SHELVING_RETRY,
             None => self.writer.is_shelving_due(),
         };
-        if archivist.is_busy || archivist.is_paused || !is_due {
+        if archivist.is_busy || !is_due {
             return;
         }
         archivist.rounds += 1;
@@ -110,8 +99,6 @@ impl<J: Journal> Scribe<J> {
         if !written {
             archivist.failures += 1;
             self.writer.give_up_shelving(shelving);
-        } else if archivist.is_paused {
-            archivist.held = Some(shelving);
         } else {
             self.writer.finish_shelving(shelving);
         }

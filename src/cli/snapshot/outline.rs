@@ -7,7 +7,7 @@
 //! Not responsible for:
 //! - what a line looks like (`cli::post_line`).
 //!
-//! A snapshot holds posts by source, newest first, an archive by id. So they are read once for where every post stands, 24
+//! A snapshot holds posts by source, newest first, and a few of them twice, the later record newer; an archive holds them by id. So they are read once for where every post stands, 24
 //! bytes of memory each, and then the snapshot once more for every [`SORTED_BYTES`] of lines, which are sorted and written.
 //! Damage is met in the first pass, before anything is written.
 
@@ -76,7 +76,7 @@ impl Outline {
         let end = each_block(&mut snapshot.reader()?, |batch| outline.take(batch))?;
         outline.needs_archive = end.archive;
         outline.posts.retain(|post| !outline.deleted.contains(&post.at.id));
-        outline.posts.sort_unstable();
+        sort_once(&mut outline.posts, |post| post.at);
         outline.edges.sort_unstable();
         Ok(outline)
     }
@@ -177,7 +177,7 @@ impl Outline {
                 let record = kept.as_ref().map(archived_record).transpose()?.flatten();
                 lines.push((post.at, archived_line(&record.ok_or("a post has left the archive meanwhile")?)?));
             }
-            lines.sort_unstable();
+            sort_once(&mut lines, |(at, _)| *at);
             let written = lines.iter().try_for_each(|(_, line)| writeln!(sink, "{line}"));
             if written.is_err() {
                 return Ok(written);
@@ -207,6 +207,18 @@ impl Place {
             has_breaks: matches!(on_one_line(record.body.as_str()), Cow::Owned(_)),
         }
     }
+}
+
+/// Sorts by position, and keeps the last of those that have the same.
+fn sort_once<T>(entries: &mut Vec<T>, at: impl Fn(&T) -> Position) {
+    entries.sort_by_key(&at);
+    entries.dedup_by(|next, kept| {
+        let is_same = at(next) == at(kept);
+        if is_same {
+            std::mem::swap(next, kept);
+        }
+        is_same
+    });
 }
 
 fn line<S>(record: &PostRecord<S>, sources: Vec<&SourceId>) -> Result<String, String> {
@@ -252,6 +264,15 @@ fn runs(posts: &[Place], bytes_max: u64) -> Vec<&[Place]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::feed::graph::Sharding;
+    use crate::feed::policy::Policy;
+    use crate::feed::position::at;
+    use crate::feed::post::{Body, Draft, Post};
+    use crate::state::image::{SourceRecord, record};
+    use crate::state::world::World;
+    use crate::storage::files::disk::DiskFiles;
+    use crate::storage::journal::Sequence;
+    use crate::storage::snapshot::{self, Section, SnapshotHeader, SnapshotWriter};
     use std::path::Path;
 
     #[test]
@@ -270,6 +291,34 @@ mod tests {
         assert_eq!(lengths(1), [1; 7]);
         assert_eq!(lengths(u64::MAX), [7]);
         assert!(runs(&[], 10).is_empty());
+    }
+
+    #[test]
+    fn a_post_with_two_records_is_exported_once_as_the_later_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = DiskFiles::open(directory.path()).unwrap();
+        let header = SnapshotHeader { sequence: Sequence(1), taken_at: UnixMicros(0) };
+        let mut writer = SnapshotWriter::begin(&files, header, false).unwrap();
+        let ids = ["ann", "bob"].map(|id| SourceId::new(id).unwrap());
+        for id in ids {
+            let record = SourceRecord { id, last_seen: None, celebrity: false };
+            writer.record(Section::Sources, &record).unwrap();
+        }
+        let (world, hand) = World::create(Policy::PushAll, Sharding::new(1));
+        for (nth, body) in [(1, "1"), (2, "2"), (1, "3")] {
+            let draft = Draft::new(SourceId::new("ann").unwrap(), Body::new(body).unwrap());
+            let mut post = Post::new(at(nth, nth as u64), &draft);
+            post.join(|id| hand.meet(id).slot);
+            writer.record(Section::Posts, &record(&world, &post, |source| source.slot.0)).unwrap();
+        }
+        writer.finish(Sequence(1), UnixMicros(0), false).unwrap();
+        let snapshot = Snapshot::open(&directory.path().join(snapshot::name(Sequence(1)))).unwrap();
+        let outline = Outline::read(&snapshot).unwrap();
+        let mut text = Vec::new();
+        outline.write_posts(&snapshot, None, &mut text, SORTED_BYTES).unwrap().unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let bodies: Vec<&str> = text.lines().filter_map(|line| line.split("\"body\":").nth(1)?.get(..1)).collect();
+        assert_eq!((bodies, outline.posts.len()), (vec!["3", "2"], 2), "{text}");
     }
 
     #[test]

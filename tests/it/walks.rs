@@ -1,0 +1,281 @@
+//! Snapshots that are walked while posts move to the archive: random steps of both, of the journal and of shelving, and
+//! crashes between any two of them. What memory and the archive hold together after a start is what a naive model holds.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde::Serialize;
+use tidewire::clock::UnixMicros;
+use tidewire::feed::event::Event;
+use tidewire::feed::graph::Sharding;
+use tidewire::id::PostId;
+use tidewire::state::image::Walk;
+use tidewire::state::posts::Stored;
+use tidewire::state::shelving::{Shelving, ShelvingLimits};
+use tidewire::state::world::{World, Writer};
+use tidewire::storage::archive::{Archive, MemoryArchive};
+use tidewire::storage::error::StorageError;
+use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::journal::writer::SegmentJournal;
+use tidewire::storage::journal::{Durability, Journal};
+use tidewire::storage::recovery::{Progress, Recovered, Recovery};
+use tidewire::storage::snapshot::{Records, Section, SnapshotHeader, SnapshotWriter, write_world};
+
+use crate::kept::{History, START, journal, reposts, seeds};
+use crate::world::above;
+
+/// What a crash leaves.
+struct Left {
+    files: MemoryFiles,
+    archive: MemoryArchive,
+    /// How many events were committed, all of which must be there.
+    committed: usize,
+}
+
+/// A round of shelving that has begun.
+struct Round {
+    shelving: Shelving,
+    is_written: bool,
+}
+
+/// A world with its journal and its archive, and what crashes left of them on the way.
+struct Life {
+    history: History,
+    files: MemoryFiles,
+    archive: Arc<MemoryArchive>,
+    journal: SegmentJournal,
+    world: Arc<World>,
+    writer: Writer,
+    events: Vec<Event>,
+    rounds: Vec<Round>,
+    limits: ShelvingLimits,
+    crashes: Vec<Left>,
+    /// Posts that were shelved while a snapshot was walked.
+    shelved_in_walks: usize,
+    is_walking: bool,
+}
+
+fn open(files: &MemoryFiles, archive: &Arc<MemoryArchive>, limits: ShelvingLimits) -> Recovered {
+    let make_world = || {
+        let archive = Arc::clone(archive) as Arc<dyn Archive>;
+        World::create_with(above(3), Sharding::new(2), Some((archive, limits)))
+    };
+    Recovery { files, make_world: &make_world, repair: false, progress: &Progress::default() }.run().unwrap()
+}
+
+impl Life {
+    fn new(seed: u64) -> Self {
+        let mut history = History::new(seed);
+        let (files, archive) = (MemoryFiles::default(), Arc::new(MemoryArchive::default()));
+        let limits = ShelvingLimits {
+            outbox_posts: history.random.usize(1..4),
+            posts_bytes: history.random.usize(1_000..8_000),
+        };
+        let Recovered { world, writer, tail, .. } = open(&files, &archive, limits);
+        let segment_bytes = history.random.u64(500..20_000);
+        let options = journal(Durability::Always, segment_bytes);
+        let journal = SegmentJournal::open(Arc::new(files.clone()), &tail, options).unwrap();
+        let (events, rounds, crashes) = (Vec::new(), Vec::new(), Vec::new());
+        let (shelved_in_walks, is_walking) = (0, false);
+        Self {
+            history,
+            files,
+            archive,
+            journal,
+            world,
+            writer,
+            events,
+            rounds,
+            limits,
+            crashes,
+            shelved_in_walks,
+            is_walking,
+        }
+    }
+
+    /// One step of what goes on at the same time.
+    fn step(&mut self) {
+        match self.history.random.u8(0..10) {
+            0..=2 => self.write(),
+            3..=5 => self.begin_round(),
+            6..=8 => self.go_on_with_rounds(),
+            _ if self.history.random.u8(0..20) == 0 => self.crash(),
+            _ => {}
+        }
+    }
+
+    fn write(&mut self) {
+        let count = self.history.random.usize(1..4);
+        let group = self.history.events(count);
+        for event in &group {
+            self.journal.append(event).unwrap();
+        }
+        self.journal.commit().unwrap();
+        for event in &group {
+            self.writer.apply(event);
+        }
+        self.events.extend(group);
+    }
+
+    /// As the scribe does it: one round at a time.
+    fn begin_round(&mut self) {
+        if self.rounds.is_empty() {
+            let shelving = self.writer.collect_shelving();
+            self.rounds.push(Round { shelving, is_written: false });
+        }
+    }
+
+    /// A round that was begun is written, or fails, or is taken out of memory once it was written.
+    fn go_on_with_rounds(&mut self) {
+        let Some(round) = self.rounds.first_mut() else { return };
+        if round.is_written {
+            let Round { shelving, .. } = self.rounds.remove(0);
+            self.finish(shelving);
+        } else if self.history.random.u8(0..5) == 0 {
+            let Round { shelving, .. } = self.rounds.remove(0);
+            self.writer.give_up_shelving(shelving);
+        } else {
+            self.archive.write(&round.shelving.batch(&self.world)).unwrap();
+            round.is_written = true;
+        }
+    }
+
+    fn finish(&mut self, shelving: Shelving) {
+        let before = self.world.posts.len();
+        self.writer.finish_shelving(shelving);
+        if self.is_walking {
+            self.shelved_in_walks += before - self.world.posts.len();
+        }
+    }
+
+    fn crash(&mut self) {
+        let (files, archive) = (self.files.forked(), self.archive.survived());
+        if self.history.random.bool() {
+            files.lose_power(&mut self.history.random);
+        }
+        self.crashes.push(Left { files, archive, committed: self.events.len() });
+    }
+
+    fn snapshot(&mut self) {
+        let (sequence, sources, world) = (self.journal.last(), self.world.sources.len(), Arc::clone(&self.world));
+        let files = self.files.clone();
+        let header = SnapshotHeader { sequence, taken_at: UnixMicros(START) };
+        let mut writer = SnapshotWriter::begin(&files, header, false).unwrap();
+        self.is_walking = true;
+        write_world(Walk { world: &world, sources }, &mut Between { life: self, writer: &mut writer }).unwrap();
+        self.is_walking = false;
+        // The end of a snapshot, as the scribe and the archivist make it: rounds under way are written before its own.
+        self.journal.sync().unwrap();
+        let last = self.journal.last();
+        let shelving = self.writer.collect_shelving();
+        self.rounds.push(Round { shelving, is_written: false });
+        for round in self.rounds.iter_mut().filter(|round| !round.is_written) {
+            self.archive.write(&round.shelving.batch(&world)).unwrap();
+            round.is_written = true;
+        }
+        self.archive.persist(last).unwrap();
+        self.crash();
+        for _ in 0..self.history.random.u8(0..4) {
+            self.step();
+        }
+        writer.finish(last, UnixMicros(START), !self.archive.is_empty()).unwrap();
+        self.crash();
+    }
+
+    /// What is there after a start from what a crash left.
+    fn check(&self, left: &Left, seed: u64) {
+        let archive = Arc::new(left.archive.survived());
+        let recovered = open(&left.files, &archive, self.limits);
+        let events = &self.events[..left.committed];
+        assert_eq!(recovered.tail.last.0 as usize, left.committed, "seed {seed}");
+        let (world, mut writer) = World::create(above(3), Sharding::new(2));
+        for event in events {
+            writer.apply(event);
+        }
+        let (expected, found) = (both_levels(&world, events), both_levels(&recovered.world, events));
+        assert!(found == expected, "seed {seed} after {} events:\n{}", events.len(), difference(&expected, &found));
+    }
+}
+
+/// Lets the world go on between any two records of a snapshot.
+struct Between<'a, 'b> {
+    life: &'a mut Life,
+    writer: &'a mut SnapshotWriter<'b>,
+}
+
+impl Records for Between<'_, '_> {
+    fn record<T: Serialize>(&mut self, section: Section, record: &T) -> Result<(), StorageError> {
+        self.writer.record(section, record)?;
+        // Half of the steps within the posts, of which there are few.
+        for _ in 0..if section == Section::Posts { 3 } else { 1 } {
+            self.life.step();
+        }
+        Ok(())
+    }
+}
+
+/// Everything of posts and edges that must be the same wherever it is kept, as text.
+fn both_levels(world: &World, events: &[Event]) -> String {
+    let mut lines = Vec::new();
+    for source in world.sources.iter() {
+        let ids: Vec<u64> =
+            world.newest(source, 1_000_000).unwrap().into_iter().map(|position| position.id.0).collect();
+        if !ids.is_empty() {
+            lines.push(format!("outbox {} {ids:?}", source.id));
+        }
+        for edge in source.following().edges() {
+            let (followed, since) = (&world.sources.at(edge.source).id, edge.since.0);
+            lines.push(format!("edge {} {followed} {since} {}", source.id, edge.hidden));
+        }
+    }
+    let mut named = BTreeSet::new();
+    for event in events {
+        let Event::Published { position, draft, .. } = event else { continue };
+        let found = match world.find(position.id).unwrap() {
+            None => "is not there".to_owned(),
+            Some(Stored::Deleted) => "was deleted".to_owned(),
+            Some(Stored::Live(post)) => format!("{} {}", post.json(), post.fingerprint),
+        };
+        lines.push(format!("post {} {found}", position.id));
+        named.extend(draft.repost_of);
+    }
+    named.into_iter().for_each(|origin: PostId| reposts(world, origin, &mut lines));
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+/// The lines that one of both has and the other has not.
+fn difference(expected: &str, found: &str) -> String {
+    let (expected, found): (BTreeSet<&str>, BTreeSet<&str>) = (expected.lines().collect(), found.lines().collect());
+    let mut text = String::new();
+    for line in expected.difference(&found) {
+        let _ = writeln!(text, "- {line}");
+    }
+    for line in found.difference(&expected) {
+        let _ = writeln!(text, "+ {line}");
+    }
+    text
+}
+
+#[test]
+fn whatever_is_shelved_while_a_snapshot_is_walked_is_there_after_a_crash_at_any_moment() {
+    let (mut shelved, mut crashes) = (0, 0);
+    for seed in seeds(120) {
+        let mut life = Life::new(seed);
+        for _ in 0..3 {
+            (0..30).for_each(|_| life.step());
+            life.snapshot();
+        }
+        life.crash();
+        for left in &life.crashes {
+            life.check(left, seed);
+        }
+        shelved += life.shelved_in_walks;
+        crashes += life.crashes.len();
+    }
+    assert!(
+        shelved > 100 && crashes > 1_000,
+        "{shelved} posts left memory during walks, and there were {crashes} crashes"
+    );
+}
