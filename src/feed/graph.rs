@@ -168,10 +168,31 @@ impl Followers {
     pub fn heap_bytes(&self) -> usize {
         let recipients = match &self.recipients {
             Recipients::Few(slots) => slots.capacity() * size_of::<SourceSlot>(),
-            Recipients::Many(shards) => shards.iter().map(|all| all.serialized_size() + size_of_val(all)).sum(),
+            Recipients::Many(shards) => shards.iter().map(|all| bitmap_bytes(all) + size_of_val(all)).sum(),
         };
         self.by_age.heap_bytes() + recipients
     }
+}
+
+/// What a bitmap has for each of its containers, which hold the numbers of one range of 65,536: `roaring` 0.12 on 64 bits.
+const CONTAINER_BYTES: usize = 40;
+
+/// A container that holds more than 4,096 numbers has a bit for each of its range.
+const BITSET_BYTES: usize = 65_536 / 8;
+
+/// Bytes of a bitmap on the heap, without the allocator's own. Its size as a file is no measure: a follower alone in its range
+/// takes ten bytes there, and sixty here.
+fn bitmap_bytes(bitmap: &RoaringBitmap) -> usize {
+    let statistics = bitmap.statistics();
+    let containers = match statistics.n_containers as usize {
+        0 => 0,
+        // A vector that doubles.
+        some => some.next_power_of_two().max(4),
+    };
+    // The statistics count four bytes for each number that an array has room for, and it takes two.
+    let arrays = statistics.n_bytes_array_containers as usize / 2;
+    let bitsets = statistics.n_bitset_containers as usize * BITSET_BYTES;
+    containers * CONTAINER_BYTES + arrays + bitsets + statistics.n_bytes_run_containers as usize
 }
 
 /// Which followers a slice of a fan-out asks for.
@@ -295,6 +316,28 @@ mod tests {
         }
         found.sort_unstable();
         found
+    }
+
+    /// Bytes on the heap of a source that is followed by so many, each `step` numbers after the one before.
+    fn bytes_each(followers: u32, step: u32) -> f64 {
+        let (mut all, sharding) = (Followers::default(), Sharding::new(2));
+        (0..followers).for_each(|nth| assert!(all.insert(SourceSlot(nth * step), UnixMicros(0), true, sharding)));
+        all.heap_bytes() as f64 / f64::from(followers)
+    }
+
+    /// The figures in brackets were measured: the resident memory of thousands of such sources, with mimalloc.
+    #[test]
+    fn scattered_followers_count_with_the_memory_they_take_and_not_with_that_of_a_file() {
+        // Each alone in its container (62.7), ten to a container (8.9), one bit of eight (0.67), every number (0.27).
+        for (followers, step, measured) in
+            [(400, 131_072, 62.7), (4_000, 13_106, 8.9), (60_000, 8, 0.67), (60_000, 1, 0.27)]
+        {
+            let told = bytes_each(followers, step);
+            assert!(
+                (0.75..=1.1).contains(&(told / measured)),
+                "{told:.1} of {measured} for each of {followers} by {step}"
+            );
+        }
     }
 
     proptest! {
