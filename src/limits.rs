@@ -305,6 +305,16 @@ pub const SNAPSHOT_BLOCK_BYTES_MAX: usize = 64 << 20;
 /// Snapshots that are kept.
 pub const SNAPSHOTS_KEPT: usize = 2;
 
+/// One in so many bytes of the last snapshot have to be journaled before the next is due: what a start replays is that part of what
+/// it loads, and takes about that part of the time.
+pub const SNAPSHOT_JOURNAL_SHARE: u64 = 4;
+
+/// Intervals between two snapshots after which the next is due if anything was journaled, however little.
+pub const SNAPSHOT_INTERVALS_MAX: u32 = 16;
+
+/// Snapshots up to this size are due whatever was journaled: half a second's work.
+pub const SNAPSHOT_SMALL_BYTES: u64 = 64 << 20;
+
 /// Inboxes that a courier copies for a snapshot in one turn.
 pub const INBOXES_PER_COPY: usize = 64;
 

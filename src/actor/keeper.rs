@@ -1,12 +1,14 @@
 //! The keeper: takes snapshots in the background, and drops what they make superfluous.
 //!
 //! Responsible for:
-//! - when a snapshot is due: on request, after some time, after some bytes of journal;
+//! - taking a snapshot on request, and when one is due (`due`);
 //! - walking the state while it changes, and asking the shards for the inboxes of active readers;
 //! - keeping two snapshots, and the journal back to the older one.
 //!
 //! Not responsible for:
 //! - the bytes of a snapshot (`storage::snapshot`), what is in it (`state::image`).
+
+mod due;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +22,7 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::actor::courier::Courier;
+use crate::actor::keeper::due::Since;
 use crate::actor::message::{Command, CopyInboxes, Mark, Reply, SnapshotTaken};
 use crate::actor::scribe::queue::CommandSender;
 use crate::engine::Shared;
@@ -38,9 +41,10 @@ use crate::storage::snapshot::{
 /// When and how snapshots are taken.
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotOptions {
-    /// Time after which there is a new one, if anything was written. Default 15 minutes.
+    /// Time after which there is a new one, if anything was written. Default 15 minutes. After a large snapshot the journal has to
+    /// have grown by a quarter of it as well, or 16 times as long to have passed.
     pub interval: Duration,
-    /// Bytes of journal after which there is a new one. Default 256 MiB.
+    /// Bytes of journal after which there is a new one, or a quarter of the last one if that is more. Default 256 MiB.
     pub journal_bytes: u64,
     /// Whether inboxes of active readers are in it, so that they are warm after a restart. Default: yes.
     pub inboxes: bool,
@@ -101,6 +105,8 @@ impl Records for Paced<'_, '_> {
 struct Last {
     at: Instant,
     journal_bytes: u64,
+    /// Bytes of what was taken then.
+    snapshot_bytes: u64,
 }
 
 impl Keeper {
@@ -115,8 +121,9 @@ impl Keeper {
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            last = Last { at: Instant::now(), journal_bytes: self.journal_bytes() };
+            last = Last { at: Instant::now(), journal_bytes: self.journal_bytes(), snapshot_bytes: 0 };
             let taken = self.take();
+            last.snapshot_bytes = taken.as_ref().map_or(0, |taken| taken.bytes);
             match &taken {
                 Ok(taken) => info!("took snapshot {}: {} bytes in {:.1?}", taken.file, taken.bytes, last.at.elapsed()),
                 Err(cause) => warn!("{cause}"),
@@ -146,11 +153,12 @@ impl Keeper {
     /// As it was when the newest snapshot was taken, maybe by an earlier process: one that is often restarted takes
     /// snapshots as often as one that is not.
     fn before(&self) -> Last {
-        let newest = self.shared.snapshots.lock().first().map(|newest| newest.taken_at);
-        let age = newest.map_or(0, |taken_at| self.shared.clock.now().0.saturating_sub(taken_at.0));
+        let newest = self.shared.snapshots.lock().first().map(|newest| (newest.taken_at, newest.bytes));
+        let age = newest.map_or(0, |(taken_at, _)| self.shared.clock.now().0.saturating_sub(taken_at.0));
         let age = Duration::from_micros(u64::try_from(age).unwrap_or(0));
         let now = Instant::now();
-        Last { at: now.checked_sub(age).unwrap_or(now), journal_bytes: 0 }
+        let snapshot_bytes = newest.map_or(0, |(_, bytes)| bytes);
+        Last { at: now.checked_sub(age).unwrap_or(now), journal_bytes: 0, snapshot_bytes }
     }
 
     /// Bytes of journal since the snapshot that the start began from.
@@ -159,8 +167,11 @@ impl Keeper {
     }
 
     fn is_due(&self, last: &Last) -> bool {
-        let new_bytes = self.journal_bytes() - last.journal_bytes;
-        new_bytes >= self.options.journal_bytes || (new_bytes > 0 && last.at.elapsed() >= self.options.interval)
+        self.options.is_due(Since {
+            age: last.at.elapsed(),
+            journal_bytes: self.journal_bytes() - last.journal_bytes,
+            snapshot_bytes: last.snapshot_bytes,
+        })
     }
 
     fn take(&self) -> Result<SnapshotTaken, Error> {

@@ -100,11 +100,11 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_DURABILITY", value_name = "always|everysec|no")]
     pub durability: Option<Durability>,
 
-    /// Time after which there is a new snapshot, if anything was written [duration, default: 15m]
+    /// Time after which there is a new snapshot, if anything was written; 16 times that after a large one, unless the journal grew by a quarter of it [duration, default: 15m]
     #[arg(long, env = "TIDEWIRE_SNAPSHOT_INTERVAL", value_name = "DURATION")]
     pub snapshot_interval: Option<Span>,
 
-    /// Bytes of journal after which there is a new snapshot [bytes, default: 268435456]
+    /// Bytes of journal after which there is a new snapshot, or a quarter of the last one if that is more [bytes, default: 268435456]
     #[arg(long, env = "TIDEWIRE_SNAPSHOT_JOURNAL_BYTES", value_name = "BYTES")]
     pub snapshot_journal_bytes: Option<NonZeroU64>,
 
