@@ -57,6 +57,8 @@ pub(super) struct Backlog {
     /// Posts that are being written.
     in_flight: FxHashSet<PostId>,
     lap: Option<Lap>,
+    /// While a snapshot is loaded: bytes of posts up to which nothing is compared with the archive.
+    load_bytes_max: usize,
 }
 
 /// A lap over all outboxes, made when posts take too many bytes: it takes what is older than most.
@@ -277,6 +279,23 @@ impl Writer {
             }
         }
         self.world().renew_pulled_epoch();
+        Ok(())
+    }
+
+    /// While a snapshot is loaded: takes note of the archive early when posts take more bytes than they ever may. A snapshot has what was
+    /// in memory when its walk came there, which may be more in all than there was at any moment.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn keep_load_within_limit(&mut self) -> Result<(), ArchiveError> {
+        let Some(limits) = self.backlog.limits else { return Ok(()) };
+        let most = limits.posts_bytes / 7 * 8;
+        if self.world().posts.bytes() <= self.backlog.load_bytes_max.max(most) {
+            return Ok(());
+        }
+        self.note_shelves()?;
+        // What stays is not in the archive: without a margin all would be compared again with every batch.
+        self.backlog.load_bytes_max = self.world().posts.bytes() + most / 8;
         Ok(())
     }
 

@@ -30,6 +30,7 @@ use crate::state::image::{
     unpack_positions,
 };
 use crate::state::world::{Applied, World, Writer};
+use crate::storage::archive::ArchiveError;
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::frame::unpack;
@@ -242,12 +243,12 @@ impl Recovery<'_> {
             // The receiver goes out of scope with the first misfit, which ends the other thread.
             let fits = apply_all(&mut state, &mut under_way, taken);
             let decoded = decoding.join().expect("decoding does not panic");
-            let misfit = |cause: MisfitError| StorageError::BadSnapshot {
-                place: place.clone(),
-                offset_bytes: 0,
-                reason: cause.to_string(),
-            };
-            fits.map_err(misfit)?;
+            fits.map_err(|cause| match cause {
+                LoadError::Misfit(MisfitError(reason)) => {
+                    StorageError::BadSnapshot { place: place.clone(), offset_bytes: 0, reason }
+                }
+                LoadError::Archive(cause) => cause.into(),
+            })?;
             decoded
         })?;
         let EndRecord { through, last_instant, lead_us, archive, .. } = end.expect("all blocks were read");
@@ -393,7 +394,16 @@ pub(crate) fn decode(block: &Block) -> Result<Batch, String> {
     })
 }
 
-fn apply_all(state: &mut Recovered, under_way: &mut Vec<Position>, taken: Receiver<Batch>) -> Result<(), MisfitError> {
+/// Why the records of a snapshot were not all taken in.
+#[derive(Debug, thiserror::Error)]
+enum LoadError {
+    #[error(transparent)]
+    Misfit(#[from] MisfitError),
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+}
+
+fn apply_all(state: &mut Recovered, under_way: &mut Vec<Position>, taken: Receiver<Batch>) -> Result<(), LoadError> {
     for batch in taken {
         let writer = &mut state.writer;
         match batch {
@@ -401,7 +411,10 @@ fn apply_all(state: &mut Recovered, under_way: &mut Vec<Position>, taken: Receiv
             Batch::Edges(records) => records.iter().try_for_each(|record| writer.restore_edges(record))?,
             Batch::Choices(records) => records.iter().try_for_each(|record| writer.restore_choices(record))?,
             Batch::Reposts(records) => records.iter().try_for_each(|record| writer.restore_reposts(record))?,
-            Batch::Posts(records) => records.iter().try_for_each(|record| writer.restore_post(record))?,
+            Batch::Posts(records) => {
+                records.iter().try_for_each(|record| writer.restore_post(record))?;
+                writer.keep_load_within_limit()?;
+            }
             Batch::Deleted(records) => records.iter().for_each(|record| writer.restore_deleted(record)),
             Batch::UnderWay(records) => {
                 under_way.extend(records.iter().flat_map(|record| unpack_positions(&record.posts)));
@@ -409,7 +422,7 @@ fn apply_all(state: &mut Recovered, under_way: &mut Vec<Position>, taken: Receiv
             Batch::Inboxes(records) => {
                 let known = state.world.sources.len();
                 if let Some(record) = records.iter().find(|record| record.reader as usize >= known) {
-                    return Err(MisfitError(format!("the inbox of source {} is of nobody", record.reader)));
+                    return Err(MisfitError(format!("the inbox of source {} is of nobody", record.reader)).into());
                 }
                 state.inboxes.extend(records);
             }

@@ -9,7 +9,9 @@ use crate::feed::graph::Sharding;
 use crate::feed::policy::Policy;
 use crate::feed::position::{Position, at};
 use crate::feed::post::{Body, Draft, Post};
+use crate::feed::record::PostRecord;
 use crate::id::{PostId, SourceId};
+use crate::state::image::Walk;
 use crate::state::shelving::ShelvingLimits;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::{Archive, MemoryArchive};
@@ -86,4 +88,52 @@ fn beyond_the_byte_budget_the_oldest_posts_go_and_not_those_of_small_sources() {
     let newest_gone = kept.iter().rposition(|kept| !kept).unwrap();
     let oldest_kept = kept.iter().position(|kept| *kept).unwrap();
     assert!(newest_gone < 350 && oldest_kept > 50 && newest_gone < oldest_kept + 100, "{oldest_kept} {newest_gone}");
+}
+
+#[test]
+fn a_snapshot_that_holds_far_more_than_memory_may_is_loaded_within_the_limit() {
+    const LIMIT: usize = 70_000;
+    let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
+    let limits = ShelvingLimits { outbox_posts: 10_000, posts_bytes: LIMIT / 8 * 7 };
+    let open = || World::create_with(Policy::PushAll, Sharding::new(1), Some((Arc::clone(&archive), limits)));
+    let (walked, mut writer) = open();
+    let author = |nth: i64| format!("a{nth}");
+    (0..20).for_each(|nth| drop(writer.meet(&SourceId::new(&author(nth)).unwrap())));
+    // One author after the other fills memory, each just before the walk comes there.
+    let mut records = Vec::new();
+    let walk = Walk { world: &walked, sources: 20 };
+    for nth in 0..20 {
+        for time in nth * 1_000..nth * 1_000 + 200 {
+            writer.apply(&published(time, &author(nth), None));
+            while writer.is_shelving_due() {
+                let shelving = writer.collect_shelving();
+                archive.write(&shelving.batch(&walked)).unwrap();
+                writer.finish_shelving(shelving);
+            }
+        }
+        let of_author = |record: &PostRecord<u32>| record.sources[0] == nth as u32;
+        let (mut all, taken) = (Vec::new(), records.len());
+        walk.posts(|record| {
+            all.push(record);
+            Ok::<_, ()>(())
+        })
+        .unwrap();
+        records.extend(all.into_iter().filter(of_author));
+        assert!(records.len() > taken + 50);
+    }
+    let (restored, mut writer) = open();
+    walk.sources().for_each(|source| writer.restore_source(&source).unwrap());
+    let (mut most, mut all_bytes) = (0, 0);
+    for some in records.chunks(20) {
+        let before = restored.posts.bytes();
+        some.iter().for_each(|record| writer.restore_post(record).unwrap());
+        all_bytes += restored.posts.bytes() - before;
+        writer.keep_load_within_limit().unwrap();
+        most = most.max(restored.posts.bytes());
+    }
+    assert!(all_bytes > 3 * LIMIT && most <= LIMIT / 8 * 10, "{most} bytes at most, of {all_bytes} in all");
+    writer.note_shelves().unwrap();
+    for time in (0..20).flat_map(|nth| nth * 1_000..nth * 1_000 + 200) {
+        assert!(restored.find(PostId(time as u64)).unwrap().is_some(), "{time}");
+    }
 }
