@@ -395,8 +395,12 @@ pub const VERIFY_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Bytes of a snapshot that are written between two syncs.
 pub const SNAPSHOT_SYNC_BYTES: usize = 8 << 20;
 
-/// How long a snapshot is worked on at a stretch, before the other threads get the core for as long.
+/// How long a snapshot is worked on at a stretch, before it rests.
 pub const SNAPSHOT_STRETCH: Duration = Duration::from_micros(500);
+
+/// How many times as long as it worked a snapshot rests. A third of a core of two is what writers can spare; nothing waits for the
+/// end of a snapshot.
+pub const SNAPSHOT_RESTS: u32 = 2;
 
 /// Notices waiting for one watched reader; more become one, that some were missed.
 pub const LIVE_NOTICES_MAX: usize = 256;

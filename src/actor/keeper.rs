@@ -27,7 +27,7 @@ use crate::actor::message::{Command, CopyInboxes, Mark, Reply, SnapshotTaken};
 use crate::actor::scribe::queue::CommandSender;
 use crate::engine::Shared;
 use crate::error::Error;
-use crate::limits::{SNAPSHOT_STRETCH, SNAPSHOTS_KEPT};
+use crate::limits::{SNAPSHOT_RESTS, SNAPSHOT_STRETCH, SNAPSHOTS_KEPT};
 use crate::state::image::{InboxRecord, UnderWayRecord, Walk, pack_positions};
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
@@ -94,7 +94,7 @@ impl Records for Paced<'_, '_> {
             return Err(StorageError::Stopping);
         }
         if worked >= SNAPSHOT_STRETCH && !self.hurries.load(Ordering::Relaxed) {
-            std::thread::park_timeout(worked);
+            std::thread::park_timeout(worked * SNAPSHOT_RESTS);
             self.since = Instant::now();
         }
         Ok(())
