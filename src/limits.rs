@@ -398,9 +398,9 @@ pub const SNAPSHOT_SYNC_BYTES: usize = 8 << 20;
 /// How long a snapshot is worked on at a stretch, before it rests.
 pub const SNAPSHOT_STRETCH: Duration = Duration::from_micros(500);
 
-/// How many times as long as it worked a snapshot rests. A third of a core of two is what writers can spare; nothing waits for the
-/// end of a snapshot.
-pub const SNAPSHOT_RESTS: u32 = 2;
+/// How many times as long as it worked a snapshot rests. A quarter of one core of two is what writers can spare; nothing waits for
+/// the end of a snapshot.
+pub const SNAPSHOT_RESTS: u32 = 3;
 
 /// Notices waiting for one watched reader; more become one, that some were missed.
 pub const LIVE_NOTICES_MAX: usize = 256;
