@@ -444,7 +444,10 @@ impl World {
     }
 
     /// Appends to `into` what is asked of an outbox, in memory and in the archive. Waits for a disk.
-    pub(super) fn pull_whole(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
+    ///
+    /// # Errors
+    /// When the archive could not be read; nothing was appended.
+    pub fn pull_whole(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
         let source = self.sources.at(source);
         let start = into.len();
         // Memory first: what goes from there meanwhile is in the archive already.

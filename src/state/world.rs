@@ -397,7 +397,9 @@ impl Writer {
         let in_memory = self.world.posts.stored(id);
         let is_archived = in_memory.is_none();
         // A tombstone in memory wins over a post that the archive still has.
-        let Some(post) = in_memory.or_else(|| self.found(id, found)).and_then(Stored::live) else { return Applied::Done };
+        let Some(post) = in_memory.or_else(|| self.found(id, found)).and_then(Stored::live) else {
+            return Applied::Done;
+        };
         let edited = Arc::new(post.edited(body, hidden, at));
         // On both sides: what a hidden repost repeats must be met elsewhere before, and no sooner here than it shows.
         if edited.hidden {

@@ -9,6 +9,9 @@ use serde::Serialize;
 use tidewire::clock::UnixMicros;
 use tidewire::feed::event::Event;
 use tidewire::feed::graph::Sharding;
+use tidewire::feed::outbox::{Ask, Part};
+use tidewire::feed::position::{Direction, Span};
+use tidewire::feed::post::Post;
 use tidewire::id::PostId;
 use tidewire::state::image::Walk;
 use tidewire::state::posts::Stored;
@@ -113,7 +116,8 @@ impl Life {
         }
         self.journal.commit().unwrap();
         for event in &group {
-            self.writer.apply(event);
+            let changed = changed(&self.world, event);
+            self.writer.apply_judged(event, changed.as_ref());
         }
         self.events.extend(group);
     }
@@ -215,12 +219,20 @@ impl Records for Between<'_, '_> {
     }
 }
 
+/// The post that an event changes, as it is found when the event is judged.
+fn changed(world: &World, event: &Event) -> Option<Arc<Post>> {
+    let (Event::Edited { id, .. } | Event::Deleted { id, .. }) = event else { return None };
+    world.find(*id).unwrap().and_then(Stored::live)
+}
+
 /// Everything of posts and edges that must be the same wherever it is kept, as text.
 fn both_levels(world: &World, events: &[Event]) -> String {
     let mut lines = Vec::new();
     for source in world.sources.iter() {
-        let ids: Vec<u64> =
-            world.newest(source, 1_000_000).unwrap().into_iter().map(|position| position.id.0).collect();
+        let (span, direction) = (Span::ALL, Direction::Older);
+        let (ask, mut all) = (Ask { part: Part::Whole, span, direction, max: 1_000_000 }, Vec::new());
+        world.pull_whole(source.slot, ask, &mut all).unwrap();
+        let ids: Vec<u64> = all.into_iter().map(|position| position.id.0).collect();
         if !ids.is_empty() {
             lines.push(format!("outbox {} {ids:?}", source.id));
         }

@@ -301,13 +301,13 @@ mod tests {
         let mut writer = SnapshotWriter::begin(&files, header, false).unwrap();
         let ids = ["ann", "bob"].map(|id| SourceId::new(id).unwrap());
         for id in ids {
-            let record = SourceRecord { id, last_seen: None, celebrity: false };
+            let record = SourceRecord::new(id);
             writer.record(Section::Sources, &record).unwrap();
         }
         let (world, hand) = World::create(Policy::PushAll, Sharding::new(1));
         for (nth, body) in [(1, "1"), (2, "2"), (1, "3")] {
             let draft = Draft::new(SourceId::new("ann").unwrap(), Body::new(body).unwrap());
-            let mut post = Post::new(at(nth, nth as u64), &draft);
+            let mut post = Post::new(at(nth, nth as u64), &draft, at(nth, 0).published_at);
             post.join(|id| hand.meet(id).slot);
             writer.record(Section::Posts, &record(&world, &post, |source| source.slot.0)).unwrap();
         }
