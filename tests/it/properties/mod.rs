@@ -29,7 +29,7 @@ use crate::oracle::{Asked, NaivePost, Of, Oracle};
 use crate::properties::check::position;
 use crate::properties::live::{LiveClient, clients};
 use crate::properties::ops::{
-    Feed, LISTS, Op, PEOPLE, Published, Restart, SOURCES, TAGS, Target, op, policy, source_name,
+    Feed, LISTS, Op, PEOPLE, Published, Restart, SOURCES, Settings, TAGS, Target, op, policy, source_name,
 };
 use crate::properties::poll::{Poller, pollers};
 use crate::world::{all_asleep, edge, id, some};
@@ -98,7 +98,7 @@ impl Run {
     }
 
     /// Ends the engine in one way or another, and goes on with what is kept: all there was.
-    fn restart(&mut self, how: Restart, clock: i64) {
+    fn restart(&mut self, how: Restart, clock: i64, change: Option<Settings>) {
         let before = state(&self.engine.shared().world);
         // The archive first: it never knows more than the journal.
         let archive_left = self.archive.as_ref().map(|archive| Arc::new(archive.survived()));
@@ -116,6 +116,16 @@ impl Run {
                 self.files = left;
             }
         }
+        if let Some(Settings { policy, shards, inbox_posts, outbox_posts, window_ms }) = change {
+            self.policy = policy;
+            self.config.celebrity = policy;
+            self.config.shards = some(shards);
+            self.config.inbox_posts = some(inbox_posts);
+            self.config.active_window = Duration::from_millis(window_ms);
+            if self.archive.is_some() {
+                self.config.outbox_posts = some(outbox_posts);
+            }
+        }
         self.latest = self.latest.max(self.clock.now());
         self.clock.set(UnixMicros(START + clock * 1_000_000));
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
@@ -126,6 +136,9 @@ impl Run {
         // With an archive it differs how much of it is in memory; what readers see is compared anyway.
         assert!(archive.is_some() || state(&engine.shared().world) == before);
         self.engine = engine;
+        if change.is_some() {
+            self.choose_sides_anew();
+        }
     }
 
     async fn apply(&mut self, op: Op) {
@@ -165,6 +178,7 @@ impl Run {
                 assert_eq!(dropped, self.oracle.lists.remove(&(reader.to_owned(), list.to_owned())).is_some());
             }
             Op::Mark(reader, post) => {
+                self.delivered().await;
                 let Some(at) = self.oracle.posts.get(post).map(NaivePost::at) else { return };
                 self.engine.mark(id(PEOPLE[reader]), position(at)).await.unwrap();
                 self.oracle.markers.insert(PEOPLE[reader].to_owned(), (at, self.oracle.arrivals));
@@ -174,6 +188,7 @@ impl Run {
                 self.pollers[nth].poll(&self.engine, limit).await;
             }
             Op::Live(client, op) => {
+                self.delivered().await;
                 let nth = client % self.clients.len();
                 self.clients[nth].apply(op, &self.engine, &self.oracle).await;
             }
@@ -181,13 +196,22 @@ impl Run {
         }
     }
 
+    /// Waits until what was acknowledged is delivered: only clients that poll are compared before.
+    async fn delivered(&self) {
+        while !self.engine.shared().open_fanouts.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+
     async fn check_clients(&mut self) {
+        self.delivered().await;
         for client in &mut self.clients {
             client.check(&self.oracle).await;
         }
     }
 
     async fn check_pollers(&mut self) {
+        self.delivered().await;
         for poller in &mut self.pollers {
             poller.check(&self.engine, &self.oracle, 3).await;
         }
@@ -195,6 +219,7 @@ impl Run {
 
     /// What changes nothing that readers see.
     async fn read(&mut self, op: Op) {
+        self.delivered().await;
         match op {
             Op::Page { feed, limit, from, upward } => {
                 let from = from.and_then(|from| self.oracle.posts.get(from)).map(NaivePost::at);
@@ -218,7 +243,7 @@ impl Run {
                 all_asleep(&self.engine).await;
             }
             Op::Snapshot => drop(self.engine.snapshot().await.unwrap()),
-            Op::Restart { how, clock } => self.restart(how, clock),
+            Op::Restart { how, clock, change } => self.restart(how, clock, change),
             write => unreachable!("{write:?} is none"),
         }
     }
@@ -261,7 +286,8 @@ impl Run {
             assert_eq!(self.engine.publish(draft, true).await.unwrap_err().code(), code);
             return;
         }
-        let published = self.engine.publish(draft.clone(), true).await.unwrap();
+        let wait = post.wait;
+        let published = self.engine.publish(draft.clone(), wait).await.unwrap();
         assert!(published.created);
         let post = published.post;
         if draft.id.is_none() && draft.published_at.is_none() {
@@ -289,7 +315,7 @@ impl Run {
             ..NaivePost::default()
         });
         let again = Draft { id: Some(post.id()), ..draft };
-        assert!(!self.engine.publish(again, true).await.unwrap().created);
+        assert!(!self.engine.publish(again, wait).await.unwrap().created);
     }
 
     async fn edit(&mut self, post: usize, body: Option<&str>, hidden: Option<bool>) {
@@ -374,6 +400,19 @@ impl Run {
         *side = followers > if *side { (0.8 * threshold).floor() } else { threshold };
     }
 
+    /// After a change of the threshold the side of a source within its hysteresis depends on what was kept.
+    fn choose_sides_anew(&mut self) {
+        self.oracle.celebrity.clear();
+        let Policy::Above(threshold) = self.policy else { return };
+        for source in (0..SOURCES).map(source_name) {
+            let Ok(info) = self.engine.source(&id(&source)) else { continue };
+            let (followers, threshold) = (self.oracle.followers(&source) as f64, threshold.get() as f64);
+            assert!(info.celebrity || followers <= threshold, "{source} is above the threshold");
+            assert!(!info.celebrity || followers > (0.8 * threshold).floor(), "{source} is far below the threshold");
+            self.oracle.celebrity.insert(source, info.celebrity);
+        }
+    }
+
     fn check_side(&self, source: &str) {
         if let (Some(side), Ok(info)) = (self.oracle.celebrity.get(source), self.engine.source(&id(source))) {
             assert_eq!(info.celebrity, *side, "{source}");
@@ -422,6 +461,7 @@ proptest! {
             for op in ops {
                 run.apply(op).await;
             }
+            run.delivered().await;
             run.everything().await;
             run.check_clients().await;
             run.check_pollers().await;

@@ -36,6 +36,8 @@ pub struct Published {
     pub own_id: Option<u64>,
     pub repost_of: Option<Target>,
     pub reply_to: Option<Target>,
+    /// Whether its author waits until it is delivered.
+    pub wait: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -95,6 +97,8 @@ pub enum Op {
         how: Restart,
         /// By how much the clock is off afterwards, in seconds.
         clock: i64,
+        /// Other settings from then on.
+        change: Option<Settings>,
     },
 }
 
@@ -104,6 +108,18 @@ pub enum Feed {
     Home(usize),
     List(usize, usize),
     Page(usize),
+}
+
+/// Settings that may be others after a restart.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub policy: Policy,
+    pub shards: usize,
+    pub inbox_posts: usize,
+    /// If most posts are in an archive.
+    pub outbox_posts: usize,
+    /// How long a reader stays awake, in milliseconds.
+    pub window_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -128,9 +144,9 @@ fn target() -> impl Strategy<Value = Target> {
 fn publish() -> impl Strategy<Value = Op> {
     let place = (prop::option::of(0..6i64), prop::option::weighted(0.3, 0..40u64));
     let names = (prop::option::weighted(0.45, target()), prop::option::weighted(0.2, target()));
-    (person(), place, 0..4u8, prop::bool::weighted(0.2), names).prop_map(
-        |(author, (ago, own_id), tags, topic, (repost_of, reply_to))| {
-            Op::Publish(Published { author, ago, tags, topic, own_id, repost_of, reply_to })
+    (person(), place, (0..4u8, any::<bool>()), prop::bool::weighted(0.2), names).prop_map(
+        |(author, (ago, own_id), (tags, wait), topic, (repost_of, reply_to))| {
+            Op::Publish(Published { author, ago, tags, topic, own_id, repost_of, reply_to, wait })
         },
     )
 }
@@ -224,8 +240,21 @@ pub fn op() -> impl Strategy<Value = Op> {
         12 => (any::<usize>(), limit()).prop_map(|(poller, limit)| Op::Poll(poller, limit)),
         1 => Just(Op::SleepAll),
         2 => Just(Op::Snapshot),
-        3 => (restart, -100..100i64).prop_map(|(how, clock)| Op::Restart { how, clock }),
+        3 => (restart, -100..100i64, prop::option::of(settings()))
+            .prop_map(|(how, clock, change)| Op::Restart { how, clock, change }),
     ]
+}
+
+pub fn settings() -> impl Strategy<Value = Settings> {
+    (policy(), 1..=4usize, 1..20usize, 1..6usize, 20..=80u64).prop_map(
+        |(policy, shards, inbox_posts, outbox_posts, window_ms)| Settings {
+            policy,
+            shards,
+            inbox_posts,
+            outbox_posts,
+            window_ms,
+        },
+    )
 }
 
 pub fn policy() -> impl Strategy<Value = Policy> {

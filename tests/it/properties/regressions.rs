@@ -12,15 +12,15 @@ use crate::world::{above, edge, id, some};
 const LIVE: StreamLimits = StreamLimits { window_entries: 3, history_changes: 3 };
 
 fn post(author: usize) -> Op {
-    Op::Publish(Published { author, ..Published::default() })
+    Op::Publish(Published { author, wait: true, ..Published::default() })
 }
 
 fn dated(author: usize, ago: i64) -> Op {
-    Op::Publish(Published { author, ago: Some(ago), ..Published::default() })
+    Op::Publish(Published { author, ago: Some(ago), wait: true, ..Published::default() })
 }
 
 fn repost(author: usize, of: usize) -> Op {
-    Op::Publish(Published { author, repost_of: Some(Target::Known(of)), ..Published::default() })
+    Op::Publish(Published { author, repost_of: Some(Target::Known(of)), wait: true, ..Published::default() })
 }
 
 fn follow(reader: usize, source: usize, hidden: bool, backfill: Option<usize>) -> Op {
@@ -76,7 +76,7 @@ async fn a_deleted_repost_stays_deleted_after_a_restart_before_which_it_was_arch
         ops.extend((0..200).map(|nth| post(if nth % 2 == 0 { 0 } else { 4 })));
         ops.extend([Op::Snapshot, Op::Delete(1)]);
         ops.extend((0..200).map(|nth| post(if nth % 2 == 0 { 0 } else { 4 })));
-        ops.push(Op::Restart { how, clock: 0 });
+        ops.push(Op::Restart { how, clock: 0, change: None });
         check(run, ops).await;
     }
 }
