@@ -12,7 +12,7 @@
 //! An entry is the bare position: who wrote the post and by which route it came is read from the post itself when a page
 //! is built, since only that answer is current.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 
 use crate::clock::UnixMicros;
 use crate::feed::position::{Direction, Position, Span};
@@ -23,10 +23,13 @@ use crate::feed::runs::SortedRuns;
 pub struct Inbox {
     posts: SortedRuns<Position>,
     floor: Position,
-    posts_max: NonZeroUsize,
     synced: UnixMicros,
-    last_late: UnixMicros,
+    posts_max: NonZeroU32,
+    /// [`Inbox::last_late`] in whole seconds, rounded up: each byte here counts a million times, and a delivery touches all of them.
+    last_late_seconds: u32,
 }
+
+const MICROS_PER_SECOND: u64 = 1_000_000;
 
 /// What became of a pushed post.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,13 +48,9 @@ pub enum Push {
 impl Inbox {
     /// An empty inbox that is complete: right for a reader none of whose sources has pushed anything.
     pub fn new(posts_max: NonZeroUsize) -> Self {
-        Self {
-            posts: SortedRuns::default(),
-            floor: Position::MIN,
-            posts_max,
-            synced: UnixMicros(i64::MIN),
-            last_late: UnixMicros(i64::MIN),
-        }
+        let posts_max = posts_max.try_into().unwrap_or(NonZeroU32::MAX);
+        let (posts, floor, synced) = (SortedRuns::default(), Position::MIN, UnixMicros(i64::MIN));
+        Self { posts, floor, synced, posts_max, last_late_seconds: 0 }
     }
 
     /// Adds a post. Idempotent: the same position twice changes nothing.
@@ -62,7 +61,7 @@ impl Inbox {
         if !self.posts.insert(position) {
             return Push::Duplicate;
         }
-        if self.posts.len() <= self.posts_max.get() {
+        if self.posts.len() <= self.posts_max.get() as usize {
             return Push::Added { evicted: None };
         }
         let evicted = self.posts.pop_first();
@@ -110,12 +109,18 @@ impl Inbox {
 
     /// Notes that a post may have come in at `at` that stands far below others.
     pub fn note_late(&mut self, at: UnixMicros) {
-        self.last_late = self.last_late.max(at);
+        let seconds = u32::try_from(at.0.max(0).cast_unsigned().div_ceil(MICROS_PER_SECOND)).unwrap_or(u32::MAX);
+        self.last_late_seconds = self.last_late_seconds.max(seconds);
     }
 
     /// When such a post last came in, or later: after it none did.
     pub fn last_late(&self) -> UnixMicros {
-        self.last_late
+        match self.last_late_seconds {
+            0 => UnixMicros(i64::MIN),
+            // The last that can be counted stands for all later ones.
+            u32::MAX => UnixMicros(i64::MAX),
+            seconds => UnixMicros((u64::from(seconds) * MICROS_PER_SECOND).cast_signed()),
+        }
     }
 
     /// Drops every post at or below `floor`, and says no more to know about them.
@@ -161,7 +166,7 @@ impl Inbox {
 
     /// How many posts it may hold.
     pub fn posts_max(&self) -> NonZeroUsize {
-        self.posts_max
+        self.posts_max.try_into().unwrap_or(NonZeroUsize::MAX)
     }
 
     /// Appends to `into` at most `max` positions inside `span`, nearest first in `direction`.
@@ -194,6 +199,21 @@ mod tests {
 
     fn inbox(posts_max: usize) -> Inbox {
         Inbox::new(NonZeroUsize::new(posts_max).unwrap())
+    }
+
+    #[test]
+    fn a_late_post_is_never_said_to_have_come_earlier_than_it_did() {
+        let mut inbox = inbox(1);
+        assert_eq!(inbox.last_late(), UnixMicros(i64::MIN));
+        for (at, last_late) in [(1, 1_000_000), (999, 1_000_000), (1_000_001, 2_000_000), (i64::MAX, i64::MAX)] {
+            inbox.note_late(UnixMicros(at));
+            assert_eq!(inbox.last_late(), UnixMicros(last_late));
+        }
+    }
+
+    #[test]
+    fn an_inbox_takes_no_more_than_a_cache_line_and_a_half() {
+        assert_eq!(size_of::<Inbox>(), 96);
     }
 
     #[test]
