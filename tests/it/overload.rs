@@ -61,7 +61,7 @@ fn under_way(server: &Server, gate: &str) -> u64 {
 }
 
 /// Waits until so much is under way.
-fn wait_for(server: &Server, gate: &str, expected: u64) {
+pub fn wait_for(server: &Server, gate: &str, expected: u64) {
     let began = Instant::now();
     while under_way(server, gate) != expected {
         assert!(began.elapsed() < PATIENCE, "{gate}: {} under way, not {expected}", under_way(server, gate));
@@ -69,7 +69,7 @@ fn wait_for(server: &Server, gate: &str, expected: u64) {
     }
 }
 
-fn is_refused(answer: &Answer) -> bool {
+pub fn is_refused(answer: &Answer) -> bool {
     let problem: Value = answer.json();
     let is_told = problem["code"] == "overloaded" && answer.header("content-type") == "application/problem+json";
     let is_soon = ["1", "2", "3"].contains(&answer.header("retry-after"));
@@ -111,7 +111,7 @@ impl Journal for Stuck {
 }
 
 /// A server whose writes are under way until what comes with it is dropped.
-fn stuck(limits: AdmissionLimits) -> (Server, Sender<()>) {
+pub fn stuck(limits: AdmissionLimits) -> (Server, Sender<()>) {
     let (let_go, may) = mpsc::channel();
     let journal = Stuck { memory: MemoryJournal::default(), may };
     let engine = Engine::start_with(EngineConfig::default(), journal, Arc::new(SystemClock));
@@ -120,7 +120,7 @@ fn stuck(limits: AdmissionLimits) -> (Server, Sender<()>) {
 }
 
 /// A client that waits for the answer to a publish.
-fn begun_publish(server: &Server) -> TcpStream {
+pub fn begun_publish(server: &Server) -> TcpStream {
     let body = r#"{"author":"ann","body":1}"#;
     let mut socket = TcpStream::connect(server.address()).unwrap();
     let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
@@ -129,7 +129,7 @@ fn begun_publish(server: &Server) -> TcpStream {
 }
 
 /// The first line of what a client is answered.
-fn status(mut socket: &TcpStream) -> u16 {
+pub fn status(mut socket: &TcpStream) -> u16 {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut head = [0; 12];
     socket.read_exact(&mut head).unwrap();

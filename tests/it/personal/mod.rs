@@ -12,20 +12,20 @@ use tidewire::config::EngineConfig;
 
 use crate::server::{Answer, Server};
 
-fn server() -> Server {
+pub fn server() -> Server {
     Server::start(EngineConfig::default())
 }
 
-fn status(server: &Server, method: &str, path: &str) -> u16 {
+pub fn status(server: &Server, method: &str, path: &str) -> u16 {
     server.send(method, path, None, "").status
 }
 
-fn follow(server: &Server, follower: &str, source: &str) {
+pub fn follow(server: &Server, follower: &str, source: &str) {
     assert_eq!(status(server, "PUT", &format!("/v1/users/{follower}/following/{source}")), 201);
 }
 
 /// Publishes a post whose body is its number, and returns its id.
-fn publish(server: &Server, author: &str, body: u64, fields: &Value) -> String {
+pub fn publish(server: &Server, author: &str, body: u64, fields: &Value) -> String {
     let mut post = json!({"author": author, "body": body});
     post.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     let answer = server.post("/v1/posts?wait=delivered", &post);
@@ -33,16 +33,16 @@ fn publish(server: &Server, author: &str, body: u64, fields: &Value) -> String {
     answer.json()["id"].as_str().unwrap().to_owned()
 }
 
-fn posts(server: &Server, author: &str, bodies: std::ops::RangeInclusive<u64>) -> Vec<String> {
+pub fn posts(server: &Server, author: &str, bodies: std::ops::RangeInclusive<u64>) -> Vec<String> {
     bodies.map(|body| publish(server, author, body, &json!({}))).collect()
 }
 
-fn bodies(server: &Server, path: &str) -> Vec<u64> {
+pub fn bodies(server: &Server, path: &str) -> Vec<u64> {
     let page = server.get(path).json();
     page["items"].as_array().unwrap().iter().map(|item| item["post"]["body"].as_u64().unwrap()).collect()
 }
 
-fn ids(list: &Value) -> Vec<&str> {
+pub fn ids(list: &Value) -> Vec<&str> {
     list["items"].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap()).collect()
 }
 

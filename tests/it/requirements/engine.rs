@@ -1,4 +1,4 @@
-//! What shows and what does not: one test for each requirement, by its number.
+//! Requirements on the engine without a server around it, beside those over HTTP.
 
 use std::num::NonZeroUsize;
 

@@ -1,0 +1,245 @@
+//! What readers and authors decide about feeds, and that it is taken back exactly.
+
+use serde_json::{Value, json};
+use tidewire::config::EngineConfig;
+use tidewire::feed::policy::Policy;
+
+use super::{all, feed, follow_all, unfollow};
+use crate::personal::{bodies, follow, ids, posts, publish, status};
+use crate::server::Server;
+use crate::world::{above, config};
+
+/// A source with three followers is pulled.
+fn server() -> Server {
+    Server::start(config(2, above(2)))
+}
+
+fn delete(server: &Server, post: &str) {
+    assert_eq!(status(server, "DELETE", &format!("/v1/posts/{post}")), 204);
+}
+
+fn hide(server: &Server, post: &str, hidden: bool) {
+    assert_eq!(server.json("PATCH", &format!("/v1/posts/{post}"), &json!({"hidden": hidden})).status, 200);
+}
+
+fn rule(server: &Server, rules: &Value) {
+    assert_eq!(server.json("PATCH", "/v1/users/ann/rules", rules).status, 200);
+}
+
+fn silence(server: &Server, how: &str, source: &str, on: bool) {
+    let (method, expected) = if on { ("PUT", 201) } else { ("DELETE", 204) };
+    assert_eq!(status(server, method, &format!("/v1/users/ann/{how}/{source}")), expected);
+}
+
+fn first(server: &Server) -> Value {
+    server.get(&feed("ann")).json()["items"][0].clone()
+}
+
+/// Who reposted the first entry of ann's feed.
+fn reposters(server: &Server) -> Vec<String> {
+    let reposts = first(server)["reposts"].clone();
+    reposts.as_array().unwrap().iter().map(|repost| repost["user"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn r13_a_deleted_or_hidden_post_is_gone_from_every_feed_at_once_and_pages_stay_full() {
+    let server = server();
+    follow_all(&server, [("ann", "bob"), ("eve", "bob"), ("ann", "star"), ("eve", "star"), ("fay", "star")]);
+    let pushed = posts(&server, "bob", 1..=6);
+    let pulled = posts(&server, "star", 7..=9);
+    ["ann", "eve"].iter().for_each(|reader| assert_eq!(all(&server, reader), [9, 8, 7, 6, 5, 4, 3, 2, 1]));
+    delete(&server, &pulled[2]);
+    hide(&server, &pulled[1], true);
+    delete(&server, &pushed[5]);
+    for reader in ["ann", "eve"] {
+        let page = server.get(&format!("{}?limit=4", feed(reader))).json();
+        assert_eq!(page["items"].as_array().unwrap().len(), 4, "what is filtered is replaced");
+        assert_eq!(all(&server, reader), [7, 5, 4, 3, 2, 1]);
+    }
+    assert_eq!(bodies(&server, "/v1/users/star/posts"), [7]);
+    assert_eq!(server.get(&format!("/v1/posts/{}", pushed[5])).status, 404);
+    hide(&server, &pulled[1], false);
+    assert_eq!(all(&server, "ann"), [8, 7, 5, 4, 3, 2, 1]);
+    let stored = server.get("/v1/stats").json()["posts"].clone();
+    assert_eq!(stored, json!(7), "deleted posts have left the store");
+}
+
+#[test]
+fn r14_a_follow_brings_posts_at_once_and_an_unfollow_takes_them_at_once() {
+    let server = server();
+    follow_all(&server, [("eve", "star"), ("fay", "star"), ("gus", "star"), ("ann", "cas")]);
+    for body in 0..9 {
+        publish(&server, ["bob", "star", "cas"][body as usize % 3], body, &json!({}));
+    }
+    assert_eq!(all(&server, "ann"), [8, 5, 2]);
+    for (source, with) in [("bob", [8, 6, 5, 3, 2, 0]), ("star", [8, 7, 5, 4, 2, 1])] {
+        follow(&server, "ann", source);
+        assert_eq!(all(&server, "ann"), with, "{source}");
+        unfollow(&server, "ann", source);
+        assert_eq!(all(&server, "ann"), [8, 5, 2], "{source}");
+    }
+    let limited = server.json("PUT", "/v1/users/ann/following/bob", &json!({"backfill": 1}));
+    assert_eq!((limited.status, all(&server, "ann")), (201, vec![8, 6, 5, 2]));
+}
+
+#[test]
+fn r15_reposts_of_one_post_are_one_entry_until_the_last_reason_is_gone() {
+    let server = server();
+    follow_all(&server, ["cas", "dan", "eve"].map(|source| ("ann", source)));
+    let origin = publish(&server, "bob", 1, &json!({}));
+    publish(&server, "cas", 2, &json!({}));
+    let by = ["cas", "dan", "eve"].map(|user| publish(&server, user, 3, &json!({"repost_of": origin})));
+    assert_eq!((all(&server, "ann"), reposters(&server)), (vec![1, 2], ["eve", "dan", "cas"].map(String::from).into()));
+    delete(&server, &by[2]);
+    assert_eq!(reposters(&server), ["dan", "cas"]);
+    unfollow(&server, "ann", "dan");
+    assert_eq!(reposters(&server), ["cas"]);
+    delete(&server, &by[0]);
+    assert_eq!(all(&server, "ann"), [2], "the last reason is gone");
+    follow(&server, "ann", "dan");
+    assert_eq!((all(&server, "ann"), reposters(&server)), (vec![1, 2], vec!["dan".to_owned()]), "and back");
+}
+
+#[test]
+fn r16_ads_and_recommendations_come_by_edges_that_no_list_shows() {
+    let server = server();
+    assert_eq!(server.json("PUT", "/v1/users/ann/following/shop", &json!({"hidden": true})).status, 201);
+    follow(&server, "ann", "bob");
+    for (author, body, kind) in [("bob", 1, "post"), ("shop", 2, "ad"), ("shop", 3, "user")] {
+        publish(&server, author, body, &json!({"kind": kind}));
+    }
+    let page = server.get(&feed("ann")).json();
+    let shown: Vec<_> =
+        page["items"].as_array().unwrap().iter().map(|item| (&item["post"]["kind"], &item["via"])).collect();
+    let (none, bob) = (json!([]), json!(["bob"]));
+    assert_eq!(shown, [(&json!("user"), &none), (&json!("ad"), &none), (&json!("post"), &bob)]);
+    assert_eq!(ids(&server.get("/v1/users/ann/following").json()), ["bob"]);
+    assert_eq!(ids(&server.get("/v1/users/shop/followers").json()), [""; 0]);
+    let (ann, shop) = (server.get("/v1/users/ann").json(), server.get("/v1/users/shop").json());
+    assert_eq!((&ann["following"], &shop["followers"]), (&json!(1), &json!(0)));
+    unfollow(&server, "ann", "shop");
+    assert_eq!(all(&server, "ann"), [1]);
+}
+
+#[test]
+fn r17_rules_decide_about_own_posts_replies_and_what_is_muted_or_blocked() {
+    let server = server();
+    follow_all(&server, [("ann", "bob"), ("ann", "dan")]);
+    let by_cas = publish(&server, "cas", 1, &json!({}));
+    publish(&server, "ann", 2, &json!({}));
+    publish(&server, "bob", 3, &json!({"reply_to": by_cas}));
+    publish(&server, "bob", 4, &json!({"tags": ["tea"]}));
+    publish(&server, "bob", 5, &json!({"topic": "42"}));
+    publish(&server, "dan", 6, &json!({}));
+    assert_eq!(all(&server, "ann"), [6, 5, 4, 2], "she does not follow cas, whom bob answers");
+    rule(&server, &json!({"replies": "all"}));
+    assert_eq!(all(&server, "ann"), [6, 5, 4, 3, 2]);
+    rule(&server, &json!({"show_own": false, "replies": "none"}));
+    assert_eq!(all(&server, "ann"), [6, 5, 4]);
+    for (how, source, left) in [
+        ("mutes", "tag:tea", &[6, 5][..]),
+        ("mutes", "topic:42", &[6, 4]),
+        ("mutes", "dan", &[5, 4]),
+        ("mutes", "bob", &[6]),
+    ] {
+        silence(&server, how, source, true);
+        assert_eq!(all(&server, "ann"), left, "{source}");
+        silence(&server, how, source, false);
+    }
+    silence(&server, "blocks", "bob", true);
+    assert_eq!(all(&server, "ann"), [6]);
+    assert_eq!(ids(&server.get("/v1/users/ann/following").json()), ["dan"]);
+    let refused = server.send("PUT", "/v1/users/ann/following/bob", None, "");
+    assert_eq!((refused.status, &refused.json()["code"]), (403, &json!("blocked")));
+}
+
+#[test]
+fn r18_tags_and_topics_are_followed_and_a_post_by_several_routes_appears_once() {
+    for policy in [Policy::PushAll, Policy::PullAll] {
+        let server = Server::start(config(2, policy));
+        follow_all(&server, ["topic:42", "tag:tea", "bob", "dan"].map(|source| ("ann", source)));
+        server.get(&feed("ann"));
+        let origin = publish(&server, "bob", 1, &json!({"tags": ["tea", "milk"], "topic": "42"}));
+        publish(&server, "dan", 9, &json!({"repost_of": origin}));
+        assert_eq!(all(&server, "ann"), [1], "{policy:?}");
+        assert_eq!(first(&server)["via"], json!(["bob", "tag:tea", "topic:42", "dan"]));
+        for (gone, left) in [("bob", json!(["tag:tea", "topic:42", "dan"])), ("tag:tea", json!(["topic:42", "dan"]))] {
+            unfollow(&server, "ann", gone);
+            assert_eq!(first(&server)["via"], left, "without {gone}");
+        }
+        unfollow(&server, "ann", "topic:42");
+        unfollow(&server, "ann", "dan");
+        assert_eq!(all(&server, "ann"), [0; 0]);
+        assert_eq!(bodies(&server, "/v1/users/tag:milk/posts"), [1], "a tag has a page of its own");
+    }
+}
+
+#[test]
+fn r23_a_reader_may_follow_so_many_sources_and_is_told_when_that_is_reached() {
+    let server = Server::start(EngineConfig { following_max: 3, ..config(1, Policy::PushAll) });
+    follow_all(&server, ["bob", "cas", "dan"].map(|source| ("ann", source)));
+    let one_more = || server.send("PUT", "/v1/users/ann/following/eve", None, "");
+    let refused = one_more();
+    assert_eq!((refused.status, &refused.json()["code"]), (422, &json!("following_limit")));
+    assert!(refused.json()["detail"].as_str().unwrap().contains('3'), "{}", refused.text);
+    let again = server.send("PUT", "/v1/users/ann/following/bob", None, "");
+    assert_eq!(again.status, 200, "whom she follows already counts once");
+    follow(&server, "bob", "eve");
+    unfollow(&server, "ann", "dan");
+    assert_eq!(one_more().status, 201);
+    assert_eq!(EngineConfig::default().following_max, 5_000);
+}
+
+#[test]
+fn n5_unfollow_mute_and_block_act_on_what_is_there_and_undoing_them_brings_it_back() {
+    let server = server();
+    follow_all(&server, [("ann", "bob"), ("ann", "star"), ("eve", "star"), ("fay", "star"), ("bob", "ann")]);
+    for body in 0..8 {
+        publish(&server, ["bob", "star"][body as usize % 2], body, &json!({"tags": ["tea"]}));
+    }
+    let before = all(&server, "ann");
+    assert_eq!(before, [7, 6, 5, 4, 3, 2, 1, 0]);
+    for (source, left) in [("bob", [7, 5, 3, 1]), ("star", [6, 4, 2, 0])] {
+        unfollow(&server, "ann", source);
+        assert_eq!(all(&server, "ann"), left, "{source} unfollowed");
+        follow(&server, "ann", source);
+        assert_eq!(all(&server, "ann"), before, "{source} followed again");
+        silence(&server, "mutes", source, true);
+        assert_eq!(all(&server, "ann"), left, "{source} muted");
+        silence(&server, "mutes", source, false);
+        assert_eq!(all(&server, "ann"), before, "{source} not muted any more");
+        silence(&server, "blocks", source, true);
+        assert_eq!(all(&server, "ann"), left, "{source} blocked");
+        silence(&server, "blocks", source, false);
+        // A block ended the edges.
+        follow(&server, "ann", source);
+        assert_eq!(all(&server, "ann"), before, "{source} not blocked any more");
+    }
+    silence(&server, "mutes", "tag:tea", true);
+    assert_eq!(all(&server, "ann"), [0; 0]);
+    silence(&server, "mutes", "tag:tea", false);
+    assert_eq!(all(&server, "ann"), before);
+}
+
+#[test]
+fn n8_an_explanation_says_why_a_post_is_or_is_not_in_the_feed() {
+    let server = server();
+    follow_all(&server, [("ann", "bob"), ("ann", "star"), ("eve", "star"), ("fay", "star")]);
+    let posts = ["bob", "star", "cas"].map(|author| publish(&server, author, 1, &json!({})));
+    let explain = |post: &str| server.get(&format!("/v1/users/ann/feed/explain/{post}")).json();
+    for (post, source, route) in [(&posts[0], "bob", "push"), (&posts[1], "star", "pull")] {
+        let reasons = json!([{"kind": "follow", "source": source}]);
+        assert_eq!(explain(post), json!({"shown": true, "reasons": reasons, "blockers": [], "route": route}));
+    }
+    let not_shown = |blockers: Value| json!({"shown": false, "reasons": [], "blockers": blockers, "route": null});
+    assert_eq!(explain(&posts[2]), not_shown(json!([])), "nothing brings it");
+    silence(&server, "mutes", "bob", true);
+    assert_eq!(explain(&posts[0])["blockers"], json!([{"kind": "muted", "source": "bob"}]));
+    delete(&server, &posts[1]);
+    assert_eq!(explain(&posts[1])["blockers"], json!([{"kind": "deleted", "post": posts[1]}]));
+    for (post, nth) in posts.iter().zip(0..) {
+        let page = server.get(&feed("ann")).json();
+        let is_there = page["items"].as_array().unwrap().iter().any(|item| item["post"]["id"] == post.as_str());
+        assert_eq!(explain(post)["shown"], json!(is_there), "explanation and page agree about post {nth}");
+    }
+}

@@ -1,0 +1,282 @@
+//! How posts reach those who follow: pushed, pulled, skipped, rebuilt.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use parking_lot::{Condvar, Mutex};
+use serde_json::{Value, json};
+use tidewire::clock::{Clock, SystemClock, UnixMicros};
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire::feed::policy::Policy;
+use tidewire::limits::SLICE_RECIPIENTS_MAX;
+use tidewire::storage::journal::MemoryJournal;
+
+use super::{all, feed, figure, follow_all, numbers, timed, walk};
+use crate::kill::Program;
+use crate::personal::{bodies, follow, posts, publish};
+use crate::server::Server;
+use crate::world::{NEWEST, above, all_asleep, config, id, some};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The clock of the machine, which on demand holds up the engine's own threads: with its shard held, nothing is delivered.
+#[derive(Default)]
+struct HoldingClock {
+    is_held: Mutex<bool>,
+    let_go: Condvar,
+    waiting: AtomicUsize,
+}
+
+impl HoldingClock {
+    fn hold(&self, held: bool) {
+        *self.is_held.lock() = held;
+        self.let_go.notify_all();
+    }
+}
+
+impl Clock for HoldingClock {
+    fn now(&self) -> UnixMicros {
+        if thread::current().name().is_some_and(|name| name.contains("arbiter")) {
+            let mut is_held = self.is_held.lock();
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            self.let_go.wait_while(&mut is_held, |is_held| *is_held);
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+        SystemClock.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        SystemClock.monotonic()
+    }
+}
+
+/// A server with one shard, on which so many followers of `big` are awake.
+fn crowded(followers: usize) -> (Server, Arc<HoldingClock>) {
+    let clock = Arc::<HoldingClock>::default();
+    let held = Arc::clone(&clock) as Arc<dyn Clock>;
+    let server = Server::of(Engine::start_with(config(1, Policy::PushAll), MemoryJournal::default(), held));
+    let crowd: Vec<String> = (0..followers).map(|nth| format!("f{nth}")).collect();
+    follow_all(&server, crowd.iter().map(|follower| (follower.as_str(), "big")));
+    wake(&server.engine, &crowd);
+    (server, clock)
+}
+
+fn wake(engine: &Engine, readers: &[String]) {
+    let reads = readers.iter().map(|reader| async { engine.feed(&id(reader), NEWEST).await.unwrap() });
+    tokio::runtime::Runtime::new().unwrap().block_on(join_all(reads));
+}
+
+/// Does something while the shard of a server is held up.
+fn while_held<T>(server: &Server, clock: &HoldingClock, act: impl FnOnce() -> T) -> T {
+    thread::scope(|scope| {
+        clock.hold(true);
+        // Pages look at the clock on their shard's thread.
+        let page = scope.spawn(|| server.get(&feed("f0")).status);
+        let began = Instant::now();
+        while clock.waiting.load(Ordering::SeqCst) == 0 {
+            assert!(began.elapsed() < PATIENCE, "the shard is held up");
+            thread::yield_now();
+        }
+        let done = act();
+        clock.hold(false);
+        assert_eq!(page.join().unwrap(), 200);
+        done
+    })
+}
+
+#[test]
+fn r1_a_post_is_on_its_authors_page_and_everyone_can_read_it() {
+    let server = Server::start(EngineConfig::default());
+    let published = posts(&server, "bob", 1..=3);
+    let page = server.get("/v1/users/bob/posts").json();
+    let ids: Vec<&Value> = page["items"].as_array().unwrap().iter().map(|item| &item["post"]["id"]).collect();
+    assert_eq!(ids, published.iter().rev().collect::<Vec<_>>(), "newest first, for someone who follows nobody");
+    assert_eq!(bodies(&server, "/v1/users/cas/posts"), [0; 0]);
+    for (post, body) in published.iter().zip(1..) {
+        assert_eq!(server.get(&format!("/v1/posts/{post}")).json()["body"], json!(body));
+    }
+}
+
+#[test]
+fn r2_a_post_is_acknowledged_before_it_is_delivered_and_is_then_pushed_to_every_follower() {
+    let followers = 50;
+    let (server, clock) = crowded(followers);
+    while_held(&server, &clock, || {
+        let answer = server.post("/v1/posts", &json!({"author": "big", "body": 1}));
+        assert_eq!((answer.status, figure(&server, "published")), (201, 1), "its followers do not delay the author");
+        assert_eq!(server.engine.shared().counters.deliveries.get(), 0, "nobody has it yet");
+        assert_eq!(bodies(&server, "/v1/users/big/posts"), [1]);
+    });
+    publish(&server, "big", 2, &json!({}));
+    assert_eq!(figure(&server, "deliveries"), 2 * followers as u64);
+    assert_eq!(figure(&server, "inboxes/entries"), 2 * followers as u64);
+    (0..followers).for_each(|nth| assert_eq!(bodies(&server, &feed(&format!("f{nth}"))), [2, 1]));
+}
+
+#[test]
+fn r3_posts_of_a_celebrity_are_pushed_to_nobody_and_merged_when_a_feed_is_read() {
+    let server = Server::start(config(2, above(2)));
+    follow_all(&server, [("ann", "star"), ("eve", "star"), ("fay", "star"), ("ann", "bob")]);
+    ["ann", "eve", "fay"].iter().for_each(|reader| assert_eq!(bodies(&server, &feed(reader)), [0; 0]));
+    publish(&server, "star", 1, &json!({}));
+    publish(&server, "bob", 2, &json!({}));
+    publish(&server, "star", 3, &json!({}));
+    let is_celebrity = |source: &str| server.get(&format!("/v1/users/{source}")).json()["celebrity"].clone();
+    assert_eq!((is_celebrity("star"), is_celebrity("bob")), (json!(true), json!(false)));
+    assert_eq!((figure(&server, "deliveries"), figure(&server, "inboxes/entries")), (1, 1), "of bob to ann");
+    assert_eq!(bodies(&server, &feed("ann")), [3, 2, 1]);
+    assert_eq!(bodies(&server, &feed("eve")), [3, 1]);
+}
+
+#[test]
+fn r4_followers_who_are_not_awake_are_skipped_and_fall_asleep_after_the_active_window() {
+    let window = Duration::from_secs(60);
+    let (server, clock) = timed(EngineConfig { active_window: window, ..config(2, Policy::PushAll) });
+    follow_all(&server, [("ann", "bob"), ("eve", "bob")]);
+    let is_active = |reader: &str| server.get(&format!("/v1/users/{reader}")).json()["active"] == json!(true);
+    server.get(&feed("ann"));
+    assert!(is_active("ann") && !is_active("eve"));
+    publish(&server, "bob", 1, &json!({}));
+    assert_eq!(figure(&server, "deliveries"), 1, "to ann alone");
+    clock.advance(2 * window);
+    tokio::runtime::Runtime::new().unwrap().block_on(all_asleep(&server.engine));
+    assert!(!is_active("ann"));
+    publish(&server, "bob", 2, &json!({}));
+    let figures = ["deliveries", "inboxes/count", "inboxes/entries", "sleeps"].map(|name| figure(&server, name));
+    assert_eq!(figures, [1, 0, 0, 1], "who sleeps costs nothing");
+    assert_eq!(bodies(&server, &feed("ann")), [2, 1]);
+}
+
+#[test]
+fn r5_a_returning_reader_gets_a_complete_feed_with_the_first_response() {
+    let window = Duration::from_secs(60);
+    let (server, clock) = timed(EngineConfig { active_window: window, ..config(2, above(2)) });
+    let celebrity = [("eve", "star"), ("fay", "star"), ("ann", "star")];
+    follow_all(&server, celebrity.into_iter().chain([("ann", "bob"), ("ann", "tag:tea")]));
+    server.get(&feed("ann"));
+    for round in 0..3 {
+        clock.advance(2 * window);
+        tokio::runtime::Runtime::new().unwrap().block_on(all_asleep(&server.engine));
+        for nth in 0..5 {
+            let body = 20 * round + 4 * nth;
+            publish(&server, "bob", body, &json!({}));
+            publish(&server, "star", body + 1, &json!({}));
+            publish(&server, "cas", body + 2, &json!({"tags": ["tea"]}));
+            publish(&server, "ann", body + 3, &json!({}));
+        }
+        let expected: Vec<u64> = (0..20 * (round + 1)).rev().collect();
+        let path = format!("{}?limit=100", feed("ann"));
+        // Whoever comes at the same time waits for the inbox and is shown no half of it.
+        let first = thread::scope(|scope| {
+            let reads = [(); 4].map(|()| scope.spawn(|| bodies(&server, &path)));
+            reads.map(|read| read.join().unwrap())
+        });
+        first.iter().for_each(|first| assert_eq!(*first, expected));
+        assert_eq!(figure(&server, "wakes"), round + 2);
+    }
+}
+
+#[test]
+fn r6_an_inbox_is_capped_by_count_and_by_age_and_the_oldest_goes_first() {
+    let day = Duration::from_secs(24 * 3_600);
+    let settings = EngineConfig { inbox_posts: some(5), inbox_age: Some(2 * day), ..config(1, Policy::PushAll) };
+    let (server, clock) = timed(settings);
+    follow(&server, "ann", "bob");
+    server.get(&feed("ann"));
+    let published = posts(&server, "bob", 1..=12);
+    assert_eq!((figure(&server, "inboxes/entries"), figure(&server, "deliveries")), (5, 12));
+    let floor = || server.send("POST", "/v1/users/ann/feed/verify", None, "").json()["floor"].clone();
+    let items = walk(&server, &feed("ann"), 100);
+    let cursor_of = |post: &str| items.iter().find(|item| item["post"]["id"] == post).unwrap()["cursor"].clone();
+    assert_eq!(floor(), cursor_of(&published[6]), "the newest five are above it");
+    clock.advance(3 * day);
+    publish(&server, "bob", 13, &json!({}));
+    assert_eq!(bodies(&server, &format!("{}?limit=1", feed("ann"))), [13]);
+    assert_eq!(figure(&server, "inboxes/entries"), 1, "the others are too old");
+    assert_eq!(all(&server, "ann"), (1..=13).rev().collect::<Vec<_>>(), "and can still be reached");
+}
+
+#[test]
+fn r7_a_post_that_is_delivered_twice_appears_once() {
+    let server = Server::start(config(2, Policy::PushAll));
+    follow_all(&server, [("ann", "bob"), ("ann", "tag:tea"), ("ann", "topic:42")]);
+    server.get(&feed("ann"));
+    let post = json!({"id": "7", "author": "bob", "body": 1, "tags": ["tea"], "topic": "42"});
+    for expected in [201, 200, 200] {
+        assert_eq!(server.post("/v1/posts?wait=delivered", &post).status, expected);
+    }
+    assert_eq!(figure(&server, "deliveries"), 1);
+    assert_eq!(figure(&server, "inboxes/entries"), 1);
+    assert_eq!(bodies(&server, &feed("ann")), [1]);
+    assert_eq!(bodies(&server, "/v1/users/bob/posts"), [1]);
+}
+
+#[test]
+fn r8_big_fanouts_are_split_and_take_turns_with_small_ones() {
+    let (followers, burst) = (2 * SLICE_RECIPIENTS_MAX + 200, 100);
+    let (server, clock) = crowded(followers);
+    follow(&server, "ann", "small");
+    server.get(&feed("ann"));
+    let deliveries = || server.engine.shared().counters.deliveries.get();
+    while_held(&server, &clock, || {
+        for body in 0..burst {
+            assert_eq!(server.post("/v1/posts", &json!({"author": "big", "body": body})).status, 201);
+        }
+        assert_eq!(server.post("/v1/posts", &json!({"author": "small", "body": 7})).status, 201);
+        assert_eq!(deliveries(), 0, "all of it is still to be delivered");
+    });
+    // The last to be accepted, behind as many deliveries as nobody waits for.
+    let before = publish_and_count(&server, &deliveries);
+    let whole = burst * followers as u64;
+    assert!(before < whole, "a small author waited for all {whole} deliveries of a huge one");
+    publish(&server, "big", burst, &json!({}));
+    let began = Instant::now();
+    while deliveries() < whole + followers as u64 + 2 {
+        assert!(began.elapsed() < PATIENCE, "{} deliveries", deliveries());
+        thread::yield_now();
+    }
+    let expected: Vec<u64> = (0..=burst).rev().collect();
+    for nth in [0, 1, SLICE_RECIPIENTS_MAX, followers - 1] {
+        assert_eq!(all(&server, &format!("f{nth}")), expected, "f{nth}");
+    }
+    assert_eq!(all(&server, "ann"), [8, 7]);
+}
+
+/// Publishes for a small author, waits for delivery, and returns how much was delivered by then, to anybody.
+fn publish_and_count(server: &Server, deliveries: &dyn Fn() -> u64) -> u64 {
+    publish(server, "small", 8, &json!({}));
+    deliveries()
+}
+
+#[test]
+fn r8_a_crash_in_the_middle_of_a_fanout_loses_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start(directory.path(), &["--shards", "1"]);
+    let crowd: Vec<String> = (0..SLICE_RECIPIENTS_MAX + 50).map(|nth| format!("f{nth}")).collect();
+    let follows: Vec<Value> = crowd.iter().map(|follower| json!({"follower": follower, "source": "big"})).collect();
+    let send = |program: &Program, path: &str, body: &Value| {
+        let sent = program.agent.post(format!("{}{path}", program.url)).content_type("application/json");
+        sent.send(body.to_string()).unwrap().status().as_u16()
+    };
+    assert_eq!(send(&program, "/v1/follows", &json!({"follows": follows})), 200);
+    let read = |program: &Program, follower: &str| {
+        let (status, page) = program.get(&format!("{}?limit=100", feed(follower))).unwrap();
+        assert_eq!(status, 200, "{page}");
+        numbers(page["items"].as_array().unwrap())
+    };
+    crowd.iter().for_each(|follower| assert_eq!(read(&program, follower), [0; 0]));
+    for body in 0..40 {
+        assert_eq!(send(&program, "/v1/posts", &json!({"author": "big", "body": body})), 201);
+    }
+    program.kill();
+    let program = Program::start(directory.path(), &["--shards", "1"]);
+    let expected: Vec<u64> = (0..40).rev().collect();
+    let complete: BTreeSet<&String> = crowd.iter().filter(|follower| read(&program, follower) == expected).collect();
+    assert_eq!(complete.len(), crowd.len(), "each has each post once, in order");
+    program.kill();
+}
