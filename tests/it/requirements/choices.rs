@@ -175,7 +175,7 @@ fn r18_tags_and_topics_are_followed_and_a_post_by_several_routes_appears_once() 
 }
 
 #[test]
-fn r23_a_reader_may_follow_so_many_sources_and_is_told_when_that_is_reached() {
+fn r23_a_reader_may_follow_so_many_sources_and_one_more_is_refused_with_the_limit() {
     let server = Server::start(EngineConfig { following_max: 3, ..config(1, Policy::PushAll) });
     follow_all(&server, ["bob", "cas", "dan"].map(|source| ("ann", source)));
     let one_more = || server.send("PUT", "/v1/users/ann/following/eve", None, "");

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use parking_lot::{Condvar, Mutex};
@@ -16,13 +16,11 @@ use tidewire::feed::policy::Policy;
 use tidewire::limits::SLICE_RECIPIENTS_MAX;
 use tidewire::storage::journal::MemoryJournal;
 
-use super::{all, feed, figure, follow_all, numbers, timed, walk};
+use super::{all, feed, figure, follow_all, numbers, timed, until, walk};
 use crate::kill::Program;
 use crate::personal::{bodies, follow, posts, publish};
 use crate::server::Server;
 use crate::world::{NEWEST, above, all_asleep, config, edge, id, some};
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The clock of the machine, which on demand holds up the threads of the engine's shards: then nothing is delivered.
 #[derive(Default)]
@@ -92,11 +90,7 @@ fn while_held<T>(server: &Server, clock: &HoldingClock, act: impl FnOnce() -> T)
         let held = Held(clock);
         // Pages look at the clock on their shard's thread.
         let page = scope.spawn(|| server.get(&feed("f0")).status);
-        let began = Instant::now();
-        while clock.waiting.load(Ordering::SeqCst) == 0 {
-            assert!(began.elapsed() < PATIENCE, "the shard is held up");
-            thread::yield_now();
-        }
+        until("the shard is held up", || clock.waiting.load(Ordering::SeqCst) > 0);
         let done = act();
         drop(held);
         assert_eq!(page.join().unwrap(), 200);
@@ -239,34 +233,31 @@ fn r8_big_fanouts_are_split_and_take_turns_with_small_ones() {
     follow(&server, "ann", "small");
     server.get(&feed("ann"));
     let deliveries = || server.engine.shared().counters.deliveries.get();
-    while_held(&server, &clock, || {
-        for body in 0..burst {
-            assert_eq!(server.post("/v1/posts", &json!({"author": "big", "body": body})).status, 201);
-        }
-        assert_eq!(server.post("/v1/posts", &json!({"author": "small", "body": 7})).status, 201);
-        assert_eq!(deliveries(), 0, "all of it is still to be delivered");
+    let before = thread::scope(|scope| {
+        let small = while_held(&server, &clock, || {
+            for body in 0..burst {
+                assert_eq!(server.post("/v1/posts", &json!({"author": "big", "body": body})).status, 201);
+            }
+            // The last to be accepted. It is answered once it is delivered.
+            let small = scope.spawn(|| {
+                publish(&server, "small", 7, &json!({}));
+                deliveries()
+            });
+            until("it is accepted", || server.get("/v1/stats").json()["published"] == json!(burst + 1));
+            assert_eq!(deliveries(), 0, "all of it is still to be delivered");
+            small
+        });
+        small.join().unwrap()
     });
-    // The last to be accepted, behind as many deliveries as nobody waits for.
-    let before = publish_and_count(&server, &deliveries);
     let whole = burst * followers as u64;
     assert!(before < whole, "a small author waited for all {whole} deliveries of a huge one");
     publish(&server, "big", burst, &json!({}));
-    let began = Instant::now();
-    while deliveries() < whole + followers as u64 + 2 {
-        assert!(began.elapsed() < PATIENCE, "{} deliveries", deliveries());
-        thread::yield_now();
-    }
+    until("all is delivered", || deliveries() == whole + followers as u64 + 1);
     let expected: Vec<u64> = (0..=burst).rev().collect();
     for nth in [0, 1, SLICE_RECIPIENTS_MAX, followers - 1] {
         assert_eq!(all(&server, &format!("f{nth}")), expected, "f{nth}");
     }
-    assert_eq!(all(&server, "ann"), [8, 7]);
-}
-
-/// Publishes for a small author, waits for delivery, and returns how much was delivered by then, to anybody.
-fn publish_and_count(server: &Server, deliveries: &dyn Fn() -> u64) -> u64 {
-    publish(server, "small", 8, &json!({}));
-    deliveries()
+    assert_eq!(all(&server, "ann"), [7]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::server::Server;
 use crate::world::config;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn n1_a_live_client_that_comes_back_gets_the_missing_suffix_or_is_told_to_refetch() {
+async fn n1_a_live_client_that_comes_back_gets_the_missing_suffix_or_has_to_refetch() {
     let live = StreamLimits { history_changes: 5, ..StreamLimits::default() };
     let server = Server::start(EngineConfig { live, ..config(2, Policy::PushAll) });
     follow(&server, "ann", "bob");

@@ -71,7 +71,7 @@ fn n7_a_marker_counts_what_is_unread_and_what_came_after_it_whatever_its_time() 
 }
 
 #[test]
-fn n9_a_polling_client_is_given_everything_or_is_told_that_there_is_a_gap() {
+fn n9_a_polling_client_is_given_everything_or_receives_a_gap() {
     for policy in [Policy::PushAll, Policy::PullAll, above(2)] {
         let server = Server::start(config(2, policy));
         follow_all(&server, [("ann", "star"), ("eve", "star"), ("fay", "star"), ("ann", "bob")]);

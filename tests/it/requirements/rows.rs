@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 /// Where tests over HTTP are.
-const SOURCES: [(&str, &str); 6] = [
+const SOURCES: [(&str, &str); 7] = [
     ("choices", include_str!("choices.rs")),
     ("delivery", include_str!("delivery.rs")),
+    ("late", include_str!("late.rs")),
     ("live", include_str!("live.rs")),
     ("pages", include_str!("pages.rs")),
     ("polling", include_str!("polling.rs")),
