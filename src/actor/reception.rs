@@ -111,17 +111,20 @@ impl Reception {
     ///
     /// # Errors
     /// Hands the question back if there is no room for it, and says where not.
-    pub fn ask(&self, reader: &Arc<Source>, ask: Ask) -> Result<(), (Ask, Error)> {
+    pub fn ask(&self, reader: &Arc<Source>, ask: Ask) -> Result<(), Box<(Ask, Error)>> {
         let shared = &self.shared;
         let ask = match shared.directory.send(reader.slot, ask) {
             Ok(()) => return Ok(()),
-            Err(SendError::Full(ask)) => return Err((ask, shared.overloaded("user_mailbox", USER_MAILBOX_MAX))),
+            Err(SendError::Full(ask)) => {
+                return Err(Box::new((ask, shared.overloaded("user_mailbox", USER_MAILBOX_MAX))));
+            }
             Err(SendError::Closed(ask)) => ask,
         };
         let waking = Waking::begin(&self.waking);
-        self.doorkeeper.try_send(Wake { reader: Arc::clone(reader), ask, waking }).map_err(|refused| match refused {
-            SendError::Full(Wake { ask, .. }) => (ask, shared.overloaded("wake_up", WAKE_QUEUE_MAX)),
-            SendError::Closed(Wake { ask, .. }) => (ask, Error::ShuttingDown),
+        let wake = Wake { reader: Arc::clone(reader), ask, waking };
+        self.doorkeeper.try_send(wake).map_err(|refused| match refused {
+            SendError::Full(Wake { ask, .. }) => Box::new((ask, shared.overloaded("wake_up", WAKE_QUEUE_MAX))),
+            SendError::Closed(Wake { ask, .. }) => Box::new((ask, Error::ShuttingDown)),
         })
     }
 
@@ -139,7 +142,8 @@ impl Reception {
     /// Sends a read to its actor.
     fn begin(&self, (read, turn): (Read, Turn)) {
         let Read { reader, request, reply } = read;
-        if let Err((ask, cause)) = self.ask(&reader, Ask::Read { request, reply, turn }) {
+        if let Err(refused) = self.ask(&reader, Ask::Read { request, reply, turn }) {
+            let (ask, cause) = *refused;
             ask.refuse(cause);
         }
     }

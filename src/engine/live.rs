@@ -73,7 +73,7 @@ impl Engine {
         for _ in 0..READ_ATTEMPTS_MAX {
             let (reply, answer) = oneshot::channel();
             let ask = Ask::Attach { outlet: Arc::clone(&watcher.outlet), resume, reply };
-            self.reception(&source).ask(&source, ask).map_err(|(_, cause)| cause)?;
+            self.reception(&source).ask(&source, ask).map_err(|refused| refused.1)?;
             if let Ok(answer) = answer.await {
                 return answer.map(|()| watcher);
             }
