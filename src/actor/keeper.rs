@@ -203,6 +203,7 @@ impl Keeper {
                 return Err(cause);
             }
         };
+        writer.set_tokens_from(self.shared.world.arrivals.tokens_from());
         let bytes = writer.finish(end.last, end.last_instant, end.has_archived).map_err(failed)?;
         if let Err(cause) = self.drop_superfluous() {
             // The next one tries again.

@@ -80,7 +80,8 @@ fn hostile(mut input: Input<'_>) {
         blocks += 1;
     }
     let mut end = Vec::new();
-    pack(&EndRecord { through: AT, last_instant: UnixMicros(5), lead_us: 0, blocks, archive: false }, &mut end);
+    let (through, last_instant) = (AT, UnixMicros(5));
+    pack(&EndRecord { through, last_instant, lead_us: 0, tokens_from: None, blocks, archive: false }, &mut end);
     bytes.extend(stored((255, 0), 1, end.len() as u32, &end));
     let files = sample::journal_of([]);
     files.put(&snapshot::name(AT), bytes);

@@ -102,9 +102,16 @@ impl Arrivals {
         self.ahead_us.store(ahead_us, Ordering::Release);
     }
 
-    /// The same, as a snapshot has it.
-    pub fn restore_ahead(&self, ahead_us: i64) {
+    /// What a snapshot has: how far instants are ahead, and since when tokens are good, if not all are.
+    pub fn restore(&self, ahead_us: i64, tokens_from: Option<UnixMicros>) {
         self.ahead_us.store(ahead_us, Ordering::Release);
+        tokens_from.into_iter().for_each(|from| self.forget_before(from));
+    }
+
+    /// Tokens from before this instant are not good any more, if there is one.
+    pub fn tokens_from(&self) -> Option<UnixMicros> {
+        let from = self.tokens_from.load(Ordering::Acquire);
+        (from != NEVER).then_some(UnixMicros(from))
     }
 
     /// As [`Settled::ahead_us`].

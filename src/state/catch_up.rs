@@ -35,18 +35,18 @@ pub(super) fn catch_up(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], range: 
 /// Whether nothing but posts has come into the feed since the token was made: the reader follows nobody else, and has the same rules,
 /// mutes and blocks.
 fn is_same_feed(view: &FeedView<'_>, token: Resume) -> bool {
-    if !view.finder.world().arrivals.knows(token) {
-        return false;
-    }
     let Some(since) = token.since() else { return true };
     let viewer = view.viewer;
     let last_made = viewer.feed.last_made().max(viewer.follows.last_made());
     last_made <= since && viewer.choices.fingerprint() == token.choices
 }
 
-/// The late posts that are new; nothing if not all are known.
+/// The late posts that are new; nothing if not all are known, or others may stand where nobody looks.
 fn late(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], token: Resume) -> Option<Vec<Position>> {
     let world = view.finder.world();
+    if !world.arrivals.knows(token) {
+        return None;
+    }
     let mut late = Vec::new();
     let Some(since) = token.since().filter(|since| world.arrivals.any_late(*since)) else { return Some(late) };
     let mut is_known = |source: SourceSlot| {

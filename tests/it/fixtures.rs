@@ -233,6 +233,7 @@ fn the_snapshot_holds_every_section() {
         through: Sequence(10),
         last_instant: UnixMicros(10_000_500),
         lead_us: 0,
+        tokens_from: None,
         blocks: 6,
         archive: false,
     };
@@ -248,8 +249,14 @@ fn the_snapshot_holds_every_section() {
 fn the_compressed_snapshot_holds_its_posts() {
     let (found, header, end, is_smaller) = records::<PostRecord<u32>>(&snapshot::name(Sequence(8)), Section::Posts);
     assert_eq!((found, header), (compressible(), COMPRESSED));
-    let expected =
-        EndRecord { through: Sequence(8), last_instant: UnixMicros(8_000_000), lead_us: 0, blocks: 2, archive: true };
+    let expected = EndRecord {
+        through: Sequence(8),
+        last_instant: UnixMicros(8_000_000),
+        lead_us: 0,
+        tokens_from: None,
+        blocks: 2,
+        archive: true,
+    };
     assert_eq!((end, is_smaller), (expected, true));
 }
 

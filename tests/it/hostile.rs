@@ -85,6 +85,7 @@ fn snapshot_of_blocks(blocks: impl IntoIterator<Item = Vec<u8>>) -> MemoryFiles 
         through: Sequence(0),
         last_instant: tidewire::clock::UnixMicros(5),
         lead_us: 0,
+        tokens_from: None,
         blocks: count,
         archive: false,
     });

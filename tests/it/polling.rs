@@ -15,7 +15,7 @@ use tidewire::feed::post::Draft;
 use tidewire::feed::resume::Resume;
 use tidewire::feed::rules::RulesPatch;
 use tidewire::id::PostId;
-use tidewire::limits::LATE_POSTS_PER_SOURCE_MAX;
+use tidewire::limits::{AWAITED_ANSWERS_MAX, LATE_POSTS_PER_SOURCE_MAX};
 use tidewire::state::reader::PageRequest;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::{Durability, MemoryJournal};
@@ -307,4 +307,45 @@ async fn lists_and_own_pages_are_resumed_as_feeds_are() {
     let list = engine.list_feed(&id("ann"), &near(), after(list.page.resume)).await.unwrap();
     assert!(list.page.gap, "a new member brings what it has published");
     engine.shutdown();
+}
+
+/// Answers by bob to a post that nobody knows, more than are remembered, all dated back.
+async fn answer_unknown(engine: &Engine, unknown: PostId) -> usize {
+    let answers = AWAITED_ANSWERS_MAX + 1;
+    for nth in 0..answers as u64 {
+        let answer = dated("bob", ago(Duration::from_secs(60 + nth)));
+        publish(engine, Draft { reply_to: Some(unknown), ..answer }).await;
+    }
+    answers
+}
+
+#[tokio::test]
+async fn what_came_to_show_and_was_not_noted_is_a_gap_also_after_a_restart_and_no_marker_counts_it_as_read() {
+    for with_snapshot in [false, true] {
+        let files = MemoryFiles::default();
+        let engine = opened(files.clone());
+        engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
+        let answers = answer_unknown(&engine, PostId(77)).await;
+        let newest = engine.publish(draft("bob", "0"), true).await.unwrap().post.position;
+        let mut client = Client::start(&engine).await;
+        engine.mark(id("ann"), newest).await.unwrap();
+        assert_eq!((client.given.len(), engine.unread(&id("ann")).await.unwrap().entries), (1, 0));
+        publish(&engine, Draft { id: Some(PostId(77)), ..dated("cas", ago(Duration::from_secs(7_200))) }).await;
+        let knows_all = async |engine: &Engine| {
+            let unread = engine.unread(&id("ann")).await.unwrap();
+            !unread.complete || unread.entries == answers + 1
+        };
+        assert!(knows_all(&engine).await);
+        if with_snapshot {
+            engine.snapshot().await.unwrap();
+        }
+        engine.shutdown();
+        let engine = opened(files);
+        assert!(knows_all(&engine).await, "after a restart, with a snapshot: {with_snapshot}");
+        assert_eq!(client.poll(&engine).await, None, "with a snapshot: {with_snapshot}");
+        assert_eq!(client.poll(&engine).await, Some(vec![]));
+        engine.mark(id("ann"), client.token).await.unwrap();
+        assert_eq!(engine.unread(&id("ann")).await.map(|unread| (unread.entries, unread.complete)).unwrap(), (0, true));
+        engine.shutdown();
+    }
 }

@@ -117,6 +117,9 @@ pub struct EndRecord {
     /// By how many microseconds it was ahead of the time shown; negative if behind. Written only if the clock has jumped.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lead_us: i64,
+    /// Clients that poll with a token from before this logical instant have to read their feeds again, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_from: Option<UnixMicros>,
     /// Blocks before this one.
     pub blocks: u64,
     /// Whether the archive had anything: without it then, old posts are gone. It was persisted with `through`, and so must
@@ -175,6 +178,7 @@ pub struct SnapshotWriter<'a> {
     blocks: u64,
     bytes: u64,
     unsynced: usize,
+    tokens_from: Option<UnixMicros>,
 }
 
 /// The end of the name of a file that is not finished.
@@ -203,6 +207,7 @@ impl<'a> SnapshotWriter<'a> {
             blocks: 0,
             bytes: 0,
             unsynced: 0,
+            tokens_from: None,
         };
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         bytes.extend(MAGIC);
@@ -234,6 +239,11 @@ impl<'a> SnapshotWriter<'a> {
         if self.raw.len() >= SNAPSHOT_BLOCK_BYTES { self.end_block() } else { Ok(()) }
     }
 
+    /// Sets from when on tokens are good, if not all are.
+    pub fn set_tokens_from(&mut self, tokens_from: Option<UnixMicros>) {
+        self.tokens_from = tokens_from;
+    }
+
     /// Writes the end, makes the file survive power loss, and gives it its name. Returns its bytes.
     ///
     /// # Errors
@@ -251,7 +261,8 @@ impl<'a> SnapshotWriter<'a> {
     fn end(&mut self, through: Sequence, last: Taken, archive: bool) -> Result<(), StorageError> {
         self.end_block()?;
         let Taken { instant: last_instant, lead_us } = last;
-        let end = EndRecord { through, last_instant, lead_us, blocks: self.blocks, archive };
+        let end =
+            EndRecord { through, last_instant, lead_us, tokens_from: self.tokens_from, blocks: self.blocks, archive };
         self.record(Section::End, &end)?;
         self.end_block()?;
         let name = name(self.header.sequence);
