@@ -61,12 +61,12 @@ pub fn decode(text: &str) -> Result<Position, CursorError> {
 /// cursors as plain text, and right above that of the same position.
 pub fn encode_resume_into(resume: Resume, text: &mut String) {
     encode_into(resume.position, text);
-    let Resume { above, below, ahead_us, choices, is_partial, .. } = resume;
+    let Resume { above, below, ahead_us, choices, is_partial, may_fall, .. } = resume;
     if resume == Resume::at(resume.position) {
         return;
     }
     let is_whole = above.is_some() && above == below;
-    let flags = [is_partial, below.is_some(), above.is_some() && !is_whole, is_whole];
+    let flags = [is_partial, below.is_some(), above.is_some() && !is_whole, is_whole, may_fall];
     let mut bytes = vec![(0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum()];
     bytes.extend(choices.to_be_bytes());
     bytes.extend(ahead_us.to_be_bytes());
@@ -112,6 +112,7 @@ pub fn decode_resume(text: &str) -> Result<Resume, CursorError> {
         ahead_us: i64::from_be_bytes(*ahead_us),
         choices: u32::from_be_bytes(*choices),
         is_partial: flag(0),
+        may_fall: flag(4),
     };
     // One text for each token: what could be written otherwise was not written here.
     if rest.is_empty() && encode_resume(resume) == text { Ok(resume) } else { Err(CursorError) }
@@ -193,11 +194,11 @@ mod tests {
             above: Option<i64>,
             below: Option<i64>,
             is_whole: bool,
-            (ahead_us, choices, is_partial) in any::<(i64, u32, bool)>(),
+            (ahead_us, choices, is_partial, may_fall) in any::<(i64, u32, bool, bool)>(),
         ) {
             let (position, below) = (at(position.0, position.1), below.map(UnixMicros));
             let above = if is_whole { below } else { above.map(UnixMicros) };
-            let resume = Resume { position, above, below, ahead_us, choices, is_partial };
+            let resume = Resume { position, above, below, ahead_us, choices, is_partial, may_fall };
             let text = encode_resume(resume);
             prop_assert_eq!(decode_resume(&text), Ok(resume));
             prop_assert!(text >= encode(position) && text < encode(position.next_up()) || position == Position::MAX);

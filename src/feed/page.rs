@@ -46,6 +46,8 @@ pub enum Look<E> {
     Shown(E),
     /// It does not show, for now.
     Hidden,
+    /// It does not show here: its entry stands elsewhere.
+    Elsewhere,
     /// It is gone for good: whoever still keeps it may drop it.
     Gone,
     /// What became of it is in the archive.
@@ -98,6 +100,8 @@ pub struct Page<E> {
     pub newest: Option<Position>,
     /// Newer entries did not fit: they come next.
     pub is_cut: bool,
+    /// An entry was passed over because it stands elsewhere, maybe among those that come next.
+    pub may_fall: bool,
     /// Where to go on with what comes in after this page, once `newest` is known.
     pub resume: Option<Resume>,
     /// What came in after a token was made is not known any more: this is the newest page, and the client has to read the feed
@@ -129,6 +133,7 @@ impl<E> Page<E> {
             next: None,
             newest: None,
             is_cut: false,
+            may_fall: false,
             resume: None,
             gap: false,
             partial: Vec::new(),
@@ -168,6 +173,8 @@ struct Scan<E> {
     before: Vec<usize>,
     /// How many were passed over in all.
     passed_over: usize,
+    /// Any of them has its entry elsewhere.
+    met_elsewhere: bool,
     /// The budget was spent before the scan was through.
     is_cut: bool,
     /// Then: everything up to here was merged and judged. None if that is nothing.
@@ -259,6 +266,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         scan.found.reverse();
         page.items = scan.found;
         page.is_cut = is_full || scan.is_cut;
+        page.may_fall = scan.met_elsewhere;
         let known = page.items.first().map_or(above, |item| item.0);
         let newest = || if scan.is_cut { Some(above) } else { self.head(Some(known), view, page) };
         page.newest = stopped_at.or_else(newest);
@@ -287,7 +295,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         page: &mut Page<V::Entry>,
     ) -> Scan<V::Entry> {
         let (found, before) = (Vec::with_capacity(wanted), Vec::new());
-        let mut scan = Scan { found, before, passed_over: 0, is_cut: false, stopped_at: None };
+        let mut scan = Scan { found, before, passed_over: 0, met_elsewhere: false, is_cut: false, stopped_at: None };
         let mut reached = None;
         let mut share = Share { most: self.per_source_max, taken: FxHashMap::default() };
         for (nth, zone) in self.zones(span, direction).enumerate() {
@@ -309,6 +317,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
                     }
                     Look::Shown(_) => scan.passed_over += 1,
                     Look::Hidden => {}
+                    Look::Elsewhere => scan.met_elsewhere = true,
                     Look::Gone => page.gone.push(position),
                     Look::Unreadable => page.unreadable.push(position),
                     Look::Archived => page.needs_archive = true,

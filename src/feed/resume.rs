@@ -61,6 +61,9 @@ pub struct Resume {
     pub choices: u32,
     /// The page lacked something that could not be read in time: the feed has to be read again.
     pub is_partial: bool,
+    /// Pages up to `position` passed over an entry because it stands further up, at a repost. If that is taken back, the entry falls to
+    /// where nobody looks for it again.
+    pub may_fall: bool,
 }
 
 impl From<Position> for Resume {
@@ -72,7 +75,7 @@ impl From<Position> for Resume {
 impl Resume {
     /// A client that has everything up to `position`, as a plain cursor says, and nothing above it.
     pub fn at(position: Position) -> Self {
-        Self { position, above: None, below: None, ahead_us: 0, choices: 0, is_partial: false }
+        Self { position, above: None, below: None, ahead_us: 0, choices: 0, is_partial: false, may_fall: false }
     }
 
     /// A client that has been given the newest page of a feed at this moment.

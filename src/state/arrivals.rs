@@ -8,7 +8,7 @@
 //! - which posts those are (`feed::resume`, with each source), handing out instants (`actor::ticker`).
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -33,6 +33,10 @@ pub struct Arrivals {
     last_late: AtomicI64,
     /// A post last came to be seen then that was delivered before: one that was hidden, or what a repost had named.
     last_revealed: AtomicI64,
+    /// A repost was last taken back then, or somebody unfollowed: entries may stand lower than before.
+    last_taken_back: AtomicI64,
+    /// How often that began or ended, so that it is odd meanwhile.
+    takings_back: AtomicU64,
     /// Tokens from before this instant are not good any more.
     tokens_from: AtomicI64,
 }
@@ -46,6 +50,8 @@ impl Default for Arrivals {
             ahead_us: AtomicI64::new(0),
             last_late: AtomicI64::new(NEVER),
             last_revealed: AtomicI64::new(NEVER),
+            last_taken_back: AtomicI64::new(NEVER),
+            takings_back: AtomicU64::new(0),
             tokens_from: AtomicI64::new(NEVER),
         }
     }
@@ -93,6 +99,7 @@ impl Arrivals {
         self.set_applied(last);
         self.note_late(last);
         self.note_revealed(last);
+        self.last_taken_back.fetch_max(last.0, Ordering::AcqRel);
     }
 
     /// How far instants of acceptance are ahead of publish times, where that has changed. Tokens from before are no longer good: they
@@ -135,6 +142,27 @@ impl Arrivals {
         self.last_revealed.fetch_max(at.0, Ordering::AcqRel);
     }
 
+    /// A repost is taken back, or a follow is, until what is returned goes. For the one writer.
+    pub fn take_back(&self) -> TakingBack<'_> {
+        // Such events take no instants.
+        self.last_taken_back.fetch_max(self.applied.load(Ordering::Acquire), Ordering::AcqRel);
+        self.takings_back.fetch_add(1, Ordering::AcqRel);
+        TakingBack(&self.takings_back)
+    }
+
+    /// Whether nothing was being taken back while `work` was done, with what it returned.
+    pub fn while_nothing_is_taken_back<T>(&self, work: impl FnOnce() -> T) -> (bool, T) {
+        let before = self.takings_back.load(Ordering::Acquire);
+        let done = work();
+        let is_same = self.takings_back.load(Ordering::Acquire) == before;
+        (is_same && before.is_multiple_of(2), done)
+    }
+
+    /// Whether anything may have been taken back after everything accepted up to `since` was given.
+    pub fn any_taken_back(&self, since: Option<UnixMicros>) -> bool {
+        since.is_some_and(|since| self.last_taken_back.load(Ordering::Acquire) >= since.0)
+    }
+
     /// Too much came to be seen at `at` to be noted.
     pub fn forget_before(&self, at: UnixMicros) {
         self.tokens_from.fetch_max(at.0, Ordering::AcqRel);
@@ -157,6 +185,16 @@ impl Arrivals {
     /// Whether any post came to be seen after `since` that had been delivered before.
     pub fn any_revealed(&self, since: UnixMicros) -> bool {
         self.last_revealed.load(Ordering::Acquire) > since.0
+    }
+}
+
+/// While there is one, something is being taken back.
+#[derive(Debug)]
+pub struct TakingBack<'a>(&'a AtomicU64);
+
+impl Drop for TakingBack<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
     }
 }
 

@@ -32,9 +32,12 @@ pub(super) fn catch_up(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], range: 
     }
 }
 
-/// Whether nothing but posts has come into the feed since the token was made: the reader follows nobody else, and has the same rules,
-/// mutes and blocks.
+/// Whether nothing but posts has come into the feed since the token was made: the reader follows nobody else, has the same rules,
+/// mutes and blocks, and no entry fell below others that were passed over since.
 fn is_same_feed(view: &FeedView<'_>, token: Resume) -> bool {
+    if token.may_fall && view.finder.world().arrivals.any_taken_back(token.below) {
+        return false;
+    }
     let Some(since) = token.since() else { return true };
     let viewer = view.viewer;
     let last_made = viewer.feed.last_made().max(viewer.follows.last_made());
@@ -78,7 +81,10 @@ pub(super) fn resume(page: &Page<Entry>, range: Range, viewer: &Viewer, settled:
     }
     let newest = page.newest.or(given.map(|given| given.position))?;
     let token = match given {
-        Some(given) if page.is_cut => given.given_up_to(newest, settled),
+        Some(given) if page.is_cut => {
+            let may_fall = given.may_fall || page.may_fall;
+            Resume { may_fall, ..given.given_up_to(newest, settled) }
+        }
         _ => Resume::whole(newest, settled),
     };
     Some(Resume { choices: viewer.choices.fingerprint(), is_partial: !page.partial.is_empty(), ..token })

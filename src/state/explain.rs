@@ -133,7 +133,7 @@ fn found(finder: Finder<'_>, id: PostId) -> Result<Result<std::sync::Arc<Post>, 
         Ok(post) => Ok(Ok(post)),
         Err(Look::Archived) => Err(Missing::Archived),
         Err(Look::Unreadable) => Err(Missing::Unreadable),
-        Err(Look::Gone | Look::Hidden | Look::Shown(())) => {
+        Err(Look::Gone | Look::Hidden | Look::Elsewhere | Look::Shown(())) => {
             let was = finder.world().posts.stored(id).is_some();
             Ok(Err(if was { Bar::Deleted(id) } else { Bar::Unknown(id) }))
         }

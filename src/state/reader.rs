@@ -288,6 +288,27 @@ pub fn pulled_page(
 
 /// Builds a page. `warm` is what must be merged with the inbox.
 fn build(view: &mut FeedView<'_>, warm: &[(SourceSlot, Part)], settled: Settled, request: PageRequest) -> Page<Entry> {
+    let (viewer, arrivals) = (view.viewer, &view.finder.world().arrivals);
+    let (is_steady, (range, gap, mut page)) =
+        arrivals.while_nothing_is_taken_back(|| build_by_token(view, warm, request));
+    page.gap = gap;
+    page.resume = resume(&page, range, viewer, settled);
+    if let Some(resume) = &mut page.resume {
+        // An entry may have fallen behind this page while it was built.
+        resume.is_partial |= !is_steady && (page.may_fall || resume.may_fall);
+    }
+    // Nor is it said of a virtual follow that it could not be read.
+    page.partial.retain(|source| !viewer.feed.get(*source).is_some_and(|edge| edge.hidden));
+    page
+}
+
+/// Fills a page with what is new to whoever has a token, if it is asked for by one: the range that it shows, whether the feed has to be
+/// read again, and the page.
+fn build_by_token(
+    view: &mut FeedView<'_>,
+    warm: &[(SourceSlot, Part)],
+    request: PageRequest,
+) -> (Range, bool, Page<Entry>) {
     let viewer = view.viewer;
     let (range, late, gap) = catch_up(view, warm, request.range);
     let request = PageRequest { range, ..request };
@@ -295,12 +316,7 @@ fn build(view: &mut FeedView<'_>, warm: &[(SourceSlot, Part)], settled: Settled,
     let is_count = matches!(request.range, Range::Since(_));
     view.of_others = is_count;
     let per_source_max = viewer.choices.rules.per_source_max.filter(|_| !is_count);
-    let mut page = fill(view, warm, &late, request, per_source_max);
-    page.gap = gap;
-    page.resume = resume(&page, range, viewer, settled);
-    // Nor is it said of a virtual follow that it could not be read.
-    page.partial.retain(|source| !viewer.feed.get(*source).is_some_and(|edge| edge.hidden));
-    page
+    (range, gap, fill(view, warm, &late, request, per_source_max))
 }
 
 fn fill(

@@ -183,9 +183,13 @@ impl<'a> FeedView<'a> {
         let post = self.find(position.id)?;
         let is_repost = post.repost_of.is_some();
         let origin_id = post.repost_of.unwrap_or(post.id());
-        let stands_elsewhere = self.stands.get(&origin_id).is_some_and(|stands| *stands != Some(position));
-        if stands_elsewhere || post.hidden {
+        if post.hidden {
             return Err(Look::Hidden);
+        }
+        match self.stands.get(&origin_id) {
+            Some(None) => return Err(Look::Hidden),
+            Some(stands) if *stands != Some(position) => return Err(Look::Elsewhere),
+            _ => {}
         }
         let origin = match post.repost_of {
             None => Arc::clone(&post),
@@ -202,7 +206,7 @@ impl<'a> FeedView<'a> {
             let stands = self.stands_at(&origin, direct, &reposts);
             self.stands.insert(origin_id, stands);
             if stands != Some(position) {
-                return Err(Look::Hidden);
+                return Err(stands.map_or(Look::Hidden, |_| Look::Elsewhere));
             }
         } else if is_repost {
             self.stands.insert(origin_id, direct.is_reached().then_some(origin.position));

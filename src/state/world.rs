@@ -402,6 +402,8 @@ impl Writer {
         };
         let edited = Arc::new(post.edited(body, hidden, at));
         // On both sides: what a hidden repost repeats must be met elsewhere before, and no sooner here than it shows.
+        let world = Arc::clone(&self.world);
+        let _taking_back = edited.repost_of.filter(|_| edited.hidden).map(|_| world.arrivals.take_back());
         if edited.hidden {
             self.world.reposts.hide(&edited);
         }
@@ -420,6 +422,8 @@ impl Writer {
     fn delete(&mut self, id: PostId, found: Option<&Arc<Post>>, repost_of: Option<PostId>) -> Applied {
         let in_memory = self.world.posts.get(id);
         let known = in_memory.map(Stored::Live).or_else(|| self.found(id, found));
+        let world = Arc::clone(&self.world);
+        let _taking_back = repost_of.map(|_| world.arrivals.take_back());
         let Some(Stored::Live(post)) = known else {
             self.world.posts.bury(id);
             self.world.reposts.forget_id(id, repost_of);

@@ -349,3 +349,32 @@ async fn what_came_to_show_and_was_not_noted_is_a_gap_also_after_a_restart_and_n
         engine.shutdown();
     }
 }
+
+/// Between two pages of what is new an entry falls down to where the first of them looked: the repost that it stood at is no more.
+#[tokio::test]
+async fn an_entry_whose_repost_is_taken_back_between_two_pages_is_given_or_there_is_a_gap() {
+    for how in ["deleted", "hidden", "unfollowed"] {
+        let engine = Engine::start(config(1, Policy::PushAll));
+        engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
+        publish(&engine, draft("bob", "0")).await;
+        let mut client = Client::start(&engine).await;
+        let origin = publish(&engine, draft("bob", "1")).await;
+        for _ in 0..5 {
+            publish(&engine, draft("bob", "2")).await;
+        }
+        let repost = publish(&engine, Draft { repost_of: Some(origin), ..draft("cas", "3") }).await;
+        let request = PageRequest { range: Range::Resume(client.token), limit: 3 };
+        let page = engine.feed(&id("ann"), request).await.unwrap();
+        assert!(page.page.is_cut && !ids(&page).contains(&origin));
+        client.token = page.page.resume.unwrap();
+        match how {
+            "deleted" => engine.delete(repost).await.unwrap(),
+            "hidden" => drop(engine.edit(repost, None, Some(true)).await.unwrap()),
+            _ => drop(engine.unfollow(id("ann"), id("cas")).await.unwrap()),
+        }
+        let came = client.poll(&engine).await;
+        assert!(came.is_none_or(|came| came.contains(&origin)), "{how}");
+        assert!(client.poll(&engine).await.is_some(), "no gap for ever");
+        engine.shutdown();
+    }
+}

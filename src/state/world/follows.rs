@@ -64,6 +64,7 @@ impl Writer {
     }
 
     fn remove_edge(&self, follower: &Source, source: &Source, keep_until: Option<Position>) {
+        let _taking_back = self.world.arrivals.take_back();
         let removed = {
             let mut following = follower.following.write();
             let following = Arc::make_mut(&mut *following);
@@ -114,7 +115,8 @@ impl Writer {
         source: &SourceId,
         since: Option<UnixMicros>,
     ) -> Applied {
-        let source = self.world.sources.intern(source);
+        let (source, world) = (self.world.sources.intern(source), Arc::clone(&self.world));
+        let _taking_back = since.is_none().then(|| world.arrivals.take_back());
         self.choose(reader, |choices| {
             let members = Arc::make_mut(choices.lists.entry(list.clone()).or_default());
             match since {
