@@ -10,9 +10,16 @@ use crate::limits::{AWAITED_ANSWERS_MAX, AWAITED_POSTS_MAX};
 /// Answers by the post that they answer, which was unknown when they were published.
 #[derive(Debug, Default)]
 pub(super) struct Awaited {
-    answers: FxHashMap<PostId, Vec<PostId>>,
-    /// The posts in the order of their first answers.
-    order: VecDeque<PostId>,
+    waiting: FxHashMap<PostId, Waiting>,
+    /// The posts in the order of their first answers, by the number that each then got. Some have become known since.
+    order: VecDeque<(u64, PostId)>,
+    next_number: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    number: u64,
+    answers: Vec<PostId>,
 }
 
 /// The answers to a post that is known now.
@@ -27,23 +34,46 @@ pub(super) enum Answers {
 impl Awaited {
     /// Remembers an answer to a post that is not known. Of too many such posts the one that waits longest is forgotten.
     pub(super) fn note(&mut self, post: PostId, answer: PostId) {
-        let answers = self.answers.entry(post).or_insert_with(|| {
-            self.order.push_back(post);
-            Vec::new()
+        let number = self.next_number;
+        let Waiting { answers, .. } = self.waiting.entry(post).or_insert_with(|| {
+            self.order.push_back((number, post));
+            self.next_number += 1;
+            Waiting { number, answers: Vec::new() }
         });
         if answers.len() <= AWAITED_ANSWERS_MAX && !answers.contains(&answer) {
             answers.push(answer);
         }
-        while self.answers.len() > AWAITED_POSTS_MAX {
-            let Some(oldest) = self.order.pop_front() else { return };
-            self.answers.remove(&oldest);
+        while self.waiting.len() > AWAITED_POSTS_MAX {
+            let Some((number, oldest)) = self.order.pop_front() else { return };
+            if self.is_waiting(number, oldest) {
+                self.waiting.remove(&oldest);
+            }
+        }
+    }
+
+    fn is_waiting(&self, number: u64, post: PostId) -> bool {
+        self.waiting.get(&post).is_some_and(|waiting| waiting.number == number)
+    }
+
+    /// Forgets posts that are known already.
+    pub(super) fn forget_known(&mut self, is_known: impl Fn(PostId) -> bool) {
+        self.waiting.retain(|post, _| !is_known(*post));
+        self.tidy();
+    }
+
+    /// Drops places of posts that do not wait any more, once they are most: one at a time each would cost a walk over all.
+    fn tidy(&mut self) {
+        if self.order.len() > 2 * self.waiting.len() + 16 {
+            let mut order = std::mem::take(&mut self.order);
+            order.retain(|(number, post)| self.is_waiting(*number, *post));
+            self.order = order;
         }
     }
 
     /// The answers to a post that has become known.
     pub(super) fn take(&mut self, post: PostId) -> Option<Answers> {
-        let answers = self.answers.remove(&post)?;
-        self.order.retain(|other| *other != post);
+        let Waiting { answers, .. } = self.waiting.remove(&post)?;
+        self.tidy();
         Some(if answers.len() > AWAITED_ANSWERS_MAX { Answers::TooMany } else { Answers::All(answers) })
     }
 }
@@ -63,7 +93,23 @@ mod tests {
         (0..=AWAITED_ANSWERS_MAX as u64).for_each(|answer| awaited.note(PostId(2), PostId(answer)));
         assert_eq!(awaited.take(PostId(2)), Some(Answers::TooMany));
         (0..=AWAITED_POSTS_MAX as u64).for_each(|post| awaited.note(PostId(post), PostId(1)));
-        assert_eq!((awaited.take(PostId(0)), awaited.answers.len()), (None, AWAITED_POSTS_MAX));
+        assert_eq!((awaited.take(PostId(0)), awaited.waiting.len()), (None, AWAITED_POSTS_MAX));
         assert_eq!(awaited.take(PostId(9)), Some(Answers::All(vec![PostId(1)])));
+    }
+
+    #[test]
+    fn what_does_not_wait_any_more_keeps_no_place_and_takes_none_from_others() {
+        let mut awaited = Awaited::default();
+        for post in 0..1_000 {
+            // Known and awaited anew: by its first place it would go before others that wait longer.
+            for _ in 0..2 {
+                awaited.note(PostId(post), PostId(1));
+                assert!(awaited.take(PostId(post)).is_some());
+            }
+        }
+        assert!(awaited.order.len() <= 18 && awaited.waiting.is_empty());
+        (0..100).for_each(|post| awaited.note(PostId(post), PostId(1)));
+        awaited.forget_known(|post| post != PostId(50));
+        assert_eq!((awaited.order.len(), awaited.take(PostId(50))), (1, Some(Answers::All(vec![PostId(1)]))));
     }
 }

@@ -181,6 +181,7 @@ impl Recovery<'_> {
         resolve(under_way, &mut state);
         state.writer.check_replay()?;
         state.writer.set_replaying(false);
+        state.writer.forget_known_answers();
         state.writer.choose_sides();
         self.set_aside(&mut state.report, skipped);
         Ok(state)

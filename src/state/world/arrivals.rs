@@ -41,6 +41,12 @@ impl Writer {
         }
     }
 
+    /// Of the answers that wait, forgets those to posts that are known: what is restored does not come in order.
+    pub fn forget_known_answers(&mut self) {
+        let posts = &self.world.posts;
+        self.awaited.forget_known(|post| matches!(posts.stored(post), Some(Stored::Live(_))));
+    }
+
     fn note_answered(&self, answer: PostId, at: UnixMicros) {
         match self.world.posts.stored(answer) {
             Some(Stored::Live(answer)) => self.note_revealed(&answer, at),
