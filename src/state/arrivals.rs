@@ -102,10 +102,17 @@ impl Arrivals {
         self.last_taken_back.fetch_max(last.0, Ordering::AcqRel);
     }
 
-    /// How far instants of acceptance are ahead of publish times, where that has changed. Tokens from before are no longer good: they
-    /// do not say where what comes from now on will stand.
-    pub fn set_ahead(&self, ahead_us: i64, now: UnixMicros) {
-        self.tokens_from.fetch_max(now.0, Ordering::AcqRel);
+    /// How far instants of acceptance are ahead of publish times from `at` on, where that has changed; everything earlier is applied.
+    /// Tokens from before are no longer good: they do not say where what comes from now on will stand.
+    pub fn set_ahead(&self, ahead_us: i64, at: UnixMicros) {
+        if self.ahead_us() == ahead_us {
+            // Said again: whether the journal has it was not known, as with a full disk.
+            return;
+        }
+        let before = UnixMicros(at.0.saturating_sub(1));
+        self.forget_before(before);
+        // Or there would be no good token until something is accepted.
+        self.set_applied(before);
         self.ahead_us.store(ahead_us, Ordering::Release);
     }
 
@@ -226,8 +233,11 @@ mod tests {
         let token = |through| Resume::whole(at(5, 0), Settled { through: UnixMicros(through), ahead_us: 0 });
         assert!(arrivals.knows(token(100)) && arrivals.knows(Resume::at(at(500, 0))));
         assert!(!arrivals.knows(token(101)) && !arrivals.knows(Resume { is_partial: true, ..token(100) }));
-        arrivals.set_ahead(7, UnixMicros(90));
+        arrivals.set_ahead(7, UnixMicros(191));
         let token = |through| Resume { ahead_us: 7, ..token(through) };
-        assert!(arrivals.knows(token(90)) && !arrivals.knows(token(89)));
+        assert!(arrivals.knows(token(190)) && !arrivals.knows(token(189)));
+        assert!(arrivals.knows(Resume::whole(at(5, 0), arrivals.settled())), "one that is made now is good");
+        arrivals.set_ahead(7, UnixMicros(300));
+        assert!(arrivals.knows(token(190)), "nothing has changed");
     }
 }

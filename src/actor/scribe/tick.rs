@@ -10,6 +10,8 @@ impl<J: Journal> Scribe<J> {
     pub(super) fn tick(&mut self, count: usize) -> Taken {
         let taken = self.ticker.take(count);
         if self.kept_lead_us != Some(taken.lead_us) && self.failed.is_none() {
+            // What the group has was accepted with the earlier lead, and is applied with it: an edit says when it was as people count.
+            self.commit();
             let jumped = Event::ClockJumped { at: taken.instant, lead_us: taken.lead_us };
             // If it is not taken, neither is the event that follows.
             self.kept_lead_us = self.journal.append(&jumped).is_ok().then_some(taken.lead_us);
