@@ -53,6 +53,7 @@ fn late(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], token: Resume) -> Opti
     let mut late = Vec::new();
     let Some(since) = token.since().filter(|since| world.arrivals.any_late(*since)) else { return Some(late) };
     let mut is_known = |source: SourceSlot| {
+        view.budget.lookups(1);
         let outbox = world.sources.at(source).outbox();
         outbox.late().is_none_or(|posts| posts.new_to(token, &mut late)) && late.len() <= LATE_POSTS_PER_PAGE_MAX
     };

@@ -370,7 +370,7 @@ async fn an_entry_whose_repost_is_taken_back_between_two_pages_is_given_or_there
         match how {
             "deleted" => engine.delete(repost).await.unwrap(),
             "hidden" => drop(engine.edit(repost, None, Some(true)).await.unwrap()),
-            _ => drop(engine.unfollow(id("ann"), id("cas")).await.unwrap()),
+            _ => engine.unfollow(id("ann"), id("cas")).await.unwrap(),
         }
         let came = client.poll(&engine).await;
         assert!(came.is_none_or(|came| came.contains(&origin)), "{how}");
