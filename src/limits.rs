@@ -251,11 +251,15 @@ pub const LATE_POSTS_PER_SOURCE_MAX: usize = 64;
 /// Late posts that are looked at for one page.
 pub const LATE_POSTS_PER_PAGE_MAX: usize = 1_024;
 
-/// Posts that are answered before they are known, whose answers are remembered until they are: 32 bytes each and more.
+/// Posts that are answered before they are known, whose answers are remembered until they are: 64 bytes each and more. Of more, those
+/// that wait longest are forgotten: a client that polls may miss answers to them that show only once they come.
 pub const AWAITED_POSTS_MAX: usize = 65_536;
 
 /// Answers to one such post that are remembered. With more, all clients have to read their feeds again once it is known.
-pub const AWAITED_ANSWERS_MAX: usize = 16;
+pub const AWAITED_ANSWERS_MAX: usize = 1_024;
+
+/// Answers to all such posts that are remembered, eight bytes each.
+pub const AWAITED_ANSWERS_IN_ALL_MAX: usize = 4 * AWAITED_POSTS_MAX;
 
 /// Reposts of a post that was unknown when they were published which are noted as late once it is published. With more, all clients
 /// have to read their feeds again.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 
 use crate::id::PostId;
-use crate::limits::{AWAITED_ANSWERS_MAX, AWAITED_POSTS_MAX};
+use crate::limits::{AWAITED_ANSWERS_IN_ALL_MAX, AWAITED_ANSWERS_MAX, AWAITED_POSTS_MAX};
 
 /// Answers by the post that they answer, which was unknown when they were published.
 #[derive(Debug, Default)]
@@ -14,6 +14,8 @@ pub(super) struct Awaited {
     /// The posts in the order of their first answers, by the number that each then got. Some have become known since.
     order: VecDeque<(u64, PostId)>,
     next_number: u64,
+    /// Answers in all.
+    answers: usize,
 }
 
 #[derive(Debug)]
@@ -42,13 +44,20 @@ impl Awaited {
         });
         if answers.len() <= AWAITED_ANSWERS_MAX && !answers.contains(&answer) {
             answers.push(answer);
+            self.answers += 1;
         }
-        while self.waiting.len() > AWAITED_POSTS_MAX {
+        while self.waiting.len() > AWAITED_POSTS_MAX || self.answers > AWAITED_ANSWERS_IN_ALL_MAX {
             let Some((number, oldest)) = self.order.pop_front() else { return };
             if self.is_waiting(number, oldest) {
-                self.waiting.remove(&oldest);
+                self.remove(oldest);
             }
         }
+    }
+
+    fn remove(&mut self, post: PostId) -> Option<Vec<PostId>> {
+        let Waiting { answers, .. } = self.waiting.remove(&post)?;
+        self.answers -= answers.len();
+        Some(answers)
     }
 
     fn is_waiting(&self, number: u64, post: PostId) -> bool {
@@ -58,6 +67,7 @@ impl Awaited {
     /// Forgets posts that are known already.
     pub(super) fn forget_known(&mut self, is_known: impl Fn(PostId) -> bool) {
         self.waiting.retain(|post, _| !is_known(*post));
+        self.answers = self.waiting.values().map(|waiting| waiting.answers.len()).sum();
         self.tidy();
     }
 
@@ -72,7 +82,7 @@ impl Awaited {
 
     /// The answers to a post that has become known.
     pub(super) fn take(&mut self, post: PostId) -> Option<Answers> {
-        let Waiting { answers, .. } = self.waiting.remove(&post)?;
+        let answers = self.remove(post)?;
         self.tidy();
         Some(if answers.len() > AWAITED_ANSWERS_MAX { Answers::TooMany } else { Answers::All(answers) })
     }
@@ -107,9 +117,19 @@ mod tests {
                 assert!(awaited.take(PostId(post)).is_some());
             }
         }
-        assert!(awaited.order.len() <= 18 && awaited.waiting.is_empty());
+        assert!(awaited.order.len() <= 18 && awaited.waiting.is_empty() && awaited.answers == 0);
         (0..100).for_each(|post| awaited.note(PostId(post), PostId(1)));
         awaited.forget_known(|post| post != PostId(50));
         assert_eq!((awaited.order.len(), awaited.take(PostId(50))), (1, Some(Answers::All(vec![PostId(1)]))));
+    }
+
+    #[test]
+    fn answers_to_many_posts_are_bounded_in_all() {
+        let mut awaited = Awaited::default();
+        let posts = (AWAITED_ANSWERS_IN_ALL_MAX / AWAITED_ANSWERS_MAX) as u64 + 1;
+        for post in 0..posts {
+            (0..AWAITED_ANSWERS_MAX as u64).for_each(|answer| awaited.note(PostId(post), PostId(answer)));
+        }
+        assert_eq!((awaited.answers, awaited.take(PostId(0))), (AWAITED_ANSWERS_IN_ALL_MAX, None));
     }
 }
