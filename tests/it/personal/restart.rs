@@ -3,10 +3,11 @@
 use std::num::NonZeroUsize;
 
 use tidewire::clock::UnixMicros;
-use tidewire::engine::Engine;
+use tidewire::engine::{Engine, Unread};
 use tidewire::feed::event::{NewEdge, Silencing};
 use tidewire::feed::position::Position;
 use tidewire::feed::rules::{Replies, RulesPatch};
+use tidewire::feed::work::Work;
 use tidewire::id::{ListName, PostId, SourceId};
 
 use crate::export::open;
@@ -53,6 +54,8 @@ async fn seen(engine: &Engine, reader: &SourceId) -> String {
     let feed = engine.feed(reader, NEWEST).await.unwrap();
     let bodies: Vec<_> = feed.page.items.iter().map(|(_, entry)| entry.post.body().to_owned()).collect();
     let (rules, unread) = (engine.rules(reader), engine.unread(reader).await.unwrap());
+    // After a restart late posts are looked for once, which is work and nothing else.
+    let unread = Unread { work: Work::default(), ..unread };
     format!("{silenced:?}\n{edges:?}\n{lists:?}\n{members:?}\n{bodies:?}\n{rules:?}\n{unread:?}")
 }
 
