@@ -9,7 +9,7 @@ use crate::storage::error::StorageError;
 /// Held for as long as the process works on the directory. The system gives it up when the process ends, however that is.
 #[derive(Debug)]
 pub struct DirectoryLock {
-    _file: File,
+    file: File,
 }
 
 impl DirectoryLock {
@@ -37,6 +37,14 @@ impl DirectoryLock {
         let process = format!("{}\n", std::process::id());
         // Only for the message, too: on a full disk there is no room for it, and the lock is held nevertheless.
         let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(process.as_bytes()));
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+}
+
+impl Drop for DirectoryLock {
+    /// To close the file is not enough: a process that this one is just starting has it open as well until it runs.
+    fn drop(&mut self) {
+        // If that fails, the lock ends with the file.
+        let _ = self.file.unlock();
     }
 }
