@@ -335,7 +335,7 @@ impl Writer {
         let position = post.position;
         self.world.posts.put(Arc::clone(post));
         self.world.reposts.note(post);
-        self.note_answer(post);
+        self.restore_answer(post);
         for (nth, source) in post.sources().iter().enumerate() {
             let source = Arc::clone(self.world.sources.at(source.slot));
             if let Some(route) = route(nth) {

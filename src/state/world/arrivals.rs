@@ -34,9 +34,15 @@ impl Writer {
 
     /// Remembers an answer to a post that is not known: it may show once that is.
     pub(super) fn note_answer(&mut self, post: &Post) {
-        if let (Some(answered), None) = (post.reply_to, &post.answered)
-            && !matches!(self.world.posts.stored(answered), Some(Stored::Live(_)))
-        {
+        let is_known = |answered| matches!(self.world.posts.stored(answered), Some(Stored::Live(_)));
+        if !post.reply_to.is_some_and(is_known) {
+            self.restore_answer(post);
+        }
+    }
+
+    /// The same for an answer that is restored, whatever is known by then: the event may be replayed yet that made it so.
+    pub(super) fn restore_answer(&mut self, post: &Post) {
+        if let (Some(answered), None) = (post.reply_to, &post.answered) {
             self.awaited.note(answered, post.id());
         }
     }
