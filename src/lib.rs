@@ -8,6 +8,7 @@
 
 pub mod actor;
 pub mod api;
+mod bounded;
 pub mod cli;
 pub mod clock;
 pub mod config;

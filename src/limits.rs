@@ -128,6 +128,9 @@ pub const RETRY_SECONDS: RangeInclusive<u64> = 1..=3;
 /// Longest credential that is looked at: it has to fit into a live client's frame.
 pub const CREDENTIAL_BYTES_MAX: usize = 3 * 1024;
 
+/// Largest settings file.
+pub const SETTINGS_FILE_BYTES_MAX: u64 = 256 * 1024;
+
 /// Largest access file.
 pub const ACCESS_FILE_BYTES_MAX: u64 = 256 * 1024;
 

@@ -6,13 +6,13 @@
 //! Not responsible for:
 //! - what is in the files.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::storage::error::StorageError;
-use crate::storage::files::{AppendFile, Files};
+use crate::storage::files::{AppendFile, Files, guard};
 
 /// Files that are only read.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Files for ReadOnly {
                 file
             }
             Some(_) => return Err(ErrorKind::NotFound.into()),
-            None => File::open(self.path.join(name))?,
+            None => guard::open(OpenOptions::new().read(true), &self.path.join(name))?,
         };
         let bytes = file.metadata()?.len();
         Ok((Box::new(file), bytes))

@@ -9,7 +9,6 @@
 mod reference;
 mod values;
 
-use std::fs;
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -25,9 +24,10 @@ use crate::api::access::cors::Origins;
 use crate::api::access::rate::RequestsPerSecond;
 use crate::api::admission::AdmissionLimits;
 use crate::api::tls::Certificate;
+use crate::bounded::read_text;
 use crate::config::EngineConfig;
 use crate::engine::StorageConfig;
-use crate::limits::{BULK_REQUEST_BYTES_MAX, FOLLOWING_MAX, SHARDS_MAX};
+use crate::limits::{BULK_REQUEST_BYTES_MAX, FOLLOWING_MAX, SETTINGS_FILE_BYTES_MAX, SHARDS_MAX};
 use crate::storage::journal::Durability;
 use crate::storage::journal::writer::JournalOptions;
 
@@ -188,8 +188,8 @@ impl Settings {
     /// # Errors
     /// Names the file, and the line and key where it is wrong.
     pub fn read(file: &Path) -> Result<Self, SettingsError> {
-        let text =
-            fs::read_to_string(file).map_err(|cause| SettingsError::Unreadable { file: file.to_owned(), cause })?;
+        let text = read_text(file, SETTINGS_FILE_BYTES_MAX)
+            .map_err(|cause| SettingsError::Unreadable { file: file.to_owned(), cause })?;
         toml::from_str(&text).map_err(|cause| SettingsError::Malformed { file: file.to_owned(), cause })
     }
 }

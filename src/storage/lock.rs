@@ -5,6 +5,7 @@ use std::io::{Read, Seek, Write};
 use std::path::Path;
 
 use crate::storage::error::StorageError;
+use crate::storage::files::guard;
 
 /// Held for as long as the process works on the directory. The system gives it up when the process ends, however that is.
 #[derive(Debug)]
@@ -20,7 +21,8 @@ impl DirectoryLock {
     pub fn take(directory: &Path) -> Result<Self, StorageError> {
         let path = directory.join("LOCK");
         let place = path.display().to_string();
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut options = OpenOptions::new();
+        let open = guard::open(options.read(true).write(true).create(true).truncate(false), &path);
         let mut file = open.map_err(StorageError::io("open", &*place))?;
         match file.try_lock() {
             Ok(()) => {}

@@ -6,8 +6,8 @@
 //! Not responsible for:
 //! - what keys are good for (`access::keys`), when to read it again (`access`).
 
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -16,6 +16,7 @@ use tracing::warn;
 
 use crate::api::access::keys::{KeyHash, KeyScope, Keys, TokenKey};
 use crate::api::access::{mint, pem};
+use crate::bounded::read_text;
 use crate::limits::{ACCESS_FILE_BYTES_MAX, ACCESS_KEYS_MAX, KEYS_TRIED_MAX, TOKEN_SECRET_BYTES_MIN};
 
 /// Longest name of a key.
@@ -130,18 +131,10 @@ impl Watched {
 /// # Errors
 /// Names the file, and the entry that is wrong.
 pub fn read(file: &Path) -> Result<Keys, AccessFileError> {
-    let text = text(file).map_err(|cause| AccessFileError::Unreadable { file: file.to_owned(), cause })?;
+    let text = read_text(file, ACCESS_FILE_BYTES_MAX)
+        .map_err(|cause| AccessFileError::Unreadable { file: file.to_owned(), cause })?;
     warn_of_readers(file);
     keys(&text).map_err(|what| AccessFileError::Wrong { file: file.to_owned(), what })
-}
-
-fn text(file: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(file)?.take(ACCESS_FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > ACCESS_FILE_BYTES_MAX {
-        return Err(io::Error::other(format!("it is larger than {ACCESS_FILE_BYTES_MAX} bytes")));
-    }
-    Ok(text)
 }
 
 fn warn_of_readers(file: &Path) {

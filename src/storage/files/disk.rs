@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::storage::files::{AppendFile, Files};
+use crate::storage::files::{AppendFile, Files, guard};
 
 /// The files of one directory on disk.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ impl DiskFiles {
         // Whatever is made must survive power loss, or all that is synced into it would be gone with its name.
         let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
         let made: Vec<&Path> = directory.ancestors().take_while(missing).collect();
-        fs::create_dir_all(directory)?;
+        guard::create_directories(directory)?;
         for parent in made.iter().filter_map(|made| made.parent()) {
             sync_directory(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
         }
@@ -53,18 +53,18 @@ impl Files for DiskFiles {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn AppendFile>> {
-        let file = OpenOptions::new().append(true).create_new(true).open(self.path(name))?;
+        let file = guard::open(OpenOptions::new().append(true).create_new(true), &self.path(name))?;
         Ok(Arc::new(file))
     }
 
     fn reopen(&self, name: &str, keep_bytes: u64) -> io::Result<Arc<dyn AppendFile>> {
-        let file = OpenOptions::new().append(true).open(self.path(name))?;
+        let file = guard::open(OpenOptions::new().append(true), &self.path(name))?;
         file.set_len(keep_bytes)?;
         Ok(Arc::new(file))
     }
 
     fn read(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)> {
-        let file = File::open(self.path(name))?;
+        let file = guard::open(OpenOptions::new().read(true), &self.path(name))?;
         let bytes = file.metadata()?.len();
         Ok((Box::new(file), bytes))
     }

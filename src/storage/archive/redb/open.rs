@@ -18,6 +18,7 @@ use super::room::RoomyFile;
 use super::{cannot, layout};
 use crate::id::PostId;
 use crate::storage::archive::ArchiveError;
+use crate::storage::files::guard;
 
 /// The database in the file `path`, which has a format this version knows, and the file.
 pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<(Database, RoomyFile), ArchiveError> {
@@ -58,10 +59,10 @@ pub(super) fn check_tables(database: &impl ReadableDatabase, path: &Path) -> Res
 /// Opens `file`, or makes it; errors speak of `path`.
 fn file(file: &Path, path: &Path) -> Result<FileBackend, ArchiveError> {
     let failed = |error: io::Error| cannot("open", path, error.into());
-    let made = OpenOptions::new().read(true).write(true).create_new(true).open(file);
+    let made = guard::open(OpenOptions::new().read(true).write(true).create_new(true), file);
     let file = match made {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let file = OpenOptions::new().read(true).write(true).open(file).map_err(failed)?;
+            let file = guard::open(OpenOptions::new().read(true).write(true), file).map_err(failed)?;
             // redb would take an empty file for a new one. But an archive that lost its content is no new one.
             if file.metadata().is_ok_and(|file| file.len() == 0) {
                 return Err(ArchiveError::NotAnArchive { path: path.to_owned(), why: "it is empty" });
