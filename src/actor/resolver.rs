@@ -115,6 +115,6 @@ impl Resolver {
     }
 
     fn ask(&self, job: impl FnOnce(&World) + Send + 'static) -> bool {
-        self.shared.archive_readers.as_ref().is_some_and(|readers| readers.ask(job))
+        self.shared.archive_readers.ask(job)
     }
 }

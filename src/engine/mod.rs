@@ -25,7 +25,7 @@ use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::actor::archivist::{ArchiveReaders, archive_failed};
+use crate::actor::archivist::archive_failed;
 use crate::actor::courier::Courier;
 use crate::actor::doorkeeper::Doorkeeper;
 pub use crate::actor::keeper::SnapshotOptions;
@@ -193,7 +193,7 @@ impl Engine {
 
     fn ask_archive(&self, job: impl FnOnce(&World) + Send + 'static) -> Result<(), Error> {
         let shared = &self.inner.shared;
-        let taken = shared.archive_readers.as_ref().is_some_and(|readers| readers.ask(job));
+        let taken = shared.archive_readers.ask(job);
         if taken { Ok(()) } else { Err(shared.overloaded("archive", ARCHIVE_QUEUE_MAX)) }
     }
 
@@ -353,11 +353,7 @@ impl Engine {
                 depth: self.inner.shards.iter().map(|shard| shard.reception.waking()).sum(),
                 limit: self.inner.shards.len() * WAKE_QUEUE_MAX,
             },
-            QueueDepth {
-                name: "archive",
-                depth: shared.archive_readers.as_ref().map_or(0, ArchiveReaders::waiting),
-                limit: ARCHIVE_QUEUE_MAX,
-            },
+            QueueDepth { name: "archive", depth: shared.archive_readers.waiting(), limit: ARCHIVE_QUEUE_MAX },
             QueueDepth {
                 name: "snapshot",
                 depth: self.inner.keeper.lock().as_ref().map_or(0, |keeper| keeper.requests.len()),

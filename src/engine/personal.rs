@@ -181,12 +181,11 @@ impl Engine {
             return Ok(explanation);
         }
         let (reply, answer) = oneshot::channel();
-        let readers = shared.archive_readers.as_ref();
         let job = move |world: &World| {
             // Whoever asked may have gone.
             let _ = reply.send(explain(Finder::Archive(world), &viewer, post));
         };
-        if !readers.is_some_and(|readers| readers.ask(job)) {
+        if !shared.archive_readers.ask(job) {
             return Err(shared.overloaded("archive", ARCHIVE_QUEUE_MAX));
         }
         let unreadable = |_: explain::Missing| Error::ArchiveFailed(format!("post {post} could not be read from it"));

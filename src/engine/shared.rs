@@ -38,7 +38,7 @@ pub struct Shared {
     /// Whether it has jumped.
     pub clock_report: Arc<ClockReport>,
     /// The threads that may wait for the archive, and build pages that take long.
-    pub(crate) archive_readers: Option<ArchiveReaders>,
+    pub(crate) archive_readers: ArchiveReaders,
     /// The snapshots that are kept, newest first.
     pub snapshots: Mutex<Vec<SnapshotTaken>>,
     /// Posts handed to the fan-out supervisor and not yet delivered everywhere.
@@ -87,8 +87,7 @@ impl Shared {
             };
             let _ = reply.send(built);
         };
-        let readers = self.archive_readers.as_ref();
-        if !readers.is_some_and(|readers| readers.ask(job))
+        if !self.archive_readers.ask(job)
             && let Some((reply, begun)) = reply.lock().take()
         {
             let _ = reply.send(self.as_begun(begun));

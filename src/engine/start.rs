@@ -290,7 +290,7 @@ fn tell(report: &Report, took: Duration) {
 fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
     let Foundation { config, clock, world, writer, journal, last_instant, lock } = foundation;
     let archive = world.archive().cloned();
-    let archive_readers = Some(ArchiveReaders::start(&world).expect(THREADS));
+    let archive_readers = ArchiveReaders::start(&world).expect(THREADS);
     let watchers = Watchers::new(world.sharding);
     let started = Instant::now();
     let shared = Arc::new(Shared {

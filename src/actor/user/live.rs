@@ -70,7 +70,7 @@ impl UserActor {
                 answer.watchers.unsettle(slot);
             }
         };
-        if !shared.archive_readers.as_ref().is_some_and(|readers| readers.ask(job)) {
+        if !shared.archive_readers.ask(job) {
             self.with_watch(|watch, eyes| watch.fetched(eyes, notice, None));
         }
     }
