@@ -1,8 +1,13 @@
 //! Mutes, blocks, rules and the read marker.
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
+use tidewire::feed::policy::Policy;
+use tokio::runtime::Runtime;
 
 use super::{bodies, check, follow, ids, posts, publish, server, status};
+use crate::server::Server;
+use crate::world::{config, draft};
 
 #[test]
 fn mutes_are_made_listed_and_taken_back_exactly() {
@@ -180,4 +185,33 @@ fn what_is_unread_is_exact_right_after_every_change() {
     assert_eq!(server.get(path).json(), json!({"cursor": cursor, "unread": 99, "capped": false, "complete": true}));
     posts(&server, "cas", 1..=1);
     assert_eq!(server.get(path).json(), json!({"cursor": cursor, "unread": 99, "capped": true, "complete": true}));
+}
+
+/// Publishes so many posts of an author, a few hundred at once.
+fn many_posts(server: &Server, author: &str, count: usize) {
+    Runtime::new().unwrap().block_on(async {
+        for start in (0..count).step_by(500) {
+            let some = (start..count.min(start + 500)).map(|_| server.engine.publish(draft(author, "1"), true));
+            join_all(some).await.into_iter().for_each(|published| drop(published.unwrap()));
+        }
+    });
+}
+
+#[test]
+fn what_is_unread_below_thousands_that_are_muted_is_counted_or_said_to_be_unknown() {
+    for policy in [Policy::PushAll, Policy::PullAll] {
+        let server = Server::start(config(1, policy));
+        ["bob", "cas"].iter().for_each(|source| follow(&server, "ann", source));
+        let unread = || server.get("/v1/users/ann/marker").json();
+        posts(&server, "cas", 1..=3);
+        many_posts(&server, "bob", 12_000);
+        assert_eq!(status(&server, "PUT", "/v1/users/ann/mutes/bob"), 201);
+        let counted = json!({"cursor": null, "unread": 3, "capped": false, "complete": true});
+        assert_eq!(unread(), counted, "below 12,000: {policy:?}");
+        many_posts(&server, "bob", 12_000);
+        let not_known = json!({"cursor": null, "unread": 0, "capped": true, "complete": false});
+        assert_eq!(unread(), not_known, "below 24,000: {policy:?}");
+        let none = json!({"cursor": null, "unread": 0, "capped": false, "complete": true});
+        assert_eq!(server.get("/v1/users/dan/marker").json(), none, "nobody mistakes one for the other");
+    }
 }
