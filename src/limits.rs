@@ -390,6 +390,28 @@ pub const ARCHIVE_READERS: usize = 4;
 /// Bytes of the archive that are cached in memory.
 pub const ARCHIVE_CACHE_BYTES: usize = 64 << 20;
 
+/// Sources of which it is remembered that reading them in the archive took long. Of more, those are forgotten that are due first.
+pub const SLOW_SOURCES_MAX: usize = 1_024;
+
+/// One in so many parts of a page's time makes a read of one source slow.
+pub const SLOW_READ_SHARE: u32 = 4;
+
+/// No read that takes less is slow, however little time a page has left.
+pub const SLOW_READ_MIN: Duration = Duration::from_millis(5);
+
+/// Slow reads whose time is not counted against one page, since nothing was known of them before.
+pub const SLOW_READS_EXCUSED_MAX: u32 = 2;
+
+/// How many times as long as its last read took a source is left alone that is too slow for a page: probes of it take no more than this
+/// part of one archive thread.
+pub const SLOW_SOURCE_PROBE_RESTS: u32 = 8;
+
+/// And at least so long.
+pub const SLOW_SOURCE_PROBE_MIN: Duration = Duration::from_secs(1);
+
+/// And at most so long: a source that is fast again is read as all others after this.
+pub const SLOW_SOURCE_PROBE_MAX: Duration = Duration::from_secs(5 * 60);
+
 /// Different causes told of what could not be read from the archive.
 pub const READ_FAILURES_TOLD_MAX: usize = 1_000;
 

@@ -24,6 +24,11 @@ pub trait Outboxes {
     /// # Errors
     /// When there is more than what was appended, though less than `ask.max`.
     fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing>;
+
+    /// Whether reading a source may take long: all others are read before it.
+    fn is_slow(&self, _: SourceSlot) -> bool {
+        false
+    }
 }
 
 /// Something to merge.
@@ -82,6 +87,12 @@ struct Stream<'a> {
     dry: bool,
 }
 
+impl Stream<'_> {
+    fn is_slow(&self, outboxes: &impl Outboxes) -> bool {
+        matches!(self.input, Input::Outbox(source, _) if outboxes.is_slow(source))
+    }
+}
+
 impl<'a, O: Outboxes> Merge<'a, O> {
     /// Starts a walk over `inputs` through `span` that is expected to be `wanted` positions long.
     pub fn new(
@@ -116,10 +127,11 @@ impl<'a, O: Outboxes> Merge<'a, O> {
         merge
     }
 
-    /// Where some outboxes may have to be left out, those behind a slow one must not always be the same.
+    /// Where some outboxes may have to be left out, those that are known to be slow come last, and the others must not always be the same.
     fn shuffle(&mut self) {
         if self.budget.allowance().is_last {
             fastrand::Rng::with_seed(self.budget.allowance().seed).shuffle(&mut self.streams);
+            self.streams.sort_by_key(|stream| stream.is_slow(self.outboxes));
         }
     }
 
@@ -193,6 +205,8 @@ impl<'a, O: Outboxes> Merge<'a, O> {
         let start = self.buffer.len();
         let max = match stream.input {
             Input::Inbox(_) | Input::Listed(_) => self.wanted,
+            // A second read of it may not fit into the page's time.
+            Input::Outbox(..) if stream.is_slow(self.outboxes) => self.wanted,
             Input::Outbox(..) => self.chunk,
         };
         match stream.input {

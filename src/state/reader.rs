@@ -23,6 +23,7 @@ use crate::id::{PostId, SourceSlot};
 use crate::limits::PAGE_POSTS_MAX;
 use crate::state::catch_up::{catch_up, resume};
 use crate::state::posts::Stored;
+use crate::state::slow::PageTime;
 use crate::state::sources::Source;
 use crate::state::view::{Entry, FeedView, Finder, Found, FoundOutboxes};
 use crate::state::viewer::Viewer;
@@ -262,9 +263,13 @@ impl ColdRead {
 
     /// Builds the page, from memory and the archive.
     pub fn page(&self, world: &World, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
+        let seed = time.clock.now().0 as u64;
+        let time = PageTime::new(time);
         let (finder, viewer, is_late) = (Finder::Archive(world), &self.viewer, || time.is_late());
-        let budget = Budget::new(Allowance::last(time.clock.now().0 as u64), &is_late);
-        build(&mut FeedView::new(finder, viewer, Some(&self.inbox), &budget), &self.warm, self.settled, request)
+        let budget = Budget::new(Allowance::last(seed), &is_late);
+        let mut view = FeedView::new(finder, viewer, Some(&self.inbox), &budget);
+        view.time = Some(&time);
+        build(&mut view, &self.warm, self.settled, request)
     }
 }
 
@@ -281,9 +286,12 @@ pub fn pulled_page(
         Finder::Memory(_) | Finder::Fetched(..) => Allowance::ON_SHARD,
         Finder::Archive(_) => Allowance::last(time.clock.now().0 as u64),
     };
+    let time = PageTime::new(time);
     let is_late = || time.is_late();
     let budget = Budget::new(allowance, &is_late);
-    build(&mut FeedView::new(finder, viewer, None, &budget), &[], settled, request)
+    let mut view = FeedView::new(finder, viewer, None, &budget);
+    view.time = Some(&time);
+    build(&mut view, &[], settled, request)
 }
 
 /// Builds a page. `warm` is what must be merged with the inbox.
@@ -332,7 +340,7 @@ fn fill(
         inbox: view.inbox,
         warm,
         sources: viewer.feed.sources().chain(own),
-        outboxes: &FoundOutboxes { finder: view.finder, budget: view.budget },
+        outboxes: &FoundOutboxes { finder: view.finder, budget: view.budget, time: view.time },
         budget: view.budget,
         per_source_max,
         late,

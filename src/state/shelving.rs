@@ -28,6 +28,7 @@ use crate::limits::{
 };
 use crate::state::image;
 use crate::state::posts::Stored;
+use crate::state::slow::PageTime;
 use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::{ArchiveError, Batch, Kept};
@@ -443,22 +444,41 @@ impl World {
         self.archive().is_some_and(|archive| !archive.is_empty())
     }
 
-    /// Appends to `into` what is asked of an outbox, in memory and in the archive. Waits for a disk.
+    /// Appends to `into` what is asked of an outbox, in memory and in the archive. Waits for a disk, unless the source is too slow for the
+    /// `time` of a page.
     ///
     /// # Errors
-    /// When the archive could not be read; nothing was appended.
-    pub fn pull_whole(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
+    /// When the archive could not be read, or not in time; nothing was appended.
+    pub fn pull_whole(
+        &self,
+        source: SourceSlot,
+        ask: Ask,
+        time: Option<&PageTime<'_>>,
+        into: &mut Vec<Position>,
+    ) -> Result<(), Missing> {
         let source = self.sources.at(source);
         let start = into.len();
         // Memory first: what goes from there meanwhile is in the archive already.
         let more = source.pull(ask, into);
         let (Err(_), Some(archive)) = (more, self.archive()) else { return Ok(()) };
         let Ask { part, span, direction, max } = ask;
-        archive.copy(&source.id, part, span, direction, max, into).map_err(|cause| {
+        let mut copy = || archive.copy(&source.id, part, span, direction, max, into);
+        let copied = match time {
+            Some(time) => time.read(&self.slow_sources, source.slot, copy),
+            None => Some(copy()),
+        };
+        let missing = match copied {
+            Some(Ok(())) => None,
+            Some(Err(cause)) => {
+                self.read_failures.note(&cause);
+                Some(Missing::Unreadable)
+            }
+            None => Some(Missing::Late),
+        };
+        if let Some(missing) = missing {
             into.truncate(start);
-            self.read_failures.note(&cause);
-            Missing::Unreadable
-        })?;
+            return Err(missing);
+        }
         let both = &mut into[start..];
         match direction {
             Direction::Older => both.sort_unstable_by(|a, b| b.cmp(a)),

@@ -20,6 +20,7 @@ use crate::feed::stream::Sight;
 use crate::feed::work::Budget;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::state::posts::Stored;
+use crate::state::slow::PageTime;
 use crate::state::sources::Sources;
 use crate::state::viewer::{ByRepost, Direct, Viewer};
 use crate::state::world::World;
@@ -136,6 +137,8 @@ pub struct FeedView<'a> {
     pub inbox: Option<&'a Inbox>,
     /// What is done is counted here.
     pub budget: &'a Budget<'a>,
+    /// The time in which slow sources have to be read, if there is a bound.
+    pub time: Option<&'a PageTime<'a>>,
     /// Whether only entries show that stand for what others published.
     pub of_others: bool,
     /// Where entries stand whose posts are repeated, if anywhere, as far as the page has met any of them: found out once, also where no
@@ -146,7 +149,7 @@ pub struct FeedView<'a> {
 impl<'a> FeedView<'a> {
     /// A view for one page.
     pub fn new(finder: Finder<'a>, viewer: &'a Viewer, inbox: Option<&'a Inbox>, budget: &'a Budget<'a>) -> Self {
-        Self { finder, viewer, inbox, budget, of_others: false, stands: FxHashMap::default() }
+        Self { finder, viewer, inbox, budget, time: None, of_others: false, stands: FxHashMap::default() }
     }
 
     /// The entry of a post, wherever it stands.
@@ -297,6 +300,8 @@ pub struct FoundOutboxes<'a> {
     pub finder: Finder<'a>,
     /// What may be a read of a disk is counted here.
     pub budget: &'a Budget<'a>,
+    /// The time in which slow sources have to be read, if there is a bound.
+    pub time: Option<&'a PageTime<'a>>,
 }
 
 impl Outboxes for FoundOutboxes<'_> {
@@ -307,9 +312,13 @@ impl Outboxes for FoundOutboxes<'_> {
                 if world.has_archived() {
                     self.budget.disk_read();
                 }
-                world.pull_whole(source, ask, into)
+                world.pull_whole(source, ask, self.time, into)
             }
         }
+    }
+
+    fn is_slow(&self, source: SourceSlot) -> bool {
+        matches!(self.finder, Finder::Archive(world) if world.slow_sources.contains(source))
     }
 }
 

@@ -34,6 +34,7 @@ use crate::state::held::Held;
 use crate::state::posts::{Posts, Stored};
 use crate::state::reposts::RepostIndex;
 use crate::state::shelving::{Backlog, ShelvingLimits};
+use crate::state::slow::SlowSources;
 use crate::state::sources::{Source, Sources};
 use crate::storage::archive::{Archive, ArchiveError};
 
@@ -53,6 +54,8 @@ pub struct World {
     pub arrivals: Arrivals,
     /// What could not be read from it.
     pub read_failures: ReadFailures,
+    /// What takes long to be read from it.
+    pub slow_sources: SlowSources,
     /// What stays in memory because a command was looked up for it.
     pub(super) held: Arc<Held>,
     edges: AtomicUsize,
@@ -119,6 +122,7 @@ impl World {
             archive: archive.map(|(archive, _)| archive),
             arrivals: Arrivals::default(),
             read_failures: ReadFailures::default(),
+            slow_sources: SlowSources::default(),
             held: Arc::default(),
             edges: AtomicUsize::new(0),
             pulled_epoch: AtomicU64::new(0),

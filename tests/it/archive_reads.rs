@@ -1,6 +1,5 @@
 //! The scribe reads no archive: what a command needs of it is looked up before, on other threads.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -10,22 +9,19 @@ use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::event::{NewEdge, Silencing};
-use tidewire::feed::outbox::Part;
-use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::feed::post::{Body, Draft};
-use tidewire::id::{PostId, SourceId};
+use tidewire::id::PostId;
 use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
-use tidewire::storage::archive::{Archive, ArchiveError, Batch, Kept, MemoryArchive, Shelf};
+use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::journal::Sequence;
 use tidewire::storage::recovery::Progress;
 
+use crate::observed_archive::{ObservedArchive, Read};
 use crate::world::{above, draft, id, some, whole_feed};
 
-/// Counts who reads it.
+/// What was read of an archive.
 #[derive(Default)]
-struct Watched {
-    archive: FaultyArchive<MemoryArchive>,
+struct Reads {
     by_scribe: AtomicU64,
     /// Posts that were looked up, by anybody.
     posts: AtomicU64,
@@ -33,80 +29,40 @@ struct Watched {
     lists: AtomicU64,
 }
 
-impl Watched {
-    fn note(&self) {
+impl Reads {
+    fn count(&self, read: &Read<'_>) {
         if thread::current().name() == Some("tidewire-scribe") {
             self.by_scribe.fetch_add(1, Ordering::SeqCst);
         }
+        match read {
+            Read::Post => self.posts.fetch_add(1, Ordering::SeqCst),
+            Read::Ids => self.lists.fetch_add(1, Ordering::SeqCst),
+            Read::Outbox(_) => 0,
+        };
     }
 }
 
-impl Archive for Watched {
-    fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
-        self.archive.write(batch)
-    }
-
-    fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
-        self.archive.persist(through)
-    }
-
-    fn through(&self) -> Result<Sequence, ArchiveError> {
-        self.archive.through()
-    }
-
-    fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {
-        self.note();
-        self.posts.fetch_add(1, Ordering::SeqCst);
-        self.archive.post(id)
-    }
-
-    fn copy(
-        &self,
-        source: &SourceId,
-        part: Part,
-        span: Span,
-        direction: Direction,
-        max: usize,
-        into: &mut Vec<Position>,
-    ) -> Result<(), ArchiveError> {
-        self.note();
-        self.archive.copy(source, part, span, direction, max, into)
-    }
-
-    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
-        self.note();
-        self.lists.fetch_add(1, Ordering::SeqCst);
-        self.archive.ids_from(from, max)
-    }
-
-    fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
-        self.archive.shelves()
-    }
-
-    fn close(&self) {}
-
-    fn place(&self) -> PathBuf {
-        self.archive.place()
-    }
-
-    fn largest_id(&self) -> Option<PostId> {
-        self.archive.largest_id()
-    }
-}
+type Watched = ObservedArchive<FaultyArchive<MemoryArchive>>;
 
 /// An engine before such an archive.
 struct Observed {
     files: MemoryFiles,
     archive: Arc<Watched>,
+    reads: Arc<Reads>,
     clock: Arc<dyn Clock>,
     engine: Engine,
 }
 
 impl Observed {
     fn new(clock: Arc<dyn Clock>) -> Self {
-        let (files, archive) = (MemoryFiles::default(), Arc::<Watched>::default());
+        let (files, reads) = (MemoryFiles::default(), Arc::<Reads>::default());
+        let counts = Arc::clone(&reads);
+        let archive = Arc::new(ObservedArchive::new(FaultyArchive::default(), move |read| {
+            counts.count(read);
+            Ok(())
+        }));
         let engine = open(&files, &archive, &clock);
-        Self { files, archive, clock, engine }
+        Self { files, archive, reads, clock, engine }
     }
 
     fn reopen(&mut self) {
@@ -132,7 +88,7 @@ impl Observed {
     }
 
     fn by_scribe(&self) -> u64 {
-        self.archive.by_scribe.load(Ordering::SeqCst)
+        self.reads.by_scribe.load(Ordering::SeqCst)
     }
 }
 
@@ -207,13 +163,13 @@ async fn an_archived_id_near_the_largest_does_not_have_minted_ids_looked_up() {
     seen.settle().await;
     for _ in 0..2 {
         assert_eq!(seen.archive.largest_id(), Some(PostId(u64::MAX - 1)));
-        let looked_up = |seen: &Observed| seen.archive.posts.load(Ordering::SeqCst);
+        let looked_up = |seen: &Observed| seen.reads.posts.load(Ordering::SeqCst);
         let before = looked_up(&seen);
         seen.publish("cas", 200).await;
         assert_eq!((looked_up(&seen) - before, seen.by_scribe()), (0, 0));
         seen.reopen();
     }
-    assert!(seen.archive.lists.load(Ordering::SeqCst) <= 2, "one for each start");
+    assert!(seen.reads.lists.load(Ordering::SeqCst) <= 2, "one for each start");
     seen.engine.shutdown();
 }
 

@@ -27,6 +27,7 @@ mod kill;
 mod live;
 mod metrics;
 mod modes;
+mod observed_archive;
 mod operations;
 mod ops;
 mod oracle;

@@ -231,7 +231,7 @@ fn both_levels(world: &World, events: &[Event]) -> String {
     for source in world.sources.iter() {
         let (span, direction) = (Span::ALL, Direction::Older);
         let (ask, mut all) = (Ask { part: Part::Whole, span, direction, max: 1_000_000 }, Vec::new());
-        world.pull_whole(source.slot, ask, &mut all).unwrap();
+        world.pull_whole(source.slot, ask, None, &mut all).unwrap();
         let ids: Vec<u64> = all.into_iter().map(|position| position.id.0).collect();
         if !ids.is_empty() {
             lines.push(format!("outbox {} {ids:?}", source.id));

@@ -1,95 +1,74 @@
 //! Parts that are late or cannot be read: the rest is shown, and what is missing is said.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
 use tidewire::clock::{Clock, ManualClock, SystemClock};
 use tidewire::config::EngineConfig;
-use tidewire::feed::outbox::Part;
 use tidewire::feed::policy::Policy;
-use tidewire::feed::position::{Direction, Position, Span};
-use tidewire::id::{PostId, SourceId};
+use tidewire::limits::SLOW_SOURCE_PROBE_MAX;
 use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
-use tidewire::storage::archive::{Archive, ArchiveError, Batch, Kept, MemoryArchive, Shelf};
+use tidewire::storage::archive::{Archive, ArchiveError, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::journal::{Durability, Sequence};
+use tidewire::storage::journal::Durability;
 
 use super::{all, feed, figure, follow_all, numbers, until};
 use crate::kept::{open_before, storage};
+use crate::observed_archive::{ObservedArchive, Read};
 use crate::personal::publish;
 use crate::server::Server;
 use crate::world::{above, config, some};
 
-/// An archive in which one source is out of reach for ever: reading it takes longer than any page may, or fails.
-struct OutOfReach {
-    archive: MemoryArchive,
-    clock: Arc<ManualClock>,
-    fails: bool,
-    /// Reads of that source.
-    tries: AtomicU64,
+/// What reading one source's archived posts meets.
+#[derive(Clone, Copy)]
+enum Trouble {
+    Fails,
+    /// It succeeds after so long.
+    Takes(Duration),
+}
+
+/// Longer than any page may take.
+const FOR_EVER: Trouble = Trouble::Takes(Duration::from_secs(60));
+
+/// Which sources are in trouble, and how often those were read.
+#[derive(Default)]
+struct Troubles {
+    by_source: Mutex<BTreeMap<&'static str, Trouble>>,
+    reads: AtomicU64,
+}
+
+impl Troubles {
+    fn meet(&self, read: &Read<'_>, clock: &ManualClock) -> Result<(), ArchiveError> {
+        let Read::Outbox(source) = read else { return Ok(()) };
+        let trouble = self.by_source.lock().unwrap().get(source.as_str()).copied();
+        self.reads.fetch_add(u64::from(trouble.is_some()), Ordering::SeqCst);
+        match trouble {
+            None => Ok(()),
+            Some(Trouble::Takes(time)) => {
+                clock.advance(time);
+                Ok(())
+            }
+            Some(Trouble::Fails) => {
+                let source = std::io::Error::other("the disk failed").into();
+                Err(ArchiveError::Failed { action: "read", path: PathBuf::from("memory"), source })
+            }
+        }
+    }
+
+    fn set(&self, troubles: &[(&'static str, Trouble)]) {
+        *self.by_source.lock().unwrap() = troubles.iter().copied().collect();
+    }
+
+    fn reads(&self) -> u64 {
+        self.reads.load(Ordering::SeqCst)
+    }
 }
 
 const LATE: &str = "late";
-
-impl Archive for OutOfReach {
-    fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
-        self.archive.write(batch)
-    }
-
-    fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
-        self.archive.persist(through)
-    }
-
-    fn through(&self) -> Result<Sequence, ArchiveError> {
-        self.archive.through()
-    }
-
-    fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {
-        self.archive.post(id)
-    }
-
-    fn copy(
-        &self,
-        source: &SourceId,
-        part: Part,
-        span: Span,
-        direction: Direction,
-        max: usize,
-        into: &mut Vec<Position>,
-    ) -> Result<(), ArchiveError> {
-        if source.as_str() == LATE {
-            self.tries.fetch_add(1, Ordering::SeqCst);
-            if self.fails {
-                let source = std::io::Error::other("the disk failed").into();
-                return Err(ArchiveError::Failed { action: "read", path: self.place(), source });
-            }
-            self.clock.advance(Duration::from_secs(60));
-        }
-        self.archive.copy(source, part, span, direction, max, into)
-    }
-
-    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
-        self.archive.ids_from(from, max)
-    }
-
-    fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
-        self.archive.shelves()
-    }
-
-    fn close(&self) {}
-
-    fn place(&self) -> PathBuf {
-        self.archive.place()
-    }
-
-    fn largest_id(&self) -> Option<PostId> {
-        self.archive.largest_id()
-    }
-}
 
 /// A feed read down to its end, whatever is missing of it.
 #[derive(Default)]
@@ -119,55 +98,114 @@ fn read_down(server: &Server, reader: &str, reads_max: u64) -> Walk {
     }
 }
 
-/// A server on which ann follows the source out of reach and five others, with 20 posts each, most of them archived. Returns what the
-/// others posted.
-fn with_one_out_of_reach(fails: bool, policy: Policy) -> (Server, Arc<OutOfReach>, BTreeSet<u64>) {
-    let clock = Arc::new(ManualClock::new(SystemClock.now()));
-    let (archive, tries) = (MemoryArchive::default(), AtomicU64::new(0));
-    let archive = Arc::new(OutOfReach { archive, clock: Arc::clone(&clock), fails, tries });
-    let kept = Arc::clone(&archive) as Arc<dyn Archive>;
-    let small = EngineConfig { outbox_posts: some(4), inbox_posts: some(10), ..config(1, policy) };
-    let options = storage(Durability::Always, 1 << 20);
-    let server = Server::of(open_before(small, MemoryFiles::default(), Some(&kept), &options, clock).unwrap().0);
-    let authors = [LATE, "a", "b", "m", "y", "z"];
-    follow_all(&server, authors.map(|source| ("ann", source)));
-    for body in 0..120 {
-        publish(&server, authors[body as usize % 6], body, &json!({}));
+/// Ann follows six sources with 20 posts each, most of them archived, and some of the sources are in trouble.
+struct Troubled {
+    server: Server,
+    clock: Arc<ManualClock>,
+    troubles: Arc<Troubles>,
+}
+
+const AUTHORS: [&str; 6] = [LATE, "a", "b", "m", "y", "z"];
+
+impl Troubled {
+    fn new(policy: Policy, troubles: &[(&'static str, Trouble)]) -> Self {
+        let clock = Arc::new(ManualClock::new(SystemClock.now()));
+        let met = Arc::new(Troubles::default());
+        let meet = {
+            let (met, clock) = (Arc::clone(&met), Arc::clone(&clock));
+            move |read: &Read<'_>| met.meet(read, &clock)
+        };
+        let archive = Arc::new(ObservedArchive::new(MemoryArchive::default(), meet)) as Arc<dyn Archive>;
+        let small = EngineConfig { outbox_posts: some(4), inbox_posts: some(10), ..config(1, policy) };
+        let options = storage(Durability::Always, 1 << 20);
+        let time = Arc::clone(&clock) as Arc<dyn Clock>;
+        let opened = open_before(small, MemoryFiles::default(), Some(&archive), &options, time);
+        let server = Server::of(opened.unwrap().0);
+        follow_all(&server, AUTHORS.map(|source| ("ann", source)));
+        for body in 0..120 {
+            publish(&server, AUTHORS[body as usize % 6], body, &json!({}));
+        }
+        until("most posts are archived", || figure(&server, "posts") <= 6 * 8);
+        met.set(troubles);
+        Self { server, clock, troubles: met }
     }
-    until("most posts are archived", || figure(&server, "posts") <= 6 * 8);
-    (server, archive, (0..120).filter(|body| body % 6 != 0).collect())
+
+    /// What the others posted.
+    fn posts_but_of(sources: &[&str]) -> BTreeSet<u64> {
+        (0..120).filter(|body| !sources.contains(&AUTHORS[*body as usize % 6])).collect()
+    }
+
+    fn walk(&self) -> Walk {
+        read_down(&self.server, "ann", 40)
+    }
+}
+
+fn set_of(sources: &[&str]) -> BTreeSet<String> {
+    sources.iter().map(|source| (*source).to_owned()).collect()
 }
 
 #[test]
 fn r20_a_source_that_can_never_be_read_is_named_and_reading_on_reaches_everything_else() {
+    let others = Troubled::posts_but_of(&[LATE]);
     for policy in [Policy::PushAll, Policy::PullAll, above(2)] {
-        let (server, archive, others) = with_one_out_of_reach(true, policy);
+        let troubled = Troubled::new(policy, &[(LATE, Trouble::Fails)]);
         for nth in 1..=3 {
-            let walk = read_down(&server, "ann", 40);
+            let walk = troubled.walk();
             assert_eq!(others.difference(&walk.met).count(), 0, "{policy:?}, walk {nth}: {:?}", walk.met);
-            assert_eq!(walk.partial, BTreeSet::from([LATE.to_owned()]), "nobody else is named");
+            assert_eq!(walk.partial, set_of(&[LATE]), "nobody else is named");
             assert!(walk.met.len() < 120 && walk.partial_pages > 0);
         }
-        assert!(archive.tries.load(Ordering::SeqCst) > 0 && figure(&server, "partial_pages") > 0, "it is counted");
+        assert!(troubled.troubles.reads() > 0 && figure(&troubled.server, "partial_pages") > 0, "it is counted");
     }
 }
 
-/// A read of the archive cannot be broken off: whatever a page has yet to read once one took all of its time is left out and named,
-/// others each time, and comes with a later read.
+/// A read of the archive cannot be broken off: one that takes more than a page's whole time takes none of the others' posts with it, the
+/// first time and ever after, and is not begun for every page.
 #[test]
-fn r20_a_source_that_is_late_for_ever_sends_nobody_in_circles_and_later_reads_bring_the_rest() {
-    for policy in [Policy::PushAll, Policy::PullAll] {
-        let (server, _, mut missing) = with_one_out_of_reach(false, policy);
-        let mut walks = 0;
-        while !missing.is_empty() {
-            walks += 1;
-            assert!(walks <= 100, "{policy:?}: never shown: {missing:?}");
-            let walk = read_down(&server, "ann", 60);
-            let is_whole = missing.is_subset(&walk.met);
-            assert!(is_whole || walk.partial_pages > 0, "{policy:?}: what is missing is said: {missing:?}");
-            missing.retain(|body| !walk.met.contains(body));
+fn r20_sources_that_are_late_for_ever_are_named_and_every_walk_reaches_everything_else() {
+    for policy in [Policy::PushAll, Policy::PullAll, above(2)] {
+        for late in [&[LATE][..], &[LATE, "m"]] {
+            let troubles: Vec<_> =
+                late.iter().map(|source| (if *source == LATE { LATE } else { "m" }, FOR_EVER)).collect();
+            let (troubled, others) = (Troubled::new(policy, &troubles), Troubled::posts_but_of(late));
+            for nth in 1..=8 {
+                let walk = troubled.walk();
+                let missing: Vec<_> = others.difference(&walk.met).collect();
+                assert!(missing.is_empty(), "{policy:?}, walk {nth} lacks {missing:?}");
+                assert!(walk.partial_pages > 0, "what is missing is said");
+                assert_eq!(walk.partial, set_of(late), "nobody else is named");
+                // Probes are minutes apart once a read took a minute.
+                troubled.clock.advance(Duration::from_secs(20));
+            }
+            let reads = troubled.troubles.reads();
+            assert!(reads <= 4 * late.len() as u64, "{policy:?}: {reads} reads of late sources in eight walks");
+            assert!(figure(&troubled.server, "partial_pages") > 0, "it is counted");
         }
-        assert!(figure(&server, "partial_pages") > 0, "it is counted");
+    }
+}
+
+/// Somewhat slow is not too slow: what comes in a page's time is shown.
+#[test]
+fn r20_a_slow_source_whose_posts_come_in_time_is_missing_from_no_walk() {
+    for policy in [Policy::PushAll, Policy::PullAll] {
+        let slow = Duration::from_millis(1_200);
+        let troubled = Troubled::new(policy, &[(LATE, Trouble::Takes(slow))]);
+        for nth in 1..=3 {
+            let walk = troubled.walk();
+            assert_eq!(walk.met, (0..120).collect(), "{policy:?}, walk {nth}");
+        }
+    }
+}
+
+#[test]
+fn r20_a_source_that_is_no_longer_slow_is_read_as_before_after_a_while() {
+    let troubled = Troubled::new(Policy::PushAll, &[(LATE, FOR_EVER)]);
+    assert_eq!(troubled.walk().partial, set_of(&[LATE]));
+    troubled.troubles.set(&[]);
+    troubled.clock.advance(SLOW_SOURCE_PROBE_MAX);
+    for _ in 0..2 {
+        let walk = troubled.walk();
+        assert_eq!((walk.met.len(), walk.partial), (120, BTreeSet::new()));
     }
 }
 

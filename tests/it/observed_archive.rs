@@ -1,0 +1,84 @@
+//! An archive whose reads a test watches: it may count them, delay them or make them fail.
+
+use std::path::PathBuf;
+
+use tidewire::feed::outbox::Part;
+use tidewire::feed::position::{Direction, Position, Span};
+use tidewire::id::{PostId, SourceId};
+use tidewire::storage::archive::{Archive, ArchiveError, Batch, Kept, Shelf};
+use tidewire::storage::journal::Sequence;
+
+/// What is about to be read.
+pub enum Read<'a> {
+    /// One post.
+    Post,
+    /// A part of the outbox of a source.
+    Outbox(&'a SourceId),
+    /// A list of ids.
+    Ids,
+}
+
+type BeforeRead = dyn Fn(&Read<'_>) -> Result<(), ArchiveError> + Send + Sync;
+
+/// An archive in front of which every read is shown to `before`.
+pub struct ObservedArchive<A> {
+    pub archive: A,
+    before: Box<BeforeRead>,
+}
+
+impl<A> ObservedArchive<A> {
+    pub fn new(archive: A, before: impl Fn(&Read<'_>) -> Result<(), ArchiveError> + Send + Sync + 'static) -> Self {
+        Self { archive, before: Box::new(before) }
+    }
+}
+
+impl<A: Archive> Archive for ObservedArchive<A> {
+    fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
+        self.archive.write(batch)
+    }
+
+    fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
+        self.archive.persist(through)
+    }
+
+    fn through(&self) -> Result<Sequence, ArchiveError> {
+        self.archive.through()
+    }
+
+    fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {
+        (self.before)(&Read::Post)?;
+        self.archive.post(id)
+    }
+
+    fn copy(
+        &self,
+        source: &SourceId,
+        part: Part,
+        span: Span,
+        direction: Direction,
+        max: usize,
+        into: &mut Vec<Position>,
+    ) -> Result<(), ArchiveError> {
+        (self.before)(&Read::Outbox(source))?;
+        self.archive.copy(source, part, span, direction, max, into)
+    }
+
+    fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
+        (self.before)(&Read::Ids)?;
+        self.archive.ids_from(from, max)
+    }
+
+    fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
+        self.archive.shelves()
+    }
+
+    fn close(&self) {}
+
+    fn place(&self) -> PathBuf {
+        self.archive.place()
+    }
+
+    fn largest_id(&self) -> Option<PostId> {
+        self.archive.largest_id()
+    }
+}
