@@ -48,9 +48,9 @@ pub struct Ask {
 /// Why what was appended is not all there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Missing {
-    /// The outbox could not be read in time. Nothing was appended.
+    /// The outbox could not be read in time. What was appended comes before all that is missing.
     Late,
-    /// The outbox could not be read at all. Nothing was appended.
+    /// Some of the outbox could not be read at all. What was appended comes before all that is missing.
     Unreadable,
     /// Only what stands above this position is in memory. What was appended at or below it may have gaps.
     Archived(Position),

@@ -3,7 +3,7 @@
 //! Responsible for:
 //! - noticing which outboxes have too many posts in memory, and whether all posts take too many bytes;
 //! - what is written to the archive together, and taking it out of memory once that is done;
-//! - reading both levels as one.
+//! - reading both levels as one (outboxes: `state::shelving::both`).
 //!
 //! Not responsible for:
 //! - how the archive keeps things (`storage::archive`), on which thread it is written (`actor::archivist`).
@@ -12,13 +12,15 @@
 //! between it is in both, and whoever reads both takes what memory says. So nothing is missing at any moment, and writing
 //! the same again, after a crash, changes nothing.
 
+mod both;
+
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use crate::feed::outbox::{Ask, Missing, Part, Route};
+use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::feed::post::{Membership, Post};
 use crate::feed::record::PostRecord;
@@ -28,7 +30,6 @@ use crate::limits::{
 };
 use crate::state::image;
 use crate::state::posts::Stored;
-use crate::state::slow::PageTime;
 use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::{ArchiveError, Batch, Kept};
@@ -442,57 +443,6 @@ impl World {
     /// Whether anything is in the archive.
     pub fn has_archived(&self) -> bool {
         self.archive().is_some_and(|archive| !archive.is_empty())
-    }
-
-    /// Appends to `into` what is asked of an outbox, in memory and in the archive. Waits for a disk, unless the source is too slow for the
-    /// `time` of a page.
-    ///
-    /// # Errors
-    /// When the archive could not be read, or not in time; nothing was appended.
-    pub fn pull_whole(
-        &self,
-        source: SourceSlot,
-        ask: Ask,
-        time: Option<&PageTime<'_>>,
-        into: &mut Vec<Position>,
-    ) -> Result<(), Missing> {
-        let source = self.sources.at(source);
-        let start = into.len();
-        // Memory first: what goes from there meanwhile is in the archive already.
-        let more = source.pull(ask, into);
-        let (Err(_), Some(archive)) = (more, self.archive()) else { return Ok(()) };
-        let Ask { part, span, direction, max } = ask;
-        let mut copy = || archive.copy(&source.id, part, span, direction, max, into);
-        let copied = match time {
-            Some(time) => time.read(&self.slow_sources, source.slot, copy),
-            None => Some(copy()),
-        };
-        let missing = match copied {
-            Some(Ok(())) => None,
-            Some(Err(cause)) => {
-                self.read_failures.note(&cause);
-                Some(Missing::Unreadable)
-            }
-            None => Some(Missing::Late),
-        };
-        if let Some(missing) = missing {
-            into.truncate(start);
-            return Err(missing);
-        }
-        let both = &mut into[start..];
-        match direction {
-            Direction::Older => both.sort_unstable_by(|a, b| b.cmp(a)),
-            Direction::Newer => both.sort_unstable(),
-        }
-        let mut kept = start;
-        for at in start..into.len() {
-            if kept == start || into[kept - 1] != into[at] {
-                into[kept] = into[at];
-                kept += 1;
-            }
-        }
-        into.truncate(kept.min(start + max));
-        Ok(())
     }
 }
 

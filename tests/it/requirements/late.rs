@@ -184,6 +184,21 @@ fn r20_sources_that_are_late_for_ever_are_named_and_every_walk_reaches_everythin
     }
 }
 
+#[test]
+fn r20_what_is_in_memory_of_a_source_that_cannot_be_read_further_is_shown() {
+    for trouble in [Trouble::Fails, FOR_EVER] {
+        let troubled = Troubled::new(Policy::PushAll, &[(LATE, trouble)]);
+        // The first page finds out.
+        for _ in 0..2 {
+            troubled.server.get(&format!("{}?limit=100", feed("ann")));
+        }
+        let page = troubled.server.get(&format!("{}?limit=100", feed("ann"))).json();
+        let met = BTreeSet::from_iter(numbers(page["items"].as_array().unwrap()));
+        assert_eq!(page["partial"], json!([LATE]));
+        assert!([96, 102, 108, 114].iter().all(|body| met.contains(body)), "{met:?}");
+    }
+}
+
 /// Somewhat slow is not too slow: what comes in a page's time is shown.
 #[test]
 fn r20_a_slow_source_whose_posts_come_in_time_is_missing_from_no_walk() {

@@ -1,0 +1,80 @@
+//! Outboxes read in both levels, memory and archive, as one.
+//!
+//! Responsible for:
+//! - joining what both have, and saying what could not be read of the second.
+//!
+//! Not responsible for:
+//! - which sources are too slow for a page (`state::slow`), what a page does without them (`feed::page`).
+
+use crate::feed::outbox::{Ask, Missing};
+use crate::feed::position::{Direction, Position};
+use crate::id::SourceSlot;
+use crate::state::slow::PageTime;
+use crate::state::sources::Source;
+use crate::state::world::World;
+use crate::storage::archive::Archive;
+
+impl World {
+    /// Appends to `into` what is asked of an outbox, in memory and in the archive. Waits for a disk, unless the source is too slow for the
+    /// `time` of a page.
+    ///
+    /// # Errors
+    /// When the archive could not be read, or not in time. What memory has was appended then, as far as nothing archived comes before it.
+    pub fn pull_whole(
+        &self,
+        source: SourceSlot,
+        ask: Ask,
+        time: Option<&PageTime<'_>>,
+        into: &mut Vec<Position>,
+    ) -> Result<(), Missing> {
+        let source = self.sources.at(source);
+        let start = into.len();
+        // Memory first: what goes from there meanwhile is in the archive already.
+        let more = source.pull(ask, into);
+        let (Err(more), Some(archive)) = (more, self.archive()) else { return Ok(()) };
+        let in_memory = into.len();
+        if let Err(missing) = self.copy_archived(&**archive, source, ask, time, into) {
+            into.truncate(in_memory);
+            let comes_first = |position: &Position| match (ask.direction, more) {
+                (Direction::Older, Missing::Archived(archived)) => *position > archived,
+                _ => false,
+            };
+            let known = into[start..].partition_point(comes_first);
+            into.truncate(start + known);
+            return Err(missing);
+        }
+        let both = &mut into[start..];
+        match ask.direction {
+            Direction::Older => both.sort_unstable_by(|a, b| b.cmp(a)),
+            Direction::Newer => both.sort_unstable(),
+        }
+        let mut kept = start;
+        for at in start..into.len() {
+            if kept == start || into[kept - 1] != into[at] {
+                into[kept] = into[at];
+                kept += 1;
+            }
+        }
+        into.truncate(kept.min(start + ask.max));
+        Ok(())
+    }
+
+    fn copy_archived(
+        &self,
+        archive: &dyn Archive,
+        source: &Source,
+        ask: Ask,
+        time: Option<&PageTime<'_>>,
+        into: &mut Vec<Position>,
+    ) -> Result<(), Missing> {
+        let mut copy = || archive.copy(&source.id, ask.part, ask.span, ask.direction, ask.max, into);
+        let copied = match time {
+            Some(time) => time.read(&self.slow_sources, source.slot, copy).ok_or(Missing::Late)?,
+            None => copy(),
+        };
+        copied.map_err(|cause| {
+            self.read_failures.note(&cause);
+            Missing::Unreadable
+        })
+    }
+}
