@@ -264,9 +264,13 @@ pub const AWAITED_ANSWERS_MAX: usize = 1_024;
 /// Answers to all such posts that are remembered, eight bytes each.
 pub const AWAITED_ANSWERS_IN_ALL_MAX: usize = 4 * AWAITED_POSTS_MAX;
 
-/// Reposts of a post that was unknown when they were published which are noted as late once it is published. With more, all clients
-/// have to read their feeds again.
+/// Reposts of a post that comes to be seen which are noted as late with their sources. With more, the post is noted instead, and each page
+/// that a client resumes from looks for those of its reader.
 pub const LATE_REPOSTS_MAX: usize = 1_024;
+
+/// Posts with more reposts than that which are noted, 16 bytes each. Of more, the first to come are forgotten: clients that come back after
+/// them have to read their feeds again.
+pub const REVEALED_ORIGINS_MAX: usize = 256;
 
 /// Of the sources that a reader follows, those that are looked at to tell with which crowd it comes: all of them by default.
 pub const CROWD_SOURCES_MAX: usize = 5_000;

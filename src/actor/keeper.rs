@@ -203,7 +203,10 @@ impl Keeper {
                 return Err(cause);
             }
         };
-        writer.set_tokens_from(self.shared.world.arrivals.tokens_from());
+        let arrivals = &self.shared.world.arrivals;
+        // In this order: of what is forgotten between the two the second knows.
+        let revealed = arrivals.revealed.all();
+        writer.set_arrivals(arrivals.tokens_from(), revealed);
         let bytes = writer.finish(end.last, end.last_instant, end.has_archived).map_err(failed)?;
         if let Err(cause) = self.drop_superfluous() {
             // The next one tries again.

@@ -81,7 +81,18 @@ fn hostile(mut input: Input<'_>) {
     }
     let mut end = Vec::new();
     let (through, last_instant) = (AT, UnixMicros(5));
-    pack(&EndRecord { through, last_instant, lead_us: 0, tokens_from: None, blocks, archive: false }, &mut end);
+    pack(
+        &EndRecord {
+            through,
+            last_instant,
+            lead_us: 0,
+            tokens_from: None,
+            revealed: Vec::new(),
+            blocks,
+            archive: false,
+        },
+        &mut end,
+    );
     bytes.extend(stored((255, 0), 1, end.len() as u32, &end));
     let files = sample::journal_of([]);
     files.put(&snapshot::name(AT), bytes);

@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 use crate::clock::UnixMicros;
 use crate::feed::position::Position;
 use crate::feed::resume::{Resume, Settled, is_late};
+use crate::id::PostId;
+use crate::state::revealed::RevealedOrigins;
 
 const NEVER: i64 = i64::MIN;
 const NONE_OPEN: i64 = i64::MAX;
@@ -33,6 +35,8 @@ pub struct Arrivals {
     last_late: AtomicI64,
     /// A post last came to be seen then that was delivered before: one that was hidden, or what a repost had named.
     last_revealed: AtomicI64,
+    /// Posts that came to be seen and have too many reposts to note each.
+    pub revealed: RevealedOrigins,
     /// A repost was last taken back then, or somebody unfollowed: entries may stand lower than before.
     last_taken_back: AtomicI64,
     /// How often that began or ended, so that it is odd meanwhile.
@@ -50,6 +54,7 @@ impl Default for Arrivals {
             ahead_us: AtomicI64::new(0),
             last_late: AtomicI64::new(NEVER),
             last_revealed: AtomicI64::new(NEVER),
+            revealed: RevealedOrigins::default(),
             last_taken_back: AtomicI64::new(NEVER),
             takings_back: AtomicU64::new(0),
             tokens_from: AtomicI64::new(NEVER),
@@ -116,9 +121,11 @@ impl Arrivals {
         self.ahead_us.store(ahead_us, Ordering::Release);
     }
 
-    /// What a snapshot has: how far instants are ahead, and since when tokens are good, if not all are.
-    pub fn restore(&self, ahead_us: i64, tokens_from: Option<UnixMicros>) {
+    /// What a snapshot has: how far instants are ahead, since when tokens are good, if not all are, and the posts of
+    /// [`Arrivals::revealed`].
+    pub fn restore(&self, ahead_us: i64, tokens_from: Option<UnixMicros>, revealed: &[(UnixMicros, PostId)]) {
         self.ahead_us.store(ahead_us, Ordering::Release);
+        revealed.iter().for_each(|(at, origin)| self.note_origin(*origin, *at));
         tokens_from.into_iter().for_each(|from| self.forget_before(from));
     }
 
@@ -147,6 +154,12 @@ impl Arrivals {
     pub fn note_revealed(&self, at: UnixMicros) {
         self.note_late(at);
         self.last_revealed.fetch_max(at.0, Ordering::AcqRel);
+    }
+
+    /// A post came to be seen that has too many reposts to note each.
+    pub fn note_origin(&self, origin: PostId, at: UnixMicros) {
+        self.revealed.note(at, origin, |forgotten| self.forget_before(forgotten));
+        self.note_late(at);
     }
 
     /// A repost is taken back, or a follow is, until what is returned goes. For the one writer.

@@ -7,11 +7,12 @@
 //! Not responsible for:
 //! - what a token says (`feed::resume`), filling the page (`feed::page`).
 
+use crate::clock::UnixMicros;
 use crate::feed::outbox::Part;
 use crate::feed::page::{Page, Range, Reach};
 use crate::feed::position::Position;
 use crate::feed::resume::{Resume, Settled};
-use crate::id::SourceSlot;
+use crate::id::{PostId, SourceSlot};
 use crate::limits::LATE_POSTS_PER_PAGE_MAX;
 use crate::state::view::{Entry, FeedView};
 use crate::state::viewer::Viewer;
@@ -47,11 +48,18 @@ fn is_same_feed(view: &FeedView<'_>, token: Resume) -> bool {
 /// The late posts that are new; nothing if not all are known, or others may stand where nobody looks.
 fn late(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], token: Resume) -> Option<Vec<Position>> {
     let world = view.finder.world();
+    // Looked at first: what is forgotten meanwhile makes the token unknown before.
+    let revealed = token.since().map_or_else(Vec::new, |since| world.arrivals.revealed.since(since));
     if !world.arrivals.knows(token) {
         return None;
     }
     let mut late = Vec::new();
     let Some(since) = token.since().filter(|since| world.arrivals.any_late(*since)) else { return Some(late) };
+    for (at, origin) in revealed {
+        if !add_reposts(view, token, origin, at, &mut late) {
+            return None;
+        }
+    }
     let mut is_known = |source: SourceSlot| {
         view.budget.lookups(1);
         let outbox = world.sources.at(source).outbox();
@@ -67,6 +75,19 @@ fn late(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], token: Resume) -> Opti
     late.sort_unstable();
     late.dedup();
     all_known.then_some(late)
+}
+
+/// Appends to `late` where those reposts stand that bring a post which came to be seen at `at`, as far as they are new. Returns false if
+/// they are too many, or too much work.
+fn add_reposts(view: &FeedView<'_>, token: Resume, origin: PostId, at: UnixMicros, late: &mut Vec<Position>) -> bool {
+    if view.budget.is_spent() {
+        return false;
+    }
+    if view.viewer.choices.rules.reposts {
+        let places = view.viewer.places_of_reposts(&view.finder.world().reposts, origin, view.budget);
+        late.extend(places.into_iter().filter(|place| token.is_new(*place, at)));
+    }
+    late.len() <= LATE_POSTS_PER_PAGE_MAX
 }
 
 /// The token of a page that was asked for by `range`.

@@ -15,6 +15,7 @@ pub mod posts;
 pub mod reader;
 pub mod reposts;
 pub mod resolved;
+pub mod revealed;
 pub mod shelving;
 pub mod slow;
 pub mod sources;

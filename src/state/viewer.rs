@@ -18,7 +18,7 @@ use crate::feed::post::Post;
 use crate::feed::reposts::{Repost, Reposts};
 use crate::feed::rules::{Replies, Rules};
 use crate::feed::work::Budget;
-use crate::id::SourceSlot;
+use crate::id::{PostId, SourceSlot};
 use crate::state::reposts::RepostIndex;
 use crate::state::sources::Source;
 use crate::state::world::World;
@@ -174,11 +174,7 @@ impl Viewer {
     pub fn reposts(&self, index: &RepostIndex, post: &Post, budget: &Budget<'_>) -> Vec<ByRepost> {
         let Some(reposts) = index.of(post.id()) else { return Vec::new() };
         let reposts = reposts.read();
-        let own = self.has_own.then_some(self.reader);
-        let mut found = Vec::new();
-        let is_chosen = |source| self.feed.contains(source) || own == Some(source) || self.has_kept(source);
-        let looked_at = reposts.of(self.feed.sources().chain(own), self.feed.reach_len() + 1, is_chosen, &mut found);
-        budget.reposts(looked_at);
+        let found = self.of_feed(&reposts, budget);
         budget.lookups(found.len());
         let silenced = if found.is_empty() { Vec::new() } else { self.silenced(&reposts, budget) };
         let brought = |repost: Repost| {
@@ -192,6 +188,23 @@ impl Viewer {
             (own || brought.is_some()).then_some(ByRepost { repost, named: named || own, blocker })
         };
         found.into_iter().filter_map(brought).collect()
+    }
+
+    /// Where reposts of a post stand that sources of this feed have, whether they bring it or not.
+    pub fn places_of_reposts(&self, index: &RepostIndex, origin: PostId, budget: &Budget<'_>) -> Vec<Position> {
+        let Some(reposts) = index.of(origin) else { return Vec::new() };
+        let found = self.of_feed(&reposts.read(), budget);
+        found.into_iter().map(|repost| repost.at).collect()
+    }
+
+    /// Those of the reposts of a post that sources of this feed have.
+    fn of_feed(&self, reposts: &Reposts, budget: &Budget<'_>) -> Vec<Repost> {
+        let own = self.has_own.then_some(self.reader);
+        let mut found = Vec::new();
+        let is_chosen = |source| self.feed.contains(source) || own == Some(source) || self.has_kept(source);
+        let looked_at = reposts.of(self.feed.sources().chain(own), self.feed.reach_len() + 1, is_chosen, &mut found);
+        budget.reposts(looked_at);
+        found
     }
 
     fn has_kept(&self, source: SourceSlot) -> bool {

@@ -252,12 +252,13 @@ impl Recovery<'_> {
             })?;
             decoded
         })?;
-        let EndRecord { through, last_instant, lead_us, tokens_from, archive, .. } = end.expect("all blocks were read");
+        let EndRecord { through, last_instant, lead_us, tokens_from, revealed, archive, .. } =
+            end.expect("all blocks were read");
         if archive {
             state.report.lost.extend(self.check_archive(&state.world, through, &place)?);
         }
         state.last_instant = Taken { instant: last_instant, lead_us };
-        state.world.arrivals.restore(lead_us, tokens_from);
+        state.world.arrivals.restore(lead_us, tokens_from, &revealed);
         state.report.snapshot = Some(sequence);
         info!("loaded {place}: {} posts, {} edges", state.world.posts.len(), state.world.edges());
         Ok(Loaded { state, under_way, sequence, through, place })

@@ -234,6 +234,7 @@ fn the_snapshot_holds_every_section() {
         last_instant: UnixMicros(10_000_500),
         lead_us: 0,
         tokens_from: None,
+        revealed: Vec::new(),
         blocks: 6,
         archive: false,
     };
@@ -254,6 +255,7 @@ fn the_compressed_snapshot_holds_its_posts() {
         last_instant: UnixMicros(8_000_000),
         lead_us: 0,
         tokens_from: None,
+        revealed: Vec::new(),
         blocks: 2,
         archive: true,
     };

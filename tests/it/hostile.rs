@@ -86,6 +86,7 @@ fn snapshot_of_blocks(blocks: impl IntoIterator<Item = Vec<u8>>) -> MemoryFiles 
         last_instant: tidewire::clock::UnixMicros(5),
         lead_us: 0,
         tokens_from: None,
+        revealed: Vec::new(),
         blocks: count,
         archive: false,
     });

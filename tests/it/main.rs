@@ -40,6 +40,7 @@ mod properties;
 mod recovery;
 mod reposts;
 mod requirements;
+mod revealed;
 mod server;
 mod signals;
 mod slow_log;

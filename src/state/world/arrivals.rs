@@ -69,13 +69,13 @@ impl Writer {
         self.note_reposts(post, at);
     }
 
-    /// Notes where reposts of a post stand that shows from now on: its entry may stand there.
+    /// Notes where reposts of a post stand that shows from now on, since its entry may stand there, or the post if they are too many.
     fn note_reposts(&self, post: &Post, at: UnixMicros) {
         let arrivals = &self.world.arrivals;
         let Some(reposts) = self.world.reposts.of(post.id()) else { return };
         let reposts: Vec<Repost> = reposts.read().iter().take(LATE_REPOSTS_MAX + 1).collect();
         if reposts.len() > LATE_REPOSTS_MAX {
-            return arrivals.forget_before(at);
+            return arrivals.note_origin(post.id(), at);
         }
         reposts.iter().for_each(|repost| self.note_late(repost.source, at, repost.at));
         arrivals.note_revealed(at);

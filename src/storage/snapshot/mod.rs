@@ -21,6 +21,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{Taken, UnixMicros};
+use crate::id::PostId;
 use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_BYTES_MAX, SNAPSHOT_SYNC_BYTES};
 use crate::storage::error::StorageError;
 use crate::storage::files::{AppendFile, Files};
@@ -107,7 +108,7 @@ impl Section {
 }
 
 /// The last record.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndRecord {
     /// The last event that may have left something in the snapshot: the journal must reach it.
@@ -120,6 +121,9 @@ pub struct EndRecord {
     /// Clients that poll with a token from before this logical instant have to read their feeds again, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_from: Option<UnixMicros>,
+    /// The last posts that came to be seen with more reposts than are noted one by one, and when.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub revealed: Vec<(UnixMicros, PostId)>,
     /// Blocks before this one.
     pub blocks: u64,
     /// Whether the archive had anything: without it then, old posts are gone. It was persisted with `through`, and so must
@@ -179,6 +183,7 @@ pub struct SnapshotWriter<'a> {
     bytes: u64,
     unsynced: usize,
     tokens_from: Option<UnixMicros>,
+    revealed: Vec<(UnixMicros, PostId)>,
 }
 
 /// The end of the name of a file that is not finished.
@@ -208,6 +213,7 @@ impl<'a> SnapshotWriter<'a> {
             bytes: 0,
             unsynced: 0,
             tokens_from: None,
+            revealed: Vec::new(),
         };
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         bytes.extend(MAGIC);
@@ -239,9 +245,10 @@ impl<'a> SnapshotWriter<'a> {
         if self.raw.len() >= SNAPSHOT_BLOCK_BYTES { self.end_block() } else { Ok(()) }
     }
 
-    /// Sets from when on tokens are good, if not all are.
-    pub fn set_tokens_from(&mut self, tokens_from: Option<UnixMicros>) {
-        self.tokens_from = tokens_from;
+    /// Sets what is known of arrivals (`state::arrivals`): from when on tokens are good, if not all are, and which posts with very many
+    /// reposts came to be seen.
+    pub fn set_arrivals(&mut self, tokens_from: Option<UnixMicros>, revealed: Vec<(UnixMicros, PostId)>) {
+        (self.tokens_from, self.revealed) = (tokens_from, revealed);
     }
 
     /// Writes the end, makes the file survive power loss, and gives it its name. Returns its bytes.
@@ -261,8 +268,9 @@ impl<'a> SnapshotWriter<'a> {
     fn end(&mut self, through: Sequence, last: Taken, archive: bool) -> Result<(), StorageError> {
         self.end_block()?;
         let Taken { instant: last_instant, lead_us } = last;
-        let end =
-            EndRecord { through, last_instant, lead_us, tokens_from: self.tokens_from, blocks: self.blocks, archive };
+        let (tokens_from, blocks) = (self.tokens_from, self.blocks);
+        let revealed = std::mem::take(&mut self.revealed);
+        let end = EndRecord { through, last_instant, lead_us, tokens_from, revealed, blocks, archive };
         self.record(Section::End, &end)?;
         self.end_block()?;
         let name = name(self.header.sequence);

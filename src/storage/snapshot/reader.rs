@@ -141,7 +141,7 @@ impl SnapshotReader {
 
     /// The end record, once all blocks were read.
     pub fn end(&self) -> Option<EndRecord> {
-        self.end
+        self.end.clone()
     }
 
     /// An error at the block that was read last.
