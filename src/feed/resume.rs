@@ -124,13 +124,17 @@ pub struct LatePosts {
 }
 
 impl LatePosts {
-    /// Notes a post that came in at `at`. Twice is the same as once.
+    /// Notes a post that came in at `at`. Of several times the last counts: what was new by an earlier one is new by that.
     pub fn note(&mut self, at: UnixMicros, position: Position) {
-        let place = self.posts.partition_point(|noted| *noted < (at, position));
-        let is_forgotten = self.forgotten.is_some_and(|forgotten| at <= forgotten);
-        if is_forgotten || self.posts.get(place) == Some(&(at, position)) {
+        if self.forgotten.is_some_and(|forgotten| at <= forgotten) {
             return;
         }
+        match self.posts.iter().position(|(_, noted)| *noted == position) {
+            Some(nth) if self.posts[nth].0 >= at => return,
+            Some(nth) => drop(self.posts.remove(nth)),
+            None => {}
+        }
+        let place = self.posts.partition_point(|noted| *noted < (at, position));
         self.posts.insert(place, (at, position));
         if self.posts.len() > LATE_POSTS_PER_SOURCE_MAX {
             self.forgotten = self.posts.pop_front().map(|(at, _)| at).max(self.forgotten);

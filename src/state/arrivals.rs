@@ -222,6 +222,7 @@ impl Drop for TakingBack<'_> {
 mod tests {
     use super::*;
     use crate::feed::position::at;
+    use crate::limits::REVEALED_ORIGINS_MAX;
 
     #[test]
     fn what_is_on_its_way_is_not_settled_nor_what_came_after_it() {
@@ -237,6 +238,19 @@ mod tests {
         assert_eq!(through(), 11);
         arrivals.end(UnixMicros(12));
         assert_eq!(through(), 12);
+    }
+
+    #[test]
+    fn of_too_many_posts_that_come_to_be_seen_the_first_are_forgotten_with_the_tokens_from_before() {
+        let arrivals = Arrivals::default();
+        let max = REVEALED_ORIGINS_MAX as i64;
+        arrivals.set_applied(UnixMicros(max));
+        let knows =
+            |since| arrivals.knows(Resume::whole(at(5, 0), Settled { through: UnixMicros(since), ahead_us: 0 }));
+        (1..=max).for_each(|nth| arrivals.note_origin(PostId(nth as u64), UnixMicros(nth)));
+        assert!(knows(0));
+        arrivals.note_origin(PostId(max as u64 + 1), UnixMicros(max + 1));
+        assert!(!knows(0) && knows(1));
     }
 
     #[test]

@@ -16,7 +16,9 @@ use tidewire::feed::post::{Body, Draft};
 use tidewire::feed::rules::RulesPatch;
 use tidewire::feed::work::Work;
 use tidewire::id::{PostId, SourceId};
-use tidewire::limits::{LIVE_REPOSTERS_MAX, PAGE_WORK_MAX, PAGE_WORK_ON_SHARD_MAX, PARTIAL_NAMES_MAX};
+use tidewire::limits::{
+    LATE_REPOSTS_MAX, LIVE_REPOSTERS_MAX, PAGE_WORK_MAX, PAGE_WORK_ON_SHARD_MAX, PARTIAL_NAMES_MAX,
+};
 use tidewire::live::event::What;
 use tidewire::state::reader::{PageRequest, ReadClock, Reader};
 use tidewire::state::view::Entry;
@@ -89,6 +91,40 @@ async fn reposts_that_a_mute_bars_are_judged_together() {
     assert_bounded(first.work, PAGE_WORK_ON_SHARD_MAX, 40 * REPOSTS);
     assert_eq!(first.reach, Reach::Short);
     assert_eq!(engine.shared().counters.long_pages.get(), 1);
+    engine.shutdown();
+}
+
+/// However often posts with many reposts come to show, a client that polls looks at each once, and at no more than its reader follows.
+#[tokio::test]
+async fn posts_of_many_reposts_that_come_to_show_cost_a_poll_a_bounded_look_at_each() {
+    let engine = Engine::start(config(1, Policy::PullAll));
+    let (posts, follows) = (6, 10);
+    follow(&engine, "ann", (0..follows).map(fan)).await;
+    follow(&engine, "eve", ["bob".to_owned()]).await;
+    publish(&engine, [draft("bob", "1"), draft("ann", "1")]).await;
+    publish(&engine, (1..=posts).map(|nth| Draft { id: Some(PostId(nth)), ..draft("star", "1") })).await;
+    for post in 1..=posts {
+        let repost = |nth: usize| Draft { repost_of: Some(PostId(post)), ..draft(&fan(nth), "2") };
+        publish(&engine, (0..=LATE_REPOSTS_MAX).map(repost)).await;
+    }
+    let mut tokens = Vec::new();
+    for reader in ["ann", "eve"] {
+        tokens.push((reader, engine.feed(&id(reader), NEWEST).await.unwrap().page.resume.unwrap()));
+    }
+    for post in (1..=posts).cycle().take(5 * posts as usize) {
+        for hidden in [true, false] {
+            engine.edit(PostId(post), None, Some(hidden)).await.unwrap();
+        }
+    }
+    for (reader, token) in tokens {
+        let page = engine.feed(&id(reader), PageRequest { range: Range::Resume(token), limit: 20 }).await.unwrap().page;
+        let shown = if reader == "ann" { posts as usize } else { 0 };
+        assert_eq!((page.items.len(), page.gap), (shown, false), "{reader}");
+        // Once to find them; the entries of ann's page are judged each, twice where the page looks for what is older.
+        let looks = if reader == "ann" { 4 } else { 1 };
+        let each = 8 * (follows as u64 + 1) + follows as u64;
+        assert!(page.work.reposts <= looks * posts * each, "{reader}: {:?}", page.work);
+    }
     engine.shutdown();
 }
 
