@@ -45,7 +45,8 @@ pub struct EngineConfig {
     /// Time that one page may take in memory before it ends early. What could not be read by then comes with the next page, or is named as
     /// partial. Default 50 ms.
     pub pull_budget: Duration,
-    /// The same for a page that is read from the archive. Default 2 s.
+    /// The same for a page that is read from the archive. Two reads of sources of which it was not known that they are slow may come on
+    /// top. Default 2 s.
     pub archive_budget: Duration,
     /// Live connections at the same time, at most. Default 100,000.
     pub live_max: usize,
