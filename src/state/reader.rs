@@ -264,7 +264,7 @@ impl ColdRead {
     /// Builds the page, from memory and the archive.
     pub fn page(&self, world: &World, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
         let seed = time.clock.now().0 as u64;
-        let time = PageTime::new(time);
+        let time = PageTime::new(time, self.viewer.has_one_source(world));
         let (finder, viewer, is_late) = (Finder::Archive(world), &self.viewer, || time.is_late());
         let budget = Budget::new(Allowance::last(seed), &is_late);
         let mut view = FeedView::new(finder, viewer, Some(&self.inbox), &budget);
@@ -286,7 +286,7 @@ pub fn pulled_page(
         Finder::Memory(_) | Finder::Fetched(..) => Allowance::ON_SHARD,
         Finder::Archive(_) => Allowance::last(time.clock.now().0 as u64),
     };
-    let time = PageTime::new(time);
+    let time = PageTime::new(time, viewer.has_one_source(finder.world()));
     let is_late = || time.is_late();
     let budget = Budget::new(allowance, &is_late);
     let mut view = FeedView::new(finder, viewer, None, &budget);

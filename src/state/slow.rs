@@ -9,7 +9,8 @@
 //!
 //! A read of the archive cannot be broken off. So a source is found to be slow by a read that has taken the time already; that time is not
 //! counted against the page, or the sources that it had yet to read would be missing in place of the slow one. From then on the source
-//! is read last, if its last read would fit into the time that is left. If not, it is left out and named, but for one probe now and then.
+//! is read last, if its last read would fit into the time that is left. If not, it is left out and named, but for a probe now and then, of
+//! one source at a time. A page of one source reads it all the same.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,24 +33,28 @@ pub struct SlowSources {
     by_source: Mutex<FxHashMap<SourceSlot, Slow>>,
     /// How many there are, read without the lock: nearly always none.
     count: AtomicUsize,
+    /// Held by the one page that tries a source again, so that the other archive threads are free of such reads.
+    probe: Mutex<()>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slow {
     /// How long its last read took.
     took: Duration,
-    /// From this moment of the monotonic clock on one page may try it, however long it took.
+    /// From this moment of the monotonic clock on a page may try it, however long it took.
     due: Duration,
 }
 
 /// Whether a page may read a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Admission {
-    /// Nothing is known against it, or it is time to try it again.
-    Excusable,
+    /// It was not slow.
+    Unknown,
     /// It was slow, but not too slow for the time that is left.
     Fits,
-    LeftOut,
+    /// It was too slow, and is due to be tried again.
+    Due,
+    TooSlow,
 }
 
 impl SlowSources {
@@ -58,19 +63,15 @@ impl SlowSources {
         self.count.load(Ordering::Relaxed) > 0 && self.by_source.lock().contains_key(&source)
     }
 
-    fn admit(&self, source: SourceSlot, now: Duration, left: Duration, may_probe: bool) -> Admission {
+    fn admit(&self, source: SourceSlot, now: Duration, left: Duration) -> Admission {
         if self.count.load(Ordering::Relaxed) == 0 {
-            return Admission::Excusable;
+            return Admission::Unknown;
         }
-        match self.by_source.lock().get_mut(&source) {
-            None => Admission::Excusable,
+        match self.by_source.lock().get(&source) {
+            None => Admission::Unknown,
             Some(slow) if slow.took <= left => Admission::Fits,
-            Some(slow) if slow.due <= now && may_probe => {
-                // One page at a time tries it.
-                slow.due = now + rest(slow.took);
-                Admission::Excusable
-            }
-            Some(_) => Admission::LeftOut,
+            Some(slow) if slow.due <= now => Admission::Due,
+            Some(_) => Admission::TooSlow,
         }
     }
 
@@ -106,13 +107,16 @@ pub struct PageTime<'a> {
     deadline: Cell<UnixMicros>,
     slow_from: Duration,
     excuses: Cell<u32>,
+    /// The page has one source, so that no others' posts wait for it: it is read however long that takes.
+    has_one_source: bool,
 }
 
 impl<'a> PageTime<'a> {
     /// The time of a page that begins now.
-    pub fn new(time: ReadClock<'a>) -> Self {
+    pub fn new(time: ReadClock<'a>, has_one_source: bool) -> Self {
         let slow_from = (left(time.clock.now(), time.deadline) / SLOW_READ_SHARE).max(SLOW_READ_MIN);
-        Self { time, deadline: Cell::new(time.deadline), slow_from, excuses: Cell::new(SLOW_READS_EXCUSED_MAX) }
+        let (deadline, excuses) = (Cell::new(time.deadline), Cell::new(SLOW_READS_EXCUSED_MAX));
+        Self { time, deadline, slow_from, excuses, has_one_source }
     }
 
     /// Whether the page has to end.
@@ -125,15 +129,18 @@ impl<'a> PageTime<'a> {
         let clock = self.time.clock;
         let began = clock.monotonic();
         let left = left(clock.now(), self.deadline.get());
-        let admission = slow.admit(source, began, left, self.excuses.get() > 0);
-        if admission == Admission::LeftOut {
-            return None;
-        }
+        let admission = slow.admit(source, began, left);
+        let _probe = match admission {
+            Admission::Unknown | Admission::Fits => None,
+            _ if self.has_one_source => None,
+            Admission::Due if self.excuses.get() > 0 => Some(slow.probe.try_lock()?),
+            Admission::Due | Admission::TooSlow => return None,
+        };
         let done = read();
         let now = clock.monotonic();
         let took = now.saturating_sub(began);
         slow.note(source, took, self.slow_from, now);
-        if admission == Admission::Excusable && took >= self.slow_from && self.excuses.get() > 0 {
+        if admission != Admission::Fits && took >= self.slow_from && self.excuses.get() > 0 {
             self.excuses.set(self.excuses.get() - 1);
             self.deadline.set(self.deadline.get().saturating_add(took));
         }
@@ -154,7 +161,7 @@ mod tests {
     const SLOW: SourceSlot = SourceSlot(7);
 
     fn page(clock: &ManualClock) -> PageTime<'_> {
-        PageTime::new(ReadClock { clock, deadline: clock.now().saturating_add(TIME) })
+        PageTime::new(ReadClock { clock, deadline: clock.now().saturating_add(TIME) }, false)
     }
 
     /// Whether a page that begins now reads the source, which takes so long, and is late then.

@@ -116,6 +116,12 @@ impl Viewer {
         Self { reader: SourceSlot::NONE, feed, follows, choices, has_own: true, names_sources: true }
     }
 
+    /// Whether nobody's posts can be in the feed but those of one source.
+    pub fn has_one_source(&self, world: &World) -> bool {
+        let has_own_posts = || self.has_own && !world.sources.at(self.reader).outbox().is_empty();
+        self.feed.reach_len() == 1 && !has_own_posts()
+    }
+
     /// The muted or blocked source that keeps a post, and all that repeats it, from showing.
     pub fn silencer(&self, post: &Post) -> Option<Blocker> {
         self.silencers(post).next()

@@ -79,12 +79,12 @@ struct Walk {
     partial_pages: u64,
 }
 
-fn read_down(server: &Server, reader: &str, reads_max: u64) -> Walk {
+fn read_down(server: &Server, path: &str, reads_max: u64) -> Walk {
     let (mut walk, mut before) = (Walk::default(), String::new());
     loop {
         walk.reads += 1;
         assert!(walk.reads <= reads_max, "{} reads without coming to an end: {:?}", walk.reads, walk.met);
-        let answer = server.get(&format!("{}?limit=10{before}", feed(reader)));
+        let answer = server.get(&format!("{path}?limit=10{before}"));
         assert_eq!(answer.status, 200, "{}", answer.text);
         let page = answer.json();
         walk.met.extend(numbers(page["items"].as_array().unwrap()));
@@ -136,7 +136,7 @@ impl Troubled {
     }
 
     fn walk(&self) -> Walk {
-        read_down(&self.server, "ann", 40)
+        read_down(&self.server, &feed("ann"), 40)
     }
 }
 
@@ -196,6 +196,16 @@ fn r20_what_is_in_memory_of_a_source_that_cannot_be_read_further_is_shown() {
         let met = BTreeSet::from_iter(numbers(page["items"].as_array().unwrap()));
         assert_eq!(page["partial"], json!([LATE]));
         assert!([96, 102, 108, 114].iter().all(|body| met.contains(body)), "{met:?}");
+    }
+}
+
+/// Its own page has no others' posts that would have to wait.
+#[test]
+fn r20_a_slow_source_s_own_page_is_read_however_long_it_takes() {
+    let troubled = Troubled::new(Policy::PushAll, &[(LATE, FOR_EVER)]);
+    for _ in 0..3 {
+        let walk = read_down(&troubled.server, &format!("/v1/users/{LATE}/posts"), 10);
+        assert_eq!((walk.met.len(), walk.partial), (20, BTreeSet::new()));
     }
 }
 
