@@ -17,7 +17,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::limits::SOURCE_ID_BYTES_MAX;
 
-/// The checked external id of a source: 1–128 characters of `[A-Za-z0-9._:@~-]`.
+/// The checked external id of a source: 1–128 characters of `[A-Za-z0-9._:@~-]`, but neither `.` nor `..`, which proxies and browsers take
+/// out of paths. What is stored may have these, from before they were refused.
 ///
 /// Cheap to clone: the text is shared.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -36,6 +37,9 @@ pub enum SourceIdError {
         /// Its length in bytes.
         length: usize,
     },
+    /// A step in a path.
+    #[error("an id may not be . or .., which are steps in the path of a request")]
+    PathStep,
     /// A character outside the allowed set.
     #[error("an id may hold letters, digits and any of . _ : @ ~ - only, not {found:?} at byte {at}")]
     BadCharacter {
@@ -55,6 +59,14 @@ impl SourceId {
     /// # Errors
     /// Says what is wrong with the text, and where.
     pub fn new(text: &str) -> Result<Self, SourceIdError> {
+        if matches!(text, "." | "..") {
+            return Err(SourceIdError::PathStep);
+        }
+        Self::stored(text)
+    }
+
+    /// Checks an id that was stored.
+    fn stored(text: &str) -> Result<Self, SourceIdError> {
         if text.is_empty() {
             return Err(SourceIdError::Empty);
         }
@@ -146,9 +158,10 @@ impl FromStr for SourceId {
     }
 }
 
+/// From storage: what requests send goes through [`SourceId::new`].
 impl<'de> Deserialize<'de> for SourceId {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_str(Text(Self::new))
+        from.deserialize_str(Text(Self::stored))
     }
 }
 
@@ -237,9 +250,23 @@ mod tests {
             ("é", SourceIdError::BadCharacter { found: 'é', at: 0 }),
             ("a\0", SourceIdError::BadCharacter { found: '\0', at: 1 }),
             (one_over.as_str(), SourceIdError::TooLong { length }),
+            (".", SourceIdError::PathStep),
+            ("..", SourceIdError::PathStep),
         ] {
             assert_eq!(SourceId::new(bad).unwrap_err(), why, "{bad:?}");
         }
+        for good in ["...", ".a", "a..", "tag:.", "~."] {
+            assert_eq!(SourceId::new(good).unwrap().as_str(), good);
+        }
+    }
+
+    #[test]
+    fn ids_that_are_refused_by_now_are_read_from_storage() {
+        for step in [".", ".."] {
+            assert_eq!(serde_json::from_value::<SourceId>(step.into()).unwrap().as_str(), step);
+            assert_eq!(serde_json::from_value::<ListName>(step.into()).unwrap().as_str(), step);
+        }
+        assert!(serde_json::from_value::<SourceId>("a b".into()).is_err());
     }
 
     #[test]

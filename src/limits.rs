@@ -18,6 +18,9 @@ pub const POST_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Deepest nesting of arrays and objects in a `body`: what common JSON readers take without a setting.
 pub const POST_BODY_DEPTH_MAX: usize = 64;
 
+/// Characters of a number in a post's body. An exact double takes 24 at most, and some parsers refuse numbers that are much longer.
+pub const POST_NUMBER_BYTES_MAX: usize = 64;
+
 /// Most tags on one post.
 pub const POST_TAGS_MAX: usize = 16;
 

@@ -10,7 +10,7 @@ use crate::api::Api;
 use crate::api::access::Caller;
 use crate::api::answer;
 use crate::api::problem::Problem;
-use crate::api::request::{self, Object, Parameters, json_bytes, optional_json_bytes, path, user, wait};
+use crate::api::request::{self, Object, Parameters, json_bytes, optional_json_bytes, path, text, user, wait};
 use crate::api::slot::Live;
 use crate::feed::event::NewEdge;
 use crate::id::SourceId;
@@ -35,7 +35,9 @@ struct Bulk {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BulkEdge {
+    #[serde(deserialize_with = "text")]
     follower: SourceId,
+    #[serde(deserialize_with = "text")]
     source: SourceId,
     #[serde(default)]
     hidden: bool,

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::api::Api;
 use crate::api::access::{Caller, Denial};
 use crate::api::problem::Problem;
-use crate::api::request::{json, json_bytes, optional_text, path, wait};
+use crate::api::request::{json, json_bytes, optional_text, path, text, wait};
 use crate::api::slot::Live;
 use crate::clock::UnixMicros;
 use crate::error::Error;
@@ -24,6 +24,7 @@ use crate::limits::POST_TAGS_MAX;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NewPost<'a> {
+    #[serde(deserialize_with = "text")]
     author: SourceId,
     #[serde(borrow)]
     body: &'a RawValue,
@@ -107,6 +108,10 @@ fn body(raw: &RawValue) -> Result<Body, Problem> {
     Body::new(raw.get()).map_err(|cause| match cause {
         BodyError::TooLarge { .. } => {
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", cause.to_string()).of_field("body")
+        }
+        BodyError::Number { .. } | BodyError::Surrogate { .. } => {
+            let detail = format!("body: {cause}");
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unportable_body", detail).of_field("body")
         }
         BodyError::TooDeep | BodyError::NotJson(_) => invalid("body", &cause),
     })

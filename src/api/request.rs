@@ -241,6 +241,15 @@ where
     text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
 }
 
+/// A value that is checked as one that comes from outside.
+pub(super) fn text<'de, D, T>(from: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: Display>,
+{
+    Cow::<str>::deserialize(from)?.parse().map_err(D::Error::custom)
+}
+
 /// The user in the path.
 pub(super) fn user(request: &HttpRequest) -> Result<SourceId, Problem> {
     path(request, "user")

@@ -2,6 +2,7 @@
 //!
 //! Everything here is a plain value with plain methods. The rest of the crate decides when they are called.
 
+pub mod body;
 pub mod choices;
 pub mod cursor;
 pub mod event;

@@ -1,26 +1,26 @@
 //! Posts: as an author hands them in, and as the engine keeps them.
 //!
 //! Responsible for:
-//! - checking a body once, and keeping it as the bytes it came in;
 //! - encoding a post to JSON once, so that pages and live events are assembled by copying.
 //!
 //! Not responsible for:
-//! - ids and times of posts that come without (`actor::ticker`), storing posts (`state::posts`).
+//! - what a body may be (`feed::body`), ids and times of posts that come without (`actor::ticker`), storing posts (`state::posts`).
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::clock::UnixMicros;
+use crate::feed::body::portable;
+pub use crate::feed::body::{Body, BodyError};
 use crate::feed::position::Position;
 use crate::feed::record::PostRecord;
-use crate::id::{PostId, SourceId, SourceSlot, Text};
-use crate::limits::{POST_BODY_BYTES_MAX, POST_BODY_DEPTH_MAX, POST_TAGS_MAX};
+use crate::id::{PostId, SourceId, SourceSlot};
+use crate::limits::POST_TAGS_MAX;
 
 /// What an entry is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -49,83 +49,6 @@ impl Kind {
             Self::Ad => "ad",
         }
     }
-}
-
-/// The content of a post: checked JSON text, byte for byte as the author sent it. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-#[serde(transparent)]
-pub struct Body(Arc<str>);
-
-/// Why a text is no [`Body`].
-#[derive(Debug, thiserror::Error)]
-pub enum BodyError {
-    /// Longer than the limit.
-    #[error("a body may have at most {POST_BODY_BYTES_MAX} bytes of JSON, this one has {bytes}")]
-    TooLarge {
-        /// Its length.
-        bytes: usize,
-    },
-    /// Arrays and objects inside each other beyond the limit.
-    #[error("a body may nest at most {POST_BODY_DEPTH_MAX} arrays and objects")]
-    TooDeep,
-    /// Not JSON.
-    #[error("a body must be JSON")]
-    NotJson(#[from] serde_json::Error),
-}
-
-impl Body {
-    /// Checks `json` and keeps it as it is, without the white space around it.
-    ///
-    /// # Errors
-    /// Says which limit the text breaks, or where it stops being JSON.
-    pub fn new(json: &str) -> Result<Self, BodyError> {
-        let json = json.trim_matches([' ', '\t', '\n', '\r']);
-        if json.len() > POST_BODY_BYTES_MAX {
-            return Err(BodyError::TooLarge { bytes: json.len() });
-        }
-        if depth(json) > POST_BODY_DEPTH_MAX {
-            return Err(BodyError::TooDeep);
-        }
-        serde_json::from_str::<IgnoredAny>(json)?;
-        Ok(Self(json.into()))
-    }
-
-    /// JSON that was checked when it came in.
-    pub(crate) fn kept(json: &str) -> Self {
-        Self(json.into())
-    }
-
-    /// The JSON text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// From storage, which checksums what was checked when it came in: taken as it is.
-impl<'de> Deserialize<'de> for Body {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_str(Text(|json: &str| Ok::<_, BodyError>(Self::kept(json))))
-    }
-}
-
-/// How deep arrays and objects nest in a JSON text.
-fn depth(json: &str) -> usize {
-    let (mut depth, mut deepest) = (0usize, 0);
-    let (mut in_string, mut escaped) = (false, false);
-    for byte in json.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = in_string,
-            b'"' => in_string = !in_string,
-            b'[' | b'{' if !in_string => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest
 }
 
 /// A post as its author hands it in.
@@ -364,7 +287,7 @@ impl Post {
             json.clear();
             self.encode_head(json);
             let start = json.len();
-            json.push_str(body);
+            json.push_str(&portable(body));
             self.body = start as u32..json.len() as u32;
             self.encode_tail(json);
             self.json = json.as_str().into();
@@ -441,6 +364,16 @@ mod tests {
     }
 
     #[test]
+    fn what_was_stored_before_bodies_were_checked_is_served_so_that_every_parser_takes_it() {
+        let stored: Body = serde_json::from_value(r#"[1e400,"\ud800"]"#.into()).unwrap();
+        let draft = Draft { body: stored, ..draft("1") };
+        let post = post(&draft);
+        assert_eq!(post.body(), r#"["1e400","\ufffd"]"#);
+        serde_json::from_str::<serde_json::Value>(post.json()).unwrap();
+        assert_eq!(post.fingerprint, draft.fingerprint());
+    }
+
+    #[test]
     fn hiding_is_no_edit() {
         let post = post(&draft("1")).edited(None, Some(true), UnixMicros(5));
         assert_eq!((post.hidden, post.edited_at, post.body()), (true, None, "1"));
@@ -464,19 +397,5 @@ mod tests {
         assert_eq!(distinct.len(), variants.len());
         let dated = Draft { id: Some(PostId(9)), published_at: Some(UnixMicros(1)), ..plain.clone() };
         assert_eq!(dated.fingerprint(), plain.fingerprint());
-    }
-
-    #[test]
-    fn bodies_are_bounded_json() {
-        let string_of = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
-        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
-        for good in ["null", "0", r#""[[[\"[""#, &string_of(POST_BODY_BYTES_MAX), &nested(POST_BODY_DEPTH_MAX)] {
-            assert_eq!(Body::new(good).unwrap().as_str(), good);
-        }
-        assert!(matches!(Body::new(&string_of(POST_BODY_BYTES_MAX + 1)), Err(BodyError::TooLarge { .. })));
-        assert!(matches!(Body::new(&nested(POST_BODY_DEPTH_MAX + 1)), Err(BodyError::TooDeep)));
-        for bad in ["", "{", "1 2", "nul", "{'a':1}", "[1,]"] {
-            assert!(matches!(Body::new(bad), Err(BodyError::NotJson(_))), "{bad:?}");
-        }
     }
 }

@@ -70,7 +70,7 @@ fn values() -> Named {
             "type": "string",
             "minLength": 1,
             "maxLength": bytes_max,
-            "pattern": "^[A-Za-z0-9._:@~-]+$",
+            "pattern": "^([.]{3,}|[.]*[A-Za-z0-9_:@~-][A-Za-z0-9._:@~-]*)$",
             "description": says,
             "examples": [example],
         })

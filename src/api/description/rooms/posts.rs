@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::api::description::rooms::Tellings;
 use crate::api::description::schemas::post;
 use crate::api::description::told::{Told, told};
-use crate::limits::{PUBLISH_AHEAD_MAX, REQUEST_BYTES_MAX};
+use crate::limits::{POST_NUMBER_BYTES_MAX, PUBLISH_AHEAD_MAX, REQUEST_BYTES_MAX};
 
 pub(super) static TOLD: Tellings =
     &[("publish", publish), ("read_post", read), ("edit_post", edit), ("delete_post", delete)];
@@ -14,7 +14,9 @@ fn publish() -> Told {
     let minutes = PUBLISH_AHEAD_MAX.as_secs() / 60;
     told("Publish a post")
         .says(format!(
-            "With an `id` of your own, the same post sent twice is published once. `published_at` may be in the past, and at most \
+            "`body` is any JSON that every parser takes (RFC 7493): text is Unicode, without halves of surrogate pairs; a number is within \
+             the range of a double, a whole one within 64 bits, and has at most {POST_NUMBER_BYTES_MAX} characters. \
+             With an `id` of your own, the same post sent twice is published once. `published_at` may be in the past, and at most \
              {minutes} minutes ahead. A tag or topic collects the posts that name it. Of a repost of a repost, `repost_of` comes to \
              be the original."
         ))
@@ -24,7 +26,7 @@ fn publish() -> Told {
         .answers(200, "The post, which was published before.", "Post", &post())
         .refuses(409, &["post_id_taken", "post_deleted"])
         .brings_sources()
-        .refuses(422, &["not_a_user", "published_in_future", "misfit"])
+        .refuses(422, &["not_a_user", "published_in_future", "misfit", "unportable_body"])
 }
 
 fn read() -> Told {
@@ -44,6 +46,7 @@ fn edit() -> Told {
         .takes("PostChange", REQUEST_BYTES_MAX, &json!({"body": {"text": "hello, all"}}))
         .answers(200, "The post as it is now.", "Post", &edited)
         .refuses(404, &["unknown_post"])
+        .refuses(422, &["unportable_body"])
 }
 
 fn delete() -> Told {

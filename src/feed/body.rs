@@ -1,0 +1,302 @@
+//! Bodies of posts: JSON that every parser takes.
+//!
+//! A body is copied into the pages of all who follow its author, so that one which some parser refuses would take those pages from its users.
+//! It is I-JSON ([RFC 7493](https://www.rfc-editor.org/rfc/rfc7493)) but for two rules: names may stand twice in an object, of which most
+//! parsers take the last value, and whole numbers may be of 64 bits.
+//!
+//! Responsible for:
+//! - checking a body once, and keeping it as the bytes it came in;
+//! - serving what was stored before these checks in a form that every parser takes.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use memchr::memchr2;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::id::Text;
+use crate::limits::{POST_BODY_BYTES_MAX, POST_BODY_DEPTH_MAX, POST_NUMBER_BYTES_MAX};
+
+/// The content of a post: checked JSON text, byte for byte as the author sent it. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Body(Arc<str>);
+
+/// Why a text is no [`Body`].
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// Longer than the limit.
+    #[error("a body may have at most {POST_BODY_BYTES_MAX} bytes of JSON, this one has {bytes}")]
+    TooLarge {
+        /// Its length.
+        bytes: usize,
+    },
+    /// Arrays and objects inside each other beyond the limit.
+    #[error("a body may nest at most {POST_BODY_DEPTH_MAX} arrays and objects")]
+    TooDeep,
+    /// Not JSON.
+    #[error("a body must be JSON")]
+    NotJson(#[from] serde_json::Error),
+    /// A number that some parsers refuse.
+    #[error(
+        "a number in a body must be within the range of a double, a whole one within 64 bits, and have at most {POST_NUMBER_BYTES_MAX} \
+         characters: the one at byte {at} is not; send it as text"
+    )]
+    Number {
+        /// Where it begins, in bytes of the body.
+        at: usize,
+    },
+    /// An escape of half a character, which no text can hold.
+    #[error("text in a body must be Unicode: the escape at byte {at} is half of a surrogate pair")]
+    Surrogate {
+        /// Where it begins, in bytes of the body.
+        at: usize,
+    },
+}
+
+impl Body {
+    /// Checks `json` and keeps it as it is, without the white space around it.
+    ///
+    /// # Errors
+    /// Says which limit the text breaks, where it stops being JSON, or what in it some parsers refuse.
+    pub fn new(json: &str) -> Result<Self, BodyError> {
+        let json = json.trim_matches([' ', '\t', '\n', '\r']);
+        if json.len() > POST_BODY_BYTES_MAX {
+            return Err(BodyError::TooLarge { bytes: json.len() });
+        }
+        if depth(json) > POST_BODY_DEPTH_MAX {
+            return Err(BodyError::TooDeep);
+        }
+        serde_json::from_str::<IgnoredAny>(json)?;
+        match Flaws::of(json).next() {
+            None => Ok(Self(json.into())),
+            Some(Flaw::Number(range)) => Err(BodyError::Number { at: range.start }),
+            Some(Flaw::Surrogate(range)) => Err(BodyError::Surrogate { at: range.start }),
+        }
+    }
+
+    /// JSON that was checked when it came in.
+    pub(crate) fn kept(json: &str) -> Self {
+        Self(json.into())
+    }
+
+    /// The JSON text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// From storage, which checksums what was checked when it came in: taken as it is.
+impl<'de> Deserialize<'de> for Body {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_str(Text(|json: &str| Ok::<_, BodyError>(Self::kept(json))))
+    }
+}
+
+/// JSON in a form that every parser takes: numbers that some refuse as text, halves of characters as U+FFFD. What was accepted before bodies
+/// were checked for these is served so.
+pub(crate) fn portable(json: &str) -> Cow<'_, str> {
+    let (mut portable, mut done) = (String::new(), 0);
+    for flaw in Flaws::of(json) {
+        let (range, before, after) = match flaw {
+            Flaw::Number(range) => (range.clone(), "\"", &json[range]),
+            Flaw::Surrogate(range) => (range, "", "\\ufffd"),
+        };
+        portable.push_str(&json[done..range.start]);
+        portable.extend([before, after, before]);
+        done = range.end;
+    }
+    if done == 0 {
+        return Cow::Borrowed(json);
+    }
+    portable.push_str(&json[done..]);
+    Cow::Owned(portable)
+}
+
+/// How deep arrays and objects nest in a JSON text.
+fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest) = (0usize, 0);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// What some parsers refuse in JSON that follows the grammar, with where it stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Flaw {
+    Number(Range<usize>),
+    Surrogate(Range<usize>),
+}
+
+/// The flaws of a JSON text, from its beginning.
+struct Flaws<'a> {
+    json: &'a str,
+    at: usize,
+    in_string: bool,
+}
+
+impl<'a> Flaws<'a> {
+    /// `json` must follow the grammar of JSON.
+    fn of(json: &'a str) -> Self {
+        Self { json, at: 0, in_string: false }
+    }
+
+    /// Goes on behind the next quote or escape of a string.
+    fn in_string(&mut self) -> Option<Flaw> {
+        let bytes = self.json.as_bytes();
+        let Some(next) = memchr2(b'"', b'\\', &bytes[self.at..]) else {
+            self.at = bytes.len();
+            return None;
+        };
+        let at = self.at + next;
+        if bytes[at] == b'"' {
+            (self.in_string, self.at) = (false, at + 1);
+            return None;
+        }
+        let Some(unit) = self.escaped_unit(at) else {
+            self.at = at + 2;
+            return None;
+        };
+        let is_high = (0xd800..0xdc00).contains(&unit);
+        let is_pair = is_high && self.escaped_unit(at + 6).is_some_and(|unit| (0xdc00..0xe000).contains(&unit));
+        self.at = at + if is_pair { 12 } else { 6 };
+        let is_half = !is_pair && (0xd800..0xe000).contains(&unit);
+        is_half.then_some(Flaw::Surrogate(at..at + 6))
+    }
+
+    /// The UTF-16 unit that `\uXXXX` at a place stands for.
+    fn escaped_unit(&self, at: usize) -> Option<u16> {
+        let digits = self.json.get(at..at + 6)?.strip_prefix("\\u")?;
+        u16::from_str_radix(digits, 16).ok()
+    }
+
+    /// Goes on behind the next number, or into the next string.
+    fn outside(&mut self) -> Option<Flaw> {
+        let bytes = self.json.as_bytes();
+        let is_next = |byte: &u8| matches!(byte, b'"' | b'-' | b'0'..=b'9');
+        let Some(next) = bytes[self.at..].iter().position(is_next) else {
+            self.at = bytes.len();
+            return None;
+        };
+        let at = self.at + next;
+        if bytes[at] == b'"' {
+            (self.in_string, self.at) = (true, at + 1);
+            return None;
+        }
+        let is_of_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
+        let length = bytes[at..].iter().position(|byte| !is_of_number(byte)).unwrap_or(bytes.len() - at);
+        self.at = at + length;
+        (!is_portable_number(&self.json[at..self.at])).then_some(Flaw::Number(at..self.at))
+    }
+}
+
+impl Iterator for Flaws<'_> {
+    type Item = Flaw;
+
+    fn next(&mut self) -> Option<Flaw> {
+        while self.at < self.json.len() {
+            let flaw = if self.in_string { self.in_string() } else { self.outside() };
+            if flaw.is_some() {
+                return flaw;
+            }
+        }
+        None
+    }
+}
+
+/// Parsers that refuse some numbers: simdjson whole ones beyond 64 bits, Python those of more than 4,300 digits, Jackson those of more than
+/// 1,000 characters, Go and most others what is beyond a double.
+fn is_portable_number(number: &str) -> bool {
+    let is_whole = !number.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E'));
+    match number.len() {
+        length if length > POST_NUMBER_BYTES_MAX => false,
+        _ if is_whole => number.parse::<u64>().is_ok() || number.parse::<i64>().is_ok(),
+        _ => number.parse::<f64>().is_ok_and(f64::is_finite),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_are_bounded_json() {
+        let string_of = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        for good in ["null", "0", r#""[[[\"[""#, &string_of(POST_BODY_BYTES_MAX), &nested(POST_BODY_DEPTH_MAX)] {
+            assert_eq!(Body::new(good).unwrap().as_str(), good);
+        }
+        assert!(matches!(Body::new(&string_of(POST_BODY_BYTES_MAX + 1)), Err(BodyError::TooLarge { .. })));
+        assert!(matches!(Body::new(&nested(POST_BODY_DEPTH_MAX + 1)), Err(BodyError::TooDeep)));
+        for bad in ["", "{", "1 2", "nul", "{'a':1}", "[1,]"] {
+            assert!(matches!(Body::new(bad), Err(BodyError::NotJson(_))), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_every_parser_takes_is_kept_as_it_came() {
+        let longest = format!("0.{}", "1".repeat(POST_NUMBER_BYTES_MAX - 2));
+        for good in [
+            "-0",
+            "18446744073709551615",
+            "-9223372036854775808",
+            "1.7976931348623157e308",
+            "1e-400",
+            "[1,-2.5e+3,{\"a\":0.1}]",
+            r#""\ud83d\ude00 \u0000 \\ud800 \"1e400""#,
+            r#"{"1e400":"99999999999999999999"}"#,
+            &longest,
+        ] {
+            assert_eq!(Body::new(good).unwrap().as_str(), good);
+            assert!(matches!(portable(good), Cow::Borrowed(_)), "{good}");
+        }
+    }
+
+    #[test]
+    fn what_some_parser_refuses_is_refused_by_its_place_and_served_so_that_all_take_it() {
+        let digits = "9".repeat(4_301);
+        let long = format!("0.{}", "1".repeat(POST_NUMBER_BYTES_MAX - 1));
+        let numbers =
+            ["1e400", "-1e400", "18446744073709551616", "-9223372036854775809", "1.8e308", digits.as_str(), &long];
+        for number in numbers {
+            let body = format!(r#"{{"n":[0,{number}]}}"#);
+            assert!(matches!(Body::new(&body), Err(BodyError::Number { at: 8 })), "{number}");
+            assert_eq!(portable(&body), format!(r#"{{"n":[0,"{number}"]}}"#));
+            assert_eq!(portable(number), format!("\"{number}\""));
+        }
+        for (half, at, served) in [
+            (r#""a\ud800""#, 2, r#""a\ufffd""#),
+            (r#""\uDFFF""#, 1, r#""\ufffd""#),
+            (r#""\ud800\ud800\udc00""#, 1, r#""\ufffd\ud800\udc00""#),
+            (r#""\ud800\u0041""#, 1, r#""\ufffd\u0041""#),
+            (r#""\ud800\\udc00""#, 1, r#""\ufffd\\udc00""#),
+            (r#"{"\udc00":1}"#, 2, r#"{"\ufffd":1}"#),
+        ] {
+            assert!(matches!(Body::new(half), Err(BodyError::Surrogate { at: found }) if found == at), "{half}");
+            assert_eq!(portable(half), served);
+        }
+    }
+
+    #[test]
+    fn what_is_served_is_a_body_again() {
+        let body = r#"[1e999,"\ud800\ud800",{"\udc00":-1e999},123456789012345678901234567890]"#;
+        assert!(serde_json::from_str::<serde_json::Value>(body).is_err());
+        let served = portable(body);
+        assert_eq!(Body::new(&served).unwrap().as_str(), served);
+        serde_json::from_str::<serde_json::Value>(&served).unwrap();
+    }
+}
