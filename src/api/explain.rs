@@ -3,6 +3,7 @@
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 
+use crate::api::access::Caller;
 use crate::api::problem::Problem;
 use crate::api::request::{Parameters, path, user};
 use crate::api::slot::Live;
@@ -12,8 +13,11 @@ use crate::state::explain::{Bar, Explanation, Reason};
 /// `GET /v1/users/{user}/feed/explain/{post}`
 pub(super) async fn explain(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
-    let Explanation { shown, reasons, blockers, route } =
-        engine.explain(&user(&request)?, path(&request, "post")?).await?;
+    let post = path(&request, "post")?;
+    let explanation = engine.explain(&user(&request)?, post).await?;
+    let is_for_reader = Caller::of(&request)?.is_user();
+    let Explanation { shown, reasons, blockers, route, .. } =
+        if is_for_reader { explanation.for_reader(post) } else { explanation };
     Ok(HttpResponse::Ok().json(json!({
         "shown": shown,
         "reasons": reasons.iter().map(reason).collect::<Vec<_>>(),
@@ -50,6 +54,7 @@ fn blocker(bar: &Bar) -> Value {
         Bar::Hidden(post) => json!({"kind": "hidden", "post": post.to_string()}),
         Bar::Muted(source) => json!({"kind": "muted", "source": source.as_str()}),
         Bar::Blocked(source) => json!({"kind": "blocked", "source": source.as_str()}),
+        Bar::BlockedBy(author) => json!({"kind": "blocked_by", "source": author.as_str()}),
         Bar::OwnPost => json!({"kind": "own_posts_off"}),
         Bar::Reply(Some(answered)) => json!({"kind": "reply", "source": answered.as_str()}),
         Bar::Reply(None) => json!({"kind": "reply"}),

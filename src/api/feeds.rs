@@ -4,6 +4,7 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
 use crate::api::Api;
+use crate::api::access::Caller;
 use crate::api::operation::Work;
 use crate::api::page_json::{self, Fields};
 use crate::api::problem::Problem;
@@ -38,7 +39,11 @@ pub(super) async fn home(request: HttpRequest, engine: Live, api: Data<Api>) -> 
 /// `GET /v1/users/{user}/posts`
 pub(super) async fn own_page(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     let Asked { user, page, fields } = asked(&request)?;
-    Ok(answer(&engine.own_page(&user, page).await?, fields))
+    let page = match Caller::of(&request)?.is_user() {
+        true => engine.own_page_for_owner(&user, page).await?,
+        false => engine.own_page(&user, page).await?,
+    };
+    Ok(answer(&page, fields))
 }
 
 /// A page as it is answered.

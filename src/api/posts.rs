@@ -131,7 +131,11 @@ pub(super) async fn publish(
     let wait = wait(&request)?;
     let bytes = json_bytes(&request, payload).await?;
     let draft = new_post(&bytes)?;
-    Caller::of(&request)?.may_have(&draft.author)?;
+    let caller = Caller::of(&request)?;
+    caller.may_have(&draft.author)?;
+    if draft.id.is_some() {
+        api.access.may_choose_id(&caller)?;
+    }
     api.access.bring(&request, &engine, draft.sources())?;
     let published = engine.publish(draft, wait).await?;
     let status = if published.created { StatusCode::CREATED } else { StatusCode::OK };

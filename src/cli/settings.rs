@@ -18,10 +18,10 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::actor::keeper::SnapshotOptions;
-use crate::api::access::AccessOptions;
 use crate::api::access::browser::Hosts;
 use crate::api::access::cors::Origins;
 use crate::api::access::rate::RequestsPerSecond;
+use crate::api::access::{AccessOptions, TokenPostIds};
 use crate::api::admission::AdmissionLimits;
 use crate::api::tls::Certificate;
 use crate::bounded::read_text;
@@ -180,6 +180,10 @@ pub struct Settings {
     /// Requests a second of one client, twice as many at once; more are refused [requests, default: any number]
     #[arg(long, env = "TIDEWIRE_RATE_LIMIT", value_name = "REQUESTS")]
     pub rate_limit: Option<RequestsPerSecond>,
+
+    /// Who chooses the ids of posts that are published by a user's token [default: server]
+    #[arg(long, env = "TIDEWIRE_TOKEN_POST_IDS", value_name = "server|user")]
+    pub token_post_ids: Option<TokenPostIds>,
 }
 
 impl Settings {
@@ -264,6 +268,7 @@ impl Settings {
             cors_origins: self.cors_origins.or_else(|| other.cors_origins.clone()),
             hosts: self.hosts.or_else(|| other.hosts.clone()),
             rate_limit: self.rate_limit.or(other.rate_limit),
+            token_post_ids: self.token_post_ids.or(other.token_post_ids),
         }
     }
 
@@ -299,6 +304,7 @@ impl Settings {
             origins: self.cors_origins.clone().unwrap_or_default(),
             hosts: self.hosts.clone().unwrap_or_default(),
             rate: self.rate_limit,
+            token_post_ids: self.token_post_ids.unwrap_or_default(),
         }
     }
 

@@ -279,15 +279,32 @@ impl Engine {
         Err(shared.overloaded("wake_up", WAKE_QUEUE_MAX))
     }
 
-    /// A page of a source's own posts.
+    /// A page of a source's own posts, as everybody sees it.
     ///
     /// # Errors
     /// When it needs the archive, and too much is waiting for that.
     pub async fn own_page(&self, source: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
-        let shared = &self.inner.shared;
-        let Some(source) = shared.world.sources.get(source) else { return Ok(self.nothing(request)) };
-        let settled = shared.world.arrivals.applied();
-        self.pulled_page(Viewer::everybody(source.slot), settled, request).await
+        self.page_of_source(source, |source| Viewer::everybody(source.slot), request).await
+    }
+
+    /// The same as the source's owner sees it: without what they repeat of authors that they block or that block them.
+    ///
+    /// # Errors
+    /// As [`Engine::own_page`].
+    pub async fn own_page_for_owner(&self, source: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
+        self.page_of_source(source, Viewer::own_page, request).await
+    }
+
+    async fn page_of_source(
+        &self,
+        source: &SourceId,
+        viewer: impl FnOnce(&Source) -> Viewer,
+        request: PageRequest,
+    ) -> Result<FeedPage, Error> {
+        let world = &self.inner.shared.world;
+        let Some(source) = world.sources.get(source) else { return Ok(self.nothing(request)) };
+        let settled = world.arrivals.applied();
+        self.pulled_page(viewer(&source), settled, request).await
     }
 
     /// A page of a feed that nothing is pushed to.

@@ -175,7 +175,7 @@ impl Engine {
         let shared = &self.inner.shared;
         let viewer = match shared.world.sources.get(reader).filter(|reader| reader.id.is_user()) {
             Some(reader) => Viewer::home(&reader, &reader.following()),
-            None => Viewer::nobody(),
+            None => Viewer { has_own: true, ..Viewer::nobody() },
         };
         if let Ok(explanation) = explain(Finder::Memory(&shared.world), &viewer, post) {
             return Ok(explanation);

@@ -68,11 +68,10 @@ impl Silenced {
         true
     }
 
-    /// Takes a source out; false if it was not there.
-    pub fn remove(&mut self, source: SourceSlot) -> bool {
-        let Ok(at) = self.find(source) else { return false };
-        self.sources.remove(at);
-        true
+    /// Takes a source out, and returns since when it was there.
+    pub fn remove(&mut self, source: SourceSlot) -> Option<UnixMicros> {
+        let at = self.find(source).ok()?;
+        Some(self.sources.remove(at).1)
     }
 
     /// Whether a source is in the set.
@@ -160,6 +159,7 @@ mod tests {
         };
         assert_eq!((listed(9, 9), listed(3, 1)), (vec![9, 3, 5], vec![3]));
         assert!(silenced.contains(SourceSlot(3)) && !silenced.contains(SourceSlot(4)));
-        assert!(silenced.clone().remove(SourceSlot(3)) && !silenced.clone().remove(SourceSlot(4)));
+        let removed = [3, 4].map(|slot| silenced.remove(SourceSlot(slot)));
+        assert_eq!((removed, silenced.len()), ([Some(UnixMicros(2)), None], 2));
     }
 }

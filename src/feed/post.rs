@@ -9,7 +9,6 @@
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::ops::Range;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;

@@ -34,7 +34,7 @@ pub(super) fn catch_up(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], range: 
 }
 
 /// Whether nothing but posts has come into the feed since the token was made: the reader follows nobody else, has the same rules,
-/// mutes and blocks, and no entry fell below others that were passed over since.
+/// mutes and blocks, nobody else blocks the reader, and no entry fell below others that were passed over since.
 fn is_same_feed(view: &FeedView<'_>, token: Resume) -> bool {
     if token.may_fall && view.finder.world().arrivals.any_taken_back(token.below) {
         return false;
@@ -42,7 +42,7 @@ fn is_same_feed(view: &FeedView<'_>, token: Resume) -> bool {
     let Some(since) = token.since() else { return true };
     let viewer = view.viewer;
     let last_made = viewer.feed.last_made().max(viewer.follows.last_made());
-    last_made <= since && viewer.choices.fingerprint() == token.choices
+    last_made <= since && viewer.shown_by == token.choices
 }
 
 /// The late posts that are new; nothing if not all are known, or others may stand where nobody looks.
@@ -109,5 +109,5 @@ pub(super) fn resume(page: &Page<Entry>, range: Range, viewer: &Viewer, settled:
         }
         _ => Resume::whole(newest, settled),
     };
-    Some(Resume { choices: viewer.choices.fingerprint(), is_partial: !page.partial.is_empty(), ..token })
+    Some(Resume { choices: viewer.shown_by, is_partial: !page.partial.is_empty(), ..token })
 }

@@ -50,6 +50,8 @@ pub enum Bar {
     Muted(SourceId),
     /// It belongs to a blocked source.
     Blocked(SourceId),
+    /// Its author blocks the reader.
+    BlockedBy(SourceId),
     /// The rules leave out the reader's own posts.
     OwnPost,
     /// The rules leave out answers to this author, if that is known.
@@ -69,6 +71,42 @@ pub struct Explanation {
     pub blockers: Vec<Bar>,
     /// How the newest of its reasons came. Nothing if it does not show.
     pub route: Option<Route>,
+    /// Whose matter it is.
+    pub concerns: Concern,
+}
+
+/// Whose matter it is that a post is, or is not, in a feed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Concern {
+    /// Nothing brings the post, or others keep it from the reader: it is hidden, deleted, or its author blocks them.
+    #[default]
+    Others,
+    /// Something brings it, and nothing but what the reader decided may keep it out.
+    Reader,
+    /// It is the reader's own.
+    Author,
+}
+
+impl Explanation {
+    /// What the reader may know of it. A post that others keep from them, or that nothing brings, is as if it were not there: an explanation
+    /// says no more of an id than a feed does.
+    #[must_use]
+    pub fn for_reader(mut self, id: PostId) -> Self {
+        match self.concerns {
+            Concern::Author => self,
+            Concern::Reader => {
+                self.blockers.retain(|bar| !bar.is_by_others());
+                self
+            }
+            Concern::Others => Self { blockers: vec![Bar::Unknown(id)], ..Self::default() },
+        }
+    }
+}
+
+impl Bar {
+    fn is_by_others(&self) -> bool {
+        matches!(self, Self::Unknown(_) | Self::Deleted(_) | Self::Hidden(_) | Self::BlockedBy(_))
+    }
 }
 
 /// What an explanation needs is not in memory, or cannot be read.
@@ -102,14 +140,14 @@ pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explan
     if origin.hidden && origin.id() != post.id() {
         bars.push(Bar::Hidden(origin.id()));
     }
-    bars.extend(viewer.silencers(&origin).map(|blocker| names.bar(blocker, origin.id())));
+    bars.extend(viewer.silencers(finder.world(), &origin).map(|blocker| names.bar(blocker, origin.id())));
     let only = post.repost_of.map(|_| post.position);
     let mut collected = Collected::default();
     if only.is_none() {
         collected.direct(viewer, &origin, names);
     }
     let budget = Budget::untimed(Allowance::UNLIMITED);
-    for by in viewer.reposts(&finder.world().reposts, &origin, &budget) {
+    for by in viewer.reposts(finder.world(), &origin, &budget) {
         if only.is_none_or(|at| at == by.repost.at) {
             let (at, user) = (by.repost.at, names.id(by.repost.author));
             let named = || Reason::Repost { user, at, source: names.id(by.repost.source) };
@@ -120,12 +158,18 @@ pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explan
     }
     let Collected { reasons, bars: of_reasons, newest } = collected;
     let shown = bars.is_empty() && !reasons.is_empty();
+    let is_brought = !reasons.is_empty() || of_reasons.iter().any(|bar| !bar.is_by_others());
+    let concerns = match () {
+        () if origin.author().slot == viewer.reader => Concern::Author,
+        () if is_brought && !bars.iter().any(Bar::is_by_others) => Concern::Reader,
+        () => Concern::Others,
+    };
     if !shown {
         bars.extend(of_reasons);
     }
     let blockers = bars;
     let route = newest.filter(|_| shown).map(|(at, source)| route(finder, at, source));
-    Ok(Explanation { shown, reasons, blockers, route })
+    Ok(Explanation { shown, reasons, blockers, route, concerns })
 }
 
 fn found(finder: Finder<'_>, id: PostId) -> Result<Result<std::sync::Arc<Post>, Bar>, Missing> {
@@ -192,6 +236,7 @@ impl Names<'_> {
         match blocker {
             Blocker::Muted(source) => Bar::Muted(self.id(source)),
             Blocker::Blocked(source) => Bar::Blocked(self.id(source)),
+            Blocker::BlockedBy(author) => Bar::BlockedBy(self.id(author)),
             Blocker::Hidden => Bar::Hidden(post),
             Blocker::OwnPost => Bar::OwnPost,
             Blocker::Reply(answered) => Bar::Reply(answered.map(|answered| self.id(answered))),

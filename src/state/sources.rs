@@ -8,11 +8,12 @@
 //! - keeping several sources in step (`state::world`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
 use arc_swap::ArcSwapOption;
 use dashmap::DashMap;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::clock::UnixMicros;
 use crate::feed::choices::Choices;
@@ -37,6 +38,10 @@ pub struct Source {
     pub(super) following: RwLock<Arc<Following>>,
     /// Nothing for the many who have decided nothing.
     pub(super) choices: RwLock<Option<Arc<Choices>>>,
+    /// By how many it is blocked, so that those whom nobody blocks need not ask any author.
+    blocked_by: AtomicU32,
+    /// Tells by whom, and since when, with the instants of these blocks.
+    blocked_since: AtomicU32,
     pub(super) celebrity: AtomicBool,
     /// What [`Source::crowd`] found, and by which version of `following`.
     crowd: Mutex<Option<(u64, SourceSlot)>>,
@@ -44,6 +49,9 @@ pub struct Source {
 }
 
 const NEVER: i64 = i64::MIN;
+
+/// Tells being blocked from blocking at the same instant: mutes and blocks have 0 and 1.
+const BLOCKED_BY_SEED: u64 = 2;
 
 impl Source {
     fn new(slot: SourceSlot, id: SourceId) -> Self {
@@ -55,6 +63,8 @@ impl Source {
             followers: RwLock::default(),
             following: RwLock::default(),
             choices: RwLock::default(),
+            blocked_by: AtomicU32::new(0),
+            blocked_since: AtomicU32::new(0),
             celebrity: AtomicBool::new(false),
             crowd: Mutex::default(),
             last_seen: AtomicI64::new(NEVER),
@@ -106,6 +116,32 @@ impl Source {
     /// The same, if it has decided anything at all.
     pub fn own_choices(&self) -> Option<Arc<Choices>> {
         self.choices.read().clone()
+    }
+
+    /// Whether anybody blocks it.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked_by.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether it blocks another.
+    pub fn blocks(&self, other: SourceSlot) -> bool {
+        self.choices.read().as_ref().is_some_and(|choices| choices.blocks.contains(other))
+    }
+
+    /// Tells what is shown to it from what was shown by other rules, mutes and blocks, its own and others': a number that survives a restart.
+    pub fn shown_by(&self) -> u32 {
+        let own = self.choices.read().as_ref().map_or(0, |choices| choices.fingerprint());
+        own.wrapping_add(self.blocked_since.load(Ordering::Relaxed))
+    }
+
+    /// Notes that another blocks it since an instant, or does so no more. Only the writer calls it.
+    pub(super) fn note_blocked(&self, since: UnixMicros, is_on: bool) {
+        let mark = xxh3_64_with_seed(&since.0.to_le_bytes(), BLOCKED_BY_SEED) as u32;
+        // Nobody else writes.
+        let (by, marks) = (self.blocked_by.load(Ordering::Relaxed), self.blocked_since.load(Ordering::Relaxed));
+        let (by, marks) = if is_on { (by + 1, marks.wrapping_add(mark)) } else { (by - 1, marks.wrapping_sub(mark)) };
+        self.blocked_since.store(marks, Ordering::Relaxed);
+        self.blocked_by.store(by, Ordering::Release);
     }
 
     /// Whether its posts are pulled.

@@ -170,7 +170,7 @@ impl<'a> FeedView<'a> {
         if !self.viewer.choices.rules.reposts {
             return (direct, Vec::new());
         }
-        let mut reposts = self.viewer.reposts(&self.finder.world().reposts, origin, self.budget);
+        let mut reposts = self.viewer.reposts(self.finder.world(), origin, self.budget);
         reposts.retain(|by| by.blocker.is_none());
         (direct, reposts)
     }
@@ -198,7 +198,7 @@ impl<'a> FeedView<'a> {
             None => Arc::clone(&post),
             Some(id) => self.find(id).map_err(|look| if look.is_gone() { Look::Hidden } else { look })?,
         };
-        if origin.hidden || self.viewer.silencer(&origin).is_some() {
+        if origin.hidden || self.viewer.silencer(self.finder.world(), &origin).is_some() {
             if is_repost {
                 self.stands.insert(origin_id, None);
             }

@@ -1,7 +1,7 @@
 //! The viewer: through whose eyes a feed is seen, and what that lets through.
 //!
 //! Responsible for:
-//! - the reasons a post has to show in one feed, and what speaks against each: follows, mutes, blocks, rules.
+//! - the reasons a post has to show in one feed, and what speaks against each: follows, mutes, blocks by the reader and by authors, rules.
 //!
 //! Not responsible for:
 //! - pages (`feed::page`), where a merged entry stands (`state::view`), telling people (`state::explain`).
@@ -34,6 +34,10 @@ pub struct Viewer {
     pub follows: Arc<Following>,
     /// What the reader has decided.
     pub choices: Arc<Choices>,
+    /// [`Source::shown_by`] of the reader, taken before anything was looked at.
+    pub shown_by: u32,
+    /// Whether any author blocks the reader.
+    pub is_blocked: bool,
     /// Whether the reader's own posts belong to the feed.
     pub has_own: bool,
     /// Whether entries name the sources that brought them.
@@ -47,6 +51,8 @@ pub enum Blocker {
     Muted(SourceSlot),
     /// It belongs to a blocked source.
     Blocked(SourceSlot),
+    /// Its author blocks the reader.
+    BlockedBy(SourceSlot),
     /// It is kept out of all feeds.
     Hidden,
     /// It is the reader's own.
@@ -90,30 +96,50 @@ impl Viewer {
     /// A reader's home feed.
     pub fn home(reader: &Source, following: &Arc<Following>) -> Self {
         let (feed, follows) = (Arc::clone(following), Arc::clone(following));
-        Self { reader: reader.slot, feed, follows, choices: reader.choices(), has_own: true, names_sources: true }
+        Self { feed, follows, has_own: true, ..Self::of(reader) }
     }
 
     /// A list of the reader's. Its members' posts are under the same rules as those at home.
     pub fn list(reader: &Source, members: &Arc<Following>) -> Self {
         let (feed, follows) = (Arc::clone(members), reader.following());
-        Self { reader: reader.slot, feed, follows, choices: reader.choices(), has_own: false, names_sources: true }
+        Self { feed, follows, ..Self::of(reader) }
     }
 
-    /// Everybody, before a source's own page.
+    /// A reader to whom nothing is brought.
+    fn of(reader: &Source) -> Self {
+        let (shown_by, is_blocked) = (reader.shown_by(), reader.is_blocked());
+        Self { reader: reader.slot, choices: reader.choices(), shown_by, is_blocked, ..Self::nobody() }
+    }
+
+    /// A source's own page, before everybody.
     pub fn everybody(source: SourceSlot) -> Self {
         let mut feed = Following::default();
         feed.insert(source, UnixMicros(0), false);
         let feed = Arc::new(feed);
         let rules = Rules { replies: Replies::All, ..Rules::default() };
         let choices = Arc::new(Choices { rules, ..Choices::default() });
-        let follows = Arc::clone(&feed);
-        Self { reader: SourceSlot::NONE, feed, follows, choices, has_own: false, names_sources: false }
+        Self { follows: Arc::clone(&feed), feed, choices, names_sources: false, ..Self::nobody() }
+    }
+
+    /// A source's own page, before its owner: what they repeat shows there as well, unless there is a block between them and its author.
+    pub fn own_page(source: &Source) -> Self {
+        let page = Self::everybody(source.slot);
+        let choices =
+            Choices { rules: page.choices.rules, blocks: source.choices().blocks.clone(), ..Choices::default() };
+        Self {
+            choices: Arc::new(choices),
+            feed: page.feed,
+            follows: page.follows,
+            names_sources: false,
+            ..Self::of(source)
+        }
     }
 
     /// A reader nobody has heard of.
     pub fn nobody() -> Self {
         let (feed, follows, choices) = Default::default();
-        Self { reader: SourceSlot::NONE, feed, follows, choices, has_own: true, names_sources: true }
+        let reader = SourceSlot::NONE;
+        Self { reader, feed, follows, choices, shown_by: 0, is_blocked: false, has_own: false, names_sources: true }
     }
 
     /// Whether nobody's posts can be in the feed but those of one source.
@@ -122,14 +148,20 @@ impl Viewer {
         self.feed.reach_len() == 1 && !has_own_posts()
     }
 
-    /// The muted or blocked source that keeps a post, and all that repeats it, from showing.
-    pub fn silencer(&self, post: &Post) -> Option<Blocker> {
-        self.silencers(post).next()
+    /// The source that keeps a post, and all that repeats it, from showing: one that is muted or blocked, or an author who blocks the reader.
+    pub fn silencer(&self, world: &World, post: &Post) -> Option<Blocker> {
+        self.silencers(world, post).next()
     }
 
     /// All of them.
-    pub fn silencers(&self, post: &Post) -> impl Iterator<Item = Blocker> {
-        post.sources().iter().filter_map(|source| self.silences(source.slot))
+    pub fn silencers(&self, world: &World, post: &Post) -> impl Iterator<Item = Blocker> {
+        let of_sources = post.sources().iter().filter_map(|source| self.silences(source.slot));
+        of_sources.chain(self.blocked_by(world, post.author().slot))
+    }
+
+    /// The one place that decides whether an author's posts are there for the reader at all.
+    fn blocked_by(&self, world: &World, author: SourceSlot) -> Option<Blocker> {
+        (self.is_blocked && world.sources.at(author).blocks(self.reader)).then_some(Blocker::BlockedBy(author))
     }
 
     fn silences(&self, source: SourceSlot) -> Option<Blocker> {
@@ -177,8 +209,8 @@ impl Viewer {
     }
 
     /// The reposts that bring `post`, in no order, each once for each source that brings it.
-    pub fn reposts(&self, index: &RepostIndex, post: &Post, budget: &Budget<'_>) -> Vec<ByRepost> {
-        let Some(reposts) = index.of(post.id()) else { return Vec::new() };
+    pub fn reposts(&self, world: &World, post: &Post, budget: &Budget<'_>) -> Vec<ByRepost> {
+        let Some(reposts) = world.reposts.of(post.id()) else { return Vec::new() };
         let reposts = reposts.read();
         let found = self.of_feed(&reposts, budget);
         budget.lookups(found.len());
@@ -189,8 +221,14 @@ impl Viewer {
             let named = brought.is_some_and(|brought| !brought.hidden);
             let is_silenced =
                 || silenced.binary_search_by_key(&repost.at, |(at, _)| *at).ok().map(|nth| silenced[nth].1);
-            let blocker = if reposts.is_hidden(repost.at) { Some(Blocker::Hidden) } else { self.repost_rule(repost) };
-            let blocker = blocker.or_else(is_silenced);
+            // What others decided first: it is not to be known by what the reader decided beside.
+            let by_others = || {
+                reposts
+                    .is_hidden(repost.at)
+                    .then_some(Blocker::Hidden)
+                    .or_else(|| self.blocked_by(world, repost.author))
+            };
+            let blocker = by_others().or_else(|| self.repost_rule(repost)).or_else(is_silenced);
             (own || brought.is_some()).then_some(ByRepost { repost, named: named || own, blocker })
         };
         found.into_iter().filter_map(brought).collect()

@@ -70,6 +70,8 @@ pub enum Of<'a> {
     List(&'a str, &'a str),
     /// A source's own posts.
     Page(&'a str),
+    /// The same, as its owner sees it.
+    Mine(&'a str),
 }
 
 /// An entry as the oracle expects it.
@@ -136,7 +138,7 @@ impl<'a> Of<'a> {
     fn reader(self) -> Option<&'a str> {
         match self {
             Self::Home(reader) | Self::List(reader, _) => Some(reader),
-            Self::Page(_) => None,
+            Self::Page(_) | Self::Mine(_) => None,
         }
     }
 }
@@ -235,7 +237,7 @@ impl Oracle {
         match of {
             Of::Home(reader) => self.edges.contains_key(&pair(reader, source)),
             Of::List(reader, list) => self.lists.get(&pair(reader, list)).is_some_and(|all| all.contains(source)),
-            Of::Page(page) => page == source,
+            Of::Page(page) | Of::Mine(page) => page == source,
         }
     }
 
@@ -249,10 +251,15 @@ impl Oracle {
     }
 
     fn is_silenced(&self, of: Of<'_>, post: &NaivePost) -> bool {
-        let Some(reader) = of.reader() else { return false };
-        let silences =
-            |source: &String| [&self.mutes, &self.blocks].iter().any(|all| all.contains(&pair(reader, source)));
-        post.sources.iter().any(silences)
+        let (reader, has_mutes) = match of {
+            Of::Home(reader) | Of::List(reader, _) => (reader, true),
+            Of::Mine(reader) => (reader, false),
+            Of::Page(_) => return false,
+        };
+        let mutes = |source: &String| has_mutes && self.mutes.contains(&pair(reader, source));
+        let blocks = |source: &String| self.blocks.contains(&pair(reader, source));
+        let is_blocked = self.blocks.contains(&pair(&post.author, reader));
+        is_blocked || post.sources.iter().any(|source| mutes(source) || blocks(source))
     }
 
     /// Whether the rules leave out a post that is no repost.
@@ -337,7 +344,7 @@ impl Oracle {
             }
         }
         let via: BTreeSet<String> = reasons.into_iter().filter_map(|reason| reason.source).collect();
-        let via = if matches!(of, Of::Page(_)) { Vec::new() } else { via.into_iter().collect() };
+        let via = if matches!(of, Of::Page(_) | Of::Mine(_)) { Vec::new() } else { via.into_iter().collect() };
         Some(Expected { at, post: PostId(origin.id), body: origin.body.clone(), via, reposts })
     }
 
@@ -422,6 +429,19 @@ impl Oracle {
             reasons.into_iter().filter(|reason| !reason.is_barred).map(|reason| reason.text).collect();
         let shown = !is_out && !reasons.is_empty();
         Explained { shown, is_blocked: is_out || (!shown && is_barred), reasons }
+    }
+
+    /// Whether an explanation may say anything of a post to the reader: of their own, and of what something brings, unless it is hidden, deleted
+    /// or of somebody who blocks them.
+    pub fn is_there_for(&self, reader: &str, id: u64) -> bool {
+        let Some(post) = self.post(id) else { return false };
+        let Some(origin) = self.post(post.repost_of.unwrap_or(id)) else { return false };
+        let is_there = |post: &NaivePost| !post.hidden && !self.blocks.contains(&pair(&post.author, reader));
+        let mut reposts = self.all_reposts();
+        reposts.retain(|repost| is_there(repost));
+        let mut reasons = self.reasons(Of::Home(reader), origin, &reposts);
+        reasons.retain(|reason| post.repost_of.is_none() || reason.at == post.at());
+        origin.author == reader || (is_there(post) && is_there(origin) && !reasons.is_empty())
     }
 
     pub fn followers(&self, source: &str) -> usize {

@@ -30,6 +30,7 @@ mod tests;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use actix_web::dev::ServiceRequest;
@@ -38,6 +39,7 @@ use actix_web::http::header::AUTHORIZATION;
 use actix_web::rt::time::sleep;
 use actix_web::{HttpMessage as _, HttpRequest};
 use parking_lot::RwLock;
+use serde::Deserialize;
 use tracing::{error, info};
 
 use crate::api::access::browser::Hosts;
@@ -71,6 +73,31 @@ pub struct AccessOptions {
     pub hosts: Hosts,
     /// Requests per second of one client. Default as many as it likes.
     pub rate: Option<RequestsPerSecond>,
+    /// Who chooses the ids of posts that are published by a user's token. Default the server.
+    pub token_post_ids: TokenPostIds,
+}
+
+/// Who chooses the ids of posts that are published by a user's token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenPostIds {
+    /// The server: users can neither take ids that others would get, nor find out by trying which ones there are.
+    #[default]
+    Server,
+    /// The user, if they like: the same post sent twice is published once.
+    User,
+}
+
+impl FromStr for TokenPostIds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "server" => Ok(Self::Server),
+            "user" => Ok(Self::User),
+            _ => Err("either server or user".to_owned()),
+        }
+    }
 }
 
 /// Who may do what.
@@ -81,6 +108,7 @@ pub struct Access {
     origins: Origins,
     hosts: Hosts,
     rates: Option<Rates>,
+    token_post_ids: TokenPostIds,
     denials: Denials,
     /// Sources that users made known.
     brought: Rates,
@@ -97,6 +125,7 @@ impl Default for Access {
             origins: Origins::default(),
             hosts: Hosts::default(),
             rates: None,
+            token_post_ids: TokenPostIds::default(),
             denials: Denials::default(),
             brought: Rates::over(NEW_SOURCES_PERIOD, NEW_SOURCES_OF_USER_MAX),
             strangers: Crowd::new(LIVE_STRANGERS_PER_ADDRESS_MAX),
@@ -111,7 +140,7 @@ impl Access {
     /// # Errors
     /// When the file is not as it should be.
     pub fn open(options: AccessOptions) -> Result<Self, AccessFileError> {
-        let AccessOptions { file, origins, hosts, rate } = options;
+        let AccessOptions { file, origins, hosts, rate, token_post_ids } = options;
         if file.is_some() {
             mint::self_test(SystemClock.now()).map_err(AccessFileError::Unusable)?;
         }
@@ -123,12 +152,18 @@ impl Access {
         let (keys, file) = file.map(read).transpose()?.unzip();
         let rates = rate.map(|RequestsPerSecond(rate)| Rates::new(rate));
         let keys = keys.map(|keys| RwLock::new(Arc::new(keys)));
-        Ok(Self { keys, file, origins, hosts, rates, ..Self::default() })
+        Ok(Self { keys, file, origins, hosts, rates, token_post_ids, ..Self::default() })
     }
 
     /// Access by these keys.
     pub fn by(keys: Keys) -> Self {
         Self { keys: Some(RwLock::new(Arc::new(keys))), ..Self::default() }
+    }
+
+    /// The same with another answer to who chooses ids.
+    #[must_use]
+    pub fn with_token_post_ids(self, token_post_ids: TokenPostIds) -> Self {
+        Self { token_post_ids, ..self }
     }
 
     /// Takes other keys in place of those there are. Nothing happens where anybody may do everything.
@@ -253,6 +288,12 @@ impl Access {
         self.strangers.enter(peer)
     }
 
+    /// Whether who sent a request may publish under an id of their own.
+    pub(in crate::api) fn may_choose_id(&self, caller: &Caller) -> Result<(), Denial> {
+        let is_minted = caller.is_user() && self.token_post_ids == TokenPostIds::Server;
+        if is_minted { Err(Denial::Forbidden(MINTED)) } else { Ok(()) }
+    }
+
     /// Counts the sources that nobody knows of those a request names, unless they are too many for the user who names them. They
     /// stay known for good, whatever becomes of what they were named for.
     pub(in crate::api) fn bring<'a>(
@@ -285,6 +326,10 @@ impl Access {
         &self.origins
     }
 }
+
+/// Why a token does not publish under an id of its own.
+const MINTED: &str =
+    "by a token posts get their ids from the server, unless it runs with --token-post-ids user: leave out id";
 
 /// Whether a request asks for a WebSocket where there is one.
 fn is_socket(operation: &Operation, request: &ServiceRequest) -> bool {

@@ -323,6 +323,7 @@ fn explanation() -> Value {
         ]})),
         "blockers": array(json!({"oneOf": [
             of_post("unknown"), of_post("deleted"), of_post("hidden"), of_source("muted"), of_source("blocked"),
+            of_source("blocked_by"),
             kind("own_posts_off", json!({})), kind("reposts_off", json!({})), reply,
         ]})),
         "route": {"enum": ["push", "pull", null]},

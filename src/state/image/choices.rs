@@ -86,7 +86,9 @@ impl Writer {
             choices.mutes.insert(SourceSlot(*source), *since);
         }
         for (source, since) in &record.blocks {
-            choices.blocks.insert(SourceSlot(*source), *since);
+            if choices.blocks.insert(SourceSlot(*source), *since) {
+                self.world().sources.at(SourceSlot(*source)).note_blocked(*since, true);
+            }
         }
         for (name, members) in &record.lists {
             let mut list = Following::default();

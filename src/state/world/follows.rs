@@ -90,16 +90,20 @@ impl Writer {
         since: Option<UnixMicros>,
     ) -> Applied {
         let source = self.world.sources.intern(source);
+        let mut turned = None;
         self.choose(reader, |choices| {
             let silenced = match how {
                 Silencing::Mute => &mut choices.mutes,
                 Silencing::Block => &mut choices.blocks,
             };
-            match since {
-                Some(since) => silenced.insert(source.slot, since),
+            turned = match since {
+                Some(since) => silenced.insert(source.slot, since).then_some(since),
                 None => silenced.remove(source.slot),
             };
         });
+        if let (Silencing::Block, Some(turned)) = (how, turned) {
+            source.note_blocked(turned, since.is_some());
+        }
         if how == Silencing::Block && since.is_some() {
             let reader = self.world.sources.intern(reader);
             self.remove_edge(&reader, &source, None);

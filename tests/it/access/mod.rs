@@ -5,4 +5,5 @@ mod live;
 mod matrix;
 mod pages;
 mod program;
+mod sight;
 pub mod tokens;

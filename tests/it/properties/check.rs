@@ -9,7 +9,7 @@ use tidewire::feed::event::Silencing;
 use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
-use tidewire::state::explain::Reason;
+use tidewire::state::explain::{Bar, Explanation, Reason};
 use tidewire::state::reader::PageRequest;
 
 use crate::oracle::{Asked, At, ExpectedPage, Explained, Of};
@@ -37,6 +37,7 @@ impl Run {
             Of::Home(reader) => self.engine.feed(&id(reader), request).await,
             Of::List(reader, list) => self.engine.list_feed(&id(reader), &list.parse().unwrap(), request).await,
             Of::Page(source) => self.engine.own_page(&id(source), request).await,
+            Of::Mine(source) => self.engine.own_page_for_owner(&id(source), request).await,
         }
     }
 
@@ -92,6 +93,17 @@ impl Run {
         let (shown, is_blocked) = (explanation.shown, !explanation.blockers.is_empty());
         assert_eq!(Explained { shown, reasons, is_blocked }, expected, "{reader} {post}: {explanation:?}");
         assert_eq!(explanation.route.is_some(), shown);
+        let for_reader = explanation.clone().for_reader(PostId(post));
+        match self.oracle.is_there_for(reader, post) {
+            true => {
+                assert_eq!((for_reader.shown, &for_reader.reasons), (shown, &explanation.reasons), "{reader} {post}");
+            }
+            false => {
+                let unknown = self.engine.explain(&id(reader), PostId(u64::MAX)).await.unwrap();
+                let unknown = Explanation { blockers: vec![Bar::Unknown(PostId(post))], ..unknown };
+                assert_eq!(for_reader, unknown, "{reader} {post} as one that never was");
+            }
+        }
         // The promise, word by word.
         match shown {
             true => assert!(!explanation.reasons.is_empty() && !is_blocked, "{explanation:?}"),
@@ -152,6 +164,7 @@ impl Run {
         for reader in PEOPLE {
             for (limit, upward) in [(7, false), (2, false), (3, true)] {
                 self.whole(Of::Home(reader), limit, upward).await;
+                self.whole(Of::Mine(reader), limit, upward).await;
             }
             for list in LISTS {
                 self.whole(Of::List(reader, list), 4, false).await;
@@ -172,7 +185,7 @@ impl Of<'_> {
     fn rules_cap(self, run: &Run) -> bool {
         match self {
             Self::Home(reader) | Self::List(reader, _) => run.oracle.rules_of(reader).per_source_max.is_some(),
-            Self::Page(_) => false,
+            Self::Page(_) | Self::Mine(_) => false,
         }
     }
 }

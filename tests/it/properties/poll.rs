@@ -22,7 +22,14 @@ pub struct Poller {
 
 /// Some of a reader who is also watched, one of another, of a list and of a source's own page.
 pub fn pollers() -> Vec<Poller> {
-    let feeds = [Of::Home("ann"), Of::Home("bob"), Of::List("ann", "near"), Of::Page("cas"), Of::Page("tag:rust")];
+    let feeds = [
+        Of::Home("ann"),
+        Of::Home("bob"),
+        Of::List("ann", "near"),
+        Of::Page("cas"),
+        Of::Page("tag:rust"),
+        Of::Mine("bob"),
+    ];
     feeds.into_iter().map(|of| Poller { of, token: None, given: BTreeSet::new() }).collect()
 }
 
@@ -53,7 +60,7 @@ impl Poller {
         }
         let is_capped = match self.of {
             Of::Home(reader) | Of::List(reader, _) => oracle.rules_of(reader).per_source_max.is_some(),
-            Of::Page(_) => false,
+            Of::Page(_) | Of::Mine(_) => false,
         };
         let entries = oracle.entries(self.of);
         let missing: Vec<_> = entries.iter().filter(|entry| !self.given.contains(&entry.post)).collect();
@@ -87,6 +94,7 @@ impl Poller {
             Of::Home(reader) => engine.feed(&id(reader), request).await.ok(),
             Of::List(reader, list) => engine.list_feed(&id(reader), &list.parse().unwrap(), request).await.ok(),
             Of::Page(source) => engine.own_page(&id(source), request).await.ok(),
+            Of::Mine(source) => engine.own_page_for_owner(&id(source), request).await.ok(),
         }
     }
 }

@@ -36,7 +36,10 @@ fn home() -> Told {
 
 fn own_page() -> Told {
     told("Read a source's own page")
-        .says("What it has published, or what was published under a tag or topic.")
+        .says(
+            "What it has published, or what was published under a tag or topic. By a token, without what the user repeats of authors whom \
+             they block or who block them.",
+        )
         .paged()
         .reads_archive()
 }
@@ -53,7 +56,10 @@ fn explain() -> Told {
         "route": null,
     });
     told("Explain why a post is, or is not, in a home feed")
-        .says("Without reasons and blockers, nothing brings the post.")
+        .says(
+            "Without reasons and blockers, nothing brings the post. To a user's token a post that nothing brings, that is hidden or deleted, or \
+             whose author blocks the user is `unknown`, unless it is the user's own.",
+        )
         .answers(200, "What speaks for it and against it.", "Explanation", &why)
         .reads_archive()
 }

@@ -18,7 +18,7 @@ fn publish() -> Told {
              the range of a double, a whole one within 64 bits, and has at most {POST_NUMBER_BYTES_MAX} characters. \
              With an `id` of your own, the same post sent twice is published once. `published_at` may be in the past, and at most \
              {minutes} minutes ahead. A tag or topic collects the posts that name it. Of a repost of a repost, `repost_of` comes to \
-             be the original."
+             be the original. By a token, ids come from the server (403 with one of one's own), unless it runs with `--token-post-ids user`."
         ))
         .waits()
         .takes("NewPost", REQUEST_BYTES_MAX, &json!({"author": "bob", "body": {"text": "hello"}, "tags": ["rust"]}))
