@@ -164,6 +164,17 @@ pub const HOSTS_MAX: usize = 64;
 /// Requests a second from one address with credentials that are not known, twice as many at once. More are not told apart.
 pub const UNKNOWN_CREDENTIALS_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("it is not 0");
 
+/// Signatures of tokens that are computed in vain a second for one network (an address; of IPv6, 64 bits): on one core, 5 to 10 ms of
+/// work. A token costs one for each key that may have signed it, and nothing if it is good.
+pub const FORGED_SIGNATURES_PER_SECOND: u32 = 100;
+
+/// The same at once.
+pub const FORGED_SIGNATURES_AT_ONCE: u32 = 2 * FORGED_SIGNATURES_PER_SECOND;
+
+/// Tokens that are remembered as verified, so that their signature is not computed for each request: some 150 bytes each, with
+/// the longest ids twice that.
+pub const VERIFIED_TOKENS_MAX: usize = 64 * 1_024;
+
 /// Sources that a user's tokens may make known at once, and again within [`NEW_SOURCES_PERIOD`]: about what a reader may follow
 /// and mute. Nothing that is known is ever forgotten, followed or not.
 pub const NEW_SOURCES_OF_USER_MAX: NonZeroU32 = NonZeroU32::new(10_000).expect("it is not 0");

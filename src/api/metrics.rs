@@ -171,7 +171,9 @@ impl Sheet<'_> {
         self.counters(("admission_refused", "Requests refused at the door, by gate"), refused)?;
         let denied: Vec<_> = api.access.denied().map(|(reason, count)| ([("reason", reason)], count)).collect();
         let denied = denied.iter().map(|(labels, count)| (&labels[..], *count));
-        self.counters(("denied", "Requests that were not let in, by the code they were answered with"), denied)
+        self.counters(("denied", "Requests that were not let in, by the code they were answered with"), denied)?;
+        let help = "Signatures of tokens computed: one for each key that may have signed a token not verified lately";
+        self.counter("token_signatures", help, api.access.signatures_computed())
     }
 
     fn of_engine(&mut self, engine: &Engine) -> fmt::Result {

@@ -7,6 +7,7 @@
 //! - where keys come from (`access::file`), what time it is.
 
 use std::fmt;
+use std::time::Instant;
 
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
@@ -16,6 +17,8 @@ use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 
 use crate::api::access::caller::{Caller, User};
 use crate::api::access::denial::Denial;
+use crate::api::access::signatures::{Check, Signatures};
+use crate::api::access::verified::Verified;
 use crate::clock::UnixMicros;
 use crate::id::SourceId;
 use crate::limits::CREDENTIAL_BYTES_MAX;
@@ -73,6 +76,7 @@ impl fmt::Display for KeyScope {
 pub struct Keys {
     server: Vec<ServerKey>,
     token: Vec<TokenKey>,
+    verified: Verified,
 }
 
 /// A key of the server.
@@ -190,20 +194,33 @@ impl Keys {
         of(Algorithm::HS256).max(of(Algorithm::EdDSA))
     }
 
-    /// Who a credential stands for.
+    /// Who a credential stands for. Bounds no work: for those who do not take credentials from anybody.
     pub(in crate::api) fn caller(&self, credential: &str, now: UnixMicros) -> Result<Caller, Denial> {
+        self.check(credential, now, Check { signatures: &Signatures::default(), peer: None, at: Instant::now() })
+    }
+
+    /// Who a credential stands for that somebody sent.
+    pub(super) fn check(&self, credential: &str, now: UnixMicros, check: Check<'_>) -> Result<Caller, Denial> {
         if credential.len() > CREDENTIAL_BYTES_MAX {
             return Err(Denial::Unknown("the key or token is too long"));
         }
-        match self.server_key(credential) {
-            Some((key, scope)) => Ok(Caller::Server(key, scope)),
-            None => self.user(credential, now).map(Caller::User),
+        let given = hash(credential);
+        if let Some((key, scope)) = self.server_key(&given) {
+            return Ok(Caller::Server(key, scope));
         }
+        let vouched = match self.verified.get(&given) {
+            Some(vouched) => vouched,
+            None => {
+                let vouched = self.verify(credential, check)?;
+                self.verified.put(given, vouched.clone());
+                vouched
+            }
+        };
+        vouched.at(now).map(Caller::User)
     }
 
-    /// The key of the server that this is. Takes as long whichever it is, or none.
-    fn server_key(&self, credential: &str) -> Option<(KeyId, KeyScope)> {
-        let given = hash(credential);
+    /// The key of the server that has this hash. Takes as long whichever it is, or none.
+    fn server_key(&self, given: &KeyHash) -> Option<(KeyId, KeyScope)> {
         let (mut found, mut is_any) = (0_u64, Choice::from(0));
         for (nth, ServerKey { hash, .. }) in (0..).zip(&self.server) {
             let is_same = hash[..].ct_eq(&given[..]);
@@ -216,20 +233,33 @@ impl Keys {
 
     /// The keys that may have signed a token with this in its header. One that names a key is tried on that alone; a name that no
     /// key here has may be any of those without.
-    fn candidates<'a>(&'a self, algorithm: Algorithm, kid: Option<&'a str>) -> impl Iterator<Item = &'a TokenKey> {
+    fn candidates<'a>(
+        &'a self,
+        algorithm: Algorithm,
+        kid: Option<&'a str>,
+    ) -> impl Iterator<Item = &'a TokenKey> + Clone {
         let kid = kid.filter(|kid| self.token.iter().any(|key| key.kid.as_deref() == Some(*kid)));
         self.token.iter().filter(move |key| key.algorithm == algorithm && key.kid.as_deref() == kid)
     }
 
-    fn user(&self, token: &str, now: UnixMicros) -> Result<User, Denial> {
+    /// What a token says, if one of the keys has signed it.
+    fn verify(&self, token: &str, check: Check<'_>) -> Result<Vouched, Denial> {
         const NOT_A_TOKEN: Denial = Denial::Unknown("this is neither a key of the server nor a token");
         let header = jsonwebtoken::decode_header(token).map_err(|_| NOT_A_TOKEN)?;
         if header.crit.is_some() {
             return Err(Denial::Unknown("the token has critical extensions, of which none is known here"));
         }
-        for key in self.candidates(header.alg, header.kid.as_deref()) {
+        let candidates = self.candidates(header.alg, header.kid.as_deref());
+        // Before any signature is computed: whoever forges tokens pays for the next one with the last.
+        let taken = check.take(candidates.clone().count())?;
+        for key in candidates {
+            check.note_computed();
             match jsonwebtoken::decode::<Claims>(token, &key.key, &key.validation) {
-                Ok(decoded) => return user(&decoded.claims, key.id, now),
+                Ok(decoded) => {
+                    let vouched = Vouched::new(&decoded.claims, key.id)?;
+                    check.give_back(&taken);
+                    return Ok(vouched);
+                }
                 Err(cause) => match cause.kind() {
                     // Another one of the keys may have signed it.
                     ErrorKind::InvalidSignature => {}
@@ -244,23 +274,44 @@ impl Keys {
     }
 }
 
-/// The user that a token stands for whose signature is good.
-fn user(claims: &Claims, key: KeyId, now: UnixMicros) -> Result<User, Denial> {
-    let until = instant(claims.exp);
-    if now >= until {
-        return Err(Denial::Expired);
+/// What a token says whose signature is good, whatever the time is.
+#[derive(Clone, Debug)]
+pub(super) struct Vouched {
+    user: User,
+    /// From when on it is good.
+    from: Option<UnixMicros>,
+}
+
+impl Vouched {
+    fn new(claims: &Claims, key: KeyId) -> Result<Self, Denial> {
+        let id = SourceId::new(&claims.sub).ok().filter(SourceId::is_user);
+        let id = id.ok_or(Denial::Unknown("the token's \"sub\" is no user's id"))?;
+        let may_write = match claims.scope.as_deref() {
+            None | Some("write") => true,
+            Some("read") => false,
+            Some(_) => return Err(Denial::Unknown("the token's \"scope\" is neither \"read\" nor \"write\"")),
+        };
+        let user = User { id, may_write, until: instant(claims.exp), key };
+        Ok(Self { user, from: claims.nbf.map(instant) })
     }
-    if claims.nbf.is_some_and(|from| now < instant(from)) {
-        return Err(Denial::Early);
+
+    /// The user that the token stands for, if it is good by now.
+    fn at(self, now: UnixMicros) -> Result<User, Denial> {
+        if now >= self.user.until {
+            return Err(Denial::Expired);
+        }
+        if self.from.is_some_and(|from| now < from) {
+            return Err(Denial::Early);
+        }
+        Ok(self.user)
     }
-    let id = SourceId::new(&claims.sub).ok().filter(SourceId::is_user);
-    let id = id.ok_or(Denial::Unknown("the token's \"sub\" is no user's id"))?;
-    let may_write = match claims.scope.as_deref() {
-        None | Some("write") => true,
-        Some("read") => false,
-        Some(_) => return Err(Denial::Unknown("the token's \"scope\" is neither \"read\" nor \"write\"")),
-    };
-    Ok(User { id, may_write, until, key })
+
+    #[cfg(test)]
+    pub(super) fn of(user: &str) -> Self {
+        let id = SourceId::new(user).expect("tests name users");
+        let user = User { id, may_write: true, until: UnixMicros(0), key: KeyId::default() };
+        Self { user, from: None }
+    }
 }
 
 /// A time in a token: seconds, which may have a fraction. Beyond all instants are the first and the last.

@@ -5,6 +5,7 @@
 //! - the file that says which credentials there are, while it changes ([`file`]);
 //! - which other origins' pages may read answers ([`cors`]), and what pages may make browsers do where there are no keys
 //!   ([`browser`]);
+//! - what checking signatures may cost ([`signatures`], [`verified`]);
 //! - how often one client may ask ([`rate`]), how many of an address may have yet to say who they are ([`crowd`]), and what was
 //!   denied ([`denials`]).
 //!
@@ -23,15 +24,18 @@ pub mod keys;
 pub mod mint;
 mod pem;
 pub mod rate;
+mod signatures;
 mod tenure;
 #[cfg(test)]
 mod tests;
+mod verified;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix_web::dev::ServiceRequest;
 use actix_web::http::Method;
@@ -49,6 +53,7 @@ use crate::api::access::denials::Denials;
 use crate::api::access::file::{AccessFileError, Stamp, Watched};
 use crate::api::access::keys::{KeyId, Keys};
 use crate::api::access::rate::{Rates, RequestsPerSecond};
+use crate::api::access::signatures::{Check, Signatures};
 use crate::api::operation::{Needs, Operation, Work};
 use crate::api::problem::Problem;
 use crate::clock::{Clock, SystemClock};
@@ -110,6 +115,7 @@ pub struct Access {
     rates: Option<Rates>,
     token_post_ids: TokenPostIds,
     denials: Denials,
+    signatures: Signatures,
     /// Sources that users made known.
     brought: Rates,
     strangers: Arc<Crowd>,
@@ -127,6 +133,7 @@ impl Default for Access {
             rates: None,
             token_post_ids: TokenPostIds::default(),
             denials: Denials::default(),
+            signatures: Signatures::default(),
             brought: Rates::over(NEW_SOURCES_PERIOD, NEW_SOURCES_OF_USER_MAX),
             strangers: Crowd::new(LIVE_STRANGERS_PER_ADDRESS_MAX),
             clock: Arc::new(SystemClock),
@@ -208,6 +215,7 @@ impl Access {
             self.rates.iter().for_each(Rates::sweep);
             self.brought.sweep();
             self.denials.sweep();
+            self.signatures.sweep(Instant::now());
             let Some(watched) = &mut watched else { continue };
             if !watched.has_changed() {
                 continue;
@@ -255,9 +263,13 @@ impl Access {
         let Some(credential) = credentials::of_header(headers)?.or(by_protocol) else {
             return if is_socket { rated(Caller::Stranger) } else { Err(Denial::Missing) };
         };
-        let caller = rated(keys.caller(credential, self.clock.now())?)?;
+        let caller = rated(keys.check(credential, self.clock.now(), self.check_of(peer))?)?;
         caller.may(operation.needs, request.match_info().get("user"))?;
         Ok(caller)
+    }
+
+    fn check_of(&self, peer: Option<SocketAddr>) -> Check<'_> {
+        Check { signatures: &self.signatures, peer, at: Instant::now() }
     }
 
     fn keys(&self) -> Option<Arc<Keys>> {
@@ -278,7 +290,7 @@ impl Access {
         peer: Option<SocketAddr>,
     ) -> Result<Caller, Denial> {
         let Some(keys) = self.keys() else { return Ok(Caller::Anybody) };
-        let caller = keys.caller(credential, self.clock.now());
+        let caller = keys.check(credential, self.clock.now(), self.check_of(peer));
         let caller = caller.and_then(|caller| caller.may(needs, Some(user)).map(|()| caller));
         caller.map_err(|denial| self.denials.note(denial, peer))
     }
@@ -313,6 +325,11 @@ impl Access {
     /// How many requests were denied, by the code they were answered with.
     pub(in crate::api) fn denied(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.denials.by_code()
+    }
+
+    /// How many signatures of tokens were computed.
+    pub(in crate::api) fn signatures_computed(&self) -> u64 {
+        self.signatures.computed()
     }
 
     /// Whether who sent a request may be told what the server is like inside.

@@ -1,6 +1,8 @@
 //! Access, where it is pure.
 #![cfg(test)]
 
+mod forged;
+
 use std::time::Duration;
 
 use base64::Engine as _;

@@ -1,5 +1,6 @@
 //! Who may do what: every operation by every kind of credential, live connections, the file with the keys, other origins.
 
+mod forged;
 mod intruders;
 mod live;
 mod matrix;

@@ -1,0 +1,98 @@
+//! What forged tokens cost: signatures are counted.
+
+use super::*;
+use crate::api::access::signatures::{Check, Signatures};
+use crate::limits::{FORGED_SIGNATURES_AT_ONCE, KEYS_TRIED_MAX};
+
+/// As many keys of each algorithm without a `kid` as there may be, and one with.
+fn many_keys() -> Keys {
+    let mut keys = Keys::default();
+    for nth in 0..KEYS_TRIED_MAX as u8 {
+        keys.add_token(TokenKey::hs256(&[nth + 1; 32], None));
+    }
+    keys.add_token(TokenKey::hs256(&[99; 32], None).called("named"));
+    keys
+}
+
+fn signed(user: &str, kid: Option<&str>, secret: &[u8]) -> String {
+    let head = Header { kid: kid.map(str::to_owned), ..Header::new(Algorithm::HS256) };
+    let claims = json!({"sub": user, "exp": NOW.0 / 1_000_000 + 9});
+    jsonwebtoken::encode(&head, &claims, &EncodingKey::from_secret(secret)).unwrap()
+}
+
+/// Those who ask, all at the same moment.
+struct Door {
+    keys: Keys,
+    signatures: Signatures,
+    at: Instant,
+}
+
+impl Door {
+    fn new(keys: Keys) -> Self {
+        Self { keys, signatures: Signatures::default(), at: Instant::now() }
+    }
+
+    fn ask(&self, from: &str, token: &str) -> &'static str {
+        let peer = Some(SocketAddr::new(from.parse().unwrap(), 1));
+        code(self.keys.check(token, NOW, Check { signatures: &self.signatures, peer, at: self.at }))
+    }
+}
+
+#[test]
+fn forged_tokens_cost_a_network_no_more_signatures_than_its_budget() {
+    let door = Door::new(many_keys());
+    let (ann, bob) = (signed("ann", None, &[8; 32]), signed("bob", None, &[8; 32]));
+    assert_eq!(door.ask("192.0.2.1", &ann), "good");
+    let before = door.signatures.computed();
+    let codes: Vec<_> =
+        (0..1_000).map(|nth| door.ask("192.0.2.1", &signed(&format!("user{nth}"), None, &[77; 32]))).collect();
+    let (computed, at_once) = (door.signatures.computed() - before, u64::from(FORGED_SIGNATURES_AT_ONCE));
+    assert!(computed <= at_once, "{computed} signatures for 1000 forged tokens, where {at_once} are allowed");
+    assert_eq!((codes[0], *codes.last().unwrap()), ("invalid_token", "too_many_denials"));
+    let spent = door.signatures.computed();
+    assert_eq!(door.ask("192.0.2.1", &ann), "good", "it was verified before");
+    assert_eq!(door.ask("192.0.2.1", &bob), "too_many_denials", "it would have to be verified");
+    assert_eq!(door.signatures.computed(), spent);
+    assert_eq!(door.ask("192.0.2.2", &bob), "good", "from elsewhere");
+    assert_eq!(door.ask("192.0.2.1", &bob), "good", "by now it was verified");
+}
+
+#[test]
+fn a_token_that_no_key_can_have_signed_costs_nothing() {
+    let head = |json: Value| URL_SAFE_NO_PAD.encode(json.to_string());
+    let mut only_named = Keys::default();
+    only_named.add_token(TokenKey::hs256(&[1; 32], None).called("named"));
+    let door = Door::new(only_named);
+    for header in [
+        json!({"alg": "EdDSA"}),
+        json!({"alg": "EdDSA", "kid": "named"}),
+        json!({"alg": "HS256"}),
+        json!({"alg": "HS256", "kid": "unknown"}),
+        json!({"alg": "RS256", "kid": "named"}),
+        json!({"alg": "none"}),
+        json!({"alg": "HS256", "kid": "named", "crit": ["b64"]}),
+    ] {
+        let token = format!("{}.e30.AAAA", head(header.clone()));
+        assert_eq!(door.ask("192.0.2.1", &token), "invalid_token", "{header}");
+        assert_eq!(door.signatures.computed(), 0, "{header}");
+    }
+    assert_eq!(
+        door.ask("192.0.2.1", &format!("{}.e30.AAAA", head(json!({"alg": "HS256", "kid": "named"})))),
+        "invalid_token"
+    );
+    assert_eq!(door.signatures.computed(), 1);
+}
+
+#[test]
+fn a_token_is_verified_once_and_its_times_are_compared_each_time() {
+    let door = Door::new(keys());
+    let seconds = NOW.0 / 1_000_000;
+    let good = token(&json!({"sub": "ann", "exp": seconds + 9}));
+    (0..100).for_each(|_| assert_eq!(door.ask("192.0.2.1", &good), "good"));
+    assert_eq!(door.signatures.computed(), 2, "one for each key of the algorithm");
+    let check = Check { signatures: &door.signatures, peer: None, at: door.at };
+    assert_eq!(code(door.keys.check(&good, UnixMicros((seconds + 9) * 1_000_000), check)), "token_expired");
+    let expired = token(&json!({"sub": "ann", "exp": seconds}));
+    (0..100).for_each(|_| assert_eq!(door.ask("192.0.2.1", &expired), "token_expired"));
+    assert_eq!(door.signatures.computed(), 4, "an expired one is known as well");
+}
