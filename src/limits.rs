@@ -143,6 +143,9 @@ pub const ACCESS_KEYS_MAX: usize = 64;
 /// Shortest secret that tokens may be signed with: as long as the signature.
 pub const TOKEN_SECRET_BYTES_MIN: usize = 32;
 
+/// By how much the clock of who makes tokens may be ahead of the server's.
+pub const TOKEN_CLOCK_AHEAD_MAX: Duration = Duration::from_secs(60);
+
 /// Time between two looks whether the access file changed.
 pub const ACCESS_FILE_LOOK: Duration = Duration::from_secs(1);
 

@@ -41,7 +41,7 @@ impl Serve {
         if let Some(refusal) = Access::refusal_to_listen(settings.listen(), settings.access.as_deref()) {
             return Ok(terminal::refuse(&refusal));
         }
-        let access = Arc::new(Access::open(settings.access())?);
+        let access = Arc::new(Access::open(settings.access()?)?);
         // Before anything is promised: whether the state can be read is found out while it is served that it is not.
         let directory = storage.claim()?;
         let listener = serve::bind(settings.listen())?;

@@ -184,6 +184,10 @@ pub struct Settings {
     /// Who chooses the ids of posts that are published by a user's token [default: server]
     #[arg(long, env = "TIDEWIRE_TOKEN_POST_IDS", value_name = "server|user")]
     pub token_post_ids: Option<TokenPostIds>,
+
+    /// How long a user's token may be good, from its iat to its exp; others are refused, and those without iat [duration, default: any time]
+    #[arg(long, env = "TIDEWIRE_TOKEN_LIFETIME_MAX", value_name = "DURATION")]
+    pub token_lifetime_max: Option<Span>,
 }
 
 impl Settings {
@@ -269,6 +273,7 @@ impl Settings {
             hosts: self.hosts.or_else(|| other.hosts.clone()),
             rate_limit: self.rate_limit.or(other.rate_limit),
             token_post_ids: self.token_post_ids.or(other.token_post_ids),
+            token_lifetime_max: self.token_lifetime_max.or(other.token_lifetime_max),
         }
     }
 
@@ -298,14 +303,23 @@ impl Settings {
     }
 
     /// Who may do what.
-    pub fn access(&self) -> AccessOptions {
-        AccessOptions {
+    ///
+    /// # Errors
+    /// When no token would ever be good.
+    pub fn access(&self) -> Result<AccessOptions, SettingsError> {
+        let token_lifetime_max = self.token_lifetime_max.map(|span| span.0);
+        if token_lifetime_max.is_some_and(|longest| longest.is_zero()) {
+            let what = "must be longer than nothing".to_owned();
+            return Err(SettingsError::Nonsense { option: "token-lifetime-max", what });
+        }
+        Ok(AccessOptions {
             file: self.access.clone(),
             origins: self.cors_origins.clone().unwrap_or_default(),
             hosts: self.hosts.clone().unwrap_or_default(),
             rate: self.rate_limit,
             token_post_ids: self.token_post_ids.unwrap_or_default(),
-        }
+            token_lifetime_max,
+        })
     }
 
     /// How much may be under way: these settings over the defaults.

@@ -32,6 +32,8 @@ pub(crate) struct User {
     pub(crate) id: SourceId,
     /// Whether the token is for more than reading.
     pub(crate) may_write: bool,
+    /// When the token was made, if it says so.
+    pub(crate) issued_at: Option<UnixMicros>,
     /// When the token ends.
     pub(crate) until: UnixMicros,
     /// The key that vouches for it.

@@ -15,6 +15,8 @@ pub enum Denial {
     Expired,
     /// The token will be good later.
     Early,
+    /// The token is good for longer than so many seconds, which is the most.
+    LastsTooLong(u64),
     /// They are good, and not for this.
     Forbidden(&'static str),
     /// They are good for reading only.
@@ -32,11 +34,12 @@ pub enum Denial {
 }
 
 /// All codes of denials.
-pub(in crate::api) const CODES: [&str; 11] = [
+pub(in crate::api) const CODES: [&str; 12] = [
     "unauthenticated",
     "invalid_token",
     "token_expired",
     "token_not_yet_valid",
+    "token_lifetime_too_long",
     "forbidden",
     "read_only",
     "unknown_host",
@@ -54,6 +57,7 @@ impl Denial {
             Self::Unknown(_) => "invalid_token",
             Self::Expired => "token_expired",
             Self::Early => "token_not_yet_valid",
+            Self::LastsTooLong(_) => "token_lifetime_too_long",
             Self::Forbidden(_) => "forbidden",
             Self::ReadOnly => "read_only",
             Self::UnknownHost => "unknown_host",
@@ -67,9 +71,8 @@ impl Denial {
     /// Whether other credentials would help, and nothing else.
     pub(super) fn is_of_credentials(self) -> bool {
         match self {
-            Self::Missing | Self::Unknown(_) | Self::Expired | Self::Early | Self::Forbidden(_) | Self::ReadOnly => {
-                true
-            }
+            Self::Missing | Self::Unknown(_) | Self::Expired | Self::Early | Self::LastsTooLong(_) => true,
+            Self::Forbidden(_) | Self::ReadOnly => true,
             Self::UnknownHost | Self::ForeignPage | Self::TooOften(_) | Self::TooMany(_) | Self::TooManySources(_) => {
                 false
             }
@@ -84,6 +87,9 @@ impl From<Denial> for Problem {
             Denial::Unknown(what) | Denial::Forbidden(what) => what,
             Denial::Expired => "the token has expired",
             Denial::Early => "the token is not valid yet",
+            Denial::LastsTooLong(seconds) => {
+                &format!("the token is good for longer than {seconds} s, the most allowed here (--token-lifetime-max)")
+            }
             Denial::ReadOnly => "the key or token is for reading only",
             Denial::UnknownHost => "the name in Host is not the server's; without keys it needs to be named by --hosts",
             Denial::ForeignPage => {
@@ -96,7 +102,9 @@ impl From<Denial> for Problem {
             }
         };
         let status = match denial {
-            Denial::Missing | Denial::Unknown(_) | Denial::Expired | Denial::Early => StatusCode::UNAUTHORIZED,
+            Denial::Missing | Denial::Unknown(_) | Denial::Expired | Denial::Early | Denial::LastsTooLong(_) => {
+                StatusCode::UNAUTHORIZED
+            }
             Denial::TooOften(_) | Denial::TooMany(_) | Denial::TooManySources(_) => StatusCode::TOO_MANY_REQUESTS,
             Denial::Forbidden(_) | Denial::ReadOnly | Denial::UnknownHost | Denial::ForeignPage => {
                 StatusCode::FORBIDDEN

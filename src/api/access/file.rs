@@ -11,10 +11,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use ed25519_dalek::VerifyingKey;
 use serde::Deserialize;
 use tracing::warn;
 
-use crate::api::access::keys::{KeyHash, KeyScope, Keys, TokenKey};
+use crate::api::access::keys::{KeyHash, KeyScope, Keys, TokenKey, hash};
 use crate::api::access::{mint, pem};
 use crate::bounded::read_text;
 use crate::limits::{ACCESS_FILE_BYTES_MAX, ACCESS_KEYS_MAX, KEYS_TRIED_MAX, TOKEN_SECRET_BYTES_MIN};
@@ -222,9 +223,15 @@ fn take_name<'a>(name: &'a str, names: &mut Vec<&'a str>) -> Result<(), String> 
 }
 
 fn hash_of(text: &str) -> Result<KeyHash, String> {
-    mint::unhex(text).ok_or_else(|| {
+    let known = mint::unhex(text).ok_or_else(|| {
         "sha256 is not the 64 hexadecimal digits of a hash; `tidewire key NAME` makes a key and its entry".to_owned()
-    })
+    })?;
+    if known == hash("") {
+        return Err(
+            "sha256 is the hash of an empty text, which is no key; a variable was empty when it was made".to_owned()
+        );
+    }
+    Ok(known)
 }
 
 fn token_key(
@@ -239,20 +246,28 @@ fn token_key(
         ("EdDSA", None, Some(public_key)) => {
             let public =
                 pem::ed25519_public(public_key).ok_or("public-key is no public key of Ed25519, as PEM or base64")?;
+            check_point(&public)?;
             TokenKey::ed_dsa(&public, audience)
         }
         ("HS256", ..) => return Err("HS256 takes a secret, and no public-key".to_owned()),
         ("EdDSA", ..) => return Err("EdDSA takes a public-key, and no secret".to_owned()),
         _ => return Err("algorithm is neither \"HS256\" nor \"EdDSA\"".to_owned()),
     };
-    if !key.is_usable() {
-        return Err("public-key is no point of Ed25519".to_owned());
-    }
     match kid {
         Some(kid) if kid.is_empty() => Err("kid is empty".to_owned()),
         Some(kid) => Ok(key.called(kid)),
         None => Ok(key),
     }
+}
+
+/// Checks that signatures by a public key cannot be made without its private key.
+fn check_point(public: &[u8; 32]) -> Result<(), String> {
+    let key = VerifyingKey::from_bytes(public).map_err(|_| "public-key is no point of Ed25519")?;
+    if key.is_weak() {
+        let what = "public-key is a point of small order, for which anybody can make signatures; `openssl genpkey -algorithm ed25519` makes good ones";
+        return Err(what.to_owned());
+    }
+    Ok(())
 }
 
 /// Reads a secret that tokens are signed with.
@@ -266,6 +281,11 @@ pub fn secret_of(text: &str) -> Result<Vec<u8>, String> {
         return Err(format!(
             "the secret has {has} bytes; it needs {TOKEN_SECRET_BYTES_MIN}, as of `openssl rand -base64 32`"
         ));
+    }
+    if secret.iter().all(|byte| *byte == 0) {
+        return Err(
+            "the secret is nothing but zeros, which anybody guesses; `openssl rand -base64 32` makes one".to_owned()
+        );
     }
     Ok(secret)
 }

@@ -133,11 +133,6 @@ impl TokenKey {
         Self { kid: Some(kid.to_owned()), ..self }
     }
 
-    /// Whether it is a key at all.
-    pub fn is_usable(&self) -> bool {
-        jsonwebtoken::crypto::verify("", b"", &self.key, self.algorithm).is_ok()
-    }
-
     /// What tells it from others.
     pub fn id(&self) -> KeyId {
         self.id
@@ -149,6 +144,8 @@ impl TokenKey {
 struct Claims {
     sub: String,
     exp: f64,
+    #[serde(default, deserialize_with = "present")]
+    iat: Option<f64>,
     #[serde(default, deserialize_with = "present")]
     nbf: Option<f64>,
     #[serde(default, deserialize_with = "present")]
@@ -291,7 +288,8 @@ impl Vouched {
             Some("read") => false,
             Some(_) => return Err(Denial::Unknown("the token's \"scope\" is neither \"read\" nor \"write\"")),
         };
-        let user = User { id, may_write, until: instant(claims.exp), key };
+        let (issued_at, until) = (claims.iat.map(instant), instant(claims.exp));
+        let user = User { id, may_write, issued_at, until, key };
         Ok(Self { user, from: claims.nbf.map(instant) })
     }
 
@@ -309,7 +307,7 @@ impl Vouched {
     #[cfg(test)]
     pub(super) fn of(user: &str) -> Self {
         let id = SourceId::new(user).expect("tests name users");
-        let user = User { id, may_write: true, until: UnixMicros(0), key: KeyId::default() };
+        let user = User { id, may_write: true, issued_at: None, until: UnixMicros(0), key: KeyId::default() };
         Self { user, from: None }
     }
 }

@@ -5,7 +5,7 @@
 //! - the file that says which credentials there are, while it changes ([`file`]);
 //! - which other origins' pages may read answers ([`cors`]), and what pages may make browsers do where there are no keys
 //!   ([`browser`]);
-//! - what checking signatures may cost ([`signatures`], [`verified`]);
+//! - what checking signatures may cost ([`signatures`], [`verified`]), how long a token may be good ([`validity`]);
 //! - how often one client may ask ([`rate`]), how many of an address may have yet to say who they are ([`crowd`]), and what was
 //!   denied ([`denials`]).
 //!
@@ -28,6 +28,7 @@ mod signatures;
 mod tenure;
 #[cfg(test)]
 mod tests;
+mod validity;
 mod verified;
 
 use std::net::SocketAddr;
@@ -35,7 +36,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use actix_web::dev::ServiceRequest;
 use actix_web::http::Method;
@@ -80,6 +81,8 @@ pub struct AccessOptions {
     pub rate: Option<RequestsPerSecond>,
     /// Who chooses the ids of posts that are published by a user's token. Default the server.
     pub token_post_ids: TokenPostIds,
+    /// How long a token may be good. Default as long as it says.
+    pub token_lifetime_max: Option<Duration>,
 }
 
 /// Who chooses the ids of posts that are published by a user's token.
@@ -114,6 +117,7 @@ pub struct Access {
     hosts: Hosts,
     rates: Option<Rates>,
     token_post_ids: TokenPostIds,
+    token_lifetime_max: Option<Duration>,
     denials: Denials,
     signatures: Signatures,
     /// Sources that users made known.
@@ -132,6 +136,7 @@ impl Default for Access {
             hosts: Hosts::default(),
             rates: None,
             token_post_ids: TokenPostIds::default(),
+            token_lifetime_max: None,
             denials: Denials::default(),
             signatures: Signatures::default(),
             brought: Rates::over(NEW_SOURCES_PERIOD, NEW_SOURCES_OF_USER_MAX),
@@ -147,7 +152,7 @@ impl Access {
     /// # Errors
     /// When the file is not as it should be.
     pub fn open(options: AccessOptions) -> Result<Self, AccessFileError> {
-        let AccessOptions { file, origins, hosts, rate, token_post_ids } = options;
+        let AccessOptions { file, origins, hosts, rate, token_post_ids, token_lifetime_max } = options;
         if file.is_some() {
             mint::self_test(SystemClock.now()).map_err(AccessFileError::Unusable)?;
         }
@@ -159,7 +164,7 @@ impl Access {
         let (keys, file) = file.map(read).transpose()?.unzip();
         let rates = rate.map(|RequestsPerSecond(rate)| Rates::new(rate));
         let keys = keys.map(|keys| RwLock::new(Arc::new(keys)));
-        Ok(Self { keys, file, origins, hosts, rates, token_post_ids, ..Self::default() })
+        Ok(Self { keys, file, origins, hosts, rates, token_post_ids, token_lifetime_max, ..Self::default() })
     }
 
     /// Access by these keys.
@@ -171,6 +176,12 @@ impl Access {
     #[must_use]
     pub fn with_token_post_ids(self, token_post_ids: TokenPostIds) -> Self {
         Self { token_post_ids, ..self }
+    }
+
+    /// The same, with tokens that are good for no longer than this.
+    #[must_use]
+    pub fn with_token_lifetime_max(self, longest: Duration) -> Self {
+        Self { token_lifetime_max: Some(longest), ..self }
     }
 
     /// Takes other keys in place of those there are. Nothing happens where anybody may do everything.
@@ -263,13 +274,19 @@ impl Access {
         let Some(credential) = credentials::of_header(headers)?.or(by_protocol) else {
             return if is_socket { rated(Caller::Stranger) } else { Err(Denial::Missing) };
         };
-        let caller = rated(keys.check(credential, self.clock.now(), self.check_of(peer))?)?;
+        let caller = rated(self.vouched(&keys, credential, peer)?)?;
         caller.may(operation.needs, request.match_info().get("user"))?;
         Ok(caller)
     }
 
-    fn check_of(&self, peer: Option<SocketAddr>) -> Check<'_> {
-        Check { signatures: &self.signatures, peer, at: Instant::now() }
+    /// Who a credential stands for by these keys, if it is good by now.
+    fn vouched(&self, keys: &Keys, credential: &str, peer: Option<SocketAddr>) -> Result<Caller, Denial> {
+        let (now, check) = (self.clock.now(), Check { signatures: &self.signatures, peer, at: Instant::now() });
+        let caller = keys.check(credential, now, check)?;
+        if let Caller::User(user) = &caller {
+            self.check_lifetime(user, now)?;
+        }
+        Ok(caller)
     }
 
     fn keys(&self) -> Option<Arc<Keys>> {
@@ -290,7 +307,7 @@ impl Access {
         peer: Option<SocketAddr>,
     ) -> Result<Caller, Denial> {
         let Some(keys) = self.keys() else { return Ok(Caller::Anybody) };
-        let caller = keys.check(credential, self.clock.now(), self.check_of(peer));
+        let caller = self.vouched(&keys, credential, peer);
         let caller = caller.and_then(|caller| caller.may(needs, Some(user)).map(|()| caller));
         caller.map_err(|denial| self.denials.note(denial, peer))
     }

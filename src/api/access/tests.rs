@@ -2,6 +2,8 @@
 #![cfg(test)]
 
 mod forged;
+mod lifetime;
+mod weak;
 
 use std::time::Duration;
 
@@ -229,6 +231,7 @@ fn each_denial_has_a_code_of_its_own_that_is_counted() {
         Denial::Unknown(""),
         Denial::Expired,
         Denial::Early,
+        Denial::LastsTooLong(1),
         Denial::Forbidden(""),
         Denial::ReadOnly,
         Denial::UnknownHost,
@@ -284,7 +287,7 @@ fn a_token_for_an_audience_is_for_no_other() {
 fn users_may_do_what_is_their_own() {
     let user = |may_write| {
         let id = SourceId::new("ann").unwrap();
-        Caller::User(User { id, may_write, until: NOW, key: KeyId::default() })
+        Caller::User(User { id, may_write, issued_at: None, until: NOW, key: KeyId::default() })
     };
     let may = |caller: &Caller, needs, user| caller.may(needs, user).map_or_else(Denial::code, |()| "may");
     for (needs, of, both, reading) in [

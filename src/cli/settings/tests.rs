@@ -55,7 +55,7 @@ fn thresholds_have_three_forms() {
 
 #[test]
 fn nonsense_is_refused_with_the_options_name() {
-    let cases: [&[&str]; 29] = [
+    let cases: [&[&str]; 31] = [
         &["--inbox-posts", "0"],
         &["--inbox-posts", "100001"],
         &["--inbox-posts", "many"],
@@ -83,12 +83,14 @@ fn nonsense_is_refused_with_the_options_name() {
         &["--write-bytes-max", "3519999"],
         &["--rate-limit", "0"],
         &["--rate-limit", "fast"],
+        &["--token-lifetime-max", "0s"],
+        &["--token-lifetime-max", "long"],
         &["--cors-origins", "*"],
         &["--cors-origins", "https://a.example,b.example"],
     ];
     for words in cases {
         let refused = flags(words).and_then(|raw| {
-            let checked = raw.engine().and(raw.storage()).and(raw.admission());
+            let checked = raw.engine().and(raw.storage()).and(raw.admission()).and(raw.access());
             checked.map_err(|cause| cause.to_string())
         });
         let cause = refused.expect_err(&words.join(" "));

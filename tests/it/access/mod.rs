@@ -2,6 +2,7 @@
 
 mod forged;
 mod intruders;
+mod lifetime;
 mod live;
 mod matrix;
 mod pages;

@@ -53,6 +53,12 @@ pub fn token(user: &str) -> String {
     token_for(user, Duration::from_secs(600))
 }
 
+/// A token that was made so many seconds ago, and is good for so many from then on.
+pub fn made(user: &str, ago: f64, lasts: f64) -> String {
+    let made = seconds() - ago;
+    signed(&json!({"sub": user, "iat": made, "exp": made + lasts}), &SECRET)
+}
+
 pub fn reading(user: &str) -> String {
     signed(&json!({"sub": user, "exp": seconds() + 600.0, "scope": "read"}), &SECRET)
 }

@@ -1,4 +1,5 @@
 //! What forged tokens cost: signatures are counted.
+#![cfg(test)]
 
 use super::*;
 use crate::api::access::signatures::{Check, Signatures};

@@ -1,0 +1,29 @@
+//! Whether a token of a user is good here, beyond what it says of itself.
+//!
+//! Responsible for:
+//! - how long it may be good at most.
+//!
+//! Not responsible for:
+//! - its signature, its own times (`access::keys`).
+
+use crate::api::access::Access;
+use crate::api::access::caller::User;
+use crate::api::access::denial::Denial;
+use crate::clock::UnixMicros;
+use crate::limits::TOKEN_CLOCK_AHEAD_MAX;
+
+const NO_IAT: Denial = Denial::Unknown("the token has no \"iat\", which it needs since --token-lifetime-max is set");
+
+impl Access {
+    /// Checks how long a token is good: from when it was made, and, whatever it says of that, from now on.
+    pub(super) fn check_lifetime(&self, user: &User, now: UnixMicros) -> Result<(), Denial> {
+        let Some(longest) = self.token_lifetime_max else { return Ok(()) };
+        let issued_at = user.issued_at.ok_or(NO_IAT)?;
+        let from_now = now.saturating_add(TOKEN_CLOCK_AHEAD_MAX);
+        // One made in the future would be good for longer than it says.
+        if user.until > issued_at.min(from_now).saturating_add(longest) {
+            return Err(Denial::LastsTooLong(longest.as_secs()));
+        }
+        Ok(())
+    }
+}
