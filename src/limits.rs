@@ -146,6 +146,13 @@ pub const TOKEN_SECRET_BYTES_MIN: usize = 32;
 /// By how much the clock of who makes tokens may be ahead of the server's.
 pub const TOKEN_CLOCK_AHEAD_MAX: Duration = Duration::from_secs(60);
 
+/// Users whose tokens are revoked at the same time: some 120 bytes each, with the longest ids twice that. Beyond it another
+/// revocation is refused. Where tokens have a longest lifetime, one is forgotten after that time.
+pub const REVOCATIONS_MAX: usize = 1 << 20;
+
+/// Revocations that are forgotten with a new one, so that it takes no longer after a quiet time.
+pub const REVOCATIONS_FORGOTTEN_TOGETHER: usize = 1_024;
+
 /// Time between two looks whether the access file changed.
 pub const ACCESS_FILE_LOOK: Duration = Duration::from_secs(1);
 

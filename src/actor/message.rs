@@ -117,6 +117,17 @@ pub enum Command {
         /// The answer: false if nothing is.
         reply: Reply<bool>,
     },
+    /// Revoke tokens of a user.
+    RevokeTokens {
+        /// The user.
+        user: SourceId,
+        /// Those made before it.
+        not_before: UnixMicros,
+        /// Revocations before it may be forgotten.
+        forget_before: Option<UnixMicros>,
+        /// The answer.
+        reply: Reply<()>,
+    },
     /// Say where the journal stands. A snapshot begins with one without sync and ends with one with it; in between nothing goes
     /// from memory to the archive.
     Mark {
@@ -164,6 +175,7 @@ impl Command {
             | Self::Meet { .. }
             | Self::Unfollow { .. }
             | Self::Choose { .. }
+            | Self::RevokeTokens { .. }
             | Self::Mark { .. }
             | Self::Shelved { .. }
             | Self::Stop => 0,
@@ -180,7 +192,9 @@ impl Command {
         match self {
             Self::Publish { reply, .. } => answer(reply, cause),
             Self::Edit { reply, .. } => answer(reply, cause),
-            Self::Delete { reply, .. } | Self::Unfollow { reply, .. } => answer(reply, cause),
+            Self::Delete { reply, .. } | Self::Unfollow { reply, .. } | Self::RevokeTokens { reply, .. } => {
+                answer(reply, cause);
+            }
             Self::Follow { reply, .. } => answer(reply, cause),
             Self::Meet { reply, .. } => answer(reply, cause),
             Self::Choose { reply, .. } => answer(reply, cause),

@@ -172,7 +172,7 @@ async fn admit(api: &Api, operation: &Operation, request: &mut ServiceRequest) -
         return Err(Problem::bad("invalid_upgrade", "this is no WebSocket: leave out the header Upgrade").closing());
     }
     // Who may not come in takes no room.
-    api.access.enter(operation, request)?;
+    api.access.enter(operation, request, api.slot.engine())?;
     let client = Client::of(request);
     api.admission.may_answer(operation.work, client)?;
     let bytes_max = operation.body_bytes_max();

@@ -15,7 +15,7 @@ use crate::api::access::caller::Caller;
 use crate::api::access::file;
 use crate::api::access::keys::{self, KeyScope, Keys, TokenKey};
 use crate::api::problem::Problem;
-use crate::api::{choices, follows, posts, request};
+use crate::api::{choices, follows, posts, request, users};
 use crate::clock::UnixMicros;
 use crate::feed::cursor;
 use crate::feed::event::{Event, NewEdge};
@@ -57,6 +57,11 @@ pub fn bodies(data: &[u8]) {
         let rules = Rules::default().patched(patch);
         let patch = request::json::<RulesPatch>(json!(rules).to_string().as_bytes());
         assert_eq!(Rules::default().patched(patch.expect("rules are taken as a change of rules")), rules);
+    }
+    let now = UnixMicros(1_700_000_000_000_000);
+    if let Some(at) = taken(data, |data| users::not_before(Some(data), now)) {
+        let again = users::not_before(Some(json!({"not_before": at.to_string()}).to_string().as_bytes()), now);
+        assert_eq!(again.expect("what was taken is taken again"), at);
     }
     if let Some(at) = taken(data, choices::new_marker) {
         let again = choices::new_marker(json!({"cursor": cursor::encode_resume(at)}).to_string().as_bytes());

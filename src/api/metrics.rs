@@ -25,7 +25,7 @@ use crate::api::problem::Problem;
 use crate::api::request::Parameters;
 use crate::engine::Engine;
 use crate::latency::{BOUNDS_US, Latency};
-use crate::limits::LIVE_QUEUE_BYTES_MAX;
+use crate::limits::{LIVE_QUEUE_BYTES_MAX, REVOCATIONS_MAX};
 
 /// The media type of metrics.
 pub(super) const OPENMETRICS: &str = "application/openmetrics-text";
@@ -257,6 +257,8 @@ impl Sheet<'_> {
             ("posts", "Posts in memory", world.posts.len()),
             ("live_connections", "Live connections", watchers.connections()),
             ("live_connections_limit", "How many there may be", shared.config.live_max),
+            ("revocations", "Users whose tokens are revoked", world.revocations.len()),
+            ("revocations_limit", "How many there may be", REVOCATIONS_MAX),
             ("watched_readers", "Readers with live connections", watchers.readers()),
         ] {
             self.gauge(name, help, None, value as u64)?;

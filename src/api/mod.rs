@@ -39,6 +39,7 @@ pub mod spans;
 mod stall;
 pub mod tls;
 mod upgrade;
+mod users;
 
 use std::sync::Arc;
 use std::time::Duration;

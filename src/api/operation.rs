@@ -12,7 +12,7 @@ use actix_web::{HttpRequest, Route};
 
 use crate::api::Api;
 use crate::api::slot::Live;
-use crate::api::{choices, description, explain, feeds, follows, lists, live, metrics, operations, posts};
+use crate::api::{choices, description, explain, feeds, follows, lists, live, metrics, operations, posts, users};
 use crate::feed::event::Silencing;
 use crate::limits::{BULK_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX};
 
@@ -131,6 +131,8 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("list_followers", GET, "/v1/users/{user}/followers", OWN_READ, || web::to(follows::followers)),
     operation("follow", PUT, "/v1/users/{user}/following/{source}", OWN_WRITE, || web::to(follows::follow)),
     operation("unfollow", DELETE, "/v1/users/{user}/following/{source}", OWN_WRITE, || web::to(follows::unfollow)),
+
+    operation("revoke_tokens", POST, "/v1/users/{user}/revoke", (Needs::Server(Right::Write), Work::Write), || web::to(users::revoke)),
 
     operation("list_mutes", GET, "/v1/users/{user}/mutes", OWN_READ, || web::to(muted)),
     operation("mute", PUT, "/v1/users/{user}/mutes/{source}", OWN_WRITE, || web::to(mute)),

@@ -59,6 +59,12 @@ impl From<Engine> for Slot {
     }
 }
 
+/// There is no engine yet.
+pub(super) fn recovering() -> Problem {
+    let detail = "the state is being recovered; GET /readyz says how far it is";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "recovering", detail).retry_soon()
+}
+
 /// The engine, as a handler asks for it. Refused while there is none.
 pub(super) struct Live(Engine);
 
@@ -76,10 +82,6 @@ impl FromRequest for Live {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let engine = request.app_data::<Data<Slot>>().and_then(|slot| slot.engine().cloned());
-        let recovering = || {
-            let detail = "the state is being recovered; GET /readyz says how far it is";
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "recovering", detail).retry_soon()
-        };
         std::future::ready(engine.map(Self).ok_or_else(recovering))
     }
 }

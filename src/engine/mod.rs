@@ -13,6 +13,7 @@ mod personal;
 mod shared;
 mod snapshots;
 mod start;
+mod users;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -111,6 +111,16 @@ pub enum Event {
         /// Its name.
         list: ListName,
     },
+    /// Tokens of a user were revoked. Key: the user.
+    Revoked {
+        /// The user.
+        user: SourceId,
+        /// Those made before it are refused, unless an earlier event named a later instant.
+        not_before: UnixMicros,
+        /// Revocations before it are forgotten: what they refuse has expired.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        forget_before: Option<UnixMicros>,
+    },
     /// The clock jumped, or what is kept had been written while it was ahead. Before the event that took the instant. Key: none.
     ClockJumped {
         /// The first logical instant since.
@@ -173,7 +183,8 @@ impl Event {
             | Self::Unfollowed { .. }
             | Self::Ruled { .. }
             | Self::Marked { .. }
-            | Self::Unlisted { .. } => return None,
+            | Self::Unlisted { .. }
+            | Self::Revoked { .. } => return None,
         };
         Some(Taken { instant, lead_us })
     }

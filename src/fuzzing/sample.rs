@@ -64,6 +64,7 @@ pub(super) fn events() -> Vec<Event> {
         },
         Event::Deleted { id: PostId(3), repost_of: Some(PostId(2)) },
         Event::Unfollowed { follower: ann, source: bob, keep_until: Some(Position::MAX) },
+        Event::Revoked { user: source("dan"), not_before: UnixMicros(7_000), forget_before: Some(UnixMicros(6_000)) },
         Event::ClockJumped { at: UnixMicros(20_000), lead_us: 5_000 },
     ]
 }
@@ -110,6 +111,7 @@ pub(super) fn image(world: &World) -> Vec<Vec<u8>> {
     let mut image: Vec<Vec<u8>> = walk.sources().map(|record| packed(&record)).collect();
     image.extend(walk.edges().map(|record| packed(&record)));
     image.extend(walk.choices().map(|record| packed(&record)));
+    image.extend(walk.revocations().map(|record| packed(&record)));
     let mut add = |record: Vec<u8>| {
         image.push(record);
         Ok::<_, std::convert::Infallible>(())

@@ -18,6 +18,7 @@ use slab::Slab;
 use crate::feed::graph::Sharding;
 use crate::id::SourceSlot;
 use crate::live::outlet::{Closing, Outlet};
+use crate::live::sessions::Sessions;
 
 /// Who is watched.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub struct Watchers {
     /// Something could not be told to those concerned: all are told that they missed it.
     missed: AtomicBool,
     connections: Mutex<Connections>,
+    /// Those of users, by their tokens.
+    pub sessions: Arc<Sessions>,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +67,7 @@ impl Watchers {
             keeping: RwLock::default(),
             missed: AtomicBool::new(false),
             connections: Mutex::default(),
+            sessions: Arc::default(),
         }
     }
 

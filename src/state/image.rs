@@ -14,9 +14,11 @@
 
 mod choices;
 mod reposts;
+mod revocations;
 
 pub use choices::ChoicesRecord;
 pub use reposts::RepostsRecord;
+pub use revocations::RevocationsRecord;
 
 use std::sync::Arc;
 

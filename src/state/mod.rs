@@ -16,6 +16,7 @@ pub mod reader;
 pub mod reposts;
 pub mod resolved;
 pub mod revealed;
+pub mod revocations;
 pub mod shelving;
 pub mod slow;
 pub mod sources;

@@ -33,6 +33,7 @@ use crate::state::free_ids::FreeIds;
 use crate::state::held::Held;
 use crate::state::posts::{Posts, Stored};
 use crate::state::reposts::RepostIndex;
+use crate::state::revocations::Revocations;
 use crate::state::shelving::{Backlog, ShelvingLimits};
 use crate::state::slow::SlowSources;
 use crate::state::sources::{Source, Sources};
@@ -46,6 +47,8 @@ pub struct World {
     pub posts: Posts,
     /// Which posts repeat which.
     pub reposts: RepostIndex,
+    /// Whose tokens are refused.
+    pub revocations: Revocations,
     /// How sources are dealt out to shards.
     pub sharding: Sharding,
     policy: Policy,
@@ -117,6 +120,7 @@ impl World {
             sources: Sources::default(),
             posts: Posts::default(),
             reposts: RepostIndex::default(),
+            revocations: Revocations::default(),
             sharding,
             policy,
             archive: archive.map(|(archive, _)| archive),
@@ -205,6 +209,10 @@ impl Writer {
         self.replay_failure.take().map_or(Ok(()), Err)
     }
 
+    pub(super) fn revoke(&mut self, user: &SourceId, not_before: UnixMicros, forget_before: Option<UnixMicros>) {
+        self.world.revocations.add(user, not_before, forget_before);
+    }
+
     /// Makes a source known.
     pub fn meet(&self, id: &SourceId) -> Arc<Source> {
         self.world.sources.intern(id)
@@ -233,6 +241,10 @@ impl Writer {
             }
             Event::Listed { reader, list, source, since } => self.list(reader, list, source, *since),
             Event::Unlisted { reader, list } => self.choose(reader, |choices| drop(choices.lists.remove(list))),
+            Event::Revoked { user, not_before, forget_before } => {
+                self.revoke(user, *not_before, *forget_before);
+                Applied::Done
+            }
             Event::ClockJumped { at, lead_us } => {
                 self.world.arrivals.set_ahead(*lead_us, *at);
                 Applied::Done
@@ -371,14 +383,6 @@ impl Writer {
         *self.world.sources.at(follower).following.write() = Arc::new(Following::restored(edges));
     }
 
-    /// Decides anew who is a celebrity, once all edges are there: the threshold may be another than it was.
-    pub fn choose_sides(&mut self) {
-        for source in self.world.sources.iter() {
-            let followers = source.followers().len();
-            self.choose_side(source, followers);
-        }
-    }
-
     fn leave_for_pull(&self, source: &Source, position: Position) {
         let first = source.change_outbox(|outbox| {
             let first = !outbox.has_pulled();
@@ -490,10 +494,5 @@ impl Writer {
             Err(cause) => self.replay_failure = Some(cause),
         }
         None
-    }
-
-    pub(super) fn choose_side(&self, source: &Source, followers: u64) {
-        let celebrity = self.world.policy.is_celebrity(followers, source.is_celebrity());
-        source.celebrity.store(celebrity, Ordering::Relaxed);
     }
 }

@@ -26,8 +26,8 @@ use crate::feed::record::PostRecord;
 use crate::id::SourceSlot;
 use crate::limits::POST_TAGS_MAX;
 use crate::state::image::{
-    ChoicesRecord, DeletedRecord, EdgesRecord, InboxRecord, MisfitError, RepostsRecord, SourceRecord, UnderWayRecord,
-    unpack_positions,
+    ChoicesRecord, DeletedRecord, EdgesRecord, InboxRecord, MisfitError, RepostsRecord, RevocationsRecord,
+    SourceRecord, UnderWayRecord, unpack_positions,
 };
 use crate::state::world::{Applied, World, Writer};
 use crate::storage::archive::ArchiveError;
@@ -122,6 +122,7 @@ pub(crate) enum Batch {
     Edges(Vec<EdgesRecord>),
     Choices(Vec<ChoicesRecord>),
     Reposts(Vec<RepostsRecord>),
+    Revocations(Vec<RevocationsRecord>),
     Posts(Vec<PostRecord<u32>>),
     Deleted(Vec<DeletedRecord>),
     UnderWay(Vec<UnderWayRecord>),
@@ -388,6 +389,7 @@ pub(crate) fn decode(block: &Block) -> Result<Batch, String> {
         Section::Edges => Batch::Edges(block.decode()?),
         Section::Choices => Batch::Choices(block.decode()?),
         Section::Reposts => Batch::Reposts(block.decode()?),
+        Section::Revocations => Batch::Revocations(block.decode()?),
         Section::Posts => Batch::Posts(block.decode()?),
         Section::Deleted => Batch::Deleted(block.decode()?),
         Section::UnderWay => Batch::UnderWay(block.decode()?),
@@ -413,6 +415,7 @@ fn apply_all(state: &mut Recovered, under_way: &mut Vec<Position>, taken: Receiv
             Batch::Edges(records) => records.iter().try_for_each(|record| writer.restore_edges(record))?,
             Batch::Choices(records) => records.iter().try_for_each(|record| writer.restore_choices(record))?,
             Batch::Reposts(records) => records.iter().try_for_each(|record| writer.restore_reposts(record))?,
+            Batch::Revocations(records) => records.iter().for_each(|record| writer.restore_revocations(record)),
             Batch::Posts(records) => {
                 records.iter().try_for_each(|record| writer.restore_post(record))?;
                 writer.keep_load_within_limit()?;

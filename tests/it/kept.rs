@@ -65,6 +65,8 @@ pub fn state(world: &World) -> String {
         let post = post.as_ref().map(|post| format!("{} {}", post.json(), post.fingerprint));
         lines.push(format!("post {} {post:?}", position.published_at.0));
     }
+    let revoked = world.revocations.after(None, usize::MAX).into_iter();
+    lines.extend(revoked.map(|(not_before, user)| format!("revoked {user} {}", not_before.0)));
     lines.extend(world.posts.deleted().map(|id| format!("deleted {id}")));
     lines.sort_unstable();
     let mut text = lines.join("\n");
@@ -207,7 +209,7 @@ impl History {
         let (reader, source) = (self.person(), self.source());
         let list = if self.random.bool() { "near" } else { "far" }.parse().unwrap();
         let since = (self.random.u8(0..3) > 0).then(|| self.tick(1));
-        match self.random.u8(0..6) {
+        match self.random.u8(0..8) {
             0 => Event::Silenced { reader, source, how: Silencing::Mute, since },
             1 => Event::Silenced { reader, source, how: Silencing::Block, since },
             2 => {
@@ -218,6 +220,11 @@ impl History {
                 Event::Marked { reader, at: Position { published_at: UnixMicros(self.now), id: PostId(7) }, seen: None }
             }
             4 => Event::Listed { reader, list, source, since },
+            5..=6 => {
+                let forget_before = self.random.bool().then(|| UnixMicros(self.now - self.random.i64(0..40)));
+                let not_before = UnixMicros(self.now - self.random.i64(-10..60));
+                Event::Revoked { user: reader, not_before, forget_before }
+            }
             _ => Event::Unlisted { reader, list },
         }
     }

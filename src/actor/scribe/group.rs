@@ -31,7 +31,7 @@ pub(super) struct Group {
     accepted: Vec<Accepted>,
     /// Posts that are published, edited or deleted.
     posts: HashSet<PostId, State>,
-    /// Users whose edges or decisions change.
+    /// Users whose edges, decisions or revocations change.
     readers: HashSet<SourceId, State>,
     added: Added,
     fanouts_of: FxHashMap<SourceSlot, Backlog>,
@@ -52,6 +52,8 @@ pub(super) struct Added {
     pub reposts: usize,
     /// Follow edges.
     pub edges: usize,
+    /// Users whose tokens were not revoked before.
+    pub revocations: usize,
 }
 
 impl Group {
@@ -74,7 +76,9 @@ impl Group {
                 !self.readers.is_empty() && followers(edges).any(|follower| self.readers.contains(follower))
             }
             Command::Unfollow { follower, .. } => self.readers.contains(follower),
-            Command::Choose { reader, .. } => self.readers.contains(reader),
+            Command::Choose { reader, .. } | Command::RevokeTokens { user: reader, .. } => {
+                self.readers.contains(reader)
+            }
             Command::Resolved { command, .. } => self.decides_about(command),
             Command::Meet { .. }
             | Command::Mark { .. }
@@ -126,7 +130,8 @@ impl Group {
             | Event::Ruled { reader, .. }
             | Event::Marked { reader, .. }
             | Event::Listed { reader, .. }
-            | Event::Unlisted { reader, .. } => change(reader),
+            | Event::Unlisted { reader, .. }
+            | Event::Revoked { user: reader, .. } => change(reader),
             // Journaled beside the group, not in it.
             Event::ClockJumped { .. } => {}
         }
@@ -143,6 +148,7 @@ impl Group {
         self.added.post_bytes += more.post_bytes;
         self.added.reposts += more.reposts;
         self.added.edges += more.edges;
+        self.added.revocations += more.revocations;
     }
 
     /// Its posts of one author.
@@ -215,6 +221,7 @@ fn names(event: &Event, name: &mut dyn FnMut(&SourceId)) {
         | Event::Deleted { .. }
         | Event::Unfollowed { .. }
         | Event::Unlisted { .. }
+        | Event::Revoked { .. }
         | Event::ClockJumped { .. } => {}
     }
 }

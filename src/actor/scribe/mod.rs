@@ -22,6 +22,7 @@ pub mod queue;
 mod shelve;
 mod tell;
 mod tick;
+mod users;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -178,6 +179,9 @@ impl<J: Journal> Scribe<J> {
             Command::Meet { user, reply } => self.meet(user, reply),
             Command::Unfollow { follower, source, keep, reply } => self.unfollow(follower, source, keep, reply),
             Command::Choose { reader, choice, reply } => self.choose(reader, choice, reply),
+            Command::RevokeTokens { user, not_before, forget_before, reply } => {
+                self.revoke(user, not_before, forget_before, reply);
+            }
             Command::Mark { sync, reply } => self.mark(sync, reply),
             Command::Shelved { shelving, written } => self.shelved(*shelving, written),
             Command::IdsListed { listed } => self.ids_listed(listed),

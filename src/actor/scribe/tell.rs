@@ -41,6 +41,9 @@ impl<J: Journal> Scribe<J> {
 
     /// Tells those who are watched what an event may have changed for them. New posts are told of as they are handed on.
     pub(super) fn tell(&self, event: &Event, applied: &Applied) {
+        if let Event::Revoked { user, .. } = event {
+            self.fanout.watchers().sessions.call(user);
+        }
         if !self.fanout.watchers().any() {
             return;
         }

@@ -17,6 +17,8 @@ pub enum Denial {
     Early,
     /// The token is good for longer than so many seconds, which is the most.
     LastsTooLong(u64),
+    /// The token was revoked.
+    Revoked,
     /// They are good, and not for this.
     Forbidden(&'static str),
     /// They are good for reading only.
@@ -34,12 +36,13 @@ pub enum Denial {
 }
 
 /// All codes of denials.
-pub(in crate::api) const CODES: [&str; 12] = [
+pub(in crate::api) const CODES: [&str; 13] = [
     "unauthenticated",
     "invalid_token",
     "token_expired",
     "token_not_yet_valid",
     "token_lifetime_too_long",
+    "token_revoked",
     "forbidden",
     "read_only",
     "unknown_host",
@@ -58,6 +61,7 @@ impl Denial {
             Self::Expired => "token_expired",
             Self::Early => "token_not_yet_valid",
             Self::LastsTooLong(_) => "token_lifetime_too_long",
+            Self::Revoked => "token_revoked",
             Self::Forbidden(_) => "forbidden",
             Self::ReadOnly => "read_only",
             Self::UnknownHost => "unknown_host",
@@ -72,7 +76,7 @@ impl Denial {
     pub(super) fn is_of_credentials(self) -> bool {
         match self {
             Self::Missing | Self::Unknown(_) | Self::Expired | Self::Early | Self::LastsTooLong(_) => true,
-            Self::Forbidden(_) | Self::ReadOnly => true,
+            Self::Revoked | Self::Forbidden(_) | Self::ReadOnly => true,
             Self::UnknownHost | Self::ForeignPage | Self::TooOften(_) | Self::TooMany(_) | Self::TooManySources(_) => {
                 false
             }
@@ -87,6 +91,7 @@ impl From<Denial> for Problem {
             Denial::Unknown(what) | Denial::Forbidden(what) => what,
             Denial::Expired => "the token has expired",
             Denial::Early => "the token is not valid yet",
+            Denial::Revoked => "the user's tokens were revoked that were made until then, or do not say when",
             Denial::LastsTooLong(seconds) => {
                 &format!("the token is good for longer than {seconds} s, the most allowed here (--token-lifetime-max)")
             }
@@ -102,9 +107,8 @@ impl From<Denial> for Problem {
             }
         };
         let status = match denial {
-            Denial::Missing | Denial::Unknown(_) | Denial::Expired | Denial::Early | Denial::LastsTooLong(_) => {
-                StatusCode::UNAUTHORIZED
-            }
+            Denial::Missing | Denial::Unknown(_) | Denial::Expired | Denial::Early => StatusCode::UNAUTHORIZED,
+            Denial::LastsTooLong(_) | Denial::Revoked => StatusCode::UNAUTHORIZED,
             Denial::TooOften(_) | Denial::TooMany(_) | Denial::TooManySources(_) => StatusCode::TOO_MANY_REQUESTS,
             Denial::Forbidden(_) | Denial::ReadOnly | Denial::UnknownHost | Denial::ForeignPage => {
                 StatusCode::FORBIDDEN

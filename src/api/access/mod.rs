@@ -5,7 +5,8 @@
 //! - the file that says which credentials there are, while it changes ([`file`]);
 //! - which other origins' pages may read answers ([`cors`]), and what pages may make browsers do where there are no keys
 //!   ([`browser`]);
-//! - what checking signatures may cost ([`signatures`], [`verified`]), how long a token may be good ([`validity`]);
+//! - what checking signatures may cost ([`signatures`], [`verified`]), how long a token may be good, and whether it was
+//!   revoked ([`validity`]);
 //! - how often one client may ask ([`rate`]), how many of an address may have yet to say who they are ([`crowd`]), and what was
 //!   denied ([`denials`]).
 //!
@@ -57,6 +58,7 @@ use crate::api::access::rate::{Rates, RequestsPerSecond};
 use crate::api::access::signatures::{Check, Signatures};
 use crate::api::operation::{Needs, Operation, Work};
 use crate::api::problem::Problem;
+use crate::api::slot;
 use crate::clock::{Clock, SystemClock};
 use crate::engine::Engine;
 use crate::id::SourceId;
@@ -243,16 +245,25 @@ impl Access {
     }
 
     /// Whether a request may go on to its handler, which then finds the [`Caller`] in it.
-    pub(in crate::api) fn enter(&self, operation: &Operation, request: &ServiceRequest) -> Result<(), Problem> {
+    pub(in crate::api) fn enter(
+        &self,
+        operation: &Operation,
+        request: &ServiceRequest,
+        engine: Option<&Engine>,
+    ) -> Result<(), Problem> {
         if operation.needs == Needs::Nothing {
             return Ok(());
         }
-        let caller = self.caller(operation, request).or_else(|denial| {
+        let caller = self.caller(operation, request, engine).or_else(|denial| {
             let denial = self.denials.note(denial, request.peer_addr());
             let is_page = is_socket(operation, request) && !request.headers().contains_key(AUTHORIZATION);
             // A page in a browser learns of a refusal only by a close code.
             if is_page && denial.is_of_credentials() { Ok(Caller::Refused) } else { Err(denial) }
         })?;
+        if engine.is_none() && matches!(caller, Caller::User(_)) {
+            // Whether the token was revoked is not known yet, and by the time the handler runs there may be an engine.
+            return Err(slot::recovering());
+        }
         if self.is_on() {
             request.extensions_mut().insert(caller);
         }
@@ -260,7 +271,12 @@ impl Access {
     }
 
     /// Who sent a request, if they may ask for this.
-    fn caller(&self, operation: &Operation, request: &ServiceRequest) -> Result<Caller, Denial> {
+    fn caller(
+        &self,
+        operation: &Operation,
+        request: &ServiceRequest,
+        engine: Option<&Engine>,
+    ) -> Result<Caller, Denial> {
         let (headers, peer) = (request.headers(), request.peer_addr());
         let rated =
             |caller: Caller| self.rates.as_ref().map_or(Ok(()), |rates| rates.enter(&caller, peer)).map(|()| caller);
@@ -274,17 +290,24 @@ impl Access {
         let Some(credential) = credentials::of_header(headers)?.or(by_protocol) else {
             return if is_socket { rated(Caller::Stranger) } else { Err(Denial::Missing) };
         };
-        let caller = rated(self.vouched(&keys, credential, peer)?)?;
+        let caller = rated(self.vouched(&keys, credential, peer, engine)?)?;
         caller.may(operation.needs, request.match_info().get("user"))?;
         Ok(caller)
     }
 
     /// Who a credential stands for by these keys, if it is good by now.
-    fn vouched(&self, keys: &Keys, credential: &str, peer: Option<SocketAddr>) -> Result<Caller, Denial> {
+    fn vouched(
+        &self,
+        keys: &Keys,
+        credential: &str,
+        peer: Option<SocketAddr>,
+        engine: Option<&Engine>,
+    ) -> Result<Caller, Denial> {
         let (now, check) = (self.clock.now(), Check { signatures: &self.signatures, peer, at: Instant::now() });
         let caller = keys.check(credential, now, check)?;
         if let Caller::User(user) = &caller {
             self.check_lifetime(user, now)?;
+            engine.map_or(Ok(()), |engine| validity::check_revoked(user, engine))?;
         }
         Ok(caller)
     }
@@ -305,9 +328,10 @@ impl Access {
         needs: Needs,
         user: &str,
         peer: Option<SocketAddr>,
+        engine: &Engine,
     ) -> Result<Caller, Denial> {
         let Some(keys) = self.keys() else { return Ok(Caller::Anybody) };
-        let caller = self.vouched(&keys, credential, peer);
+        let caller = self.vouched(&keys, credential, peer, Some(engine));
         let caller = caller.and_then(|caller| caller.may(needs, Some(user)).map(|()| caller));
         caller.map_err(|denial| self.denials.note(denial, peer))
     }

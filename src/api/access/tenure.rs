@@ -11,6 +11,8 @@ use crate::api::access::Access;
 use crate::api::access::caller::{Caller, User};
 use crate::api::access::keys::KeyId;
 use crate::clock::UnixMicros;
+use crate::engine::Engine;
+use crate::live::sessions::Session;
 
 /// Longest time slept at a stretch: clocks are set meanwhile.
 const SLEEP_MAX: Duration = Duration::from_secs(3_600);
@@ -19,33 +21,55 @@ const SLEEP_MAX: Duration = Duration::from_secs(3_600);
 pub(in crate::api) struct Tenure {
     access: Arc<Access>,
     key: KeyId,
-    /// When the token ends, if it is one.
-    until: Option<(UnixMicros, Pin<Box<Sleep>>)>,
+    /// What ends it sooner, if it came by a token.
+    token: Option<Token>,
+}
+
+/// The token by which a connection was let in.
+struct Token {
+    issued_at: Option<UnixMicros>,
+    until: UnixMicros,
+    asleep: Pin<Box<Sleep>>,
+    /// Called when tokens of its user are revoked.
+    session: Session,
+    engine: Engine,
 }
 
 impl Tenure {
     /// That of a caller; for ever, where everybody may do everything.
-    pub(in crate::api) fn of(access: &Arc<Access>, caller: &Caller) -> Option<Box<Self>> {
-        let (key, until) = match caller {
+    pub(in crate::api) fn of(access: &Arc<Access>, caller: &Caller, engine: &Engine) -> Option<Box<Self>> {
+        let token = |user: &User| Token {
+            issued_at: user.issued_at,
+            until: user.until,
+            asleep: Box::pin(sleep(access.left(user.until))),
+            session: engine.session(user.id.clone()),
+            engine: engine.clone(),
+        };
+        let (key, token) = match caller {
             Caller::Server(key, _) => (*key, None),
-            Caller::User(User { key, until, .. }) => (*key, Some(*until)),
+            Caller::User(user) => (user.key, Some(token(user))),
             Caller::Anybody | Caller::Stranger | Caller::Refused => return None,
         };
-        let until = until.map(|until| (until, Box::pin(sleep(access.left(until)))));
-        Some(Box::new(Self { access: Arc::clone(access), key, until }))
+        Some(Box::new(Self { access: Arc::clone(access), key, token }))
     }
 
-    /// Whether it has ended, so that the connection must. Wakes the task when a token ends.
-    pub(in crate::api) fn is_over(&mut self, task: &mut Context<'_>) -> bool {
-        let Some((until, asleep)) = &mut self.until else { return false };
+    /// Why it has ended, so that the connection must. Wakes the task when a token ends or is revoked.
+    pub(in crate::api) fn ended(&mut self, task: &mut Context<'_>) -> Option<&'static str> {
+        let Token { issued_at, until, asleep, session, engine } = self.token.as_mut()?;
+        // Until it was not called: only then a later call wakes the task.
+        while session.was_called(task) {
+            if engine.is_token_revoked(session.user(), *issued_at) {
+                return Some("the token was revoked");
+            }
+        }
         while asleep.as_mut().poll(task).is_ready() {
             let left = self.access.left(*until);
             if left.is_zero() {
-                return true;
+                return Some("the token has expired");
             }
             asleep.set(sleep(left));
         }
-        false
+        None
     }
 
     /// Whether the key that vouches for it is still good.

@@ -232,6 +232,7 @@ fn each_denial_has_a_code_of_its_own_that_is_counted() {
         Denial::Expired,
         Denial::Early,
         Denial::LastsTooLong(1),
+        Denial::Revoked,
         Denial::Forbidden(""),
         Denial::ReadOnly,
         Denial::UnknownHost,

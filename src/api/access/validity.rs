@@ -1,7 +1,8 @@
 //! Whether a token of a user is good here, beyond what it says of itself.
 //!
 //! Responsible for:
-//! - how long it may be good at most.
+//! - how long it may be good at most;
+//! - whether it was revoked, which the engine knows.
 //!
 //! Not responsible for:
 //! - its signature, its own times (`access::keys`).
@@ -10,6 +11,7 @@ use crate::api::access::Access;
 use crate::api::access::caller::User;
 use crate::api::access::denial::Denial;
 use crate::clock::UnixMicros;
+use crate::engine::Engine;
 use crate::limits::TOKEN_CLOCK_AHEAD_MAX;
 
 const NO_IAT: Denial = Denial::Unknown("the token has no \"iat\", which it needs since --token-lifetime-max is set");
@@ -26,4 +28,20 @@ impl Access {
         }
         Ok(())
     }
+
+    /// The time that tokens are compared with.
+    pub(in crate::api) fn now(&self) -> UnixMicros {
+        self.clock.now()
+    }
+
+    /// Before when a revocation refuses nothing any more: what was made by then has expired, or lasts too long. None: there is no
+    /// longest lifetime.
+    pub(in crate::api) fn forget_revoked_before(&self, now: UnixMicros) -> Option<UnixMicros> {
+        self.token_lifetime_max.map(|longest| now.saturating_sub(longest))
+    }
+}
+
+/// Checks that a token was not revoked.
+pub(super) fn check_revoked(user: &User, engine: &Engine) -> Result<(), Denial> {
+    if engine.is_token_revoked(&user.id, user.issued_at) { Err(Denial::Revoked) } else { Ok(()) }
 }

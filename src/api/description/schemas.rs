@@ -23,7 +23,7 @@ pub(super) fn schema(name: &str) -> Value {
 
 /// All schemas by name.
 pub(super) fn all() -> Map<String, Value> {
-    [values(), posts(), edges(), pages(), choices(), live_schemas::all(), stats_schemas::all()]
+    [values(), posts(), edges(), pages(), choices(), users(), live_schemas::all(), stats_schemas::all()]
         .into_iter()
         .flatten()
         .map(|(name, schema)| (name.to_owned(), schema))
@@ -226,6 +226,11 @@ fn edges() -> Named {
         ("SourceList", list(listed)),
         ("User", user),
     ]
+}
+
+fn users() -> Named {
+    let revoked = object(json!({"user": schema("SourceId"), "not_before": schema("Time")}));
+    vec![("Revoke", closed(&[], json!({"not_before": or_null(schema("Time"))}))), ("Revoked", revoked)]
 }
 
 fn list(item: Value) -> Value {

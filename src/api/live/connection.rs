@@ -57,8 +57,8 @@ impl<W: Wire> Connection<W> {
             State::Refused(why) => return Some(*why),
             State::Over => return None,
         };
-        if self.tenure.as_mut().is_some_and(|tenure| tenure.is_over(task)) {
-            return Some(Close::Unauthenticated("the token has expired"));
+        if let Some(why) = self.tenure.as_mut().and_then(|tenure| tenure.ended(task)) {
+            return Some(Close::Unauthenticated(why));
         }
         match self.wire.listen(task, out) {
             Heard::Nothing => {}

@@ -105,7 +105,7 @@ impl Asked {
             return refused(wire, Close::Unauthenticated("the first message is no {\"type\":\"auth\",\"token\":…}"));
         };
         let needs = Needs::Own(Right::Read);
-        let caller = match self.api.access.identify(&token, needs, self.user.as_str(), self.peer) {
+        let caller = match self.api.access.identify(&token, needs, self.user.as_str(), self.peer, &self.engine) {
             Ok(caller) => caller,
             Err(Denial::TooMany(_)) => return refused(wire, Close::Overloaded),
             Err(denial) => return refused(wire, Close::Unauthenticated(denial.code())),
@@ -113,7 +113,7 @@ impl Asked {
         let Ok(permit) = self.api.admission.enter(Work::Live) else { return refused(wire, Close::Overloaded) };
         let (engine, user, resume) = (self.engine.clone(), self.user.clone(), self.resume);
         let watching = Box::pin(async move { engine.watch(&user, resume).await });
-        let tenure = Tenure::of(&self.api.access, &caller);
+        let tenure = Tenure::of(&self.api.access, &caller, &self.engine);
         State::Joining(Box::new(Joining { wire, tenure, watching, _permit: permit }))
     }
 

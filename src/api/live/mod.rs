@@ -62,7 +62,9 @@ pub(super) async fn websocket(
         // In a browser only a close code can be told from other failures.
         Caller::Refused => Connection::refused(wire, Close::Unauthenticated("the token is not good for this")).boxed(),
         _ => match engine.watch(&user, resume).await {
-            Ok(watcher) => Connection::new(wire, watcher, heartbeat(&engine), Tenure::of(&api.access, &caller)).boxed(),
+            Ok(watcher) => {
+                Connection::new(wire, watcher, heartbeat(&engine), Tenure::of(&api.access, &caller, &engine)).boxed()
+            }
             Err(Error::TooMany { .. }) => Connection::refused(wire, Close::TooMany).boxed(),
             Err(cause) => return Err(cause.into()),
         },
@@ -83,7 +85,7 @@ pub(super) async fn events(request: HttpRequest, engine: Live, api: Data<Api>) -
         }
         other => other.into(),
     })?;
-    let tenure = Tenure::of(&api.access, &caller);
+    let tenure = Tenure::of(&api.access, &caller, &engine);
     Ok(events_head().body(Connection::new(EventStream::default(), watcher, heartbeat(&engine), tenure)))
 }
 

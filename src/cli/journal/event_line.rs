@@ -67,6 +67,12 @@ enum EventLine<'a> {
         reader: &'a str,
         list: &'a str,
     },
+    Revoked {
+        user: &'a str,
+        not_before: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        forget_before: Option<String>,
+    },
     ClockJumped {
         at: String,
         lead_us: i64,
@@ -86,6 +92,7 @@ pub(super) fn kind(event: &Event) -> &'static str {
         Event::Marked { .. } => "marked",
         Event::Listed { .. } => "listed",
         Event::Unlisted { .. } => "unlisted",
+        Event::Revoked { .. } => "revoked",
         Event::ClockJumped { .. } => "clock_jumped",
     }
 }
@@ -119,6 +126,11 @@ pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> 
             follower: follower.as_str(),
             source: source.as_str(),
             keep_until: keep_until.map(|until| time(until.published_at)),
+        },
+        Event::Revoked { user, not_before, forget_before } => EventLine::Revoked {
+            user: user.as_str(),
+            not_before: time(*not_before),
+            forget_before: forget_before.map(time),
         },
         Event::ClockJumped { at, lead_us } => EventLine::ClockJumped { at: time(*at), lead_us: *lead_us },
         choice => line_of_choice(choice),

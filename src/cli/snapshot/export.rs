@@ -138,4 +138,5 @@ fn tell_edges(outline: &Outline) {
     note("hidden edges", outline.edges.iter().filter(|edge| edge.hidden).count(), " (by a third word)");
     let choices = " (their mutes, blocks, rules, lists and markers, and where their edges begin, are not exported)";
     note("readers with choices", outline.deciders.len(), choices);
+    note("users whose tokens are revoked", outline.revoked, " (revocations are not exported)");
 }

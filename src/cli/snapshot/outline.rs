@@ -44,6 +44,8 @@ pub(super) struct Outline {
     pub(super) deleted: FxHashSet<PostId>,
     /// Readers who have decided anything beside whom to follow.
     pub(super) deciders: BTreeSet<u32>,
+    /// Users whose tokens are revoked.
+    pub(super) revoked: usize,
     /// Whether the snapshot was taken beside an archive that had posts.
     pub(super) needs_archive: bool,
 }
@@ -118,6 +120,9 @@ impl Outline {
                 self.deleted.extend(ids.map(|id| PostId(u64::from_le_bytes(*id))));
             }
             Batch::Choices(records) => self.deciders.extend(records.iter().map(|record| record.reader)),
+            Batch::Revocations(records) => {
+                self.revoked += records.iter().map(|record| record.users.len()).sum::<usize>();
+            }
             Batch::Reposts(_) | Batch::UnderWay(_) | Batch::Inboxes(_) => {}
         }
         Ok(())

@@ -63,6 +63,10 @@ impl Loading {
                 whole(&record.hidden, 4)?;
                 writer.restore_reposts(record).map_err(|cause| cause.to_string())
             }),
+            Batch::Revocations(records) => {
+                records.iter().for_each(|record| writer.restore_revocations(record));
+                Ok(())
+            }
             Batch::Posts(records) => each_record("posts", &records, |record| writer.restore_post(record)),
             Batch::Deleted(records) => each_record("deleted ids", &records, |record| {
                 whole(&record.ids, 8)?;

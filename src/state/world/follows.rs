@@ -138,4 +138,17 @@ impl Writer {
         choices.note_change();
         Applied::Done
     }
+
+    /// Decides anew who is a celebrity, once all edges are there: the threshold may be another than it was.
+    pub fn choose_sides(&mut self) {
+        for source in self.world.sources.iter() {
+            let followers = source.followers().len();
+            self.choose_side(source, followers);
+        }
+    }
+
+    pub(super) fn choose_side(&self, source: &Source, followers: u64) {
+        let celebrity = self.world.policy.is_celebrity(followers, source.is_celebrity());
+        source.celebrity.store(celebrity, Ordering::Relaxed);
+    }
 }

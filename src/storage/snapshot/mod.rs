@@ -52,6 +52,8 @@ pub enum Section {
     Choices,
     /// [`crate::state::image::RepostsRecord`].
     Reposts,
+    /// [`crate::state::image::RevocationsRecord`].
+    Revocations,
     /// [`crate::feed::record::PostRecord`].
     Posts,
     /// [`crate::state::image::DeletedRecord`].
@@ -65,11 +67,12 @@ pub enum Section {
 }
 
 impl Section {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Sources,
         Self::Edges,
         Self::Choices,
         Self::Reposts,
+        Self::Revocations,
         Self::Posts,
         Self::Deleted,
         Self::UnderWay,
@@ -87,6 +90,7 @@ impl Section {
             Self::Inboxes => 6,
             Self::Choices => 7,
             Self::Reposts => 8,
+            Self::Revocations => 9,
             Self::End => 255,
         }
     }
@@ -98,6 +102,7 @@ impl Section {
             Self::Edges => "edges",
             Self::Choices => "choices",
             Self::Reposts => "reposts",
+            Self::Revocations => "revocations",
             Self::Posts => "posts",
             Self::Deleted => "deleted",
             Self::UnderWay => "under way",

@@ -30,6 +30,7 @@ pub fn write_world(walk: Walk<'_>, records: &mut impl Records) -> Result<(), Sto
     walk.edges().try_for_each(|record| records.record(Section::Edges, &record))?;
     walk.choices().try_for_each(|record| records.record(Section::Choices, &record))?;
     walk.reposts(|record| records.record(Section::Reposts, &record))?;
+    walk.revocations().try_for_each(|record| records.record(Section::Revocations, &record))?;
     walk.posts(|record| records.record(Section::Posts, &record))?;
     walk.deleted().try_for_each(|record| records.record(Section::Deleted, &record))
 }

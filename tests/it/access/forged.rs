@@ -29,11 +29,11 @@ fn a_flood_of_forged_tokens_computes_no_more_signatures_than_its_network_may() {
     let good = tokens::token("ann");
     assert_eq!(ask(&good).status, 200);
     let (before, began) = (computed(&server), Instant::now());
-    let last = (0..400).map(|nth| ask(&tokens::of_another_key(&format!("user{nth}"))).status).last();
+    let statuses: Vec<_> = (0..400).map(|nth| ask(&tokens::of_another_key(&format!("user{nth}"))).status).collect();
     assert_eq!(ask(&good).status, 200, "a user who was there before");
     let spent = computed(&server) - before;
     let earned = began.elapsed().as_secs_f64() * f64::from(FORGED_SIGNATURES_PER_SECOND);
     let allowed = u64::from(FORGED_SIGNATURES_AT_ONCE) + earned as u64 + 1;
     assert!(spent <= allowed, "{spent} signatures for 400 forged tokens, where {allowed} are allowed");
-    assert!(spent >= u64::from(FORGED_SIGNATURES_AT_ONCE) / 2 && last == Some(429), "{spent}, {last:?}");
+    assert!(spent >= u64::from(FORGED_SIGNATURES_AT_ONCE) / 2 && statuses.last() == Some(&429), "{spent}");
 }

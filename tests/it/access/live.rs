@@ -8,6 +8,7 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tidewire::api::Api;
 use tidewire::api::access::keys::{Keys, TokenKey};
+use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tokio::net::TcpStream;
@@ -16,7 +17,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use crate::access::tokens::{self, SERVER_KEY, access, bearer};
-use crate::live::client::{Client, Next};
+use crate::live::client::{Client, Next, PATIENCE};
 use crate::server::Server;
 
 fn server() -> Server {
@@ -185,6 +186,60 @@ async fn a_connection_ends_when_its_key_goes() {
     access.replace(Keys::default());
     while of_token.next().await != Next::Closed(4001) {}
     assert_eq!(open(server.address(), Some(("authorization", &by_header))).await.err(), Some(401));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_end_at_once_when_their_tokens_are_revoked() {
+    // No beat comes meanwhile.
+    let hour = Duration::from_secs(3_600);
+    let engine = Engine::start(EngineConfig { live_heartbeat: hour, ..EngineConfig::default() });
+    let server = Server::guarded(engine, access());
+    let (old, new) = (tokens::made("ann", 60.0, 600.0), tokens::made("ann", 10.0, 600.0));
+    let old_header = bearer(&old);
+    let (mut by_header, _) = open(server.address(), Some(("authorization", &old_header))).await.unwrap();
+    let offered = format!("tidewire, bearer.{old}");
+    let (mut by_protocol, _) = open(server.address(), Some(("sec-websocket-protocol", &offered))).await.unwrap();
+    let (mut by_message, _) = open(server.address(), None).await.unwrap();
+    by_message.send(auth(&old)).await;
+    let (mut without_iat, _) =
+        open(server.address(), Some(("authorization", &bearer(&tokens::token("ann"))))).await.unwrap();
+    let (mut newer, _) = open(server.address(), Some(("authorization", &bearer(&new)))).await.unwrap();
+    let (mut of_server, _) = open(server.address(), Some(("authorization", &bearer(SERVER_KEY)))).await.unwrap();
+    let events = server.url("/v1/users/ann/events");
+    let stream_header = old_header.clone();
+    let (greeted, is_streaming) = tokio::sync::oneshot::channel();
+    let stream = tokio::task::spawn_blocking(move || {
+        let agent = ureq::Agent::new_with_defaults();
+        let answer = agent.get(events).header("authorization", stream_header).call().unwrap();
+        greeted.send(()).unwrap();
+        answer.into_body().read_to_string().unwrap()
+    });
+    is_streaming.await.unwrap();
+    for client in [&mut by_header, &mut by_protocol, &mut by_message, &mut without_iat, &mut newer, &mut of_server] {
+        is_greeted(client).await;
+    }
+    let body = json!({"not_before": SystemClock.now().saturating_sub(Duration::from_secs(30)).to_string()});
+    let headers = [("authorization", &*bearer(SERVER_KEY)), ("content-type", "application/json")];
+    let revoked = server.ask("POST", "/v1/users/ann/revoke", &headers, body.to_string());
+    assert_eq!(revoked.status, 200, "{}", revoked.text);
+    for client in [&mut by_header, &mut by_protocol, &mut by_message, &mut without_iat] {
+        assert_eq!(client.next().await, Next::Closed(4001));
+    }
+    assert!(
+        tokio::time::timeout(PATIENCE, stream).await.unwrap().unwrap().contains("event: hello"),
+        "it ended in order"
+    );
+    publish(&server);
+    for client in [&mut newer, &mut of_server] {
+        assert_eq!(client.message().await["type"], "post", "its token was not revoked");
+    }
+    assert_eq!(connections(&server), 2);
+    assert_eq!(open(server.address(), Some(("authorization", &old_header))).await.err(), Some(401));
+    let (mut client, _) = open(server.address(), Some(("sec-websocket-protocol", &offered))).await.unwrap();
+    assert_eq!(client.next().await, Next::Closed(4001));
+    let (mut client, _) = open(server.address(), None).await.unwrap();
+    client.send(auth(&old)).await;
+    assert_eq!(client.next().await, Next::Closed(4001));
 }
 
 #[tokio::test(flavor = "multi_thread")]

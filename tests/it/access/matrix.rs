@@ -45,6 +45,7 @@ fn call(name: &str) -> Call {
         // The engine has no directory.
         "take_snapshot" => call(Who::Server, true, None, 409),
         "verify_feed" | "rebuild_feed" => call(Who::Server, true, None, 200),
+        "revoke_tokens" => call(Who::Server, true, None, 200),
         "follow_many" => call(Who::Server, true, Some(json!({"follows": [{"follower": "ann", "source": "cas"}]})), 200),
         "publish" => write(Some(json!({"author": "ann", "body": "marvel"})), 201),
         "read_post" => call(Who::Author, false, None, 200),
@@ -128,9 +129,15 @@ fn prepare(server: &Server, name: &str) -> (String, String) {
     (post["id"].as_str().unwrap().to_owned(), page["newest"].as_str().unwrap().to_owned())
 }
 
+/// Whose path an operation is asked for by. Of ann tokens are still needed when they were revoked.
+fn user(operation: &str) -> &'static str {
+    if operation == "revoke_tokens" { "eve" } else { "ann" }
+}
+
 fn send(server: &Server, (name, method, path): (&str, &str, &str), call: &Call, credential: &Credential) -> Answer {
     let (post, cursor) = prepare(server, name);
-    let parts = [("{user}", "ann"), ("{source}", "bob"), ("{name}", "pals"), ("{id}", &post), ("{post}", &post)];
+    let user = user(name);
+    let parts = [("{user}", user), ("{source}", "bob"), ("{name}", "pals"), ("{id}", &post), ("{post}", &post)];
     let path = parts.iter().fold(path.to_owned(), |path, (part, value)| path.replace(part, value));
     let mut headers = vec![];
     headers.extend(credential.header.as_deref().map(|value| ("authorization", value)));
@@ -202,8 +209,11 @@ fn changeable(server: &Server) -> (String, String) {
 fn world(server: &Server) -> Vec<Value> {
     let key = bearer(SERVER_KEY);
     let parts = "following followers mutes blocks lists lists/pals/members rules marker posts feed";
-    let get = |part: &str| server.ask("GET", &format!("/v1/users/ann/{part}"), &[("authorization", &key)], "").json();
-    parts.split(' ').map(get).collect()
+    let ask = |path: &str| server.ask("GET", path, &[("authorization", &key)], "");
+    let get = |part: &str| ask(&format!("/v1/users/ann/{part}")).json();
+    let metrics = ask("/metrics").text;
+    let revoked = metrics.lines().find(|line| line.starts_with("tidewire_revocations ")).unwrap();
+    parts.split(' ').map(get).chain([json!(revoked)]).collect()
 }
 
 /// Asks for something that changes the world, if the credential is good for it.
@@ -213,7 +223,8 @@ fn change(
     (post, cursor): &(String, String),
     credential: &Credential,
 ) -> u16 {
-    let parts = [("{user}", "ann"), ("{source}", whom(name)), ("{name}", "pals"), ("{id}", post), ("{post}", post)];
+    let user = user(name);
+    let parts = [("{user}", user), ("{source}", whom(name)), ("{name}", "pals"), ("{id}", post), ("{post}", post)];
     let path = parts.iter().fold(path.to_owned(), |path, (part, value)| path.replace(part, value));
     let body = match name {
         "edit_post" => Some(json!({"hidden": true})),

@@ -7,5 +7,6 @@ mod live;
 mod matrix;
 mod pages;
 mod program;
+mod revoke;
 mod sight;
 pub mod tokens;

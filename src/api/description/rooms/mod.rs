@@ -6,6 +6,7 @@ mod live;
 mod personal;
 mod posts;
 mod server;
+mod users;
 
 use serde_json::{Value, json};
 
@@ -35,6 +36,7 @@ pub(super) static ROOMS: &[Room] = &[
         says: "What readers decide: mutes, blocks, rules, marks and lists.",
         operations: personal::TOLD,
     },
+    Room { name: "Users", says: "What who runs the server does about users.", operations: users::TOLD },
     Room { name: "Server", says: "For who runs it.", operations: server::TOLD },
 ];
 
