@@ -7,8 +7,11 @@
 //! Not responsible for:
 //! - whether a repost counts for a reader (`state::viewer`), the reposts themselves (`state::posts`).
 
-use crate::feed::position::{Direction, Position};
-use crate::feed::runs::SortedRuns;
+mod by_source;
+
+use by_source::BySource;
+
+use crate::feed::position::Position;
 use crate::feed::runs::packed::{Key, unzigzag, zigzag};
 use crate::id::SourceSlot;
 
@@ -47,7 +50,7 @@ impl Key for Repost {
 /// The posts that repeat one post.
 #[derive(Clone, Debug, Default)]
 pub struct Reposts {
-    by_source: SortedRuns<Repost>,
+    by_source: BySource,
     /// Those that are kept out of feeds for now. Sorted.
     hidden: Vec<Position>,
 }
@@ -61,10 +64,31 @@ impl Reposts {
         self.by_source.insert(repost)
     }
 
+    /// Adds a post that repeats this one, as all of its sources have it, each of which is named once. Returns how many of these
+    /// reposts were not there.
+    pub fn insert_post(
+        &mut self,
+        at: Position,
+        author: SourceSlot,
+        sources: impl Iterator<Item = SourceSlot>,
+    ) -> usize {
+        let before = self.len();
+        // Nearly every one is newer than all before it: then there is nothing to look for.
+        let is_new = at > self.by_source.highest();
+        for repost in sources.map(|source| Repost { source, at, author }) {
+            if is_new {
+                self.by_source.add(repost);
+            } else {
+                self.by_source.insert(repost);
+            }
+        }
+        self.len() - before
+    }
+
     /// Takes a repost out; false if it was not there.
     pub fn remove(&mut self, repost: Repost) -> bool {
         self.hide(repost.at, false);
-        self.by_source.remove(&repost)
+        self.by_source.remove(repost)
     }
 
     /// Keeps a repost out of feeds, or lets it in again.
@@ -85,7 +109,7 @@ impl Reposts {
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.by_source.is_empty()
+        self.len() == 0
     }
 
     /// How many there are, each counted once for each of its sources.
@@ -98,9 +122,9 @@ impl Reposts {
         self.by_source.heap_bytes() + self.hidden.capacity() * size_of::<Position>()
     }
 
-    /// All of them, by source.
+    /// All of them, in no order.
     pub fn iter(&self) -> impl Iterator<Item = Repost> {
-        self.by_source.above(Repost { source: SourceSlot(0), at: Position::MIN, author: SourceSlot(0) })
+        self.by_source.iter()
     }
 
     /// Appends to `into` the reposts that any of `chosen` sources has. `is_chosen` says of one source whether it is among
@@ -118,9 +142,7 @@ impl Reposts {
         }
         let before = into.len();
         for source in chosen {
-            let above = Repost { source, at: Position::MIN, author: SourceSlot(0) };
-            let below = Repost { source, at: Position::MAX, author: SourceSlot::NONE };
-            self.by_source.copy_between(above, below, Direction::Newer, usize::MAX, into);
+            self.by_source.copy_of(source, into);
         }
         into.len() - before + chosen_len.saturating_mul(LOOKUP_COST)
     }
@@ -146,7 +168,9 @@ mod tests {
             for repost in all.iter().map(repost) {
                 prop_assert!(reposts.insert(repost) && !reposts.insert(repost));
             }
-            prop_assert!(reposts.iter().eq(all.iter().map(repost)));
+            let mut found: Vec<Repost> = reposts.iter().collect();
+            found.sort_unstable();
+            prop_assert!(found.into_iter().eq(all.iter().map(repost)));
             let expected: BTreeSet<(u32, i64)> = all.iter().filter(|(source, _)| chosen.contains(source)).copied().collect();
             for chosen_len in [0, usize::MAX] {
                 let mut found = Vec::new();

@@ -59,15 +59,19 @@ impl RepostIndex {
 
     /// Takes note of a repost, as one of its sources has it. Only the writer calls it.
     pub(super) fn insert(&self, origin: PostId, repost: Repost) {
-        let reposts = self.of(origin).unwrap_or_else(|| {
+        if self.of_or_none_yet(origin).write().insert(repost) {
+            self.reposts.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The reposts of a post, which has some from now on.
+    fn of_or_none_yet(&self, origin: PostId) -> Arc<RwLock<Reposts>> {
+        self.of(origin).unwrap_or_else(|| {
             self.origins.fetch_add(1, Ordering::Release);
             let reposts = Arc::default();
             self.by_origin.insert(origin, Arc::clone(&reposts));
             reposts
-        });
-        if reposts.write().insert(repost) {
-            self.reposts.fetch_add(1, Ordering::Relaxed);
-        }
+        })
     }
 
     /// Bytes that reposts take, without the allocator's own: by what some take, picked by the hash of what they repeat.
@@ -91,8 +95,12 @@ impl RepostIndex {
     /// Takes note of a post that repeats another, and of whether it is hidden. Only the writer calls it.
     pub(super) fn note(&self, post: &Post) {
         let Some(origin) = post.repost_of else { return };
-        each(post).for_each(|repost| self.insert(origin, repost));
-        self.hide(post);
+        let reposts = self.of_or_none_yet(origin);
+        let sources = post.sources().iter().map(|source| source.slot);
+        let mut reposts = reposts.write();
+        let added = reposts.insert_post(post.position, post.author().slot, sources);
+        reposts.hide(post.position, post.hidden);
+        self.reposts.fetch_add(added, Ordering::Relaxed);
     }
 
     /// Takes note of whether a post that repeats another is hidden. Only the writer calls it.

@@ -287,8 +287,7 @@ impl Writer {
 
     /// Takes note of a post that repeats another, unless that is gone for good.
     fn note_repost(&self, post: &Post) {
-        let origin = post.repost_of.and_then(|origin| self.world.posts.stored(origin));
-        if !matches!(origin, Some(Stored::Deleted)) {
+        if !post.repost_of.is_some_and(|origin| self.world.posts.is_deleted(origin)) {
             self.world.reposts.note(post);
         }
     }

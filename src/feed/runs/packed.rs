@@ -42,12 +42,18 @@ pub fn unzigzag(number: u64) -> u64 {
     (number >> 1) ^ (number & 1).wrapping_neg()
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Rows that this thread has written, those that were only moved too.
+    pub(in crate::feed) static ROWS_WRITTEN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Bytes of each number of a key.
 type Widths = [u8; NUMBERS_MAX];
 
 /// A run of keys. Whoever has it keeps the base beside it.
 #[derive(Clone, Debug)]
-pub(super) struct Packed {
+pub(in crate::feed) struct Packed {
     /// A row for each key, of its numbers in little-endian bytes.
     rows: Box<[u8]>,
     widths: Widths,
@@ -61,7 +67,7 @@ pub(super) struct Packed {
 
 impl Packed {
     /// Packs sorted keys, none of them below `base`.
-    pub(super) fn of<K: Key>(base: K, keys: &[K]) -> Self {
+    pub(in crate::feed) fn of<K: Key>(base: K, keys: &[K]) -> Self {
         let ways = (0..K::WAYS).map(|way| (way, widths_of(base, keys, way)));
         let (way, widths) = ways.min_by_key(|(_, widths)| row_bytes(*widths)).unwrap_or_default();
         let mut run = Self { rows: Box::default(), widths, row_bytes: row_bytes(widths), way, count: 0, gone: 0 };
@@ -69,11 +75,11 @@ impl Packed {
         run
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::feed) fn len(&self) -> usize {
         usize::from(self.count - self.gone)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::feed) fn is_empty(&self) -> bool {
         self.count == self.gone
     }
 
@@ -88,18 +94,23 @@ impl Packed {
         K::count_to(base, numbers, self.way)
     }
 
+    /// The largest key.
+    pub(in crate::feed) fn last<K: Key>(&self, base: K) -> Option<K> {
+        self.len().checked_sub(1).map(|last| self.get(base, last))
+    }
+
     /// All keys.
-    pub(super) fn keys<K: Key>(&self, base: K) -> impl DoubleEndedIterator<Item = K> {
+    pub(in crate::feed) fn keys<K: Key>(&self, base: K) -> impl DoubleEndedIterator<Item = K> {
         self.range(base, 0..self.len())
     }
 
     /// The keys at some places.
-    pub(super) fn range<K: Key>(&self, base: K, places: Range<usize>) -> impl DoubleEndedIterator<Item = K> {
+    pub(in crate::feed) fn range<K: Key>(&self, base: K, places: Range<usize>) -> impl DoubleEndedIterator<Item = K> {
         places.map(move |place| self.get(base, place))
     }
 
     /// How many keys at the start `is_before` holds for.
-    pub(super) fn partition_point<K: Key>(&self, base: K, is_before: impl Fn(K) -> bool) -> usize {
+    pub(in crate::feed) fn partition_point<K: Key>(&self, base: K, is_before: impl Fn(K) -> bool) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low.midpoint(high);
@@ -113,13 +124,13 @@ impl Packed {
     }
 
     /// Where a key is, or where it would have to be.
-    pub(super) fn search<K: Key>(&self, base: K, key: K) -> Result<usize, usize> {
+    pub(in crate::feed) fn search<K: Key>(&self, base: K, key: K) -> Result<usize, usize> {
         let place = self.partition_point(base, |other| other < key);
         if place < self.len() && self.get(base, place) == key { Ok(place) } else { Err(place) }
     }
 
     /// Adds sorted keys above all others.
-    pub(super) fn extend<K: Key>(&mut self, base: K, keys: &[K]) {
+    pub(in crate::feed) fn extend<K: Key>(&mut self, base: K, keys: &[K]) {
         if self.has_width_for(base, keys) {
             self.append(base, keys);
         } else {
@@ -142,7 +153,7 @@ impl Packed {
     }
 
     /// Takes out the key at a place.
-    pub(super) fn remove(&mut self, place: usize) {
+    pub(in crate::feed) fn remove(&mut self, place: usize) {
         if place == 0 {
             self.gone += 1;
             return;
@@ -154,7 +165,15 @@ impl Packed {
         self.count -= 1;
     }
 
-    pub(super) fn heap_bytes(&self) -> usize {
+    /// Lets go of the rows whose keys are gone, if they are most of all.
+    pub(in crate::feed) fn shrink(&mut self) {
+        if self.gone > self.count / 2 {
+            self.rows = self.rows[self.offset(0)..].into();
+            (self.count, self.gone) = (self.count - self.gone, 0);
+        }
+    }
+
+    pub(in crate::feed) fn heap_bytes(&self) -> usize {
         self.rows.len()
     }
 
@@ -167,11 +186,13 @@ impl Packed {
         needed.iter().zip(self.widths).all(|(needed, width)| *needed <= width)
     }
 
-    /// Adds rows behind the others, and lets go of those whose keys are gone.
+    /// Writes the rows anew, with those of more keys behind them, and lets go of those whose keys are gone.
     fn append<K: Key>(&mut self, base: K, keys: &[K]) {
         let gone_bytes = self.offset(0);
         let mut at = self.rows.len() - gone_bytes;
         let end = at + keys.len() * usize::from(self.row_bytes);
+        #[cfg(test)]
+        ROWS_WRITTEN.set(ROWS_WRITTEN.get() + self.len() + keys.len());
         let mut rows = Vec::with_capacity(end);
         rows.extend_from_slice(&self.rows[gone_bytes..]);
         rows.resize(end, 0);

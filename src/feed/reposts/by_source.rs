@@ -1,0 +1,306 @@
+//! A set of reposts by source, made for one post that very many repeat.
+//!
+//! Responsible for:
+//! - adding a repost in time that hardly depends on how many there are, though sources come in any order;
+//! - finding the reposts of one source without looking at the others, in little memory.
+//!
+//! Not responsible for:
+//! - for whom they are looked for (`feed::reposts`), how a run of them becomes bytes (`feed::runs::packed`).
+//!
+//! The set is a tree of runs. A run is packed, and what comes is put beside it as it is, in no order. Only when 64 have come
+//! to a run are they sorted and packed with it. In [`SortedRuns`](crate::feed::runs::SortedRuns), which are made for keys
+//! that arrive in ascending order, each of them would have its run searched and written anew.
+
+use std::collections::BTreeMap;
+
+use crate::feed::position::Position;
+use crate::feed::reposts::Repost;
+use crate::feed::runs::packed::Packed;
+use crate::id::SourceSlot;
+
+/// Reposts beside a run that are not packed. Who looks for a source looks at all of them.
+const LATE_MAX: usize = 64;
+
+/// Packed reposts of one run. Each is packed anew about `PACKED_MAX / LATE_MAX` times on average.
+const PACKED_MAX: usize = 3 * LATE_MAX;
+
+/// Below all reposts.
+const LOWEST: Repost = Repost { source: SourceSlot(0), at: Position::MIN, author: SourceSlot(0) };
+
+/// A set of reposts.
+#[derive(Clone, Debug)]
+pub(super) struct BySource {
+    /// All of them, in no order, while they are too few for a run.
+    few: Vec<Repost>,
+    /// Each from the repost on that it stands under, up to that of the next. The first stands under [`LOWEST`].
+    runs: BTreeMap<Repost, Run>,
+    len: usize,
+    /// No repost was ever added that stands above this.
+    highest: Position,
+}
+
+/// Reposts next to each other.
+#[derive(Clone, Debug)]
+struct Run {
+    /// What the packed ones are counted from.
+    base: Repost,
+    packed: Packed,
+    /// Those that came since they were packed, in no order.
+    late: Vec<Repost>,
+}
+
+impl Default for BySource {
+    fn default() -> Self {
+        Self { few: Vec::new(), runs: BTreeMap::new(), len: 0, highest: Position::MIN }
+    }
+}
+
+impl BySource {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where the highest stands that was ever added: whatever stands above it is not in the set.
+    pub(super) fn highest(&self) -> Position {
+        self.highest
+    }
+
+    /// Adds a repost; false if it was there.
+    pub(super) fn insert(&mut self, repost: Repost) -> bool {
+        let is_new = repost.at > self.highest || !self.contains(repost);
+        if is_new {
+            self.add(repost);
+        }
+        is_new
+    }
+
+    /// Adds a repost that is not in the set.
+    pub(super) fn add(&mut self, repost: Repost) {
+        self.highest = self.highest.max(repost.at);
+        self.len += 1;
+        if let Some((_, run)) = self.runs.range_mut(..=repost).next_back() {
+            run.late.push(repost);
+            if run.late.len() >= LATE_MAX
+                && let Some(upper) = run.settle()
+            {
+                self.runs.insert(upper.base, upper);
+            }
+            return;
+        }
+        self.few.push(repost);
+        if self.few.len() >= LATE_MAX {
+            let mut few = std::mem::take(&mut self.few);
+            few.sort_unstable();
+            self.runs.insert(LOWEST, Run::of(&few));
+        }
+    }
+
+    /// Takes a repost out; false if it was not there.
+    pub(super) fn remove(&mut self, repost: Repost) -> bool {
+        let removed = match self.runs.range_mut(..=repost).next_back() {
+            None => take(&mut self.few, repost),
+            Some((&from, run)) => {
+                let removed = run.remove(repost);
+                // The first stays: there is always one that what comes belongs to.
+                if run.is_empty() && from != LOWEST {
+                    self.runs.remove(&from);
+                }
+                removed
+            }
+        };
+        self.len -= usize::from(removed);
+        removed
+    }
+
+    /// All of them, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Repost> {
+        self.few.iter().copied().chain(self.runs.values().flat_map(Run::iter))
+    }
+
+    /// Appends the reposts of one source to `into`, in no order.
+    pub(super) fn copy_of(&self, source: SourceSlot, into: &mut Vec<Repost>) {
+        into.extend(self.few.iter().filter(|repost| repost.source == source));
+        let highest = Repost { source, at: Position::MAX, author: SourceSlot::NONE };
+        for (from, run) in self.runs.range(..=highest).rev() {
+            run.copy_of(source, into);
+            if from.source < source {
+                break;
+            }
+        }
+    }
+
+    /// Bytes on the heap, without the allocator's own.
+    pub(super) fn heap_bytes(&self) -> usize {
+        // A tree node has room for 11 entries. Of several, those split at random hold about 8.
+        const NODE_ROOM: usize = 11;
+        const NODE_ENTRIES: usize = 8;
+        let runs = self.runs.len();
+        let nodes = if runs <= NODE_ROOM { runs.min(1) } else { runs.div_ceil(NODE_ENTRIES) };
+        let node = NODE_ROOM * (size_of::<Repost>() + size_of::<Run>()) + 16;
+        let beside = |late: &Vec<Repost>| late.capacity() * size_of::<Repost>();
+        let of_runs = self.runs.values().map(|run| run.packed.heap_bytes() + beside(&run.late)).sum::<usize>();
+        beside(&self.few) + of_runs + nodes * node
+    }
+
+    fn contains(&self, repost: Repost) -> bool {
+        match self.runs.range(..=repost).next_back() {
+            Some((_, run)) => run.late.contains(&repost) || run.packed.search(run.base, repost).is_ok(),
+            None => self.few.contains(&repost),
+        }
+    }
+}
+
+impl Run {
+    /// Packs sorted reposts, of which there are some.
+    fn of(reposts: &[Repost]) -> Self {
+        let base = reposts[0];
+        Self { base, packed: Packed::of(base, reposts), late: Vec::new() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.packed.is_empty() && self.late.is_empty()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Repost> {
+        self.late.iter().copied().chain(self.packed.keys(self.base))
+    }
+
+    fn copy_of(&self, source: SourceSlot, into: &mut Vec<Repost>) {
+        into.extend(self.late.iter().filter(|repost| repost.source == source));
+        let begin = self.packed.partition_point(self.base, |repost: Repost| repost.source < source);
+        let rest = self.packed.range(self.base, begin..self.packed.len());
+        into.extend(rest.take_while(|repost: &Repost| repost.source == source));
+    }
+
+    fn remove(&mut self, repost: Repost) -> bool {
+        if take(&mut self.late, repost) {
+            return true;
+        }
+        let Ok(place) = self.packed.search(self.base, repost) else { return false };
+        self.packed.remove(place);
+        self.packed.shrink();
+        true
+    }
+
+    /// Packs those that came late. Returns the upper ones as a run of their own if they are too many for one.
+    fn settle(&mut self) -> Option<Self> {
+        let mut late = std::mem::take(&mut self.late);
+        late.sort_unstable();
+        let (base, count) = (self.base, self.packed.len() + late.len());
+        let is_above = self.packed.last(base).is_none_or(|last: Repost| last < late[0]);
+        match (is_above, count <= PACKED_MAX) {
+            // In ascending order, as they are restored: full runs.
+            (true, false) => return Some(Self::of(&late)),
+            (true, true) if !self.packed.is_empty() => {
+                self.packed.extend(base, &late);
+                return None;
+            }
+            _ => {}
+        }
+        late.reserve_exact(count - late.len());
+        late.extend(self.packed.keys::<Repost>(base));
+        // Two ascending runs, which a stable sort merges.
+        late.sort();
+        let (lower, upper) = late.split_at(if count <= PACKED_MAX { count } else { count / 2 });
+        *self = Self::of(lower);
+        (!upper.is_empty()).then(|| Self::of(upper))
+    }
+}
+
+/// Takes a repost out of a list that has no order; false if it was not there.
+fn take(list: &mut Vec<Repost>, repost: Repost) -> bool {
+    let place = list.iter().position(|other| *other == repost);
+    place.map(|place| list.swap_remove(place)).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::position::at;
+    use crate::feed::runs::packed::ROWS_WRITTEN;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn repost(source: u32, time: i64) -> Repost {
+        Repost { source: SourceSlot(source), at: at(time, (time << 12).cast_unsigned()), author: SourceSlot(source) }
+    }
+
+    fn check_shape(set: &BySource) {
+        assert!(set.runs.keys().next().is_none_or(|from| *from == LOWEST) && set.few.len() < LATE_MAX);
+        assert!(set.few.is_empty() || set.runs.is_empty());
+        let mut ends = set.runs.keys().skip(1);
+        for (from, run) in &set.runs {
+            let end = ends.next();
+            assert!(run.iter().all(|repost| *from <= repost && end.is_none_or(|end| repost < *end)));
+            assert!(run.packed.len() <= PACKED_MAX && run.late.len() < LATE_MAX);
+            assert!(*from == LOWEST || !run.is_empty());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_set(
+            ops in prop::collection::vec((0..20u32, 0..200i64, 0..4u8), 0..1_500),
+            sources in 1..20u32,
+        ) {
+            let (mut set, mut model) = (BySource::default(), BTreeSet::new());
+            for (nth, (source, time, op)) in ops.into_iter().enumerate() {
+                let repost = match op {
+                    // Sources in any order, times ascending: as they are published.
+                    0 | 1 => repost(source % sources, nth as i64),
+                    _ => repost(source % sources, time),
+                };
+                match op {
+                    3 => prop_assert_eq!(set.remove(repost), model.remove(&repost)),
+                    _ => prop_assert_eq!(set.insert(repost), model.insert(repost)),
+                }
+            }
+            check_shape(&set);
+            prop_assert_eq!(set.len(), model.len());
+            prop_assert_eq!(&set.iter().collect::<BTreeSet<_>>(), &model);
+            prop_assert_eq!(set.iter().count(), model.len());
+            for source in (0..=sources).map(SourceSlot) {
+                let mut found = Vec::new();
+                set.copy_of(source, &mut found);
+                found.sort_unstable();
+                prop_assert!(found.iter().eq(model.iter().filter(|repost| repost.source == source)));
+            }
+            model.iter().for_each(|repost| assert!(set.remove(*repost)));
+            check_shape(&set);
+            prop_assert!(set.len() == 0 && set.iter().next().is_none());
+        }
+    }
+
+    #[test]
+    fn sources_in_any_order_write_few_rows() {
+        for sources in [500, 1 << 30] {
+            let (mut set, mut random) = (BySource::default(), fastrand::Rng::with_seed(7));
+            ROWS_WRITTEN.set(0);
+            (0..50_000).for_each(|time| assert!(set.insert(repost(random.u32(0..sources), time))));
+            let written = ROWS_WRITTEN.get();
+            assert!(written <= 5 * 50_000, "{written} rows were written for 50,000 reposts by {sources} sources");
+        }
+    }
+
+    #[test]
+    fn ascending_reposts_fill_their_runs() {
+        let mut set = BySource::default();
+        (0..20 * PACKED_MAX as u32).for_each(|source| assert!(set.insert(repost(source, 7))));
+        assert!(set.runs.values().all(|run| run.packed.len() == PACKED_MAX));
+    }
+
+    #[test]
+    fn a_repost_takes_few_bytes() {
+        let bytes = |id: &mut dyn FnMut(i64) -> u64| {
+            let (mut set, mut random) = (BySource::default(), fastrand::Rng::with_seed(7));
+            for time in (0..50_000).map(|nth| 1_763_700_000_000_000 + nth * 50_000) {
+                let source = SourceSlot(random.u32(0..50_000_000));
+                assert!(set.insert(Repost { source, at: at(time, id(time)), author: source }));
+            }
+            set.heap_bytes() / 50_000
+        };
+        let (minted, any) = (bytes(&mut |time| (time << 12).cast_unsigned()), bytes(&mut |_| fastrand::u64(..)));
+        assert!(minted <= 16 && any <= 24, "{minted} bytes each, and {any} with any ids");
+    }
+}
