@@ -59,11 +59,6 @@ pub struct Reposts {
 const LOOKUP_COST: usize = 8;
 
 impl Reposts {
-    /// Adds a repost, as one of its sources has it; false if it was there.
-    pub fn insert(&mut self, repost: Repost) -> bool {
-        self.by_source.insert(repost)
-    }
-
     /// Adds a post that repeats this one, as all of its sources have it, each of which is named once. Returns how many of these
     /// reposts were not there.
     pub fn insert_post(
@@ -80,6 +75,21 @@ impl Reposts {
                 self.by_source.add(repost);
             } else {
                 self.by_source.insert(repost);
+            }
+        }
+        self.len() - before
+    }
+
+    /// Adds reposts, each as one of its sources has it; fastest in ascending order. Returns how many were not there.
+    pub fn extend(&mut self, reposts: &[Repost]) -> usize {
+        let before = self.len();
+        let mut last = self.by_source.last();
+        for repost in reposts {
+            if last.is_none_or(|last| last < *repost) {
+                self.by_source.add(*repost);
+                last = Some(*repost);
+            } else {
+                self.by_source.insert(*repost);
             }
         }
         self.len() - before
@@ -166,8 +176,13 @@ mod tests {
             let author = |source: u32, time: i64| SourceSlot(if time % 2 == 0 { source } else { u32::MAX - source * 7 });
             let repost = |&(source, time)| Repost { source: SourceSlot(source), at: at(time, 0), author: author(source, time) };
             for repost in all.iter().map(repost) {
-                prop_assert!(reposts.insert(repost) && !reposts.insert(repost));
+                prop_assert_eq!((reposts.extend(&[repost]), reposts.extend(&[repost])), (1, 0));
             }
+            let sorted: Vec<Repost> = all.iter().map(repost).collect();
+            let mut restored = Reposts::default();
+            let (some, more) = sorted.split_at(sorted.len() / 2);
+            prop_assert_eq!((restored.extend(more), restored.extend(some), restored.extend(&sorted)), (more.len(), some.len(), 0));
+            prop_assert!(restored.iter().collect::<BTreeSet<_>>().into_iter().eq(sorted));
             let mut found: Vec<Repost> = reposts.iter().collect();
             found.sort_unstable();
             prop_assert!(found.into_iter().eq(all.iter().map(repost)));

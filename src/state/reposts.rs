@@ -57,10 +57,11 @@ impl RepostIndex {
         Some(sources)
     }
 
-    /// Takes note of a repost, as one of its sources has it. Only the writer calls it.
-    pub(super) fn insert(&self, origin: PostId, repost: Repost) {
-        if self.of_or_none_yet(origin).write().insert(repost) {
-            self.reposts.fetch_add(1, Ordering::Relaxed);
+    /// Takes note of reposts, each as one of its sources has it. Only the writer calls it.
+    pub(super) fn extend(&self, origin: PostId, reposts: &[Repost]) {
+        if !reposts.is_empty() {
+            let added = self.of_or_none_yet(origin).write().extend(reposts);
+            self.reposts.fetch_add(added, Ordering::Relaxed);
         }
     }
 
@@ -172,12 +173,12 @@ mod tests {
             author: SourceSlot(id as u32),
         };
         assert_eq!(index.bytes(), 0);
-        (10..1_010).for_each(|id| index.insert(PostId(1), repost(id)));
+        (10..1_010).for_each(|id| index.extend(PostId(1), &[repost(id)]));
         let of_many = index.bytes();
         assert!((1_000..50_000).contains(&of_many), "{of_many} bytes");
-        (10..1_010).for_each(|id| index.insert(PostId(1), repost(id)));
+        (10..1_010).for_each(|id| index.extend(PostId(1), &[repost(id)]));
         assert_eq!(index.bytes(), of_many, "twice is once");
-        index.insert(PostId(2), repost(3));
+        index.extend(PostId(2), &[repost(3)]);
         (10..510).for_each(|id| index.forget_id(PostId(id), Some(PostId(1))));
         assert!(index.bytes() < of_many * 3 / 4, "half are gone, and {} of {of_many} bytes are told", index.bytes());
         index.forget_id(PostId(1), None);

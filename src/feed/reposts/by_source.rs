@@ -66,6 +66,12 @@ impl BySource {
         self.highest
     }
 
+    /// The last one in their order, by source.
+    pub(super) fn last(&self) -> Option<Repost> {
+        let run = self.runs.values().next_back().into_iter().flat_map(Run::iter);
+        self.few.iter().copied().chain(run).max()
+    }
+
     /// Adds a repost; false if it was there.
     pub(super) fn insert(&mut self, repost: Repost) -> bool {
         let is_new = repost.at > self.highest || !self.contains(repost);
