@@ -339,16 +339,9 @@ impl Post {
     }
 }
 
-/// Appends an id in decimal, which takes a quarter of the time of `write!`.
-fn push_id(json: &mut String, PostId(mut id): PostId) {
-    let mut digits = [b'0'; 20];
-    let mut first = digits.len();
-    while id > 0 || first == digits.len() {
-        first -= 1;
-        digits[first] += (id % 10) as u8;
-        id /= 10;
-    }
-    json.push_str(str::from_utf8(&digits[first..]).expect("digits are ASCII"));
+/// Appends an id in decimal. `write!` takes several times as long for it.
+fn push_id(json: &mut String, PostId(id): PostId) {
+    json.push_str(itoa::Buffer::new().format(id));
 }
 
 #[cfg(test)]
