@@ -297,9 +297,9 @@ impl Post {
     fn encode_head(&self, json: &mut String) {
         let Position { published_at, id } = self.position;
         let (author, kind) = (&self.author().id, self.kind.as_str());
-        // Piece by piece: that takes half the time of one format string.
+        // Piece by piece: `write!` would take several times as long.
         json.push_str(r#"{"id":""#);
-        push_id(json, id);
+        json.push_str(itoa::Buffer::new().format(id.0));
         json.push_str(r#"","author":""#);
         json.push_str(author.as_str());
         json.push_str(r#"","published_at":""#);
@@ -323,12 +323,12 @@ impl Post {
         }
         if let Some(id) = self.repost_of {
             json.push_str(r#","repost_of":""#);
-            push_id(json, id);
+            json.push_str(itoa::Buffer::new().format(id.0));
             json.push('"');
         }
         if let Some(id) = self.reply_to {
             json.push_str(r#","reply_to":""#);
-            push_id(json, id);
+            json.push_str(itoa::Buffer::new().format(id.0));
             json.push('"');
         }
         json.push_str(if self.hidden { r#","hidden":true"# } else { r#","hidden":false"# });
@@ -339,24 +339,10 @@ impl Post {
     }
 }
 
-/// Appends an id in decimal. `write!` takes several times as long for it.
-fn push_id(json: &mut String, PostId(id): PostId) {
-    json.push_str(itoa::Buffer::new().format(id));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::feed::position::at;
-
-    #[test]
-    fn ids_are_written_in_decimal() {
-        for id in [0, 7, 10, 1_234_567_890, u64::MAX] {
-            let mut json = String::new();
-            push_id(&mut json, PostId(id));
-            assert_eq!(json, id.to_string());
-        }
-    }
 
     fn draft(body: &str) -> Draft {
         Draft::new(SourceId::new("ann").unwrap(), Body::new(body).unwrap())
