@@ -112,9 +112,12 @@ fn write(
     persist.map_or(Ok(()), |through| archive.persist(through))
 }
 
-/// An archive's error, as a caller is told.
+/// An archive's error, as callers get it.
 pub fn archive_failed(cause: &ArchiveError) -> Error {
-    Error::ArchiveFailed(cause.with_sources())
+    match cause.is_full() {
+        true => Error::DiskFull(cause.with_sources()),
+        false => Error::ArchiveFailed(cause.with_sources()),
+    }
 }
 
 type Job = Box<dyn FnOnce(&World) + Send>;

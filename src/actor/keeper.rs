@@ -18,9 +18,10 @@ use actix::Addr;
 use actix::dev::SendError;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use serde::Serialize;
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 use tracing::{info, warn};
 
+use crate::actor::archivist::archive_failed;
 use crate::actor::courier::Courier;
 use crate::actor::keeper::due::Since;
 use crate::actor::message::{Command, CopyInboxes, Mark, Reply, SnapshotTaken};
@@ -77,6 +78,9 @@ pub struct Keeper {
 
 /// How often it is looked whether a snapshot is due.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether the scribe has answered.
+const MARK_LOOK: Duration = Duration::from_millis(2);
 
 /// Writes a snapshot with rests: where cores are few, requests must not wait for it.
 struct Paced<'a, 'b> {
@@ -182,6 +186,7 @@ impl Keeper {
             // Its end would need a sync.
             return Err(Error::JournalFailed(cause));
         }
+        self.look_for_room()?;
         let began = self.shared.clock.now();
         let mark = self.mark(false)?;
         // After the mark: what is not under way any more is in its inboxes, and these are copied later still.
@@ -189,6 +194,7 @@ impl Keeper {
         let header = SnapshotHeader { sequence: mark.last, taken_at: began };
         let failed = |cause: StorageError| match cause {
             StorageError::Stopping => Error::ShuttingDown,
+            cause if cause.is_full() => Error::DiskFull(cause.to_string()),
             cause => Error::SnapshotFailed(cause.to_string()),
         };
         let mut writer = SnapshotWriter::begin(&*self.files, header, self.options.compress).map_err(failed)?;
@@ -222,9 +228,23 @@ impl Keeper {
     }
 
     fn mark(&self, sync: bool) -> Result<Mark, Error> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, mut answer) = oneshot::channel();
         self.commands.send(Command::Mark { sync, reply }).map_err(|_| Error::ShuttingDown)?;
-        answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown))
+        loop {
+            match answer.try_recv() {
+                Ok(mark) => return mark,
+                Err(TryRecvError::Closed) => return Err(Error::ShuttingDown),
+                // On a full disk the archive waits for room. Whoever asked for the snapshot need not.
+                Err(TryRecvError::Empty) => self.look_for_room()?,
+            }
+            std::thread::park_timeout(MARK_LOOK);
+        }
+    }
+
+    /// Fails if the archive has found the disk full, and there still is no room.
+    fn look_for_room(&self) -> Result<(), Error> {
+        let archive = self.shared.world.archive();
+        archive.map_or(Ok(()), |archive| archive.catch_up().map_err(|cause| archive_failed(&cause)))
     }
 
     fn write(

@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::storage::archive::ArchiveError;
+use crate::storage::files::is_full;
 use crate::storage::journal::Sequence;
 
 /// Why a data directory cannot be used.
@@ -142,6 +143,15 @@ pub enum StorageError {
 }
 
 impl StorageError {
+    /// Whether the disk was full: the same may succeed once there is room.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => is_full(source),
+            Self::Archive(cause) => cause.is_full(),
+            _ => false,
+        }
+    }
+
     /// For `map_err`: what was tried, on what.
     pub(crate) fn io(action: &'static str, place: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let place = place.into();

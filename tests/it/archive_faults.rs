@@ -155,6 +155,23 @@ async fn a_snapshot_counts_only_if_the_archive_was_persisted() {
 }
 
 #[tokio::test]
+async fn while_the_disk_is_full_a_snapshot_is_refused_and_does_not_wait_for_room() {
+    let failing = Failing::new().await;
+    failing.archive.set_plan(Plan { is_full: true, ..Plan::default() });
+    // The first finds out, when it persists the archive; the second knows before it begins.
+    for _ in 0..2 {
+        let refused = tokio::time::timeout(Duration::from_secs(20), failing.engine.snapshot()).await;
+        let refused = refused.expect("it is answered while the disk is full").unwrap_err();
+        assert_eq!((refused.code(), refused.is_temporary()), ("disk_full", true));
+        assert_eq!(failing.archive.counts().persists, 1);
+    }
+    failing.archive.set_plan(Plan::default());
+    failing.engine.snapshot().await.unwrap();
+    failing.all_are_read().await;
+    failing.engine.shutdown();
+}
+
+#[tokio::test]
 async fn an_older_copy_of_the_archive_is_refused_and_repaired_around() {
     let mut failing = Failing::new().await;
     failing.engine.snapshot().await.unwrap();

@@ -202,7 +202,8 @@ async fn full_disk(room: u64, durability: Durability) {
         match script.step(&engine, nth).await {
             Ok(_) => {}
             Err(cause) if nth % 10 == 9 => {
-                assert_eq!(cause.code(), "snapshot_failed", "{what}");
+                assert_eq!(cause.code(), "disk_full", "{what}");
+                assert_eq!(Problem::from(cause).status_code(), 507);
                 let left_over = files.list().unwrap().iter().any(|name| name.ends_with(UNFINISHED));
                 assert!(!left_over, "{what}: a snapshot that failed takes no room");
             }

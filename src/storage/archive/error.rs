@@ -9,6 +9,8 @@
 use std::error::Error;
 use std::path::PathBuf;
 
+use crate::storage::files::is_full;
+
 /// Why an archive could not be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -62,6 +64,16 @@ pub enum ArchiveError {
 }
 
 impl ArchiveError {
+    /// Whether the disk was full: the same may succeed once there is room.
+    pub fn is_full(&self) -> bool {
+        let Self::Failed { source, .. } = self else { return false };
+        match source.downcast_ref::<redb::Error>() {
+            Some(redb::Error::Io(cause)) => is_full(cause),
+            Some(_) => false,
+            None => source.downcast_ref().is_some_and(is_full),
+        }
+    }
+
     /// Its text, with what caused it.
     pub fn with_sources(&self) -> String {
         let mut text = self.to_string();

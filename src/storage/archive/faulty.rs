@@ -25,6 +25,8 @@ pub struct Plan {
     pub fail_copies: Range<u64>,
     /// These listings of ids fail.
     pub fail_ids: Range<u64>,
+    /// The disk is full: what is to be persisted waits until another plan says that it is not.
+    pub is_full: bool,
     /// Every write takes so long.
     pub write_takes: Duration,
 }
@@ -103,6 +105,9 @@ impl<A: Archive> Archive for FaultyArchive<A> {
 
     fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
         self.fails("persist", |counts| &mut counts.persists, |plan| &plan.fail_persists)?;
+        while self.state.lock().0.is_full {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
         self.archive.persist(through)
     }
 
@@ -135,6 +140,19 @@ impl<A: Archive> Archive for FaultyArchive<A> {
 
     fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
         self.archive.shelves()
+    }
+
+    fn catch_up(&self) -> Result<(), ArchiveError> {
+        let (is_full, persists) = {
+            let (plan, counts) = &*self.state.lock();
+            (plan.is_full, counts.persists)
+        };
+        // Found out only by who writes.
+        if !is_full || persists == 0 {
+            return self.archive.catch_up();
+        }
+        let source = std::io::Error::from(std::io::ErrorKind::StorageFull).into();
+        Err(ArchiveError::Failed { action: "write to", path: self.archive.place(), source })
     }
 
     fn stop_waiting(&self) {

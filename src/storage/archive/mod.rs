@@ -101,6 +101,14 @@ pub trait Archive: Send + Sync + 'static {
     /// When it could not be read.
     fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError>;
 
+    /// Writes what found no room on a full disk before, if there is anything.
+    ///
+    /// # Errors
+    /// When there still is no room: persisting would wait for it.
+    fn catch_up(&self) -> Result<(), ArchiveError> {
+        Ok(())
+    }
+
     /// From now on nothing waits for room on a full disk, but fails: the archive is about to be closed.
     fn stop_waiting(&self) {}
 

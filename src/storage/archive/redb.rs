@@ -189,6 +189,10 @@ impl Archive for RedbArchive {
         })
     }
 
+    fn catch_up(&self) -> Result<(), ArchiveError> {
+        self.file.catch_up().map_err(|error| cannot("write to", &self.path, error.into()))
+    }
+
     fn stop_waiting(&self) {
         self.file.set_patient(false);
     }

@@ -62,7 +62,8 @@ fn take_snapshot() -> Told {
     told("Take a snapshot now")
         .answers(201, "It is on disk.", "Snapshot", &taken)
         .refuses(409, &["no_data_directory"])
-        .refuses(500, &["snapshot_failed"])
+        .refuses(500, &["archive_failed", "snapshot_failed"])
+        .refuses(507, &["disk_full"])
         .refuses(503, &["journal_failed"])
 }
 

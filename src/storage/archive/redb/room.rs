@@ -296,6 +296,7 @@ mod tests {
                     check(&archive, 20);
                 }
                 assert!(!persisting.is_finished(), "room for {room} writes");
+                assert!(archive.catch_up().unwrap_err().is_full());
                 disk.set_room(PLENTY);
                 persisting.join().unwrap().unwrap();
             });
