@@ -47,8 +47,8 @@ use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::{Archive, RedbArchive};
 use crate::storage::error::StorageError;
-use crate::storage::files::Files;
 use crate::storage::files::disk::DiskFiles;
+use crate::storage::files::{Files, guard};
 use crate::storage::journal::writer::{JournalFigures, JournalOptions, SegmentJournal};
 use crate::storage::journal::{Journal, MemoryJournal};
 use crate::storage::lock::DirectoryLock;
@@ -91,8 +91,11 @@ impl StorageConfig {
     /// When it cannot be used, or another process does.
     pub fn claim(&self) -> Result<Claimed, StorageError> {
         let place = self.directory.display().to_string();
-        let files = DiskFiles::open(&self.directory).map_err(StorageError::io("use the data directory", place))?;
-        Ok(Claimed { files, lock: Arc::new(DirectoryLock::take(&self.directory)?) })
+        let files = DiskFiles::open(&self.directory).map_err(StorageError::io("use the data directory", &*place))?;
+        let lock = Arc::new(DirectoryLock::take(&self.directory)?);
+        let warnings = guard::tighten(&self.directory).map_err(StorageError::io("use the data directory", place))?;
+        warnings.iter().for_each(|warning| warn!("{warning}"));
+        Ok(Claimed { files, lock })
     }
 }
 

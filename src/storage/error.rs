@@ -36,6 +36,16 @@ pub enum StorageError {
         /// What its name claims.
         what: &'static str,
     },
+    /// A file that is larger than any version writes. Nothing of it was read.
+    #[error("{place} is no Tidewire {what}: it is larger than {bytes_max} bytes; move it out of the data directory")]
+    TooLarge {
+        /// The file.
+        place: String,
+        /// What its name claims.
+        what: &'static str,
+        /// How large one may be.
+        bytes_max: u64,
+    },
     /// Written by a later version.
     #[error(
         "{place} has format {found}, and this version reads up to {known}; use the version that wrote it, or a later one"

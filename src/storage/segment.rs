@@ -112,13 +112,15 @@ impl Segment {
     /// When the file cannot be read, is no segment, or is of a later format.
     pub fn read(files: &dyn Files, name: &str, first: Sequence) -> Result<Self, StorageError> {
         let place = files.place(name);
-        let (mut reader, bytes_max) = files.read(name).map_err(StorageError::io("read", &*place))?;
+        let (reader, bytes_max) = files.read(name).map_err(StorageError::io("read", &*place))?;
         let foreign = || StorageError::Foreign { place: place.clone(), what: "journal segment" };
         if bytes_max > SEGMENT_READ_BYTES_MAX as u64 {
-            return Err(foreign());
+            let (what, bytes_max) = ("journal segment", SEGMENT_READ_BYTES_MAX as u64);
+            return Err(StorageError::TooLarge { place, what, bytes_max });
         }
         let mut bytes = Vec::with_capacity(bytes_max as usize);
-        reader.read_to_end(&mut bytes).map_err(StorageError::io("read", &*place))?;
+        // What says that it is empty may be a device that never ends.
+        reader.take(bytes_max).read_to_end(&mut bytes).map_err(StorageError::io("read", &*place))?;
         let magic_is = &bytes[..bytes.len().min(MAGIC.len())];
         // Zeros are what a power loss leaves of a header that was not synced.
         if !MAGIC.starts_with(magic_is)

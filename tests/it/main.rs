@@ -32,6 +32,7 @@ mod operations;
 mod ops;
 mod oracle;
 mod overload;
+mod oversized;
 mod paging;
 mod personal;
 mod polling;

@@ -11,11 +11,16 @@ use std::path::Path;
 /// link lead out of the directory.
 pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        return Err(not_a_file());
     }
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
     options.open(path)
+}
+
+/// Why something else than a regular file is refused.
+pub(crate) fn not_a_file() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")
 }
 
 /// Makes a directory for its owner alone, and those above it that are missing.
@@ -27,6 +32,55 @@ pub(super) fn create_directories(directory: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.recursive(true).create(directory)
+}
+
+/// Takes away what others than the owner may do with the files of a data directory: those that earlier versions made could be read by
+/// anyone. Returns a warning for what is not changed.
+///
+/// The directory itself is left as it is. It may be one that its operator shares on purpose, with a group that takes backups, or one with
+/// other files in it; what is ours in it is protected without it, unless others may write to it.
+#[cfg(unix)]
+pub(crate) fn tighten(directory: &Path) -> io::Result<Vec<String>> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let others = |found: &fs::Metadata| found.permissions().mode() & 0o077;
+    let mut warnings = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        // Neither is followed if it is a link.
+        let Ok(found) = entry.metadata() else { continue };
+        let is_ours = entry.file_name().to_str().is_some_and(is_ours);
+        if !is_ours || !found.is_file() || others(&found) == 0 {
+            continue;
+        }
+        let mode = found.permissions().mode() & 0o700;
+        if let Err(cause) = fs::set_permissions(entry.path(), fs::Permissions::from_mode(mode)) {
+            warnings.push(format!("others may read {}, and that cannot be changed: {cause}", entry.path().display()));
+        }
+    }
+    let found = fs::metadata(directory)?;
+    if others(&found) != 0 {
+        let (directory, mode) = (directory.display(), found.permissions().mode() & 0o777);
+        let may = if mode & 0o022 != 0 { "change what is in" } else { "list" };
+        warnings
+            .push(format!("others may {may} the data directory {directory} (mode {mode:o}): chmod 700 {directory}"));
+    }
+    Ok(warnings)
+}
+
+/// Nothing is known of permissions there.
+#[cfg(not(unix))]
+pub(crate) fn tighten(_: &Path) -> io::Result<Vec<String>> {
+    Ok(Vec::new())
+}
+
+/// Whether a file of a data directory is one that a server makes, by its name.
+#[cfg(unix)]
+fn is_ours(name: &str) -> bool {
+    let is_numbered = |prefix: &str| {
+        let rest = name.strip_prefix(prefix).unwrap_or_default();
+        rest.starts_with(|first: char| first.is_ascii_digit())
+    };
+    name == "LOCK" || name.starts_with("archive.") || is_numbered("journal-") || is_numbered("snapshot-")
 }
 
 #[cfg(test)]
@@ -46,6 +100,30 @@ mod tests {
         open(OpenOptions::new().append(true).create_new(true), &directory.join("c")).unwrap();
         let modes = [place.path().join("a"), directory.clone(), directory.join("c")].map(|path| mode(&path));
         assert_eq!(modes, [0o700, 0o700, 0o600]);
+    }
+
+    #[test]
+    fn files_that_others_could_read_are_closed_to_them_and_the_directory_is_warned_of() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        let ours =
+            ["LOCK", "journal-00000000000000000001.log", "snapshot-00000000000000000001.tide.damaged", "archive.redb"];
+        for name in ours.into_iter().chain(["notes.txt", "journal-of-mine"]) {
+            fs::write(path(name), "").unwrap();
+            fs::set_permissions(path(name), fs::Permissions::from_mode(0o664)).unwrap();
+        }
+        symlink(path("notes.txt"), path("archive.link")).unwrap();
+        let warnings = |directory: u32| {
+            fs::set_permissions(place.path(), fs::Permissions::from_mode(directory)).unwrap();
+            let warnings = tighten(place.path()).unwrap();
+            assert_eq!(mode(place.path()), directory);
+            warnings.join("; ").replace(&place.path().display().to_string(), "HERE")
+        };
+        assert_eq!(warnings(0o700), "");
+        assert_eq!(ours.map(|name| mode(&path(name))), [0o600; 4]);
+        assert_eq!(["notes.txt", "journal-of-mine"].map(|name| mode(&path(name))), [0o664; 2]);
+        assert_eq!(warnings(0o750), "others may list the data directory HERE (mode 750): chmod 700 HERE");
+        assert_eq!(warnings(0o777), "others may change what is in the data directory HERE (mode 777): chmod 700 HERE");
     }
 
     #[test]
