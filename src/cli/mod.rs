@@ -6,6 +6,7 @@
 //! Not responsible for:
 //! - anything a program embedding the engine would need as well.
 
+pub(crate) mod archive;
 pub mod client;
 pub mod demo;
 pub mod demo_world;
@@ -63,6 +64,9 @@ enum Command {
     /// Look into the journal of a data directory
     #[command(subcommand)]
     Journal(journal::JournalTool),
+    /// Look into the archive of a data directory
+    #[command(subcommand)]
+    Archive(archive::ArchiveTool),
 }
 
 #[derive(Debug, Subcommand)]
@@ -97,6 +101,7 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Key(key) => key.run(),
         Command::Snapshot(tool) => told_of_any_file(tool.run()),
         Command::Journal(tool) => told_of_any_file(tool.run()),
+        Command::Archive(tool) => tool.run(),
     };
     outcome.unwrap_or_else(|cause| {
         terminal::fail(&*cause);

@@ -147,8 +147,12 @@ impl Engine {
         clock: Arc<dyn Clock>,
         progress: &Progress,
     ) -> Result<(Self, Report), StorageError> {
-        let archive: Arc<dyn Archive> =
-            Arc::new(RedbArchive::open(&storage.directory.join("archive.redb"), ARCHIVE_CACHE_BYTES)?);
+        let path = storage.directory.join("archive.redb");
+        let archive = match storage.repair {
+            true => RedbArchive::open_or_set_aside(&path, ARCHIVE_CACHE_BYTES)?,
+            false => RedbArchive::open(&path, ARCHIVE_CACHE_BYTES)?,
+        };
+        let archive: Arc<dyn Archive> = Arc::new(archive);
         Self::open_on(config, Arc::new(files), Some(&archive), Some(lock), storage, clock, progress)
     }
 
@@ -175,6 +179,9 @@ impl Engine {
         };
         let recovery = Recovery { files: &*files, make_world: &make_world, repair: storage.repair, progress };
         let Recovered { world, writer, tail, last_instant, inboxes, under_way, report } = recovery.run()?;
+        if let Some(Err(cause)) = archive.map(|archive| archive.check()) {
+            world.read_failures.note(&cause);
+        }
         let journal = SegmentJournal::open(Arc::clone(&files), &tail, storage.journal)?;
         let figures = journal.figures();
         world.arrivals.recovered(last_instant.instant);

@@ -408,6 +408,13 @@ impl World {
         }
     }
 
+    /// Takes note that the archive lacks a post that an outbox or inbox names.
+    pub(super) fn note_missing(&self, id: PostId) {
+        if let Some(archive) = self.archive() {
+            self.read_failures.note(&damaged(archive.place(), id, "an outbox or inbox names it, and it is not there"));
+        }
+    }
+
     /// Whether the archive may have anything under an id. Waits for nothing.
     pub fn may_have_archived(&self, id: PostId) -> bool {
         // Ids mostly grow, so that those of new posts are above all that are archived.

@@ -106,6 +106,11 @@ impl<'a> Finder<'a> {
 
     /// The post with this id, or why it cannot be shown.
     pub(super) fn find<E>(self, id: PostId) -> Result<Arc<Post>, Look<E>> {
+        self.find_as(id, false)
+    }
+
+    /// The same. One that is placed in an outbox or inbox was there once, and left a tombstone if it was deleted.
+    fn find_as<E>(self, id: PostId, is_placed: bool) -> Result<Arc<Post>, Look<E>> {
         let world = self.world();
         match (world.posts.stored(id), self) {
             (Some(Stored::Live(post)), _) => Ok(post),
@@ -117,6 +122,10 @@ impl<'a> Finder<'a> {
             },
             (None, Self::Archive(_)) => match world.archived(id) {
                 Ok(Some(Stored::Live(post))) => Ok(post),
+                Ok(None) if is_placed => {
+                    world.note_missing(id);
+                    Err(Look::Unreadable)
+                }
                 Ok(_) => Err(Look::Gone),
                 Err(cause) => {
                     world.read_failures.note(&cause);
@@ -157,7 +166,7 @@ impl<'a> FeedView<'a> {
     /// # Errors
     /// Why there is none.
     pub fn entry_of(&mut self, origin: PostId) -> Result<(Position, Entry), Look<Entry>> {
-        let origin = self.find(origin)?;
+        let origin = self.find(origin, false)?;
         let (direct, reposts) = self.reasons(&origin);
         let at = self.stands_at(&origin, direct, &reposts).ok_or(Look::Hidden)?;
         Ok((at, self.entry(at)?))
@@ -175,15 +184,15 @@ impl<'a> FeedView<'a> {
         (direct, reposts)
     }
 
-    fn find(&self, id: PostId) -> Result<Arc<Post>, Look<Entry>> {
+    fn find(&self, id: PostId, is_placed: bool) -> Result<Arc<Post>, Look<Entry>> {
         if matches!(self.finder, Finder::Archive(world) if world.has_archived() && world.posts.stored(id).is_none()) {
             self.budget.disk_read();
         }
-        self.finder.find(id)
+        self.finder.find_as(id, is_placed)
     }
 
     fn entry(&mut self, position: Position) -> Result<Entry, Look<Entry>> {
-        let post = self.find(position.id)?;
+        let post = self.find(position.id, true)?;
         let is_repost = post.repost_of.is_some();
         let origin_id = post.repost_of.unwrap_or(post.id());
         if post.hidden {
@@ -196,7 +205,7 @@ impl<'a> FeedView<'a> {
         }
         let origin = match post.repost_of {
             None => Arc::clone(&post),
-            Some(id) => self.find(id).map_err(|look| if look.is_gone() { Look::Hidden } else { look })?,
+            Some(id) => self.find(id, false).map_err(|look| if look.is_gone() { Look::Hidden } else { look })?,
         };
         if origin.hidden || self.viewer.silencer(self.finder.world(), &origin).is_some() {
             if is_repost {

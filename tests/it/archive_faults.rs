@@ -224,6 +224,22 @@ async fn a_damaged_post_is_missing_from_pages_that_say_so_and_nothing_else_is() 
 }
 
 #[tokio::test]
+async fn a_post_that_an_outbox_names_and_the_archive_lacks_is_named_by_pages() {
+    let failing = Failing::new().await;
+    let lost = failing.posts[20];
+    failing.archive.set_plan(Plan { lost_post: Some(lost), ..Plan::default() });
+    let request = PageRequest { range: Range::Newest, limit: 100 };
+    let feed = failing.engine.feed(&id("ann"), request).await.unwrap();
+    let own = failing.engine.own_page(&id("bob"), request).await.unwrap();
+    for page in [feed, own] {
+        let unreadable: Vec<PostId> = page.page.unreadable.iter().map(|position| position.id).collect();
+        assert_eq!((page.page.items.len(), unreadable), (49, vec![lost]));
+    }
+    assert!(failing.engine.shared().world.read_failures.count() >= 2);
+    failing.engine.shutdown();
+}
+
+#[tokio::test]
 async fn an_outbox_that_cannot_be_read_is_named_by_the_page_that_lacks_it() {
     let failing = Failing::new().await;
     let request = PageRequest { range: Range::Newest, limit: 100 };

@@ -4,6 +4,7 @@
 mod access;
 mod api;
 mod archive;
+mod archive_damage;
 mod archive_faults;
 mod archive_races;
 mod archive_reads;

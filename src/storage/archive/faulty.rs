@@ -21,6 +21,8 @@ pub struct Plan {
     pub fail_persists: Range<u64>,
     /// These lookups of posts fail.
     pub fail_posts: Range<u64>,
+    /// This post is not there, and nothing says so.
+    pub lost_post: Option<PostId>,
     /// These reads of outboxes fail.
     pub fail_copies: Range<u64>,
     /// These listings of ids fail.
@@ -117,6 +119,9 @@ impl<A: Archive> Archive for FaultyArchive<A> {
 
     fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {
         self.fails("read", |counts| &mut counts.posts, |plan| &plan.fail_posts)?;
+        if self.state.lock().0.lost_post == Some(id) {
+            return Ok(None);
+        }
         self.archive.post(id)
     }
 
@@ -140,6 +145,10 @@ impl<A: Archive> Archive for FaultyArchive<A> {
 
     fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
         self.archive.shelves()
+    }
+
+    fn check(&self) -> Result<(), ArchiveError> {
+        self.archive.check()
     }
 
     fn catch_up(&self) -> Result<(), ArchiveError> {

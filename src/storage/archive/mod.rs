@@ -19,7 +19,7 @@ mod redb;
 pub use crate::feed::outbox::{Shelf, Stock};
 pub use error::ArchiveError;
 pub use memory::MemoryArchive;
-pub use redb::{ReadOnlyArchive, RedbArchive};
+pub use redb::{ReadOnlyArchive, RedbArchive, Totals};
 
 use std::path::PathBuf;
 
@@ -100,6 +100,14 @@ pub trait Archive: Send + Sync + 'static {
     /// # Errors
     /// When it could not be read.
     fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError>;
+
+    /// Compares what can be compared without reading all of it: meant for a start.
+    ///
+    /// # Errors
+    /// Says what does not agree.
+    fn check(&self) -> Result<(), ArchiveError> {
+        Ok(())
+    }
 
     /// Writes what found no room on a full disk before, if there is anything.
     ///

@@ -4,41 +4,42 @@
 //! - the contract of [`Archive`] across crashes and restarts.
 //!
 //! Not responsible for:
-//! - making the file and refusing one that is no archive (`open`), a full disk (`room`), which rows a batch changes
-//!   (`write`), their bytes (`layout`);
+//! - making the file and refusing one that is no archive (`open`), a full disk (`room`), damaged pages (`sums`), which rows a batch
+//!   changes (`write`) and an outbox has (`read`), their bytes (`layout`);
 //! - where the file lies, when to persist it (the callers).
 
 mod layout;
 mod open;
+mod overlay;
+mod read;
 mod read_only;
 mod room;
+mod sums;
 mod write;
 
-pub use read_only::ReadOnlyArchive;
+pub use read_only::{ReadOnlyArchive, Totals};
 
-use std::ops::Bound::Excluded;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use redb::{Database, Durability, Error, ReadTransaction, ReadableDatabase, ReadableTable};
+use redb::{Database, Durability, Error, ReadTransaction, ReadableDatabase, ReadableTableMetadata};
 
-use crate::feed::outbox::{Ask, Part, Route};
+use crate::feed::outbox::{Ask, Part};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Shelf};
 use crate::storage::journal::Sequence;
-use layout::OutboxKey;
-use room::RoomyFile;
+use sums::{DamagedPage, SummedFile};
 
 /// An archive in a file. Closing it in order keeps everything written; a crash keeps what was persisted.
 #[derive(Debug)]
 pub struct RedbArchive {
     /// Nothing only while it is closed.
     database: RwLock<Option<Arc<Database>>>,
-    file: RoomyFile,
+    file: SummedFile,
     path: PathBuf,
     has_posts: AtomicBool,
     /// No id above it is kept.
@@ -58,7 +59,27 @@ impl RedbArchive {
         })
     }
 
-    fn of(database: Database, file: RoomyFile, path: &Path) -> Result<Self, ArchiveError> {
+    /// The same, but one that is so damaged that it cannot be opened or says nothing of its outboxes gets other names, and a new one is
+    /// made.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and when it cannot be renamed.
+    pub fn open_or_set_aside(path: &Path, cache_bytes: usize) -> Result<Self, ArchiveError> {
+        let opened = Self::open(path, cache_bytes).and_then(|archive| {
+            let shelves = archive.shelves().and_then(|_| archive.through());
+            shelves.map(|_| archive)
+        });
+        match opened {
+            Err(cause @ ArchiveError::Damaged { .. }) => {
+                tracing::error!("{cause}; going on without it: its files end with .damaged now");
+                open::set_aside(path).map_err(|error| cannot("set aside", path, error.into()))?;
+                Self::open(path, cache_bytes)
+            }
+            opened => opened,
+        }
+    }
+
+    fn of(database: Database, file: SummedFile, path: &Path) -> Result<Self, ArchiveError> {
         let largest = open::check_tables(&database, path)?;
         let has_posts = AtomicBool::new(largest.is_some());
         let largest_id = AtomicU64::new(largest.map_or(0, |id| id.0));
@@ -146,26 +167,7 @@ impl Archive for RedbArchive {
         max: usize,
         into: &mut Vec<Position>,
     ) -> Result<(), ArchiveError> {
-        // What redb makes of a range that ends before it starts is not documented.
-        if span.is_empty() {
-            return Ok(());
-        }
-        let mut found = self.read(|snapshot| {
-            let outboxes = snapshot.open_table(layout::OUTBOXES)?;
-            let mut found = Vec::new();
-            for route in routes(part) {
-                copy_route(&outboxes, source, *route, Ask { part, span, direction, max }, &mut found)?;
-            }
-            Ok(found)
-        })?;
-        if part == Part::Whole {
-            match direction {
-                Direction::Older => found.sort_unstable_by(|a, b| b.cmp(a)),
-                Direction::Newer => found.sort_unstable(),
-            }
-            found.dedup();
-            found.truncate(max);
-        }
+        let mut found = self.read(|snapshot| read::copy(snapshot, source, Ask { part, span, direction, max }))?;
         into.append(&mut found);
         Ok(())
     }
@@ -179,13 +181,19 @@ impl Archive for RedbArchive {
     }
 
     fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
-        self.read(|snapshot| {
-            let shelves = snapshot.open_table(layout::SHELVES)?;
-            let rows = shelves.iter()?.map(|row| {
-                let (source, shelf) = row?;
-                Ok((layout::source(source.value())?, layout::shelf(shelf.value())?))
-            });
-            rows.collect()
+        self.read(read::shelves)
+    }
+
+    fn check(&self) -> Result<(), ArchiveError> {
+        let counted: u64 = self.shelves()?.iter().map(|(_, shelf)| shelf.pushed.posts + shelf.pulled.posts).sum();
+        self.read(|snapshot| match snapshot.open_table(layout::OUTBOXES)?.len()? {
+            held if held == counted => Ok(()),
+            held => {
+                let what = format!(
+                    "its outboxes hold {held} entries, and {counted} are counted; tidewire archive verify names them"
+                );
+                Err(layout::damaged(what))
+            }
         })
     }
 
@@ -220,39 +228,15 @@ impl Archive for RedbArchive {
     }
 }
 
-fn copy_route(
-    outboxes: &impl ReadableTable<&'static [u8], ()>,
-    source: &SourceId,
-    route: Route,
-    ask: Ask,
-    into: &mut Vec<Position>,
-) -> Result<(), Error> {
-    let (mut above, mut below) = (OutboxKey::of(source), OutboxKey::of(source));
-    let bounds = (Excluded(above.at(route, ask.span.above)), Excluded(below.at(route, ask.span.below)));
-    let mut inside = outboxes.range::<&[u8]>(bounds)?;
-    let next = || match ask.direction {
-        Direction::Older => inside.next_back(),
-        Direction::Newer => inside.next(),
-    };
-    for row in std::iter::from_fn(next).take(ask.max) {
-        into.push(above.position_in(row?.0.value())?);
-    }
-    Ok(())
-}
-
-fn routes(part: Part) -> &'static [Route] {
-    match part {
-        Part::Pushed => &[Route::Push],
-        Part::Pulled => &[Route::Pull],
-        Part::Whole => &[Route::Push, Route::Pull],
-    }
-}
-
 /// Turns a panic into an error. redb does not verify a page that it reads, and panics on one that makes no sense; a
 /// damaged file must not end the threads that read from it. redb is made for that: it rolls back what was under way.
 fn guarded<T>(path: &Path, run: impl FnOnce() -> Result<T, ArchiveError>) -> Result<T, ArchiveError> {
-    panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
-        Err(ArchiveError::Damaged { path: path.to_owned(), what: "a page of it makes no sense".into() })
+    panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|cause| {
+        let what = match cause.downcast_ref() {
+            Some(DamagedPage { offset_bytes }) => format!("the page at byte {offset_bytes} is not what was written"),
+            None => "a page of it makes no sense".to_owned(),
+        };
+        Err(ArchiveError::Damaged { path: path.to_owned(), what })
     })
 }
 
@@ -266,7 +250,9 @@ fn cannot(action: &'static str, path: &Path, error: Error) -> ArchiveError {
 
 #[cfg(test)]
 mod tests {
+    use super::layout::OutboxKey;
     use super::*;
+    use crate::feed::outbox::Route;
     use crate::feed::position::at;
     use crate::storage::archive::contract::{CACHE_BYTES, all, placed, post, posts, source};
     use Route::{Pull, Push};

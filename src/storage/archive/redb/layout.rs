@@ -25,8 +25,8 @@ use crate::id::SourceId;
 use crate::limits::SOURCE_ID_BYTES_MAX;
 use crate::storage::archive::{Kept, Shelf, Stock};
 
-/// The layout this version reads and writes.
-pub(super) const FORMAT: u64 = 1;
+/// The layout this version writes. It reads 1 as well, which is the same without checksums of pages beside it.
+pub(super) const FORMAT: u64 = 2;
 
 pub(super) const POSTS: TableDefinition<u64, &[u8]> = TableDefinition::new("posts");
 pub(super) const OUTBOXES: TableDefinition<&[u8], ()> = TableDefinition::new("outboxes");
@@ -153,6 +153,6 @@ mod tests {
         let bytes = [&[0, 0, 0, 0, 0, 0, 5, 6, 1][..], &position, &[0; STOCK_BYTES]].concat();
         assert_eq!(shelf_bytes(&shelf).as_slice(), bytes);
         assert_eq!(super::shelf(&shelf_bytes(&shelf)).unwrap(), shelf);
-        assert_eq!((FORMAT, TOMBSTONE, POST), (1, 0, 1));
+        assert_eq!((FORMAT, TOMBSTONE, POST), (2, 0, 1));
     }
 }

@@ -12,16 +12,20 @@ use std::io;
 use std::path::Path;
 
 use redb::backends::FileBackend;
-use redb::{Builder, Database, DatabaseError, Error, ReadableDatabase, ReadableTable, StorageBackend, StorageError};
+use redb::{
+    Builder, Database, DatabaseError, Error, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageBackend,
+    StorageError,
+};
 
 use super::room::RoomyFile;
+use super::sums::SummedFile;
 use super::{cannot, layout};
 use crate::id::PostId;
 use crate::storage::archive::ArchiveError;
 use crate::storage::files::guard;
 
 /// The database in the file `path`, which has a format this version knows, and the file.
-pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<(Database, RoomyFile), ArchiveError> {
+pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<(Database, SummedFile), ArchiveError> {
     let failed = |error| cannot("open", path, error);
     // A new file has another name until it is whole: whoever dies over it leaves nothing that must be moved away by hand.
     let is_new = !path.exists();
@@ -30,18 +34,76 @@ pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<(Database, Roo
         std::fs::remove_file(&unfinished).map_err(|error| failed(error.into()))?;
     }
     let file = file(if is_new { &unfinished } else { path }, path)?;
-    let file = RoomyFile::new(file, format!("the archive {}", path.display()));
-    let database = open(file.clone(), path, cache_bytes)?;
+    let file = SummedFile::new(RoomyFile::new(file, format!("the archive {}", path.display())));
+    let sums_path = path.with_extension("sums");
+    let has_sums = !is_new && sums_path.exists();
+    if has_sums {
+        file.compare_with(sums(&sums_path, false)?, path, &sums_path)?;
+        file.begin().map_err(|error| cannot("write", &sums_path, error.into()))?;
+    }
+    let mut database = open(file.clone(), path, cache_bytes)?;
     if is_blank(&database).map_err(failed)? {
         initialise(&database).map_err(failed)?;
+    }
+    check_format(&database, path)?;
+    if !has_sums {
+        if !is_new {
+            check_whole(&mut database, path)?;
+        }
+        seal(&database, &file, &sums_path).map_err(|error| cannot("write the checksums of", path, error))?;
     }
     if is_new {
         std::fs::rename(&unfinished, path).map_err(|error| failed(error.into()))?;
     }
     // Not only of a new file: whoever made it may have been cut short right before.
     sync_directory(path).map_err(|error| failed(error.into()))?;
-    check_format(&database, path)?;
     Ok((database, file))
+}
+
+/// The file of checksums `path`, or a new one in place of whatever is there.
+fn sums(path: &Path, is_new: bool) -> Result<RoomyFile, ArchiveError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(is_new).truncate(is_new);
+    let backend = guard::open(&mut options, path).map_err(Error::from);
+    let backend = backend.and_then(|file| FileBackend::new(file).map_err(Error::from));
+    let backend = backend.map_err(|error| cannot("open", path, error))?;
+    Ok(RoomyFile::new(backend, format!("the checksums {}", path.display())))
+}
+
+/// Reads all of an archive that has no checksums beside it, as earlier versions leave it, and compares its pages with the ones that redb
+/// keeps in them. Afterwards they are compared when they are read.
+fn check_whole(database: &mut Database, path: &Path) -> Result<(), ArchiveError> {
+    tracing::info!("reading all of the archive {} once, since it has no checksums beside it", path.display());
+    let failed = |error| not_an_archive(path, error);
+    let before = totals(database).map_err(failed)?;
+    database.check_integrity().map_err(|error| refused(error, path))?;
+    // What does not match it repairs, by an older state if there is one.
+    if totals(database).map_err(failed)? == before {
+        return Ok(());
+    }
+    let what = "what is in it does not match the checksums in it".to_owned();
+    Err(ArchiveError::Damaged { path: path.to_owned(), what })
+}
+
+/// How much there is of everything, and since when.
+fn totals(database: &Database) -> Result<(u64, u64, u64, Option<u64>), Error> {
+    let snapshot = database.begin_read()?;
+    let through = snapshot.open_table(layout::META)?.get(layout::META_THROUGH)?.map(|through| through.value());
+    let (posts, outboxes) = (snapshot.open_table(layout::POSTS)?, snapshot.open_table(layout::OUTBOXES)?);
+    Ok((posts.len()?, outboxes.len()?, snapshot.open_table(layout::SHELVES)?.len()?, through))
+}
+
+/// Notes the checksums of all pages in a new file `sums_path`, which has that name only once the archive says that there is one: an earlier
+/// version refuses the archive then, and does not write pages without them.
+fn seal(database: &Database, file: &SummedFile, sums_path: &Path) -> Result<(), Error> {
+    let unfinished = sums_path.with_extension("sums.unfinished");
+    let sums = sums(&unfinished, true).map_err(|error| Error::from(io::Error::other(error.with_sources())))?;
+    file.seal(sums)?;
+    let mut transaction = database.begin_write()?;
+    transaction.set_quick_repair(true);
+    transaction.open_table(layout::META)?.insert(layout::META_FORMAT, layout::FORMAT)?;
+    transaction.commit()?;
+    Ok(std::fs::rename(&unfinished, sums_path)?)
 }
 
 /// Checks that all tables are there, so that no later operation has to. Tells the largest id of a post.
@@ -106,12 +168,28 @@ fn is_blank(database: &Database) -> Result<bool, Error> {
 }
 
 pub(super) fn initialise(database: &Database) -> Result<(), Error> {
-    let transaction = database.begin_write()?;
+    let mut transaction = database.begin_write()?;
+    // No page of what was committed is torn then.
+    transaction.set_quick_repair(true);
     transaction.open_table(layout::POSTS)?;
     transaction.open_table(layout::OUTBOXES)?;
     transaction.open_table(layout::SHELVES)?;
     transaction.open_table(layout::META)?.insert(layout::META_FORMAT, layout::FORMAT)?;
     Ok(transaction.commit()?)
+}
+
+/// Gives a damaged archive and its checksums names that nothing has.
+pub(super) fn set_aside(path: &Path) -> io::Result<()> {
+    for file in [path.to_owned(), path.with_extension("sums")] {
+        let named = |nth: u32| if nth == 0 { ".damaged".to_owned() } else { format!(".damaged-{nth}") };
+        let names = (0..).map(|nth| std::path::PathBuf::from(format!("{}{}", file.display(), named(nth))));
+        let Some(aside) = names.into_iter().find(|aside| !aside.exists()) else { continue };
+        match std::fs::rename(&file, aside) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(cause),
+            _ => {}
+        }
+    }
+    sync_directory(path)
 }
 
 /// A new file is on disk only once the directory is that names it; redb sees to the file alone.
@@ -128,7 +206,7 @@ pub(super) fn check_format(database: &impl ReadableDatabase, path: &Path) -> Res
         Ok(meta.get(layout::META_FORMAT)?.map(|format| format.value()))
     };
     match format().map_err(|error| not_an_archive(path, error))? {
-        Some(layout::FORMAT) => Ok(()),
+        Some(1..=layout::FORMAT) => Ok(()),
         Some(found) if found > layout::FORMAT => {
             Err(ArchiveError::NewerFormat { path: path.to_owned(), found, known: layout::FORMAT })
         }
@@ -169,6 +247,8 @@ mod tests {
 
     /// A database that is closed again when `fill` is through.
     fn database(path: &Path, fill: impl FnOnce(&redb::WriteTransaction)) {
+        // As an earlier version leaves it.
+        let _ = fs::remove_file(path.with_extension("sums"));
         let database = Database::create(path).unwrap();
         let transaction = database.begin_write().unwrap();
         fill(&transaction);
@@ -213,7 +293,7 @@ mod tests {
     fn a_file_of_a_newer_format_is_refused() {
         assert_eq!(
             refusal(|path| format(path, layout::FORMAT + 1)),
-            "the archive FILE has format 2, and this version knows formats up to 1; \
+            "the archive FILE has format 3, and this version knows formats up to 2; \
             open it with the version that wrote it or a newer one"
         );
     }

@@ -1,23 +1,47 @@
 //! An archive's file, to be looked into: never written, not even repaired.
 //!
 //! Responsible for:
-//! - every post and tombstone, while no engine has the file open.
+//! - every post and tombstone, and outboxes with their counts, while no engine has the file open.
 //!
 //! Not responsible for:
-//! - outboxes, and what the bytes of a post say.
+//! - what the bytes of a post say.
 
+use std::fs::OpenOptions;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use redb::{Builder, DatabaseError, ReadOnlyDatabase, ReadableDatabase, ReadableTable};
+use redb::{
+    Builder, Database, DatabaseError, Error, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata,
+};
 
-use super::{cannot, guarded, layout, open};
-use crate::id::PostId;
-use crate::storage::archive::{ArchiveError, Kept};
+use super::overlay::OverlaidFile;
+use super::room::RoomyFile;
+use super::sums::SummedFile;
+use super::{cannot, guarded, layout, open, read};
+use crate::feed::outbox::Ask;
+use crate::feed::position::Position;
+use crate::id::{PostId, SourceId};
+use crate::storage::archive::{ArchiveError, Kept, Shelf};
+use crate::storage::journal::Sequence;
 
 /// An archive that is only read. As long as it is open, no engine can open it.
 pub struct ReadOnlyArchive {
-    database: ReadOnlyDatabase,
+    database: Database,
     path: PathBuf,
+    has_checksums: bool,
+}
+
+/// How much there is of everything, as the archive itself counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Totals {
+    /// The format of its rows.
+    pub format: u64,
+    /// The event it was persisted with last.
+    pub through: Sequence,
+    /// Posts and tombstones.
+    pub posts: u64,
+    /// Entries in outboxes.
+    pub entries: u64,
 }
 
 impl ReadOnlyArchive {
@@ -27,19 +51,72 @@ impl ReadOnlyArchive {
     /// When the file is no archive, of a newer format, damaged, in use, or would have to be repaired first.
     pub fn open(path: &Path, cache_bytes: usize) -> Result<Self, ArchiveError> {
         guarded(path, || {
-            let opened = Builder::new().set_cache_size(cache_bytes).open_read_only(path);
-            let database = opened.map_err(|error| match error {
+            let refused = |error| match error {
                 DatabaseError::RepairAborted => ArchiveError::Failed {
                     action: "read",
                     path: path.to_owned(),
                     source: "it was not closed in order; the next start of a server on it repairs it".into(),
                 },
                 error => open::refused(error, path),
-            })?;
+            };
+            // Says whether a server has it, or had it to its end. It cannot compare checksums, so it is not what reads.
+            drop(Builder::new().set_cache_size(cache_bytes).open_read_only(path).map_err(refused)?);
+            let file = SummedFile::new(overlaid(path)?);
+            let sums_path = path.with_extension("sums");
+            let has_checksums = sums_path.exists();
+            if has_checksums {
+                file.compare_with(overlaid(&sums_path)?, path, &sums_path)?;
+            }
+            let mut builder = Builder::new();
+            builder.set_cache_size(cache_bytes);
+            let database = builder.create_with_backend(file).map_err(refused)?;
             open::check_format(&database, path)?;
             open::check_tables(&database, path)?;
-            Ok(Self { database, path: path.to_owned() })
+            Ok(Self { database, path: path.to_owned(), has_checksums })
         })
+    }
+
+    /// Whether checksums of its pages are beside it, and compared with what is read.
+    pub fn has_checksums(&self) -> bool {
+        self.has_checksums
+    }
+
+    /// How much there is.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn totals(&self) -> Result<Totals, ArchiveError> {
+        self.read(|snapshot| {
+            let meta = snapshot.open_table(layout::META)?;
+            let number = |key: &'static [u8]| Ok::<_, Error>(meta.get(key)?.map_or(0, |number| number.value()));
+            Ok(Totals {
+                format: number(layout::META_FORMAT)?,
+                through: Sequence(number(layout::META_THROUGH)?),
+                posts: snapshot.open_table(layout::POSTS)?.len()?,
+                entries: snapshot.open_table(layout::OUTBOXES)?.len()?,
+            })
+        })
+    }
+
+    /// What there is of every outbox in which anything was ever placed, by source id.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
+        self.read(read::shelves)
+    }
+
+    /// What is asked of an outbox, nearest first.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn copy(&self, source: &SourceId, ask: Ask) -> Result<Vec<Position>, ArchiveError> {
+        self.read(|snapshot| read::copy(snapshot, source, ask))
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&ReadTransaction) -> Result<T, Error>) -> Result<T, ArchiveError> {
+        let run = || read(&self.database.begin_read()?);
+        guarded(&self.path, || run().map_err(|error| cannot("read", &self.path, error)))
     }
 
     /// What is kept under an id.
@@ -70,6 +147,14 @@ impl ReadOnlyArchive {
         };
         guarded(&self.path, || read().map_err(|error| cannot("read", &self.path, error)))
     }
+}
+
+/// A file, whatever is written to it staying in memory.
+fn overlaid(path: &Path) -> Result<RoomyFile, ArchiveError> {
+    let failed = |error: Error| cannot("open", path, error);
+    let file = OpenOptions::new().read(true).open(path).map_err(|error: io::Error| failed(error.into()))?;
+    let file = OverlaidFile::new(file).map_err(|error| failed(error.into()))?;
+    Ok(RoomyFile::new(file, path.display().to_string()))
 }
 
 #[cfg(test)]

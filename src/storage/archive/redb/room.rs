@@ -101,7 +101,7 @@ fn is_full(error: &io::Error) -> bool {
 }
 
 /// Puts what of `data`, written at `from`, falls into `out`, read at `at`, there.
-fn overlay(from: u64, data: &[u8], at: u64, out: &mut [u8]) {
+pub(super) fn overlay(from: u64, data: &[u8], at: u64, out: &mut [u8]) {
     let start = from.max(at);
     let end = (from + data.len() as u64).min(at + out.len() as u64);
     if start < end {
@@ -191,6 +191,7 @@ mod tests {
     use crate::id::PostId;
     use crate::storage::archive::contract::{all, placed, post, posts};
     use crate::storage::archive::redb::open;
+    use crate::storage::archive::redb::sums::SummedFile;
     use crate::storage::archive::{Archive, Batch, RedbArchive};
     use crate::storage::journal::Sequence;
     use redb::backends::InMemoryBackend;
@@ -218,6 +219,7 @@ mod tests {
 
         fn open(&self) -> RedbArchive {
             let (path, file) = (Path::new("disk"), RoomyFile::new(self.clone(), "the archive".to_owned()));
+            let file = SummedFile::new(file);
             let database = open::open(file.clone(), path, 1 << 20).unwrap();
             open::initialise(&database).unwrap();
             RedbArchive::of(database, file, path).unwrap()

@@ -10,7 +10,7 @@
 use redb::{Error, ReadableTable, Table, WriteTransaction};
 
 use super::layout::{self, OutboxKey};
-use super::routes;
+use super::read::routes;
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};

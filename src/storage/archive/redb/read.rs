@@ -1,0 +1,77 @@
+//! Reading rows: of an outbox, and of all shelves.
+//!
+//! Responsible for:
+//! - both parts of an outbox in one order.
+//!
+//! Not responsible for:
+//! - transactions and damaged pages.
+
+use std::ops::Bound::Excluded;
+
+use redb::{Error, ReadTransaction, ReadableTable};
+
+use super::layout::{self, OutboxKey};
+use crate::feed::outbox::{Ask, Part, Route};
+use crate::feed::position::{Direction, Position};
+use crate::id::SourceId;
+use crate::storage::archive::Shelf;
+
+/// What is asked of an outbox, nearest first.
+pub(super) fn copy(snapshot: &ReadTransaction, source: &SourceId, ask: Ask) -> Result<Vec<Position>, Error> {
+    let mut found = Vec::new();
+    // What redb makes of a range that ends before it starts is not documented.
+    if ask.span.is_empty() {
+        return Ok(found);
+    }
+    let outboxes = snapshot.open_table(layout::OUTBOXES)?;
+    for route in routes(ask.part) {
+        copy_route(&outboxes, source, *route, ask, &mut found)?;
+    }
+    if ask.part == Part::Whole {
+        match ask.direction {
+            Direction::Older => found.sort_unstable_by(|a, b| b.cmp(a)),
+            Direction::Newer => found.sort_unstable(),
+        }
+        found.dedup();
+        found.truncate(ask.max);
+    }
+    Ok(found)
+}
+
+/// What there is of every outbox.
+pub(super) fn shelves(snapshot: &ReadTransaction) -> Result<Vec<(SourceId, Shelf)>, Error> {
+    let shelves = snapshot.open_table(layout::SHELVES)?;
+    let rows = shelves.iter()?.map(|row| {
+        let (source, shelf) = row?;
+        Ok((layout::source(source.value())?, layout::shelf(shelf.value())?))
+    });
+    rows.collect()
+}
+
+fn copy_route(
+    outboxes: &impl ReadableTable<&'static [u8], ()>,
+    source: &SourceId,
+    route: Route,
+    ask: Ask,
+    into: &mut Vec<Position>,
+) -> Result<(), Error> {
+    let (mut above, mut below) = (OutboxKey::of(source), OutboxKey::of(source));
+    let bounds = (Excluded(above.at(route, ask.span.above)), Excluded(below.at(route, ask.span.below)));
+    let mut inside = outboxes.range::<&[u8]>(bounds)?;
+    let next = || match ask.direction {
+        Direction::Older => inside.next_back(),
+        Direction::Newer => inside.next(),
+    };
+    for row in std::iter::from_fn(next).take(ask.max) {
+        into.push(above.position_in(row?.0.value())?);
+    }
+    Ok(())
+}
+
+pub(super) fn routes(part: Part) -> &'static [Route] {
+    match part {
+        Part::Pushed => &[Route::Push],
+        Part::Pulled => &[Route::Pull],
+        Part::Whole => &[Route::Push, Route::Pull],
+    }
+}

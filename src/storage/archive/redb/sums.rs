@@ -1,0 +1,281 @@
+//! Checksums of an archive's pages, in a file beside it: redb does not check a page that it reads, and one that is damaged may look whole.
+//!
+//! Responsible for:
+//! - noting the checksum of every page that is written, and comparing it with what is read;
+//! - the header of the database, which is no page: what it was when the archive was closed in order.
+//!
+//! Not responsible for:
+//! - what is done without a page that cannot be read (the callers), a full disk (`room`).
+//!
+//! Numbers are little-endian. The header, 64 bytes: `TIDESUMS`, format (2 bytes, 1), 2 bytes zero, CRC-32C of the database's header when it was
+//! closed in order (4), or 0 while it is open, 44 bytes zero, CRC-32C of the 60 bytes before (4). From byte 4,096 on, 4 bytes for each 4,096
+//! bytes of the archive: CRC-32C of their number (8 bytes) and of them, or 1 if that is 0. 0 stands for a page that was never written.
+//!
+//! The checksums are synced before the pages they are of. What redb wrote and did not commit has none that can be relied on after a power
+//! loss, and is not read then: redb never writes over a page that what was committed last consists of.
+
+use std::io;
+use std::ops::Bound;
+use std::panic;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use redb::{BackendError, StorageBackend};
+
+use super::room::RoomyFile;
+use crate::storage::archive::ArchiveError;
+
+/// Bytes that have one checksum: a page of redb, or a part of one.
+const PAGE_BYTES: usize = 4_096;
+
+const MAGIC: &[u8; 8] = b"TIDESUMS";
+const FORMAT: u16 = 1;
+const HEADER_BYTES: usize = 64;
+/// Where the checksums begin.
+const START: u64 = 4_096;
+const SUM_BYTES: u64 = 4;
+
+/// Bytes of redb's header, and the one that has its flags.
+const DATABASE_HEADER_BYTES: usize = 320;
+const FLAGS_AT: usize = 9;
+const IS_OPEN: u8 = 2;
+
+/// The cause of an unwinding that ends at the archive's edge: a page is not what was written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DamagedPage {
+    pub(super) offset_bytes: u64,
+}
+
+/// The file of a database, each page of which is compared with its checksum when it is read. Clones share them.
+#[derive(Clone, Debug)]
+pub(super) struct SummedFile {
+    file: RoomyFile,
+    /// None as long as nothing is known of the pages.
+    sums: Arc<RwLock<Option<RoomyFile>>>,
+}
+
+impl SummedFile {
+    /// A file of whose pages nothing is known yet.
+    pub(super) fn new(file: RoomyFile) -> Self {
+        Self { file, sums: Arc::default() }
+    }
+
+    /// Compares what is read with `sums` from now on, and notes there what is written. Fails if that is no file of checksums, or if the
+    /// header of the database is another than it was closed with. Errors speak of the files `path` and `sums_path`.
+    pub(super) fn compare_with(&self, sums: RoomyFile, path: &Path, sums_path: &Path) -> Result<(), ArchiveError> {
+        let failed = |cause: io::Error| super::cannot("read", sums_path, cause.into());
+        let damaged = |path: &Path, what: &str| ArchiveError::Damaged { path: path.to_owned(), what: what.to_owned() };
+        let mut header = [0; HEADER_BYTES];
+        if sums.len().map_err(failed)? >= HEADER_BYTES as u64 {
+            sums.read(0, &mut header).map_err(failed)?;
+        }
+        let [header @ .., a, b, c, d] = &header;
+        if !header.starts_with(MAGIC) || crc32c::crc32c(header).to_le_bytes() != [*a, *b, *c, *d] {
+            return Err(damaged(sums_path, "its header is wrong"));
+        }
+        let format = u16::from_le_bytes([header[8], header[9]]);
+        if format > FORMAT {
+            let (found, known) = (format.into(), FORMAT.into());
+            return Err(ArchiveError::NewerFormat { path: sums_path.to_owned(), found, known });
+        }
+        let closed_with = u32::from_le_bytes([header[12], header[13], header[14], header[15]]);
+        let (found, _) = self.database_header().map_err(|cause| super::cannot("read", path, cause.into()))?;
+        if closed_with != 0 && found != closed_with {
+            return Err(damaged(path, "its header is another than it was closed with"));
+        }
+        let (end, found) = (end_of_sums(self.file.len().map_err(failed)?), sums.len().map_err(failed)?);
+        if closed_with != 0 && found != end {
+            return Err(damaged(path, "it has another length than it was closed with"));
+        }
+        *self.sums.write() = Some(sums);
+        Ok(())
+    }
+
+    /// Notes that the archive is open: from now on its header may change at any time.
+    pub(super) fn begin(&self) -> io::Result<()> {
+        let sums = self.sums.read();
+        let Some(sums) = &*sums else { return Ok(()) };
+        let end = end_of_sums(self.file.len()?);
+        // After a power loss one of both may have grown without the other. Nothing is in the pages that it grew by.
+        if sums.len()? < end {
+            sums.set_len(end)?;
+        }
+        sums.write(0, &header(0))?;
+        sums.sync_data()
+    }
+
+    /// Notes what all pages are now in `sums`, which is empty, and goes on by them.
+    pub(super) fn seal(&self, sums: RoomyFile) -> io::Result<()> {
+        let bytes = self.file.len()?;
+        sums.set_len(end_of_sums(bytes))?;
+        sums.write(0, &header(0))?;
+        let mut page = [0; PAGE_BYTES];
+        for number in 1..bytes / PAGE_BYTES as u64 {
+            self.file.read(number * PAGE_BYTES as u64, &mut page)?;
+            // What was never written needs none.
+            if page.iter().any(|byte| *byte != 0) {
+                sums.write(place_of(number), &sum(number, &page).to_le_bytes())?;
+            }
+        }
+        *self.sums.write() = Some(sums);
+        Ok(())
+    }
+
+    /// Says whether a sync shall wait for room.
+    pub(super) fn set_patient(&self, is_patient: bool) {
+        self.each(|file| {
+            file.set_patient(is_patient);
+            Ok(())
+        })
+        .unwrap_or_default();
+    }
+
+    /// Writes what found no room before.
+    ///
+    /// # Errors
+    /// When there still is none.
+    pub(super) fn catch_up(&self) -> io::Result<()> {
+        self.each(RoomyFile::catch_up)
+    }
+
+    fn each(&self, act: impl Fn(&RoomyFile) -> io::Result<()>) -> io::Result<()> {
+        let sums = self.sums.read().clone();
+        sums.iter().chain([&self.file]).try_for_each(act)
+    }
+
+    /// The checksum of the database's header, never 0, and whether it says that the database is open.
+    fn database_header(&self) -> io::Result<(u32, bool)> {
+        let mut header = [0; DATABASE_HEADER_BYTES];
+        if self.file.len()? < DATABASE_HEADER_BYTES as u64 {
+            return Ok((1, true));
+        }
+        self.file.read(0, &mut header)?;
+        Ok((crc32c::crc32c(&header).max(1), header[FLAGS_AT] & IS_OPEN != 0))
+    }
+
+    /// Compares whole pages that were read from `offset` on.
+    fn compare(&self, offset: u64, read: &[u8]) -> io::Result<()> {
+        let sums = self.sums.read();
+        let Some(sums) = &*sums else { return Ok(()) };
+        let first = offset / PAGE_BYTES as u64;
+        if !offset.is_multiple_of(PAGE_BYTES as u64) || first == 0 {
+            // Only the header is read so, which is no page.
+            return Ok(());
+        }
+        let pages = read.chunks_exact(PAGE_BYTES);
+        let mut expected = vec![0; pages.len() * SUM_BYTES as usize];
+        sums.read(place_of(first), &mut expected)?;
+        for ((page, expected), number) in pages.zip(expected.chunks_exact(SUM_BYTES as usize)).zip(first..) {
+            if expected != [0; SUM_BYTES as usize] && expected != sum(number, page).to_le_bytes() {
+                let offset_bytes = number * PAGE_BYTES as u64;
+                // An error would have redb refuse all pages until it is opened again. It takes a panic for what it is: the end of one operation.
+                panic::resume_unwind(Box::new(DamagedPage { offset_bytes }));
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&self, offset: u64, written: &[u8]) -> io::Result<()> {
+        let sums = self.sums.read();
+        let Some(sums) = &*sums else { return Ok(()) };
+        let page_bytes = PAGE_BYTES as u64;
+        let (first, end) = (offset / page_bytes, (offset + written.len() as u64).div_ceil(page_bytes));
+        if first == 0 {
+            return Ok(());
+        }
+        let is_whole = offset.is_multiple_of(page_bytes) && written.len().is_multiple_of(PAGE_BYTES);
+        let noted: Vec<u8> = match is_whole {
+            true => {
+                let pages = written.chunks_exact(PAGE_BYTES).zip(first..);
+                pages.flat_map(|(page, number)| sum(number, page).to_le_bytes()).collect()
+            }
+            // Nothing is known of what is written in parts. redb writes whole pages.
+            false => vec![0; (end - first) as usize * SUM_BYTES as usize],
+        };
+        sums.write(place_of(first), &noted)
+    }
+}
+
+fn place_of(number: u64) -> u64 {
+    START + number * SUM_BYTES
+}
+
+fn end_of_sums(archive_bytes: u64) -> u64 {
+    place_of(archive_bytes / PAGE_BYTES as u64)
+}
+
+fn sum(number: u64, page: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&number.to_le_bytes()), page).max(1)
+}
+
+fn header(closed_with: u32) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..10].copy_from_slice(&FORMAT.to_le_bytes());
+    header[12..16].copy_from_slice(&closed_with.to_le_bytes());
+    let checksum = crc32c::crc32c(&header[..HEADER_BYTES - 4]);
+    header[HEADER_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
+    header
+}
+
+impl StorageBackend for SummedFile {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(offset, out)?;
+        self.compare(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let sums = self.sums.read().clone();
+        // A page that is there has a place for its checksum.
+        if let Some(sums) = sums.filter(|_| len > 0) {
+            sums.set_len(end_of_sums(len))?;
+        }
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.each(RoomyFile::sync_data)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.note(offset, data)?;
+        self.file.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        let sums = self.sums.read().clone();
+        if let (Some(sums), Ok((closed_with, false))) = (&sums, self.database_header()) {
+            sums.write(0, &header(closed_with)).and_then(|()| sums.sync_data())?;
+        }
+        sums.iter().chain([&self.file]).try_for_each(RoomyFile::close)
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.try_lock_range(start, end)
+    }
+
+    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.try_lock_shared_range(start, end)
+    }
+
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.file.lock_range(start, end)
+    }
+
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.file.lock_shared_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.file.unlock_range(start, end)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.query_lock_range(start, end)
+    }
+}
