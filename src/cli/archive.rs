@@ -59,6 +59,8 @@ impl ArchiveTool {
 fn inspect(archive: &ReadOnlyArchive) -> Result<ExitCode, ArchiveError> {
     let (totals, shelves) = (archive.totals()?, archive.shelves()?);
     terminal::say(&format!("format:     {}", totals.format));
+    let identity = archive.identity()?.map_or("none yet".to_owned(), |identity| identity.to_string());
+    terminal::say(&format!("identity:   {identity}"));
     terminal::say(&format!("through:    event {}", totals.through));
     terminal::say(&format!("posts:      {}, tombstones included", totals.posts));
     terminal::say(&format!("outboxes:   {}, with {} entries", shelves.len(), totals.entries));

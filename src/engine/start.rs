@@ -49,6 +49,7 @@ use crate::storage::archive::{Archive, RedbArchive};
 use crate::storage::error::StorageError;
 use crate::storage::files::disk::DiskFiles;
 use crate::storage::files::{Files, guard};
+use crate::storage::identity::{self, Identified, Identity};
 use crate::storage::journal::writer::{JournalFigures, JournalOptions, SegmentJournal};
 use crate::storage::journal::{Journal, MemoryJournal};
 use crate::storage::lock::DirectoryLock;
@@ -170,6 +171,11 @@ impl Engine {
         progress: &Progress,
     ) -> Result<(Self, Report), StorageError> {
         let began = Instant::now();
+        let identity = identity::establish(&*files)?;
+        if let Some(archive) = archive {
+            belongs(&**archive, identity, &*files)?;
+        }
+        let files: Arc<dyn Files> = Arc::new(Identified::new(files, identity));
         let config = Arc::new(config);
         let limits =
             ShelvingLimits { outbox_posts: config.outbox_posts.get(), posts_bytes: config.store_bytes_max / 8 * 7 };
@@ -276,6 +282,18 @@ impl Engine {
             drop(lock);
         });
         *self.inner.keeper.lock() = Some(super::KeeperHandle { requests, thread, figures, stopping, hurries });
+    }
+}
+
+/// Refuses an archive of another directory. One that has no identity yet gets this one.
+fn belongs(archive: &dyn Archive, identity: Identity, files: &dyn Files) -> Result<(), StorageError> {
+    match archive.identity()? {
+        None => Ok(archive.set_identity(identity)?),
+        Some(found) if found == identity => Ok(()),
+        Some(found) => {
+            let (place, other) = (archive.place().display().to_string(), files.place(identity::FILE));
+            Err(StorageError::Mixed { place, found, other, expected: identity })
+        }
     }
 }
 

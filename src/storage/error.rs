@@ -4,6 +4,7 @@ use std::io;
 
 use crate::storage::archive::ArchiveError;
 use crate::storage::files::is_full;
+use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 
 /// Why a data directory cannot be used.
@@ -45,6 +46,29 @@ pub enum StorageError {
         what: &'static str,
         /// How large one may be.
         bytes_max: u64,
+    },
+    /// Files of two data directories.
+    #[error(
+        "{place} is of another data directory: its identity is {found}, and that of {other} is {expected}; move out what does not belong \
+         there, or restore the files of one directory together"
+    )]
+    Mixed {
+        /// A file.
+        place: String,
+        /// The identity that it carries.
+        found: Identity,
+        /// Another file.
+        other: String,
+        /// The identity that this one carries.
+        expected: Identity,
+    },
+    /// The file with the identity of the directory holds none.
+    #[error(
+        "{place} is damaged; restore it, or remove it if all files are of one directory: the next start takes the identity from them"
+    )]
+    BadIdentity {
+        /// The file.
+        place: String,
     },
     /// Written by a later version.
     #[error(

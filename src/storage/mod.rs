@@ -4,6 +4,7 @@ pub mod archive;
 pub mod error;
 pub mod files;
 pub mod frame;
+pub mod identity;
 pub mod journal;
 pub mod lock;
 pub mod recovery;

@@ -7,8 +7,8 @@
 //! Not responsible for:
 //! - how segments follow each other (`storage::journal::reader`), writing (`storage::journal::writer`).
 //!
-//! A header is 24 bytes: magic, format version (2 bytes), 2 bytes zero, sequence of the first event (8 bytes, all numbers
-//! little-endian), CRC-32C of the 20 bytes before.
+//! A header is 40 bytes: magic, format version (2 bytes), 2 bytes zero, sequence of the first event (8 bytes, all numbers
+//! little-endian), identity of the data directory (16 bytes), CRC-32C of the 36 bytes before. In format 1 it is 24 bytes, without the identity.
 
 use std::io::Read;
 use std::ops::RangeInclusive;
@@ -17,13 +17,17 @@ use crate::limits::SEGMENT_READ_BYTES_MAX;
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::frame::{self, FRAME_HEADER_BYTES, Frame, FrameError, FrameKind, MARK};
+use crate::storage::identity::{IDENTITY_BYTES, Identity};
 use crate::storage::journal::Sequence;
 
 /// The format that is written, and the last that is read.
-pub const SEGMENT_FORMAT: u16 = 1;
+pub const SEGMENT_FORMAT: u16 = 2;
 
-/// Bytes before the first frame.
+/// Bytes before the first frame, in format 1.
 pub const SEGMENT_HEADER_BYTES: usize = 24;
+
+/// The same in format 2.
+pub const SEGMENT_HEADER_BYTES_MAX: usize = SEGMENT_HEADER_BYTES + IDENTITY_BYTES;
 
 const MAGIC: &[u8; 8] = b"TIDEJRNL";
 
@@ -39,13 +43,19 @@ pub fn parse_name(name: &str) -> Option<Sequence> {
     if all_digits { digits.parse().ok().map(Sequence) } else { None }
 }
 
-/// The header of the segment that starts with `first`.
+/// The header of the segment that starts with `first`, in a directory without an identity.
 pub fn header(first: Sequence) -> Vec<u8> {
-    let mut header = Vec::with_capacity(SEGMENT_HEADER_BYTES);
+    header_with(first, None)
+}
+
+/// The header of the segment that starts with `first`: of format 1 without an identity.
+pub fn header_with(first: Sequence, identity: Option<Identity>) -> Vec<u8> {
+    let mut header = Vec::with_capacity(SEGMENT_HEADER_BYTES_MAX);
     header.extend(MAGIC);
-    header.extend(SEGMENT_FORMAT.to_le_bytes());
+    header.extend(if identity.is_some() { SEGMENT_FORMAT } else { 1 }.to_le_bytes());
     header.extend([0, 0]);
     header.extend(first.0.to_le_bytes());
+    header.extend(identity.iter().flat_map(|identity| identity.0));
     header.extend(crc32c::crc32c(&header).to_le_bytes());
     header
 }
@@ -53,7 +63,13 @@ pub fn header(first: Sequence) -> Vec<u8> {
 /// The sequence of the first event, if `bytes` begin with the header of a segment.
 pub fn parse_header(bytes: &[u8]) -> Option<Sequence> {
     let first = bytes.get(12..20)?.try_into().expect("eight bytes were taken");
-    header_is_whole(bytes).then_some(Sequence(u64::from_le_bytes(first)))
+    whole_header(bytes).map(|_| Sequence(u64::from_le_bytes(first)))
+}
+
+/// The identity in the header of a segment, if `bytes` begin with one that has any.
+pub fn parse_identity(bytes: &[u8]) -> Option<Identity> {
+    let header = whole_header(bytes).filter(|header| header.len() == SEGMENT_HEADER_BYTES_MAX)?;
+    header[20..20 + IDENTITY_BYTES].try_into().ok().map(Identity)
 }
 
 /// A segment in memory.
@@ -129,13 +145,18 @@ impl Segment {
         {
             return Err(foreign());
         }
-        if let (Some(format), true) = (bytes.get(8..10), header_is_whole(&bytes)) {
-            let found = u16::from_le_bytes([format[0], format[1]]);
+        if let Some(header) = whole_header(&bytes) {
+            let found = u16::from_le_bytes([header[8], header[9]]);
             if found > SEGMENT_FORMAT {
                 return Err(StorageError::NewerFormat { place, found, known: SEGMENT_FORMAT });
             }
         }
         Ok(Self { place, first, bytes })
+    }
+
+    /// The identity in its header, if it has one.
+    pub fn identity(&self) -> Option<Identity> {
+        parse_identity(&self.bytes)
     }
 
     /// Gives every event, with its payload, to `each`.
@@ -145,7 +166,8 @@ impl Segment {
     pub fn walk<E>(&self, mut each: impl FnMut(Found<'_>) -> Result<(), E>) -> Result<Walk, E> {
         let rest_bytes = self.bytes.len() as u64;
         let mut walk = Walk { next: self.first, good_bytes: 0, rest_bytes, end: End::Whole, closed: false };
-        if !header_is_whole(&self.bytes) || self.bytes[..SEGMENT_HEADER_BYTES] != *header(self.first) {
+        let expected = header_with(self.first, parse_identity(&self.bytes));
+        if !self.bytes.starts_with(&expected) {
             // It was synced before the first frame was written, so a frame behind it proves that it was whole.
             if frame::find(&self.bytes, &self.reachable(self.first)).is_some() {
                 walk.end = End::Damaged { reason: "the segment's header is wrong".to_owned() };
@@ -154,7 +176,7 @@ impl Segment {
             }
             return Ok(walk);
         }
-        self.walk_from(SEGMENT_HEADER_BYTES, &mut walk, &mut each)?;
+        self.walk_from(expected.len(), &mut walk, &mut each)?;
         Ok(walk)
     }
 
@@ -240,9 +262,18 @@ fn reachable(first: Sequence, bytes: &[u8]) -> RangeInclusive<Sequence> {
     first..=Sequence(first.0.saturating_add((bytes.len() / FRAME_HEADER_BYTES) as u64))
 }
 
-fn header_is_whole(bytes: &[u8]) -> bool {
-    let Some(header) = bytes.get(..SEGMENT_HEADER_BYTES) else { return false };
-    header.starts_with(MAGIC) && crc32c::crc32c(&header[..20]).to_le_bytes() == header[20..]
+/// The header that `bytes` begin with, if its checksum is right. Of a later format it is tried as either.
+fn whole_header(bytes: &[u8]) -> Option<&[u8]> {
+    let format = bytes.get(8..10).filter(|_| bytes.starts_with(MAGIC))?;
+    let lengths = match u16::from_le_bytes([format[0], format[1]]) {
+        0 | 1 => &[SEGMENT_HEADER_BYTES][..],
+        2 => &[SEGMENT_HEADER_BYTES_MAX],
+        _ => &[SEGMENT_HEADER_BYTES_MAX, SEGMENT_HEADER_BYTES],
+    };
+    lengths.iter().filter_map(|length| bytes.get(..*length)).find(|header| {
+        let (content, checksum) = header.split_at(header.len() - 4);
+        crc32c::crc32c(content).to_le_bytes() == checksum
+    })
 }
 
 fn expect(frame: Frame<'_>, next: Sequence) -> Result<Frame<'_>, String> {

@@ -1,5 +1,4 @@
-//! Data files of released formats: that they still decode, to the very content they were written with. See
-//! `tests/fixtures/v1/README.md`.
+//! Data files of released formats: that they still decode, to the very content they were written with. See `README.md` beside them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +13,9 @@ use tidewire::feed::post::{Body, Draft, Kind};
 use tidewire::feed::record::PostRecord;
 use tidewire::id::{PostId, SourceId};
 use tidewire::state::image::{DeletedRecord, EdgesRecord, InboxRecord, SourceRecord, UnderWayRecord, pack_positions};
-use tidewire::storage::files::Files as _;
+use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;
+use tidewire::storage::identity::{self, Identified, Identity};
 use tidewire::storage::journal::reader::{self, Reading};
 use tidewire::storage::journal::writer::{JournalOptions, SegmentJournal, Tail};
 use tidewire::storage::journal::{Journal as _, Sequence};
@@ -26,9 +26,20 @@ use tidewire::storage::snapshot::{self, EndRecord, Section, SnapshotHeader, Snap
 use crate::kept::{recover, state};
 use crate::world::{draft, edge, id};
 
+/// Files of journal format 1 and snapshot format 1.
 pub fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1")
+    folder_of("v1")
 }
+
+/// The same content in each.
+const VERSIONS: [&str; 2] = ["v1", "v2"];
+
+fn folder_of(version: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version)
+}
+
+/// The identity of the directory of `v2`.
+const IDENTITY: Identity = Identity(*b"0123456789abcdef");
 
 fn at(published_at: i64, id: u64) -> Position {
     Position { published_at: UnixMicros(published_at), id: PostId(id) }
@@ -164,23 +175,23 @@ fn compressible() -> Vec<PostRecord<u32>> {
 const HEADER: SnapshotHeader = SnapshotHeader { sequence: Sequence(9), taken_at: UnixMicros(9_000_000) };
 const COMPRESSED: SnapshotHeader = SnapshotHeader { sequence: Sequence(8), taken_at: UnixMicros(-1) };
 
-/// Wrote the files, once.
+/// Wrote the files, once for each format. Those of `v1` were written without an identity.
 #[test]
 #[ignore = "the files are there, and are never changed"]
 fn write_the_fixtures() {
-    let files = DiskFiles::open(&folder()).unwrap();
+    let files = DiskFiles::open(&folder_of("v2")).unwrap();
     let names = [segment::name(Sequence(1)), snapshot::name(HEADER.sequence), snapshot::name(COMPRESSED.sequence)];
     let there = files.list().unwrap();
     assert!(names.iter().all(|name| !there.contains(name)), "the fixtures are there, and are never changed");
-    let mut journal =
-        SegmentJournal::open(Arc::new(files.clone()), &Tail::default(), JournalOptions::default()).unwrap();
+    let files: Arc<dyn Files> = Arc::new(Identified::new(Arc::new(files), IDENTITY));
+    let mut journal = SegmentJournal::open(Arc::clone(&files), &Tail::default(), JournalOptions::default()).unwrap();
     for event in &events() {
         journal.append(event).unwrap();
         journal.commit().unwrap();
     }
     journal.close().unwrap();
 
-    let mut plain = SnapshotWriter::begin(&files, HEADER, false).unwrap();
+    let mut plain = SnapshotWriter::begin(&*files, HEADER, false).unwrap();
     sources().iter().for_each(|record| plain.record(Section::Sources, record).unwrap());
     edges().iter().for_each(|record| plain.record(Section::Edges, record).unwrap());
     posts().iter().for_each(|record| plain.record(Section::Posts, record).unwrap());
@@ -189,31 +200,52 @@ fn write_the_fixtures() {
     inboxes().iter().for_each(|record| plain.record(Section::Inboxes, record).unwrap());
     plain.finish(Sequence(10), UnixMicros(10_000_500), false).unwrap();
 
-    let mut compressed = SnapshotWriter::begin(&files, COMPRESSED, true).unwrap();
+    let mut compressed = SnapshotWriter::begin(&*files, COMPRESSED, true).unwrap();
     sources().iter().for_each(|record| compressed.record(Section::Sources, record).unwrap());
     compressible().iter().for_each(|record| compressed.record(Section::Posts, record).unwrap());
     compressed.finish(Sequence(8), UnixMicros(8_000_000), true).unwrap();
+    // Taken from the headers.
+    assert_eq!(identity::establish(&*files).unwrap(), IDENTITY);
 }
 
-fn files() -> DiskFiles {
-    DiskFiles::open(&folder()).unwrap()
+fn files(version: &str) -> DiskFiles {
+    DiskFiles::open(&folder_of(version)).unwrap()
+}
+
+#[test]
+fn files_of_format_2_carry_the_identity_of_their_directory() {
+    assert_eq!(identity::find(&files("v1")).unwrap(), None);
+    let files = files("v2");
+    assert_eq!(identity::establish(&files).unwrap(), IDENTITY);
+    for sequence in [8, 9].map(Sequence) {
+        let reader = SnapshotReader::open(&files, &snapshot::name(sequence)).unwrap();
+        assert_eq!((reader.format(), reader.identity()), (2, Some(IDENTITY)));
+    }
+    let segment = segment::Segment::read(&files, &segment::name(Sequence(1)), Sequence(1)).unwrap();
+    assert_eq!(segment.identity(), Some(IDENTITY));
 }
 
 #[test]
 fn the_journal_holds_its_events() {
-    let (mut found, reading) = (Vec::new(), Reading { after: Sequence(0), repair: false });
-    let read = reader::read(&files(), reading, |event| {
-        found.push(rmp_serde::from_slice::<Event>(event.payload).unwrap());
-        Ok(())
-    });
-    let read = read.unwrap();
-    assert_eq!(found, events());
-    assert_eq!((read.tail.last, read.torn), (Sequence(10), None));
+    for version in VERSIONS {
+        let (mut found, reading) = (Vec::new(), Reading { after: Sequence(0), repair: false });
+        let read = reader::read(&files(version), reading, |event| {
+            found.push(rmp_serde::from_slice::<Event>(event.payload).unwrap());
+            Ok(())
+        });
+        let read = read.unwrap();
+        assert_eq!(found, events());
+        assert_eq!((read.tail.last, read.torn), (Sequence(10), None));
+    }
 }
 
 /// The records of one section.
-fn records<T: DeserializeOwned>(name: &str, section: Section) -> (Vec<T>, SnapshotHeader, EndRecord, bool) {
-    let mut reader = SnapshotReader::open(&files(), name).unwrap();
+fn records<T: DeserializeOwned>(
+    version: &str,
+    name: &str,
+    section: Section,
+) -> (Vec<T>, SnapshotHeader, EndRecord, bool) {
+    let mut reader = SnapshotReader::open(&files(version), name).unwrap();
     let (mut records, mut is_smaller) = (Vec::new(), false);
     while let Some(block) = reader.next_block().unwrap() {
         if block.section == section {
@@ -226,8 +258,12 @@ fn records<T: DeserializeOwned>(name: &str, section: Section) -> (Vec<T>, Snapsh
 
 #[test]
 fn the_snapshot_holds_every_section() {
+    VERSIONS.into_iter().for_each(holds_every_section);
+}
+
+fn holds_every_section(version: &str) {
     let name = snapshot::name(Sequence(9));
-    let (found, header, end, _) = records::<SourceRecord>(&name, Section::Sources);
+    let (found, header, end, _) = records::<SourceRecord>(version, &name, Section::Sources);
     assert_eq!((found, header), (sources(), HEADER));
     let expected = EndRecord {
         through: Sequence(10),
@@ -239,16 +275,21 @@ fn the_snapshot_holds_every_section() {
         archive: false,
     };
     assert_eq!(end, expected);
-    assert_eq!(records::<EdgesRecord>(&name, Section::Edges).0, edges());
-    assert_eq!(records::<PostRecord<u32>>(&name, Section::Posts).0, posts());
-    assert_eq!(records::<DeletedRecord>(&name, Section::Deleted).0, deleted());
-    assert_eq!(records::<UnderWayRecord>(&name, Section::UnderWay).0, under_way());
-    assert_eq!(records::<InboxRecord>(&name, Section::Inboxes).0, inboxes());
+    assert_eq!(records::<EdgesRecord>(version, &name, Section::Edges).0, edges());
+    assert_eq!(records::<PostRecord<u32>>(version, &name, Section::Posts).0, posts());
+    assert_eq!(records::<DeletedRecord>(version, &name, Section::Deleted).0, deleted());
+    assert_eq!(records::<UnderWayRecord>(version, &name, Section::UnderWay).0, under_way());
+    assert_eq!(records::<InboxRecord>(version, &name, Section::Inboxes).0, inboxes());
 }
 
 #[test]
 fn the_compressed_snapshot_holds_its_posts() {
-    let (found, header, end, is_smaller) = records::<PostRecord<u32>>(&snapshot::name(Sequence(8)), Section::Posts);
+    VERSIONS.into_iter().for_each(holds_its_posts);
+}
+
+fn holds_its_posts(version: &str) {
+    let (found, header, end, is_smaller) =
+        records::<PostRecord<u32>>(version, &snapshot::name(Sequence(8)), Section::Posts);
     assert_eq!((found, header), (compressible(), COMPRESSED));
     let expected = EndRecord {
         through: Sequence(8),
@@ -262,10 +303,10 @@ fn the_compressed_snapshot_holds_its_posts() {
     assert_eq!((end, is_smaller), (expected, true));
 }
 
-fn recovered(names: &[String]) -> Recovered {
+fn recovered(version: &str, names: &[String]) -> Recovered {
     let directory = tempfile::tempdir().unwrap();
     for name in names {
-        fs::copy(folder().join(name), directory.path().join(name)).unwrap();
+        fs::copy(folder_of(version).join(name), directory.path().join(name)).unwrap();
     }
     let files = DiskFiles::open(directory.path()).unwrap();
     recover(&files, false).unwrap()
@@ -273,9 +314,13 @@ fn recovered(names: &[String]) -> Recovered {
 
 #[test]
 fn a_server_starts_from_the_journal_and_from_the_snapshot_and_comes_to_the_same() {
+    VERSIONS.into_iter().for_each(comes_to_the_same);
+}
+
+fn comes_to_the_same(version: &str) {
     let journal = segment::name(Sequence(1));
-    let replayed = recovered(std::slice::from_ref(&journal));
-    let loaded = recovered(&[journal, snapshot::name(Sequence(9))]);
+    let replayed = recovered(version, std::slice::from_ref(&journal));
+    let loaded = recovered(version, &[journal, snapshot::name(Sequence(9))]);
     assert_eq!((replayed.report.events, loaded.report.events), (10, 1));
     assert_eq!((loaded.report.snapshot, loaded.inboxes), (Some(Sequence(9)), inboxes()));
     assert_eq!(state(&replayed.world), state(&loaded.world));

@@ -23,6 +23,7 @@ mod fixtures;
 mod group_commit;
 mod held_walk;
 mod hostile;
+mod identity;
 mod kept;
 mod kill;
 mod live;

@@ -80,9 +80,10 @@ impl Sum {
             0 => format!("no events, the first would be {}", segment.first),
             _ => format!("events {} to {}", segment.first, walk.next.0 - 1),
         };
+        let of = segment.identity().map_or(String::new(), |identity| format!(", of the data directory {identity}"));
         let is_bad = !matches!((&walk.end, is_last), (End::Whole, _) | (End::Torn, true));
         self.bad |= is_bad;
-        self.say(&format!("{}: {range}, {bytes} bytes, {}", segment.place, ending(&walk, is_last)));
+        self.say(&format!("{}: {range}, {bytes} bytes, {}{of}", segment.place, ending(&walk, is_last)));
         Ok(())
     }
 

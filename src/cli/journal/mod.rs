@@ -14,7 +14,7 @@ use crate::cli::Outcome;
 use crate::cli::read_only::ReadOnly;
 use crate::storage::error::StorageError;
 use crate::storage::files::Files as _;
-use crate::storage::segment::{self, SEGMENT_HEADER_BYTES};
+use crate::storage::segment::{self, SEGMENT_HEADER_BYTES_MAX};
 
 /// What `tidewire journal` can do.
 #[derive(Debug, Subcommand)]
@@ -51,9 +51,9 @@ fn open(path: &Path) -> Result<ReadOnly, StorageError> {
     if segment::parse_name(file.name()).is_some() {
         return Ok(file);
     }
-    let mut header = Vec::with_capacity(SEGMENT_HEADER_BYTES);
+    let mut header = Vec::with_capacity(SEGMENT_HEADER_BYTES_MAX);
     let (reader, _) = file.read(file.name()).map_err(failed)?;
-    reader.take(SEGMENT_HEADER_BYTES as u64).read_to_end(&mut header).map_err(failed)?;
+    reader.take(SEGMENT_HEADER_BYTES_MAX as u64).read_to_end(&mut header).map_err(failed)?;
     let foreign = || StorageError::Foreign { place: path.display().to_string(), what: "journal segment" };
     let first = segment::parse_header(&header).ok_or_else(foreign)?;
     Ok(file.called(segment::name(first)))

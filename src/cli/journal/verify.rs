@@ -11,7 +11,7 @@ use crate::storage::error::StorageError;
 use crate::storage::frame::unpack;
 use crate::storage::journal::Sequence;
 use crate::storage::journal::reader::{self, Read, Reading};
-use crate::storage::{segment, snapshot};
+use crate::storage::{identity, segment, snapshot};
 
 /// Times a journal is read whose segments a running server drops meanwhile.
 const ATTEMPTS_MAX: u32 = 5;
@@ -50,6 +50,7 @@ type Verified = (Sequence, usize, Read);
 
 fn verify(path: &Path, files: &ReadOnly) -> Result<Verified, Box<dyn std::error::Error>> {
     // The snapshots first: what they saw is in the journal since before.
+    identity::find(files)?;
     let newest = snapshot::snapshots(files)?.into_iter().next();
     let segments = reader::segments(files)?;
     let Some((_, first)) = segments.first() else {

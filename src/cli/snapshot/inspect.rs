@@ -19,6 +19,9 @@ pub(super) fn run(snapshot: &Snapshot) -> Outcome {
     let mut reader = snapshot.reader()?;
     let header = reader.header();
     terminal::say(&format!("{}: format {}, {} bytes", reader.place(), reader.format(), reader.file_bytes()));
+    if let Some(identity) = reader.identity() {
+        terminal::say(&format!("of the data directory {identity}"));
+    }
     terminal::say(&format!("taken at {}, replay goes on after event {}", header.taken_at, header.sequence));
     terminal::say("");
     let mut sums: BTreeMap<Section, Sum> = BTreeMap::new();

@@ -10,6 +10,7 @@ use crate::feed::outbox::Part;
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Shelf};
+use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 
 /// What goes wrong, and when. Operations are counted from 1 on.
@@ -145,6 +146,14 @@ impl<A: Archive> Archive for FaultyArchive<A> {
 
     fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
         self.archive.shelves()
+    }
+
+    fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
+        self.archive.identity()
+    }
+
+    fn set_identity(&self, identity: Identity) -> Result<(), ArchiveError> {
+        self.archive.set_identity(identity)
     }
 
     fn check(&self) -> Result<(), ArchiveError> {

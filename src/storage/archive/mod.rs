@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
+use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 
 /// What the archive has under a post id.
@@ -100,6 +101,22 @@ pub trait Archive: Send + Sync + 'static {
     /// # Errors
     /// When it could not be read.
     fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError>;
+
+    /// The identity of the data directory that it belongs to, if it has one.
+    ///
+    /// # Errors
+    /// When it could not be read.
+    fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
+        Ok(None)
+    }
+
+    /// Gives it one that has none.
+    ///
+    /// # Errors
+    /// When it could not be written.
+    fn set_identity(&self, _: Identity) -> Result<(), ArchiveError> {
+        Ok(())
+    }
 
     /// Compares what can be compared without reading all of it: meant for a start.
     ///

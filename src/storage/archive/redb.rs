@@ -31,6 +31,7 @@ use crate::feed::outbox::{Ask, Part};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Shelf};
+use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 use sums::{DamagedPage, SummedFile};
 
@@ -182,6 +183,23 @@ impl Archive for RedbArchive {
 
     fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
         self.read(read::shelves)
+    }
+
+    fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
+        self.read(read::identity)
+    }
+
+    fn set_identity(&self, identity: Identity) -> Result<(), ArchiveError> {
+        // At a start nothing waits for room.
+        self.file.set_patient(false);
+        let written = self.run("write to", || {
+            let mut transaction = self.database()?.begin_write()?;
+            transaction.set_quick_repair(true);
+            write::identity(&transaction, identity)?;
+            Ok(transaction.commit()?)
+        });
+        self.file.set_patient(true);
+        written
     }
 
     fn check(&self) -> Result<(), ArchiveError> {

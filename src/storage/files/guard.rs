@@ -80,7 +80,10 @@ fn is_ours(name: &str) -> bool {
         let rest = name.strip_prefix(prefix).unwrap_or_default();
         rest.starts_with(|first: char| first.is_ascii_digit())
     };
-    name == "LOCK" || name.starts_with("archive.") || is_numbered("journal-") || is_numbered("snapshot-")
+    ["LOCK", "identity"].contains(&name)
+        || name.starts_with("archive.")
+        || is_numbered("journal-")
+        || is_numbered("snapshot-")
 }
 
 #[cfg(test)]

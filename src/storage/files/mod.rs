@@ -14,6 +14,8 @@ pub mod memory;
 use std::io::{self, Read};
 use std::sync::Arc;
 
+use crate::storage::identity::Identity;
+
 /// One flat directory of files.
 pub trait Files: Send + Sync + 'static {
     /// The names of all files.
@@ -57,6 +59,11 @@ pub trait Files: Send + Sync + 'static {
     /// # Errors
     /// When that cannot be known to have happened.
     fn sync_directory(&self) -> io::Result<()>;
+
+    /// The identity of the directory, if it is known: what is made there carries it.
+    fn identity(&self) -> Option<Identity> {
+        None
+    }
 
     /// Where a file is, for messages to people.
     fn place(&self, name: &str) -> String;

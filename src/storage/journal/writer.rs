@@ -233,7 +233,7 @@ fn set_aside(files: &dyn Files, name: &str) -> Result<(), StorageError> {
 impl OpenSegment {
     fn create(files: &dyn Files, first: Sequence) -> std::io::Result<Self> {
         let name = segment::name(first);
-        let (file, header) = (files.create(&name)?, segment::header(first));
+        let (file, header) = (files.create(&name)?, segment::header_with(first, files.identity()));
         file.append(&header)?;
         file.sync()?;
         files.sync_directory()?;

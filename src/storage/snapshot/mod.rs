@@ -8,7 +8,7 @@
 //! - what records mean (`state::image`), when snapshots are taken and dropped (`actor::keeper`).
 //!
 //! Numbers are little-endian. The header: magic (8 bytes), format (2), 2 bytes zero, sequence of the last event the walk
-//! can rely on (8), time of its start in microseconds (8), CRC-32C of the 28 bytes before. A block: kind (1), compression (1:
+//! can rely on (8), time of its start in microseconds (8), identity of the data directory (16, none in format 1), CRC-32C of what is before. A block: kind (1), compression (1:
 //! none 0, zstd 1), records (4), bytes of the records (4), bytes stored (4), CRC-32C of what is stored (4), CRC-32C of the
 //! 18 bytes before, then the records as stored: MessagePack, maps with named fields, one behind the other. The last block is
 //! an end record, and nothing follows it.
@@ -26,15 +26,20 @@ use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_BYTES_MAX, SNAPSHOT_SYN
 use crate::storage::error::StorageError;
 use crate::storage::files::{AppendFile, Files};
 use crate::storage::frame::pack;
+use crate::storage::identity::{IDENTITY_BYTES, Identity};
 use crate::storage::journal::Sequence;
 
 pub use reader::{Block, SnapshotReader};
 pub use world::{Records, write_world};
 
 /// The format that is written, and the last that is read.
-pub const SNAPSHOT_FORMAT: u16 = 1;
+pub const SNAPSHOT_FORMAT: u16 = 2;
+
+/// Bytes before the first block, in format 2.
+pub const SNAPSHOT_HEADER_BYTES_MAX: usize = HEADER_BYTES + IDENTITY_BYTES;
 
 const MAGIC: &[u8; 8] = b"TIDESNAP";
+/// Bytes before the first block, in format 1.
 const HEADER_BYTES: usize = 32;
 const BLOCK_HEADER_BYTES: usize = 22;
 
@@ -162,6 +167,15 @@ pub fn parse_name(name: &str) -> Option<Sequence> {
     if all_digits { digits.parse().ok().map(Sequence) } else { None }
 }
 
+/// The identity in the header of a snapshot, if `bytes` begin with one that has any.
+pub fn parse_identity(bytes: &[u8]) -> Option<Identity> {
+    let header = bytes.get(..SNAPSHOT_HEADER_BYTES_MAX).filter(|header| header.starts_with(MAGIC))?;
+    let (content, checksum) = header.split_at(SNAPSHOT_HEADER_BYTES_MAX - 4);
+    let has_one = content[8..10] == SNAPSHOT_FORMAT.to_le_bytes() && crc32c::crc32c(content).to_le_bytes() == checksum;
+    let identity = content[HEADER_BYTES - 4..].try_into().ok().map(Identity);
+    identity.filter(|_| has_one)
+}
+
 /// The snapshots of a directory, newest first.
 ///
 /// # Errors
@@ -222,10 +236,12 @@ impl<'a> SnapshotWriter<'a> {
         };
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         bytes.extend(MAGIC);
-        bytes.extend(SNAPSHOT_FORMAT.to_le_bytes());
+        let identity = files.identity();
+        bytes.extend(if identity.is_some() { SNAPSHOT_FORMAT } else { 1 }.to_le_bytes());
         bytes.extend([0, 0]);
         bytes.extend(header.sequence.0.to_le_bytes());
         bytes.extend(header.taken_at.0.to_le_bytes());
+        bytes.extend(identity.iter().flat_map(|identity| identity.0));
         bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
         match writer.append(&bytes) {
             Ok(()) => Ok(writer),

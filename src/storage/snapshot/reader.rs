@@ -9,9 +9,11 @@ use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_BYTES_MAX};
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::frame::{unpack, unpack_next};
+use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 use crate::storage::snapshot::{
-    BLOCK_HEADER_BYTES, EndRecord, HEADER_BYTES, MAGIC, SNAPSHOT_FORMAT, Section, SnapshotHeader,
+    self, BLOCK_HEADER_BYTES, EndRecord, HEADER_BYTES, MAGIC, SNAPSHOT_FORMAT, SNAPSHOT_HEADER_BYTES_MAX, Section,
+    SnapshotHeader,
 };
 
 /// A block of records, its checksum right.
@@ -51,6 +53,7 @@ pub struct SnapshotReader {
     place: String,
     reader: Box<dyn Read + Send>,
     header: SnapshotHeader,
+    identity: Option<Identity>,
     file_bytes: u64,
     format: u16,
     /// Where the block starts that was read last, or cannot be.
@@ -69,7 +72,7 @@ impl SnapshotReader {
     pub fn open(files: &dyn Files, name: &str) -> Result<Self, StorageError> {
         let place = files.place(name);
         let (mut reader, file_bytes) = files.read(name).map_err(StorageError::io("read", &*place))?;
-        let mut bytes = [0; HEADER_BYTES];
+        let mut bytes = vec![0; HEADER_BYTES];
         let too_short = |_| StorageError::BadSnapshot {
             place: place.clone(),
             offset_bytes: 0,
@@ -79,23 +82,48 @@ impl SnapshotReader {
         if !bytes.starts_with(MAGIC) {
             return Err(StorageError::Foreign { place, what: "snapshot" });
         }
-        if crc32c::crc32c(&bytes[..28]).to_le_bytes() != bytes[28..] {
+        let is_whole = |bytes: &[u8]| {
+            let (content, checksum) = bytes.split_at(bytes.len() - 4);
+            crc32c::crc32c(content).to_le_bytes() == checksum
+        };
+        let found = u16::from_le_bytes([bytes[8], bytes[9]]);
+        // A later format may go on with a header as short as the first one was.
+        if found == SNAPSHOT_FORMAT || found > SNAPSHOT_FORMAT && !is_whole(&bytes) {
+            bytes.resize(SNAPSHOT_HEADER_BYTES_MAX, 0);
+            reader.read_exact(&mut bytes[HEADER_BYTES..]).map_err(too_short)?;
+        }
+        if !is_whole(&bytes) {
             let reason = "the checksum of its header is wrong".to_owned();
             return Err(StorageError::BadSnapshot { place, offset_bytes: 0, reason });
         }
-        let found = u16::from_le_bytes([bytes[8], bytes[9]]);
         if found > SNAPSHOT_FORMAT {
             return Err(StorageError::NewerFormat { place, found, known: SNAPSHOT_FORMAT });
         }
         let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes were taken"));
         let header = SnapshotHeader { sequence: Sequence(number(12)), taken_at: UnixMicros(number(20).cast_signed()) };
-        let start = HEADER_BYTES as u64;
-        Ok(Self { place, reader, header, file_bytes, format: found, at: start, next: start, blocks: 0, end: None })
+        let (start, identity) = (bytes.len() as u64, snapshot::parse_identity(&bytes));
+        Ok(Self {
+            identity,
+            place,
+            reader,
+            header,
+            file_bytes,
+            format: found,
+            at: start,
+            next: start,
+            blocks: 0,
+            end: None,
+        })
     }
 
     /// What the file begins with.
     pub fn header(&self) -> SnapshotHeader {
         self.header
+    }
+
+    /// The identity of the directory it was taken in, if it says so.
+    pub fn identity(&self) -> Option<Identity> {
+        self.identity
     }
 
     /// The format it has.

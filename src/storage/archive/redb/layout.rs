@@ -13,6 +13,7 @@
 //! | `outboxes` | length of the source id in a byte, the id, `0` pushed or `1` pulled, position | nothing |
 //! | `shelves` | source id | pushed stock, pulled stock, each: posts in 8 bytes, `1` and the newest position, or 17 × `0` |
 //! | `meta` | `format` | the number of this layout, [`FORMAT`] |
+//! | `meta` | `identity-1`, `identity-2` | the identity of the data directory, its first and its last 8 bytes; none before it was first known |
 //! | `meta` | `through` | the last event of the journal behind what was persisted last |
 //!
 //! A position is 16 bytes that sort as positions do: its rank, big endian. Other numbers are big endian too.
@@ -37,6 +38,9 @@ pub(super) const META: TableDefinition<&[u8], u64> = TableDefinition::new("meta"
 pub(super) const META_FORMAT: &[u8] = b"format";
 /// Where `meta` has the event it was persisted with last.
 pub(super) const META_THROUGH: &[u8] = b"through";
+
+/// Where `meta` has both halves of the identity of the data directory.
+pub(super) const META_IDENTITY: [&[u8]; 2] = [b"identity-1", b"identity-2"];
 
 pub(super) const TOMBSTONE: u8 = 0;
 pub(super) const POST: u8 = 1;

@@ -15,6 +15,7 @@ use crate::feed::outbox::{Ask, Part, Route};
 use crate::feed::position::{Direction, Position};
 use crate::id::SourceId;
 use crate::storage::archive::Shelf;
+use crate::storage::identity::Identity;
 
 /// What is asked of an outbox, nearest first.
 pub(super) fn copy(snapshot: &ReadTransaction, source: &SourceId, ask: Ask) -> Result<Vec<Position>, Error> {
@@ -36,6 +37,17 @@ pub(super) fn copy(snapshot: &ReadTransaction, source: &SourceId, ask: Ask) -> R
         found.truncate(ask.max);
     }
     Ok(found)
+}
+
+/// The identity of the data directory, in two numbers.
+pub(super) fn identity(snapshot: &ReadTransaction) -> Result<Option<Identity>, Error> {
+    let meta = snapshot.open_table(layout::META)?;
+    let mut identity = 0;
+    for half in layout::META_IDENTITY {
+        let Some(number) = meta.get(half)? else { return Ok(None) };
+        identity = identity << 64 | u128::from(number.value());
+    }
+    Ok(Some(Identity(identity.to_be_bytes())))
 }
 
 /// What there is of every outbox.

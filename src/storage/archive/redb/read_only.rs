@@ -22,6 +22,7 @@ use crate::feed::outbox::Ask;
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{ArchiveError, Kept, Shelf};
+use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 
 /// An archive that is only read. As long as it is open, no engine can open it.
@@ -79,6 +80,14 @@ impl ReadOnlyArchive {
     /// Whether checksums of its pages are beside it, and compared with what is read.
     pub fn has_checksums(&self) -> bool {
         self.has_checksums
+    }
+
+    /// The identity of the data directory that it belongs to, if it has one.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
+        self.read(read::identity)
     }
 
     /// How much there is.

@@ -15,6 +15,7 @@ use crate::feed::outbox::{Part, Route};
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{Batch, Kept, Shelf};
+use crate::storage::identity::Identity;
 
 /// One change of an outbox: placed by a route, or removed.
 type Change<'a> = (&'a SourceId, Position, Option<Route>);
@@ -23,6 +24,16 @@ type Change<'a> = (&'a SourceId, Position, Option<Route>);
 pub(super) fn batch(transaction: &WriteTransaction, batch: &Batch) -> Result<(), Error> {
     put_posts(transaction, &batch.posts)?;
     change_outboxes(transaction, &changes(batch))
+}
+
+/// Writes the identity of the data directory.
+pub(super) fn identity(transaction: &WriteTransaction, identity: Identity) -> Result<(), Error> {
+    let mut meta = transaction.open_table(layout::META)?;
+    let identity = u128::from_be_bytes(identity.0);
+    for (half, number) in layout::META_IDENTITY.into_iter().zip([(identity >> 64) as u64, identity as u64]) {
+        meta.insert(half, number)?;
+    }
+    Ok(())
 }
 
 fn put_posts(transaction: &WriteTransaction, posts: &[(PostId, Kept)]) -> Result<(), Error> {

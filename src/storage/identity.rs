@@ -1,0 +1,241 @@
+//! The identity of a data directory: which files belong together.
+//!
+//! Responsible for:
+//! - making one with the first start, so that a kill at any moment leaves a directory that starts;
+//! - refusing files of another directory, which would be served as this one's.
+//!
+//! Not responsible for:
+//! - files of formats that have none: they belong to whatever directory they are in;
+//! - the archive, which has it among its rows (the callers compare it).
+//!
+//! The file `identity` holds it as a line of text: `tidewire`, 32 hexadecimal digits, and 8 of the CRC-32C of the 16 bytes. It is written under
+//! another name, and before anything that carries it. Where it is missing it is taken from the headers of the other files.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use crate::storage::error::StorageError;
+use crate::storage::files::{AppendFile, Files};
+use crate::storage::journal::reader::segments;
+use crate::storage::segment::{self, SEGMENT_HEADER_BYTES_MAX};
+use crate::storage::snapshot::{self, SNAPSHOT_HEADER_BYTES_MAX};
+
+/// Bytes of an identity.
+pub const IDENTITY_BYTES: usize = 16;
+
+/// The file that holds it.
+pub const FILE: &str = "identity";
+
+/// More than a good file has.
+const FILE_BYTES_MAX: u64 = 100;
+
+/// Random bytes that the files of one directory share.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Identity(pub [u8; IDENTITY_BYTES]);
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({self})")
+    }
+}
+
+impl Identity {
+    fn random() -> Result<Self, StorageError> {
+        let mut bytes = [0; IDENTITY_BYTES];
+        let failed = |cause: getrandom::Error| io::Error::other(cause.to_string());
+        getrandom::fill(&mut bytes).map_err(failed).map_err(StorageError::io("take", "random bytes of the system"))?;
+        Ok(Self(bytes))
+    }
+
+    fn line(self) -> String {
+        format!("tidewire {self} {:08x}\n", crc32c::crc32c(&self.0))
+    }
+
+    fn of_line(line: &str) -> Option<Self> {
+        let identity = Self(u128::from_str_radix(line.split(' ').nth(1)?, 16).ok()?.to_be_bytes());
+        (identity.line() == line).then_some(identity)
+    }
+}
+
+/// The identity of a directory; a new one gets one.
+///
+/// # Errors
+/// When the files there are of several directories, or it cannot be kept.
+pub fn establish(files: &dyn Files) -> Result<Identity, StorageError> {
+    let (found, is_kept) = look(files)?;
+    let identity = found.map_or_else(Identity::random, Ok)?;
+    if !is_kept {
+        keep(files, identity)?;
+    }
+    Ok(identity)
+}
+
+/// The identity that the files of a directory share, if any of them has one.
+///
+/// # Errors
+/// When they are of several directories.
+pub fn find(files: &dyn Files) -> Result<Option<Identity>, StorageError> {
+    look(files).map(|(found, _)| found)
+}
+
+/// The same, and whether a file of its own holds it.
+fn look(files: &dyn Files) -> Result<(Option<Identity>, bool), StorageError> {
+    let names = files.list().map_err(StorageError::io("read the directory", files.place("")))?;
+    let kept = if names.iter().any(|name| name == FILE) { Some(read(files)?) } else { None };
+    let mut known = kept.map(|identity| (FILE.to_owned(), identity));
+    let of_segments = segments(files)?.into_iter().map(|(name, _)| (name, SEGMENT_HEADER_BYTES_MAX));
+    let of_snapshots = snapshot::snapshots(files)?.into_iter().map(|(name, _)| (name, SNAPSHOT_HEADER_BYTES_MAX));
+    for (name, header_bytes) in of_segments.chain(of_snapshots) {
+        let header = match begin(files, &name, header_bytes as u64) {
+            // A server that runs may drop one, and what cannot be read at all is reported by whoever needs it.
+            Err(_) => continue,
+            Ok(header) => header,
+        };
+        let found = segment::parse_identity(&header).or_else(|| snapshot::parse_identity(&header));
+        match (found, &known) {
+            (Some(found), Some((other, expected))) if found != *expected => {
+                let (place, other) = (files.place(&name), files.place(other));
+                return Err(StorageError::Mixed { place, found, other, expected: *expected });
+            }
+            (Some(found), None) => known = Some((name, found)),
+            _ => {}
+        }
+    }
+    Ok((known.map(|(_, identity)| identity), kept.is_some()))
+}
+
+fn begin(files: &dyn Files, name: &str, bytes: u64) -> io::Result<Vec<u8>> {
+    let mut header = Vec::new();
+    files.read(name)?.0.take(bytes).read_to_end(&mut header)?;
+    Ok(header)
+}
+
+fn read(files: &dyn Files) -> Result<Identity, StorageError> {
+    let line = begin(files, FILE, FILE_BYTES_MAX).map_err(StorageError::io("read", files.place(FILE)))?;
+    let identity = str::from_utf8(&line).ok().and_then(Identity::of_line);
+    identity.ok_or_else(|| StorageError::BadIdentity { place: files.place(FILE) })
+}
+
+fn keep(files: &dyn Files, identity: Identity) -> Result<(), StorageError> {
+    let unfinished = format!("{FILE}.unfinished");
+    // One may be left from a process that died over it.
+    let _ = files.remove(&unfinished);
+    let write = || {
+        let file = files.create(&unfinished)?;
+        file.append(identity.line().as_bytes())?;
+        file.sync()?;
+        files.rename(&unfinished, FILE)?;
+        files.sync_directory()
+    };
+    write().map_err(StorageError::io("write", files.place(FILE)))
+}
+
+/// The files of a directory whose identity is known: what is made there carries it.
+pub struct Identified {
+    files: Arc<dyn Files>,
+    identity: Identity,
+}
+
+impl Identified {
+    /// These files, of this identity.
+    pub fn new(files: Arc<dyn Files>, identity: Identity) -> Self {
+        Self { files, identity }
+    }
+}
+
+impl Files for Identified {
+    fn identity(&self) -> Option<Identity> {
+        Some(self.identity)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.files.list()
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn AppendFile>> {
+        self.files.create(name)
+    }
+
+    fn reopen(&self, name: &str, keep_bytes: u64) -> io::Result<Arc<dyn AppendFile>> {
+        self.files.reopen(name, keep_bytes)
+    }
+
+    fn read(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)> {
+        self.files.read(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.files.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.files.remove(name)
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        self.files.sync_directory()
+    }
+
+    fn place(&self, name: &str) -> String {
+        self.files.place(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::files::faulty::{FaultyFiles, Plan};
+    use crate::storage::files::memory::MemoryFiles;
+    use crate::storage::journal::Sequence;
+
+    #[test]
+    fn it_is_made_once_and_read_back_and_a_damaged_one_is_refused() {
+        let files = MemoryFiles::default();
+        let identity = establish(&files).unwrap();
+        assert_eq!(establish(&files).unwrap(), identity);
+        assert_ne!(establish(&MemoryFiles::default()).unwrap(), identity);
+        for at in 0..files.content(FILE).len() {
+            let damaged = files.copied();
+            damaged.tamper(FILE, |bytes| bytes[at] ^= 1);
+            assert!(matches!(establish(&damaged), Err(StorageError::BadIdentity { .. })), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_dies_or_loses_power_over_it_leaves_a_directory_that_gets_one() {
+        for at in 1..10 {
+            let files = MemoryFiles::default();
+            let plan = Plan { die_at: Some(at), ..Plan::default() };
+            let made = establish(&FaultyFiles::new(files.clone(), plan));
+            for seed in 0..20 {
+                let left = files.forked();
+                left.lose_power(&mut fastrand::Rng::with_seed(seed));
+                let found = establish(&left).unwrap();
+                assert!(made.as_ref().map_or(true, |made| *made == found), "operation {at}, seed {seed}");
+                assert_eq!(establish(&left).unwrap(), found);
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_taken_from_other_files_if_it_is_missing_and_files_of_two_directories_are_named() {
+        let [one, other] = [Identity([1; 16]), Identity([2; 16])];
+        let files = MemoryFiles::default();
+        files.put(&segment::name(Sequence(1)), segment::header(Sequence(1)));
+        assert_eq!(find(&files).unwrap(), None, "format 1 has none");
+        files.put(&segment::name(Sequence(9)), segment::header_with(Sequence(9), Some(one)));
+        assert_eq!((find(&files).unwrap(), establish(&files).unwrap()), (Some(one), one));
+        files.put(&segment::name(Sequence(20)), segment::header_with(Sequence(20), Some(other)));
+        let refused = establish(&files).unwrap_err().to_string();
+        for part in [&*segment::name(Sequence(20)), FILE, &one.to_string(), &other.to_string()] {
+            assert!(refused.contains(part), "{refused}");
+        }
+    }
+}
