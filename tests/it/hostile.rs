@@ -18,7 +18,7 @@ use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::frame::{self, FrameKind};
 use tidewire::storage::journal::{Durability, Sequence};
 use tidewire::storage::segment;
-use tidewire::storage::snapshot;
+use tidewire::storage::snapshot::{self, SNAPSHOT_HEADER_BYTES_MAX};
 
 use crate::kept::{History, Store, journal, model, names, open, recover, recovered, seeds, state, storage};
 use crate::world::{NEWEST, draft, edge, id};
@@ -338,7 +338,7 @@ async fn lively() -> MemoryFiles {
 /// The blocks of a snapshot that is not compressed.
 fn blocks_of(bytes: &[u8]) -> Vec<(u8, u32, Vec<u8>)> {
     let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-    let (mut blocks, mut at) = (Vec::new(), 32);
+    let (mut blocks, mut at) = (Vec::new(), SNAPSHOT_HEADER_BYTES_MAX);
     while at < bytes.len() {
         let stored = number(at + 10) as usize;
         blocks.push((bytes[at], number(at + 2), bytes[at + 22..at + 22 + stored].to_vec()));
@@ -359,7 +359,7 @@ async fn changed_records_of_a_snapshot_are_skipped_or_make_an_engine_that_works(
         assert_eq!(blocks.iter().map(|block| block.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, END]);
         let nth = random.usize(0..blocks.len());
         mutate(&mut blocks[nth].2, &mut random);
-        let mut bytes = whole[..32].to_vec();
+        let mut bytes = whole[..SNAPSHOT_HEADER_BYTES_MAX].to_vec();
         blocks.iter().for_each(|(kind, records, raw)| bytes.extend(block(*kind, *records, raw)));
         let hostile = files.copied();
         hostile.tamper(&name, |content| *content = bytes);

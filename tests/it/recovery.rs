@@ -255,8 +255,8 @@ fn what_a_person_did_wrong_is_told_with_where_and_what_to_do() {
             b"#!/bin/sh\nthis is a script of mine\n".to_vec(),
             &["is no Tidewire journal segment", "move it"][..],
         ),
-        (journal, newer(b"TIDEJRNL", 20), &["has format 9", "reads up to 1", "use the version that wrote it"]),
-        (snapshot, newer(b"TIDESNAP", 28), &["has format 9", "reads up to 1", "use the version that wrote it"]),
+        (journal, newer(b"TIDEJRNL", 20), &["has format 9", "reads up to 2", "use the version that wrote it"]),
+        (snapshot, newer(b"TIDESNAP", 28), &["has format 9", "reads up to 2", "use the version that wrote it"]),
     ] {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join(name), content).unwrap();

@@ -189,8 +189,8 @@ impl SnapshotReader {
         let section = section.ok_or_else(|| format!("no version writes blocks of kind {}", header[0]))?;
         let (raw_bytes, stored_bytes) = (number(6) as usize, number(10) as usize);
         let left = self.file_bytes.saturating_sub(self.at + BLOCK_HEADER_BYTES as u64);
-        // It is stored compressed only where that makes it smaller.
-        if stored_bytes as u64 > left || stored_bytes > raw_bytes || raw_bytes > SNAPSHOT_BLOCK_BYTES_MAX {
+        // No version stores it compressed where that makes it larger.
+        if stored_bytes as u64 > left || stored_bytes.max(raw_bytes) > SNAPSHOT_BLOCK_BYTES_MAX {
             return Err("a block is larger than any version writes".to_owned());
         }
         let mut stored = vec![0; stored_bytes];
