@@ -35,9 +35,13 @@ fn free_port() -> u16 {
 impl Program {
     /// Starts it, and waits until it has its state.
     pub fn start(directory: &Path, flags: &[&str]) -> Self {
-        let program = Self::spawn(directory, flags);
+        let mut program = Self::spawn(directory, flags);
         let began = Instant::now();
         while program.get("/readyz").is_none_or(|(status, _)| status != 200) {
+            if let Ok(Some(status)) = program.child.try_wait() {
+                let log = program.log.take().map(|log| log.join().unwrap()).unwrap_or_default();
+                panic!("the server ended by {status} in place of starting: {log}");
+            }
             assert!(began.elapsed() < Duration::from_secs(30), "the server starts");
             thread::sleep(Duration::from_millis(5));
         }
