@@ -175,6 +175,8 @@ impl Recovery<'_> {
         let mut loaded = self.newest_snapshot(&mut skipped)?;
         // The snapshot's sources are numbered from 0 on, so those only the archive knows come after them.
         loaded.state.writer.note_shelves()?;
+        // Before the replay as after it: events that were judged by this threshold find the sides they left.
+        loaded.state.writer.choose_sides();
         self.progress.enter("replaying the journal");
         loaded.state.writer.set_replaying(true);
         self.replay(&mut loaded).map_err(|cause| without_snapshot(&skipped, cause))?;

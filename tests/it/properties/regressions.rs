@@ -6,7 +6,7 @@ use tidewire::feed::rules::RulesPatch;
 use tidewire::feed::stream::StreamLimits;
 
 use crate::properties::Run;
-use crate::properties::ops::{Op, Published, Restart, Target};
+use crate::properties::ops::{Op, Published, Restart, Settings, Target};
 use crate::world::{above, edge, id, some};
 
 const LIVE: StreamLimits = StreamLimits { window_entries: 3, history_changes: 3 };
@@ -101,6 +101,17 @@ async fn one_who_is_on_a_list_of_their_own_is_named_for_reposts_too() {
     let run = Run::new(Policy::PushAll, 1, 9, false, None, LIVE);
     let list = Op::List { reader: 3, list: 0, source: 3, on: true };
     check(run, vec![post(0), list, post(3), repost(3, 0)]).await;
+}
+
+#[tokio::test]
+async fn a_source_that_stays_above_by_a_hair_stays_so_after_another_restart_by_the_same_threshold() {
+    let run = Run::new(above(2), 1, 1, false, None, LIVE);
+    let other = Settings { policy: above(1), shards: 1, inbox_posts: 1, outbox_posts: 1, window_ms: 20 };
+    let restart = |change| Op::Restart { how: Restart::InOrder, clock: 0, change };
+    let leave = |reader| Op::Unfollow { reader, source: 1, keep: false };
+    let ops =
+        vec![Op::FollowAll(2), Op::FollowAll(6), Op::Snapshot, restart(Some(other)), leave(6), restart(None), leave(0)];
+    check(run, ops).await;
 }
 
 #[tokio::test]
