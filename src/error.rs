@@ -101,6 +101,9 @@ pub enum Error {
     /// There is no space for the journal. Nothing was done; the same may succeed once there is.
     #[error("the disk is full: {0}")]
     DiskFull(String),
+    /// The system could not open another file for the journal. Nothing was done; the same may succeed once others are closed.
+    #[error("the system has no room for another open file: {0}")]
+    OutOfFiles(String),
     /// A snapshot could not be taken.
     #[error("the snapshot failed: {0}")]
     SnapshotFailed(String),
@@ -199,6 +202,7 @@ impl Error {
             Self::Full { .. } => "store_full",
             Self::JournalFailed(_) => "journal_failed",
             Self::DiskFull(_) => "disk_full",
+            Self::OutOfFiles(_) => "out_of_files",
             Self::SnapshotFailed(_) => "snapshot_failed",
             Self::NoDataDirectory => "no_data_directory",
             Self::ArchiveFailed(_) => "archive_failed",
@@ -214,6 +218,7 @@ impl Error {
             Self::Overloaded { .. }
                 | Self::ShuttingDown
                 | Self::DiskFull(_)
+                | Self::OutOfFiles(_)
                 | Self::ReaderCrashed(_)
                 | Self::Quarantined { .. }
         )

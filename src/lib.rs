@@ -26,3 +26,4 @@ pub mod limits;
 pub mod live;
 pub mod state;
 pub mod storage;
+mod throttle;

@@ -192,8 +192,8 @@ pub const NEW_SOURCES_OF_USER_MAX: NonZeroU32 = NonZeroU32::new(10_000).expect("
 /// See there.
 pub const NEW_SOURCES_PERIOD: Duration = Duration::from_secs(24 * 3_600);
 
-/// Time between two lines of the log that tell of denials.
-pub const DENIALS_TOLD_PERIOD: Duration = Duration::from_secs(10);
+/// Time between two lines of the log of one kind that strangers cause: denials, malformed requests, refused connections and their like.
+pub const LOG_THROTTLE_PERIOD: Duration = Duration::from_secs(10);
 
 /// Keys for tokens of one algorithm that have no `kid`: each of them is tried on a token without one.
 pub const KEYS_TRIED_MAX: usize = 8;

@@ -219,14 +219,18 @@ impl From<Error> for Problem {
             Error::ReaderCrashed(_) | Error::SnapshotFailed(_) | Error::ArchiveFailed(_) => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
-            Error::Overloaded { .. } | Error::ShuttingDown | Error::JournalFailed(_) | Error::Quarantined { .. } => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Error::Overloaded { .. }
+            | Error::ShuttingDown
+            | Error::JournalFailed(_)
+            | Error::OutOfFiles(_)
+            | Error::Quarantined { .. } => StatusCode::SERVICE_UNAVAILABLE,
         };
         let mut problem = match &error {
-            Error::JournalFailed(_) | Error::DiskFull(_) | Error::SnapshotFailed(_) | Error::ArchiveFailed(_) => {
-                Self::new(status, error.code(), FAILED_INSIDE).because(error.to_string())
-            }
+            Error::JournalFailed(_)
+            | Error::DiskFull(_)
+            | Error::OutOfFiles(_)
+            | Error::SnapshotFailed(_)
+            | Error::ArchiveFailed(_) => Self::new(status, error.code(), FAILED_INSIDE).because(error.to_string()),
             _ => Self::new(status, error.code(), error.to_string()),
         };
         problem.0.retry_after_seconds = match &error {

@@ -239,6 +239,39 @@ async fn a_full_disk_refuses_by_507_keeps_no_half_record_and_writes_resume_by_th
     }
 }
 
+/// What a system answers that has no room for another open file: EMFILE, ENFILE, ENOMEM.
+const NO_ROOM_FOR_A_FILE: [i32; 3] = [24, 23, 12];
+
+#[tokio::test]
+async fn a_file_that_the_system_has_no_room_for_is_tried_again_and_nothing_refused_is_kept() {
+    for cause in NO_ROOM_FOR_A_FILE {
+        // The first segment is created at the start.
+        for from in 2..5 {
+            let files = MemoryFiles::default();
+            let plan = Plan { fail_creates: Some((from, from + 2, cause)), ..Plan::default() };
+            let faulty = FaultyFiles::new(files.clone(), plan);
+            let engine = open(faulty, &storage(Durability::Always, SEGMENT_BYTES)).unwrap().0;
+            let (mut script, mut refused) = (Script::default(), 0);
+            for nth in 0..STEPS {
+                match script.step(&engine, nth).await {
+                    Ok(_) => {}
+                    Err(cause) if nth % 10 == 9 => assert_eq!(cause.code(), "snapshot_failed"),
+                    Err(cause) => {
+                        refused += 1;
+                        assert_eq!((cause.code(), cause.is_temporary()), ("out_of_files", true), "{cause}");
+                        assert_eq!(Problem::from(cause).status_code(), 503);
+                    }
+                }
+                assert_eq!(engine.journal().unwrap().failure(), None);
+                let kept = state(&engine.shared().world);
+                assert_eq!(recovered(&files.copied()).unwrap().0, kept, "error {cause} from {from}, step {nth}");
+            }
+            assert!((1..=3).contains(&refused), "{refused}: one write for each file that could not be created");
+            engine.shutdown();
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_slow_disk_sheds_load_and_reads_do_not_wait_for_it() {
     let plan = Plan { sync_takes: Duration::from_millis(100), ..Plan::default() };

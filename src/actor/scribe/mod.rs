@@ -45,6 +45,7 @@ use crate::limits::{SCRIBE_BATCH_BYTES_MAX, SCRIBE_BATCH_MAX, SOURCES_MAX};
 use crate::state::resolved::Resolved;
 use crate::state::world::{Applied, Writer};
 use crate::storage::journal::{Journal, JournalError};
+use crate::throttle::Throttle;
 use group::Group;
 use queue::CommandReceiver;
 use shelve::Archivist;
@@ -65,6 +66,8 @@ pub struct Scribe<J> {
     kept_lead_us: Option<i64>,
     archivist: Option<Archivist>,
     resolver: Option<Resolver>,
+    /// Anybody who writes causes refusals.
+    refusals_logged: Throttle,
     _vital: Vital,
 }
 
@@ -110,6 +113,7 @@ impl<J: Journal> Scribe<J> {
             kept_lead_us,
             archivist: archivist.map(Archivist::new),
             resolver,
+            refusals_logged: Throttle::default(),
             _vital: Vital("scribe"),
         };
         scribe.list_first_ids();
@@ -279,14 +283,24 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    /// What callers are told when the journal did not keep an event. After anything but a full disk it keeps none until a
+    fn warn_of(&self, cause: &JournalError, until: &str) {
+        let Some(left_out) = self.refusals_logged.due() else { return };
+        warn!(more_since_last = left_out, "{cause}; writes are refused {until}");
+    }
+
+    /// What callers are told when the journal did not keep an event. After anything but a full disk or a file that could not be
+    /// opened it keeps none until a
     /// restart, since what is on disk is unknown.
     fn refusal(&mut self, cause: JournalError) -> Error {
         self.kept_lead_us = None;
         match cause {
             JournalError::DiskFull { .. } => {
-                warn!("{cause}; writes are refused until there is space");
+                self.warn_of(&cause, "until there is space");
                 Error::DiskFull(cause.to_string())
+            }
+            JournalError::OutOfFiles { .. } => {
+                self.warn_of(&cause, "until other files are closed");
+                Error::OutOfFiles(cause.to_string())
             }
             JournalError::Failed(cause) => {
                 error!("the journal failed, no more writes are taken until a restart: {cause}");

@@ -9,27 +9,26 @@
 //! - who is denied (`access`).
 
 use std::net::SocketAddr;
-use std::time::Instant;
 
-use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::actor::counters::Counter;
 use crate::api::access::denial::{CODES, Denial};
 use crate::api::access::rate::Rates;
-use crate::limits::{DENIALS_TOLD_PERIOD, UNKNOWN_CREDENTIALS_PER_SECOND};
+use crate::limits::UNKNOWN_CREDENTIALS_PER_SECOND;
+use crate::throttle::Throttle;
 
 /// What was denied since the start.
 pub(super) struct Denials {
     by_code: [Counter; CODES.len()],
     unknown: Rates,
-    told: Mutex<Told>,
+    told: Throttle,
 }
 
 impl Default for Denials {
     fn default() -> Self {
         let unknown = Rates::new(UNKNOWN_CREDENTIALS_PER_SECOND);
-        Self { by_code: Default::default(), unknown, told: Mutex::default() }
+        Self { by_code: Default::default(), unknown, told: Throttle::default() }
     }
 }
 
@@ -58,42 +57,8 @@ impl Denials {
     }
 
     fn tell(&self, denial: Denial, peer: Option<SocketAddr>) {
-        let Some(since) = self.told.lock().due(Instant::now()) else { return };
+        let Some(since) = self.told.due() else { return };
         let peer = peer.map(|peer| peer.ip().to_canonical().to_string());
         warn!(peer, reason = denial.code(), more_since_last = since, "a request was denied");
-    }
-}
-
-/// What the log was told.
-#[derive(Default)]
-struct Told {
-    last: Option<Instant>,
-    /// How many it was not told of since.
-    since: u64,
-}
-
-impl Told {
-    /// Whether it is to be told of one that comes now, and then how many came since the last it was told of.
-    fn due(&mut self, now: Instant) -> Option<u64> {
-        if self.last.is_some_and(|last| now.duration_since(last) < DENIALS_TOLD_PERIOD) {
-            self.since += 1;
-            return None;
-        }
-        self.last = Some(now);
-        Some(std::mem::take(&mut self.since))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn the_log_is_told_now_and_then_and_of_how_many() {
-        let (mut told, start) = (Told::default(), Instant::now());
-        let mut due = |millis| told.due(start + Duration::from_millis(millis));
-        let dues = [0, 1, 9_999, 10_000, 10_001, 30_000, 50_000].map(&mut due);
-        assert_eq!(dues, [Some(0), None, None, Some(2), None, Some(1), Some(0)]);
     }
 }

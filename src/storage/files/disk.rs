@@ -11,6 +11,8 @@ use crate::storage::files::{AppendFile, Files, guard};
 #[derive(Debug, Clone)]
 pub struct DiskFiles {
     directory: PathBuf,
+    /// Kept open, so that names can be synced when the system opens no more files. None where directories cannot be opened.
+    opened: Option<Arc<File>>,
 }
 
 impl DiskFiles {
@@ -26,7 +28,8 @@ impl DiskFiles {
         for parent in made.iter().filter_map(|made| made.parent()) {
             sync_directory(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
         }
-        let files = Self { directory: directory.to_owned() };
+        let opened = if cfg!(unix) { Some(Arc::new(File::open(directory)?)) } else { None };
+        let files = Self { directory: directory.to_owned(), opened };
         files.list()?;
         Ok(files)
     }
@@ -78,7 +81,7 @@ impl Files for DiskFiles {
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        sync_directory(&self.directory)
+        self.opened.as_ref().map_or(Ok(()), |directory| directory.sync_all())
     }
 
     fn place(&self, name: &str) -> String {

@@ -16,6 +16,8 @@ pub struct Plan {
     pub fail_sync: Option<u64>,
     /// This operation that writes does not happen, nor does any after it: the process is dead.
     pub die_at: Option<u64>,
+    /// These creations of files, from one to another, fail with this error of the system.
+    pub fail_creates: Option<(u64, u64, i32)>,
     /// Every sync takes so long.
     pub sync_takes: Duration,
 }
@@ -34,6 +36,7 @@ struct Faults(Mutex<State>);
 struct State {
     plan: Plan,
     syncs: u64,
+    creates: u64,
     operations: u64,
 }
 
@@ -56,6 +59,16 @@ impl Faults {
         state.operations += 1;
         match state.plan.die_at {
             Some(at) if state.operations >= at => Err(io::Error::other("the process is dead")),
+            _ => Ok(()),
+        }
+    }
+
+    fn create(&self) -> io::Result<()> {
+        self.write()?;
+        let state = &mut *self.0.lock();
+        state.creates += 1;
+        match state.plan.fail_creates {
+            Some((from, to, cause)) if (from..=to).contains(&state.creates) => Err(io::Error::from_raw_os_error(cause)),
             _ => Ok(()),
         }
     }
@@ -95,7 +108,7 @@ impl Files for FaultyFiles {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn AppendFile>> {
-        self.faults.write()?;
+        self.faults.create()?;
         Ok(self.wrapped(name, self.files.create(name)?))
     }
 

@@ -94,3 +94,13 @@ pub trait AppendFile: Send + Sync + 'static {
 pub fn is_full(cause: &io::Error) -> bool {
     matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
+
+/// EMFILE and ENFILE, the same number wherever there are such errors: this process, or the system, has as many files open as it may.
+const TOO_MANY_OPEN: [i32; 2] = [24, 23];
+
+/// Whether the system could not open one more file, for want of descriptors or of memory: nothing was done, and the same may
+/// succeed once other files are closed.
+pub fn is_out_of_files(cause: &io::Error) -> bool {
+    let is_too_many = cfg!(unix) && cause.raw_os_error().is_some_and(|error| TOO_MANY_OPEN.contains(&error));
+    is_too_many || cause.kind() == io::ErrorKind::OutOfMemory
+}

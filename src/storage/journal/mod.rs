@@ -45,6 +45,15 @@ pub enum JournalError {
         /// The file that could not grow.
         place: String,
     },
+    /// The system could not open the next segment's file. Nothing since the last commit was kept, and what comes may be kept once
+    /// other files are closed.
+    #[error("cannot create {place} now: {cause}")]
+    OutOfFiles {
+        /// The file that could not be created.
+        place: String,
+        /// What the system answered.
+        cause: String,
+    },
     /// What is on disk is unknown, so nothing more may be appended.
     #[error("{0}")]
     Failed(String),

@@ -2,7 +2,8 @@
 //!
 //! Responsible for:
 //! - encoding events, writing a group at once, syncing as the policy says, starting the next segment;
-//! - leaving no half record behind when the disk is full, and writing no more after anything else failed.
+//! - leaving no half record behind when the disk is full or the system opens no more files, and writing no more after anything else
+//!   failed.
 //!
 //! Not responsible for:
 //! - what is on disk already (`storage::journal::reader`), deleting segments (`actor::keeper`).
@@ -16,7 +17,7 @@ use crate::feed::event::Event;
 use crate::latency::Latency;
 use crate::limits::{SEGMENT_BYTES, SEGMENT_READ_BYTES_MAX};
 use crate::storage::error::StorageError;
-use crate::storage::files::{AppendFile, Files, is_full};
+use crate::storage::files::{AppendFile, Files, is_full, is_out_of_files};
 use crate::storage::frame::{self, FrameKind, MARK};
 use crate::storage::journal::sync::SyncState;
 use crate::storage::journal::{Durability, Journal, JournalError, Sequence};
@@ -189,15 +190,20 @@ impl SegmentJournal {
             Err(cause) => {
                 let name = segment::name(first);
                 let place = self.files.place(&name);
-                let full = is_full(&cause);
+                let refusal = if is_full(&cause) {
+                    Some(JournalError::DiskFull { place: place.clone() })
+                } else if is_out_of_files(&cause) {
+                    Some(JournalError::OutOfFiles { place: place.clone(), cause: cause.to_string() })
+                } else {
+                    None
+                };
                 // What there is of it would be in the way of the next attempt, and if a power loss brought it back, of a start.
                 let gone =
                     |cause: std::io::Error| if cause.kind() == ErrorKind::NotFound { Ok(()) } else { Err(cause) };
                 let removed = || self.files.remove(&name).or_else(gone).and_then(|()| self.files.sync_directory());
-                if full && removed().is_ok() {
-                    Err(JournalError::DiskFull { place })
-                } else {
-                    Err(self.fail(format!("cannot start segment {place}: {cause}")))
+                match refusal {
+                    Some(refusal) if removed().is_ok() => Err(refusal),
+                    _ => Err(self.fail(format!("cannot start segment {place}: {cause}"))),
                 }
             }
         }
