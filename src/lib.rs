@@ -26,4 +26,5 @@ pub mod limits;
 pub mod live;
 pub mod state;
 pub mod storage;
+mod stranger_log;
 mod throttle;

@@ -10,6 +10,11 @@ use crate::latency::Latency;
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// Nothing was counted.
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
     /// Adds to it.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);

@@ -11,6 +11,7 @@
 use std::future::{Ready, ready};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix_web::body::{BodySize, MessageBody as _};
@@ -24,9 +25,10 @@ use tracing::warn;
 use crate::api::access::cors;
 use crate::api::admission::{Permit, Room};
 use crate::api::client::Client;
-use crate::api::operation::{OPERATIONS, Operation, Work};
+use crate::api::operation::{Needs, OPERATIONS, Operation, Work};
 use crate::api::problem::Problem;
 use crate::api::requests::NOWHERE;
+use crate::api::sockets::line::Line;
 use crate::api::{Api, body, held};
 use crate::limits::RESPONSE_PIECE_BYTES;
 
@@ -172,6 +174,9 @@ async fn admit(api: &Api, operation: &Operation, request: &mut ServiceRequest) -
         return Err(Problem::bad("invalid_upgrade", "this is no WebSocket: leave out the header Upgrade").closing());
     }
     // Who may not come in takes no room.
+    if operation.needs == Needs::Nothing {
+        api.open_paths.enter(request.peer_addr())?;
+    }
     api.access.enter(operation, request, api.slot.engine())?;
     let client = Client::of(request);
     api.admission.may_answer(operation.work, client)?;
@@ -185,6 +190,10 @@ async fn admit(api: &Api, operation: &Operation, request: &mut ServiceRequest) -
     let length = length.min(bytes_max);
     let room = api.admission.receive(client, length)?;
     if length > 0 {
+        if request.head().expect() {
+            // Only now: its client waits with the body until somebody wants it.
+            request.conn_data::<Arc<Line>>().into_iter().for_each(|line| line.ask_for_body());
+        }
         let read = body::read(&mut request.take_payload(), length, &api.pace).await?;
         request.set_payload(body::whole(read));
     }

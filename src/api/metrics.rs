@@ -26,6 +26,7 @@ use crate::api::request::Parameters;
 use crate::engine::Engine;
 use crate::latency::{BOUNDS_US, Latency};
 use crate::limits::{LIVE_QUEUE_BYTES_MAX, REVOCATIONS_MAX};
+use crate::stranger_log;
 
 /// The media type of metrics.
 pub(super) const OPENMETRICS: &str = "application/openmetrics-text";
@@ -169,11 +170,25 @@ impl Sheet<'_> {
         let refused = gates.map(|gate| ([("gate", gate.name)], gate.refused()));
         let refused = refused.iter().map(|(labels, count)| (&labels[..], *count));
         self.counters(("admission_refused", "Requests refused at the door, by gate"), refused)?;
+        self.of_connections(api)?;
         let denied: Vec<_> = api.access.denied().map(|(reason, count)| ([("reason", reason)], count)).collect();
         let denied = denied.iter().map(|(labels, count)| (&labels[..], *count));
         self.counters(("denied", "Requests that were not let in, by the code they were answered with"), denied)?;
         let help = "Signatures of tokens computed: one for each key that may have signed a token not verified lately";
         self.counter("token_signatures", help, api.access.signatures_computed())
+    }
+
+    fn of_connections(&mut self, api: &Api) -> fmt::Result {
+        let connections = &api.connections;
+        self.gauge("connections", "Connections of clients", None, connections.count() as u64)?;
+        let limit = connections.limits().all as u64;
+        self.gauge("connections_limit", "How many there may be, by the limit on open files", None, limit)?;
+        let ended = connections.ended().map(|(reason, count)| ([("reason", reason)], count));
+        let ended = ended.iter().map(|(labels, count)| (&labels[..], *count));
+        self.counters(("connections_ended", "Connections refused, or ended while they were idle, by reason"), ended)?;
+        let failed: Vec<_> = stranger_log::counts().map(|(kind, count)| ([("kind", kind)], count)).collect();
+        let failed = failed.iter().map(|(labels, count)| (&labels[..], *count));
+        self.counters(("connections_failed", "What was no HTTP, broke off or could not be accepted, by kind"), failed)
     }
 
     fn of_engine(&mut self, engine: &Engine) -> fmt::Result {

@@ -23,6 +23,7 @@ mod held;
 mod lists;
 mod live;
 mod metrics;
+pub mod open_paths;
 mod operation;
 mod operations;
 pub mod pace;
@@ -34,6 +35,7 @@ pub mod requests;
 mod routes;
 pub mod serve;
 pub mod slot;
+pub mod sockets;
 #[cfg(feature = "otel")]
 pub mod spans;
 mod stall;
@@ -46,9 +48,12 @@ use std::time::Duration;
 
 use crate::api::access::Access;
 use crate::api::admission::{Admission, AdmissionLimits};
+use crate::api::open_paths::OpenPaths;
 use crate::api::pace::Pace;
 use crate::api::requests::Requests;
 use crate::api::slot::Slot;
+use crate::api::sockets::places::{ConnectionLimits, Connections};
+use crate::api::sockets::proxies::Proxies;
 use crate::api::tls::Certificate;
 use crate::engine::Engine;
 
@@ -72,6 +77,10 @@ pub struct Api {
     pub slow: Duration,
     /// Who may do what.
     pub access: Arc<Access>,
+    /// The connections there are, and how many there may be.
+    pub connections: Arc<Connections>,
+    /// Who asked for what needs no credentials.
+    pub open_paths: Arc<OpenPaths>,
     /// Where spans of requests go, if anywhere.
     #[cfg(feature = "otel")]
     pub spans: Option<spans::Spans>,
@@ -88,9 +97,18 @@ impl Api {
             certificate: None,
             slow: SLOW,
             access: Arc::default(),
+            connections: Arc::default(),
+            open_paths: Arc::new(OpenPaths::new(Proxies::default())),
             #[cfg(feature = "otel")]
             spans: None,
         }
+    }
+
+    /// With other limits on connections, before any is there.
+    #[must_use]
+    pub fn with_connections(self, limits: ConnectionLimits) -> Self {
+        let open_paths = Arc::new(OpenPaths::new(limits.proxies.clone()));
+        Self { connections: Arc::new(Connections::new(limits)), open_paths, ..self }
     }
 }
 

@@ -7,6 +7,7 @@ use actix_web::{HttpRequest, HttpResponse, Resource, Route, guard};
 use crate::api::Api;
 use crate::api::access::cors;
 use crate::api::door::{self, Door};
+use crate::api::open_paths::OpenPaths;
 use crate::api::operation::{OPERATIONS, Operation};
 use crate::api::problem::Problem;
 use crate::console;
@@ -27,16 +28,18 @@ pub(super) fn routes(app: &mut ServiceConfig) {
 fn console_routes(app: &mut ServiceConfig) {
     for asset in console::ASSETS {
         let get = move |request: HttpRequest| async move {
-            let mut answer = console::serve(&request, asset);
-            cors::told(&request, answer.headers_mut());
-            answer
+            OpenPaths::refusal(&request).unwrap_or_else(|| {
+                let mut answer = console::serve(&request, asset);
+                cors::told(&request, answer.headers_mut());
+                answer
+            })
         };
         app.service(resource(asset.path, [(&Method::GET, web::to(get))].into_iter()));
     }
 }
 
 fn nothing_here(request: &HttpRequest) -> HttpResponse {
-    door::nowhere(request, &Problem::not_found(request.path()))
+    OpenPaths::refusal(request).unwrap_or_else(|| door::nowhere(request, &Problem::not_found(request.path())))
 }
 
 /// A path with its methods; all others are refused with the list of those. `HEAD` is served where `GET` is.
@@ -61,6 +64,9 @@ fn resource<'a>(path: &str, methods: impl Iterator<Item = (&'a Method, Route)>) 
 
 /// What a path answers to a method that it does not take: a browser that asks what another origin's page may is told.
 fn preflight_or_refusal(request: &HttpRequest, allowed: &str) -> HttpResponse {
+    if let Some(refusal) = OpenPaths::refusal(request) {
+        return refusal;
+    }
     let api = request.app_data::<Data<Api>>();
     api.and_then(|api| api.access.origins().preflight(request, allowed)).unwrap_or_else(|| {
         let method = request.method().as_str();

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::future::ready;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -25,12 +25,20 @@ use tokio::sync::watch::{self, Receiver};
 use tracing::{info, warn};
 
 use crate::api::Api;
+use crate::api::open_paths::OpenPaths;
+use crate::api::pace::Pace;
 use crate::api::routes::routes;
 use crate::api::slot::Slot;
+use crate::api::sockets::answering;
+use crate::api::sockets::expecting::expecting;
+use crate::api::sockets::places::Connections;
+use crate::api::sockets::turns::Turns;
 use crate::api::stall::Stall;
 use crate::api::tls::Certificate;
 use crate::api::upgrade::upgrades;
 use crate::engine::Engine;
+use crate::limits::{CONNECTION_IDLE_MAX, CONNECTIONS_REFUSED_TOGETHER};
+use crate::stranger_log;
 
 /// How long requests under way may take to end after the signal to stop.
 const DRAIN_SECONDS: u64 = 10;
@@ -55,8 +63,8 @@ const SEND_BUFFER_BYTES: usize = 256 * 1024;
 /// TLS handshakes under way in one worker at the same time.
 const TLS_HANDSHAKES_MAX: usize = 4_096;
 
-/// Connections of one worker. Well above what may be live, which is refused with an answer; past this one none is accepted.
-const CONNECTIONS_PER_WORKER_MAX: usize = 1 << 18;
+/// How often connections are looked at for those that stay idle.
+const SWEEP_PERIOD: Duration = Duration::from_secs(1);
 
 /// How often the files of a certificate are looked at.
 const RENEW_PERIOD: Duration = Duration::from_secs(1);
@@ -70,14 +78,20 @@ const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// When the socket cannot be listened on.
 pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io::Result<Server> {
     let (api, address) = (api.into(), listener.local_addr()?);
-    let (certificate, pace) = (api.certificate.clone(), api.pace);
+    let (certificate, pace, connections) = (api.certificate.clone(), api.pace, Arc::clone(&api.connections));
+    rt::spawn(sweep(Arc::downgrade(&connections), Arc::downgrade(&api.open_paths)));
+    // Past this none is accepted. A few more than may be, so that they are refused, and the idle end for them.
+    let of_worker = (connections.limits().all + CONNECTIONS_REFUSED_TOGETHER).div_ceil(workers.max(1));
     let (slot, api) = (Data::new(api.slot.clone()), Data::new(api));
-    let app = move || App::new().app_data(slot.clone()).app_data(api.clone()).configure(routes);
+    let app = move || {
+        let app = App::new().app_data(slot.clone()).app_data(api.clone());
+        app.wrap_fn(|request, app| answering::answer(request, app)).configure(routes)
+    };
     // Of a worker. A handshake costs nothing to begin, and past the limit nobody is served.
     max_concurrent_tls_connect(TLS_HANDSHAKES_MAX);
     let server = Server::build()
         .workers(workers)
-        .max_concurrent_connections(CONNECTIONS_PER_WORKER_MAX)
+        .max_concurrent_connections(of_worker)
         .shutdown_timeout(DRAIN_SECONDS)
         .disable_signals();
     let stopping = server.graceful_shutdown_signal();
@@ -89,23 +103,29 @@ pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io:
     };
     let server = match certificate {
         None => server.listen("http", listener, move || {
-            let http = builder(address, &stopping).upgrade(upgrades(app.clone())).finish(plain());
+            let http = builder(address, &stopping).expect(expecting(app.clone())).upgrade(upgrades(app.clone()));
+            let (http, connections) = (http.finish(plain()), Arc::clone(&connections));
             fn_service(move |socket: TcpStream| {
                 let peer = bound_sending(&socket);
-                ready(Ok::<_, DispatchError>((Stall::new(socket, pace), Http::Http1, peer)))
+                ready(placed(socket, pace, &connections).map_err(DispatchError::Io).map(|socket| {
+                    let line = Arc::clone(socket.line());
+                    (Turns::new(socket, line), Http::Http1, peer)
+                }))
             })
             .and_then(http)
         })?,
         Some(certificate) => server.listen("https", listener, move || {
-            let http = builder(address, &stopping).upgrade(upgrades(app.clone())).finish(plain());
+            let http = builder(address, &stopping).expect(expecting(app.clone())).upgrade(upgrades(app.clone()));
+            let (http, connections) = (http.finish(plain()), Arc::clone(&connections));
             let mut tls = Acceptor::new(certificate.config());
             tls.set_handshake_timeout(HEAD_TIMEOUT);
-            fn_service(move |socket: TcpStream| ready(Ok(Stall::new(socket, pace))))
+            fn_service(move |socket: TcpStream| ready(placed(socket, pace, &connections).map_err(TlsError::Tls)))
                 .and_then(tls)
                 .map_err(TlsError::into_service_error)
                 .map(|socket: TlsStream<Stall>| {
                     let peer = bound_sending(socket.get_ref().0.socket());
-                    (socket, Http::Http1, peer)
+                    let line = Arc::clone(socket.get_ref().0.line());
+                    (Turns::new(socket, line), Http::Http1, peer)
                 })
                 .and_then(http.map_err(TlsError::Service))
         })?,
@@ -113,7 +133,24 @@ pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io:
     Ok(server.run())
 }
 
-fn builder<T, S>(address: SocketAddr, stopping: &GracefulShutdownSignal) -> HttpServiceBuilder<T, S>
+/// A socket with its place, if there is one for it.
+fn placed(socket: TcpStream, pace: Pace, connections: &Arc<Connections>) -> io::Result<Stall> {
+    let place = connections.enter(socket.peer_addr().ok()).ok_or(io::ErrorKind::ConnectionRefused)?;
+    Ok(Stall::new(socket, pace, place))
+}
+
+/// Ends connections that stay idle, and forgets who asked long ago, for as long as there are connections.
+async fn sweep(connections: Weak<Connections>, open_paths: Weak<OpenPaths>) {
+    loop {
+        rt::time::sleep(SWEEP_PERIOD).await;
+        let (Some(connections), Some(open_paths)) = (connections.upgrade(), open_paths.upgrade()) else { return };
+        connections.sweep(CONNECTION_IDLE_MAX);
+        open_paths.sweep();
+        stranger_log::report();
+    }
+}
+
+fn builder<T, S>(address: SocketAddr, stopping: &GracefulShutdownSignal) -> HttpServiceBuilder<Turns<T>, S>
 where
     S: ServiceFactory<Request, Config = ()>,
     S::Error: Into<Response<BoxBody>> + 'static,
@@ -128,6 +165,7 @@ where
         // A client that has closed its side of a stream of events has gone.
         .h1_allow_half_closed(false)
         .local_addr(address)
+        .on_connect_ext(|socket: &Turns<T>, connection| drop(connection.insert(Arc::clone(socket.line()))))
         .graceful_shutdown_signal(move || {
             let stopping = stopping.clone();
             async move { stopping.notified().await }

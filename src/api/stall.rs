@@ -1,13 +1,15 @@
 //! Sockets of clients that have to take what they are sent.
 //!
 //! Responsible for:
-//! - ending a connection whose client takes too little for too long, over TLS as well: this is below it.
+//! - ending a connection whose client takes too little for too long, over TLS as well: this is below it;
+//! - ending one whose place another gets (`api::sockets`).
 //!
 //! Not responsible for:
 //! - what is sent, and how much of it may wait (`api::admission`).
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use actix_web::rt::net::{ActixStream, Ready, TcpStream};
@@ -15,11 +17,14 @@ use actix_web::rt::time::{Sleep, sleep};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::api::pace::Pace;
+use crate::api::sockets::line::Line;
+use crate::api::sockets::places::Place;
 
 /// A socket that ends when its client falls behind.
 pub(super) struct Stall<T = TcpStream> {
     socket: T,
     pace: Pace,
+    place: Place,
     /// Since when something waits for the client, if it does.
     behind: Option<Behind>,
 }
@@ -30,9 +35,19 @@ struct Behind {
 }
 
 impl<T> Stall<T> {
-    /// A socket whose client has this pace.
-    pub(super) fn new(socket: T, pace: Pace) -> Self {
-        Self { socket, pace, behind: None }
+    /// A socket whose client has this pace, and which has this place until it is closed.
+    pub(super) fn new(socket: T, pace: Pace, place: Place) -> Self {
+        Self { socket, pace, place, behind: None }
+    }
+
+    /// Its connection.
+    pub(super) fn line(&self) -> &Arc<Line> {
+        self.place.line()
+    }
+
+    /// An error once the connection is to end for another.
+    fn check(&self) -> io::Result<()> {
+        if self.line().is_ended() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 
     /// The socket.
@@ -62,12 +77,20 @@ impl<T> Stall<T> {
 
 impl<T: AsyncRead + Unpin> AsyncRead for Stall<T> {
     fn poll_read(mut self: Pin<&mut Self>, task: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_read(task, into)
+        self.check()?;
+        let read = Pin::new(&mut self.socket).poll_read(task, into);
+        if read.is_pending() {
+            self.line().register(task.waker());
+            // It may have been ended in between.
+            self.check()?;
+        }
+        read
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Stall<T> {
     fn poll_write(mut self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.check()?;
         let written = Pin::new(&mut self.socket).poll_write(task, bytes);
         self.judge(task, written)
     }
@@ -77,6 +100,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Stall<T> {
         task: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check()?;
         let written = Pin::new(&mut self.socket).poll_write_vectored(task, slices);
         self.judge(task, written)
     }

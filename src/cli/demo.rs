@@ -14,6 +14,7 @@ use crate::api::Api;
 use crate::api::access::{Access, AccessOptions};
 use crate::api::serve;
 use crate::cli::demo_world::{CELEBRITY_FOLLOWERS, DemoWorld};
+use crate::cli::serve::raise_open_files;
 use crate::cli::{Outcome, terminal};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::EngineConfig;
@@ -49,6 +50,7 @@ impl Demo {
         if let Some(refusal) = Access::refusal_to_listen(self.listen, self.access.as_deref()) {
             return Ok(terminal::refuse(&refusal));
         }
+        raise_open_files();
         let access = Arc::new(Access::open(AccessOptions { file: self.access, ..AccessOptions::default() })?);
         let listener = serve::bind(self.listen)?;
         let listen = listener.local_addr()?;

@@ -33,9 +33,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::cli::settings::LogFormat;
 use crate::storage::error::StorageError;
+use crate::stranger_log::WithoutStrangers;
 
 /// A feed engine in one process.
 #[derive(Debug, Parser)]
@@ -114,10 +117,11 @@ fn begin_log(format: LogFormat) {
     let filter = EnvFilter::try_from_env("TIDEWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("warn,tidewire=info"));
     // Colours are for people: in a file they are noise. And not for all people.
     let is_coloured = std::io::stderr().is_terminal() && !anstyle_query::no_color();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_coloured);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(is_coloured);
+    let (log, filter) = (tracing_subscriber::registry(), WithoutStrangers(filter));
     match format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Text => log.with(lines.with_filter(filter)).init(),
+        LogFormat::Json => log.with(lines.json().flatten_event(true).with_filter(filter)).init(),
     }
 }
 

@@ -9,10 +9,11 @@ use std::thread;
 
 use actix_web::rt::System;
 use tokio::sync::oneshot;
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::api::access::Access;
 use crate::api::slot::Slot;
+use crate::api::sockets::open_files;
 use crate::api::{Api, serve};
 use crate::cli::settings::Settings;
 use crate::cli::{Outcome, begin_log, recovering, terminal};
@@ -37,6 +38,7 @@ impl Serve {
         let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
         let settings = self.settings.or(&file);
         begin_log(settings.log_format.unwrap_or_default());
+        raise_open_files();
         let (config, storage) = (settings.engine()?, settings.storage()?);
         if let Some(refusal) = Access::refusal_to_listen(settings.listen(), settings.access.as_deref()) {
             return Ok(terminal::refuse(&refusal));
@@ -45,7 +47,9 @@ impl Serve {
         // Before anything is promised: whether the state can be read is found out while it is served that it is not.
         let directory = storage.claim()?;
         let listener = serve::bind(settings.listen())?;
-        let mut api = Api::new(Slot::default(), settings.admission()?);
+        let limits = settings.connections(open_files::limit());
+        info!(connections = limits.all, per_address = limits.per_address, "room for connections");
+        let mut api = Api::new(Slot::default(), settings.admission()?).with_connections(limits);
         api.access = access;
         api.certificate = settings.certificate()?;
         let (file, has_certificate) = (settings.access.as_deref(), api.certificate.is_some());
@@ -75,6 +79,13 @@ impl Serve {
             // Served until the end, or told to stop while the state was being recovered.
             Err(_) => Ok(ExitCode::SUCCESS),
         }
+    }
+}
+
+/// Lets this process have as many files open as it may.
+pub(crate) fn raise_open_files() {
+    if let Err(cause) = open_files::raise() {
+        info!("the limit on open files stays at {}: {cause}", open_files::limit());
     }
 }
 

@@ -23,6 +23,8 @@ use crate::api::access::cors::Origins;
 use crate::api::access::rate::RequestsPerSecond;
 use crate::api::access::{AccessOptions, TokenPostIds};
 use crate::api::admission::AdmissionLimits;
+use crate::api::sockets::places::ConnectionLimits;
+use crate::api::sockets::proxies::Proxies;
 use crate::api::tls::Certificate;
 use crate::bounded::read_text;
 use crate::config::EngineConfig;
@@ -188,6 +190,14 @@ pub struct Settings {
     /// How long a user's token may be good, from its iat to its exp; others are refused, and those without iat [duration, default: any time]
     #[arg(long, env = "TIDEWIRE_TOKEN_LIFETIME_MAX", value_name = "DURATION")]
     pub token_lifetime_max: Option<Span>,
+
+    /// Connections of one address (of IPv6: of one network of 64 bits); past it a new one ends the longest idle, or is refused [connections, default: a quarter of all]
+    #[arg(long, env = "TIDEWIRE_CONNECTIONS_PER_ADDRESS_MAX", value_name = "CONNECTIONS")]
+    pub connections_per_address_max: Option<NonZeroUsize>,
+
+    /// Addresses of proxies, separated by commas: what comes from there comes for many, and has no share [default: loopback]
+    #[arg(long, env = "TIDEWIRE_PROXIES", value_name = "ADDRESSES|loopback|none")]
+    pub proxies: Option<Proxies>,
 }
 
 impl Settings {
@@ -274,6 +284,8 @@ impl Settings {
             rate_limit: self.rate_limit.or(other.rate_limit),
             token_post_ids: self.token_post_ids.or(other.token_post_ids),
             token_lifetime_max: self.token_lifetime_max.or(other.token_lifetime_max),
+            connections_per_address_max: self.connections_per_address_max.or(other.connections_per_address_max),
+            proxies: self.proxies.or_else(|| other.proxies.clone()),
         }
     }
 
@@ -320,6 +332,17 @@ impl Settings {
             token_post_ids: self.token_post_ids.unwrap_or_default(),
             token_lifetime_max,
         })
+    }
+
+    /// How many connections there may be, when the process may have so many files open.
+    pub fn connections(&self, open_files: u64) -> ConnectionLimits {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let default = ConnectionLimits::within(open_files, threads + self.shards.map_or(threads, NonZeroUsize::get));
+        ConnectionLimits {
+            per_address: self.connections_per_address_max.map_or(default.per_address, NonZeroUsize::get),
+            proxies: self.proxies.clone().unwrap_or_default(),
+            ..default
+        }
     }
 
     /// How much may be under way: these settings over the defaults.

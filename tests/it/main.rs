@@ -47,6 +47,7 @@ mod revealed;
 mod server;
 mod signals;
 mod slow_log;
+mod strangers;
 mod tidy;
 mod tls;
 mod tools;

@@ -46,7 +46,7 @@ type Client = u64;
 type Limiter<C> = RateLimiter<Client, DashMapStateStore<Client>, C, NoOpMiddleware<<C as Clock>::Instant>>;
 
 /// How often clients asked.
-pub(super) struct Rates<C: Clock = DefaultClock> {
+pub(in crate::api) struct Rates<C: Clock = DefaultClock> {
     limiter: Limiter<C>,
     clock: C,
     hasher: RandomState,
@@ -57,7 +57,7 @@ pub(super) struct Rates<C: Clock = DefaultClock> {
 
 impl Rates {
     /// So many a second, twice as many at once. No client has asked yet.
-    pub(super) fn new(rate: NonZeroU32) -> Self {
+    pub(in crate::api) fn new(rate: NonZeroU32) -> Self {
         Self::with(per_second(rate), DefaultClock::default(), RATED_CLIENTS_MAX)
     }
 
@@ -93,7 +93,7 @@ impl<C: Clock + Clone> Rates<C> {
     }
 
     /// The same of an address, whoever is there. Otherwise returns the seconds to wait.
-    pub(super) fn enter_from(&self, peer: Option<SocketAddr>) -> Result<(), u64> {
+    pub(in crate::api) fn enter_from(&self, peer: Option<SocketAddr>) -> Result<(), u64> {
         self.count(self.hasher.hash_one(peer.map(network)), NonZeroU32::MIN)
     }
 
@@ -124,7 +124,7 @@ impl<C: Clock + Clone> Rates<C> {
     }
 
     /// Forgets who has not asked for long, if there are many. It walks over all clients, which no request should wait for.
-    pub(super) fn sweep(&self) {
+    pub(in crate::api) fn sweep(&self) {
         if self.limiter.len() > self.clients_max / 2 {
             self.limiter.retain_recent();
         }

@@ -38,6 +38,8 @@ pub(super) fn of_kind(needs: Needs, work: Work) -> Refusals {
         refusals.add(401, &["token_lifetime_too_long", "token_revoked"]);
         refusals.add(403, &["forbidden", "unknown_host"]);
         refusals.add(429, &["rate_limited", "too_many_denials"]);
+    } else {
+        refusals.add(429, &["rate_limited"]);
     }
     if work == Work::Live {
         refusals.add(403, &["foreign_page"]);
@@ -51,7 +53,7 @@ pub(super) fn of_kind(needs: Needs, work: Work) -> Refusals {
     }
     if matches!(work, Work::Write | Work::BulkWrite) {
         refusals.add(500, &["archive_failed"]);
-        refusals.add(503, &["journal_failed"]);
+        refusals.add(503, &["journal_failed", "out_of_files"]);
         refusals.add(507, &["disk_full", "store_full"]);
     }
     refusals

@@ -10,6 +10,7 @@ use serde::de::{Deserializer, Error as _};
 use crate::api::access::browser::Hosts;
 use crate::api::access::cors::Origins;
 use crate::api::access::rate::RequestsPerSecond;
+use crate::api::sockets::proxies::Proxies;
 use crate::feed::policy::Policy;
 use crate::storage::journal::Durability;
 
@@ -103,7 +104,7 @@ macro_rules! read_as_text {
     )+};
 }
 
-read_as_text!(Span, Inboxes, Compression, Durability, LogFormat, Origins, Hosts);
+read_as_text!(Span, Inboxes, Compression, Durability, LogFormat, Origins, Hosts, Proxies);
 
 impl<'de> Deserialize<'de> for RequestsPerSecond {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

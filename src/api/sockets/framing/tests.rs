@@ -1,0 +1,83 @@
+use super::*;
+
+/// What goes on to the parser when each request is answered only once all there is of it has gone on, in pieces of so many bytes; with a
+/// bar where the next is held back.
+fn passed(sent: &str, piece_bytes: usize) -> String {
+    let (mut framing, mut passed, mut answered) = (Framing::default(), String::new(), 0);
+    let mut kept: Vec<u8> = Vec::new();
+    for piece in sent.as_bytes().chunks(piece_bytes) {
+        kept.extend(piece);
+        loop {
+            let may_begin = framing.heads() == answered;
+            let on = framing.pass(&mut kept, may_begin);
+            passed.push_str(&String::from_utf8_lossy(&kept[..on]));
+            kept.drain(..on);
+            if kept.is_empty() {
+                break;
+            }
+            assert!(on > 0 || !may_begin, "nothing goes on of {kept:?}");
+            if framing.heads() > answered {
+                answered = framing.heads();
+                passed.push('|');
+            }
+        }
+    }
+    passed
+}
+
+fn check(requests: &[&str]) {
+    let sent = requests.concat();
+    for piece_bytes in [1, 2, 3, 7, 64, 1 << 20] {
+        assert_eq!(passed(&sent, piece_bytes), requests.join("|"), "in pieces of {piece_bytes}");
+    }
+}
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+#[test]
+fn requests_go_on_one_after_the_other() {
+    check(&[GET, GET, GET]);
+    check(&["POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\n\n\r\nab", GET]);
+    check(&["POST / HTTP/1.1\r\ncontent-length:\t0 \r\n\r\n", GET]);
+    check(&["POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n", GET]);
+    check(&["POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nx: y\r\n\r\n", GET, GET]);
+    let long = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(1_000));
+    check(&["\r\nGET / HTTP/1.1\r\n\r\n", &long, GET]);
+}
+
+#[test]
+fn what_is_no_request_or_turns_into_something_else_goes_through() {
+    for head in [
+        "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n",
+        "CONNECT a:1 HTTP/1.1\r\n\r\n",
+        "POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        "POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+        "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000001\r\n",
+    ] {
+        check(&[&[head, GET, GET].concat()]);
+    }
+    let spaces = format!("POST / HTTP/1.1\r\nContent-Length: {}5\r\n\r\n", " ".repeat(LINE_BYTES_MAX));
+    check(&[&[&spaces, GET, GET].concat()]);
+}
+
+#[test]
+fn a_line_without_a_carriage_return_becomes_one_that_no_parser_takes() {
+    for head in [
+        "GET / HTTP/1.1\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\n\n",
+        "\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    ] {
+        for piece_bytes in [1, 3, 100] {
+            let passed = passed(head, piece_bytes);
+            assert_eq!(passed.len(), head.len());
+            assert_eq!(passed.matches('\0').count(), 1, "{passed:?}");
+            assert_eq!(passed.replace('\0', "\n"), head);
+        }
+    }
+    let long = format!("GET / HTTP/1.1\r\nx: {}\nHost: a\r\n\r\n", "y".repeat(1_000));
+    assert!(passed(&long, 50).contains("y\0Host"));
+    let in_body = "POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n\n\n";
+    assert_eq!(passed(in_body, 5), in_body);
+}

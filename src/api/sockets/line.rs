@@ -1,0 +1,130 @@
+//! The line of one connection: what its socket, its requests and the table of all connections know of each other.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// One connection.
+#[derive(Debug)]
+pub(in crate::api) struct Line {
+    /// The address that it counts for, if it counts for one.
+    pub(super) address: Option<IpAddr>,
+    opened: Instant,
+    /// Requests that are not answered yet, of which a WebSocket or a stream of events is one.
+    under_way: AtomicUsize,
+    answered: AtomicUsize,
+    /// Milliseconds after it was opened since when nothing is under way.
+    idle_since_ms: AtomicU64,
+    /// It was chosen to end, which its socket learns next.
+    is_leaving: AtomicBool,
+    is_ended: AtomicBool,
+    /// Something the client sent is held back until the request before it is answered.
+    is_held: AtomicBool,
+    wants_body: AtomicBool,
+    reader: Mutex<Option<Waker>>,
+}
+
+impl Line {
+    pub(in crate::api) fn new(address: Option<IpAddr>) -> Arc<Self> {
+        Arc::new(Self {
+            address,
+            opened: Instant::now(),
+            under_way: AtomicUsize::new(0),
+            answered: AtomicUsize::new(0),
+            idle_since_ms: AtomicU64::new(0),
+            is_leaving: AtomicBool::new(false),
+            is_ended: AtomicBool::new(false),
+            is_held: AtomicBool::new(false),
+            wants_body: AtomicBool::new(false),
+            reader: Mutex::default(),
+        })
+    }
+
+    /// A request is under way until what is returned is dropped.
+    pub(in crate::api) fn begin(self: &Arc<Self>) -> UnderWay {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        UnderWay(Arc::clone(self))
+    }
+
+    /// How many requests were answered.
+    pub(super) fn answered(&self) -> usize {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Since when nothing is under way, if nothing is and the connection stays.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let is_idle = self.under_way.load(Ordering::Relaxed) == 0 && !self.is_leaving();
+        let since = Duration::from_millis(self.idle_since_ms.load(Ordering::Relaxed));
+        is_idle.then(|| self.opened + since)
+    }
+
+    /// Chooses it to end. Only who has the table does so.
+    pub(super) fn leave(&self) {
+        self.is_leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was chosen to end.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Relaxed)
+    }
+
+    /// Ends the connection.
+    pub(super) fn end(&self) {
+        self.is_ended.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether it is to end without any more being read or written.
+    pub(in crate::api) fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::Acquire)
+    }
+
+    /// Has the task of `waker` woken when the connection ends, or when what is held back may go on.
+    pub(in crate::api) fn register(&self, waker: &Waker) {
+        let mut reader = self.reader.lock();
+        if !reader.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *reader = Some(waker.clone());
+        }
+    }
+
+    pub(super) fn hold(&self, is_held: bool) {
+        self.is_held.store(is_held, Ordering::Relaxed);
+    }
+
+    /// Has a client asked for its body that waits for that.
+    pub(in crate::api) fn ask_for_body(&self) {
+        self.wants_body.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the client is to be asked, once.
+    pub(super) fn takes_ask(&self) -> bool {
+        self.wants_body.load(Ordering::Relaxed) && self.wants_body.swap(false, Ordering::Relaxed)
+    }
+
+    fn wake(&self) {
+        let reader = self.reader.lock().clone();
+        reader.iter().for_each(Waker::wake_by_ref);
+    }
+}
+
+/// A request of a connection.
+#[derive(Debug)]
+pub(in crate::api) struct UnderWay(Arc<Line>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let line = &*self.0;
+        let since = u64::try_from(line.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
+        line.idle_since_ms.store(since, Ordering::Relaxed);
+        line.wants_body.store(false, Ordering::Relaxed);
+        line.answered.fetch_add(1, Ordering::Relaxed);
+        line.under_way.fetch_sub(1, Ordering::Relaxed);
+        if line.is_held.load(Ordering::Relaxed) {
+            line.wake();
+        }
+    }
+}
