@@ -159,8 +159,8 @@ pub const ACCESS_FILE_LOOK: Duration = Duration::from_secs(1);
 /// Live connections at the same time that have yet to say who they are.
 pub const LIVE_STRANGERS_MAX: usize = 1_024;
 
-/// The same from one address (of IPv6: one network), so that others have room beside it.
-pub const LIVE_STRANGERS_PER_ADDRESS_MAX: usize = LIVE_STRANGERS_MAX / 4;
+/// The same from one address (of IPv6: one network) that is no proxy's.
+pub const LIVE_STRANGERS_PER_ADDRESS_MAX: usize = LIVE_STRANGERS_MAX / 16;
 
 /// How long such a connection may take to say it.
 pub const LIVE_STRANGER_TIME: Duration = Duration::from_secs(10);
@@ -476,6 +476,15 @@ pub const LIVE_WRITE_BYTES: usize = 16 * 1024;
 
 /// Largest frame that a live client may send: it has nothing to say but that it is alive.
 pub const LIVE_FRAME_BYTES_MAX: usize = 4 * 1024;
+
+/// Bytes that a live client may send at once, and again each second: far more than it needs to say that it is alive.
+pub const LIVE_RECEIVED_BYTES_AT_ONCE: usize = 128 * 1024;
+
+/// See there.
+pub const LIVE_RECEIVED_BYTES_PER_SECOND: usize = 8 * 1024;
+
+/// Bytes that a frame counts for beside those in it.
+pub const LIVE_FRAME_COST_BYTES: usize = 256;
 
 /// Sources of the reposts of one post that are looked up, to tell who is watching of a change. With more, all who watch look.
 pub const LIVE_REPOSTERS_MAX: usize = 1_024;

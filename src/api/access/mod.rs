@@ -32,7 +32,7 @@ mod tests;
 mod validity;
 mod verified;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -56,13 +56,16 @@ use crate::api::access::file::{AccessFileError, Stamp, Watched};
 use crate::api::access::keys::{KeyId, Keys};
 use crate::api::access::rate::{Rates, RequestsPerSecond};
 use crate::api::access::signatures::{Check, Signatures};
+use crate::api::admission::Permit;
 use crate::api::operation::{Needs, Operation, Work};
 use crate::api::problem::Problem;
 use crate::api::slot;
 use crate::clock::{Clock, SystemClock};
 use crate::engine::Engine;
 use crate::id::SourceId;
-use crate::limits::{ACCESS_FILE_LOOK, LIVE_STRANGERS_PER_ADDRESS_MAX, NEW_SOURCES_OF_USER_MAX, NEW_SOURCES_PERIOD};
+use crate::limits::{
+    ACCESS_FILE_LOOK, LIVE_STRANGERS_MAX, LIVE_STRANGERS_PER_ADDRESS_MAX, NEW_SOURCES_OF_USER_MAX, NEW_SOURCES_PERIOD,
+};
 
 pub(in crate::api) use crate::api::access::caller::Caller;
 pub(in crate::api) use crate::api::access::credentials::{PROTOCOL, offers_protocol};
@@ -142,7 +145,7 @@ impl Default for Access {
             denials: Denials::default(),
             signatures: Signatures::default(),
             brought: Rates::over(NEW_SOURCES_PERIOD, NEW_SOURCES_OF_USER_MAX),
-            strangers: Crowd::new(LIVE_STRANGERS_PER_ADDRESS_MAX),
+            strangers: Crowd::new(LIVE_STRANGERS_MAX, LIVE_STRANGERS_PER_ADDRESS_MAX),
             clock: Arc::new(SystemClock),
         }
     }
@@ -336,9 +339,13 @@ impl Access {
         caller.map_err(|denial| self.denials.note(denial, peer))
     }
 
-    /// Lets a connection in that has yet to say who it is, until what is returned is dropped.
-    pub(in crate::api) fn meet(&self, peer: Option<SocketAddr>) -> Result<Place, Problem> {
-        self.strangers.enter(peer)
+    /// Lets a connection in that has yet to say who it is, until what is returned is dropped. It counts for `address`, if for any.
+    pub(in crate::api) fn meet(
+        &self,
+        address: Option<IpAddr>,
+        permit: impl FnOnce() -> Result<Permit, Problem>,
+    ) -> Result<Place, Problem> {
+        self.strangers.enter(address, permit)
     }
 
     /// Whether who sent a request may publish under an id of their own.

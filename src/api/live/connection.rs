@@ -64,6 +64,8 @@ impl<W: Wire> Connection<W> {
             Heard::Nothing => {}
             Heard::Gone => return Some(Close::Client),
             Heard::Nonsense => return Some(Close::Protocol),
+            Heard::NotText => return Some(Close::NotText),
+            Heard::TooMuch => return Some(Close::TooMuch),
         }
         while out.len() < LIVE_WRITE_BYTES {
             match watcher.poll_next(task) {

@@ -3,6 +3,7 @@
 use actix_web::web::BytesMut;
 
 use crate::api::live::introduction;
+use crate::api::live::rules::Rules;
 use crate::api::live::wire::{Frame, Heard, frame};
 use crate::limits::LIVE_FRAME_BYTES_MAX;
 
@@ -26,10 +27,11 @@ pub fn frames(data: &[u8]) {
 
 fn receive(data: &[u8], piece_bytes: usize) -> (Vec<Frame>, BytesMut) {
     let (mut received, mut answers, mut heard) = (BytesMut::new(), BytesMut::new(), Vec::new());
+    let mut rules = Rules::default();
     for piece in data.chunks(piece_bytes) {
         received.extend_from_slice(piece);
-        while let Some(frame) = frame(&mut received, &mut answers) {
-            let is_last = matches!(frame, Frame::Other(Heard::Gone | Heard::Nonsense));
+        while let Some(frame) = frame(&mut rules, &mut received, &mut answers) {
+            let is_last = matches!(frame, Frame::Other(Heard::Gone | Heard::Nonsense | Heard::NotText));
             heard.push(frame);
             if is_last {
                 return (heard, answers);

@@ -4,7 +4,7 @@
 //! - telling it nothing before; ending it if it takes too long, or is not who it has to be.
 //!
 //! Not responsible for:
-//! - how many of them there may be, in all (`api::admission`) and of one address (`api::access`), who may do what.
+//! - how many of them there may be, and which of them goes for a new one (`api::access`), who may do what.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -53,7 +53,7 @@ enum State {
     /// It may watch, and is about to.
     Joining(Box<Joining>),
     /// It watches, or ends.
-    Known(Connection<WebSocket>),
+    Known(Box<Connection<WebSocket>>),
     /// Between two of these.
     Moving,
 }
@@ -62,8 +62,7 @@ struct Waiting {
     wire: WebSocket,
     stranger: Stranger,
     deadline: Pin<Box<Sleep>>,
-    _permit: Permit,
-    _place: Place,
+    place: Place,
 }
 
 struct Joining {
@@ -89,10 +88,10 @@ pub(super) fn token(text: &[u8]) -> Option<String> {
 impl Introduction {
     /// A connection that nobody is known to be at the other end of.
     pub(super) fn new(wire: WebSocket, asked: Asked) -> Result<Self, Problem> {
-        let permit = asked.api.admission.enter(Work::Introduction)?;
-        let place = asked.api.access.meet(asked.peer)?;
+        let address = asked.api.connections.limits().proxies.counted(asked.peer);
+        let place = asked.api.access.meet(address, || asked.api.admission.enter(Work::Introduction))?;
         let (stranger, deadline) = (asked.engine.stranger()?, Box::pin(sleep(LIVE_STRANGER_TIME)));
-        let waiting = Waiting { wire, stranger, deadline, _permit: permit, _place: place };
+        let waiting = Waiting { wire, stranger, deadline, place };
         Ok(Self { asked, state: State::Waiting(Box::new(waiting)) })
     }
 }
@@ -100,7 +99,7 @@ impl Introduction {
 impl Asked {
     /// Who has said what: may it watch?
     fn joining(&self, text: &[u8], Waiting { wire, .. }: Waiting) -> State {
-        let refused = |wire, why| State::Known(Connection::refused(wire, why));
+        let refused = |wire, why| State::Known(Box::new(Connection::refused(wire, why)));
         let Some(token) = token(text) else {
             return refused(wire, Close::Unauthenticated("the first message is no {\"type\":\"auth\",\"token\":…}"));
         };
@@ -119,13 +118,13 @@ impl Asked {
 
     /// What becomes of one that was to watch.
     fn joined(&self, Joining { wire, tenure, .. }: Joining, watching: Result<Watcher, Error>) -> State {
-        State::Known(match watching {
+        State::Known(Box::new(match watching {
             Ok(watcher) => Connection::new(wire, watcher, heartbeat(&self.engine), tenure),
             Err(Error::TooMany { .. }) => Connection::refused(wire, Close::TooMany),
             Err(Error::ShuttingDown) => Connection::refused(wire, Close::Engine(Closing::Restart)),
             Err(cause) if cause.is_temporary() => Connection::refused(wire, Close::Overloaded),
             Err(_) => Connection::refused(wire, Close::Failed),
-        })
+        }))
     }
 }
 
@@ -135,11 +134,16 @@ impl Waiting {
         if let Poll::Ready(closing) = self.stranger.poll_closed(task) {
             return Poll::Ready(Err(Close::Engine(closing)));
         }
+        if self.place.poll_out(task).is_ready() {
+            return Poll::Ready(Err(Close::Overloaded));
+        }
         if self.deadline.as_mut().poll(task).is_ready() {
             return Poll::Ready(Err(Close::Unauthenticated("no credentials came in time")));
         }
         self.wire.poll_text(task, out).map_err(|heard| match heard {
             Heard::Nonsense => Close::Protocol,
+            Heard::NotText => Close::NotText,
+            Heard::TooMuch => Close::TooMuch,
             Heard::Gone | Heard::Nothing => Close::Client,
         })
     }
@@ -159,7 +163,7 @@ impl MessageBody for Introduction {
             let next = match std::mem::replace(state, State::Moving) {
                 State::Waiting(mut waiting) => match waiting.poll_said(task, &mut out) {
                     Poll::Ready(Ok(text)) => Ok(asked.joining(&text, *waiting)),
-                    Poll::Ready(Err(why)) => Ok(State::Known(Connection::refused(waiting.wire, why))),
+                    Poll::Ready(Err(why)) => Ok(State::Known(Box::new(Connection::refused(waiting.wire, why)))),
                     Poll::Pending => Err(State::Waiting(waiting)),
                 },
                 State::Joining(mut joining) => match joining.watching.as_mut().poll(task) {
@@ -182,7 +186,7 @@ impl MessageBody for Introduction {
             return Poll::Ready(Some(Ok(out.freeze())));
         }
         match state {
-            State::Known(connection) => Pin::new(connection).poll_next(task),
+            State::Known(connection) => Pin::new(&mut **connection).poll_next(task),
             State::Waiting(_) | State::Joining(_) | State::Moving => Poll::Pending,
         }
     }

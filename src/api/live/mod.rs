@@ -12,6 +12,7 @@ mod connection;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(in crate::api) mod fuzzing;
 mod introduction;
+mod rules;
 mod text;
 mod wire;
 

@@ -4,11 +4,13 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use actix_http::ws::{CloseCode, CloseReason, OpCode, Parser};
 use actix_web::web::{BytesMut, Payload};
 use futures_core::Stream;
 
+use crate::api::live::rules::{Meter, Rules, Wrong};
 use crate::api::live::text;
 use crate::limits::LIVE_FRAME_BYTES_MAX;
 use crate::live::event::Event;
@@ -38,6 +40,10 @@ pub(super) enum Heard {
     Gone,
     /// What it must not say.
     Nonsense,
+    /// Text that is none.
+    NotText,
+    /// More than it may say.
+    TooMuch,
 }
 
 /// Why a connection ends.
@@ -53,6 +59,10 @@ pub(super) enum Close {
     Dead,
     /// The client does not keep to the protocol.
     Protocol,
+    /// The client sends text that is no UTF-8.
+    NotText,
+    /// The client sends more than it may.
+    TooMuch,
     /// It is not known, or not any more, who the client is.
     Unauthenticated(&'static str),
     /// There is no room for it now.
@@ -73,13 +83,16 @@ pub(super) struct WebSocket {
     received: BytesMut,
     /// Anything was received since the last ping.
     is_alive: bool,
+    rules: Rules,
+    meter: Meter,
     scratch: String,
 }
 
 impl WebSocket {
     /// A WebSocket whose client sends `payload`.
     pub(super) fn new(payload: Payload) -> Self {
-        Self { payload, received: BytesMut::new(), is_alive: true, scratch: String::new() }
+        let (rules, meter) = (Rules::default(), Meter::new(Instant::now()));
+        Self { payload, received: BytesMut::new(), is_alive: true, rules, meter, scratch: String::new() }
     }
 
     /// The first message, once it is there. Control frames are answered meanwhile.
@@ -98,7 +111,11 @@ impl WebSocket {
     /// The next thing the client said.
     fn poll_frame(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Poll<Frame> {
         loop {
-            if let Some(frame) = frame(&mut self.received, out) {
+            let before = self.received.len();
+            if let Some(frame) = frame(&mut self.rules, &mut self.received, out) {
+                if !self.meter.take(before - self.received.len(), Instant::now()) {
+                    return Poll::Ready(Frame::Other(Heard::TooMuch));
+                }
                 self.is_alive |= matches!(frame, Frame::Text(_) | Frame::Other(Heard::Nothing));
                 return Poll::Ready(frame);
             }
@@ -127,20 +144,25 @@ pub(super) enum Frame {
 }
 
 /// The next thing of what was received, which it is taken from. What it asks to be answered is answered.
-pub(super) fn frame(received: &mut BytesMut, out: &mut BytesMut) -> Option<Frame> {
+pub(super) fn frame(rules: &mut Rules, received: &mut BytesMut, out: &mut BytesMut) -> Option<Frame> {
     let heard = match Parser::parse(received, true, LIVE_FRAME_BYTES_MAX) {
         Err(_) => Heard::Nonsense,
         // The parser looks at the size of a frame once it is whole.
         Ok(None) if received.len() > LIVE_FRAME_BYTES_MAX + FRAME_HEAD_BYTES_MAX => Heard::Nonsense,
         Ok(None) => return None,
-        Ok(Some((_, OpCode::Close, _))) => Heard::Gone,
-        Ok(Some((_, OpCode::Bad, _))) => Heard::Nonsense,
-        Ok(Some((true, OpCode::Text, payload))) => return Some(Frame::Text(payload.unwrap_or_default())),
-        Ok(Some((_, op, payload))) => {
-            if op == OpCode::Ping {
-                Parser::write_message(out, payload.unwrap_or_default(), OpCode::Pong, true, false);
+        Ok(Some((is_last, op, payload))) => {
+            let payload = payload.unwrap_or_default();
+            match (rules.check(is_last, op, &payload), op) {
+                (Err(Wrong::Protocol), _) => Heard::Nonsense,
+                (Err(Wrong::Text), _) => Heard::NotText,
+                (Ok(()), OpCode::Close) => Heard::Gone,
+                (Ok(()), OpCode::Text) if is_last => return Some(Frame::Text(payload)),
+                (Ok(()), OpCode::Ping) => {
+                    Parser::write_message(out, payload, OpCode::Pong, true, false);
+                    Heard::Nothing
+                }
+                (Ok(()), _) => Heard::Nothing,
             }
-            Heard::Nothing
         }
     };
     Some(Frame::Other(heard))
@@ -183,6 +205,8 @@ impl Wire for WebSocket {
             Close::Overloaded => (CloseCode::Again, "no room: come back"),
             Close::Failed => (CloseCode::Error, "this failed"),
             Close::Protocol => (CloseCode::Protocol, "not a frame that is understood here"),
+            Close::NotText => (CloseCode::Invalid, "text that is no UTF-8"),
+            Close::TooMuch => (CloseCode::Policy, "more than one client may send"),
         };
         Parser::write_close(out, Some(CloseReason { code, description: Some(words.to_owned()) }), false);
     }

@@ -1,8 +1,11 @@
 //! Those who should not come in: who guesses, who takes room, who looks for what is not theirs.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use serde_json::json;
+use tidewire::api::Api;
+use tidewire::api::sockets::places::ConnectionLimits;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::limits::{LIVE_STRANGERS_PER_ADDRESS_MAX, NEW_SOURCES_OF_USER_MAX};
@@ -118,16 +121,23 @@ async fn socket(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_of_one_address_leave_room_for_those_of_others_and_for_who_is_known() {
-    let server = Server::guarded(Engine::start(EngineConfig { live_max: 1, ..EngineConfig::default() }), access());
+async fn strangers_of_one_address_end_for_each_other_and_leave_room_for_those_of_others_and_for_who_is_known() {
+    let engine = Engine::start(EngineConfig { live_max: 1, ..EngineConfig::default() });
+    let limits = ConnectionLimits { proxies: "none".parse().unwrap(), ..ConnectionLimits::of(4_096) };
+    let api = Api { access: Arc::new(access()), ..Api::from(engine.clone()) }.with_connections(limits);
+    let server = Server::serving(api, engine);
     let (address, here, elsewhere) = (server.address(), [127, 0, 0, 1], [127, 0, 0, 2]);
     let mut strangers = Vec::new();
     for nth in 0..LIVE_STRANGERS_PER_ADDRESS_MAX {
         strangers.push(socket(here, address, None).await.unwrap_or_else(|| panic!("the {nth}th")));
     }
-    assert!(socket(here, address, None).await.is_none(), "one too many");
     let connections = || ask(&server, "/v1/stats", SERVER_KEY).json()["live"]["connections"].clone();
     assert_eq!(connections(), 0, "who has not said who it is takes no place");
+    strangers.push(socket(here, address, None).await.expect("one more"));
+    let mut oldest = Client { socket: strangers.remove(0), hello: json!(null) };
+    assert_eq!(oldest.next().await, Next::Closed(1013), "the longest silent one goes");
+    let gate = ask(&server, "/v1/stats", SERVER_KEY).json()["admission"]["live_strangers"].clone();
+    assert_eq!((&gate["under_way"], &gate["refused"]), (&json!(LIVE_STRANGERS_PER_ADDRESS_MAX), &json!(0)));
     let other = socket(elsewhere, address, None).await;
     assert!(other.is_some(), "those of another address have room");
     let known = socket(here, address, Some(&tokens::token("ann"))).await;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{SinkExt as _, StreamExt};
 use serde_json::json;
 use tidewire::config::EngineConfig;
 use tidewire::limits::{LIVE_CONNECTIONS_PER_READER_MAX, LIVE_FRAME_BYTES_MAX};
+use tokio::io::AsyncWriteExt as _;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
 use crate::live::client::{Client, Next, open};
@@ -103,4 +104,52 @@ async fn a_client_that_floods_the_server_is_let_go() {
     let mut other = Client::watch(server.address(), "cas").await;
     other.send(Message::Close(None)).await;
     assert!(matches!(other.next().await, Next::Closed(_)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_that_must_not_come_end_the_connection_with_the_code_for_it() {
+    let server = Server::start(config(1, above(5)));
+    // Masked by nothing.
+    let frame = |first: u8, payload: &[u8]| [&[first, 0x80 | payload.len() as u8, 0, 0, 0, 0], payload].concat();
+    for (what, frames, code) in [
+        ("a ping in pieces", frame(0x09, b""), 1002),
+        ("a close in pieces", frame(0x08, b"\x03\xe8"), 1002),
+        ("a piece of nothing", frame(0x80, b"a"), 1002),
+        ("a message within another", [frame(0x01, b"a"), frame(0x81, b"b")].concat(), 1002),
+        ("half a close code", frame(0x88, b"\x03"), 1002),
+        ("a close code that is none", frame(0x88, b"\x03\xed"), 1002),
+        ("a reason that is no text", frame(0x88, b"\x03\xe8\xff"), 1007),
+        ("text that is none", frame(0x81, b"\xff"), 1007),
+        ("text that is none in its second piece", [frame(0x01, b"\xc3"), frame(0x80, b"(")].concat(), 1007),
+        (
+            "nothing wrong",
+            [frame(0x01, b"\xc3"), frame(0x89, b""), frame(0x80, b"\xa9"), frame(0x88, b"")].concat(),
+            1000,
+        ),
+    ] {
+        let mut client = Client::watch(server.address(), "ann").await;
+        client.socket.get_mut().write_all(&frames).await.unwrap();
+        // The answer to a ping comes first.
+        let mut next = client.socket.next().await;
+        while matches!(next, Some(Ok(Message::Pong(_)))) {
+            next = client.socket.next().await;
+        }
+        let Some(Ok(Message::Close(Some(end)))) = next else { panic!("{what}: {next:?}") };
+        assert_eq!(u16::from(end.code), code, "{what}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_talks_without_end_is_let_go() {
+    let server = Server::start(config(1, above(5)));
+    for frame in [Message::binary(vec![]), Message::text("?".repeat(4_000))] {
+        let mut client = Client::watch(server.address(), "ann").await;
+        for _ in 0..5_000 {
+            // It may be closed by now.
+            if client.socket.send(frame.clone()).await.is_err() {
+                break;
+            }
+        }
+        assert_eq!(client.next().await, Next::Closed(1008));
+    }
 }
