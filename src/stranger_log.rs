@@ -91,8 +91,8 @@ impl Visit for Message<'_> {
         if field.name() == "message" {
             // A text takes all there is.
             let _ = write!(self.0, "{value:?}");
-            let end = self.0.floor_char_boundary(MESSAGE_BYTES_MAX.min(self.0.len()));
-            self.0.truncate(end);
+            let end = (0..=MESSAGE_BYTES_MAX.min(self.0.len())).rev().find(|at| self.0.is_char_boundary(*at));
+            self.0.truncate(end.unwrap_or(0));
         }
     }
 }

@@ -28,6 +28,7 @@ use crate::api::client::Client;
 use crate::api::operation::{Needs, OPERATIONS, Operation, Work};
 use crate::api::problem::Problem;
 use crate::api::requests::NOWHERE;
+use crate::api::sockets::answering::Open;
 use crate::api::sockets::line::Line;
 use crate::api::{Api, body, held};
 use crate::limits::RESPONSE_PIECE_BYTES;
@@ -175,6 +176,7 @@ async fn admit(api: &Api, operation: &Operation, request: &mut ServiceRequest) -
     }
     // Who may not come in takes no room.
     if operation.needs == Needs::Nothing {
+        request.extensions_mut().insert(Open);
         api.open_paths.enter(request.peer_addr())?;
     }
     api.access.enter(operation, request, api.slot.engine())?;

@@ -9,11 +9,12 @@
 use std::net::SocketAddr;
 
 use actix_web::web::Data;
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
 
 use crate::api::access::Denial;
 use crate::api::access::rate::Rates;
 use crate::api::problem::Problem;
+use crate::api::sockets::answering::Open;
 use crate::api::sockets::proxies::Proxies;
 use crate::api::{Api, door};
 use crate::limits::OPEN_REQUESTS_PER_SECOND;
@@ -39,6 +40,7 @@ impl OpenPaths {
 
     /// The answer to a request that is one too many, and leads to no operation.
     pub(super) fn refusal(request: &HttpRequest) -> Option<HttpResponse> {
+        request.extensions_mut().insert(Open);
         let api = request.app_data::<Data<Api>>()?;
         api.open_paths.enter(request.peer_addr()).err().map(|problem| door::nowhere(request, &problem))
     }

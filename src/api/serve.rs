@@ -85,7 +85,7 @@ pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io:
     let (slot, api) = (Data::new(api.slot.clone()), Data::new(api));
     let app = move || {
         let app = App::new().app_data(slot.clone()).app_data(api.clone());
-        app.wrap_fn(|request, app| answering::answer(request, app)).configure(routes)
+        app.wrap_fn(answering::answer).configure(routes)
     };
     // Of a worker. A handshake costs nothing to begin, and past the limit nobody is served.
     max_concurrent_tls_connect(TLS_HANDSHAKES_MAX);

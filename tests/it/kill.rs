@@ -35,7 +35,22 @@ fn free_port() -> u16 {
 impl Program {
     /// Starts it, and waits until it has its state.
     pub fn start(directory: &Path, flags: &[&str]) -> Self {
-        let mut program = Self::spawn(directory, flags);
+        Self::spawn(directory, flags).ready()
+    }
+
+    /// The same, with so many files that it may have open.
+    pub fn with_files(directory: &Path, files: usize, flags: &[&str]) -> Self {
+        let port = free_port();
+        let program = serve(directory, port, flags);
+        let mut limited = Command::new("sh");
+        limited.arg("-c").arg(format!("ulimit -n {files}; exec \"$0\" \"$@\""));
+        limited.arg(program.get_program()).args(program.get_args());
+        limited.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        Self::run(limited, port).ready()
+    }
+
+    fn ready(self) -> Self {
+        let mut program = self;
         let began = Instant::now();
         while program.get("/readyz").is_none_or(|(status, _)| status != 200) {
             if let Ok(Some(status)) = program.child.try_wait() {
@@ -50,8 +65,13 @@ impl Program {
 
     /// Starts it, and waits for nothing.
     pub fn spawn(directory: &Path, flags: &[&str]) -> Self {
-        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-        let mut child = serve(directory, address.port(), flags).spawn().unwrap();
+        let port = free_port();
+        Self::run(serve(directory, port, flags), port)
+    }
+
+    fn run(mut command: Command, port: u16) -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let mut child = command.spawn().unwrap();
         let mut stderr = child.stderr.take().unwrap();
         let log = thread::spawn(move || {
             let mut log = Vec::new();

@@ -34,12 +34,16 @@ pub(in crate::api) fn answer<S>(
 where
     S: Service<ServiceRequest, Response = ServiceResponse, Error = Error>,
 {
-    let under_way = request.conn_data::<Arc<Line>>().map(Line::begin);
+    let mut under_way = request.conn_data::<Arc<Line>>().map(Line::begin);
     let unread = Unread::of(&mut request);
     let answered = app.call(request);
     async move {
         let mut response = answered.await?;
         response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if response.request().extensions().contains::<Open>() {
+            // Who takes slowly what anybody may have keeps no place by it.
+            under_way.iter_mut().for_each(UnderWay::give_way);
+        }
         let unread = unread.filter(|unread| !unread.0.borrow().is_read);
         // What goes to the connection as a whole is with it right away.
         let is_whole = match response.response().body().size() {
@@ -53,6 +57,9 @@ where
         Ok(response.map_body(|_, body| BoxBody::new(Answer { body, _under_way: under_way, _unread: unread })))
     }
 }
+
+/// Marks a request for what anybody may have.
+pub(in crate::api) struct Open;
 
 /// The body of an answer, with what goes when it is sent.
 struct Answer {

@@ -47,7 +47,13 @@ impl Line {
     /// A request is under way until what is returned is dropped.
     pub(in crate::api) fn begin(self: &Arc<Self>) -> UnderWay {
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        UnderWay(Arc::clone(self))
+        UnderWay { line: Arc::clone(self), keeps: true }
+    }
+
+    fn idle(&self) {
+        let since = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.idle_since_ms.store(since, Ordering::Relaxed);
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// How many requests were answered.
@@ -113,16 +119,27 @@ impl Line {
 
 /// A request of a connection.
 #[derive(Debug)]
-pub(in crate::api) struct UnderWay(Arc<Line>);
+pub(in crate::api) struct UnderWay {
+    line: Arc<Line>,
+    /// Whether the connection does not end for others because of it.
+    keeps: bool,
+}
+
+impl UnderWay {
+    /// From now on the connection may end for another one, though the client has not all of its answer.
+    pub(super) fn give_way(&mut self) {
+        if std::mem::take(&mut self.keeps) {
+            self.line.idle();
+        }
+    }
+}
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let line = &*self.0;
-        let since = u64::try_from(line.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
-        line.idle_since_ms.store(since, Ordering::Relaxed);
+        self.give_way();
+        let line = &*self.line;
         line.wants_body.store(false, Ordering::Relaxed);
         line.answered.fetch_add(1, Ordering::Relaxed);
-        line.under_way.fetch_sub(1, Ordering::Relaxed);
         if line.is_held.load(Ordering::Relaxed) {
             line.wake();
         }

@@ -1,3 +1,6 @@
+//! Framing: requests in pieces of all sizes, and what is none.
+#![cfg(test)]
+
 use super::*;
 
 /// What goes on to the parser when each request is answered only once all there is of it has gone on, in pieces of so many bytes; with a

@@ -1,3 +1,6 @@
+//! Places of connections: who gets one, and who ends for it.
+#![cfg(test)]
+
 use super::*;
 
 fn connections(all: usize, per_address: usize) -> Arc<Connections> {
