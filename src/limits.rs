@@ -1,10 +1,14 @@
 //! Every fixed limit, in one place. What an operator may want to change is in `config` instead.
 
+mod connections;
+
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::clock::UnixMicros;
+
+pub use connections::*;
 
 /// Longest source id.
 pub const SOURCE_ID_BYTES_MAX: usize = 128;
@@ -506,36 +510,3 @@ pub const SOURCES_SAMPLE_MAX: usize = 512;
 
 /// Posts whose reposts are looked at to tell what all reposts take.
 pub const REPOSTS_SAMPLE_MAX: usize = 256;
-
-/// Open files that connections leave for the journal, snapshots, the archive, its tools and what the program itself opens.
-pub const FILES_RESERVED: usize = 128;
-
-/// The same for each thread, whose event loop has some.
-pub const FILES_PER_THREAD: usize = 8;
-
-/// Connections that are accepted beyond the limit, so that they can be refused: of those files that are reserved.
-pub const CONNECTIONS_REFUSED_TOGETHER: usize = 32;
-
-/// One in so many connections may be one address's.
-pub const CONNECTIONS_SHARE: usize = 4;
-
-/// Connections that are looked at to find the longest idle of them, and how many if none is.
-pub const CONNECTION_LOOKS_MIN: usize = 64;
-
-/// See there.
-pub const CONNECTION_LOOKS_MAX: usize = 1_024;
-
-/// Connections that are looked at together for those that stay idle.
-pub const CONNECTIONS_PER_SWEEP: usize = 4_096;
-
-/// How long a connection may be idle, whatever it sends: a little longer than HTTP keeps one that sends nothing, and the time for a head.
-pub const CONNECTION_IDLE_MAX: Duration = Duration::from_secs(90);
-
-/// Addresses that may be named as those of proxies.
-pub const PROXIES_MAX: usize = 64;
-
-/// Bytes of later requests that are held back while one of the same connection is answered.
-pub const PIPELINED_BYTES_MAX: usize = 64 * 1024;
-
-/// Requests a second from one address for what needs no credentials, twice as many at once.
-pub const OPEN_REQUESTS_PER_SECOND: NonZeroU32 = NonZeroU32::new(200).expect("it is not 0");

@@ -39,7 +39,7 @@ impl Serve {
         let settings = self.settings.or(&file);
         begin_log(settings.log_format.unwrap_or_default());
         raise_open_files();
-        let (config, storage) = (settings.engine()?, settings.storage()?);
+        let (mut config, storage) = (settings.engine()?, settings.storage()?);
         if let Some(refusal) = Access::refusal_to_listen(settings.listen(), settings.access.as_deref()) {
             return Ok(terminal::refuse(&refusal));
         }
@@ -48,7 +48,15 @@ impl Serve {
         let directory = storage.claim()?;
         let listener = serve::bind(settings.listen())?;
         let limits = settings.connections(open_files::limit());
-        info!(connections = limits.all, per_address = limits.per_address, "room for connections");
+        let wanted = config.live_max;
+        config.live_max = wanted.min(limits.left_to_live());
+        let (live, per_address) = (config.live_max, limits.per_address);
+        info!(connections = limits.all, per_address, live, "room for connections, as open files allow");
+        if settings.live_max.is_some() && live < wanted {
+            warn!(
+                "--live-max {wanted} is more than open files allow: {live}; raise their limit (ulimit -n, LimitNOFILE)"
+            );
+        }
         let mut api = Api::new(Slot::default(), settings.admission()?).with_connections(limits);
         api.access = access;
         api.certificate = settings.certificate()?;

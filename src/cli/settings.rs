@@ -131,7 +131,7 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_ARCHIVE_BUDGET", value_name = "DURATION")]
     pub archive_budget: Option<Span>,
 
-    /// Live connections at the same time, at most [default: 100000]
+    /// Live connections at the same time, at most; no more than open files allow [default: 100000]
     #[arg(long, env = "TIDEWIRE_LIVE_MAX", value_name = "CONNECTIONS")]
     pub live_max: Option<NonZeroUsize>,
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
+use tidewire::limits::UNREAD_BYTES_MAX;
 
 use crate::access::tokens::{SERVER_KEY, access, bearer};
 use crate::server::Server;
@@ -72,6 +73,25 @@ fn the_rest_of_a_body_in_parts_is_not_read_for_ever_after_the_answer() {
         while socket.write_all(b"1\r\nx\r\n").is_ok() {
             assert!(began.elapsed() < PATIENCE, "it is read on and on after {status}");
             std::thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn little_of_a_body_is_taken_after_the_answer_however_fast_it_comes() {
+    // What the systems of both ends keep comes on top.
+    const TAKEN_MAX: usize = UNREAD_BYTES_MAX + (16 << 20);
+    let server = guarded();
+    let piece = vec![b'x'; 1 << 20];
+    let part = [b"100000\r\n", &piece[..], b"\r\n"].concat();
+    for (headers, bytes) in [("Transfer-Encoding: chunked\r\n", &part), ("Content-Length: 99999999999\r\n", &piece)] {
+        let mut socket = connect(&server);
+        socket.write_all(post(headers, "").as_bytes()).unwrap();
+        assert!(answer(&mut socket).starts_with("HTTP/1.1 401 "));
+        let mut taken = 0;
+        while socket.write_all(bytes).is_ok() {
+            taken += bytes.len();
+            assert!(taken < TAKEN_MAX, "more than {taken} bytes were taken of {headers}");
         }
     }
 }

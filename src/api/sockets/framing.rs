@@ -59,6 +59,11 @@ impl Framing {
         self.heads
     }
 
+    /// Whether what comes next belongs to a body.
+    pub(super) fn is_in_body(&self) -> bool {
+        matches!(self.state, State::Bytes { .. } | State::ChunkSize | State::Trailer)
+    }
+
     /// Looks at what came next, and returns how much of it goes on to the parser: if no request `may_begin`, what comes before the next.
     pub(super) fn pass(&mut self, bytes: &mut [u8], may_begin: bool) -> usize {
         let (mut at, begun) = (0, self.heads);

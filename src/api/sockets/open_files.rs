@@ -33,10 +33,21 @@ pub fn raise() -> io::Result<()> {
 /// How many files this process may have open.
 pub fn limit() -> u64 {
     #[cfg(unix)]
-    let limit = rlimit::Resource::NOFILE.get_soft().unwrap_or(UNKNOWN);
+    let limit = rlimit::Resource::NOFILE.get_soft().ok().or_else(listed).unwrap_or(UNKNOWN);
     #[cfg(not(unix))]
     let limit = UNKNOWN.max(MOST);
     limit.min(MOST)
+}
+
+/// The same as the system lists it, where a filter of system calls forbids to ask for it.
+#[cfg(unix)]
+fn listed() -> Option<u64> {
+    soft_limit(&std::fs::read_to_string("/proc/self/limits").ok()?)
+}
+
+#[cfg(unix)]
+fn soft_limit(limits: &str) -> Option<u64> {
+    limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next()?.parse().ok())
 }
 
 /// How many of so many files are left to connections, when so many threads have files of their own.
@@ -50,6 +61,17 @@ pub fn left_to_connections(limit: u64, threads: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn the_limit_is_found_without_asking_for_it() {
+        assert_eq!(listed(), rlimit::Resource::NOFILE.get_soft().ok());
+        assert_eq!(
+            soft_limit("Max open files            1024                 524288               files"),
+            Some(1_024)
+        );
+        assert_eq!(soft_limit("Max processes             1"), None);
+    }
 
     #[test]
     fn connections_leave_files_for_everything_else() {

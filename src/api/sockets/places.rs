@@ -23,7 +23,9 @@ use crate::actor::counters::Counter;
 use crate::api::sockets::line::Line;
 use crate::api::sockets::open_files;
 use crate::api::sockets::proxies::Proxies;
-use crate::limits::{CONNECTION_LOOKS_MAX, CONNECTION_LOOKS_MIN, CONNECTIONS_PER_SWEEP, CONNECTIONS_SHARE};
+use crate::limits::{
+    CONNECTION_LOOKS_MAX, CONNECTION_LOOKS_MIN, CONNECTIONS_NOT_LIVE_SHARE, CONNECTIONS_PER_SWEEP, CONNECTIONS_SHARE,
+};
 use crate::throttle::Throttle;
 
 /// How many connections there may be.
@@ -41,6 +43,11 @@ impl ConnectionLimits {
     /// What so many open files leave to connections, beside so many threads.
     pub fn within(open_files: u64, threads: usize) -> Self {
         Self::of(open_files::left_to_connections(open_files, threads))
+    }
+
+    /// How many of them may be live, so that whoever asks for something else finds a place.
+    pub fn left_to_live(&self) -> usize {
+        (self.all - self.all / CONNECTIONS_NOT_LIVE_SHARE).max(1)
     }
 
     /// So many, and of one address its share of them.

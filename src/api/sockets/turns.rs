@@ -3,6 +3,7 @@
 //! Responsible for:
 //! - holding back later requests of a connection. The dispatcher behind takes a body that is still coming for one that nobody reads, when it
 //!   answers an earlier request, and ends the connection;
+//! - taking little of a body whose request is answered already;
 //! - asking a client for its body that waits for that (`100 Continue`), once somebody wants it.
 //!
 //! Not responsible for:
@@ -18,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::api::sockets::framing::Framing;
 use crate::api::sockets::line::Line;
-use crate::limits::PIPELINED_BYTES_MAX;
+use crate::limits::{PIPELINED_BYTES_MAX, UNREAD_BYTES_MAX};
 
 const ASK: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -29,6 +30,8 @@ pub(in crate::api) struct Turns<T> {
     framing: Framing,
     /// What was received of later requests.
     held: BytesMut,
+    /// Bytes of bodies that came after their requests were answered.
+    unread_bytes: usize,
     /// What is to be written yet of asking for a body.
     asking: &'static [u8],
     is_flushed: bool,
@@ -37,7 +40,7 @@ pub(in crate::api) struct Turns<T> {
 impl<T> Turns<T> {
     pub(in crate::api) fn new(socket: T, line: Arc<Line>) -> Self {
         let (framing, held) = (Framing::default(), BytesMut::new());
-        Self { socket, line, framing, held, asking: &[], is_flushed: true }
+        Self { socket, line, framing, held, unread_bytes: 0, asking: &[], is_flushed: true }
     }
 
     /// Its connection.
@@ -90,7 +93,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for Turns<T> {
                 }
             }
             this.line.hold(!this.held.is_empty());
-            if this.held.len() >= PIPELINED_BYTES_MAX {
+            // The rest of a body is taken for a moment, so that its client sees the answer, before the dispatcher ends the connection.
+            if this.held.len() >= PIPELINED_BYTES_MAX || this.unread_bytes >= UNREAD_BYTES_MAX {
                 this.line.register(task.waker());
                 return Poll::Pending;
             }
@@ -106,8 +110,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for Turns<T> {
                 return Poll::Ready(Ok(()));
             }
             let may_begin = this.held.is_empty() && this.may_begin();
+            let is_unread = this.framing.is_in_body() && this.line.answered() >= this.framing.heads();
             let received = &mut into.filled_mut()[before..];
             let on = if this.held.is_empty() { this.framing.pass(received, may_begin) } else { 0 };
+            this.unread_bytes += if is_unread { on } else { 0 };
             this.held.extend_from_slice(&received[on..]);
             into.set_filled(before + on);
             if on > 0 {

@@ -96,3 +96,10 @@ fn what_stays_idle_ends_and_what_is_under_way_does_not() {
     connections.sweep(Duration::from_secs(60));
     assert!(!places[1].line().is_ended(), "it counts from when it became idle");
 }
+
+#[test]
+fn live_connections_leave_places_to_others() {
+    for (all, live) in [(864, 810), (16, 15), (15, 15), (1, 1)] {
+        assert_eq!(ConnectionLimits::of(all).left_to_live(), live, "of {all}");
+    }
+}
