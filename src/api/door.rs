@@ -180,6 +180,9 @@ async fn admit(api: &Api, operation: &Operation, request: &mut ServiceRequest) -
         api.open_paths.enter(request.peer_addr())?;
     }
     api.access.enter(operation, request, api.slot.engine())?;
+    if operation.needs != Needs::Nothing {
+        request.conn_data::<Arc<Line>>().into_iter().for_each(|line| line.know());
+    }
     let client = Client::of(request);
     api.admission.may_answer(operation.work, client)?;
     let bytes_max = operation.body_bytes_max();

@@ -55,6 +55,37 @@ fn idle_connections_take_nothing_from_writes_and_the_next_segment_has_its_file()
 }
 
 #[test]
+fn a_client_that_writes_keeps_its_idle_connection_beside_those_of_strangers() {
+    const FILES: usize = 300;
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::with_files(directory.path(), FILES, &[]);
+    let mut kept = TcpStream::connect(program.address).unwrap();
+    kept.set_read_timeout(Some(PATIENCE)).unwrap();
+    let body = r#"{"author":"ann","body":1}"#;
+    let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
+    let post = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let mut idle = Vec::new();
+    for nth in 0..3 {
+        kept.write_all(post.as_bytes()).unwrap();
+        let (mut answer, mut bytes) = (Vec::new(), [0; 4_096]);
+        while !answer.ends_with(b"}") {
+            let read = kept.read(&mut bytes).unwrap();
+            assert!(read > 0, "it was ended before the {nth}th");
+            answer.extend_from_slice(&bytes[..read]);
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 201 "));
+        // Each of these is idle for less long.
+        for _ in 0..FILES {
+            let mut socket = TcpStream::connect(program.address).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket.write_all(GET).unwrap();
+            assert!(socket.read(&mut bytes).unwrap() > 0);
+            idle.push(socket);
+        }
+    }
+}
+
+#[test]
 fn lines_of_the_log_that_strangers_cause_are_few_and_all_are_counted() {
     const MALFORMED: usize = 300;
     let directory = tempfile::tempdir().unwrap();

@@ -49,18 +49,17 @@ impl Program {
         Self::run(limited, port).ready()
     }
 
-    fn ready(self) -> Self {
-        let mut program = self;
+    fn ready(mut self) -> Self {
         let began = Instant::now();
-        while program.get("/readyz").is_none_or(|(status, _)| status != 200) {
-            if let Ok(Some(status)) = program.child.try_wait() {
-                let log = program.log.take().map(|log| log.join().unwrap()).unwrap_or_default();
+        while self.get("/readyz").is_none_or(|(status, _)| status != 200) {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                let log = self.log.take().map(|log| log.join().unwrap()).unwrap_or_default();
                 panic!("the server ended by {status} in place of starting: {log}");
             }
             assert!(began.elapsed() < Duration::from_secs(30), "the server starts");
             thread::sleep(Duration::from_millis(5));
         }
-        program
+        self
     }
 
     /// Starts it, and waits for nothing.

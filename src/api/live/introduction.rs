@@ -9,6 +9,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use actix_web::body::{BodySize, MessageBody};
@@ -25,6 +26,7 @@ use crate::api::live::wire::{Close, Heard, WebSocket};
 use crate::api::operation::{Needs, Right, Work};
 use crate::api::problem::Problem;
 use crate::api::request::Object;
+use crate::api::sockets::line::{Line, UnderWay};
 use crate::engine::{Engine, Stranger, Watcher};
 use crate::error::Error;
 use crate::feed::stream::Place as FeedPlace;
@@ -39,12 +41,15 @@ pub(super) struct Asked {
     pub(super) user: SourceId,
     pub(super) resume: Option<FeedPlace>,
     pub(super) peer: Option<SocketAddr>,
+    pub(super) line: Option<Arc<Line>>,
 }
 
 /// Such a connection, and what becomes of it.
 pub(super) struct Introduction {
     asked: Asked,
     state: State,
+    /// Keeps the connection from when it is known.
+    under_way: Option<UnderWay>,
 }
 
 enum State {
@@ -92,7 +97,7 @@ impl Introduction {
         let place = asked.api.access.meet(address, || asked.api.admission.enter(Work::Introduction))?;
         let (stranger, deadline) = (asked.engine.stranger()?, Box::pin(sleep(LIVE_STRANGER_TIME)));
         let waiting = Waiting { wire, stranger, deadline, place };
-        Ok(Self { asked, state: State::Waiting(Box::new(waiting)) })
+        Ok(Self { asked, state: State::Waiting(Box::new(waiting)), under_way: None })
     }
 }
 
@@ -157,7 +162,7 @@ impl MessageBody for Introduction {
     }
 
     fn poll_next(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
-        let Self { asked, state } = self.get_mut();
+        let Self { asked, state, under_way } = self.get_mut();
         let mut out = BytesMut::new();
         loop {
             let next = match std::mem::replace(state, State::Moving) {
@@ -173,7 +178,12 @@ impl MessageBody for Introduction {
                 other => Err(other),
             };
             match next {
-                Ok(next) => *state = next,
+                Ok(next) => {
+                    if let State::Joining(_) = next {
+                        *under_way = asked.line.as_ref().map(Line::begin);
+                    }
+                    *state = next;
+                }
                 Err(as_before) => {
                     *state = as_before;
                     break;

@@ -16,6 +16,7 @@ mod rules;
 mod text;
 mod wire;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_http::ws;
@@ -23,7 +24,7 @@ use actix_web::body::MessageBody as _;
 use actix_web::http::header::{CACHE_CONTROL, HeaderName, SEC_WEBSOCKET_PROTOCOL};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::{Data, Payload};
-use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
+use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, HttpResponseBuilder};
 
 use crate::api::Api;
 use crate::api::access::{Caller, PROTOCOL, Tenure, offers_protocol};
@@ -33,6 +34,8 @@ use crate::api::live::wire::{Close, EventStream, WebSocket};
 use crate::api::problem::Problem;
 use crate::api::request::{Parameters, user};
 use crate::api::slot::Live;
+use crate::api::sockets::answering::Open;
+use crate::api::sockets::line::Line;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::feed::stream::{Epoch, Place};
@@ -57,8 +60,10 @@ pub(super) async fn websocket(
     let caller = Caller::or_stranger(&request)?;
     let body = match caller {
         Caller::Stranger => {
-            let peer = request.peer_addr();
-            Introduction::new(wire, Asked { engine: (*engine).clone(), api, user, resume, peer })?.boxed()
+            // It keeps no place in all of that time, but once it is known.
+            request.extensions_mut().insert(Open);
+            let (peer, line) = (request.peer_addr(), request.conn_data::<Arc<Line>>().cloned());
+            Introduction::new(wire, Asked { engine: (*engine).clone(), api, user, resume, peer, line })?.boxed()
         }
         // In a browser only a close code can be told from other failures.
         Caller::Refused => Connection::refused(wire, Close::Unauthenticated("the token is not good for this")).boxed(),

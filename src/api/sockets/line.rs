@@ -17,6 +17,8 @@ pub(in crate::api) struct Line {
     /// Requests that are not answered yet, of which a WebSocket or a stream of events is one.
     under_way: AtomicUsize,
     answered: AtomicUsize,
+    /// A request of it was let in that not everybody may send.
+    is_known: AtomicBool,
     /// Milliseconds after it was opened since when nothing is under way.
     idle_since_ms: AtomicU64,
     /// It was chosen to end, which its socket learns next.
@@ -35,6 +37,7 @@ impl Line {
             opened: Instant::now(),
             under_way: AtomicUsize::new(0),
             answered: AtomicUsize::new(0),
+            is_known: AtomicBool::new(false),
             idle_since_ms: AtomicU64::new(0),
             is_leaving: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
@@ -54,6 +57,16 @@ impl Line {
         let since = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.idle_since_ms.store(since, Ordering::Relaxed);
         self.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Notes that a request of it was let in that not everybody may send.
+    pub(in crate::api) fn know(&self) {
+        self.is_known.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether one was.
+    pub(super) fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
     }
 
     /// How many requests were answered.

@@ -1,7 +1,8 @@
 //! Places of connections: how many there may be, in all and of one address.
 //!
 //! Responsible for:
-//! - giving a new connection the place of the longest idle one when there is none left, and refusing it when none is idle;
+//! - giving a new connection the place of the longest idle one when there is none left, and refusing it when none is idle.
+//!   Those that sent nothing but what everybody may go first;
 //! - ending connections that stay idle, however slowly they send something.
 //!
 //! Not responsible for:
@@ -239,17 +240,18 @@ impl Ring {
         self.lines.len() - self.leaving
     }
 
-    /// Of the next few that are idle, the one that is so for the longest.
+    /// Of the next few that are idle, the one that is so for the longest: of those that sent nothing but what everybody may, if there
+    /// is one among them.
     fn longest_idle(&mut self) -> Option<Arc<Line>> {
-        let (places, mut longest) = (self.lines.capacity(), None::<(Instant, &Arc<Line>)>);
+        let (places, mut longest) = (self.lines.capacity(), None::<((bool, Instant), &Arc<Line>)>);
         for looked in 0..places.min(CONNECTION_LOOKS_MAX) {
             if looked >= CONNECTION_LOOKS_MIN && longest.is_some() {
                 break;
             }
             self.hand = (self.hand + 1) % places;
             let Some(line) = self.lines.get(self.hand) else { continue };
-            let Some(since) = line.idle_since() else { continue };
-            if longest.is_none_or(|(known, _)| since < known) {
+            let Some(since) = line.idle_since().map(|since| (line.is_known(), since)) else { continue };
+            if longest.is_none_or(|(other, _)| since < other) {
                 longest = Some((since, line));
             }
         }

@@ -103,3 +103,24 @@ fn live_connections_leave_places_to_others() {
         assert_eq!(ConnectionLimits::of(all).left_to_live(), live, "of {all}");
     }
 }
+
+#[test]
+fn who_sent_only_what_everybody_may_goes_before_who_was_let_in() {
+    let connections = connections(3, 3);
+    let places: Vec<_> = (0..3)
+        .map(|host| {
+            later();
+            connections.enter(peer(host)).unwrap()
+        })
+        .collect();
+    places[0].line().know();
+    let first = connections.enter(peer(9)).unwrap();
+    let ended = || places.iter().map(|place| place.line().is_ended()).collect::<Vec<_>>();
+    assert_eq!(ended(), [false, true, false]);
+    let second = connections.enter(peer(9)).unwrap();
+    assert_eq!(ended(), [false, true, true]);
+    [&first, &second].into_iter().for_each(|place| place.line().know());
+    later();
+    let _third = connections.enter(peer(9)).unwrap();
+    assert_eq!(ended(), [true, true, true], "if all were let in, the longest idle");
+}
