@@ -20,7 +20,7 @@ pub const CONNECTIONS_SHARE: usize = 4;
 /// One in so many places is left to connections that are not live: those of operators, and of all who ask for something.
 pub const CONNECTIONS_NOT_LIVE_SHARE: usize = 16;
 
-/// Connections that are looked at to find the longest idle of them, and how many if none is.
+/// Idle connections that are looked at to find the longest idle of them, and how many in all, idle or not.
 pub const CONNECTION_LOOKS_MIN: usize = 64;
 
 /// See there.

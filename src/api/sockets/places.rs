@@ -244,13 +244,16 @@ impl Ring {
     /// is one among them.
     fn longest_idle(&mut self) -> Option<Arc<Line>> {
         let (places, mut longest) = (self.lines.capacity(), None::<((bool, Instant), &Arc<Line>)>);
-        for looked in 0..places.min(CONNECTION_LOOKS_MAX) {
-            if looked >= CONNECTION_LOOKS_MIN && longest.is_some() {
+        let mut idle = 0;
+        for _ in 0..places.min(CONNECTION_LOOKS_MAX) {
+            // Of few one might be taken that is worth more than most: many places next to each other may be empty or busy.
+            if idle >= CONNECTION_LOOKS_MIN {
                 break;
             }
             self.hand = (self.hand + 1) % places;
             let Some(line) = self.lines.get(self.hand) else { continue };
             let Some(since) = line.idle_since().map(|since| (line.is_known(), since)) else { continue };
+            idle += 1;
             if longest.is_none_or(|(other, _)| since < other) {
                 longest = Some((since, line));
             }

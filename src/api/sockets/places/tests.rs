@@ -124,3 +124,19 @@ fn who_sent_only_what_everybody_may_goes_before_who_was_let_in() {
     let _third = connections.enter(peer(9)).unwrap();
     assert_eq!(ended(), [true, true, true], "if all were let in, the longest idle");
 }
+
+#[test]
+fn who_was_let_in_stays_though_most_places_beside_it_are_empty() {
+    const MANY: usize = 860;
+    let connections = connections(MANY, MANY);
+    let kept: Vec<_> = (0..4).map(|_| connections.enter(peer(1)).unwrap()).collect();
+    kept.iter().for_each(|place| place.line().know());
+    later();
+    let mut others: Vec<_> = (4..MANY).map(|_| connections.enter(peer(2)).unwrap()).collect();
+    assert!(connections.table.lock().all.lines.capacity() > MANY + 2 * CONNECTION_LOOKS_MIN, "some places are empty");
+    for _ in 0..MANY {
+        others.push(connections.enter(peer(2)).unwrap());
+        others.retain(|place| !place.line().is_ended());
+    }
+    assert!(kept.iter().all(|place| !place.line().is_ended()));
+}
