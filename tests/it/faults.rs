@@ -245,8 +245,8 @@ const NO_ROOM_FOR_A_FILE: [i32; 3] = [24, 23, 12];
 #[tokio::test]
 async fn a_file_that_the_system_has_no_room_for_is_tried_again_and_nothing_refused_is_kept() {
     for cause in NO_ROOM_FOR_A_FILE {
-        // The first segment is created at the start.
-        for from in 2..5 {
+        // The identity and the first segment are created at the start.
+        for from in 3..6 {
             let files = MemoryFiles::default();
             let plan = Plan { fail_creates: Some((from, from + 2, cause)), ..Plan::default() };
             let faulty = FaultyFiles::new(files.clone(), plan);
