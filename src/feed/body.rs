@@ -77,7 +77,7 @@ impl Body {
         }
     }
 
-    /// JSON that was checked when it came in.
+    /// JSON that was checked when it came in, or is served so already.
     pub(crate) fn kept(json: &str) -> Self {
         Self(json.into())
     }
@@ -88,16 +88,16 @@ impl Body {
     }
 }
 
-/// From storage, which checksums what was checked when it came in: taken as it is.
+/// From storage, which checksums what was checked when it came in. What was accepted before bodies were checked for what some parsers refuse
+/// is taken in a form that every parser takes.
 impl<'de> Deserialize<'de> for Body {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_str(Text(|json: &str| Ok::<_, BodyError>(Self::kept(json))))
+        from.deserialize_str(Text(|json: &str| Ok::<_, BodyError>(Self(portable(json).into()))))
     }
 }
 
-/// JSON in a form that every parser takes: numbers that some refuse as text, halves of characters as U+FFFD. What was accepted before bodies
-/// were checked for these is served so.
-pub(crate) fn portable(json: &str) -> Cow<'_, str> {
+/// JSON in a form that every parser takes: numbers that some refuse as text, halves of characters as U+FFFD.
+fn portable(json: &str) -> Cow<'_, str> {
     let (mut portable, mut done) = (String::new(), 0);
     for flaw in Flaws::of(json) {
         let (range, before, after) = match flaw {
@@ -289,6 +289,14 @@ mod tests {
             assert!(matches!(Body::new(half), Err(BodyError::Surrogate { at: found }) if found == at), "{half}");
             assert_eq!(portable(half), served);
         }
+    }
+
+    #[test]
+    fn what_was_stored_before_bodies_were_checked_is_served_so_that_every_parser_takes_it() {
+        let stored: Body = serde_json::from_value(r#"[1e400,"\ud800"]"#.into()).unwrap();
+        assert_eq!(stored.as_str(), r#"["1e400","\ufffd"]"#);
+        let good: Body = serde_json::from_value(r#"[1.50,"\ud83d\ude00"]"#.into()).unwrap();
+        assert_eq!(good.as_str(), r#"[1.50,"\ud83d\ude00"]"#);
     }
 
     #[test]
