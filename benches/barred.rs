@@ -76,6 +76,10 @@ async fn measure(what: &str, engine: &Engine) {
         pages.push(began.elapsed().as_secs_f64() * 1e3);
         waits.push(longest.as_secs_f64() * 1e3);
     }
-    println!("reposts {what}: a page {:.1} ms, a neighbour waits {:.1} ms at most; medians", median(pages), median(waits));
+    println!(
+        "reposts {what}: a page {:.1} ms, a neighbour waits {:.1} ms at most; medians",
+        median(pages),
+        median(waits)
+    );
     engine.shutdown();
 }
