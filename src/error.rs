@@ -33,6 +33,12 @@ pub enum Error {
         /// The name.
         list: String,
     },
+    /// A user is being erased. The id may be used again once that has ended.
+    #[error("{id} is being erased; the id may be used again once that has ended")]
+    BeingErased {
+        /// The user.
+        id: SourceId,
+    },
     /// Something a reader cannot decide about oneself.
     #[error("{reader} cannot {action} itself")]
     Oneself {
@@ -184,6 +190,7 @@ impl Error {
             Self::UnknownPost(_) => "unknown_post",
             Self::UnknownSource(_) => "unknown_source",
             Self::UnknownList { .. } => "unknown_list",
+            Self::BeingErased { .. } => "being_erased",
             Self::Oneself { action, .. } => match *action {
                 "mute" => "self_mute",
                 _ => "self_block",

@@ -2,6 +2,7 @@
 
 mod access;
 mod connections;
+mod erasures;
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use crate::clock::UnixMicros;
 
 pub use access::*;
 pub use connections::*;
+pub use erasures::*;
 
 /// Longest source id.
 pub const SOURCE_ID_BYTES_MAX: usize = 128;

@@ -7,6 +7,7 @@
 //! Not responsible for:
 //! - what is shelved (`state::shelving`), when (`actor::scribe`).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -17,10 +18,12 @@ use crate::actor::message::{Command, Mark, Reply};
 use crate::actor::scribe::queue::CommandSender;
 use crate::actor::vital::Vital;
 use crate::error::Error;
+use crate::id::SourceId;
 use crate::limits::{ARCHIVE_QUEUE_MAX, ARCHIVE_READERS};
+use crate::state::pruning::fate;
 use crate::state::shelving::Shelving;
 use crate::state::world::World;
-use crate::storage::archive::{Archive, ArchiveError};
+use crate::storage::archive::{Archive, ArchiveError, Rewrite};
 use crate::storage::journal::Sequence;
 
 /// What the scribe wants written.
@@ -33,6 +36,8 @@ pub struct Task {
     pub failures_known: u64,
     /// Whom to tell then.
     pub then: Option<(Reply<Mark>, Mark)>,
+    /// Write the archive anew afterwards, without these users, and whom to tell then.
+    pub rewrite: Option<(Vec<SourceId>, Reply<()>)>,
 }
 
 /// Tasks that wait: a round of shelving, and the marks of snapshots.
@@ -49,12 +54,17 @@ pub fn start_writer(
     let thread = thread.spawn(move || {
         let _vital = Vital("archivist");
         let mut failures = Failures::default();
-        for Task { shelving, persist, failures_known, then } in receiver {
+        for Task { shelving, persist, failures_known, then, rewrite: without } in receiver {
             let written = failures.note(write(&world, &*archive, &shelving, persist));
             if let Some((reply, mark)) = then {
                 // Asked here, where nothing is written meanwhile: what comes after this task is not persisted with it.
                 let has_archived = !archive.is_empty();
                 let _ = reply.send(failures.since(failures_known).map(|()| Mark { has_archived, ..mark }));
+            }
+            if let Some((users, reply)) = without {
+                // Only whole: what an earlier task could not write is not in it.
+                let rewritten = failures.since(failures_known).and_then(|()| rewrite(&*archive, &users));
+                let _ = reply.send(rewritten);
             }
             // Refused only by a scribe that has ended; what is archived but still in memory does no harm.
             let _ = commands.send(Command::Shelved { shelving: Box::new(shelving), written });
@@ -110,6 +120,13 @@ fn write(
         archive.write(&shelving.batch(world))?;
     }
     persist.map_or(Ok(()), |through| archive.persist(through))
+}
+
+/// Writes the archive anew without these users.
+fn rewrite(archive: &dyn Archive, users: &[SourceId]) -> Result<(), Error> {
+    let of_all: HashSet<SourceId> = users.iter().cloned().collect();
+    let rewritten = archive.rewrite(&Rewrite { without: users, fate: &|post| fate(&of_all, post) });
+    rewritten.map_err(|cause| archive_failed(&cause))
 }
 
 /// An archive's error, as callers get it.

@@ -9,6 +9,7 @@
 //! - the bytes of a snapshot (`storage::snapshot`), what is in it (`state::image`).
 
 mod due;
+mod prune;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +34,6 @@ use crate::state::image::{InboxRecord, UnderWayRecord, Walk, pack_positions};
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::journal::Sequence;
-use crate::storage::journal::reader;
 use crate::storage::journal::writer::JournalFigures;
 use crate::storage::snapshot::{
     self, Records, Section, SnapshotHeader, SnapshotReader, SnapshotWriter, UNFINISHED, write_world,
@@ -187,6 +187,10 @@ impl Keeper {
             return Err(Error::JournalFailed(cause));
         }
         self.look_for_room()?;
+        let erasures = self.shared.world.sources.erasures();
+        let _no_other_way_round = erasures.hold_snapshots();
+        // Before the mark: what is older than this snapshot may have what must not be kept.
+        let is_last = erasures.any_scrubbed();
         let began = self.shared.clock.now();
         let mark = self.mark(false)?;
         // After the mark: what is not under way any more is in its inboxes, and these are copied later still.
@@ -214,16 +218,19 @@ impl Keeper {
         let revealed = arrivals.revealed.all();
         writer.set_arrivals(arrivals.tokens_from(), revealed);
         let bytes = writer.finish(end.last, end.last_instant, end.has_archived).map_err(failed)?;
-        if let Err(cause) = self.drop_superfluous() {
+        match self.drop_superfluous(mark.last, is_last) {
+            // An erasure waits for it.
+            Err(cause) if is_last => return Err(failed(cause)),
             // The next one tries again.
-            warn!("what the snapshot makes superfluous is still there: {cause}");
+            Err(cause) => warn!("what the snapshot makes superfluous is still there: {cause}"),
+            Ok(()) => {}
         }
         let taken = SnapshotTaken { file: snapshot::name(mark.last), sequence: mark.last, bytes, taken_at: began };
         self.shared.counters.snapshots.add(1);
         let mut kept = self.shared.snapshots.lock();
         kept.retain(|older| older.sequence != taken.sequence);
         kept.insert(0, taken.clone());
-        kept.truncate(SNAPSHOTS_KEPT);
+        kept.truncate(if is_last { 1 } else { SNAPSHOTS_KEPT });
         Ok(taken)
     }
 
@@ -282,27 +289,6 @@ impl Keeper {
                 let Some((records, next)) = sent.then(|| answer.blocking_recv().ok()).flatten() else { break };
                 records.into_iter().filter(|record| (record.reader as usize) < sources).try_for_each(&mut each)?;
                 from = next;
-            }
-        }
-        Ok(())
-    }
-
-    /// Keeps the newest snapshots, and the segments with events after the oldest of them.
-    fn drop_superfluous(&self) -> Result<(), StorageError> {
-        let files = &*self.files;
-        let snapshots = snapshot::snapshots(files)?;
-        let remove = |name: &str| files.remove(name).map_err(StorageError::io("remove", files.place(name)));
-        for (name, _) in snapshots.iter().skip(SNAPSHOTS_KEPT) {
-            remove(name)?;
-        }
-        let Some((_, oldest)) = snapshots.get(SNAPSHOTS_KEPT - 1) else { return Ok(()) };
-        // The names of the snapshots must be kept before anything they replace is not.
-        files.sync_directory().map_err(StorageError::io("sync the directory", files.place("")))?;
-        let segments = reader::segments(files)?;
-        for pair in segments.windows(2) {
-            let next_first: Sequence = pair[1].1;
-            if next_first <= oldest.next() {
-                remove(&pair[0].0)?;
             }
         }
         Ok(())

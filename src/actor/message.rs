@@ -2,7 +2,7 @@
 //!
 //! | message | from | to | twice? |
 //! |---|---|---|---|
-//! | [`Command`] | engine, keeper, archivist, resolver | scribe | yes for all but a publish without id |
+//! | [`Command`] | engine, keeper, archivist, resolver, eraser | scribe | yes for all but a publish without id |
 //! | [`crate::actor::archivist::Task`] | scribe | archivist | yes |
 //! | [`FanoutOrder`] | scribe | fan-out supervisor | yes: deliveries are idempotent |
 //! | [`Ring`] | scribe | fan-out supervisor | yes: it only says "look at your queue" |
@@ -32,7 +32,7 @@ use crate::actor::reception::{Turn, Waking};
 use crate::clock::{Taken, UnixMicros};
 use crate::error::Error;
 use crate::feed::choices::Marker;
-use crate::feed::event::{NewEdge, Silencing};
+use crate::feed::event::{Event, NewEdge, Silencing};
 use crate::feed::inbox::Inbox;
 use crate::feed::page::Page;
 use crate::feed::post::{Body, Draft, Post};
@@ -128,6 +128,20 @@ pub enum Command {
         /// The answer.
         reply: Reply<()>,
     },
+    /// Erase a user for good.
+    Erase {
+        /// The user.
+        user: SourceId,
+        /// The answer, once nobody sees anything of the user any more.
+        reply: Reply<Erasing>,
+    },
+    /// Bring erasures on by a step. Only the eraser sends it.
+    EraseStep {
+        /// Which.
+        step: EraseStep,
+        /// The answer, once it is done.
+        reply: Reply<()>,
+    },
     /// Say where the journal stands. A snapshot begins with one without sync and ends with one with it; in between nothing goes
     /// from memory to the archive.
     Mark {
@@ -176,6 +190,8 @@ impl Command {
             | Self::Unfollow { .. }
             | Self::Choose { .. }
             | Self::RevokeTokens { .. }
+            | Self::Erase { .. }
+            | Self::EraseStep { .. }
             | Self::Mark { .. }
             | Self::Shelved { .. }
             | Self::Stop => 0,
@@ -198,6 +214,8 @@ impl Command {
             Self::Follow { reply, .. } => answer(reply, cause),
             Self::Meet { reply, .. } => answer(reply, cause),
             Self::Choose { reply, .. } => answer(reply, cause),
+            Self::Erase { reply, .. } => answer(reply, cause),
+            Self::EraseStep { reply, .. } => answer(reply, cause),
             Self::Mark { reply, .. } => answer(reply, cause),
             Self::Resolved { command, .. } => command.refuse(cause),
             Self::Shelved { .. } | Self::IdsListed { .. } | Self::Stop => {}
@@ -232,6 +250,26 @@ pub enum Choice {
     },
     /// Drop a list.
     Unlist(ListName),
+}
+
+/// What became of a request to erase a user.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Erasing {
+    /// It is under way.
+    UnderWay,
+    /// Nothing is known of such a user: nothing ever was, or it was erased.
+    Unknown,
+}
+
+/// A step of the erasures that are under way.
+#[derive(Debug)]
+pub enum EraseStep {
+    /// Journal these events, all of which name a user who is being erased, and apply them.
+    Apply(Vec<Event>),
+    /// Write to the archive what it lacks, and then the archive anew without these users.
+    Rewrite(Vec<SourceId>),
+    /// Begin another segment of the journal.
+    BeginSegment,
 }
 
 /// Where the journal stands, and the state with it.

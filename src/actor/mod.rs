@@ -8,6 +8,8 @@
 //! | doorkeeper, one per shard | the shard's arbiter | who is awake |
 //! | user actor, one per active reader | the shard's arbiter | its own inbox |
 //!
+//! The eraser, the keeper and the archivist are threads beside them, which may wait, and change the world by commands to the scribe.
+//!
 //! Nothing here blocks an actor's thread, and every queue has a limit in `limits`.
 
 pub mod archivist;
@@ -15,6 +17,7 @@ pub mod counters;
 pub mod courier;
 pub mod directory;
 pub mod doorkeeper;
+pub(crate) mod eraser;
 pub mod fanout;
 pub mod fanout_latency;
 pub mod keeper;

@@ -182,7 +182,8 @@ impl Handler<Sleep> for UserActor {
     type Result = ();
 
     fn handle(&mut self, _: Sleep, ctx: &mut Self::Context) {
-        if self.has_live_connections() {
+        // Who is being erased has nothing to be connected to.
+        if self.has_live_connections() && !self.reader.source().is_erased() {
             return self.shared.watchers.stay_awake(self.reader.source().slot);
         }
         self.leave();

@@ -278,6 +278,10 @@ impl Sheet<'_> {
         ] {
             self.gauge(name, help, None, value as u64)?;
         }
+        let erasures = engine.erasures();
+        self.gauge("erasures_under_way", "Users being erased", None, erasures.count as u64)?;
+        let oldest = erasures.oldest_seconds.unwrap_or(0);
+        self.gauge("erasure_age", "Time since the oldest erasure under way began", Some(&Unit::Seconds), oldest)?;
         let bytes = Some(&Unit::Bytes);
         self.gauge("posts", "Memory that posts take", bytes, world.posts.bytes() as u64)?;
         self.gauge(

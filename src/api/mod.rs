@@ -14,6 +14,7 @@ mod choices;
 mod client;
 pub mod description;
 mod door;
+mod erase;
 mod explain;
 mod feeds;
 mod follows;

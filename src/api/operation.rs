@@ -12,7 +12,9 @@ use actix_web::{HttpRequest, Route};
 
 use crate::api::Api;
 use crate::api::slot::Live;
-use crate::api::{choices, description, explain, feeds, follows, lists, live, metrics, operations, posts, users};
+use crate::api::{
+    choices, description, erase, explain, feeds, follows, lists, live, metrics, operations, posts, users,
+};
 use crate::feed::event::Silencing;
 use crate::limits::{BULK_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX};
 
@@ -105,6 +107,7 @@ const AUTHOR_READ: (Needs, Work) = (Needs::Author(Right::Read), Work::Read);
 const AUTHOR_WRITE: (Needs, Work) = (Needs::Author(Right::Write), Work::Write);
 const SERVER_READ: (Needs, Work) = (Needs::Server(Right::Read), Work::Operation);
 const SERVER_WRITE: (Needs, Work) = (Needs::Server(Right::Write), Work::Operation);
+const ERASE: (Needs, Work) = (Needs::Server(Right::Write), Work::Write);
 const BULK_WRITE: (Needs, Work) = (Needs::Server(Right::Write), Work::BulkWrite);
 
 const GET: Method = Method::GET;
@@ -127,6 +130,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
 
     operation("follow_many", POST, "/v1/follows", BULK_WRITE, || web::to(follows::follow_many)),
     operation("read_user", GET, "/v1/users/{user}", OWN_READ, || web::to(follows::info)),
+    operation("erase_user", DELETE, "/v1/users/{user}", ERASE, || web::to(erase::erase)),
     operation("list_following", GET, "/v1/users/{user}/following", OWN_READ, || web::to(follows::following)),
     operation("list_followers", GET, "/v1/users/{user}/followers", OWN_READ, || web::to(follows::followers)),
     operation("follow", PUT, "/v1/users/{user}/following/{source}", OWN_WRITE, || web::to(follows::follow)),

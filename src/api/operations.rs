@@ -133,6 +133,7 @@ fn figures(engine: &Engine) -> Value {
             "messages": counters.live_messages.get(),
             "cut_off": counters.live_cut_off.get(),
         },
+        "erasures": erasures(engine),
         "clock": clock(&shared.clock_report, now),
         "queues": queues,
         "fanout_latency": latencies.iter().map(audience_latency).collect::<Vec<_>>(),
@@ -146,6 +147,12 @@ fn figures(engine: &Engine) -> Value {
         "journal": engine.journal().map(|journal| journal_figures(&journal)),
         "snapshots": engine.snapshots().iter().map(|taken| aged(taken, now)).collect::<Vec<_>>(),
     })
+}
+
+/// The erasures of users that are under way.
+fn erasures(engine: &Engine) -> Value {
+    let erasures = engine.erasures();
+    json!({"under_way": erasures.count, "oldest_seconds": erasures.oldest_seconds})
 }
 
 /// What the clock shows, and whether it jumped.

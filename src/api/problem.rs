@@ -207,7 +207,7 @@ impl From<Error> for Problem {
             Error::FollowsRefused { refusals, .. } if refusals.iter().all(|(_, refusal)| refusal.is_forbidden()) => {
                 StatusCode::FORBIDDEN
             }
-            Error::PostIdTaken(_) | Error::PostDeleted(_) => StatusCode::CONFLICT,
+            Error::PostIdTaken(_) | Error::PostDeleted(_) | Error::BeingErased { .. } => StatusCode::CONFLICT,
             Error::Misfit { .. }
             | Error::Oneself { .. }
             | Error::TooMany { .. }

@@ -19,7 +19,7 @@ use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
 use crate::limits::ARCHIVE_CACHE_BYTES;
 use crate::state::shelving::decode;
-use crate::storage::archive::{ArchiveError, Kept, ReadOnlyArchive, Totals};
+use crate::storage::archive::{self, ArchiveError, Kept, ReadOnlyArchive, Totals};
 
 /// What `tidewire archive` can do.
 #[derive(Debug, Subcommand)]
@@ -46,7 +46,7 @@ const NAMED_MAX: usize = 20;
 impl ArchiveTool {
     pub(crate) fn run(self) -> Outcome {
         let (Self::Inspect(ArchivePath { path }) | Self::Verify(ArchivePath { path })) = &self;
-        let path = if path.is_dir() { path.join("archive.redb") } else { path.clone() };
+        let path = if path.is_dir() { path.join(archive::FILE) } else { path.clone() };
         let archive = ReadOnlyArchive::open(&path, ARCHIVE_CACHE_BYTES).map_err(|cause| cause.with_sources())?;
         let outcome = match self {
             Self::Inspect(_) => inspect(&archive),

@@ -47,19 +47,42 @@ impl Engine {
     /// At most `max` sources that `follower` follows, the newest edge before `before` first.
     pub fn following(&self, follower: &SourceId, before: UnixMicros, max: usize) -> Vec<Listed> {
         let Some(follower) = self.inner.shared.world.sources.get(follower) else { return Vec::new() };
-        self.listed(follower.following().newest_before(before, max))
+        let following = follower.following();
+        let edge = |edge: &Edge| (edge.since, edge.source);
+        let read = |before, max| following.newest_before(before, max).iter().map(edge).collect();
+        self.listed(before, max, read)
     }
 
     /// At most `max` sources that `follower` follows virtually, the newest edge before `before` first. For operators: no
     /// reader is shown them.
     pub fn hidden_following(&self, follower: &SourceId, before: UnixMicros, max: usize) -> Vec<Listed> {
         let Some(follower) = self.inner.shared.world.sources.get(follower) else { return Vec::new() };
-        self.listed(follower.following().hidden_before(before, max))
+        let following = follower.following();
+        let edge = |edge: &Edge| (edge.since, edge.source);
+        let read = |before, max| following.hidden_before(before, max).iter().map(edge).collect();
+        self.listed(before, max, read)
     }
 
-    pub(super) fn listed(&self, edges: Vec<Edge>) -> Vec<Listed> {
-        let listed = self.lister();
-        edges.into_iter().map(|edge| listed(edge.since, edge.source)).collect()
+    /// At most `max` lines of a list, those before `before`, the newest first, as `read` has them. Users who are being erased are on lists
+    /// until their erasure comes to these, and not named.
+    pub(super) fn listed(
+        &self,
+        mut before: UnixMicros,
+        max: usize,
+        read: impl Fn(UnixMicros, usize) -> Vec<(UnixMicros, SourceSlot)>,
+    ) -> Vec<Listed> {
+        let (listed, sources) = (self.lister(), &self.inner.shared.world.sources);
+        let mut lines = Vec::new();
+        loop {
+            let asked = max - lines.len();
+            let found = read(before, asked);
+            let is_there = |line: &&(UnixMicros, SourceSlot)| !sources.is_erased(line.1);
+            lines.extend(found.iter().filter(is_there).map(|(since, source)| listed(*since, *source)));
+            match found.last() {
+                Some((last, _)) if found.len() == asked && lines.len() < max => before = *last,
+                _ => return lines,
+            }
+        }
     }
 
     /// At most `max` followers of `source`, the newest edge before `before` first.
@@ -72,7 +95,7 @@ impl Engine {
     }
 
     /// Makes the lines of a list.
-    pub(super) fn lister(&self) -> impl Fn(UnixMicros, SourceSlot) -> Listed {
+    fn lister(&self) -> impl Fn(UnixMicros, SourceSlot) -> Listed {
         let shared = &self.inner.shared;
         let now = shared.clock.now();
         move |since, slot| Listed {

@@ -8,6 +8,7 @@
 //! - any wire format (`api`), settings files (`cli`).
 
 mod edges;
+mod erase;
 mod live;
 mod personal;
 mod shared;
@@ -36,6 +37,7 @@ use crate::actor::resolver::{Resolver, needs};
 use crate::actor::scribe::queue::{CommandSender, NotTaken};
 use crate::clock::UnixMicros;
 pub use crate::engine::edges::Listed;
+pub use crate::engine::erase::{Erasing, ErasuresUnderWay};
 pub use crate::engine::live::{Stranger, Watcher};
 pub use crate::engine::personal::Unread;
 pub use crate::engine::shared::Shared;
@@ -73,6 +75,7 @@ struct Inner {
     shards: Vec<ShardAddrs>,
     threads: Mutex<Option<Threads>>,
     keeper: Mutex<Option<KeeperHandle>>,
+    eraser: Mutex<Option<erase::EraserHandle>>,
     /// One at a time: a courier's mailbox has room for the slices it has credit for, and for little else.
     census: tokio::sync::Mutex<()>,
 }
@@ -189,7 +192,8 @@ impl Engine {
             }
             stored => stored,
         };
-        stored.and_then(Stored::live).ok_or(Error::UnknownPost(id))
+        let is_there = |post: &Arc<Post>| !shared.world.sources.is_erased(post.author().slot);
+        stored.and_then(Stored::live).filter(is_there).ok_or(Error::UnknownPost(id))
     }
 
     fn ask_archive(&self, job: impl FnOnce(&World) + Send + 'static) -> Result<(), Error> {
@@ -412,8 +416,10 @@ impl Engine {
         self.stop_live();
         self.inner.stop_waiting();
         let keeper = self.inner.keeper.lock().take();
-        if let Some(KeeperHandle { requests, thread, stopping, .. }) = keeper {
-            stopping.store(true, Ordering::Relaxed);
+        // Before the eraser ends, which may wait for a snapshot.
+        keeper.iter().for_each(|keeper| keeper.stopping.store(true, Ordering::Relaxed));
+        self.inner.stop_eraser();
+        if let Some(KeeperHandle { requests, thread, .. }) = keeper {
             drop(requests);
             let _ = thread.join();
         }

@@ -10,6 +10,7 @@ use crate::engine::{Engine, FeedPage, Listed};
 use crate::error::Error;
 use crate::feed::choices::Marker;
 use crate::feed::event::Silencing;
+use crate::feed::following::Edge;
 use crate::feed::page::Range;
 use crate::feed::position::Position;
 use crate::feed::resume::{Resume, Settled};
@@ -56,8 +57,8 @@ impl Engine {
             Silencing::Mute => &choices.mutes,
             Silencing::Block => &choices.blocks,
         };
-        let listed = self.lister();
-        silenced.newest_before(before, max).into_iter().map(|(source, since)| listed(since, source)).collect()
+        let line = |(source, since)| (since, source);
+        self.listed(before, max, |before, max| silenced.newest_before(before, max).into_iter().map(line).collect())
     }
 
     /// A reader's rules.
@@ -147,7 +148,8 @@ impl Engine {
         max: usize,
     ) -> Result<Vec<Listed>, Error> {
         let members = self.list_viewer(reader, list)?.feed;
-        Ok(self.listed(members.newest_before(before, max)))
+        let edge = |edge: &Edge| (edge.since, edge.source);
+        Ok(self.listed(before, max, |before, max| members.newest_before(before, max).iter().map(edge).collect()))
     }
 
     /// A page of a list: what its members published, by the reader's rules.

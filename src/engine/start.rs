@@ -45,7 +45,7 @@ use crate::state::image::{InboxRecord, unpack_positions};
 use crate::state::shelving::ShelvingLimits;
 use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
-use crate::storage::archive::{Archive, RedbArchive};
+use crate::storage::archive::{self, Archive, RedbArchive};
 use crate::storage::error::StorageError;
 use crate::storage::files::disk::DiskFiles;
 use crate::storage::files::{Files, guard};
@@ -121,7 +121,9 @@ impl Engine {
     pub fn start_with<J: Journal>(config: EngineConfig, journal: J, clock: Arc<dyn Clock>) -> Self {
         let (world, writer) = World::create(config.celebrity, Sharding::new(config.shards.get()));
         let config = Arc::new(config);
-        start(Foundation { config, clock, world, writer, journal, last_instant: None, lock: None }).0
+        let (engine, _) = start(Foundation { config, clock, world, writer, journal, last_instant: None, lock: None });
+        engine.start_eraser(None);
+        engine
     }
 
     /// Starts an engine on what a data directory holds, and keeps everything there.
@@ -148,7 +150,7 @@ impl Engine {
         clock: Arc<dyn Clock>,
         progress: &Progress,
     ) -> Result<(Self, Report), StorageError> {
-        let path = storage.directory.join("archive.redb");
+        let path = storage.directory.join(archive::FILE);
         let archive = match storage.repair {
             true => RedbArchive::open_or_set_aside(&path, ARCHIVE_CACHE_BYTES)?,
             false => RedbArchive::open(&path, ARCHIVE_CACHE_BYTES)?,
@@ -281,6 +283,7 @@ impl Engine {
             keeper.run();
             drop(lock);
         });
+        self.start_eraser(Some(requests.clone()));
         *self.inner.keeper.lock() = Some(super::KeeperHandle { requests, thread, figures, stopping, hurries });
     }
 }
@@ -298,7 +301,7 @@ fn belongs(archive: &dyn Archive, identity: Identity, files: &dyn Files) -> Resu
 }
 
 /// What a start cannot do without.
-const THREADS: &str = "the machine lets the engine start its threads";
+pub(super) const THREADS: &str = "the machine lets the engine start its threads";
 
 fn tell(report: &Report, took: Duration) {
     if let Some(torn) = &report.torn {
@@ -354,8 +357,15 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
     });
     let threads = Threads { system, system_thread, scribe_thread, archive_thread, _lock: lock };
     let threads = Mutex::new(Some(threads));
-    let inner =
-        Inner { shared, commands, shards, threads, keeper: Mutex::new(None), census: tokio::sync::Mutex::default() };
+    let inner = Inner {
+        shared,
+        commands,
+        shards,
+        threads,
+        keeper: Mutex::new(None),
+        eraser: Mutex::new(None),
+        census: tokio::sync::Mutex::default(),
+    };
     (Engine { inner: Arc::new(inner) }, fanout)
 }
 

@@ -121,6 +121,24 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         forget_before: Option<UnixMicros>,
     },
+    /// A user is to be erased. From here on the user is nobody's name and what they published shows to nobody; what goes of it goes by
+    /// events that follow. Key: the user, and whoever they follow or block.
+    Erased {
+        /// The user.
+        user: SourceId,
+        /// When, which is the name of the erasure from here on.
+        at: UnixMicros,
+    },
+    /// The archive has nothing of a user who is being erased any more, and neither has the state. Key: the erasure.
+    ErasureScrubbed {
+        /// When the erasure began.
+        at: UnixMicros,
+    },
+    /// Nothing is left of an erased user: neither snapshots nor segments of before are. Key: the erasure.
+    ErasureEnded {
+        /// When the erasure began.
+        at: UnixMicros,
+    },
     /// The clock jumped, or what is kept had been written while it was ahead. Before the event that took the instant. Key: none.
     ClockJumped {
         /// The first logical instant since.
@@ -178,13 +196,16 @@ impl Event {
             Self::Edited { at, .. } => UnixMicros(at.0.saturating_add(lead_us)),
             Self::Followed { edges, since } => UnixMicros(since.0.saturating_add(edges.len() as i64 - 1)),
             Self::Silenced { since, .. } | Self::Listed { since, .. } => (*since)?,
+            Self::Erased { at, .. } => *at,
             Self::ClockJumped { at, lead_us } => return Some(Taken { instant: *at, lead_us: *lead_us }),
             Self::Deleted { .. }
             | Self::Unfollowed { .. }
             | Self::Ruled { .. }
             | Self::Marked { .. }
             | Self::Unlisted { .. }
-            | Self::Revoked { .. } => return None,
+            | Self::Revoked { .. }
+            | Self::ErasureScrubbed { .. }
+            | Self::ErasureEnded { .. } => return None,
         };
         Some(Taken { instant, lead_us })
     }

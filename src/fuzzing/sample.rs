@@ -66,6 +66,10 @@ pub(super) fn events() -> Vec<Event> {
         Event::Unfollowed { follower: ann, source: bob, keep_until: Some(Position::MAX) },
         Event::Revoked { user: source("dan"), not_before: UnixMicros(7_000), forget_before: Some(UnixMicros(6_000)) },
         Event::ClockJumped { at: UnixMicros(20_000), lead_us: 5_000 },
+        Event::Erased { user: source("dan"), at: UnixMicros(21_000) },
+        Event::Erased { user: source("eve"), at: UnixMicros(21_001) },
+        Event::ErasureScrubbed { at: UnixMicros(21_001) },
+        Event::ErasureEnded { at: UnixMicros(21_001) },
     ]
 }
 

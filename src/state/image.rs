@@ -13,10 +13,12 @@
 //! of tags and topics: posts say where they belong.
 
 mod choices;
+mod erased;
 mod reposts;
 mod revocations;
 
 pub use choices::ChoicesRecord;
+pub use erased::ErasedRecord;
 pub use reposts::RepostsRecord;
 pub use revocations::RevocationsRecord;
 
@@ -55,12 +57,15 @@ pub struct SourceRecord {
     /// Up to when such posts may be missing from these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_forgotten: Option<UnixMicros>,
+    /// Its erasure, if it was or is being erased. Its id is a name then that nobody can look up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub erased: Option<ErasedRecord>,
 }
 
 impl SourceRecord {
     /// A source of which nothing is known but its id.
     pub fn new(id: SourceId) -> Self {
-        Self { id, last_seen: None, celebrity: false, late: Vec::new(), late_forgotten: None }
+        Self { id, last_seen: None, celebrity: false, late: Vec::new(), late_forgotten: None, erased: None }
     }
 }
 
@@ -177,7 +182,10 @@ impl<'a> Walk<'a> {
 
     /// All sources.
     pub fn sources(self) -> impl Iterator<Item = SourceRecord> {
-        self.readers().map(|source| {
+        self.readers().map(move |source| {
+            if let Some(at) = source.erased_at() {
+                return self.erased(at);
+            }
             let outbox = source.outbox();
             let (late, late_forgotten) = outbox.late().map_or((Vec::new(), None), |late| {
                 let (posts, forgotten) = late.parts();
@@ -189,6 +197,7 @@ impl<'a> Walk<'a> {
                 celebrity: source.is_celebrity(),
                 late,
                 late_forgotten,
+                erased: None,
             }
         })
     }
@@ -299,6 +308,10 @@ impl Writer {
     /// # Errors
     /// When it is known already.
     pub fn restore_source(&mut self, record: &SourceRecord) -> Result<(), MisfitError> {
+        if let Some(erased) = &record.erased {
+            self.restore_erased(&record.id, erased);
+            return Ok(());
+        }
         let before = self.world().sources.len();
         let source = self.world().sources.intern(&record.id);
         if source.slot.0 as usize != before {

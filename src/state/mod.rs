@@ -6,12 +6,14 @@
 pub mod arrivals;
 mod awaited;
 mod catch_up;
+pub mod erasures;
 pub mod explain;
 pub mod failures;
 pub mod free_ids;
 pub mod held;
 pub mod image;
 pub mod posts;
+pub mod pruning;
 pub mod reader;
 pub mod reposts;
 pub mod resolved;

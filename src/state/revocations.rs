@@ -61,6 +61,14 @@ impl Revocations {
         self.0.read().by_instant.range((from, Bound::Unbounded)).take(max).cloned().collect()
     }
 
+    /// Forgets the one of a user who is being erased: it holds the user's id.
+    pub(super) fn remove(&self, user: &SourceId) {
+        let kept = &mut *self.0.write();
+        if let Some(instant) = kept.by_user.remove(user) {
+            kept.by_instant.remove(&(instant, user.clone()));
+        }
+    }
+
     /// Adds one, unless there is a later one of the same user, and forgets some of those before `forget_before`.
     pub(super) fn add(&self, user: &SourceId, not_before: UnixMicros, forget_before: Option<UnixMicros>) {
         let kept = &mut *self.0.write();
@@ -114,6 +122,10 @@ mod tests {
             assert_eq!(all(&revocations), expected);
             assert_eq!(revocations.not_before(&user), naive.get(&user).copied());
             assert_eq!(revocations.len(), naive.len());
+            if step % 50 == 0 {
+                revocations.remove(&user);
+                naive.remove(&user);
+            }
         }
     }
 

@@ -356,8 +356,18 @@ fn damaged(path: PathBuf, id: PostId, why: &str) -> ArchiveError {
 /// A post as the archive keeps it: MessagePack, maps with named fields, and behind it the CRC-32C of that, since the archive
 /// itself does not notice when bytes change on disk.
 fn encode(world: &World, post: &Post) -> Vec<u8> {
+    let mut record = image::record(world, post, |source| source.id.clone());
+    // An author who was erased is named nowhere, and the post that was answered is gone.
+    if post.answered.as_ref().is_some_and(|answered| world.sources.at(answered.slot).is_erased()) {
+        record.answered = None;
+    }
+    seal(&record)
+}
+
+/// A record as the archive keeps it.
+pub(super) fn seal(record: &PostRecord<SourceId>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    pack(&image::record(world, post, |source| source.id.clone()), &mut bytes);
+    pack(record, &mut bytes);
     bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
     bytes
 }
@@ -380,7 +390,7 @@ impl World {
     /// # Errors
     /// When it cannot be read.
     pub fn archived(&self, id: PostId) -> Result<Option<Stored>, ArchiveError> {
-        self.archived_by(id, |source| self.sources.get(source))
+        self.archived_by(id, |source| self.sources.known(source))
     }
 
     /// The same, with sources found by `source`.

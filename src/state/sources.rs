@@ -23,6 +23,7 @@ use crate::feed::outbox::{Ask, Missing, Newest, Outbox};
 use crate::feed::position::Position;
 use crate::id::{SourceId, SourceSlot};
 use crate::limits::{CROWD_SOURCES_MAX, NEWEST_PULLED_MAX, SOURCES_SAMPLE_MAX};
+use crate::state::erasures::Erasures;
 
 /// A user, tag, topic or account of another kind.
 #[derive(Debug)]
@@ -46,6 +47,8 @@ pub struct Source {
     /// What [`Source::crowd`] found, and by which version of `following`.
     crowd: Mutex<Option<(u64, SourceSlot)>>,
     last_seen: AtomicI64,
+    /// When its erasure began, if it did.
+    erased_at: AtomicI64,
 }
 
 const NEVER: i64 = i64::MIN;
@@ -68,7 +71,26 @@ impl Source {
             celebrity: AtomicBool::new(false),
             crowd: Mutex::default(),
             last_seen: AtomicI64::new(NEVER),
+            erased_at: AtomicI64::new(NEVER),
         }
+    }
+
+    /// When its erasure began, if it did. Its place stays for good, since slots do, and nothing else of it.
+    pub fn erased_at(&self) -> Option<UnixMicros> {
+        match self.erased_at.load(Ordering::Acquire) {
+            NEVER => None,
+            at => Some(UnixMicros(at)),
+        }
+    }
+
+    fn set_erased(&self, at: UnixMicros) {
+        // No instant is the one that stands for none, but a file may have any.
+        self.erased_at.store(at.0.max(NEVER + 1), Ordering::Release);
+    }
+
+    /// Whether it is being erased, or was.
+    pub fn is_erased(&self) -> bool {
+        self.erased_at().is_some()
     }
 
     /// Its posts. The guard must be short-lived: publishing waits for it.
@@ -207,9 +229,47 @@ impl Source {
 pub struct Sources {
     by_id: DashMap<SourceId, Arc<Source>, foldhash::fast::RandomState>,
     by_slot: boxcar::Vec<Arc<Source>>,
+    erasures: Erasures,
 }
 
 impl Sources {
+    /// The erasures that are under way.
+    pub fn erasures(&self) -> &Erasures {
+        &self.erasures
+    }
+
+    /// Whether what a source published is there for nobody, since it is being erased or was: a page that is built meanwhile may come
+    /// across it after that has ended. Asked of every post of a page.
+    pub fn is_erased(&self, source: SourceSlot) -> bool {
+        self.erasures.were_any() && self.at(source).is_erased()
+    }
+
+    /// The source that has this id, or had it until its erasure began and still has it in what is stored.
+    pub(super) fn known(&self, id: &SourceId) -> Option<Arc<Source>> {
+        self.get(id).or_else(|| self.erasures.source_of(id))
+    }
+
+    /// Takes a source's id away, for as long as the erasure that began at `at` is under way, and after.
+    pub(super) fn begin_erasure(&self, source: &Arc<Source>, at: UnixMicros) {
+        // First of all: whoever finds it by its id or by a post of its own finds it so.
+        self.erasures.begin(at, Arc::clone(source), Some(source.id.clone()));
+        source.set_erased(at);
+        self.by_id.remove(&source.id);
+    }
+
+    /// Takes in a source that was erased, or is being: by its id, if that is stored somewhere yet, and else by a name that nobody can
+    /// look up.
+    pub(super) fn restore_erased(&self, name: &SourceId, at: UnixMicros, user: Option<SourceId>, is_under_way: bool) {
+        let id = user.as_ref().unwrap_or(name);
+        let slot = self.by_slot.push_with(|slot| Arc::new(Source::new(SourceSlot(slot as u32), id.clone())));
+        self.erasures.note_any();
+        let source = &self.by_slot[slot];
+        if is_under_way {
+            self.erasures.begin(at, Arc::clone(source), user);
+        }
+        source.set_erased(at);
+    }
+
     /// The source with this id, if anything ever named it.
     pub fn get(&self, id: &SourceId) -> Option<Arc<Source>> {
         self.by_id.get(id).map(|entry| Arc::clone(&entry))
@@ -255,9 +315,10 @@ impl Sources {
         self.by_slot.iter().map(|(_, source)| source)
     }
 
-    /// The source with this id, made if there was none. Only the writer calls it.
+    /// The source with this id, made if there was none. Only the writer calls it. Events that name a user who is being erased are of before:
+    /// they are replayed over a snapshot that was taken meanwhile.
     pub(super) fn intern(&self, id: &SourceId) -> Arc<Source> {
-        if let Some(known) = self.get(id) {
+        if let Some(known) = self.known(id) {
             return known;
         }
         let make = |slot: usize| Arc::new(Source::new(SourceSlot(slot as u32), id.clone()));

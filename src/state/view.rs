@@ -111,6 +111,12 @@ impl<'a> Finder<'a> {
 
     /// The same. One that is placed in an outbox or inbox was there once, and left a tombstone if it was deleted.
     fn find_as<E>(self, id: PostId, is_placed: bool) -> Result<Arc<Post>, Look<E>> {
+        let found = self.find_any(id, is_placed)?;
+        // The one place that makes all that an erased user published vanish at once, until it is deleted post by post.
+        if self.world().sources.is_erased(found.author().slot) { Err(Look::Gone) } else { Ok(found) }
+    }
+
+    fn find_any<E>(self, id: PostId, is_placed: bool) -> Result<Arc<Post>, Look<E>> {
         let world = self.world();
         match (world.posts.stored(id), self) {
             (Some(Stored::Live(post)), _) => Ok(post),

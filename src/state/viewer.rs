@@ -197,6 +197,8 @@ impl Viewer {
         // Posts do not always come in order: what is answered may have come after its answer.
         let later = || world.posts.get(reply_to).map(|post| post.author().slot);
         let answered = post.answered.as_deref().map(|author| author.slot).or_else(later);
+        // Edges to who was erased go one by one, and count no more.
+        let answered = answered.filter(|answered| !world.sources.is_erased(*answered));
         let shows = match rules.replies {
             Replies::All => true,
             Replies::None => false,
@@ -229,7 +231,8 @@ impl Viewer {
                     .or_else(|| self.blocked_by(world, repost.author))
             };
             let blocker = by_others().or_else(|| self.repost_rule(repost)).or_else(is_silenced);
-            (own || brought.is_some()).then_some(ByRepost { repost, named: named || own, blocker })
+            let is_there = !world.sources.is_erased(repost.author);
+            (is_there && (own || brought.is_some())).then_some(ByRepost { repost, named: named || own, blocker })
         };
         found.into_iter().filter_map(brought).collect()
     }

@@ -10,6 +10,7 @@
 //! [`World`] is what everybody reads. Only [`Writer`] changes it, and there is one: the type has no copy.
 
 mod arrivals;
+mod erased;
 mod follows;
 
 use std::sync::Arc;
@@ -209,10 +210,6 @@ impl Writer {
         self.replay_failure.take().map_or(Ok(()), Err)
     }
 
-    pub(super) fn revoke(&mut self, user: &SourceId, not_before: UnixMicros, forget_before: Option<UnixMicros>) {
-        self.world.revocations.add(user, not_before, forget_before);
-    }
-
     /// Makes a source known.
     pub fn meet(&self, id: &SourceId) -> Arc<Source> {
         self.world.sources.intern(id)
@@ -241,10 +238,10 @@ impl Writer {
             }
             Event::Listed { reader, list, source, since } => self.list(reader, list, source, *since),
             Event::Unlisted { reader, list } => self.choose(reader, |choices| drop(choices.lists.remove(list))),
-            Event::Revoked { user, not_before, forget_before } => {
-                self.revoke(user, *not_before, *forget_before);
-                Applied::Done
-            }
+            Event::Revoked { user, not_before, forget_before } => self.revoke(user, *not_before, *forget_before),
+            Event::Erased { user, at } => self.erase(user, *at),
+            Event::ErasureScrubbed { at } => self.note_scrubbed(*at),
+            Event::ErasureEnded { at } => self.end_erasure(*at),
             Event::ClockJumped { at, lead_us } => {
                 self.world.arrivals.set_ahead(*lead_us, *at);
                 Applied::Done

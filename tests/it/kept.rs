@@ -127,11 +127,12 @@ pub struct History {
     now: i64,
     /// With what they repeat.
     posts: Vec<(PostId, Option<PostId>)>,
+    has_erased: bool,
 }
 
 impl History {
     pub fn new(seed: u64) -> Self {
-        Self { random: fastrand::Rng::with_seed(seed), now: START, posts: Vec::new() }
+        Self { random: fastrand::Rng::with_seed(seed), now: START, posts: Vec::new(), has_erased: false }
     }
 
     pub fn events(&mut self, count: usize) -> Vec<Event> {
@@ -152,6 +153,11 @@ impl History {
                 Event::Deleted { id, repost_of }
             }
             13..=15 => self.follow(),
+            // What is journaled of the user afterwards is of the erasure.
+            16 if !self.has_erased && self.random.bool() => {
+                self.has_erased = true;
+                Event::Erased { user: self.person(), at: self.tick(1) }
+            }
             16 => self.choose(),
             _ => {
                 let keep_until = (self.random.u8(0..3) == 0)

@@ -18,6 +18,7 @@ mod connections;
 mod damage;
 mod description;
 mod engine;
+mod erasure;
 mod export;
 mod faults;
 mod fixtures;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tidewire::feed::outbox::Part;
 use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::id::{PostId, SourceId};
-use tidewire::storage::archive::{Archive, ArchiveError, Batch, Kept, Shelf};
+use tidewire::storage::archive::{Archive, ArchiveError, Batch, Kept, Rewrite, Shelf};
 use tidewire::storage::journal::Sequence;
 
 /// What is about to be read.
@@ -39,6 +39,10 @@ impl<A: Archive> Archive for ObservedArchive<A> {
 
     fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
         self.archive.persist(through)
+    }
+
+    fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
+        self.archive.rewrite(rewrite)
     }
 
     fn through(&self) -> Result<Sequence, ArchiveError> {

@@ -185,6 +185,24 @@ impl Oracle {
         stays.push(Stay { from: edge.start, until, hidden: edge.hidden });
     }
 
+    /// Nothing is left of a user.
+    pub fn erase(&mut self, user: &str) {
+        let of_others = |(one, other): &Pair| one != user && other != user;
+        self.posts.iter_mut().filter(|post| post.author == user).for_each(|post| post.deleted = true);
+        for post in self.posts.iter_mut().filter(|post| post.answered.as_deref() == Some(user)) {
+            post.answered = None;
+        }
+        self.edges.retain(|pair, _| of_others(pair));
+        self.stays.retain(|pair, _| of_others(pair));
+        self.mutes.retain(of_others);
+        self.blocks.retain(of_others);
+        self.lists.retain(|(reader, _), _| reader != user);
+        self.lists.values_mut().for_each(|members| members.retain(|member| member != user));
+        self.celebrity.remove(user);
+        self.rules.remove(user);
+        self.markers.remove(user);
+    }
+
     /// Edges between the two go. False if it was blocked.
     pub fn block(&mut self, reader: &str, source: &str) -> bool {
         self.unfollow(reader, source);

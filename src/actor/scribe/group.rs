@@ -80,6 +80,8 @@ impl Group {
                 self.readers.contains(reader)
             }
             Command::Resolved { command, .. } => self.decides_about(command),
+            // These end the group themselves.
+            Command::Erase { .. } | Command::EraseStep { .. } => false,
             Command::Meet { .. }
             | Command::Mark { .. }
             | Command::Shelved { .. }
@@ -132,8 +134,11 @@ impl Group {
             | Event::Listed { reader, .. }
             | Event::Unlisted { reader, .. }
             | Event::Revoked { user: reader, .. } => change(reader),
-            // Journaled beside the group, not in it.
-            Event::ClockJumped { .. } => {}
+            // Journaled beside the group, or as all of one.
+            Event::ClockJumped { .. }
+            | Event::Erased { .. }
+            | Event::ErasureScrubbed { .. }
+            | Event::ErasureEnded { .. } => {}
         }
     }
 
@@ -222,6 +227,9 @@ fn names(event: &Event, name: &mut dyn FnMut(&SourceId)) {
         | Event::Unfollowed { .. }
         | Event::Unlisted { .. }
         | Event::Revoked { .. }
+        | Event::Erased { .. }
+        | Event::ErasureScrubbed { .. }
+        | Event::ErasureEnded { .. }
         | Event::ClockJumped { .. } => {}
     }
 }

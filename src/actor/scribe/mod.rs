@@ -14,6 +14,7 @@
 //! it needs more by then, since posts left memory meanwhile, it goes back to be looked up again.
 
 mod choose;
+mod erase;
 mod follow;
 mod group;
 mod post;
@@ -32,7 +33,7 @@ use tracing::{error, warn};
 
 use crate::actor::archivist::Task;
 use crate::actor::fanout::FanoutQueue;
-use crate::actor::message::{Command, Followed, Published, Reply};
+use crate::actor::message::{Command, Erasing, Followed, Published, Reply};
 use crate::actor::resolver::{Resolver, needs};
 use crate::actor::ticker::Ticker;
 use crate::actor::vital::Vital;
@@ -85,6 +86,8 @@ enum Then {
     Follow(Reply<Followed>, Followed),
     Answer(Reply<()>),
     Chosen(Reply<bool>),
+    Erase(Reply<Erasing>),
+    Nothing,
 }
 
 impl<J: Journal> Scribe<J> {
@@ -162,6 +165,9 @@ impl<J: Journal> Scribe<J> {
             Command::Resolved { command, resolved, attempts } => (*command, *resolved, attempts),
             command => (command, Resolved::default(), 0),
         };
+        if let Some(refused) = self.names_erased(&command) {
+            return command.refuse(refused);
+        }
         if let Some(resolver) = &self.resolver {
             let needs = needs(&command, self.writer.world(), &resolved);
             if !needs.is_empty() {
@@ -186,6 +192,8 @@ impl<J: Journal> Scribe<J> {
             Command::RevokeTokens { user, not_before, forget_before, reply } => {
                 self.revoke(user, not_before, forget_before, reply);
             }
+            Command::Erase { user, reply } => self.erase(user, reply),
+            Command::EraseStep { step, reply } => self.erase_step(step, reply),
             Command::Mark { sync, reply } => self.mark(sync, reply),
             Command::Shelved { shelving, written } => self.shelved(*shelving, written),
             Command::IdsListed { listed } => self.ids_listed(listed),
@@ -277,6 +285,10 @@ impl<J: Journal> Scribe<J> {
             (Then::Chosen(reply), _) => {
                 let _ = reply.send(Ok(true));
             }
+            (Then::Erase(reply), _) => {
+                let _ = reply.send(Ok(Erasing::UnderWay));
+            }
+            (Then::Nothing, _) => {}
             (Then::Publish { .. } | Then::Edit(_), applied) => {
                 unreachable!("the scribe accepted an event that did {applied:?}")
             }
@@ -320,6 +332,8 @@ impl Then {
             Self::Follow(reply, _) => refuse(reply, cause),
             Self::Answer(reply) => refuse(reply, cause),
             Self::Chosen(reply) => refuse(reply, cause),
+            Self::Erase(reply) => refuse(reply, cause),
+            Self::Nothing => {}
         }
     }
 }

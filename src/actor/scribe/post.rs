@@ -25,13 +25,19 @@ impl<J: Journal> Scribe<J> {
     }
 
     pub(super) fn delete(&mut self, id: PostId, reply: Reply<()>) {
-        let Some(post) = self.find(id) else { return drop(reply.send(Ok(()))) };
+        let Some(post) = self.found(id) else { return drop(reply.send(Ok(()))) };
         let deleted = Event::Deleted { id, repost_of: post.repost_of };
         self.accept_change(deleted, Some(post), Then::Answer(reply));
     }
 
-    /// The post with this id, in memory or looked up for the command that is being judged.
+    /// The post with this id, unless its author is being erased: it is as if it was deleted then.
     pub(super) fn find(&self, id: PostId) -> Option<Arc<Post>> {
+        let sources = &self.writer.world().sources;
+        self.found(id).filter(|post| !sources.is_erased(post.author().slot))
+    }
+
+    /// The post with this id, in memory or looked up for the command that is being judged.
+    fn found(&self, id: PostId) -> Option<Arc<Post>> {
         self.resolved.stored(self.writer.world(), id).and_then(Stored::live)
     }
 }

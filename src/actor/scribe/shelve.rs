@@ -7,6 +7,7 @@ use crossbeam_channel::{RecvTimeoutError, Sender};
 use crate::actor::archivist::Task;
 use crate::actor::message::{Command, Mark, Reply};
 use crate::actor::scribe::{Scribe, refuse};
+use crate::id::SourceId;
 use crate::limits::{JOURNAL_IDLE, SHELVING_RETRY, SHELVINGS_PER_PERSIST};
 use crate::state::shelving::Shelving;
 use crate::storage::journal::Journal;
@@ -59,10 +60,26 @@ impl<J: Journal> Scribe<J> {
                     persist: Some(mark.last),
                     failures_known,
                     then: Some((reply, mark)),
+                    rewrite: None,
                 });
             }
             _ => drop(reply.send(Ok(mark))),
         }
+    }
+
+    /// Has the archive written anew without these users, once it has all that it is to have by now.
+    pub(super) fn rewrite_archive(&mut self, users: Vec<SourceId>, reply: Reply<()>) {
+        if let Err(cause) = self.journal.sync() {
+            let refusal = self.refusal(cause);
+            return refuse(reply, refusal);
+        }
+        let Some(archivist) = &mut self.archivist else { return drop(reply.send(Ok(()))) };
+        let shelving = self.writer.collect_shelving();
+        archivist.is_busy = true;
+        let (persist, failures_known) = (Some(self.journal.last()), archivist.failures);
+        // Refused only by an archivist that has ended.
+        let task = Task { shelving, persist, failures_known, then: None, rewrite: Some((users, reply)) };
+        let _ = archivist.tasks.send(task);
     }
 
     /// Gives the archivist a round of shelving, if one is due.
@@ -89,7 +106,13 @@ impl<J: Journal> Scribe<J> {
             return;
         }
         archivist.is_busy = true;
-        let _ = archivist.tasks.send(Task { shelving, persist, failures_known: archivist.failures, then: None });
+        let _ = archivist.tasks.send(Task {
+            shelving,
+            persist,
+            failures_known: archivist.failures,
+            then: None,
+            rewrite: None,
+        });
     }
 
     pub(super) fn shelved(&mut self, shelving: Shelving, written: bool) {

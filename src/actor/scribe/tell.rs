@@ -62,6 +62,12 @@ impl<J: Journal> Scribe<J> {
                 followers.dedup();
                 self.tell_readers(followers, Notice::Everything);
             }
+            // What comes by tags, topics and reposts is told of as it is deleted.
+            (Event::Erased { at, .. }, _) => {
+                let erasure = self.writer.world().sources.erasures().at(*at);
+                let legs = erasure.map(|erasure| Leg::Watched(erasure.source.slot));
+                self.fanout.notify(Notice::Everything, legs.into_iter().collect());
+            }
             (Event::Silenced { reader, source, how: Silencing::Block, .. }, _) => {
                 self.tell_readers(vec![reader, source], Notice::Everything);
             }

@@ -26,6 +26,10 @@ impl UserActor {
     ) {
         let now = self.shared.clock.now();
         let Some(pigeonhole) = self.pigeonhole.as_ref() else { return };
+        let source = self.reader.source();
+        if source.is_erased() {
+            return drop(reply.send(Err(Error::BeingErased { id: source.id.clone() })));
+        }
         let mut eyes = Eyes { shared: &self.shared, reader: &mut self.reader, pigeonhole, now };
         let watch = self.watch.get_or_insert_with(|| Box::new(Watch::begin(&mut eyes, ctx.address())));
         self.shared.world.sources.at(eyes.slot()).seen(now);

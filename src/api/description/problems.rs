@@ -43,6 +43,7 @@ pub(super) fn of_kind(needs: Needs, work: Work) -> Refusals {
     }
     if work == Work::Live {
         refusals.add(403, &["foreign_page"]);
+        refusals.add(409, &["being_erased"]);
     }
     if let Needs::Server(Right::Write) | Needs::Own(Right::Write) | Needs::Author(Right::Write) = needs {
         refusals.add(403, &["foreign_page"]);
@@ -53,6 +54,7 @@ pub(super) fn of_kind(needs: Needs, work: Work) -> Refusals {
     }
     if matches!(work, Work::Write | Work::BulkWrite) {
         refusals.add(500, &["archive_failed"]);
+        refusals.add(409, &["being_erased"]);
         refusals.add(503, &["journal_failed", "out_of_files"]);
         refusals.add(507, &["disk_full", "store_full"]);
     }

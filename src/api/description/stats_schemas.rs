@@ -30,6 +30,7 @@ pub(super) fn all() -> Named {
         ("Snapshot", object(snapshot())),
         ("Verdict", verdict),
         ("Stats", stats()),
+        ("Erasure", object(json!({"erased": {"const": "under_way"}}))),
         ("OpenApi", json!({"type": "object", "required": ["openapi", "info", "paths"]})),
     ]
 }
@@ -87,6 +88,7 @@ fn stats() -> Value {
     let mut properties = json!({
         "shed": count(),
         "clock": clock,
+        "erasures": object(json!({"under_way": count(), "oldest_seconds": {"type": ["integer", "null"]}})),
         "live": counts(&["connections", "readers", "messages", "cut_off"]),
         "queues": by_name(counts(&["depth", "limit"])),
         "fanout_latency": array(latency),

@@ -73,6 +73,16 @@ enum EventLine<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         forget_before: Option<String>,
     },
+    Erased {
+        user: &'a str,
+        at: String,
+    },
+    ErasureScrubbed {
+        at: String,
+    },
+    ErasureEnded {
+        at: String,
+    },
     ClockJumped {
         at: String,
         lead_us: i64,
@@ -93,6 +103,9 @@ pub(super) fn kind(event: &Event) -> &'static str {
         Event::Listed { .. } => "listed",
         Event::Unlisted { .. } => "unlisted",
         Event::Revoked { .. } => "revoked",
+        Event::Erased { .. } => "erased",
+        Event::ErasureScrubbed { .. } => "erasure_scrubbed",
+        Event::ErasureEnded { .. } => "erasure_ended",
         Event::ClockJumped { .. } => "clock_jumped",
     }
 }
@@ -132,6 +145,9 @@ pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> 
             not_before: time(*not_before),
             forget_before: forget_before.map(time),
         },
+        Event::Erased { user, at } => EventLine::Erased { user: user.as_str(), at: time(*at) },
+        Event::ErasureScrubbed { at } => EventLine::ErasureScrubbed { at: time(*at) },
+        Event::ErasureEnded { at } => EventLine::ErasureEnded { at: time(*at) },
         Event::ClockJumped { at, lead_us } => EventLine::ClockJumped { at: time(*at), lead_us: *lead_us },
         choice => line_of_choice(choice),
     };

@@ -37,6 +37,6 @@ impl Walk<'_> {
 impl Writer {
     /// Takes in revocations.
     pub fn restore_revocations(&mut self, record: &RevocationsRecord) {
-        record.users.iter().for_each(|(user, not_before)| self.revoke(user, *not_before, None));
+        record.users.iter().for_each(|(user, not_before)| drop(self.revoke(user, *not_before, None)));
     }
 }

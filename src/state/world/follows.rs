@@ -57,13 +57,13 @@ impl Writer {
 
     pub(super) fn unfollow(&mut self, follower: &SourceId, source: &SourceId, keep_until: Option<Position>) -> Applied {
         let sources = &self.world.sources;
-        if let (Some(follower), Some(source)) = (sources.get(follower), sources.get(source)) {
+        if let (Some(follower), Some(source)) = (sources.known(follower), sources.known(source)) {
             self.remove_edge(&follower, &source, keep_until);
         }
         Applied::Done
     }
 
-    fn remove_edge(&self, follower: &Source, source: &Source, keep_until: Option<Position>) {
+    pub(super) fn remove_edge(&self, follower: &Source, source: &Source, keep_until: Option<Position>) {
         let _taking_back = self.world.arrivals.take_back();
         let removed = {
             let mut following = follower.following.write();

@@ -16,7 +16,9 @@ use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span, at};
 use crate::id::{PostId, SourceId};
 use crate::limits::{POST_BODY_BYTES_MAX, SOURCE_ID_BYTES_MAX};
-use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, MemoryArchive, RedbArchive, Shelf, Stock};
+use crate::storage::archive::{
+    Archive, ArchiveError, Batch, Fate, Kept, MemoryArchive, RedbArchive, Rewrite, Shelf, Stock,
+};
 use crate::storage::journal::Sequence;
 use Direction::{Newer, Older};
 use Route::{Pull, Push};
@@ -56,6 +58,7 @@ cases! {
     sources_do_not_mix,
     readers_see_all_of_a_batch_or_none,
     the_event_it_was_persisted_with_last_is_kept,
+    a_rewrite_takes_what_is_to_go_and_leaves_the_rest,
 }
 
 pub(super) fn source(id: &str) -> SourceId {
@@ -93,6 +96,39 @@ pub(super) fn all(archive: &dyn Archive, id: &str, part: Part) -> Vec<Position> 
 
 fn stock(newest: Option<Position>, posts: u64) -> Stock {
     Stock { newest, posts }
+}
+
+fn a_rewrite_takes_what_is_to_go_and_leaves_the_rest(archive: &dyn Archive) -> Tested {
+    archive.write(&posts([(1, post("goes")), (2, post("stays")), (3, post("changes")), (4, Kept::Deleted)]))?;
+    // Names that begin alike.
+    let entries = [("an", 1, Push), ("ann", 1, Push), ("ann", 2, Pull), ("anna", 2, Push), ("tag:tea", 1, Pull)];
+    archive.write(&placed(entries.map(|(of, nth, route)| (of, at(nth, nth as u64), route))))?;
+    archive.persist(Sequence(5))?;
+    let fate = |bytes: &[u8]| match bytes {
+        b"goes" => Fate::Bury,
+        b"changes" => Fate::Replace(b"changed".to_vec()),
+        _ => Fate::Keep,
+    };
+    for _ in 0..2 {
+        archive.rewrite(&Rewrite { without: &[source("ann"), source("nobody")], fate: &fate })?;
+        let kept = [1, 2, 3, 4].map(|id| archive.post(PostId(id)));
+        let kept: Vec<_> = kept.into_iter().collect::<Result<_, _>>()?;
+        let expected = [Kept::Deleted, post("stays"), post("changed"), Kept::Deleted].map(Some);
+        assert_eq!(kept, expected);
+        assert_eq!(all(archive, "ann", Part::Whole), []);
+        for (of, nth) in [("an", 1), ("anna", 2), ("tag:tea", 1)] {
+            assert_eq!(all(archive, of, Part::Whole), [at(nth, nth as u64)], "{of}");
+        }
+        let mut shelves: Vec<_> = archive.shelves()?.into_iter().map(|(of, _)| of.to_string()).collect();
+        shelves.sort();
+        assert_eq!(shelves, ["an", "anna", "tag:tea"]);
+        assert_eq!((archive.through()?, archive.largest_id()), (Sequence(5), Some(PostId(4))));
+    }
+    // It is written to as before.
+    archive.write(&placed([("ann", at(9, 9), Push)]))?;
+    archive.persist(Sequence(6))?;
+    assert_eq!(all(archive, "ann", Part::Whole), [at(9, 9)]);
+    Ok(())
 }
 
 fn a_post_is_found_until_it_is_replaced(archive: &dyn Archive) -> Tested {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::feed::outbox::Part;
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Shelf};
+use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Rewrite, Shelf};
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 
@@ -20,6 +20,8 @@ pub struct Plan {
     pub fail_writes: Range<u64>,
     /// These times nothing is persisted.
     pub fail_persists: Range<u64>,
+    /// These times it is not rewritten.
+    pub fail_rewrites: Range<u64>,
     /// These lookups of posts fail.
     pub fail_posts: Range<u64>,
     /// This post is not there, and nothing says so.
@@ -41,6 +43,8 @@ pub struct Counts {
     pub writes: u64,
     /// Times it was to persist.
     pub persists: u64,
+    /// Times it was to be rewritten.
+    pub rewrites: u64,
     /// Lookups of posts.
     pub posts: u64,
     /// Reads of outboxes.
@@ -112,6 +116,11 @@ impl<A: Archive> Archive for FaultyArchive<A> {
             std::thread::park_timeout(Duration::from_millis(1));
         }
         self.archive.persist(through)
+    }
+
+    fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
+        self.fails("rewrite", |counts| &mut counts.rewrites, |plan| &plan.fail_rewrites)?;
+        self.archive.rewrite(rewrite)
     }
 
     fn through(&self) -> Result<Sequence, ArchiveError> {

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Shelf};
+use crate::storage::archive::{Archive, ArchiveError, Batch, Fate, Kept, Rewrite, Shelf};
 use crate::storage::journal::Sequence;
 
 /// An archive that ends with its process. No operation of it fails.
@@ -66,6 +66,15 @@ impl Archive for MemoryArchive {
         let persisted = &mut *self.persisted.lock();
         persisted.lacking.drain(..).for_each(|batch| persisted.rooms.write(&batch));
         persisted.through = through;
+        Ok(())
+    }
+
+    fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
+        let persisted = &mut *self.persisted.lock();
+        persisted.lacking.clear();
+        let mut rooms = self.rooms.write();
+        rooms.rewrite(rewrite);
+        persisted.rooms = rooms.clone();
         Ok(())
     }
 
@@ -132,6 +141,20 @@ impl Rooms {
         for (source, position) in &batch.removed {
             if let Some(outbox) = self.outboxes.get_mut(source) {
                 outbox.remove(*position);
+            }
+        }
+    }
+}
+
+impl Rooms {
+    fn rewrite(&mut self, rewrite: &Rewrite<'_>) {
+        self.outboxes.retain(|source, _| !rewrite.without.contains(source));
+        for kept in self.posts.values_mut() {
+            let Kept::Post(bytes) = kept else { continue };
+            match (rewrite.fate)(bytes) {
+                Fate::Keep => {}
+                Fate::Replace(other) => *bytes = other,
+                Fate::Bury => *kept = Kept::Deleted,
             }
         }
     }

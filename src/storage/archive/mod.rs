@@ -49,6 +49,31 @@ pub struct Batch {
     pub removed: Vec<(SourceId, Position)>,
 }
 
+/// The file of a data directory's archive. Checksums are beside it.
+pub const FILE: &str = "archive.redb";
+
+/// The file of its checksums.
+pub const SUMS_FILE: &str = "archive.sums";
+
+/// What becomes of a post when an archive is rewritten.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It stays as it is.
+    Keep,
+    /// It is kept as other bytes.
+    Replace(Vec<u8>),
+    /// A tombstone takes its place.
+    Bury,
+}
+
+/// What an archive is to be rewritten without.
+pub struct Rewrite<'a> {
+    /// Sources of which nothing is kept: neither entries in their outboxes nor their names.
+    pub without: &'a [SourceId],
+    /// What becomes of a post, by its bytes.
+    pub fate: &'a dyn Fn(&[u8]) -> Fate,
+}
+
 /// Keeps posts and outbox entries. Read from any thread while one writes.
 pub trait Archive: Send + Sync + 'static {
     /// Writes a batch. Readers see it at once; it is durable after [`Archive::persist`].
@@ -56,6 +81,14 @@ pub trait Archive: Send + Sync + 'static {
     /// # Errors
     /// When it could not be written. Readers see nothing of it then. After a full disk the same succeeds once there is room.
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError>;
+
+    /// Replaces everything that was ever written by what is kept now, less what is to go: nothing else is in the archive's files afterwards,
+    /// also not where something was written over. It all survives a loss of power then; whoever calls it has persisted the archive, and
+    /// writes nothing meanwhile. Reads go on.
+    ///
+    /// # Errors
+    /// When it could not be written, or the archive is about to be closed. It is as it was then.
+    fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError>;
 
     /// Makes everything written so far survive a loss of power, as far as the archive survives anything. On a disk that runs
     /// full just then it waits for room. The last event of the journal that is behind it is kept along.

@@ -13,6 +13,7 @@ mod open;
 mod overlay;
 mod read;
 mod read_only;
+mod rewrite;
 mod room;
 mod sums;
 mod write;
@@ -30,7 +31,7 @@ use redb::{Database, Durability, Error, ReadTransaction, ReadableDatabase, Reada
 use crate::feed::outbox::{Ask, Part};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Shelf};
+use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Rewrite, Shelf};
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 use sums::{DamagedPage, SummedFile};
@@ -40,7 +41,8 @@ use sums::{DamagedPage, SummedFile};
 pub struct RedbArchive {
     /// Nothing only while it is closed.
     database: RwLock<Option<Arc<Database>>>,
-    file: SummedFile,
+    /// Another one after it was rewritten.
+    file: RwLock<SummedFile>,
     path: PathBuf,
     has_posts: AtomicBool,
     /// No id above it is kept.
@@ -85,7 +87,17 @@ impl RedbArchive {
         let has_posts = AtomicBool::new(largest.is_some());
         let largest_id = AtomicU64::new(largest.map_or(0, |id| id.0));
         file.set_patient(true);
-        Ok(Self { database: RwLock::new(Some(Arc::new(database))), file, path: path.to_owned(), has_posts, largest_id })
+        Ok(Self {
+            database: RwLock::new(Some(Arc::new(database))),
+            file: RwLock::new(file),
+            path: path.to_owned(),
+            has_posts,
+            largest_id,
+        })
+    }
+
+    fn file(&self) -> SummedFile {
+        self.file.read().clone()
     }
 
     fn database(&self) -> Result<Arc<Database>, Error> {
@@ -102,7 +114,7 @@ impl RedbArchive {
 
     fn try_write(&self, batch: &Batch) -> Result<(), Error> {
         // As long as there is no room nothing is begun: what would be written stays in memory.
-        self.file.catch_up()?;
+        self.file().catch_up()?;
         let mut transaction = self.database()?.begin_write()?;
         transaction.set_durability(Durability::None)?;
         write::batch(&transaction, batch)?;
@@ -115,7 +127,7 @@ impl RedbArchive {
     }
 
     fn try_persist(&self, through: Sequence) -> Result<(), Error> {
-        self.file.catch_up()?;
+        self.file().catch_up()?;
         // A transaction starts from the newest root, whatever the durability that was committed with, and an immediate
         // commit makes its root durable. So all of what `write` committed is persisted: in
         // the words of redb's documentation, `Durability::None` is not persisted "unless followed by a commit with
@@ -143,6 +155,10 @@ impl Archive for RedbArchive {
 
     fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
         self.run("persist", || self.try_persist(through))
+    }
+
+    fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
+        guarded(&self.path, || self.write_anew(rewrite))
     }
 
     fn through(&self) -> Result<Sequence, ArchiveError> {
@@ -191,14 +207,14 @@ impl Archive for RedbArchive {
 
     fn set_identity(&self, identity: Identity) -> Result<(), ArchiveError> {
         // At a start nothing waits for room.
-        self.file.set_patient(false);
+        self.file().set_patient(false);
         let written = self.run("write to", || {
             let mut transaction = self.database()?.begin_write()?;
             transaction.set_quick_repair(true);
             write::identity(&transaction, identity)?;
             Ok(transaction.commit()?)
         });
-        self.file.set_patient(true);
+        self.file().set_patient(true);
         written
     }
 
@@ -216,11 +232,11 @@ impl Archive for RedbArchive {
     }
 
     fn catch_up(&self) -> Result<(), ArchiveError> {
-        self.file.catch_up().map_err(|error| cannot("write to", &self.path, error.into()))
+        self.file().catch_up().map_err(|error| cannot("write to", &self.path, error.into()))
     }
 
     fn stop_waiting(&self) {
-        self.file.set_patient(false);
+        self.file().set_patient(false);
     }
 
     fn close(&self) {

@@ -119,6 +119,14 @@ pub trait Journal: Send + 'static {
     /// cannot fail: without the word, all is kept as well.
     fn mark_synced(&mut self) {}
 
+    /// Writes what comes into a file of its own, so that what was committed until now can go together.
+    ///
+    /// # Errors
+    /// When that cannot be known to have happened.
+    fn begin_segment(&mut self) -> Result<(), JournalError> {
+        Ok(())
+    }
+
     /// Ends in order, everything synced.
     ///
     /// # Errors

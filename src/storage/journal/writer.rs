@@ -303,6 +303,14 @@ impl Journal for SegmentJournal {
         self.marked = self.last();
     }
 
+    fn begin_segment(&mut self) -> Result<(), JournalError> {
+        if let Some(cause) = self.sync.failure() {
+            return Err(JournalError::Failed(cause));
+        }
+        // One without events is new already.
+        if self.last() >= self.segment.first { self.start_next() } else { Ok(()) }
+    }
+
     fn close(&mut self) -> Result<(), JournalError> {
         self.commit()?;
         self.sync()?;

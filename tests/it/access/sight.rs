@@ -158,6 +158,17 @@ const ROWS: &[Row] = &[
         by_id_to_server: 5,
     },
     Row {
+        name: "bob is erased",
+        requests: &[("DELETE", "/v1/users/bob")],
+        home: &[],
+        list: &[],
+        own_page: &[],
+        own_page_by_server: &[],
+        explained: ["unknown"; 6],
+        explained_to_server: ["deleted", "deleted", "deleted", "deleted", "deleted", "unknown"],
+        by_id_to_server: 0,
+    },
+    Row {
         name: "cas blocks ann, who follows her by a tag",
         requests: &[("PUT", "/v1/users/cas/blocks/ann")],
         home: &[BY_TAG, BY_ANN],

@@ -7,13 +7,12 @@ mod poll;
 mod regressions;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use tidewire::clock::{Clock, ManualClock, UnixMicros};
 use tidewire::config::EngineConfig;
-use tidewire::engine::Engine;
-use tidewire::engine::StorageConfig;
+use tidewire::engine::{Engine, Erasing, StorageConfig};
 use tidewire::feed::event::{NewEdge, Silencing};
 use tidewire::feed::policy::Policy;
 use tidewire::feed::position::Position;
@@ -51,6 +50,8 @@ struct Run {
     last_minted: Position,
     oracle: Oracle,
     policy: Policy,
+    /// A snapshot may say on which side of another threshold sources were.
+    had_other_policy: bool,
     clients: Vec<LiveClient>,
     pollers: Vec<Poller>,
 }
@@ -92,6 +93,7 @@ impl Run {
             last_minted,
             oracle,
             policy,
+            had_other_policy: false,
             clients: clients(),
             pollers: pollers(),
         }
@@ -118,6 +120,7 @@ impl Run {
         }
         if let Some(Settings { policy, shards, inbox_posts, outbox_posts, window_ms }) = change {
             self.policy = policy;
+            self.had_other_policy = true;
             self.config.celebrity = policy;
             self.config.shards = some(shards);
             self.config.inbox_posts = some(inbox_posts);
@@ -136,7 +139,7 @@ impl Run {
         // With an archive it differs how much of it is in memory; what readers see is compared anyway.
         assert!(archive.is_some() || state(&engine.shared().world) == before);
         self.engine = engine;
-        if change.is_some() {
+        if self.had_other_policy {
             self.choose_sides_anew();
         }
     }
@@ -183,6 +186,7 @@ impl Run {
                 self.engine.mark(id(PEOPLE[reader]), position(at)).await.unwrap();
                 self.oracle.markers.insert(PEOPLE[reader].to_owned(), (at, self.oracle.arrivals));
             }
+            Op::Erase(user) => self.erase(PEOPLE[user]).await,
             Op::Poll(poller, limit) => {
                 let nth = poller % self.pollers.len();
                 self.pollers[nth].poll(&self.engine, limit).await;
@@ -390,6 +394,28 @@ impl Run {
             false => self.oracle.lists.get_mut(&key).is_some_and(|members| members.remove(source)),
         };
         assert_eq!(changed, expected);
+    }
+
+    /// Erases a user, who is gone from all feeds at once, and waits until that has ended.
+    async fn erase(&mut self, user: &str) {
+        self.delivered().await;
+        let expected = if self.engine.source(&id(user)).is_ok() { Erasing::UnderWay } else { Erasing::Unknown };
+        assert_eq!(self.engine.erase(id(user)).await, Ok(expected));
+        let edges = self.oracle.edges.keys().filter(|(follower, _)| follower == user);
+        let followed: Vec<String> = edges.map(|(_, source)| source.clone()).collect();
+        self.oracle.erase(user);
+        for reader in PEOPLE {
+            self.page(Of::Home(reader), Asked::Newest, 5).await;
+        }
+        for source in followed {
+            self.choose_side(&source);
+            self.check_side(&source);
+        }
+        let began = Instant::now();
+        while self.engine.erasures().count > 0 {
+            assert!(began.elapsed() < Duration::from_secs(20), "the erasure of {user} ends");
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
     }
 
     /// The threshold with its hysteresis, as requirements state it.

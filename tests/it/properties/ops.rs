@@ -73,6 +73,7 @@ pub enum Op {
     },
     DropList(usize, usize),
     Mark(usize, usize),
+    Erase(usize),
     /// One page of a feed: from a post's place on, or the newest.
     Page {
         feed: Feed,
@@ -235,6 +236,7 @@ pub fn op() -> impl Strategy<Value = Op> {
         2 => (0..60usize).prop_map(Op::Edit),
         24 => edges(),
         10 => choices(),
+        2 => person().prop_map(Op::Erase),
         20 => reads(),
         20 => live(),
         12 => (any::<usize>(), limit()).prop_map(|(poller, limit)| Op::Poll(poller, limit)),

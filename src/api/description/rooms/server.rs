@@ -14,6 +14,7 @@ pub(super) static TOLD: Tellings = &[
     ("read_metrics", read_metrics),
     ("read_stats", read_stats),
     ("take_snapshot", take_snapshot),
+    ("erase_user", erase_user),
     ("verify_feed", verify_feed),
     ("rebuild_feed", rebuild_feed),
 ];
@@ -65,6 +66,19 @@ fn take_snapshot() -> Told {
         .refuses(500, &["archive_failed", "snapshot_failed"])
         .refuses(507, &["disk_full"])
         .refuses(503, &["journal_failed"])
+}
+
+fn erase_user() -> Told {
+    told("Erase a user for good")
+        .says(
+            "Posts, follows both ways, what the user decided and what others decided about the user. Once it is answered nobody sees \
+             any of that; in the background it then goes from the disk: from the archive, the journal and snapshots. Until that has \
+             ended, requests that name the user are refused as `being_erased`. Ask again to know: 204 says that it has ended. The id \
+             may be used again then, and begins with nothing.",
+        )
+        .answers(202, "It is under way.", "Erasure", &json!({"erased": "under_way"}))
+        .answers_nothing(204, "Nothing is known of such a user.")
+        .refuses(422, &["not_a_user"])
 }
 
 fn verdict() -> Value {

@@ -76,6 +76,12 @@ impl OutboxKey {
         &self.bytes
     }
 
+    /// The id of the source in a key, unless no version writes such a key.
+    pub(super) fn source_in(key: &[u8]) -> Option<&[u8]> {
+        let (length, rest) = key.split_first()?;
+        rest.get(..usize::from(*length))
+    }
+
     /// The position in a key that was found between two keys of this outbox.
     pub(super) fn position_in(&self, found: &[u8]) -> Result<Position, Error> {
         found

@@ -19,7 +19,7 @@ use redb::{
 
 use super::room::RoomyFile;
 use super::sums::SummedFile;
-use super::{cannot, layout};
+use super::{cannot, layout, rewrite};
 use crate::id::PostId;
 use crate::storage::archive::ArchiveError;
 use crate::storage::files::guard;
@@ -42,6 +42,10 @@ pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<(Database, Sum
         file.begin().map_err(|error| cannot("write", &sums_path, error.into()))?;
     }
     let mut database = open(file.clone(), path, cache_bytes)?;
+    if !is_new {
+        // Not before it is known that no other process has the archive, and may be writing it anew.
+        rewrite::remove_leftovers(path).map_err(|error| failed(error.into()))?;
+    }
     if is_blank(&database).map_err(failed)? {
         initialise(&database).map_err(failed)?;
     }
@@ -61,7 +65,7 @@ pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<(Database, Sum
 }
 
 /// The file of checksums `path`, or a new one in place of whatever is there.
-fn sums(path: &Path, is_new: bool) -> Result<RoomyFile, ArchiveError> {
+pub(super) fn sums(path: &Path, is_new: bool) -> Result<RoomyFile, ArchiveError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(is_new).truncate(is_new);
     let backend = guard::open(&mut options, path).map_err(Error::from);
@@ -119,7 +123,7 @@ pub(super) fn check_tables(database: &impl ReadableDatabase, path: &Path) -> Res
 }
 
 /// Opens `file`, or makes it; errors speak of `path`.
-fn file(file: &Path, path: &Path) -> Result<FileBackend, ArchiveError> {
+pub(super) fn file(file: &Path, path: &Path) -> Result<FileBackend, ArchiveError> {
     let failed = |error: io::Error| cannot("open", path, error.into());
     let made = guard::open(OpenOptions::new().read(true).write(true).create_new(true), file);
     let file = match made {
@@ -193,7 +197,7 @@ pub(super) fn set_aside(path: &Path) -> io::Result<()> {
 }
 
 /// A new file is on disk only once the directory is that names it; redb sees to the file alone.
-fn sync_directory(path: &Path) -> io::Result<()> {
+pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Elsewhere a directory cannot be opened as a file.
     if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }

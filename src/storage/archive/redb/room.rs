@@ -59,6 +59,11 @@ impl RoomyFile {
         self.0.is_patient.store(is_patient, Ordering::Release);
     }
 
+    /// Whether it shall, or the archive is about to be closed.
+    pub(super) fn is_patient(&self) -> bool {
+        self.0.is_patient.load(Ordering::Acquire)
+    }
+
     /// Writes what found no room before.
     ///
     /// # Errors

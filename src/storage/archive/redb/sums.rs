@@ -131,6 +131,11 @@ impl SummedFile {
         .unwrap_or_default();
     }
 
+    /// Whether a sync shall wait for room, or the archive is about to be closed.
+    pub(super) fn is_patient(&self) -> bool {
+        self.file.is_patient()
+    }
+
     /// Writes what found no room before.
     ///
     /// # Errors

@@ -1,0 +1,91 @@
+//! Erasing users, as the engine's owner asks for it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use crossbeam_channel::Sender;
+
+use crate::actor::eraser::Eraser;
+pub use crate::actor::message::Erasing;
+use crate::actor::message::{Command, Reply, SnapshotTaken};
+use crate::actor::vital::Vital;
+use crate::engine::{Engine, Inner};
+use crate::error::Error;
+use crate::id::SourceId;
+
+/// The engine's hold on its eraser, which ends when it is let go.
+pub(super) struct EraserHandle {
+    wake: Sender<()>,
+    thread: JoinHandle<()>,
+    stopping: Arc<AtomicBool>,
+}
+
+/// The erasures that are under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ErasuresUnderWay {
+    /// How many.
+    pub count: usize,
+    /// Seconds since the oldest began.
+    pub oldest_seconds: Option<u64>,
+}
+
+impl Engine {
+    /// Erases a user for good. Once it is answered nobody sees anything of the user any more; what is on disk goes in the background, and
+    /// until then the id cannot be used.
+    ///
+    /// # Errors
+    /// When it is no user, too many are being erased, or as every write.
+    pub async fn erase(&self, user: SourceId) -> Result<Erasing, Error> {
+        let erasures = self.inner.shared.world.sources.erasures();
+        let before = erasures.len();
+        let erasing = self.command(|reply| Command::Erase { user, reply }).await?;
+        // Who merely asks how far it is does not hurry what is held up.
+        if erasures.len() == before {
+            return Ok(erasing);
+        }
+        if let Some(eraser) = self.inner.eraser.lock().as_ref() {
+            // Full if it is to look already.
+            let _ = eraser.wake.try_send(());
+        }
+        Ok(erasing)
+    }
+
+    /// The erasures that are under way.
+    pub fn erasures(&self) -> ErasuresUnderWay {
+        let shared = &self.inner.shared;
+        let (erasures, now) = (shared.world.sources.erasures(), shared.clock.now());
+        let seconds = |at| (now.0 - shared.clock_report.shown(at, now).0).max(0) as u64 / 1_000_000;
+        ErasuresUnderWay { count: erasures.len(), oldest_seconds: erasures.oldest().map(seconds) }
+    }
+
+    /// Starts the eraser, which goes on with what an earlier process began.
+    pub(super) fn start_eraser(&self, keeper: Option<Sender<Reply<SnapshotTaken>>>) {
+        let (wake, woken) = crossbeam_channel::bounded(1);
+        let stopping = Arc::<AtomicBool>::default();
+        let eraser = Eraser {
+            shared: Arc::clone(&self.inner.shared),
+            commands: self.inner.commands.clone(),
+            keeper,
+            wake: woken,
+            stopping: Arc::clone(&stopping),
+        };
+        let thread = thread::Builder::new().name("tidewire-eraser".to_owned()).spawn(move || {
+            let _vital = Vital("eraser");
+            eraser.run();
+        });
+        let thread = thread.expect(super::start::THREADS);
+        *self.inner.eraser.lock() = Some(EraserHandle { wake, thread, stopping });
+    }
+}
+
+impl Inner {
+    /// Ends the eraser. What it works on goes on with the next start.
+    pub(super) fn stop_eraser(&self) {
+        if let Some(EraserHandle { wake, thread, stopping }) = self.eraser.lock().take() {
+            stopping.store(true, Ordering::Relaxed);
+            drop(wake);
+            let _ = thread.join();
+        }
+    }
+}

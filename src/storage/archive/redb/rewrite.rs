@@ -1,0 +1,343 @@
+//! Writing an archive anew: what is kept goes into another file, which takes the place of the first.
+//!
+//! Responsible for:
+//! - leaving nothing in the directory of what was ever written to the archive and is not kept. A database writes over nothing at once, and
+//!   its free pages keep what they had;
+//! - a file that is whole and on disk before it has the archive's name, and whose checksums are beside it afterwards. A process that ends at
+//!   any moment leaves either archive with its own checksums, or without any: the next start reads it whole then, and makes them.
+//!
+//! Not responsible for:
+//! - what goes, and that nothing is written meanwhile (the caller);
+//! - the blocks of the disk that the first file had.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use redb::{
+    AccessGuard, Database, Durability, Error, Key, ReadTransaction, ReadableDatabase, ReadableTable, Table,
+    TableDefinition, Value,
+};
+
+use super::layout::{self, OutboxKey};
+use super::room::RoomyFile;
+use super::sums::SummedFile;
+use super::{RedbArchive, cannot, guarded, open};
+use crate::limits::{ARCHIVE_CACHE_BYTES, ERASURE_RESTS, REWRITE_CHUNK_BYTES};
+use crate::storage::archive::{ArchiveError, Fate, Rewrite};
+
+/// Where an archive is written anew.
+fn leftover(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".unfinished");
+    name.into()
+}
+
+/// Where its checksums are written.
+fn leftover_sums(path: &Path) -> PathBuf {
+    path.with_extension("sums.unfinished")
+}
+
+/// Removes what a process left that died over a rewrite.
+pub(super) fn remove_leftovers(path: &Path) -> io::Result<()> {
+    remove(&leftover(path))?;
+    remove(&leftover_sums(path))
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+impl RedbArchive {
+    pub(super) fn write_anew(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
+        let failed = |error| cannot("rewrite", &self.path, error);
+        remove_leftovers(&self.path).map_err(|error| failed(error.into()))?;
+        // A damaged page ends it by a panic.
+        let copied = guarded(&self.path, || self.write_copy(rewrite));
+        let written = copied.and_then(|copy| self.replace_by(copy).map_err(failed));
+        if written.is_err() {
+            // If they stay, the next rewrite or start removes them.
+            let _ = remove_leftovers(&self.path);
+        }
+        written
+    }
+
+    fn write_copy(&self, rewrite: &Rewrite<'_>) -> Result<(Database, SummedFile), ArchiveError> {
+        let failed = |error| cannot("rewrite", &self.path, error);
+        let file = open::file(&leftover(&self.path), &self.path)?;
+        let file = SummedFile::new(RoomyFile::new(file, format!("the rewritten archive {}", self.path.display())));
+        // Of an empty file: what is written is noted from the first page on.
+        file.seal(open::sums(&leftover_sums(&self.path), true)?).map_err(|error| failed(error.into()))?;
+        let database = open::open(file.clone(), &self.path, ARCHIVE_CACHE_BYTES)?;
+        let from = self.database().and_then(|from| Ok(from.begin_read()?)).map_err(failed)?;
+        let copy = Copy { archive: self, from, to: &database, file: &file };
+        copy.all(rewrite).map_err(failed)?;
+        Ok((database, file))
+    }
+
+    fn replace_by(&self, (database, file): (Database, SummedFile)) -> Result<(), Error> {
+        let sums = self.path.with_extension("sums");
+        drop(self.database()?);
+        // First of all: an archive beside the checksums of another is a damaged one.
+        remove(&sums)?;
+        open::sync_directory(&self.path)?;
+        self.swap(database, file)?;
+        open::sync_directory(&self.path)?;
+        std::fs::rename(leftover_sums(&self.path), sums)?;
+        Ok(open::sync_directory(&self.path)?)
+    }
+
+    fn swap(&self, database: Database, file: SummedFile) -> Result<(), Error> {
+        let mut now = self.database.write();
+        if now.is_none() {
+            return Err(Error::DatabaseClosed);
+        }
+        std::fs::rename(leftover(&self.path), &self.path)?;
+        let mut file_now = self.file.write();
+        file.set_patient(file_now.is_patient());
+        *file_now = file;
+        // Whoever reads from the first has it until the end of the read.
+        *now = Some(Arc::new(database));
+        Ok(())
+    }
+}
+
+struct Copy<'a> {
+    archive: &'a RedbArchive,
+    from: ReadTransaction,
+    to: &'a Database,
+    file: &'a SummedFile,
+}
+
+impl Copy<'_> {
+    fn all(&self, Rewrite { without, fate }: &Rewrite<'_>) -> Result<(), Error> {
+        self.table(layout::POSTS, |to, id, value| {
+            match value.value() {
+                [layout::POST, post @ ..] => match fate(post) {
+                    Fate::Keep => to.insert(id.value(), value.value())?,
+                    Fate::Replace(other) => to.insert(id.value(), [&[layout::POST], &*other].concat().as_slice())?,
+                    Fate::Bury => to.insert(id.value(), [layout::TOMBSTONE].as_slice())?,
+                },
+                tombstone => to.insert(id.value(), tombstone)?,
+            };
+            Ok(size_of::<u64>() + value.value().len())
+        })?;
+        let outboxes: HashSet<&[u8]> = without.iter().map(|source| source.as_str().as_bytes()).collect();
+        let is_kept = |source: &[u8]| !outboxes.contains(source);
+        self.table(layout::OUTBOXES, |to, key, _| {
+            if OutboxKey::source_in(key.value()).is_none_or(is_kept) {
+                to.insert(key.value(), ())?;
+            }
+            Ok(key.value().len())
+        })?;
+        self.table(layout::SHELVES, |to, source, shelf| {
+            if is_kept(source.value()) {
+                to.insert(source.value(), shelf.value())?;
+            }
+            Ok(layout::SHELF_BYTES)
+        })?;
+        self.table(layout::META, |to, name, value| {
+            to.insert(name.value(), value.value())?;
+            Ok(name.value().len())
+        })?;
+        // What was committed before becomes durable with it.
+        let mut transaction = self.to.begin_write()?;
+        transaction.set_durability(Durability::Immediate)?;
+        transaction.set_quick_repair(true);
+        Ok(transaction.commit()?)
+    }
+
+    /// Copies a table, chunk by chunk: `row` puts what is kept of a row, and returns its bytes.
+    fn table<K: Key + 'static, V: Value + 'static>(
+        &self,
+        table: TableDefinition<'static, K, V>,
+        row: impl Fn(&mut Table<'_, K, V>, AccessGuard<'_, K>, AccessGuard<'_, V>) -> Result<usize, Error>,
+    ) -> Result<(), Error> {
+        let from = self.from.open_table(table)?;
+        let mut rows = from.iter()?;
+        loop {
+            if !self.archive.file().is_patient() {
+                return Err(Error::DatabaseClosed);
+            }
+            let began = Instant::now();
+            let mut transaction = self.to.begin_write()?;
+            transaction.set_durability(Durability::None)?;
+            let mut to = transaction.open_table(table)?;
+            let mut bytes = 0;
+            while bytes < REWRITE_CHUNK_BYTES
+                && let Some((key, value)) = rows.next().transpose()?
+            {
+                bytes += row(&mut to, key, value)?;
+            }
+            drop(to);
+            transaction.commit()?;
+            // What finds no room is kept in memory, and the whole archive must not be.
+            self.file.catch_up()?;
+            if bytes < REWRITE_CHUNK_BYTES {
+                return Ok(());
+            }
+            // Syncs of the journal, on the same disk, must not wait for all of it.
+            thread::park_timeout(began.elapsed() * ERASURE_RESTS);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::outbox::{Part, Route};
+    use crate::feed::position::at;
+    use crate::id::PostId;
+    use crate::storage::archive::contract::{CACHE_BYTES, all, placed, post, posts, source};
+    use crate::storage::archive::{Archive, Batch, Kept};
+    use crate::storage::identity::Identity;
+    use crate::storage::journal::Sequence;
+
+    fn contains(file: &Path, text: &str) -> bool {
+        std::fs::read(file).unwrap().windows(text.len()).any(|part| part == text.as_bytes())
+    }
+
+    fn filled(path: &Path) -> RedbArchive {
+        let archive = RedbArchive::open(path, CACHE_BYTES).unwrap();
+        for nth in 0..200u64 {
+            let (who, text) = if nth % 2 == 0 { ("zoe-the-erased", "marker-of-zoe") } else { ("bob", "of bob") };
+            let batch =
+                Batch { posts: posts([(nth, post(text))]).posts, ..placed([(who, at(nth as i64, nth), Route::Push)]) };
+            archive.write(&batch).unwrap();
+        }
+        archive.persist(Sequence(7)).unwrap();
+        archive
+    }
+
+    fn fate(post: &[u8]) -> Fate {
+        if post.ends_with(b"marker-of-zoe") { Fate::Bury } else { Fate::Keep }
+    }
+
+    #[test]
+    fn what_is_not_kept_is_in_no_byte_of_the_file_and_the_rest_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("archive.redb");
+        let archive = filled(&path);
+        assert!(contains(&path, "marker-of-zoe") && contains(&path, "zoe-the-erased"));
+        let reading = archive.database().unwrap().begin_read().unwrap();
+        archive.rewrite(&Rewrite { without: &[source("zoe-the-erased")], fate: &fate }).unwrap();
+        drop(reading);
+        let check = |archive: &RedbArchive, more: u64| {
+            assert_eq!(all(archive, "zoe-the-erased", Part::Whole), []);
+            assert_eq!(all(archive, "bob", Part::Whole).len() as u64, 100 + more);
+            assert_eq!(archive.post(PostId(2)).unwrap(), Some(Kept::Deleted));
+            assert_eq!(archive.post(PostId(3)).unwrap(), Some(post("of bob")));
+            assert_eq!(archive.shelves().unwrap().len(), 1);
+        };
+        check(&archive, 0);
+        assert_eq!(archive.through().unwrap(), Sequence(7));
+        // It is written on, and all that is durable.
+        archive.write(&placed([("bob", at(900, 900), Route::Push)])).unwrap();
+        archive.persist(Sequence(8)).unwrap();
+        drop(archive);
+        assert!(!contains(&path, "marker-of-zoe") && !contains(&path, "zoe-the-erased"));
+        let again = RedbArchive::open(&path, CACHE_BYTES).unwrap();
+        check(&again, 1);
+        assert_eq!(again.through().unwrap(), Sequence(8));
+    }
+
+    #[test]
+    fn the_rewritten_file_has_checksums_of_its_own_and_the_identity() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("archive.redb");
+        let archive = filled(&path);
+        archive.set_identity(Identity([7; 16])).unwrap();
+        // They take several pages.
+        let more = (200..500).map(|nth| (PostId(nth), post(&"of bob ".repeat(10)))).collect();
+        archive.write(&Batch { posts: more, ..Batch::default() }).unwrap();
+        archive.rewrite(&Rewrite { without: &[source("zoe-the-erased")], fate: &fate }).unwrap();
+        archive.write(&placed([("bob", at(900, 900), Route::Push)])).unwrap();
+        assert!(!leftover(&path).exists() && !leftover_sums(&path).exists());
+        drop(archive);
+        let good = std::fs::read(&path).unwrap();
+        let sums = std::fs::read(path.with_extension("sums")).unwrap();
+        let opened = |bytes: &[u8]| {
+            std::fs::write(path.with_extension("sums"), &sums).unwrap();
+            std::fs::write(&path, bytes).unwrap();
+            RedbArchive::open(&path, CACHE_BYTES)
+        };
+        let is_whole = |archive: &RedbArchive| {
+            archive.check()?;
+            assert_eq!(archive.identity()?, Some(Identity([7; 16])));
+            (0..500).try_for_each(|id| archive.post(PostId(id)).map(drop))
+        };
+        let (mut refused_starts, mut refused_rewrites) = (0, 0);
+        for page in
+            (4_096..good.len()).step_by(4_096).filter(|at| good[*at..][..4_096].windows(6).any(|b| b == b"of bob"))
+        {
+            let mut damaged = good.clone();
+            damaged[page + 4_000] ^= 1;
+            match opened(&damaged) {
+                Err(ArchiveError::Damaged { .. }) => refused_starts += 1,
+                Err(other) => panic!("{other}"),
+                Ok(archive) => {
+                    let rewritten = archive.rewrite(&Rewrite { without: &[], fate: &fate });
+                    // Pages that are free are as good as none.
+                    let is_used = is_whole(&archive).is_err();
+                    assert_eq!(matches!(rewritten, Err(ArchiveError::Damaged { .. })), is_used, "{rewritten:?}");
+                    assert!(!leftover(&path).exists() && !leftover_sums(&path).exists());
+                    refused_rewrites += u32::from(is_used);
+                }
+            }
+        }
+        assert!(refused_starts > 0 && refused_rewrites > 0, "{refused_starts}, {refused_rewrites}");
+        is_whole(&opened(&good).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_process_that_ends_between_any_two_steps_leaves_an_archive_that_opens() {
+        let [directory, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let path = directory.path().join("archive.redb");
+        let archive = filled(&path);
+        let old = [std::fs::read(&path).unwrap(), std::fs::read(path.with_extension("sums")).unwrap()];
+        archive.rewrite(&Rewrite { without: &[source("zoe-the-erased")], fate: &fate }).unwrap();
+        let new = [std::fs::read(&path).unwrap(), std::fs::read(path.with_extension("sums")).unwrap()];
+        let path = other.path().join("archive.redb");
+        let (sums, unfinished) = (path.with_extension("sums"), [leftover(&path), leftover_sums(&path)]);
+        for (step, left) in [
+            vec![(&path, &old[0]), (&sums, &old[1]), (&unfinished[0], &new[0]), (&unfinished[1], &new[1])],
+            vec![(&path, &old[0]), (&unfinished[0], &new[0]), (&unfinished[1], &new[1])],
+            vec![(&path, &new[0]), (&unfinished[1], &new[1])],
+            vec![(&path, &new[0]), (&sums, &new[1])],
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            [&path, &sums, &unfinished[0], &unfinished[1]].into_iter().for_each(|file| remove(file).unwrap());
+            left.into_iter().for_each(|(file, bytes)| std::fs::write(file, bytes).unwrap());
+            let archive = RedbArchive::open(&path, CACHE_BYTES).unwrap();
+            archive.check().unwrap();
+            assert_eq!(all(&archive, "bob", Part::Whole).len(), 100, "step {step}");
+            assert_eq!(all(&archive, "zoe-the-erased", Part::Whole).len(), if step < 2 { 100 } else { 0 });
+            assert!(sums.exists() && !unfinished[0].exists() && !unfinished[1].exists(), "step {step}");
+            drop(archive);
+            RedbArchive::open(&path, CACHE_BYTES).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_copy_that_was_cut_short_is_removed_and_the_archive_is_as_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("archive.redb");
+        let archive = filled(&path);
+        archive.stop_waiting();
+        archive.rewrite(&Rewrite { without: &[source("bob")], fate: &fate }).unwrap_err();
+        assert_eq!(all(&archive, "bob", Part::Whole).len(), 100);
+        assert!(!leftover(&path).exists());
+        drop(archive);
+        std::fs::write(leftover(&path), "what a process left").unwrap();
+        let again = RedbArchive::open(&path, CACHE_BYTES).unwrap();
+        assert_eq!((all(&again, "bob", Part::Whole).len(), leftover(&path).exists()), (100, false));
+    }
+}

@@ -1,0 +1,175 @@
+//! Erasures that are cut short, wherever that is, and go on by themselves.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidewire::clock::SystemClock;
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire::storage::archive::{Archive, Kept, MemoryArchive};
+use tidewire::storage::files::Files;
+use tidewire::storage::files::faulty::{FaultyFiles, Plan};
+use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::journal::Durability;
+
+use crate::erasure::{MARKER, Town, ZOE, run, small};
+use crate::kept::{open_before, seeds, storage};
+
+/// A disk with an archive beside it.
+#[derive(Clone)]
+struct Disk {
+    files: MemoryFiles,
+    archive: Option<Arc<MemoryArchive>>,
+}
+
+impl Disk {
+    fn new(has_archive: bool) -> Self {
+        Self { files: MemoryFiles::default(), archive: has_archive.then(Arc::default) }
+    }
+
+    fn open(&self, files: impl Files) -> Engine {
+        let archive = self.archive.clone().map(|archive| archive as Arc<dyn Archive>);
+        let config = if archive.is_some() { small() } else { EngineConfig::default() };
+        open_before(config, files, archive.as_ref(), &storage(Durability::Always, 4_000), Arc::new(SystemClock))
+            .unwrap()
+            .0
+    }
+
+    /// What a start finds if the process ends now, and the power goes along if there is a seed.
+    fn survived(&self, power: Option<u64>) -> Self {
+        // The archive first: it never knows more than the journal.
+        let archive = self.archive.as_ref().map(|archive| Arc::new(archive.survived()));
+        let files = self.files.forked();
+        power.into_iter().for_each(|seed| files.lose_power(&mut fastrand::Rng::with_seed(seed)));
+        Self { files, archive }
+    }
+
+    /// Whatever holds the user's id or a body.
+    fn holding(&self) -> Vec<String> {
+        let holds = |bytes: &[u8]| {
+            [ZOE, MARKER].iter().any(|text| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
+        };
+        let names = self.files.list().unwrap().into_iter();
+        let mut found: Vec<String> = names.filter(|name| holds(&self.files.content(name))).collect();
+        for archive in self.archive.iter().map(|archive| archive.survived()) {
+            let ids = archive.ids_from(tidewire::id::PostId(0), usize::MAX).unwrap().into_iter();
+            let has = |kept: Kept| matches!(kept, Kept::Post(bytes) if holds(&bytes));
+            found.extend(
+                ids.filter(|id| archive.post(*id).unwrap().is_some_and(has)).map(|id| format!("archived {id}")),
+            );
+            let shelves = archive.shelves().unwrap().into_iter();
+            found.extend(
+                shelves.filter(|(source, _)| source.as_str() == ZOE).map(|(source, _)| format!("shelf {source}")),
+            );
+        }
+        found
+    }
+}
+
+/// A town on a disk, settled, with what an erasure has to find.
+async fn settled(has_archive: bool) -> (Disk, Town) {
+    let disk = Disk::new(has_archive);
+    let mut town = Town::new(disk.open(disk.files.clone()));
+    town.settle(4).await;
+    town.engine.snapshot().await.unwrap();
+    town.publish(ZOE, |draft| draft).await;
+    (disk, town)
+}
+
+/// Starts on what is left, waits for the erasure to end by itself, and looks at all that there is.
+async fn check_goes_on(disk: &Disk, town: &mut Town, what: &str) {
+    town.engine = disk.open(disk.files.clone());
+    town.ended().await;
+    assert_eq!(disk.holding(), [""; 0], "{what}");
+    town.check().await;
+    town.engine.shutdown();
+    let engine = disk.open(disk.files.clone());
+    assert_eq!(engine.erasures().count, 0, "{what}");
+    town.engine = engine;
+    town.check().await;
+    town.engine.shutdown();
+    assert_eq!(disk.holding(), [""; 0], "{what}");
+}
+
+#[test]
+fn an_erasure_goes_on_after_the_process_died_at_any_write_of_it() {
+    run(async {
+        for has_archive in [true, false] {
+            let (disk, mut town) = settled(has_archive).await;
+            town.engine.shutdown();
+            town.oracle.erase(ZOE);
+            let total = operations_of_an_erasure(&disk).await;
+            assert!(total > 20, "{total}");
+            let mut cut_short = 0;
+            for at in (1..=total).step_by(if total > 60 { 3 } else { 1 }) {
+                for power in [None, Some(at)] {
+                    let left = disk.survived(None);
+                    let what = format!("{at} of {total}, archive {has_archive}, power {power:?}");
+                    if die_at(&left, at).await {
+                        cut_short += 1;
+                        check_goes_on(&left.survived(power), &mut town, &what).await;
+                    }
+                }
+            }
+            assert!(cut_short > 10, "{cut_short}");
+        }
+    });
+}
+
+/// How many operations that write there are from a start to the end of an erasure.
+async fn operations_of_an_erasure(disk: &Disk) -> u64 {
+    let disk = disk.survived(None);
+    let files = FaultyFiles::new(disk.files.clone(), Plan::default());
+    let town = Town { engine: disk.open(files.clone()), oracle: crate::oracle::Oracle::default() };
+    town.engine.erase(crate::world::id(ZOE)).await.unwrap();
+    town.ended().await;
+    let operations = files.operations();
+    town.engine.shutdown();
+    operations
+}
+
+/// Begins an erasure on a disk that takes no write from the `at`th on. False if it was not begun by then.
+async fn die_at(disk: &Disk, at: u64) -> bool {
+    let plan = Plan { die_at: Some(at), ..Plan::default() };
+    let files = FaultyFiles::new(disk.files.clone(), plan);
+    let archive = disk.archive.clone().map(|archive| archive as Arc<dyn Archive>);
+    let config = if archive.is_some() { small() } else { EngineConfig::default() };
+    let storage = storage(Durability::Always, 4_000);
+    // The start writes as well.
+    let Ok((engine, _)) = open_before(config, files.clone(), archive.as_ref(), &storage, Arc::new(SystemClock)) else {
+        return false;
+    };
+    let began = engine.erase(crate::world::id(ZOE)).await.is_ok();
+    let waits = Instant::now();
+    while began && engine.erasures().count > 0 && files.operations() < at {
+        assert!(waits.elapsed() < Duration::from_secs(20));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    engine.shutdown();
+    began
+}
+
+#[test]
+fn an_erasure_goes_on_after_the_process_was_killed_at_any_moment() {
+    run(async {
+        for seed in seeds(12) {
+            let (disk, mut town) = settled(seed % 4 != 0).await;
+            // A snapshot that begins before it and sees some of it.
+            let engine = town.engine.clone();
+            let (_, ()) = tokio::join!(engine.snapshot(), town.erase());
+            let mut random = fastrand::Rng::with_seed(seed);
+            // Most of it takes a few milliseconds.
+            tokio::time::sleep(Duration::from_micros(random.u64(0..6_000))).await;
+            let mut left = disk.survived((seed % 2 == 0).then_some(seed));
+            town.engine.shutdown();
+            for _ in 0..random.u8(0..3) {
+                let engine = left.open(left.files.clone());
+                tokio::time::sleep(Duration::from_micros(random.u64(0..6_000))).await;
+                let next = left.survived((seed % 3 == 0).then_some(seed));
+                engine.shutdown();
+                left = next;
+            }
+            check_goes_on(&left, &mut town, &format!("seed {seed}")).await;
+        }
+    });
+}

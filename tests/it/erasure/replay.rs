@@ -1,0 +1,103 @@
+//! Erasures that are replayed: over any snapshot that may have been taken meanwhile, and over an archive that was rewritten.
+
+use std::sync::Arc;
+
+use tidewire::clock::{SystemClock, UnixMicros};
+use tidewire::engine::{Engine, StorageConfig};
+use tidewire::feed::event::Event;
+use tidewire::feed::graph::Sharding;
+use tidewire::feed::position::Position;
+use tidewire::id::PostId;
+use tidewire::state::image::Walk;
+use tidewire::state::world::{World, Writer};
+use tidewire::storage::files::disk::DiskFiles;
+use tidewire::storage::journal::{Durability, Journal as _};
+use tidewire::storage::recovery::Progress;
+
+use crate::erasure::{MARKER, ZOE, holding, small};
+use crate::kept::{History, START, Store, journal, seeds, state};
+use crate::world::{above, draft, id};
+
+fn after(events: &[Event]) -> (Arc<World>, Writer) {
+    let (world, mut writer) = World::create(above(3), Sharding::new(2));
+    for event in events {
+        writer.apply(event);
+    }
+    (world, writer)
+}
+
+/// What is recovered from a snapshot that begins after `from` events and whose sections saw the state after as many as `seen` has, in their
+/// order, and from the events behind it.
+fn recovered(events: &[Event], from: usize, seen: [usize; 5]) -> String {
+    let sources = after(&events[..from]).0.sources.len();
+    let worlds = seen.map(|seen| after(&events[..seen]).0);
+    let [of_sources, of_edges, of_choices, of_reposts, of_posts] =
+        [0, 1, 2, 3, 4].map(|section| Walk { world: &worlds[section], sources });
+    let (world, mut writer) = after(&[]);
+    of_sources.sources().for_each(|record| writer.restore_source(&record).unwrap());
+    of_edges.edges().for_each(|record| writer.restore_edges(&record).unwrap());
+    of_choices.choices().for_each(|record| writer.restore_choices(&record).unwrap());
+    of_reposts.reposts(|record| writer.restore_reposts(&record)).unwrap();
+    of_posts.posts(|record| writer.restore_post(&record)).unwrap();
+    of_posts.deleted().for_each(|record| writer.restore_deleted(&record));
+    writer.set_replaying(true);
+    for event in &events[from..] {
+        writer.apply(event);
+    }
+    state(&world)
+}
+
+#[test]
+fn whatever_a_snapshot_saw_of_an_erasure_the_replay_behind_it_makes_it_exact() {
+    for seed in seeds(10) {
+        let mut history = History::new(seed);
+        let mut events = history.events(36);
+        // One of those who do most, and not before there is something to erase.
+        let user = id(&format!("u{}", history.random.u8(0..9)));
+        events.retain(|event| !matches!(event, Event::Erased { .. }));
+        let place = history.random.usize(8..events.len() - 4);
+        events.insert(place, Event::Erased { user, at: UnixMicros(START + 1_000_000) });
+        let expected = state(&after(&events).0);
+        for from in 0..events.len() {
+            for _ in 0..3 {
+                let mut seen = [0; 5].map(|_| history.random.usize(from..=events.len()));
+                seen.sort_unstable();
+                let recovered = recovered(&events, from, seen);
+                assert_eq!(recovered, expected, "seed {seed}: erased at {place}, from {from}, seen {seen:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_replay_brings_back_into_the_archive_goes_from_it_again() {
+    // More than are replayed together, after each of which the archive takes what is too much for memory.
+    const POSTS: u64 = 1_500;
+    let directory = tempfile::tempdir().unwrap();
+    let position = |nth: u64| Position { published_at: UnixMicros(START + nth as i64), id: PostId(nth) };
+    let published = |nth: u64| Event::Published {
+        position: position(nth),
+        draft: draft(ZOE, &format!("\"{MARKER} {nth}\"")),
+        accepted_at: UnixMicros(START + nth as i64),
+    };
+    let at = UnixMicros(START + 1_000_000);
+    let mut events: Vec<Event> = (1..=POSTS).map(published).collect();
+    events.push(Event::Erased { user: id(ZOE), at });
+    events.extend((1..=POSTS).map(|nth| Event::Deleted { id: PostId(nth), repost_of: None }));
+    // The archive was rewritten before, and then the process ended.
+    events.push(Event::ErasureScrubbed { at });
+    let files = Arc::new(DiskFiles::open(directory.path()).unwrap());
+    let mut store = Store::open(files, journal(Durability::Always, 1 << 20)).unwrap().0;
+    store.write(&events).unwrap();
+    store.journal.close().unwrap();
+    drop(store);
+    let storage = StorageConfig { directory: directory.path().to_owned(), ..StorageConfig::default() };
+    let engine = Engine::open(small(), &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0;
+    let began = std::time::Instant::now();
+    while engine.erasures().count > 0 {
+        assert!(began.elapsed().as_secs() < 20);
+        std::thread::yield_now();
+    }
+    engine.shutdown();
+    assert_eq!(holding(directory.path(), &[ZOE, MARKER]), [""; 0]);
+}
