@@ -267,6 +267,28 @@ async fn the_tool_names_what_is_gone_and_repair_goes_on_without_an_archive_that_
     open(place.path(), false).unwrap().shutdown();
 }
 
+/// Checksums that are not those of the archive beside them: cut off, of nothing, flipped in the header.
+#[tokio::test]
+async fn damaged_checksums_cost_nothing_but_a_repair_that_reads_the_archive_as_a_whole() {
+    let place = tempfile::tempdir().unwrap();
+    let count = directory(place.path()).await;
+    let path = place.path().join("archive.sums");
+    let damages: [fn(&mut Vec<u8>); 4] =
+        [|sums| sums.truncate(20), |sums| sums.clear(), |sums| sums[9] ^= 1, |sums| sums[12] ^= 1];
+    for damage in damages {
+        let mut sums = fs::read(&path).unwrap();
+        damage(&mut sums);
+        fs::write(&path, &sums).unwrap();
+        let refused = open(place.path(), false).map(|_| ()).unwrap_err();
+        assert!(refused.contains("archive"), "{refused}");
+        let engine = open(place.path(), true).unwrap();
+        assert_eq!(lacks_silently(&engine, false, count).await, 0);
+        engine.shutdown();
+        assert!(!place.path().join("archive.redb.damaged").exists(), "the archive itself is good");
+    }
+    open(place.path(), false).unwrap().shutdown();
+}
+
 #[test]
 fn an_archive_of_format_1_is_read_as_a_whole_once_and_gets_checksums() {
     let place = tempfile::tempdir().unwrap();

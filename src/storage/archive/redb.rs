@@ -13,6 +13,7 @@ mod open;
 mod overlay;
 mod read;
 mod read_only;
+mod repair;
 mod rewrite;
 mod room;
 mod sums;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use redb::{Database, Durability, Error, ReadTransaction, ReadableDatabase, ReadableTableMetadata};
+use redb::{Database, Durability, Error, ReadTransaction, ReadableDatabase, ReadableTableMetadata, WriteTransaction};
 
 use crate::feed::outbox::{Ask, Part};
 use crate::feed::position::{Direction, Position, Span};
@@ -62,26 +63,6 @@ impl RedbArchive {
         })
     }
 
-    /// The same, but one that is so damaged that it cannot be opened or says nothing of its outboxes gets other names, and a new one is
-    /// made.
-    ///
-    /// # Errors
-    /// As [`Self::open`], and when it cannot be renamed.
-    pub fn open_or_set_aside(path: &Path, cache_bytes: usize) -> Result<Self, ArchiveError> {
-        let opened = Self::open(path, cache_bytes).and_then(|archive| {
-            let shelves = archive.shelves().and_then(|_| archive.through());
-            shelves.map(|_| archive)
-        });
-        match opened {
-            Err(cause @ ArchiveError::Damaged { .. }) => {
-                tracing::error!("{cause}; going on without it: its files end with .damaged now");
-                open::set_aside(path).map_err(|error| cannot("set aside", path, error.into()))?;
-                Self::open(path, cache_bytes)
-            }
-            opened => opened,
-        }
-    }
-
     fn of(database: Database, file: SummedFile, path: &Path) -> Result<Self, ArchiveError> {
         let largest = open::check_tables(&database, path)?;
         let has_posts = AtomicBool::new(largest.is_some());
@@ -115,9 +96,10 @@ impl RedbArchive {
     fn try_write(&self, batch: &Batch) -> Result<(), Error> {
         // As long as there is no room nothing is begun: what would be written stays in memory.
         self.file().catch_up()?;
-        let mut transaction = self.database()?.begin_write()?;
-        transaction.set_durability(Durability::None)?;
-        write::batch(&transaction, batch)?;
+        let transaction = self.transact(|transaction| {
+            transaction.set_durability(Durability::None)?;
+            write::batch(transaction, batch)
+        })?;
         if let Some(largest) = batch.posts.iter().map(|(id, _)| id.0).max() {
             // Before the commit: whoever finds a post must not have been told that there is none.
             self.largest_id.fetch_max(largest, Ordering::Release);
@@ -132,13 +114,31 @@ impl RedbArchive {
         // commit makes its root durable. So all of what `write` committed is persisted: in
         // the words of redb's documentation, `Durability::None` is not persisted "unless followed by a commit with
         // `Durability::Immediate`".
-        let mut transaction = self.database()?.begin_write()?;
-        transaction.set_durability(Durability::Immediate)?;
-        // Otherwise the first start after a crash reads the whole file to learn which pages are free. It also makes
-        // the commit two-phase, so that it does not rely on checksums over bytes that users chose.
-        transaction.set_quick_repair(true);
-        transaction.open_table(layout::META)?.insert(layout::META_THROUGH, through.0)?;
+        let transaction = self.transact(|transaction| {
+            transaction.set_durability(Durability::Immediate)?;
+            // Otherwise the first start after a crash reads the whole file to learn which pages are free. It also makes
+            // the commit two-phase, so that it does not rely on checksums over bytes that users chose.
+            transaction.set_quick_repair(true);
+            transaction.open_table(layout::META)?.insert(layout::META_THROUGH, through.0)?;
+            Ok(())
+        })?;
         Ok(transaction.commit()?)
+    }
+
+    /// A transaction in which something was written. One that met a damaged page is taken back before that unwinds further: redb does not take
+    /// back what is dropped while it unwinds, so that its pages were lost and the archive had to be repaired.
+    fn transact(
+        &self,
+        write: impl FnOnce(&mut WriteTransaction) -> Result<(), Error>,
+    ) -> Result<WriteTransaction, Error> {
+        let mut transaction = self.database()?.begin_write()?;
+        match panic::catch_unwind(AssertUnwindSafe(|| write(&mut transaction))) {
+            Ok(written) => written.map(|()| transaction),
+            Err(damaged) => {
+                transaction.abort()?;
+                panic::resume_unwind(damaged)
+            }
+        }
     }
 }
 

@@ -182,20 +182,6 @@ pub(super) fn initialise(database: &Database) -> Result<(), Error> {
     Ok(transaction.commit()?)
 }
 
-/// Gives a damaged archive and its checksums names that nothing has.
-pub(super) fn set_aside(path: &Path) -> io::Result<()> {
-    for file in [path.to_owned(), path.with_extension("sums")] {
-        let named = |nth: u32| if nth == 0 { ".damaged".to_owned() } else { format!(".damaged-{nth}") };
-        let names = (0..).map(|nth| std::path::PathBuf::from(format!("{}{}", file.display(), named(nth))));
-        let Some(aside) = names.into_iter().find(|aside| !aside.exists()) else { continue };
-        match std::fs::rename(&file, aside) {
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(cause),
-            _ => {}
-        }
-    }
-    sync_directory(path)
-}
-
 /// A new file is on disk only once the directory is that names it; redb sees to the file alone.
 pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -468,5 +468,16 @@ mod tests {
         assert!(error.contains(&format!("the page at byte {page} is not what was written")), "{error}");
         archive.write(&batch(900)).unwrap();
         assert!(archive.post(PostId(900)).unwrap().is_some());
+        // Nor does what writes to it leave anything behind: the archive goes on, does not grow, and opens again.
+        let bad = (0..300).find(|nth| archive.post(PostId(*nth)).is_err()).unwrap();
+        archive.write(&batch(bad)).unwrap_err();
+        let bytes = files.archive.0.lock().now.len();
+        (0..500).for_each(|_| drop(archive.write(&batch(bad)).unwrap_err()));
+        assert_eq!(files.archive.0.lock().now.len(), bytes);
+        archive.write(&batch(901)).unwrap();
+        archive.persist(Sequence(2)).unwrap();
+        drop(archive);
+        let archive = files.open().unwrap();
+        assert!(archive.post(PostId(901)).unwrap().is_some() && archive.post(PostId(bad)).is_err());
     }
 }
