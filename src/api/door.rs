@@ -22,7 +22,7 @@ use actix_web::web::Data;
 use actix_web::{Error, HttpMessage as _, HttpRequest, HttpResponse, ResponseError as _};
 use tracing::warn;
 
-use crate::api::access::cors;
+use crate::api::access::{Caller, cors};
 use crate::api::admission::{Permit, Room};
 use crate::api::client::Client;
 use crate::api::operation::{Needs, OPERATIONS, Operation, Work};
@@ -180,7 +180,7 @@ async fn admit(api: &Api, operation: &Operation, request: &mut ServiceRequest) -
         api.open_paths.enter(request.peer_addr())?;
     }
     api.access.enter(operation, request, api.slot.engine())?;
-    if operation.needs != Needs::Nothing {
+    if operation.needs != Needs::Nothing && Caller::of(request.request()).is_ok() {
         request.conn_data::<Arc<Line>>().into_iter().for_each(|line| line.know());
     }
     let client = Client::of(request);

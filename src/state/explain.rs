@@ -93,9 +93,17 @@ impl Explanation {
     #[must_use]
     pub fn for_reader(mut self, id: PostId) -> Self {
         match self.concerns {
-            Concern::Author => self,
+            Concern::Author => {
+                self.blockers.retain(|bar| !matches!(bar, Bar::BlockedBy(_)));
+                self
+            }
             Concern::Reader => {
                 self.blockers.retain(|bar| !bar.is_by_others());
+                // Whom it answers may be somebody of whom the reader is to know nothing.
+                self.blockers
+                    .iter_mut()
+                    .filter(|bar| matches!(bar, Bar::Reply(_)))
+                    .for_each(|bar| *bar = Bar::Reply(None));
                 self
             }
             Concern::Others => Self { blockers: vec![Bar::Unknown(id)], ..Self::default() },

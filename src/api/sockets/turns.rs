@@ -148,8 +148,10 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Turns<T> {
     fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_ask(task))?;
         ready!(Pin::new(&mut self.socket).poll_flush(task))?;
-        // This is asked for once all is written.
-        self.is_flushed = true;
+        // This is asked for once all is written. What was held back until then may go on, and nothing else wakes whoever reads it.
+        if !std::mem::replace(&mut self.is_flushed, true) && !self.held.is_empty() {
+            task.waker().wake_by_ref();
+        }
         Poll::Ready(Ok(()))
     }
 
