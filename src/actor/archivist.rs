@@ -36,7 +36,7 @@ pub struct Task {
     pub failures_known: u64,
     /// Whom to tell then.
     pub then: Option<(Reply<Mark>, Mark)>,
-    /// Write the archive anew afterwards, without these users, and whom to tell then.
+    /// Write the archive anew afterwards, without these users, and whom to answer then.
     pub rewrite: Option<(Vec<SourceId>, Reply<()>)>,
 }
 

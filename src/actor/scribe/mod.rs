@@ -300,9 +300,8 @@ impl<J: Journal> Scribe<J> {
         warn!(more_since_last = left_out, "{cause}; writes are refused {until}");
     }
 
-    /// What callers are told when the journal did not keep an event. After anything but a full disk or a file that could not be
-    /// opened it keeps none until a
-    /// restart, since what is on disk is unknown.
+    /// What callers are answered when the journal did not keep an event. After anything but a full disk or a file that could not be
+    /// opened it keeps none until a restart, since what is on disk is unknown.
     fn refusal(&mut self, cause: JournalError) -> Error {
         self.kept_lead_us = None;
         match cause {

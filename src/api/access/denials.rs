@@ -2,8 +2,9 @@
 //!
 //! Responsible for:
 //! - counts by reason, and a line in the log now and then;
-//! - telling an address to wait that keeps sending credentials that are not known. Those that are good are let in from there all
-//!   the same: somebody else may be at that address.
+//! - having an address wait that keeps sending credentials that are not known. Those that are good are let in from there all
+//!   the same, since somebody else may be at that address; but for tokens that were not verified lately, while forged ones have spent what
+//!   their signatures may cost (`access::signatures`).
 //!
 //! Not responsible for:
 //! - who is denied (`access`).
