@@ -7,7 +7,7 @@
 //! Not responsible for:
 //! - which posts those are (`feed::resume`, with each source), handing out instants (`actor::ticker`).
 
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -20,6 +20,8 @@ use crate::state::revealed::RevealedOrigins;
 
 const NEVER: i64 = i64::MIN;
 const NONE_OPEN: i64 = i64::MAX;
+/// Fewer instants that have ended are not worth a pass over all.
+const OPEN_INSTANTS_ENDED_MIN: usize = 1_024;
 
 /// What is known of arrivals. Pages read it without a lock.
 #[derive(Debug)]
@@ -27,7 +29,7 @@ pub struct Arrivals {
     /// Everything accepted up to here is applied.
     applied: AtomicI64,
     /// The instants of posts that are applied, and not delivered everywhere yet.
-    open: Mutex<BTreeSet<i64>>,
+    open: Mutex<OpenInstants>,
     /// The first of them.
     oldest_open: AtomicI64,
     ahead_us: AtomicI64,
@@ -81,8 +83,8 @@ impl Arrivals {
     /// A post is on its way into inboxes. It counts as applied afterwards.
     pub fn begin(&self, accepted_at: UnixMicros) {
         let mut open = self.open.lock();
-        open.insert(accepted_at.0);
-        self.oldest_open.store(open.first().copied().unwrap_or(NONE_OPEN), Ordering::Release);
+        open.begin(accepted_at.0);
+        self.oldest_open.store(open.oldest(), Ordering::Release);
         drop(open);
         self.set_applied(accepted_at);
     }
@@ -90,8 +92,8 @@ impl Arrivals {
     /// A post has been delivered everywhere.
     pub fn end(&self, accepted_at: UnixMicros) {
         let mut open = self.open.lock();
-        open.remove(&accepted_at.0);
-        self.oldest_open.store(open.first().copied().unwrap_or(NONE_OPEN), Ordering::Release);
+        open.end(accepted_at.0);
+        self.oldest_open.store(open.oldest(), Ordering::Release);
     }
 
     /// Everything accepted up to `at` is applied.
@@ -208,6 +210,45 @@ impl Arrivals {
     }
 }
 
+/// Instants in ascending order, each until it ends. A queue and not a set, since the writer begins them in order and most end in
+/// nearly that order: this is once per post, on the writer's thread and on the supervisor's.
+#[derive(Debug, Default)]
+struct OpenInstants {
+    /// Each with whether it has ended. The first has not.
+    instants: VecDeque<(i64, bool)>,
+    /// How many have ended and wait behind one that has not.
+    ended: usize,
+}
+
+impl OpenInstants {
+    /// The first that has not ended, or [`NONE_OPEN`].
+    fn oldest(&self) -> i64 {
+        self.instants.front().map_or(NONE_OPEN, |(first, _)| *first)
+    }
+
+    fn begin(&mut self, at: i64) {
+        let behind = self.instants.partition_point(|(other, _)| *other <= at);
+        self.instants.insert(behind, (at, false));
+    }
+
+    fn end(&mut self, at: i64) {
+        let first = self.instants.partition_point(|(other, _)| *other < at);
+        let same = self.instants.range_mut(first..).take_while(|(other, _)| *other == at);
+        let Some((_, has_ended)) = same.into_iter().find(|(_, has_ended)| !has_ended) else { return };
+        *has_ended = true;
+        self.ended += 1;
+        while let Some((_, true)) = self.instants.front() {
+            self.instants.pop_front();
+            self.ended -= 1;
+        }
+        // Behind a fan-out that takes long there would be ever more of them.
+        if self.ended > OPEN_INSTANTS_ENDED_MIN.max(self.instants.len() / 2) {
+            self.instants.retain(|(_, has_ended)| !has_ended);
+            self.ended = 0;
+        }
+    }
+}
+
 /// While there is one, something is being taken back.
 #[derive(Debug)]
 pub struct TakingBack<'a>(&'a AtomicU64);
@@ -220,6 +261,11 @@ impl Drop for TakingBack<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::feed::position::at;
     use crate::limits::REVEALED_ORIGINS_MAX;
@@ -238,6 +284,35 @@ mod tests {
         assert_eq!(through(), 11);
         arrivals.end(UnixMicros(12));
         assert_eq!(through(), 12);
+    }
+
+    proptest! {
+        #[test]
+        fn the_oldest_open_instant_is_that_of_a_set(steps in vec((0_i64..40, any::<bool>()), 0..200)) {
+            let (mut open, mut set, mut last) = (OpenInstants::default(), BTreeSet::new(), 0);
+            for (number, begins) in steps {
+                if begins {
+                    last += 1 + number / 30;
+                    open.begin(last);
+                    set.insert(last);
+                } else {
+                    open.end(number);
+                    set.remove(&number);
+                }
+                prop_assert_eq!(open.oldest(), set.first().copied().unwrap_or(NONE_OPEN));
+            }
+        }
+    }
+
+    #[test]
+    fn what_ends_behind_a_fan_out_that_takes_long_is_not_kept() {
+        let mut open = OpenInstants::default();
+        (0..100_000).for_each(|at| open.begin(at));
+        (1..100_000).for_each(|at| open.end(at));
+        assert_eq!(open.oldest(), 0);
+        assert!(open.instants.len() <= 2 * OPEN_INSTANTS_ENDED_MIN, "{}", open.instants.len());
+        open.end(0);
+        assert_eq!((open.oldest(), open.instants.len(), open.ended), (NONE_OPEN, 0, 0));
     }
 
     #[test]
