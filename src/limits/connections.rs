@@ -20,13 +20,11 @@ pub const CONNECTIONS_SHARE: usize = 4;
 /// One in so many places is left to connections that are not live: those of operators, and of all who ask for something.
 pub const CONNECTIONS_NOT_LIVE_SHARE: usize = 16;
 
-/// Idle connections that are looked at to find the longest idle of them, and how many in all, idle or not.
-pub const CONNECTION_LOOKS_MIN: usize = 64;
+/// Idle connections that sent nothing but what everybody may end first while they have more than one in so many places. With fewer, a new
+/// one would end for the next before it has said who it is.
+pub const CONNECTIONS_UNKNOWN_SHARE: usize = 16;
 
-/// See there.
-pub const CONNECTION_LOOKS_MAX: usize = 1_024;
-
-/// Connections that are looked at together for those that stay idle.
+/// Connections that stayed idle and are ended together.
 pub const CONNECTIONS_PER_SWEEP: usize = 4_096;
 
 /// How long a connection may be idle, whatever it sends: a little longer than HTTP keeps one that sends nothing, and the time for a head.

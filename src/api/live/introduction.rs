@@ -180,7 +180,7 @@ impl MessageBody for Introduction {
             match next {
                 Ok(next) => {
                     if let State::Joining(_) = next {
-                        *under_way = asked.line.as_ref().map(Line::begin);
+                        *under_way = asked.line.as_ref().and_then(Line::begin);
                     }
                     *state = next;
                 }

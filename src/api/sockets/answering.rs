@@ -10,6 +10,7 @@
 //! - answers of the dispatcher itself to what is no request: they have no content.
 
 use std::cell::RefCell;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -34,10 +35,14 @@ pub(in crate::api) fn answer<S>(
 where
     S: Service<ServiceRequest, Response = ServiceResponse, Error = Error>,
 {
-    let mut under_way = request.conn_data::<Arc<Line>>().map(Line::begin);
+    let begun = request.conn_data::<Arc<Line>>().map(Line::begin);
+    // Nothing is done for a client that cannot be answered: it sends the request again.
+    let is_over = matches!(begun, Some(None));
+    let mut under_way = begun.flatten();
     let unread = Unread::of(&mut request);
-    let answered = app.call(request);
+    let answered = (!is_over).then(|| app.call(request));
     async move {
+        let Some(answered) = answered else { return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()) };
         let mut response = answered.await?;
         response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if response.request().extensions().contains::<Open>() {

@@ -8,20 +8,25 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// One connection.
+use crate::api::sockets::places::{Connections, Seat};
+
+/// One connection. What the table of all connections knows of it changes only under the table's lock.
 #[derive(Debug)]
 pub(in crate::api) struct Line {
     /// The address that it counts for, if it counts for one.
     pub(super) address: Option<IpAddr>,
+    /// Where it stands in the table.
+    pub(super) seat: Seat,
+    connections: Arc<Connections>,
     opened: Instant,
-    /// Requests that are not answered yet, of which a WebSocket or a stream of events is one.
+    /// Requests that are not answered yet, of which a WebSocket or a stream of events is one. The table's.
     under_way: AtomicUsize,
     answered: AtomicUsize,
-    /// A request of it was let in that not everybody may send.
+    /// A request of it was let in that not everybody may send. The table's.
     is_known: AtomicBool,
-    /// Milliseconds after it was opened since when nothing is under way.
+    /// Milliseconds after it was opened since when nothing is under way. The table's.
     idle_since_ms: AtomicU64,
-    /// It was chosen to end, which its socket learns next.
+    /// It was chosen to end, which its socket learns next. The table's.
     is_leaving: AtomicBool,
     is_ended: AtomicBool,
     /// Something the client sent is held back until the request before it is answered.
@@ -31,9 +36,11 @@ pub(in crate::api) struct Line {
 }
 
 impl Line {
-    pub(in crate::api) fn new(address: Option<IpAddr>) -> Arc<Self> {
+    pub(super) fn new(connections: Arc<Connections>, address: Option<IpAddr>, seat: Seat) -> Arc<Self> {
         Arc::new(Self {
             address,
+            seat,
+            connections,
             opened: Instant::now(),
             under_way: AtomicUsize::new(0),
             answered: AtomicUsize::new(0),
@@ -47,20 +54,40 @@ impl Line {
         })
     }
 
-    /// A request is under way until what is returned is dropped.
-    pub(in crate::api) fn begin(self: &Arc<Self>) -> UnderWay {
-        self.under_way.fetch_add(1, Ordering::Relaxed);
-        UnderWay { line: Arc::clone(self), keeps: true }
+    /// A request is under way until what is returned is dropped. None if the connection was chosen to end: nobody would get the answer.
+    pub(in crate::api) fn begin(self: &Arc<Self>) -> Option<UnderWay> {
+        self.connections.begin(self).then(|| UnderWay { line: Arc::clone(self), keeps: true })
     }
 
-    fn idle(&self) {
+    /// Counts one more request under way, and returns whether it is the only one.
+    pub(super) fn begins(&self) -> bool {
+        self.under_way.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// Counts one request fewer, and returns whether the connection is idle from now on.
+    pub(super) fn ends(&self) -> bool {
+        let is_idle = self.under_way.fetch_sub(1, Ordering::Relaxed) == 1 && !self.is_leaving();
+        if is_idle {
+            self.idle_from_now();
+        }
+        is_idle
+    }
+
+    /// Counts its idle time from now.
+    pub(super) fn idle_from_now(&self) {
         let since = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.idle_since_ms.store(since, Ordering::Relaxed);
-        self.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Notes that a request of it was let in that not everybody may send.
     pub(in crate::api) fn know(&self) {
+        if !self.is_known() {
+            self.connections.know(self);
+        }
+    }
+
+    /// The same, under the table's lock.
+    pub(super) fn set_known(&self) {
         self.is_known.store(true, Ordering::Relaxed);
     }
 
@@ -142,7 +169,7 @@ impl UnderWay {
     /// From now on the connection may end for another one, though the client has not all of its answer.
     pub(super) fn give_way(&mut self) {
         if std::mem::take(&mut self.keeps) {
-            self.line.idle();
+            self.line.connections.end(&self.line);
         }
     }
 }

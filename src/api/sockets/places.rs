@@ -1,14 +1,15 @@
 //! Places of connections: how many there may be, in all and of one address.
 //!
 //! Responsible for:
-//! - giving a new connection the place of the longest idle one when there is none left, and refusing it when none is idle.
-//!   Those that sent nothing but what everybody may go first;
+//! - giving a new connection the place of an idle one when there is none left, and refusing it when none is idle;
 //! - ending connections that stay idle, however slowly they send something.
 //!
 //! Not responsible for:
-//! - how many files the system allows ([`super::open_files`]), what is idle ([`super::line`]).
+//! - how many files the system allows ([`super::open_files`]), which idle connection ends first ([`order`]).
 //!
 //! A connection is idle while no request of it is under way. WebSockets and streams of events are requests that stay under way.
+
+mod order;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,16 +18,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use slab::Slab;
 use tracing::warn;
 
 use crate::actor::counters::Counter;
 use crate::api::sockets::line::Line;
 use crate::api::sockets::open_files;
+use crate::api::sockets::places::order::Order;
 use crate::api::sockets::proxies::Proxies;
-use crate::limits::{
-    CONNECTION_LOOKS_MAX, CONNECTION_LOOKS_MIN, CONNECTIONS_NOT_LIVE_SHARE, CONNECTIONS_PER_SWEEP, CONNECTIONS_SHARE,
-};
+use crate::limits::{CONNECTIONS_NOT_LIVE_SHARE, CONNECTIONS_PER_SWEEP, CONNECTIONS_SHARE};
 use crate::throttle::Throttle;
 
 /// How many connections there may be.
@@ -80,18 +79,16 @@ pub struct Connections {
 
 #[derive(Debug, Default)]
 struct Table {
-    all: Ring,
+    all: Order,
     /// Those of addresses that have any.
-    by_address: HashMap<IpAddr, Ring>,
+    by_address: HashMap<IpAddr, Order>,
 }
 
-/// Connections that are looked at one after the other, round and round.
-#[derive(Debug, Default)]
-struct Ring {
-    lines: Slab<Arc<Line>>,
-    hand: usize,
-    /// Those that are there yet, and were ended for others.
-    leaving: usize,
+/// Where a connection stands in the table: its keys among all, and among those of its address.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seat {
+    of_all: usize,
+    of_address: usize,
 }
 
 /// The place of one connection, given back when it is dropped.
@@ -99,8 +96,6 @@ struct Ring {
 pub(in crate::api) struct Place {
     connections: Arc<Connections>,
     line: Arc<Line>,
-    key: usize,
-    key_of_address: usize,
 }
 
 impl Default for Connections {
@@ -132,7 +127,7 @@ impl Connections {
 
     /// How many there are.
     pub(in crate::api) fn count(&self) -> usize {
-        self.table.lock().all.lines.len()
+        self.table.lock().all.len()
     }
 
     /// How many were refused or ended, by reason.
@@ -150,22 +145,16 @@ impl Connections {
         let address = self.limits.proxies.counted(peer);
         let entered = {
             let mut table = self.table.lock();
-            self.make_room(&mut table, address).map(|ended| {
-                let line = Line::new(address);
-                let key = table.all.lines.insert(Arc::clone(&line));
-                let of_address = address.map(|address| table.by_address.entry(address).or_default());
-                let key_of_address = of_address.map_or(0, |ring| ring.lines.insert(Arc::clone(&line)));
-                (ended, line, key, key_of_address)
-            })
+            self.make_room(&mut table, address).map(|ended| (ended, table.add(self, address)))
         };
         match entered {
-            Ok((ended, line, key, key_of_address)) => {
+            Ok((ended, line)) => {
                 // Only now, since it may run what is woken.
                 if let Some(ended) = ended {
                     ended.end();
                     self.made_room.add(1);
                 }
-                Some(Place { connections: Arc::clone(self), line, key, key_of_address })
+                Some(Place { connections: Arc::clone(self), line })
             }
             Err(reason) => {
                 self.refuse(reason, peer);
@@ -178,8 +167,8 @@ impl Connections {
     fn make_room(&self, table: &mut Table, address: Option<IpAddr>) -> Result<Option<Arc<Line>>, Reason> {
         let of_address = address.and_then(|address| table.by_address.get_mut(&address));
         let idle = match of_address {
-            Some(ring) if ring.staying() >= self.limits.per_address => ring.longest_idle().ok_or(Reason::Address)?,
-            _ if table.all.staying() >= self.limits.all => table.all.longest_idle().ok_or(Reason::All)?,
+            Some(order) if order.staying() >= self.limits.per_address => order.next_to_end().ok_or(Reason::Address)?,
+            _ if table.all.staying() >= self.limits.all => table.all.next_to_end().ok_or(Reason::All)?,
             _ => return Ok(None),
         };
         table.leave(&idle);
@@ -204,66 +193,88 @@ impl Connections {
         );
     }
 
+    /// Begins a request of a connection, unless that was chosen to end.
+    pub(super) fn begin(&self, line: &Line) -> bool {
+        let mut table = self.table.lock();
+        if line.is_leaving() {
+            return false;
+        }
+        if line.begins() {
+            table.orders(line, Order::busy);
+        }
+        true
+    }
+
+    /// Ends a request of a connection.
+    pub(super) fn end(&self, line: &Line) {
+        let mut table = self.table.lock();
+        if line.ends() {
+            table.orders(line, |order, key| order.idle(key, line.is_known()));
+        }
+    }
+
+    /// Notes of a connection that a request was let in that not everybody may send. If it is idle, that counts from now.
+    pub(super) fn know(&self, line: &Line) {
+        let mut table = self.table.lock();
+        let is_idle = line.idle_since().is_some();
+        line.set_known();
+        if is_idle {
+            line.idle_from_now();
+            table.orders(line, |order, key| {
+                order.busy(key);
+                order.idle(key, true);
+            });
+        }
+    }
+
     /// Ends connections that have been idle for so long.
     pub(in crate::api) fn sweep(&self, idle_max: Duration) {
         let Some(before) = Instant::now().checked_sub(idle_max) else { return };
-        let (mut from, mut end) = (0, 1);
-        while from < end {
-            let mut idle = Vec::new();
+        let is_due = |line: &Arc<Line>| line.idle_since().is_some_and(|since| since < before);
+        loop {
+            let mut due = Vec::new();
             {
                 let mut table = self.table.lock();
-                end = table.all.lines.capacity();
-                let lines = (from..from + CONNECTIONS_PER_SWEEP).filter_map(|key| table.all.lines.get(key));
-                idle.extend(lines.filter(|line| line.idle_since().is_some_and(|since| since < before)).cloned());
-                idle.iter().for_each(|line| table.leave(line));
+                while due.len() < CONNECTIONS_PER_SWEEP {
+                    let Some(line) = table.all.longest_idle().into_iter().flatten().find(is_due) else { break };
+                    table.leave(&line);
+                    due.push(line);
+                }
             }
-            self.stayed_idle.add(idle.len() as u64);
-            idle.iter().for_each(|line| line.end());
-            from += CONNECTIONS_PER_SWEEP;
+            self.stayed_idle.add(due.len() as u64);
+            due.iter().for_each(|line| line.end());
+            if due.len() < CONNECTIONS_PER_SWEEP {
+                return;
+            }
         }
     }
 }
 
 impl Table {
+    /// Adds a connection, which is idle.
+    fn add(&mut self, connections: &Arc<Connections>, address: Option<IpAddr>) -> Arc<Line> {
+        let mut of_address = address.map(|address| self.by_address.entry(address).or_default());
+        let key_of_address = of_address.as_ref().map_or(0, |order| order.next_key());
+        let seat = Seat { of_all: self.all.next_key(), of_address: key_of_address };
+        let line = Line::new(Arc::clone(connections), address, seat);
+        of_address.iter_mut().for_each(|order| order.add(Arc::clone(&line)));
+        self.all.add(Arc::clone(&line));
+        self.orders(&line, |order, key| order.idle(key, false));
+        line
+    }
+
+    /// Changes both orders that a connection is in.
+    fn orders(&mut self, line: &Line, change: impl Fn(&mut Order, usize)) {
+        change(&mut self.all, line.seat.of_all);
+        if let Some(order) = line.address.and_then(|address| self.by_address.get_mut(&address)) {
+            change(order, line.seat.of_address);
+        }
+    }
+
     /// Counts a connection as one that goes. Not twice: those are not idle any more.
     fn leave(&mut self, line: &Line) {
         line.leave();
-        self.all.leaving += 1;
-        if let Some(ring) = line.address.and_then(|address| self.by_address.get_mut(&address)) {
-            ring.leaving += 1;
-        }
-    }
-}
-
-impl Ring {
-    fn staying(&self) -> usize {
-        self.lines.len() - self.leaving
-    }
-
-    /// Of the next few that are idle, the one that is so for the longest: of those that sent nothing but what everybody may, if there
-    /// is one among them.
-    fn longest_idle(&mut self) -> Option<Arc<Line>> {
-        let (places, mut longest) = (self.lines.capacity(), None::<((bool, Instant), &Arc<Line>)>);
-        let mut idle = 0;
-        for _ in 0..places.min(CONNECTION_LOOKS_MAX) {
-            // Of few one might be taken that is worth more than most: many places next to each other may be empty or busy.
-            if idle >= CONNECTION_LOOKS_MIN {
-                break;
-            }
-            self.hand = (self.hand + 1) % places;
-            let Some(line) = self.lines.get(self.hand) else { continue };
-            let Some(since) = line.idle_since().map(|since| (line.is_known(), since)) else { continue };
-            idle += 1;
-            if longest.is_none_or(|(other, _)| since < other) {
-                longest = Some((since, line));
-            }
-        }
-        longest.map(|(_, line)| Arc::clone(line))
-    }
-
-    fn remove(&mut self, key: usize) {
-        let line = self.lines.remove(key);
-        self.leaving -= usize::from(line.is_leaving());
+        self.orders(line, Order::leave);
     }
 }
 
@@ -277,13 +288,14 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut table = self.connections.table.lock();
-        table.all.remove(self.key);
+        table.orders(&self.line, Order::remove);
+        // Its requests may end later, when its keys are another's.
+        self.line.leave();
         let Some(address) = self.line.address else { return };
-        if let Entry::Occupied(mut ring) = table.by_address.entry(address) {
-            ring.get_mut().remove(self.key_of_address);
-            if ring.get().lines.is_empty() {
-                ring.remove();
-            }
+        if let Entry::Occupied(order) = table.by_address.entry(address)
+            && order.get().len() == 0
+        {
+            order.remove();
         }
     }
 }
