@@ -12,7 +12,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use actix_codec::{Encoder, Framed};
 use actix_http::error::PayloadError;
@@ -27,6 +27,7 @@ use futures_core::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, ReadHalf, WriteHalf, split};
 
 use crate::api::serve::{LINGER, SEND_TIMEOUT};
+use crate::limits::UNREAD_BYTES_MAX;
 
 /// A request that turns into a WebSocket, and the socket.
 type Upgrade<T> = (Request, Framed<T, h1::Codec>);
@@ -81,21 +82,29 @@ where
     let (response, body): (_, BoxBody) = response.into_parts();
     codec.encode(h1::Message::Item((Response::from(response), body.size())), &mut out)?;
     write(&mut writing, &mut out).await?;
-    let mut body = pin!(body);
-    while let Some(chunk) = poll_fn(|task| body.as_mut().poll_next(task)).await {
-        let chunk = chunk.map_err(|cause| io::Error::other(cause.to_string()))?;
-        codec.encode(h1::Message::Chunk(Some(chunk)), &mut out)?;
-        write(&mut writing, &mut out).await?;
+    {
+        // Dropped when it is written: the connection is idle from then on, and may end for another.
+        let mut body = pin!(body);
+        while let Some(chunk) = poll_fn(|task| body.as_mut().poll_next(task)).await {
+            let chunk = chunk.map_err(|cause| io::Error::other(cause.to_string()))?;
+            codec.encode(h1::Message::Chunk(Some(chunk)), &mut out)?;
+            write(&mut writing, &mut out).await?;
+        }
     }
     writing.shutdown().await?;
     // A socket that is closed with something unread takes back what was just written.
-    let mut rest = Received { early: None, socket };
-    let to_its_end = poll_fn(|task| {
-        while let Some(Ok(_)) = ready!(Pin::new(&mut rest).poll_next(task)) {}
-        Poll::Ready(())
-    });
-    let _ = timeout(LINGER, to_its_end).await;
+    let _ = timeout(LINGER, take_rest(Received { early: None, socket })).await;
     Ok(())
+}
+
+/// Takes what a client still sends, as much as of the body of any other request that was answered early.
+async fn take_rest<T: AsyncRead>(mut rest: Received<T>) {
+    let mut bytes = 0;
+    while bytes < UNREAD_BYTES_MAX
+        && let Some(Ok(piece)) = poll_fn(|task| Pin::new(&mut rest).poll_next(task)).await
+    {
+        bytes += piece.len();
+    }
 }
 
 /// Writes all of `out`, and keeps no memory for the next time.

@@ -96,6 +96,35 @@ fn little_of_a_body_is_taken_after_the_answer_however_fast_it_comes() {
     }
 }
 
+/// The bytes that the server takes of `piece`, sent again and again until it closes the connection.
+fn taken(socket: &mut TcpStream, piece: &[u8], most: usize) -> usize {
+    let mut taken = 0;
+    while socket.write_all(piece).is_ok() && taken <= most {
+        taken += piece.len();
+    }
+    taken
+}
+
+/// What the systems of both ends keep of what was sent.
+const BUFFERED_BYTES_MAX: usize = 16 << 20;
+
+#[test]
+fn little_is_taken_after_a_refused_upgrade_however_fast_it_comes() {
+    const TAKEN_MAX: usize = UNREAD_BYTES_MAX + BUFFERED_BYTES_MAX;
+    let piece = vec![b'x'; 1 << 20];
+    for (server, status) in [(server(), 400), (guarded(), 400)] {
+        for upgrade in ["websocket", "WebSocket"] {
+            let mut socket = connect(&server);
+            let headers = format!("Connection: Upgrade\r\nUpgrade: {upgrade}\r\nContent-Length: 99999999999\r\n");
+            socket.write_all(post(&headers, "").as_bytes()).unwrap();
+            let answer = answer(&mut socket);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+            let taken = taken(&mut socket, &piece, 4 * TAKEN_MAX);
+            assert!(taken < TAKEN_MAX, "{taken} bytes were taken");
+        }
+    }
+}
+
 #[test]
 fn a_body_in_parts_that_was_read_leaves_its_connection_to_the_next_request() {
     let server = server();
