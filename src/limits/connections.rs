@@ -39,5 +39,8 @@ pub const PIPELINED_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a body that are taken after its request was answered, at most: a few times the largest body there may be.
 pub const UNREAD_BYTES_MAX: usize = 4 * BULK_REQUEST_BYTES_MAX;
 
+/// Bytes of a body in parts beside these: extensions, white space and zeros of all its sizes, and its trailers.
+pub const CHUNK_OVERHEAD_BYTES_MAX: usize = 32 * 1024;
+
 /// Requests a second from one address for what needs no credentials, twice as many at once.
 pub const OPEN_REQUESTS_PER_SECOND: NonZeroU32 = NonZeroU32::new(200).expect("it is not 0");

@@ -2,13 +2,19 @@
 //!
 //! Responsible for:
 //! - finding the ends of requests, so that a later one can be held back ([`super::turns`]);
-//! - making a head invalid that has a line without a carriage return, which some readers take for a line and others do not.
+//! - making a head or a trailer invalid that has a line without a carriage return, which some readers take for a line and others do not;
+//! - making a body in parts invalid that has too much beside its parts, which the parser would read on and on.
 //!
 //! Not responsible for:
-//! - refusing anything: the HTTP parser behind reads the same bytes and decides. Whatever is no HTTP goes through as it is.
+//! - refusing anything itself: the HTTP parser behind reads the same bytes and decides. Whatever is no HTTP goes through as it is.
+
+use crate::limits::CHUNK_OVERHEAD_BYTES_MAX;
 
 /// Longest line of a head that is looked at: one that says how long a body is.
 const LINE_BYTES_MAX: usize = 128;
+
+/// What the size of a part needs: 16 digits, and the end of the line.
+const SIZE_LINE_BYTES: usize = 18;
 
 /// Where in the requests of a connection a client is.
 #[derive(Debug, Default)]
@@ -18,6 +24,10 @@ pub(super) struct Framing {
     heads: usize,
     /// What came of a line, as far as it is looked at.
     line: Vec<u8>,
+    /// Bytes of the line so far.
+    line_bytes: usize,
+    /// Bytes of a body in parts beside these.
+    overhead_bytes: usize,
     head: Head,
 }
 
@@ -34,6 +44,8 @@ enum State {
     },
     ChunkSize,
     Trailer,
+    /// A carriage return was put in place of a byte, and the next becomes one that must not follow it.
+    Spoiling,
     /// What follows is not looked at.
     Through,
 }
@@ -81,6 +93,11 @@ impl Framing {
     fn step(&mut self, bytes: &mut [u8]) -> usize {
         match self.state {
             State::Through => bytes.len(),
+            State::Spoiling => {
+                bytes[0] = 0;
+                self.state = State::Through;
+                1
+            }
             State::Bytes { left, then } => {
                 let here = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
                 let left = left - here as u64;
@@ -104,6 +121,10 @@ impl Framing {
         let end = bytes.iter().position(|byte| *byte == b'\n');
         let room = LINE_BYTES_MAX - self.line.len();
         let here = end.unwrap_or(bytes.len());
+        self.count_overhead(end.map_or(here, |end| end + 1), end.is_some());
+        if self.overhead_bytes > CHUNK_OVERHEAD_BYTES_MAX {
+            return self.spoil(bytes, 0);
+        }
         let has_return = if here > 0 { bytes[here - 1] == b'\r' } else { self.line.last() == Some(&b'\r') };
         self.line.extend_from_slice(&bytes[..here.min(room)]);
         if here > room {
@@ -119,9 +140,12 @@ impl Framing {
                 bytes[end] = 0;
                 State::Through
             }
+            // The parser takes a trailer to the next carriage return, through lines and requests that others see there.
+            (false, State::Trailer) => return self.spoil(bytes, end),
             (false, _) => State::Through,
             (true, State::Head) if line.is_empty() && self.head.has_request_line => {
                 self.heads += 1;
+                self.overhead_bytes = 0;
                 self.head.followed_by()
             }
             (true, State::Head) => {
@@ -133,6 +157,28 @@ impl Framing {
             (true, as_before) => as_before,
         };
         end + 1
+    }
+
+    /// Counts bytes of a line, which may end with them, of what is around the parts of a body.
+    fn count_overhead(&mut self, bytes: usize, is_end: bool) {
+        let needed = match self.state {
+            State::ChunkSize => SIZE_LINE_BYTES,
+            State::Trailer => 0,
+            _ => return,
+        };
+        let before = self.line_bytes.max(needed);
+        self.line_bytes = self.line_bytes.saturating_add(bytes);
+        self.overhead_bytes = self.overhead_bytes.saturating_add(self.line_bytes.max(needed) - before);
+        if is_end {
+            self.line_bytes = 0;
+        }
+    }
+
+    /// Makes what the parser reads at a place of a size or a trailer invalid: in all of them a line feed follows a carriage return.
+    fn spoil(&mut self, bytes: &mut [u8], at: usize) -> usize {
+        bytes[at] = b'\r';
+        self.state = State::Spoiling;
+        at + 1
     }
 }
 

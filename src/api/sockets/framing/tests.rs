@@ -84,3 +84,40 @@ fn a_line_without_a_carriage_return_becomes_one_that_no_parser_takes() {
     let in_body = "POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n\n\n";
     assert_eq!(passed(in_body, 5), in_body);
 }
+
+#[test]
+fn a_trailer_without_a_carriage_return_becomes_one_that_no_parser_takes() {
+    let head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n";
+    for (trailers, expected) in [
+        ("\n\r\n", "\r\0\n"),
+        ("x: y\n\r\n", "x: y\r\0\n"),
+        ("x: y\n\n", "x: y\r\0"),
+        ("x: y\r\n\nGET", "x: y\r\n\r\0ET"),
+    ] {
+        for piece_bytes in [1, 3, 100] {
+            let sent = [head, trailers].concat();
+            assert_eq!(passed(&sent, piece_bytes), [head, expected].concat(), "in pieces of {piece_bytes}");
+        }
+    }
+}
+
+#[test]
+fn a_body_in_parts_may_have_so_much_beside_these_and_no_more() {
+    let head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let size = |bytes: usize| format!("1;{}\r\nx\r\n", "y".repeat(bytes + SIZE_LINE_BYTES - 4));
+    let trailer = |bytes: usize| format!("0\r\n{}\r\n\r\n", "y".repeat(bytes - 4));
+    let half = CHUNK_OVERHEAD_BYTES_MAX / 2;
+    for (parts, over) in [
+        ([size(half), size(half - 2), "0\r\n\r\n".to_owned()], [size(half), size(half - 1), "0\r\n\r\n".to_owned()]),
+        ([size(half), String::new(), trailer(half)], [size(half), String::new(), trailer(half + 1)]),
+    ] {
+        for piece_bytes in [7, 1_000, 1 << 20] {
+            let sent = head.to_owned() + &parts.concat();
+            assert_eq!(passed(&(sent.clone() + &sent), piece_bytes), format!("{sent}|{sent}"), "each body has its own");
+            let over = passed(&(head.to_owned() + &over.concat()), piece_bytes);
+            assert!(over.contains("\r\0"), "in pieces of {piece_bytes}");
+        }
+    }
+    let small = format!("{head}{}0\r\n\r\n", "1\r\nx\r\n".repeat(CHUNK_OVERHEAD_BYTES_MAX));
+    assert_eq!(passed(&small, 1_000), small, "any number of small parts");
+}
