@@ -109,7 +109,7 @@ fn body(raw: &RawValue) -> Result<Body, Problem> {
         BodyError::TooLarge { .. } => {
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", cause.to_string()).of_field("body")
         }
-        BodyError::Number { .. } | BodyError::Surrogate { .. } => {
+        BodyError::Number { .. } | BodyError::Surrogate { .. } | BodyError::Name { .. } => {
             let detail = format!("body: {cause}");
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unportable_body", detail).of_field("body")
         }

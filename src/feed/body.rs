@@ -1,12 +1,13 @@
 //! Bodies of posts: JSON that every parser takes.
 //!
 //! A body is copied into the pages of all who follow its author, so that one which some parser refuses would take those pages from its users.
-//! It is I-JSON ([RFC 7493](https://www.rfc-editor.org/rfc/rfc7493)) but for two rules: names may stand twice in an object, of which most
-//! parsers take the last value, and whole numbers may be of 64 bits.
+//! It is I-JSON ([RFC 7493](https://www.rfc-editor.org/rfc/rfc7493)) but for one rule: whole numbers may be of 64 bits.
 //!
 //! Responsible for:
 //! - checking a body once, and keeping it as the bytes it came in;
 //! - serving what was stored before these checks in a form that every parser takes.
+
+mod names;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -54,6 +55,14 @@ pub enum BodyError {
         /// Where it begins, in bytes of the body.
         at: usize,
     },
+    /// A name that another member of the same object has.
+    #[error("names in an object of a body must differ: {name:?} at byte {at} is there already")]
+    Name {
+        /// The name, cut if it is long.
+        name: String,
+        /// Where the second begins, in bytes of the body.
+        at: usize,
+    },
 }
 
 impl Body {
@@ -71,9 +80,13 @@ impl Body {
         }
         serde_json::from_str::<IgnoredAny>(json)?;
         match Flaws::of(json).next() {
+            None => {}
+            Some(Flaw::Number(range)) => return Err(BodyError::Number { at: range.start }),
+            Some(Flaw::Surrogate(range)) => return Err(BodyError::Surrogate { at: range.start }),
+        }
+        match names::repeated(json).first {
             None => Ok(Self(json.into())),
-            Some(Flaw::Number(range)) => Err(BodyError::Number { at: range.start }),
-            Some(Flaw::Surrogate(range)) => Err(BodyError::Surrogate { at: range.start }),
+            Some((name, at)) => Err(BodyError::Name { name, at }),
         }
     }
 
@@ -96,8 +109,16 @@ impl<'de> Deserialize<'de> for Body {
     }
 }
 
-/// JSON in a form that every parser takes: numbers that some refuse as text, halves of characters as U+FFFD.
+/// JSON in a form that every parser takes: numbers that some refuse as text, halves of characters as U+FFFD, of members with the same
+/// name the last.
 fn portable(json: &str) -> Cow<'_, str> {
+    match without_flaws(json) {
+        Cow::Borrowed(json) => without_superseded(json).map_or(Cow::Borrowed(json), Cow::Owned),
+        Cow::Owned(json) => Cow::Owned(without_superseded(&json).unwrap_or(json)),
+    }
+}
+
+fn without_flaws(json: &str) -> Cow<'_, str> {
     let (mut portable, mut done) = (String::new(), 0);
     for flaw in Flaws::of(json) {
         let (range, before, after) = match flaw {
@@ -113,6 +134,25 @@ fn portable(json: &str) -> Cow<'_, str> {
     }
     portable.push_str(&json[done..]);
     Cow::Owned(portable)
+}
+
+/// JSON without the members that another one of their name follows, if there are any.
+fn without_superseded(json: &str) -> Option<String> {
+    let mut superseded = names::repeated(json).superseded;
+    if superseded.is_empty() {
+        return None;
+    }
+    superseded.sort_unstable_by_key(|range| range.start);
+    let (mut kept, mut done) = (String::new(), 0);
+    for range in superseded {
+        // One may be within another.
+        if range.start >= done {
+            kept.push_str(&json[done..range.start]);
+            done = range.end;
+        }
+    }
+    kept.push_str(&json[done..]);
+    Some(kept)
 }
 
 /// How deep arrays and objects nest in a JSON text.
@@ -300,8 +340,27 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_stands_twice_is_refused_by_its_place_and_the_last_is_served() {
+        for (body, at, served) in [
+            (r#"{"a":1,"a":2}"#, 7, r#"{"a":2}"#),
+            (r#"{"a":1, "b":{"a":1} , "\u0061":[2]}"#, 22, r#"{"b":{"a":1} , "\u0061":[2]}"#),
+            (r#"[{"a":{"b":1,"b":2},"a":{"b":3,"b":4}}]"#, 13, r#"[{"a":{"b":4}}]"#),
+            (r#"{"a":1,"a":2,"b":3,"a":4,"b":5}"#, 7, r#"{"a":4,"b":5}"#),
+        ] {
+            let refused = Body::new(body);
+            assert!(matches!(&refused, Err(BodyError::Name { at: found, .. }) if *found == at), "{body}: {refused:?}");
+            assert_eq!(portable(body), served);
+            let last: serde_json::Value = serde_json::from_str(body).unwrap();
+            assert_eq!(serde_json::from_str::<serde_json::Value>(served).unwrap(), last);
+        }
+        let halves = r#"{"\ud800":1,"\ud801":2}"#;
+        assert_eq!(portable(halves), r#"{"\ufffd":2}"#);
+    }
+
+    #[test]
     fn what_is_served_is_a_body_again() {
-        let body = r#"[1e999,"\ud800\ud800",{"\udc00":-1e999},123456789012345678901234567890]"#;
+        let body =
+            r#"[1e999,"\ud800\ud800",{"\udc00":-1e999,"\udc01":{"a":1,"a":2e999}},123456789012345678901234567890]"#;
         assert!(serde_json::from_str::<serde_json::Value>(body).is_err());
         let served = portable(body);
         assert_eq!(Body::new(&served).unwrap().as_str(), served);

@@ -153,6 +153,7 @@ fn posts() {
         (post(r#","reply_to":"x""#), 400, "invalid_field", Some("reply_to")),
         (with_body(&"9".repeat(4_301)), 422, "unportable_body", Some("body")),
         (with_body(r#"{"n":1e400}"#), 422, "unportable_body", Some("body")),
+        (with_body(r#"{"a":[{"b":1,"\u0062":2}]}"#), 422, "unportable_body", Some("body")),
         (with_body(r#"["\ud800"]"#), 422, "unportable_body", Some("body")),
         (with_body(&string_of(65_537)), 413, "body_too_large", Some("body")),
         (with_body(&string_of(99_000)), 413, "body_too_large", None),
@@ -183,10 +184,44 @@ fn changes_of_posts() {
         ("/v1/posts/1", r#"{"hidden":"yes"}"#, 400, "invalid_field", Some("hidden")),
         ("/v1/posts/1", r#"{"body":2,"hidden":null}"#, 400, "invalid_field", Some("hidden")),
         ("/v1/posts/1", r#"{"author":"b"}"#, 400, "unknown_field", Some("author")),
+        ("/v1/posts/1", r#"{"body":{"a":1,"a":1}}"#, 422, "unportable_body", Some("body")),
         ("/v1/posts/1", r#"{"body":-1e309}"#, 422, "unportable_body", Some("body")),
         ("/v1/posts/2", r#"{"hidden":true}"#, 404, "unknown_post", None),
     ] {
         check(&server.send("PATCH", path, Some("application/json"), body), body, status, code, field);
+    }
+}
+
+#[test]
+fn names_that_stand_twice_in_what_is_asked_for() {
+    let server = server();
+    server.post("/v1/posts", &json!({"id": "1", "author": "a", "body": 1}));
+    for (method, path, body, field) in [
+        ("POST", "/v1/posts", r#"{"author":"a","body":1,"body":1}"#, "body"),
+        ("POST", "/v1/posts", r#"{"author":"a","\u0061uthor":"b","body":1}"#, "author"),
+        ("PATCH", "/v1/posts/1", r#"{"hidden":true,"hidden":false}"#, "hidden"),
+        ("POST", "/v1/follows", r#"{"follows":[],"follows":[]}"#, "follows"),
+        ("POST", "/v1/follows", r#"{"follows":[{"follower":"a","source":"b","source":"c"}]}"#, "follows[0].source"),
+        ("PUT", "/v1/users/a/following/b", r#"{"hidden":true,"hidden":false}"#, "hidden"),
+        ("PATCH", "/v1/users/a/rules", r#"{"reposts":true,"reposts":false}"#, "reposts"),
+        ("POST", "/v1/users/a/revoke", r#"{"not_before":null,"not_before":null}"#, "not_before"),
+    ] {
+        let answer = server.send(method, path, Some("application/json"), body);
+        check(&answer, &format!("{method} {path} {body}"), 400, "duplicate_field", Some(field));
+    }
+}
+
+#[test]
+fn a_body_is_served_byte_for_byte_as_it_came() {
+    let server = server();
+    let body = "{ \"b\" :1.50,\"a\":[ 1e2 ,-0, 0.10,\"\\u0061\\/\\ud83d\\ude00\", 18446744073709551615],\n\t\"\":{}}";
+    let sent = format!(r#"{{"id":"7","author":"a","body":  {body} }}"#);
+    let answer = server.send("POST", "/v1/posts", Some("application/json"), sent);
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    server.send("PUT", "/v1/users/r/following/a", None, "");
+    for path in ["/v1/posts/7", "/v1/users/a/posts", "/v1/users/r/feed"] {
+        let text = server.get(path).text;
+        assert!(text.contains(&format!("\"body\":{body}")), "{path}: {text}");
     }
 }
 

@@ -15,7 +15,8 @@ fn publish() -> Told {
     told("Publish a post")
         .says(format!(
             "`body` is any JSON that every parser takes (RFC 7493): text is Unicode, without halves of surrogate pairs; a number is within \
-             the range of a double, a whole one within 64 bits, and has at most {POST_NUMBER_BYTES_MAX} characters. \
+             the range of a double, a whole one within 64 bits, and has at most {POST_NUMBER_BYTES_MAX} characters; \
+             names in an object differ. It is served byte for byte as it came, without the white space around it. \
              With an `id` of your own, the same post sent twice is published once. `published_at` may be in the past, and at most \
              {minutes} minutes ahead. A tag or topic collects the posts that name it. Of a repost of a repost, `repost_of` comes to \
              be the original. By a token, ids come from the server (403 with one of one's own), unless it runs with `--token-post-ids user`."
