@@ -36,6 +36,9 @@ pub const PROXIES_MAX: usize = 64;
 /// Bytes of later requests that are held back while one of the same connection is answered.
 pub const PIPELINED_BYTES_MAX: usize = 64 * 1024;
 
+/// The same of all connections together. Past it later requests are read once the one before them is answered.
+pub const PIPELINED_BYTES_IN_ALL_MAX: usize = 16 << 20;
+
 /// Bytes of a body that are taken after its request was answered, at most: a few times the largest body there may be.
 pub const UNREAD_BYTES_MAX: usize = 4 * BULK_REQUEST_BYTES_MAX;
 

@@ -76,6 +76,11 @@ impl Framing {
         matches!(self.state, State::Bytes { .. } | State::ChunkSize | State::Trailer)
     }
 
+    /// Whether what comes next belongs to a request that has not begun.
+    pub(super) fn is_between(&self) -> bool {
+        self.state == State::Between
+    }
+
     /// Looks at what came next, and returns how much of it goes on to the parser: if no request `may_begin`, what comes before the next.
     pub(super) fn pass(&mut self, bytes: &mut [u8], may_begin: bool) -> usize {
         let (mut at, begun) = (0, self.heads);

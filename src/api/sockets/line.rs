@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::api::sockets::places::{Connections, Seat};
+use crate::limits::{PIPELINED_BYTES_IN_ALL_MAX, PIPELINED_BYTES_MAX};
 
 /// One connection. What the table of all connections knows of it changes only under the table's lock.
 #[derive(Debug)]
@@ -29,8 +30,10 @@ pub(in crate::api) struct Line {
     /// It was chosen to end, which its socket learns next. The table's.
     is_leaving: AtomicBool,
     is_ended: AtomicBool,
-    /// Something the client sent is held back until the request before it is answered.
-    is_held: AtomicBool,
+    /// What the client sent or sends next waits until the request before it is answered.
+    is_waiting: AtomicBool,
+    /// Bytes of it that are here already.
+    held_bytes: AtomicUsize,
     wants_body: AtomicBool,
     reader: Mutex<Option<Waker>>,
 }
@@ -48,7 +51,8 @@ impl Line {
             idle_since_ms: AtomicU64::new(0),
             is_leaving: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
-            is_held: AtomicBool::new(false),
+            is_waiting: AtomicBool::new(false),
+            held_bytes: AtomicUsize::new(0),
             wants_body: AtomicBool::new(false),
             reader: Mutex::default(),
         })
@@ -137,8 +141,19 @@ impl Line {
         }
     }
 
-    pub(super) fn hold(&self, is_held: bool) {
-        self.is_held.store(is_held, Ordering::Relaxed);
+    /// Notes that so many bytes are held back, and whether its socket is to be woken once a request is answered.
+    pub(super) fn hold(&self, bytes: usize, is_waiting: bool) {
+        self.is_waiting.store(is_waiting, Ordering::Relaxed);
+        let before = self.held_bytes.swap(bytes, Ordering::Relaxed);
+        if before != bytes {
+            self.connections.change_held(before, bytes);
+        }
+    }
+
+    /// Whether more may be held back.
+    pub(super) fn may_hold(&self) -> bool {
+        self.held_bytes.load(Ordering::Relaxed) < PIPELINED_BYTES_MAX
+            && self.connections.held_bytes() < PIPELINED_BYTES_IN_ALL_MAX
     }
 
     /// Has a client asked for its body that waits for that.
@@ -180,7 +195,7 @@ impl Drop for UnderWay {
         let line = &*self.line;
         line.wants_body.store(false, Ordering::Relaxed);
         line.answered.fetch_add(1, Ordering::Relaxed);
-        if line.is_held.load(Ordering::Relaxed) {
+        if line.is_waiting.load(Ordering::Relaxed) {
             line.wake();
         }
     }

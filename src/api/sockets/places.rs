@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tracing::warn;
 
-use crate::actor::counters::Counter;
+use crate::actor::counters::{Counter, Gauge};
 use crate::api::sockets::line::Line;
 use crate::api::sockets::open_files;
 use crate::api::sockets::places::order::Order;
@@ -70,6 +70,8 @@ pub(in crate::api) enum Reason {
 pub struct Connections {
     limits: ConnectionLimits,
     table: Mutex<Table>,
+    /// Bytes of later requests that are held back, of all connections.
+    held_bytes: Gauge,
     refused: Counter,
     refused_address: Counter,
     made_room: Counter,
@@ -112,6 +114,7 @@ impl Connections {
         Self {
             limits,
             table: Mutex::default(),
+            held_bytes: Gauge::default(),
             refused: Counter::default(),
             refused_address: Counter::default(),
             made_room: Counter::default(),
@@ -128,6 +131,16 @@ impl Connections {
     /// How many there are.
     pub(in crate::api) fn count(&self) -> usize {
         self.table.lock().all.len()
+    }
+
+    /// Bytes of later requests that are held back.
+    pub(super) fn held_bytes(&self) -> usize {
+        usize::try_from(self.held_bytes.get()).unwrap_or(usize::MAX)
+    }
+
+    /// Counts that one connection holds back so many bytes in place of so many.
+    pub(super) fn change_held(&self, before: usize, now: usize) {
+        self.held_bytes.change(before as u64, now as u64);
     }
 
     /// How many were refused or ended, by reason.

@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::api::sockets::framing::Framing;
 use crate::api::sockets::line::Line;
-use crate::limits::{PIPELINED_BYTES_MAX, UNREAD_BYTES_MAX};
+use crate::limits::UNREAD_BYTES_MAX;
 
 const ASK: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -35,12 +35,14 @@ pub(in crate::api) struct Turns<T> {
     /// What is to be written yet of asking for a body.
     asking: &'static [u8],
     is_flushed: bool,
+    /// Nothing is read until the request under way is answered.
+    is_waiting: bool,
 }
 
 impl<T> Turns<T> {
     pub(in crate::api) fn new(socket: T, line: Arc<Line>) -> Self {
         let (framing, held) = (Framing::default(), BytesMut::new());
-        Self { socket, line, framing, held, unread_bytes: 0, asking: &[], is_flushed: true }
+        Self { socket, line, framing, held, unread_bytes: 0, asking: &[], is_flushed: true, is_waiting: false }
     }
 
     /// Its connection.
@@ -53,6 +55,19 @@ impl<T> Turns<T> {
         self.is_flushed && self.line.answered() >= self.framing.heads()
     }
 
+    /// Whether more may be read from the socket now.
+    fn may_read(&self) -> bool {
+        let is_later = !self.held.is_empty() || (self.framing.is_between() && !self.may_begin());
+        // The rest of a body is taken for a moment, so that its client sees the answer, before the dispatcher ends the connection.
+        (!is_later || self.line.may_hold()) && self.unread_bytes < UNREAD_BYTES_MAX
+    }
+
+    /// Notes how much is held back, and whether the answer to the request under way is waited for.
+    fn note_held(&mut self, is_waiting: bool) {
+        self.is_waiting = is_waiting;
+        self.line.hold(self.held.len(), is_waiting);
+    }
+
     /// Lets go what is not held back any more.
     fn release(&mut self, into: &mut ReadBuf<'_>) {
         let (room, may_begin) = (into.remaining().min(self.held.len()), self.may_begin());
@@ -62,6 +77,12 @@ impl<T> Turns<T> {
         if self.held.is_empty() {
             self.held = BytesMut::new();
         }
+    }
+}
+
+impl<T> Drop for Turns<T> {
+    fn drop(&mut self) {
+        self.line.hold(0, false);
     }
 }
 
@@ -89,14 +110,21 @@ impl<T: AsyncRead + Unpin> AsyncRead for Turns<T> {
             if !this.held.is_empty() {
                 this.release(into);
                 if into.filled().len() > before {
+                    this.note_held(!this.held.is_empty());
                     return Poll::Ready(Ok(()));
                 }
             }
-            this.line.hold(!this.held.is_empty());
-            // The rest of a body is taken for a moment, so that its client sees the answer, before the dispatcher ends the connection.
-            if this.held.len() >= PIPELINED_BYTES_MAX || this.unread_bytes >= UNREAD_BYTES_MAX {
+            let may_read = this.may_read();
+            this.note_held(!may_read || !this.held.is_empty());
+            if !may_read {
                 this.line.register(task.waker());
-                return Poll::Pending;
+                // Nothing is asked of the socket, which would know.
+                let is_ended = this.line.is_ended();
+                return if is_ended {
+                    Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
+                } else {
+                    Poll::Pending
+                };
             }
             // Also while something is held back: a client that has gone is noticed by this alone.
             match Pin::new(&mut this.socket).poll_read(task, into) {
@@ -116,8 +144,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for Turns<T> {
             this.unread_bytes += if is_unread { on } else { 0 };
             this.held.extend_from_slice(&received[on..]);
             into.set_filled(before + on);
+            this.note_held(!this.held.is_empty());
             if on > 0 {
-                this.line.hold(!this.held.is_empty());
                 return Poll::Ready(Ok(()));
             }
         }
@@ -149,7 +177,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Turns<T> {
         ready!(self.poll_ask(task))?;
         ready!(Pin::new(&mut self.socket).poll_flush(task))?;
         // This is asked for once all is written. What was held back until then may go on, and nothing else wakes whoever reads it.
-        if !std::mem::replace(&mut self.is_flushed, true) && !self.held.is_empty() {
+        if !std::mem::replace(&mut self.is_flushed, true) && self.is_waiting {
             task.waker().wake_by_ref();
         }
         Poll::Ready(Ok(()))
@@ -159,3 +187,6 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Turns<T> {
         Pin::new(&mut self.socket).poll_shutdown(task)
     }
 }
+
+#[cfg(test)]
+mod tests;
