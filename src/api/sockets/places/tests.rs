@@ -152,7 +152,8 @@ fn which_connection_ends_is_as_a_plain_list_has_it() {
                     idle.retain(|idle| *idle != key(place));
                 }
                 (6..8, Some((place, begun, _))) => {
-                    if begun.pop().is_some() && begun.is_empty() && !place.line().is_ended() {
+                    let had_any = begun.pop().is_some();
+                    if had_any && begun.is_empty() && !place.line().is_ended() {
                         idle.push(key(place));
                     }
                 }
