@@ -10,7 +10,6 @@
 //! - answers of the dispatcher itself to what is no request: they have no content.
 
 use std::cell::RefCell;
-use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,11 +18,13 @@ use std::task::{Context, Poll};
 use actix_http::error::PayloadError;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{Payload, Service, ServiceRequest, ServiceResponse};
+use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use actix_web::web::Bytes;
 use actix_web::{Error, HttpMessage as _};
 use futures_core::Stream;
 
+use crate::api::problem::Problem;
 use crate::api::sockets::line::{Line, UnderWay};
 use crate::limits::RESPONSE_PIECE_BYTES;
 
@@ -36,13 +37,17 @@ where
     S: Service<ServiceRequest, Response = ServiceResponse, Error = Error>,
 {
     let begun = request.conn_data::<Arc<Line>>().map(Line::begin);
-    // Nothing is done for a client that cannot be answered: it sends the request again.
+    // Nothing is done for a client that may not get the answer: it sends the request again.
     let is_over = matches!(begun, Some(None));
     let mut under_way = begun.flatten();
     let unread = Unread::of(&mut request);
     let answered = (!is_over).then(|| app.call(request));
     async move {
-        let Some(answered) = answered else { return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()) };
+        let Some(answered) = answered else {
+            let detail = "this connection ends for another one: send the request again";
+            let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail);
+            return Err(problem.retry_soon().closing().into());
+        };
         let mut response = answered.await?;
         response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if response.request().extensions().contains::<Open>() {
