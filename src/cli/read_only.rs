@@ -34,16 +34,7 @@ impl ReadOnly {
     /// # Errors
     /// When it cannot be opened.
     pub(crate) fn file(path: &Path) -> Result<Self, StorageError> {
-        let failed = |cause| StorageError::io("read", path.display().to_string())(cause);
-        // Looked at before it is opened: to open a pipe waits for whoever writes to it. A link to a file is fine here.
-        let kind = fs::metadata(path).map_err(failed)?.file_type();
-        if kind.is_dir() {
-            return Err(failed(ErrorKind::IsADirectory.into()));
-        }
-        if !kind.is_file() {
-            return Err(failed(guard::not_a_file()));
-        }
-        let file = File::open(path).map_err(failed)?;
+        let file = guard::open_named(path).map_err(StorageError::io("read", path.display().to_string()))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self { path: path.to_owned(), only: Some((name, file)) })
     }

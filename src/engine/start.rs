@@ -151,6 +151,9 @@ impl Engine {
         progress: &Progress,
     ) -> Result<(Self, Report), StorageError> {
         let path = storage.directory.join(archive::FILE);
+        // Before it is opened, which writes to it: one of another directory is left as it is.
+        let of_archive = archive::identity_in(&path)?;
+        identity::establish(&files, of_archive.map(|found| (path.display().to_string(), found)))?;
         let archive = match storage.repair {
             true => RedbArchive::open_or_set_aside(&path, ARCHIVE_CACHE_BYTES)?,
             false => RedbArchive::open(&path, ARCHIVE_CACHE_BYTES)?,
@@ -173,10 +176,7 @@ impl Engine {
         progress: &Progress,
     ) -> Result<(Self, Report), StorageError> {
         let began = Instant::now();
-        let identity = identity::establish(&*files)?;
-        if let Some(archive) = archive {
-            belongs(&**archive, identity, &*files)?;
-        }
+        let identity = establish(&*files, archive.map(|archive| &**archive))?;
         let files: Arc<dyn Files> = Arc::new(Identified::new(files, identity));
         let config = Arc::new(config);
         let limits =
@@ -288,16 +288,16 @@ impl Engine {
     }
 }
 
-/// Refuses an archive of another directory. One that has no identity yet gets this one.
-fn belongs(archive: &dyn Archive, identity: Identity, files: &dyn Files) -> Result<(), StorageError> {
-    match archive.identity()? {
-        None => Ok(archive.set_identity(identity)?),
-        Some(found) if found == identity => Ok(()),
-        Some(found) => {
-            let (place, other) = (archive.place().display().to_string(), files.place(identity::FILE));
-            Err(StorageError::Mixed { place, found, other, expected: identity })
-        }
+/// The identity of a directory. An archive of another one is refused, and one that has none yet gets it.
+fn establish(files: &dyn Files, archive: Option<&dyn Archive>) -> Result<Identity, StorageError> {
+    let Some(archive) = archive else { return identity::establish(files, None) };
+    let found = archive.identity()?;
+    let of_archive = found.map(|found| (archive.place().display().to_string(), found));
+    let identity = identity::establish(files, of_archive)?;
+    if found.is_none() {
+        archive.set_identity(identity)?;
     }
+    Ok(identity)
 }
 
 /// What a start cannot do without.

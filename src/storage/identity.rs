@@ -6,10 +6,10 @@
 //!
 //! Not responsible for:
 //! - files of formats that have none: they belong to whatever directory they are in;
-//! - the archive, which has it among its rows (the callers compare it).
+//! - reading that of the archive, which has it among its rows (the callers pass it).
 //!
 //! The file `identity` holds it as a line of text: `tidewire`, 32 hexadecimal digits, and 8 of the CRC-32C of the 16 bytes. It is written under
-//! another name, and before anything that carries it. Where it is missing it is taken from the headers of the other files.
+//! another name, and before anything that carries it. Where it is missing it is taken from the headers of the other files, or from the archive.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -64,12 +64,21 @@ impl Identity {
     }
 }
 
-/// The identity of a directory; a new one gets one.
+/// The identity of a directory; a new one gets one. `archive` is where the directory's archive is, and the identity in it, if there is one.
 ///
 /// # Errors
-/// When the files there are of several directories, or it cannot be kept.
-pub fn establish(files: &dyn Files) -> Result<Identity, StorageError> {
-    let (found, is_kept) = look(files)?;
+/// When the files there are of several directories, or it cannot be kept. Nothing was written then if they are of several.
+pub fn establish(files: &dyn Files, archive: Option<(String, Identity)>) -> Result<Identity, StorageError> {
+    let (mut found, is_kept) = look(files)?;
+    if let Some((place, of_archive)) = archive {
+        match found {
+            Some(expected) if expected != of_archive => {
+                return Err(StorageError::Mixed { place, found: of_archive, other: files.place(FILE), expected });
+            }
+            // The only one that knows it: the other files are of format 1.
+            _ => found = Some(of_archive),
+        }
+    }
     let identity = found.map_or_else(Identity::random, Ok)?;
     if !is_kept {
         keep(files, identity)?;
@@ -198,13 +207,13 @@ mod tests {
     #[test]
     fn it_is_made_once_and_read_back_and_a_damaged_one_is_refused() {
         let files = MemoryFiles::default();
-        let identity = establish(&files).unwrap();
-        assert_eq!(establish(&files).unwrap(), identity);
-        assert_ne!(establish(&MemoryFiles::default()).unwrap(), identity);
+        let identity = establish(&files, None).unwrap();
+        assert_eq!(establish(&files, None).unwrap(), identity);
+        assert_ne!(establish(&MemoryFiles::default(), None).unwrap(), identity);
         for at in 0..files.content(FILE).len() {
             let damaged = files.copied();
             damaged.tamper(FILE, |bytes| bytes[at] ^= 1);
-            assert!(matches!(establish(&damaged), Err(StorageError::BadIdentity { .. })), "byte {at}");
+            assert!(matches!(establish(&damaged, None), Err(StorageError::BadIdentity { .. })), "byte {at}");
         }
     }
 
@@ -213,13 +222,13 @@ mod tests {
         for at in 1..10 {
             let files = MemoryFiles::default();
             let plan = Plan { die_at: Some(at), ..Plan::default() };
-            let made = establish(&FaultyFiles::new(files.clone(), plan));
+            let made = establish(&FaultyFiles::new(files.clone(), plan), None);
             for seed in 0..20 {
                 let left = files.forked();
                 left.lose_power(&mut fastrand::Rng::with_seed(seed));
-                let found = establish(&left).unwrap();
+                let found = establish(&left, None).unwrap();
                 assert!(made.as_ref().map_or(true, |made| *made == found), "operation {at}, seed {seed}");
-                assert_eq!(establish(&left).unwrap(), found);
+                assert_eq!(establish(&left, None).unwrap(), found);
             }
         }
     }
@@ -231,9 +240,9 @@ mod tests {
         files.put(&segment::name(Sequence(1)), segment::header(Sequence(1)));
         assert_eq!(find(&files).unwrap(), None, "format 1 has none");
         files.put(&segment::name(Sequence(9)), segment::header_with(Sequence(9), Some(one)));
-        assert_eq!((find(&files).unwrap(), establish(&files).unwrap()), (Some(one), one));
+        assert_eq!((find(&files).unwrap(), establish(&files, None).unwrap()), (Some(one), one));
         files.put(&segment::name(Sequence(20)), segment::header_with(Sequence(20), Some(other)));
-        let refused = establish(&files).unwrap_err().to_string();
+        let refused = establish(&files, None).unwrap_err().to_string();
         for part in [&*segment::name(Sequence(20)), FILE, &one.to_string(), &other.to_string()] {
             assert!(refused.contains(part), "{refused}");
         }

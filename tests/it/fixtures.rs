@@ -205,7 +205,7 @@ fn write_the_fixtures() {
     compressible().iter().for_each(|record| compressed.record(Section::Posts, record).unwrap());
     compressed.finish(Sequence(8), UnixMicros(8_000_000), true).unwrap();
     // Taken from the headers.
-    assert_eq!(identity::establish(&*files).unwrap(), IDENTITY);
+    assert_eq!(identity::establish(&*files, None).unwrap(), IDENTITY);
 }
 
 fn files(version: &str) -> DiskFiles {
@@ -216,7 +216,7 @@ fn files(version: &str) -> DiskFiles {
 fn files_of_format_2_carry_the_identity_of_their_directory() {
     assert_eq!(identity::find(&files("v1")).unwrap(), None);
     let files = files("v2");
-    assert_eq!(identity::establish(&files).unwrap(), IDENTITY);
+    assert_eq!(identity::establish(&files, None).unwrap(), IDENTITY);
     for sequence in [8, 9].map(Sequence) {
         let reader = SnapshotReader::open(&files, &snapshot::name(sequence)).unwrap();
         assert_eq!((reader.format(), reader.identity()), (2, Some(IDENTITY)));

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
+use tidewire::storage::archive::{Archive as _, RedbArchive};
+use tidewire::storage::files::disk::DiskFiles;
+use tidewire::storage::identity;
 use tidewire::storage::journal::{Durability, Sequence};
 use tidewire::storage::recovery::Progress;
 use tidewire::storage::segment;
@@ -18,9 +21,13 @@ use crate::kept::storage;
 use crate::world::{above, draft, id, some, whole_feed};
 
 fn open(place: &Path, segment_bytes: u64) -> Result<Engine, String> {
+    open_or_repair(place, segment_bytes, false)
+}
+
+fn open_or_repair(place: &Path, segment_bytes: u64, repair: bool) -> Result<Engine, String> {
     let config =
         EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(100), ..EngineConfig::default() };
-    let storage = StorageConfig { directory: place.to_owned(), ..storage(Durability::Never, segment_bytes) };
+    let storage = StorageConfig { directory: place.to_owned(), repair, ..storage(Durability::Never, segment_bytes) };
     let opened = Engine::open(config, &storage, Arc::new(SystemClock), &Progress::default());
     opened.map(|(engine, _)| engine).map_err(|cause| cause.to_string())
 }
@@ -133,4 +140,57 @@ async fn a_directory_of_format_1_starts_and_what_is_written_from_then_on_carries
     let identity = identities.next().unwrap();
     assert!(identities.all(|other| other == identity));
     assert!(fs::read_to_string(place.path().join("identity")).unwrap().contains(&identity.to_string()));
+}
+
+#[tokio::test]
+async fn a_directory_of_format_1_that_lost_its_identity_file_takes_it_from_the_archive() {
+    let place = tempfile::tempdir().unwrap();
+    copy(&fixtures::folder(), place.path(), &["journal-", "snapshot-00000000000000000009"]);
+    open(place.path(), 1 << 20).unwrap().shutdown();
+    let file = place.path().join("identity");
+    let line = fs::read(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    assert_eq!(identity::find(&DiskFiles::open(place.path()).unwrap()).unwrap(), None, "only the archive knows it");
+    for repair in [false, true] {
+        let engine = open_or_repair(place.path(), 1 << 20, repair).unwrap();
+        assert_eq!(whole_feed(&engine, "ann", 20).await.len(), 2, "the posts of the fixtures");
+        engine.shutdown();
+        assert_eq!(fs::read(&file).unwrap(), line);
+        fs::remove_file(&file).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_archive_of_another_directory_is_refused_before_anything_is_written_to_it() {
+    let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    fill(one.path(), "ann").await;
+    fill(other.path(), "bob").await;
+    for (left, has_sums) in [("in order", true), ("in order", false), ("killed", true), ("killed", false)] {
+        let mixed = tempfile::tempdir().unwrap();
+        copy(one.path(), mixed.path(), &["identity", "journal-", "snapshot-"]);
+        copy(other.path(), mixed.path(), &["archive."]);
+        let archive = mixed.path().join("archive.redb");
+        if left == "killed" {
+            let killed = RedbArchive::open(&archive, 1 << 20).unwrap();
+            copy(mixed.path(), one.path(), &["archive."]);
+            killed.close();
+            copy(one.path(), mixed.path(), &["archive."]);
+        }
+        if !has_sums {
+            fs::remove_file(mixed.path().join("archive.sums")).unwrap();
+        }
+        let before = content(mixed.path());
+        for repair in [false, true] {
+            let refused = open_or_repair(mixed.path(), 1 << 20, repair).map(|_| ()).unwrap_err();
+            assert!(refused.contains("is of another data directory"), "{left}: {refused}");
+            let changed: Vec<_> = content(mixed.path()).into_iter().filter(|file| !before.contains(file)).collect();
+            let changed: Vec<_> = changed.into_iter().map(|(name, _)| name).filter(|name| name != "LOCK").collect();
+            assert!(changed.is_empty(), "{left}, sums {has_sums}, repair {repair}: {changed:?} were written");
+        }
+    }
+}
+
+fn content(place: &Path) -> Vec<(String, Vec<u8>)> {
+    let files = fs::read_dir(place).unwrap().map(|file| file.unwrap().path());
+    files.map(|file| (file.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(file).unwrap())).collect()
 }

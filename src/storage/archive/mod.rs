@@ -19,7 +19,7 @@ mod redb;
 pub use crate::feed::outbox::{Shelf, Stock};
 pub use error::ArchiveError;
 pub use memory::MemoryArchive;
-pub use redb::{ReadOnlyArchive, RedbArchive, Totals};
+pub use redb::{ReadOnlyArchive, RedbArchive, Totals, identity_in};
 
 use std::path::PathBuf;
 

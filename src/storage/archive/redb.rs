@@ -19,7 +19,7 @@ mod room;
 mod sums;
 mod write;
 
-pub use read_only::{ReadOnlyArchive, Totals};
+pub use read_only::{ReadOnlyArchive, Totals, identity_in};
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};

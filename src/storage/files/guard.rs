@@ -10,16 +10,41 @@ use std::path::Path;
 /// When it cannot be opened, or there is something else than a regular file: a pipe would wait for ever, a device never end, and a
 /// link lead out of the directory.
 pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
-        return Err(not_a_file());
-    }
     #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
-    options.open(path)
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    }
+    let opened = options.open(path).and_then(regular);
+    // Not what decides, only what to call it: the system has other errors for links, sockets and directories.
+    let is_other = || fs::symlink_metadata(path).is_ok_and(|found| !found.is_file());
+    opened.map_err(|cause| if is_other() { not_a_file() } else { cause })
+}
+
+/// Opens a file that a person named, to read it. It may be a link, but only to a regular file.
+///
+/// # Errors
+/// When it cannot be opened, or is something else.
+pub(crate) fn open_named(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
+    options.read(true).open(path).and_then(regular)
+}
+
+/// Refuses what was opened and is no regular file. Looked at only now, since what is at a path may be another thing a moment later; for
+/// the same reason nothing waits when it is opened.
+fn regular(file: File) -> io::Result<File> {
+    let kind = file.metadata()?.file_type();
+    match kind.is_file() {
+        true => Ok(file),
+        false if kind.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        false => Err(not_a_file()),
+    }
 }
 
 /// Why something else than a regular file is refused.
-pub(crate) fn not_a_file() -> io::Error {
+fn not_a_file() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")
 }
 
@@ -147,5 +172,34 @@ mod tests {
         }
         assert!(open(OpenOptions::new().read(true), &path("file")).is_ok());
         assert!(!path("nothing").exists());
+    }
+
+    #[test]
+    fn a_link_that_takes_the_place_of_a_file_just_then_is_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name| place.path().join(name);
+        fs::write(path("secret"), "secret").unwrap();
+        let (mut opened, mut followed, mut refused) = (0, 0, 0);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    fs::write(path("next"), "good").unwrap();
+                    fs::rename(path("next"), path("file")).unwrap();
+                    symlink(path("secret"), path("next")).unwrap();
+                    fs::rename(path("next"), path("file")).unwrap();
+                }
+            });
+            // Enough of both to meet the moment between a look and the opening, many times.
+            for _ in 0..20_000 {
+                match open(OpenOptions::new().read(true), &path("file")).and_then(io::read_to_string) {
+                    Ok(text) if text == "secret" => followed += 1,
+                    Ok(_) => opened += 1,
+                    Err(_) => refused += 1,
+                }
+            }
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert_eq!(followed, 0, "links followed; {opened} files opened, {refused} links refused");
     }
 }

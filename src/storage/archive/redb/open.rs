@@ -166,7 +166,7 @@ pub(super) fn refused(error: DatabaseError, path: &Path) -> ArchiveError {
 }
 
 /// Whether there is no table at all: a new file, or one whose making was cut short.
-fn is_blank(database: &Database) -> Result<bool, Error> {
+pub(super) fn is_blank(database: &Database) -> Result<bool, Error> {
     let snapshot = database.begin_read()?;
     Ok(snapshot.list_tables()?.next().is_none() && snapshot.list_multimap_tables()?.next().is_none())
 }

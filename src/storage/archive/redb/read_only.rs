@@ -6,12 +6,13 @@
 //! Not responsible for:
 //! - what the bytes of a post say.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use redb::{
     Builder, Database, DatabaseError, Error, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata,
+    StorageBackend as _,
 };
 
 use super::overlay::OverlaidFile;
@@ -22,8 +23,12 @@ use crate::feed::outbox::Ask;
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{ArchiveError, Kept, Shelf};
+use crate::storage::files::guard;
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
+
+/// Memory for pages while one row is read.
+const IDENTITY_CACHE_BYTES: usize = 1 << 20;
 
 /// An archive that is only read. As long as it is open, no engine can open it.
 pub struct ReadOnlyArchive {
@@ -60,16 +65,21 @@ impl ReadOnlyArchive {
                 },
                 error => open::refused(error, path),
             };
-            // Says whether a server has it, or had it to its end. It cannot compare checksums, so it is not what reads.
-            drop(Builder::new().set_cache_size(cache_bytes).open_read_only(path).map_err(refused)?);
-            let file = SummedFile::new(overlaid(path)?);
-            let sums_path = path.with_extension("sums");
-            let has_checksums = sums_path.exists();
-            if has_checksums {
-                file.compare_with(overlaid(&sums_path)?, path, &sums_path)?;
+            let file = guard::open_named(path).map_err(|error| cannot("open", path, error.into()))?;
+            let file = SummedFile::new(overlaid(file, path)?);
+            let read = |error: io::Error| cannot("read", path, error.into());
+            let ((_, is_open), is_empty) = (file.database_header().map_err(read)?, file.len().map_err(read)? == 0);
+            if is_empty {
+                return Err(ArchiveError::NotAnArchive { path: path.to_owned(), why: "it is empty" });
             }
             let mut builder = Builder::new();
-            builder.set_cache_size(cache_bytes);
+            builder.set_cache_size(cache_bytes).set_repair_callback(redb::RepairSession::abort);
+            if is_open {
+                // Fails if a server has it open, or there is no archive at all. Otherwise one had it open until it was killed.
+                drop(builder.create_with_backend(file).map_err(refused)?);
+                return Err(refused(DatabaseError::RepairAborted));
+            }
+            let has_checksums = compare(&file, path)?;
             let database = builder.create_with_backend(file).map_err(refused)?;
             open::check_format(&database, path)?;
             open::check_tables(&database, path)?;
@@ -158,11 +168,52 @@ impl ReadOnlyArchive {
     }
 }
 
+/// The identity of the data directory that the archive in the file `path` belongs to. None if there is no such file, it has none yet, or it
+/// is damaged where that is: whoever opens it says so. Unlike [`ReadOnlyArchive::open`] it reads also an archive that was not closed in order,
+/// which is repaired in memory for that.
+///
+/// # Errors
+/// When the file is no archive, of a newer format, or in use, or the system refuses.
+pub fn identity_in(path: &Path) -> Result<Option<Identity>, ArchiveError> {
+    // A dangling link is there, and is refused.
+    if std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    let found = guarded(path, || {
+        let file = guard::open(OpenOptions::new().read(true), path);
+        let file = file.map_err(|error| cannot("open", path, error.into()))?;
+        let file = SummedFile::new(overlaid(file, path)?);
+        if file.len().map_err(|error| cannot("read", path, error.into()))? == 0 {
+            return Err(ArchiveError::NotAnArchive { path: path.to_owned(), why: "it is empty" });
+        }
+        compare(&file, path)?;
+        let database = open::open(file, path, IDENTITY_CACHE_BYTES)?;
+        if open::is_blank(&database).map_err(|error| cannot("read", path, error))? {
+            return Ok(None);
+        }
+        open::check_format(&database, path)?;
+        let read = || read::identity(&database.begin_read()?);
+        read().map_err(|error| cannot("read", path, error))
+    });
+    match found {
+        Err(ArchiveError::Damaged { .. }) => Ok(None),
+        found => found,
+    }
+}
+
+/// Compares pages with the checksums beside the archive `path`, and returns whether there are any.
+fn compare(file: &SummedFile, path: &Path) -> Result<bool, ArchiveError> {
+    let sums_path = path.with_extension("sums");
+    match guard::open(OpenOptions::new().read(true), &sums_path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(cannot("open", &sums_path, error.into())),
+        Ok(sums) => file.compare_with(overlaid(sums, &sums_path)?, path, &sums_path).map(|()| true),
+    }
+}
+
 /// A file, whatever is written to it staying in memory.
-fn overlaid(path: &Path) -> Result<RoomyFile, ArchiveError> {
-    let failed = |error: Error| cannot("open", path, error);
-    let file = OpenOptions::new().read(true).open(path).map_err(|error: io::Error| failed(error.into()))?;
-    let file = OverlaidFile::new(file).map_err(|error| failed(error.into()))?;
+fn overlaid(file: File, path: &Path) -> Result<RoomyFile, ArchiveError> {
+    let file = OverlaidFile::new(file).map_err(|error| cannot("open", path, error.into()))?;
     Ok(RoomyFile::new(file, path.display().to_string()))
 }
 
@@ -218,5 +269,19 @@ mod tests {
         assert!(refusal(b"a letter").contains("is no archive: it does not start as one"));
         assert!(!refusal(b"").is_empty());
         assert!(ReadOnlyArchive::open(&directory.path().join("none"), CACHE_BYTES).is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_regular_file_is_refused_and_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("archive");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        // Whoever opens the pipe to read it need not wait for a writer then, even if it is opened as a file would be.
+        let _both_ends = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        for refusal in [ReadOnlyArchive::open(&path, CACHE_BYTES).map(drop), identity_in(&path).map(drop)] {
+            let refusal = refusal.unwrap_err().with_sources();
+            assert!(refusal.contains("it is not a regular file"), "{refusal}");
+        }
     }
 }

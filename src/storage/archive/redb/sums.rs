@@ -150,7 +150,7 @@ impl SummedFile {
     }
 
     /// The checksum of the database's header, never 0, and whether it says that the database is open.
-    fn database_header(&self) -> io::Result<(u32, bool)> {
+    pub(super) fn database_header(&self) -> io::Result<(u32, bool)> {
         let mut header = [0; DATABASE_HEADER_BYTES];
         if self.file.len()? < DATABASE_HEADER_BYTES as u64 {
             return Ok((1, true));
