@@ -8,6 +8,8 @@
 //!   changes (`write`) and an outbox has (`read`), their bytes (`layout`);
 //! - where the file lies, when to persist it (the callers).
 
+#[cfg(test)]
+mod full_disk;
 mod layout;
 mod open;
 mod overlay;

@@ -189,7 +189,7 @@ impl StorageBackend for RoomyFile {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::feed::outbox::{Part, Route};
     use crate::feed::position::at;
@@ -206,19 +206,19 @@ mod tests {
 
     /// A disk with room for so many more writes.
     #[derive(Clone, Debug)]
-    struct Disk {
+    pub(in crate::storage::archive::redb) struct Disk {
         memory: Arc<InMemoryBackend>,
         room: Arc<AtomicI64>,
     }
 
-    const PLENTY: i64 = i64::MAX / 2;
+    pub(in crate::storage::archive::redb) const PLENTY: i64 = i64::MAX / 2;
 
     impl Disk {
-        fn new() -> Self {
+        pub(in crate::storage::archive::redb) fn new() -> Self {
             Self { memory: Arc::default(), room: Arc::new(AtomicI64::new(PLENTY)) }
         }
 
-        fn set_room(&self, room: i64) {
+        pub(in crate::storage::archive::redb) fn set_room(&self, room: i64) {
             self.room.store(room, Ordering::Release);
         }
 
@@ -252,13 +252,13 @@ mod tests {
             if self.room.fetch_sub(1, Ordering::AcqRel) > 0 {
                 return self.memory.write(offset, data);
             }
-            // A part of it still finds room.
-            self.memory.write(offset, &data[..data.len() / 2])?;
+            // A part of it still finds room, in whole sectors.
+            self.memory.write(offset, &data[..data.len() / 2 / 512 * 512])?;
             Err(io::ErrorKind::StorageFull.into())
         }
     }
 
-    fn batch(nth: u64) -> Batch {
+    pub(in crate::storage::archive::redb) fn batch(nth: u64) -> Batch {
         let text = "x".repeat(3_000);
         Batch { posts: posts([(nth, post(&text))]).posts, ..placed([("ann", at(nth as i64, nth), Route::Push)]) }
     }

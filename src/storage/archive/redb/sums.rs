@@ -254,7 +254,9 @@ impl StorageBackend for SummedFile {
 
     fn close(&self) -> io::Result<()> {
         let sums = self.sums.read().clone();
-        if let (Some(sums), Ok((closed_with, false))) = (&sums, self.database_header()) {
+        // What found no room is read as if it were in the file, and is not there at the next start.
+        let is_written = sums.is_some() && self.catch_up().and_then(|()| self.file.sync_data()).is_ok();
+        if let (Some(sums), true, Ok((closed_with, false))) = (&sums, is_written, self.database_header()) {
             // On a full disk it says that the archive is open, as after a crash: the next start does not compare the header then.
             let _ = sums.write(0, &header(closed_with)).and_then(|()| sums.sync_data());
         }
