@@ -329,6 +329,12 @@ pub const TOMBSTONES_IN_MEMORY_MAX: usize = 1 << 20;
 /// How long after a failed round of shelving the next one is tried.
 pub const SHELVING_RETRY: Duration = Duration::from_secs(1);
 
+/// Sources that a damaged page of the archive may hold back, of which nothing is written until a restart. Of more everything is tried again.
+pub const HELD_BACK_SOURCES_MAX: usize = 1_024;
+
+/// Writes by which one round of shelving finds out what meets a damaged page.
+pub const SHELVING_WRITES_MAX: usize = 64;
+
 /// Rounds of shelving between two that make the archive survive power loss.
 pub const SHELVINGS_PER_PERSIST: u32 = 32;
 

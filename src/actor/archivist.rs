@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::id::SourceId;
 use crate::limits::{ARCHIVE_QUEUE_MAX, ARCHIVE_READERS};
 use crate::state::pruning::fate;
-use crate::state::shelving::Shelving;
+use crate::state::shelving::{Shelving, Written};
 use crate::state::world::World;
 use crate::storage::archive::{Archive, ArchiveError, Rewrite};
 use crate::storage::journal::Sequence;
@@ -55,7 +55,8 @@ pub fn start_writer(
         let _vital = Vital("archivist");
         let mut failures = Failures::default();
         for Task { shelving, persist, failures_known, then, rewrite: without } in receiver {
-            let written = failures.note(write(&world, &*archive, &shelving, persist));
+            let written = write(&world, &*archive, shelving, persist);
+            failures.note(written.failed.as_ref().map(|(_, cause)| cause));
             if let Some((reply, mark)) = then {
                 // Asked here, where nothing is written meanwhile: what comes after this task is not persisted with it.
                 let has_archived = !archive.is_empty();
@@ -67,7 +68,7 @@ pub fn start_writer(
                 let _ = reply.send(rewritten);
             }
             // Refused only by a scribe that has ended; what is archived but still in memory does no harm.
-            let _ = commands.send(Command::Shelved { shelving: Box::new(shelving), written });
+            let _ = commands.send(Command::Shelved(Box::new(written)));
         }
     })?;
     Ok((tasks, thread))
@@ -83,14 +84,14 @@ struct Failures {
 }
 
 impl Failures {
-    /// Takes note of what became of a task, and tells whether it was done.
-    fn note(&mut self, outcome: Result<(), ArchiveError>) -> bool {
-        let was_failing = std::mem::replace(&mut self.is_failing, outcome.is_err());
-        match outcome {
-            Ok(()) if was_failing => info!("the archive takes posts again"),
-            Ok(()) => {}
-            Err(cause) => {
-                let cause = archive_failed(&cause);
+    /// Takes note of what became of a task.
+    fn note(&mut self, failure: Option<&ArchiveError>) {
+        let was_failing = std::mem::replace(&mut self.is_failing, failure.is_some());
+        match failure {
+            None if was_failing => info!("the archive takes posts again"),
+            None => {}
+            Some(cause) => {
+                let cause = archive_failed(cause);
                 if !was_failing {
                     error!("{cause}; posts stay in memory, and it is tried again");
                 }
@@ -98,7 +99,6 @@ impl Failures {
                 self.last = Some(cause);
             }
         }
-        !self.is_failing
     }
 
     /// Whether all went well since there were `known` failures.
@@ -110,16 +110,12 @@ impl Failures {
     }
 }
 
-fn write(
-    world: &World,
-    archive: &dyn Archive,
-    shelving: &Shelving,
-    persist: Option<Sequence>,
-) -> Result<(), ArchiveError> {
-    if !shelving.is_empty() {
-        archive.write(&shelving.batch(world))?;
+fn write(world: &World, archive: &dyn Archive, shelving: Shelving, persist: Option<Sequence>) -> Written {
+    let written = shelving.write(world, archive);
+    match persist.filter(|_| written.failed.is_none()).map(|through| archive.persist(through)) {
+        Some(Err(cause)) => written.not_persisted(cause),
+        _ => written,
     }
-    persist.map_or(Ok(()), |through| archive.persist(through))
 }
 
 /// Writes the archive anew without these users.

@@ -44,7 +44,7 @@ use crate::live::outlet::Outlet;
 use crate::state::image::InboxRecord;
 use crate::state::reader::PageRequest;
 use crate::state::resolved::Resolved;
-use crate::state::shelving::Shelving;
+use crate::state::shelving::Written;
 use crate::state::sources::Source;
 use crate::state::verify::Verdict;
 use crate::state::view::{Entry, Found};
@@ -151,12 +151,7 @@ pub enum Command {
         reply: Reply<Mark>,
     },
     /// Take out of memory what is in the archive now, or keep it if it could not be written.
-    Shelved {
-        /// What was to be written.
-        shelving: Box<Shelving>,
-        /// Whether it was.
-        written: bool,
-    },
+    Shelved(Box<Written>),
     /// Judge a command by what was found for it in the archive beside what is in memory.
     Resolved {
         /// The command.
@@ -193,7 +188,7 @@ impl Command {
             | Self::Erase { .. }
             | Self::EraseStep { .. }
             | Self::Mark { .. }
-            | Self::Shelved { .. }
+            | Self::Shelved(_)
             | Self::Stop => 0,
         }
     }
@@ -218,7 +213,7 @@ impl Command {
             Self::EraseStep { reply, .. } => answer(reply, cause),
             Self::Mark { reply, .. } => answer(reply, cause),
             Self::Resolved { command, .. } => command.refuse(cause),
-            Self::Shelved { .. } | Self::IdsListed { .. } | Self::Stop => {}
+            Self::Shelved(_) | Self::IdsListed { .. } | Self::Stop => {}
         }
     }
 }

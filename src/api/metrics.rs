@@ -238,6 +238,8 @@ impl Sheet<'_> {
         }
         self.of_clock(&shared.clock_report)?;
         self.counter("archive_read_failures", "Reads of the archive that failed", shared.world.read_failures.count())?;
+        let held_back = shared.world.held_back.sources() as u64;
+        self.gauge("archive_held_back", "Sources that a damaged page keeps out of the archive", None, held_back)?;
         let shed: Vec<_> = counters.shed.by_queue().map(|(queue, count)| ([("queue", queue)], count)).collect();
         let shed = shed.iter().map(|(labels, count)| (&labels[..], *count));
         self.counters(("shed", "Requests refused inside the engine, by what was full"), shed)?;

@@ -11,6 +11,7 @@ pub mod explain;
 pub mod failures;
 pub mod free_ids;
 pub mod held;
+pub mod held_back;
 pub mod image;
 pub mod posts;
 pub mod pruning;

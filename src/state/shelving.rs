@@ -3,7 +3,7 @@
 //! Responsible for:
 //! - noticing which outboxes have too many posts in memory, and whether all posts take too many bytes;
 //! - what is written to the archive together, and taking it out of memory once that is done;
-//! - reading both levels as one (outboxes: `state::shelving::both`).
+//! - reading both levels as one (outboxes: `state::shelving::both`), and writing around damaged pages (`state::shelving::parts`).
 //!
 //! Not responsible for:
 //! - how the archive keeps things (`storage::archive`), on which thread it is written (`actor::archivist`).
@@ -13,6 +13,9 @@
 //! the same again, after a crash, changes nothing.
 
 mod both;
+mod parts;
+
+pub use parts::Written;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -73,7 +76,7 @@ struct Lap {
 }
 
 /// One round of shelving.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Shelving {
     entries: Vec<(SourceSlot, Position, Route)>,
     posts: Vec<Arc<Post>>,
@@ -137,6 +140,10 @@ impl Writer {
             if shelving.entries.len() >= SHELVING_ENTRIES_MAX {
                 break;
             }
+            if self.world().held_back.contains(slot) {
+                self.backlog.full.remove(&slot);
+                continue;
+            }
             let excess = self.world().sources.at(slot).outbox().in_memory().saturating_sub(limits.outbox_posts);
             let taken = excess.min(SHELVING_ENTRIES_MAX);
             self.collect_oldest(slot, taken, Position::MAX, &mut shelving);
@@ -188,6 +195,9 @@ impl Writer {
 
     /// Collects the oldest posts of an outbox: at most `max`, below `cutoff`.
     fn collect_oldest(&self, slot: SourceSlot, max: usize, cutoff: Position, shelving: &mut Shelving) {
+        if self.world().held_back.contains(slot) {
+            return;
+        }
         let mut oldest = Vec::new();
         let outbox = self.world().sources.at(slot).outbox();
         outbox.copy(Part::Whole, Span { below: cutoff, ..Span::ALL }, Direction::Newer, max, &mut oldest);
@@ -306,8 +316,15 @@ impl Writer {
         let span = Span { below: newest.next_up(), ..Span::ALL };
         source.outbox().copy(part, span, Direction::Older, usize::MAX, &mut in_memory);
         for position in in_memory {
-            if !self.world().is_archived(source, part, position)? {
-                continue;
+            match self.world().is_archived(source, part, position) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                // It stays in memory, where it does no harm if it is in the archive as well.
+                Err(cause @ ArchiveError::Damaged { .. }) => {
+                    self.world().read_failures.note(&cause);
+                    continue;
+                }
+                Err(cause) => return Err(cause),
             }
             source.change_outbox(|outbox| outbox.remove(position));
             if let Some(post) = self.world().posts.get(position.id)

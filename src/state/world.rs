@@ -58,6 +58,8 @@ pub struct World {
     pub arrivals: Arrivals,
     /// What could not be read from it.
     pub read_failures: ReadFailures,
+    /// What cannot be written to it.
+    pub held_back: super::held_back::HeldBack,
     /// What takes long to be read from it.
     pub slow_sources: SlowSources,
     /// What stays in memory because a command was looked up for it.
@@ -127,6 +129,7 @@ impl World {
             archive: archive.map(|(archive, _)| archive),
             arrivals: Arrivals::default(),
             read_failures: ReadFailures::default(),
+            held_back: Default::default(),
             slow_sources: SlowSources::default(),
             held: Arc::default(),
             edges: AtomicUsize::new(0),

@@ -340,7 +340,11 @@ impl Recovery<'_> {
             for batch in taken {
                 self.progress.events.fetch_add(batch.len() as u64, Ordering::Relaxed);
                 batch.into_iter().for_each(|event| apply(state, event));
-                outcome = state.writer.check_replay().map_err(StorageError::from).and_then(|()| shelve(state));
+                outcome = state
+                    .writer
+                    .check_replay()
+                    .map_err(StorageError::from)
+                    .and_then(|()| Ok(state.writer.shelve_replayed()?));
                 if outcome.is_err() {
                     break;
                 }
@@ -449,17 +453,6 @@ fn resolve(under_way: Vec<Position>, state: &mut Recovered) {
             state.under_way.push((position, push));
         }
     }
-}
-
-/// Keeps memory within its limits while far more than fits into it is replayed.
-fn shelve(state: &mut Recovered) -> Result<(), StorageError> {
-    while state.writer.is_shelving_due() {
-        let shelving = state.writer.collect_shelving();
-        let Some(archive) = state.world.archive().filter(|_| !shelving.is_empty()) else { break };
-        archive.write(&shelving.batch(&state.world))?;
-        state.writer.finish_shelving(shelving);
-    }
-    Ok(())
 }
 
 /// The event of a payload, unless no version has written such a one.

@@ -6,6 +6,7 @@ mod api;
 mod archive;
 mod archive_damage;
 mod archive_faults;
+mod archive_held_back;
 mod archive_races;
 mod archive_reads;
 mod bad_input;

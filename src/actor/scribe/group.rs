@@ -84,7 +84,7 @@ impl Group {
             Command::Erase { .. } | Command::EraseStep { .. } => false,
             Command::Meet { .. }
             | Command::Mark { .. }
-            | Command::Shelved { .. }
+            | Command::Shelved(_)
             | Command::IdsListed { .. }
             | Command::Stop => false,
         }

@@ -195,7 +195,7 @@ impl<J: Journal> Scribe<J> {
             Command::Erase { user, reply } => self.erase(user, reply),
             Command::EraseStep { step, reply } => self.erase_step(step, reply),
             Command::Mark { sync, reply } => self.mark(sync, reply),
-            Command::Shelved { shelving, written } => self.shelved(*shelving, written),
+            Command::Shelved(written) => self.shelved(*written),
             Command::IdsListed { listed } => self.ids_listed(listed),
             Command::Resolved { .. } | Command::Stop => {}
         }

@@ -9,7 +9,7 @@ use crate::actor::message::{Command, Mark, Reply};
 use crate::actor::scribe::{Scribe, refuse};
 use crate::id::SourceId;
 use crate::limits::{JOURNAL_IDLE, SHELVING_RETRY, SHELVINGS_PER_PERSIST};
-use crate::state::shelving::Shelving;
+use crate::state::shelving::Written;
 use crate::storage::journal::Journal;
 
 /// The scribe's side of the archivist.
@@ -115,15 +115,11 @@ impl<J: Journal> Scribe<J> {
         });
     }
 
-    pub(super) fn shelved(&mut self, shelving: Shelving, written: bool) {
+    pub(super) fn shelved(&mut self, written: Written) {
         let Some(archivist) = &mut self.archivist else { return };
         archivist.is_busy = false;
-        archivist.failed_at = (!written).then(Instant::now);
-        if !written {
-            archivist.failures += 1;
-            self.writer.give_up_shelving(shelving);
-        } else {
-            self.writer.finish_shelving(shelving);
-        }
+        let has_failed = self.writer.shelved(written).is_err();
+        archivist.failed_at = has_failed.then(Instant::now);
+        archivist.failures += u64::from(has_failed);
     }
 }

@@ -10,11 +10,13 @@ use crate::feed::policy::Policy;
 use crate::feed::position::{Position, at};
 use crate::feed::post::{Body, Draft, Post};
 use crate::feed::record::PostRecord;
-use crate::id::{PostId, SourceId};
+use crate::id::{PostId, SourceId, SourceSlot};
+use crate::limits::{HELD_BACK_SOURCES_MAX, SHELVING_WRITES_MAX};
 use crate::state::image::Walk;
 use crate::state::shelving::ShelvingLimits;
 use crate::state::world::{World, Writer};
-use crate::storage::archive::{Archive, MemoryArchive};
+use crate::storage::archive::faulty::{FaultyArchive, Plan};
+use crate::storage::archive::{Archive, Kept, MemoryArchive};
 
 fn world(outbox_posts: usize, posts_bytes: usize) -> (Arc<World>, Writer) {
     let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
@@ -136,4 +138,48 @@ fn a_snapshot_that_holds_far_more_than_memory_may_is_loaded_within_the_limit() {
     for time in (0..20).flat_map(|nth| nth * 1_000..nth * 1_000 + 200) {
         assert!(restored.find(PostId(time as u64)).unwrap().is_some(), "{time}");
     }
+}
+
+#[test]
+fn of_a_round_that_meets_damaged_pages_all_else_is_written_by_a_bounded_number_of_writes() {
+    for (damaged, rounds_max) in [(0, 1), (1, 1), (40, 12)] {
+        let (world, mut writer) = world(1, usize::MAX);
+        (0..1_200).for_each(|time| drop(writer.apply(&published(time, &format!("a{}", time % 400), None))));
+        let names: Vec<SourceId> = (0..400).map(|nth| SourceId::new(&format!("a{nth}")).unwrap()).collect();
+        let damaged: Vec<SourceId> = names.iter().take(damaged * 9).step_by(9).cloned().collect();
+        let archive = FaultyArchive::new(MemoryArchive::default(), Plan::default());
+        let mut rounds = 0;
+        while writer.is_shelving_due() {
+            archive.set_plan(Plan { damaged: damaged.clone(), ..Plan::default() });
+            let written = writer.collect_shelving().write(&world, &archive);
+            let failed = writer.shelved(written).is_err();
+            assert!(archive.counts().writes <= 1 + 2 * SHELVING_WRITES_MAX as u64, "{:?}", archive.counts());
+            rounds += 1;
+            assert!(rounds <= rounds_max && (rounds < rounds_max || !failed), "{} damaged: {rounds}", damaged.len());
+        }
+        for name in &names {
+            let in_memory = world.sources.get(name).unwrap().outbox().in_memory();
+            assert_eq!(in_memory, if damaged.contains(name) { 3 } else { 1 }, "{name}");
+        }
+        assert_eq!(world.held_back.sources(), damaged.len());
+    }
+}
+
+#[test]
+fn more_sources_than_may_be_held_back_are_tried_again_and_what_is_deleted_gets_its_tombstone() {
+    let (world, mut writer) = world(1, usize::MAX);
+    (0..HELD_BACK_SOURCES_MAX as u32).for_each(|slot| assert!(world.held_back.insert(SourceSlot(slot + 1_000_000))));
+    (1..=4).for_each(|time| drop(writer.apply(&published(time, "ann", None))));
+    let damaged = vec![SourceId::new("ann").unwrap()];
+    let archive = FaultyArchive::new(MemoryArchive::default(), Plan { damaged, ..Plan::default() });
+    for _ in 0..3 {
+        let written = writer.collect_shelving().write(&world, &archive);
+        assert_eq!(written.failed.as_ref().map(|(failed, _)| failed.batch(&world).placed.len()), Some(3));
+        writer.shelved(written).unwrap_err();
+    }
+    assert!(has(&world, "ann", 1) && writer.is_shelving_due());
+    (1..=4).for_each(|id| drop(writer.apply(&Event::Deleted { id: PostId(id), repost_of: None })));
+    let written = writer.collect_shelving().write(&world, &archive);
+    writer.shelved(written).unwrap();
+    assert!((1..=4).all(|id| archive.post(PostId(id)).unwrap() == Some(Kept::Deleted)));
 }

@@ -18,6 +18,8 @@ use crate::storage::journal::Sequence;
 pub struct Plan {
     /// These writes fail, and leave nothing.
     pub fail_writes: Range<u64>,
+    /// What places or removes entries of these sources meets a damaged page.
+    pub damaged: Vec<SourceId>,
     /// These times nothing is persisted.
     pub fail_persists: Range<u64>,
     /// These times it is not rewritten.
@@ -107,6 +109,12 @@ impl<A: Archive> Archive for FaultyArchive<A> {
             std::thread::sleep(takes);
         }
         fails?;
+        let mut touched =
+            batch.placed.iter().map(|(source, ..)| source).chain(batch.removed.iter().map(|(source, _)| source));
+        let damaged = self.state.lock().0.damaged.clone();
+        if touched.any(|source| damaged.contains(source)) {
+            return Err(ArchiveError::Damaged { path: self.archive.place(), what: "a page".to_owned() });
+        }
         self.archive.write(batch)
     }
 

@@ -62,8 +62,9 @@ pub(super) fn create_directories(directory: &Path) -> io::Result<()> {
 /// Takes away what others than the owner may do with the files of a data directory: those that earlier versions made could be read by
 /// anyone. Returns a warning for what is not changed.
 ///
-/// The directory itself is left as it is. It may be one that its operator shares on purpose, with a group that takes backups, or one with
-/// other files in it; what is ours in it is protected without it, unless others may write to it.
+/// The directory itself is left as it is. It may be one with other files in it that its operator shares on purpose; what is ours in it is
+/// protected without it, unless others may write to it. A group that may list it cannot read our files: backups are taken by their owner or
+/// by root (`docs/operations.md`).
 #[cfg(unix)]
 pub(crate) fn tighten(directory: &Path) -> io::Result<Vec<String>> {
     use std::os::unix::fs::PermissionsExt as _;
