@@ -18,6 +18,8 @@ mod read_only;
 mod repair;
 mod rewrite;
 mod room;
+#[cfg(test)]
+mod steps;
 mod sums;
 mod write;
 

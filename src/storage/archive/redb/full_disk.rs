@@ -1,14 +1,22 @@
-//! An archive and its checksums on a disk that is full when they are closed.
+//! An archive and its checksums on a disk that is full when they are closed, or written anew.
 
+use std::fs;
+use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use redb::StorageBackend;
+use redb::backends::FileBackend;
 
 use super::room::RoomyFile;
 use super::room::tests::{Disk, PLENTY, batch};
 use super::sums::SummedFile;
 use super::{RedbArchive, guarded, open};
 use crate::feed::outbox::Part;
-use crate::storage::archive::contract::all;
-use crate::storage::archive::{Archive, ArchiveError};
+use crate::id::PostId;
+use crate::storage::archive::contract::{all, source};
+use crate::storage::archive::{Archive, ArchiveError, Fate, Rewrite};
 use crate::storage::journal::Sequence;
 
 fn opened(archive: &Disk, sums: &Disk, is_new: bool) -> Result<RedbArchive, ArchiveError> {
@@ -50,7 +58,7 @@ fn an_archive_that_is_closed_on_a_full_disk_opens_again_with_what_was_persisted(
             Ok(archive) => {
                 let found = all(&archive, "ann", Part::Whole).len() as u64;
                 assert!(found >= 20, "{full:?} at write {room}: {found}");
-                (0..found).for_each(|nth| assert!(archive.post(crate::id::PostId(nth)).unwrap().is_some()));
+                (0..found).for_each(|nth| assert!(archive.post(PostId(nth)).unwrap().is_some()));
                 archive.check().unwrap();
                 kept += u64::from(found == 24);
             }
@@ -58,4 +66,78 @@ fn an_archive_that_is_closed_on_a_full_disk_opens_again_with_what_was_persisted(
     }
     assert!(refused.is_empty(), "{} of 240 refused: {}", refused.len(), refused.join("\n"));
     assert!(kept > 0, "where there is room in the end all is kept");
+}
+
+/// A file on a disk with room for so many more writes.
+#[derive(Debug)]
+struct Limited(FileBackend, Arc<AtomicI64>);
+
+impl StorageBackend for Limited {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        match self.1.fetch_sub(1, Ordering::AcqRel) > 0 {
+            true => self.0.write(offset, data),
+            false => Err(io::ErrorKind::StorageFull.into()),
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_at_any_write_of_a_rewrite_leaves_the_archive_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("archive.redb");
+    let archive = RedbArchive::open(&path, 1 << 20).unwrap();
+    let count = 300;
+    (0..count).for_each(|nth| archive.write(&batch(nth)).unwrap());
+    archive.persist(Sequence(7)).unwrap();
+    let rewrite = Rewrite { without: &[source("zoe")], fate: &|_| Fate::Keep };
+    let is_whole = |archive: &RedbArchive| {
+        archive.check().unwrap();
+        assert_eq!(all(archive, "ann", Part::Whole).len() as u64, count);
+        (0..count).for_each(|nth| assert!(archive.post(PostId(nth)).unwrap().is_some()));
+        assert_eq!(archive.through().unwrap(), Sequence(7));
+    };
+    let names = || {
+        let mut names: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let mut refused = 0;
+    for room in (0..).map(|nth| nth * (1 + nth / 8)) {
+        let left = Arc::new(AtomicI64::new(room));
+        match archive.write_anew_to(&rewrite, |file| Limited(file, Arc::clone(&left))) {
+            Ok(()) => {
+                left.store(PLENTY, Ordering::Release);
+                break;
+            }
+            Err(cause) => assert!(cause.is_full(), "{room}: {cause:?}"),
+        }
+        refused += 1;
+        assert!(refused < 200, "room for {room} writes is not enough");
+        is_whole(&archive);
+        assert_eq!(names(), ["archive.redb", "archive.sums"], "{room}");
+    }
+    assert!(refused > 5, "{refused}");
+    is_whole(&archive);
+    // It has the place of the first, and goes on.
+    archive.write(&batch(count)).unwrap();
+    drop(archive);
+    let archive = RedbArchive::open(&path, 1 << 20).unwrap();
+    assert_eq!(all(&archive, "ann", Part::Whole).len() as u64, count + 1);
+    archive.check().unwrap();
 }

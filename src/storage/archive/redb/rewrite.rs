@@ -17,9 +17,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
+use redb::backends::FileBackend;
 use redb::{
-    AccessGuard, Database, Durability, Error, Key, ReadTransaction, ReadableDatabase, ReadableTable, Table,
-    TableDefinition, Value,
+    AccessGuard, Database, Durability, Error, Key, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend,
+    Table, TableDefinition, Value,
 };
 
 use super::layout::{self, OutboxKey};
@@ -56,10 +57,19 @@ fn remove(path: &Path) -> io::Result<()> {
 
 impl RedbArchive {
     pub(super) fn write_anew(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
+        self.write_anew_to(rewrite, |file| file)
+    }
+
+    /// The same, to a file that `wrap` puts something in front of.
+    pub(super) fn write_anew_to<B: StorageBackend>(
+        &self,
+        rewrite: &Rewrite<'_>,
+        wrap: impl Fn(FileBackend) -> B,
+    ) -> Result<(), ArchiveError> {
         let failed = |error| cannot("rewrite", &self.path, error);
         remove_leftovers(&self.path).map_err(|error| failed(error.into()))?;
         // A damaged page ends it by a panic.
-        let copied = guarded(&self.path, || self.write_copy(rewrite));
+        let copied = guarded(&self.path, || self.write_copy(rewrite, &wrap));
         let written = copied.and_then(|copy| self.replace_by(copy).map_err(failed));
         if written.is_err() {
             // If they stay, the next rewrite or start removes them.
@@ -68,9 +78,13 @@ impl RedbArchive {
         written
     }
 
-    fn write_copy(&self, rewrite: &Rewrite<'_>) -> Result<(Database, SummedFile), ArchiveError> {
+    fn write_copy<B: StorageBackend>(
+        &self,
+        rewrite: &Rewrite<'_>,
+        wrap: impl Fn(FileBackend) -> B,
+    ) -> Result<(Database, SummedFile), ArchiveError> {
         let failed = |error| cannot("rewrite", &self.path, error);
-        let file = open::file(&leftover(&self.path), &self.path)?;
+        let file = wrap(open::file(&leftover(&self.path), &self.path)?);
         let file = SummedFile::new(RoomyFile::new(file, format!("the rewritten archive {}", self.path.display())));
         // Of an empty file: what is written is noted from the first page on.
         file.seal(open::sums(&leftover_sums(&self.path), true)?).map_err(|error| failed(error.into()))?;
