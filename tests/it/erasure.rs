@@ -3,6 +3,7 @@
 mod kills;
 mod meanwhile;
 mod replay;
+mod snapshots;
 
 use std::path::Path;
 use std::sync::Arc;
