@@ -1,4 +1,5 @@
 //! An archive and its checksums on a disk that is full when they are closed, or written anew.
+#![cfg(test)]
 
 use std::fs;
 use std::io;

@@ -1,4 +1,5 @@
 //! Processes that end between any two steps by which an archive gets checksums, or is set aside: the next start finds everything.
+#![cfg(test)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
