@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use redb::StorageBackend;
 use redb::backends::FileBackend;
 
-use super::room::RoomyFile;
-use super::room::tests::{Disk, PLENTY, batch};
+use super::room::{Disk, PLENTY, RoomyFile, batch};
 use super::sums::SummedFile;
 use super::{RedbArchive, guarded, open};
 use crate::feed::outbox::Part;

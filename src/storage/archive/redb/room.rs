@@ -23,6 +23,9 @@ use parking_lot::RwLock;
 use redb::{BackendError, StorageBackend};
 use tracing::{info, warn};
 
+#[cfg(test)]
+pub(super) use tests::{Disk, PLENTY, batch};
+
 /// How often it is tried whether there is room again.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -189,7 +192,7 @@ impl StorageBackend for RoomyFile {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use crate::feed::outbox::{Part, Route};
     use crate::feed::position::at;
