@@ -399,6 +399,9 @@ pub const SNAPSHOT_RESTS: u32 = 3;
 /// Notices waiting for one watched reader; more become one, that some were missed.
 pub const LIVE_NOTICES_MAX: usize = 256;
 
+/// Notices of posts that a watched reader's actor remembers while the archive is read for it. With more, what was found is looked up again.
+pub const LIVE_LOOKUP_NOTICES_MAX: usize = 64;
+
 /// Live connections of one reader.
 pub const LIVE_CONNECTIONS_PER_READER_MAX: usize = 32;
 

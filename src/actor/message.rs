@@ -34,6 +34,7 @@ use crate::error::Error;
 use crate::feed::choices::Marker;
 use crate::feed::event::{Event, NewEdge, Silencing};
 use crate::feed::inbox::Inbox;
+use crate::feed::lookups::Asked;
 use crate::feed::page::Page;
 use crate::feed::post::{Body, Draft, Post};
 use crate::feed::rules::RulesPatch;
@@ -460,6 +461,8 @@ pub struct Bell;
 pub struct Fetched {
     /// The change.
     pub notice: Notice,
+    /// When it was asked for.
+    pub asked: Asked,
     /// Whose entry it is about, with what was looked up for it; nothing if the archive could not be read.
     pub found: Option<(PostId, Vec<Found>)>,
 }

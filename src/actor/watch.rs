@@ -13,10 +13,12 @@ use std::time::Instant;
 use actix::Addr;
 
 use crate::actor::mailroom::Pigeonhole;
+use crate::actor::message::Fetched;
 use crate::actor::user::UserActor;
 use crate::clock::UnixMicros;
 use crate::engine::Shared;
 use crate::feed::choices::Choices;
+use crate::feed::lookups::{Answer, Asked, Lookups};
 use crate::feed::page::{Page, Range, Reach};
 use crate::feed::position::Position;
 use crate::feed::stream::{Change, Epoch, Notice, Place, Sight, Stream};
@@ -26,7 +28,7 @@ use crate::limits::{LIVE_CONNECTIONS_PER_READER_MAX, LIVE_QUEUE_BYTES_MAX};
 use crate::live::event::{Event, What};
 use crate::live::outlet::{Feeding, Outlet, Pushed};
 use crate::state::posts::Stored;
-use crate::state::reader::{Archived, Reader};
+use crate::state::reader::{Archived, Reader, Sought};
 use crate::state::view::{Entry, Found};
 use crate::state::viewer::Viewer;
 
@@ -42,6 +44,7 @@ pub(super) struct Eyes<'a> {
 #[derive(Debug)]
 pub(super) struct Watch {
     stream: Stream,
+    lookups: Lookups,
     outlets: Vec<Feeding>,
     /// Sources of which the reader keeps what they brought.
     kept: Vec<SourceSlot>,
@@ -54,9 +57,13 @@ pub(super) struct Watch {
     alone_since: Option<UnixMicros>,
 }
 
-/// A notice waits until this post, or what it repeats, was looked up in the archive.
+/// A notice waits until something was looked up in the archive.
 #[derive(Debug)]
-pub(super) struct Waits(pub(super) PostId);
+pub(super) struct Waits {
+    pub(super) notice: Notice,
+    pub(super) sought: Sought,
+    pub(super) asked: Asked,
+}
 
 /// What a reader has decided about the feed.
 #[derive(Debug)]
@@ -87,8 +94,17 @@ impl Watch {
         eyes.shared.watchers.keep(eyes.slot(), &[], &kept);
         let (entries, floor, viewer) = eyes.newest();
         let decided = Decided::by(&viewer);
-        let stream = Stream::new(eyes.shared.config.live, Epoch(fastrand::u64(..)), sights(&entries), floor);
-        Self { stream, outlets: Vec::new(), kept, decided, is_overtaken: false, alone_since: Some(eyes.now) }
+        let epoch = Epoch(fastrand::u64(..));
+        let stream = Stream::new(eyes.shared.config.live, epoch, sights(&entries), floor);
+        Self {
+            stream,
+            lookups: Lookups::new(epoch),
+            outlets: Vec::new(),
+            kept,
+            decided,
+            is_overtaken: false,
+            alone_since: Some(eyes.now),
+        }
     }
 
     /// Lets a connection join. Returns false if there are as many as there may be.
@@ -129,6 +145,7 @@ impl Watch {
 
     /// Looks at what a notice is about, and tells what that changes, unless that takes the archive.
     pub(super) fn notice(&mut self, eyes: &mut Eyes<'_>, notice: Notice) -> Option<Waits> {
+        self.lookups.note(notice);
         let post = match notice {
             Notice::Everything => {
                 self.look_at_everything(eyes);
@@ -151,19 +168,39 @@ impl Watch {
                 // There is a notice of that.
                 Some(Stored::Deleted) => return None,
                 // One that is dated back far may be archived already.
-                None => return Some(Waits(position.id)),
+                None => return Some(self.wait(notice, Sought::BroughtBy(position.id))),
             },
             Notice::Edited(post) | Notice::Turned(post) => post,
         };
         match eyes.entry_of(post, None) {
             Ok(entry) => self.see(eyes, post, entry, notice),
-            Err(Archived) => return Some(Waits(post)),
+            Err(Archived) => return Some(self.wait(notice, Sought::Of(post))),
         }
         None
     }
 
+    fn wait(&mut self, notice: Notice, sought: Sought) -> Waits {
+        Waits { notice, sought, asked: self.lookups.ask() }
+    }
+
     /// Goes on with a notice that waited for the archive.
-    pub(super) fn fetched(&mut self, eyes: &mut Eyes<'_>, notice: Notice, found: Option<(PostId, Vec<Found>)>) {
+    pub(super) fn fetched(&mut self, eyes: &mut Eyes<'_>, fetched: Fetched) -> Option<Waits> {
+        let Fetched { notice, asked, found } = fetched;
+        let answer = found.as_ref().map_or(Answer::Good, |(post, _)| self.lookups.judge(asked, *post));
+        let waits = match (answer, found) {
+            (Answer::Good, found) => {
+                self.see_found(eyes, notice, found);
+                None
+            }
+            (Answer::Superseded, _) => None,
+            // As if it had turned: that says at least as much as any other notice of the post.
+            (Answer::Outdated, found) => found.and_then(|(post, _)| self.notice(eyes, Notice::Turned(post))),
+        };
+        self.lookups.end(asked);
+        waits
+    }
+
+    fn see_found(&mut self, eyes: &mut Eyes<'_>, notice: Notice, found: Option<(PostId, Vec<Found>)>) {
         let seen = found.and_then(|(post, found)| Some((post, eyes.entry_of(post, Some(&found)).ok()?)));
         match seen {
             Some((post, entry)) => self.see(eyes, post, entry, notice),

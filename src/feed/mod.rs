@@ -9,6 +9,7 @@ pub mod event;
 pub mod following;
 pub mod graph;
 pub mod inbox;
+pub mod lookups;
 pub mod merge;
 pub mod outbox;
 pub mod page;

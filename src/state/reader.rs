@@ -233,6 +233,15 @@ impl PulledSources {
     }
 }
 
+/// Which entry is looked up in the archive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sought {
+    /// The one that shows this post.
+    Of(PostId),
+    /// The one that this post brings: of what it repeats, or its own if it repeats nothing.
+    BroughtBy(PostId),
+}
+
 /// What a page is built from away from the reader's actor, on a thread that may wait for a disk.
 #[derive(Debug)]
 pub struct ColdRead {
@@ -244,12 +253,14 @@ pub struct ColdRead {
 }
 
 impl ColdRead {
-    /// Looks up what it takes to see the entry of a post: what the post repeats, if it repeats any, with the posts of that entry.
-    /// Nothing if that cannot be read.
-    pub fn entry_of(&self, world: &World, post: PostId) -> Option<(PostId, Vec<Found>)> {
+    /// Looks up what it takes to see an entry: the post that it shows, with the posts of that entry. Nothing if that cannot be read.
+    pub fn entry_of(&self, world: &World, sought: Sought) -> Option<(PostId, Vec<Found>)> {
         let find = |id: PostId| Some((id, world.find(id).ok()?.and_then(Stored::live)));
+        let (Sought::Of(post) | Sought::BroughtBy(post)) = sought;
         let mut found = vec![find(post)?];
-        if let Some(origin) = found[0].1.as_ref().and_then(|post| post.repost_of) {
+        // A post that repeats another may be repeated itself, where the repost came first: that entry is its own.
+        let repeated = found[0].1.as_ref().and_then(|post| post.repost_of);
+        if let Some(origin) = repeated.filter(|_| matches!(sought, Sought::BroughtBy(_))) {
             found.push(find(origin)?);
         }
         let origin = found[found.len() - 1].0;

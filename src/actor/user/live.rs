@@ -11,7 +11,6 @@ use crate::actor::user::UserActor;
 use crate::actor::watch::{Eyes, Waits, Watch};
 use crate::error::Error;
 use crate::feed::stream::{Notice, Place};
-use crate::id::PostId;
 use crate::limits::LIVE_CONNECTIONS_PER_READER_MAX;
 use crate::live::outlet::Outlet;
 use crate::state::world::World;
@@ -55,13 +54,12 @@ impl UserActor {
     }
 
     pub(super) fn notice(&mut self, notice: Notice) {
-        if let Some(Some(Waits(post))) = self.with_watch(|watch, eyes| watch.notice(eyes, notice)) {
-            self.fetch(notice, post);
-        }
+        let waits = self.with_watch(|watch, eyes| watch.notice(eyes, notice)).flatten();
+        waits.into_iter().for_each(|waits| self.fetch(waits));
     }
 
     /// Has a thread that may wait for a disk look up what a notice is about.
-    fn fetch(&mut self, notice: Notice, post: PostId) {
+    fn fetch(&mut self, Waits { notice, sought, asked }: Waits) {
         let (shared, slot) = (Arc::clone(&self.shared), self.reader.source().slot);
         let Some(pigeonhole) = self.pigeonhole.as_ref() else { return };
         let settled = shared.world.arrivals.settled();
@@ -69,13 +67,14 @@ impl UserActor {
         let answer = Arc::clone(&shared);
         let job = move |world: &World| {
             // A crash costs what was being looked up, and no thread.
-            let found = panic::catch_unwind(AssertUnwindSafe(|| read.entry_of(world, post))).unwrap_or_default();
-            if let Err(SendError::Full(_)) = answer.directory.send(slot, Fetched { notice, found }) {
+            let found = panic::catch_unwind(AssertUnwindSafe(|| read.entry_of(world, sought))).unwrap_or_default();
+            if let Err(SendError::Full(_)) = answer.directory.send(slot, Fetched { notice, asked, found }) {
                 answer.watchers.unsettle(slot);
             }
         };
         if !shared.archive_readers.ask(job) {
-            self.with_watch(|watch, eyes| watch.fetched(eyes, notice, None));
+            let refused = Fetched { notice, asked, found: None };
+            self.with_watch(|watch, eyes| watch.fetched(eyes, refused));
         }
     }
 
@@ -112,8 +111,9 @@ impl Handler<Bell> for UserActor {
 impl Handler<Fetched> for UserActor {
     type Result = ();
 
-    fn handle(&mut self, Fetched { notice, found }: Fetched, _: &mut Self::Context) {
-        self.with_watch(|watch, eyes| watch.fetched(eyes, notice, found));
+    fn handle(&mut self, fetched: Fetched, _: &mut Self::Context) {
+        let waits = self.with_watch(|watch, eyes| watch.fetched(eyes, fetched)).flatten();
+        waits.into_iter().for_each(|waits| self.fetch(waits));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Live connections, over real sockets and, where much is to happen at the same time, within the process.
 
+mod archived;
 mod beats;
 pub mod client;
 mod events;

@@ -1,0 +1,147 @@
+//! Live clients and posts that are in the archive: what is looked up there is delivered, and delivers nothing older than what was
+//! delivered before.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
+use tidewire::clock::SystemClock;
+use tidewire::config::EngineConfig;
+use tidewire::engine::{Engine, StorageConfig, Watcher};
+use tidewire::feed::post::{Body, Draft};
+use tidewire::id::PostId;
+use tidewire::live::event::What;
+use tidewire::storage::archive::{Archive, MemoryArchive};
+use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::recovery::Progress;
+
+use crate::live::client::PATIENCE;
+use crate::observed_archive::{ObservedArchive, Read};
+use crate::world::{draft, id, some};
+
+/// Stops one read of the archive until the test lets it go on.
+#[derive(Default)]
+struct Gate(Mutex<Option<Held>>);
+
+struct Held {
+    /// Reads of posts that pass before the one that is stopped.
+    passing: usize,
+    begun: Sender<()>,
+    released: Receiver<()>,
+}
+
+impl Gate {
+    /// Stops the read of a post that comes after `passing` others. The first channel reports that it has begun, and the second ends it.
+    fn stop_after(&self, passing: usize) -> (Receiver<()>, Sender<()>) {
+        let ((begun, begins), (release, released)) = (bounded(1), bounded(1));
+        *self.0.lock() = Some(Held { passing, begun, released });
+        (begins, release)
+    }
+
+    fn pass(&self, read: &Read<'_>) {
+        let mut held = self.0.lock();
+        match &mut *held {
+            Some(held) if matches!(read, Read::Post) && held.passing > 0 => return held.passing -= 1,
+            Some(_) if matches!(read, Read::Post) => {}
+            _ => return,
+        }
+        let Some(Held { begun, released, .. }) = held.take() else { return };
+        // Others read meanwhile.
+        drop(held);
+        begun.send(()).unwrap();
+        let _ = released.recv_timeout(PATIENCE);
+    }
+}
+
+/// An engine that keeps as few posts in memory as it can.
+fn open(gate: &Arc<Gate>) -> Engine {
+    let gate = Arc::clone(gate);
+    let archive = ObservedArchive::new(MemoryArchive::default(), move |read| {
+        gate.pass(read);
+        Ok(())
+    });
+    let archive = Arc::new(archive) as Arc<dyn Archive>;
+    let config = EngineConfig { outbox_posts: some(1), ..EngineConfig::default() };
+    let (files, storage) = (Arc::new(MemoryFiles::default()), StorageConfig::default());
+    Engine::open_on(config, files, Some(&archive), None, &storage, Arc::new(SystemClock), &Progress::default())
+        .unwrap()
+        .0
+}
+
+async fn publish(engine: &Engine, draft: Draft) -> PostId {
+    engine.publish(draft, true).await.unwrap().post.id()
+}
+
+/// Publishes more posts of these authors until memory has none of `posts`, and the archive is at rest.
+async fn shelve(engine: &Engine, authors: &[&str], posts: &[PostId]) {
+    let (world, began) = (&engine.shared().world, Instant::now());
+    while posts.iter().any(|post| world.posts.get(*post).is_some()) {
+        assert!(began.elapsed() < PATIENCE, "the archive takes what is too old");
+        for author in authors {
+            publish(engine, draft(author, "1")).await;
+        }
+    }
+    // With more a round of shelving is under way.
+    while world.sources.iter().any(|source| source.outbox().in_memory() > 2) {
+        assert!(began.elapsed() < PATIENCE, "the archive comes to rest");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn watch(engine: &Engine, reader: &str) -> Watcher {
+    let mut watcher = engine.watch(&id(reader), None).await.unwrap();
+    let hello = watcher.next().await.unwrap();
+    assert!(matches!(hello.what, What::Hello { .. }), "{hello:?}");
+    watcher
+}
+
+/// The next event: what it says of which post, in which words.
+async fn next(watcher: &mut Watcher) -> (&'static str, PostId, String) {
+    let event = tokio::time::timeout(PATIENCE, watcher.next()).await.expect("something is delivered").unwrap();
+    match event.what {
+        What::Post(item) => ("post", item.entry.post.id(), item.entry.post.body().to_owned()),
+        What::Update(post) => ("update", post.id(), post.body().to_owned()),
+        What::Remove(post) => ("remove", post, String::new()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn body(text: &str) -> Body {
+    Body::new(&format!("\"{text}\"")).unwrap()
+}
+
+#[tokio::test]
+async fn a_post_that_repeats_another_is_delivered_at_an_archived_repost_that_named_it_before() {
+    let engine = open(&Arc::default());
+    let (first, repeated) = (publish(&engine, draft("eve", "1")).await, PostId(28));
+    let repost = publish(&engine, Draft { repost_of: Some(repeated), ..draft("cas", "1") }).await;
+    shelve(&engine, &["cas"], &[repost]).await;
+    let mut watcher = watch(&engine, "cas").await;
+    publish(&engine, Draft { id: Some(repeated), repost_of: Some(first), ..draft("eve", "2") }).await;
+    assert_eq!(next(&mut watcher).await, ("post", repeated, "2".to_owned()));
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_look_up_that_a_newer_notice_overtook_delivers_nothing_older() {
+    let gate = Arc::<Gate>::default();
+    let engine = open(&gate);
+    let post = publish(&engine, draft("dan", "\"old\"")).await;
+    let repost = publish(&engine, Draft { repost_of: Some(post), ..draft("cas", "1") }).await;
+    engine.edit(post, None, Some(true)).await.unwrap();
+    shelve(&engine, &["cas", "dan"], &[post, repost]).await;
+    let mut watcher = watch(&engine, "cas").await;
+    // The edit itself looks the post up. Then its notice finds the post in memory, and the repost in the archive.
+    let (begins, release) = gate.stop_after(1);
+    engine.edit(post, None, Some(false)).await.unwrap();
+    tokio::task::spawn_blocking(move || begins.recv_timeout(PATIENCE)).await.unwrap().unwrap();
+    engine.edit(post, Some(body("new")), None).await.unwrap();
+    let new = "\"new\"".to_owned();
+    assert_eq!(next(&mut watcher).await, ("update", post, new.clone()));
+    // What the first look-up found is not in memory any more.
+    shelve(&engine, &["dan"], &[post]).await;
+    release.send(()).unwrap();
+    assert_eq!(next(&mut watcher).await, ("post", post, new));
+    engine.shutdown();
+}
