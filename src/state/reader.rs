@@ -203,6 +203,10 @@ fn sync(following: &Following, inbox: &mut Inbox, world: &World) {
     if following.last_made() <= inbox.synced() {
         return;
     }
+    // Posts that came late to its sources come late to this inbox with the edge.
+    if following.made_after(inbox.synced()).any(|source| world.sources.at(source).outbox().late().is_some()) {
+        inbox.note_late(world.arrivals.applied().through);
+    }
     let posts_max = inbox.posts_max().get();
     let inputs = following.made_after(inbox.synced()).map(|source| Input::Outbox(source, Part::Pushed));
     let span = Span { above: inbox.floor(), ..Span::ALL };

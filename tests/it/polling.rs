@@ -405,3 +405,24 @@ async fn an_entry_whose_repost_is_taken_back_between_two_pages_is_given_or_there
         engine.shutdown();
     }
 }
+
+/// What was dated back stands below the marker, and the reader's inbox gets it only with the follow.
+#[tokio::test]
+async fn unread_counts_what_arrived_late_of_somebody_who_is_followed_after_the_marker_was_set() {
+    let clock = Arc::new(ManualClock::new(UnixMicros(1_000_000_000)));
+    let storage = storage(Durability::Never, 16 << 20);
+    let now = Arc::clone(&clock) as Arc<dyn Clock>;
+    let engine = open_with(config(1, Policy::PushAll), MemoryFiles::default(), &storage, now).unwrap().0;
+    engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    publish(&engine, draft("bob", "1")).await;
+    // Woken here: an inbox that is filled later would be taken for one with late posts.
+    engine.feed(&id("ann"), NEWEST).await.unwrap();
+    clock.advance(Duration::from_secs(10));
+    publish(&engine, draft("bob", "2")).await;
+    engine.mark(id("ann"), Client::start(&engine).await.token).await.unwrap();
+    publish(&engine, Draft { published_at: Some(UnixMicros(900_000_000)), ..draft("cas", "3") }).await;
+    assert_eq!(engine.unread(&id("ann")).await.unwrap().entries, 0);
+    engine.follow(vec![edge("ann", "cas")]).await.unwrap();
+    assert_eq!(engine.unread(&id("ann")).await.unwrap().entries, 1);
+    engine.shutdown();
+}
