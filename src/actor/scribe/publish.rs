@@ -209,7 +209,7 @@ impl<J: Journal> Scribe<J> {
         } else if !legs.is_empty() {
             self.fanout.notify(mail, legs);
         }
-        self.tell_of_repeated(id);
+        self.tell_of_repeated(id, Notice::Turned);
         if let Some((reply, published)) = now {
             let _ = reply.send(Ok(published));
         }

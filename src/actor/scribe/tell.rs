@@ -29,12 +29,12 @@ impl<J: Journal> Scribe<J> {
         legs.into()
     }
 
-    /// Tells those who are watched and whose feeds have reposts of a post that there is the post now.
-    pub(super) fn tell_of_repeated(&self, post: PostId) {
+    /// Tells those who are watched and whose feeds have reposts of a post of what became of it.
+    pub(super) fn tell_of_repeated(&self, post: PostId, notice: impl Fn(PostId) -> Notice) {
         if self.fanout.watchers().any() {
             let legs = watched(self.reposters(post).as_deref());
             if !legs.is_empty() {
-                self.fanout.notify(Notice::Turned(post), legs.into());
+                self.fanout.notify(notice(post), legs.into());
             }
         }
     }
@@ -48,8 +48,10 @@ impl<J: Journal> Scribe<J> {
             return;
         }
         match (event, applied) {
-            // Of a repost nothing shows but who it is by.
-            (Event::Edited { hidden: None, .. }, Applied::Edited(post)) if post.repost_of.is_some() => {}
+            // Of a repost nothing shows but who it is by, unless another repost named it before it was known to be one.
+            (Event::Edited { hidden: None, .. }, Applied::Edited(post)) if post.repost_of.is_some() => {
+                self.tell_of_repeated(post.id(), Notice::Edited);
+            }
             (Event::Edited { hidden: None, .. }, Applied::Edited(post)) => {
                 self.tell_of(post, self.reposters(post.id()).as_deref(), Notice::Edited);
             }

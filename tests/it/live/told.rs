@@ -202,3 +202,19 @@ async fn a_server_that_stops_says_so() {
     let refused = crate::live::client::open(server.address(), "/v1/users/ann/live").await.unwrap_err();
     assert!(refused.to_string().contains("503"), "{refused}");
 }
+
+/// It is an entry of its own where a repost named its id before it was known to repeat another.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_new_text_of_a_repost_that_is_repeated_itself_is_told() {
+    let server = ann_and_bob(1);
+    post(&server, &json!({"author": "bob", "id": "8", "body": 0, "repost_of": "28"}));
+    let mut ann = Client::watch(server.address(), "ann").await;
+    post(&server, &json!({"author": "eve", "id": "28", "body": "old", "repost_of": "1"}));
+    assert_eq!(ann.told().await, "post 28");
+    assert_eq!(server.json("PATCH", "/v1/posts/28", &json!({"body": "new"})).status, 200);
+    publish(&server, "bob", 9);
+    let update = ann.message().await;
+    assert_eq!((&update["type"], &update["post"]["body"]), (&json!("update"), &json!("new")));
+    assert_eq!(ann.told().await, "post 9");
+    assert_eq!(server.get("/v1/users/ann/feed").json()["items"][1]["post"]["body"], "new");
+}
