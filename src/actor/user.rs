@@ -213,9 +213,13 @@ mod tests {
     use crate::feed::event::NewEdge;
     use crate::feed::page::Range;
     use crate::feed::post::{Body, Draft};
-    use crate::id::SourceId;
+    use crate::id::{PostId, SourceId};
     use crate::limits::USER_PANICS_MAX;
+    use crate::live::event::What;
     use actix::Message;
+    use std::num::NonZeroUsize;
+    use std::sync::mpsc;
+    use tokio::sync::oneshot;
 
     /// A message whose handler crashes.
     #[derive(Message)]
@@ -249,6 +253,59 @@ mod tests {
         while engine.shared().directory.is_active(slot) {
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Keeps the shard from everything else, once it says so, until somebody lets go.
+    #[derive(Message)]
+    #[rtype(result = "()")]
+    struct Keep(oneshot::Sender<()>, mpsc::Receiver<()>);
+
+    impl Handler<Keep> for UserActor {
+        type Result = ();
+
+        fn handle(&mut self, Keep(begins, until): Keep, _: &mut Self::Context) {
+            begins.send(()).unwrap();
+            let _ = until.recv();
+        }
+    }
+
+    /// Ann unfollows the only one she follows, reads her feed, and follows again before her actor looks at either notice: by then it finds
+    /// nothing that it has not told.
+    #[tokio::test]
+    async fn a_page_of_a_watched_reader_who_follows_nobody_for_a_moment_does_not_stay() {
+        let engine = Engine::start(EngineConfig { shards: NonZeroUsize::MIN, ..EngineConfig::default() });
+        let edge = NewEdge::new(id("ann"), id("bob"));
+        engine.follow(vec![edge.clone()]).await.unwrap();
+        publish(&engine).await;
+        let mut watcher = engine.watch(&id("ann"), None).await.unwrap();
+        watcher.next().await.unwrap();
+        let slot = engine.shared().world.sources.get(&id("ann")).unwrap().slot;
+        let ((begins, begun), (let_go, until)) = (oneshot::channel(), mpsc::channel());
+        assert!(engine.shared().directory.send(slot, Keep(begins, until)).is_ok());
+        begun.await.unwrap();
+        engine.unfollow(id("ann"), id("bob")).await.unwrap();
+        let asking = engine.clone();
+        let page = tokio::spawn(async move { asking.feed(&id("ann"), NEWEST).await });
+        tokio::task::yield_now().await;
+        engine.follow(vec![edge]).await.unwrap();
+        drop(let_go);
+        let mut entries = page.await.unwrap().unwrap().page.items.len();
+        publish(&engine).await;
+        // What is told from here on is not of before.
+        loop {
+            match watcher.next().await.unwrap().what {
+                What::Post(item) if item.entry.post.id() == newest(&engine).await => break entries += 1,
+                What::Post(_) => entries += 1,
+                What::Stale(_) => entries = 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(entries, 2, "as many as the feed has, or those that are there to be read again");
+        engine.shutdown();
+    }
+
+    async fn newest(engine: &Engine) -> PostId {
+        engine.feed(&id("ann"), NEWEST).await.unwrap().page.items[0].1.post.id()
     }
 
     #[tokio::test]

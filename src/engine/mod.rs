@@ -217,7 +217,8 @@ impl Engine {
         let world = &self.inner.shared.world;
         let Some(source) = world.sources.get(reader) else { return Ok(self.nothing(request)) };
         let has_feed = source.id.is_user() && (source.following().reach_len() > 0 || !source.outbox().is_empty());
-        if !has_feed {
+        // The actor of a watched reader has to know of every page, or what it tells may not agree with that.
+        if !has_feed && !self.inner.shared.watchers.is_watched(source.slot) {
             return Ok(self.nothing(request));
         }
         let directory = &self.inner.shared.directory;
