@@ -426,6 +426,9 @@ pub const LIVE_RECEIVED_BYTES_PER_SECOND: usize = 8 * 1024;
 /// Bytes that a frame counts for beside those in it.
 pub const LIVE_FRAME_COST_BYTES: usize = 256;
 
+/// Answers to a post that was unknown whose watched readers are notified one by one once it is known. With more, all who watch read again.
+pub const LIVE_ANSWERS_MAX: usize = 64;
+
 /// Sources of the reposts of one post that are looked up, to tell who is watching of a change. With more, all who watch look.
 pub const LIVE_REPOSTERS_MAX: usize = 1_024;
 

@@ -92,6 +92,8 @@ pub enum Applied {
         post: Arc<Post>,
         /// The sources to whose followers it must be pushed.
         push: Box<[SourceSlot]>,
+        /// Posts that answered it before it was known; nothing if they are too many.
+        answers: Option<Vec<PostId>>,
     },
     /// A post was changed.
     Edited(Arc<Post>),
@@ -254,10 +256,10 @@ impl Writer {
 
     /// Applies the publishing of a post. Twice is the same as once.
     pub fn publish(&mut self, post: Post) -> Applied {
-        let applied = self.put_in_outboxes(post);
-        if let Applied::Published { post, .. } = &applied {
+        let mut applied = self.put_in_outboxes(post);
+        if let Applied::Published { post, answers, .. } = &mut applied {
             // After it is in its outboxes: whoever finds it noted finds it there.
-            self.note_arrival(post);
+            *answers = self.note_arrival(post);
         }
         applied
     }
@@ -268,7 +270,7 @@ impl Writer {
         let known = if known.is_none() && self.may_be_archived(&post) { self.archived(position.id) } else { known };
         match known {
             Some(Stored::Live(post)) if self.is_replaying => return self.complete(post),
-            Some(Stored::Live(post)) => return Applied::Published { push: self.world.pushed(&post), post },
+            Some(Stored::Live(post)) => return Applied::published(Arc::clone(&post), self.world.pushed(&post)),
             Some(Stored::Deleted) => return Applied::Done,
             None => {}
         }
@@ -282,7 +284,7 @@ impl Writer {
         let push = push.map(|source| source.slot).collect();
         // After it is in its outboxes: what it repeats stays where it is for as long as it cannot be met here.
         self.note_repost(&post);
-        Applied::Published { post, push }
+        Applied::published(post, push)
     }
 
     /// Takes note of a post that repeats another, unless that is gone for good.
@@ -316,7 +318,7 @@ impl Writer {
                 push.push(member.slot);
             }
         }
-        Applied::Published { post, push: push.into() }
+        Applied::published(post, push.into())
     }
 
     /// The sources to whose followers a post was pushed, wherever it is kept, if it still is. Only in a replay.

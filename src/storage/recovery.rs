@@ -481,7 +481,7 @@ fn apply(state: &mut Recovered, event: Prepared) {
     // What a snapshot ends with is later than the first events that are replayed.
     let is_later = |taken: &Taken| taken.instant >= state.last_instant.instant;
     state.last_instant = taken.filter(is_later).unwrap_or(state.last_instant);
-    if let Applied::Published { post, push } = applied
+    if let Applied::Published { post, push, .. } = applied
         && !push.is_empty()
         && !state.inboxes.is_empty()
     {

@@ -270,8 +270,9 @@ impl<J: Journal> Scribe<J> {
     fn answer(&mut self, applied: Applied, then: Then) {
         // Callers that went away need no answer.
         match (then, applied) {
-            (Then::Publish { wait, reply }, Applied::Published { post, push }) => {
+            (Then::Publish { wait, reply }, Applied::Published { post, push, answers }) => {
                 self.hand_on(post, &push, wait, reply);
+                self.tell_of_answers(answers.as_deref());
             }
             (Then::Edit(reply), Applied::Edited(post)) => {
                 let _ = reply.send(Ok(post));

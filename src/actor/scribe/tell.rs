@@ -12,7 +12,8 @@ use crate::feed::post::Post;
 use crate::feed::schedule::Leg;
 use crate::feed::stream::Notice;
 use crate::id::{PostId, SourceId, SourceSlot};
-use crate::limits::LIVE_REPOSTERS_MAX;
+use crate::limits::{LIVE_ANSWERS_MAX, LIVE_REPOSTERS_MAX};
+use crate::state::posts::Stored;
 use crate::state::sources::Source;
 use crate::state::world::Applied;
 use crate::storage::journal::Journal;
@@ -36,6 +37,27 @@ impl<J: Journal> Scribe<J> {
             if !legs.is_empty() {
                 self.fanout.notify(notice(post), legs.into());
             }
+        }
+    }
+
+    /// Tells those who are watched of answers to a post that was unknown until now, since whether an answer shows may depend on whom it
+    /// answers. None: there are too many to say which.
+    pub(super) fn tell_of_answers(&self, answers: Option<&[PostId]>) {
+        if answers.is_some_and(<[PostId]>::is_empty) || !self.fanout.watchers().any() {
+            return;
+        }
+        let posts = &self.writer.world().posts;
+        let in_memory = |answers: &[PostId]| answers.iter().map(|answer| posts.stored(*answer)).collect();
+        let stored: Option<Vec<Stored>> =
+            answers.filter(|answers| answers.len() <= LIVE_ANSWERS_MAX).and_then(in_memory);
+        match stored {
+            Some(answers) => {
+                for answer in answers.into_iter().filter_map(Stored::live) {
+                    self.tell_of(&answer, self.reposters(answer.id()).as_deref(), Notice::Turned);
+                }
+            }
+            // To whom those in the archive go is not known here. Who polls has to read again then, too.
+            None => self.fanout.notify(Notice::Missed, [Leg::AllWatched].into()),
         }
     }
 

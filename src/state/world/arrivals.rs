@@ -10,12 +10,19 @@ use crate::id::{PostId, SourceSlot};
 use crate::limits::LATE_REPOSTS_MAX;
 use crate::state::awaited::Answers;
 use crate::state::posts::Stored;
-use crate::state::world::Writer;
+use crate::state::world::{Applied, Writer};
+
+impl Applied {
+    pub(super) fn published(post: Arc<Post>, push: Box<[SourceSlot]>) -> Self {
+        Self::Published { post, push, answers: Some(Vec::new()) }
+    }
+}
 
 impl Writer {
     /// Notes a post that stands far below the newest, and, of a post that was unknown until now, where reposts of it and answers to it
-    /// stand.
-    pub(super) fn note_arrival(&mut self, post: &Post) {
+    /// stand. Returns these answers, unless they are too
+    /// many.
+    pub(super) fn note_arrival(&mut self, post: &Post) -> Option<Vec<PostId>> {
         self.note_answer(post);
         let arrivals = &self.world.arrivals;
         if arrivals.is_late(post.position, post.accepted_at) {
@@ -24,11 +31,15 @@ impl Writer {
         }
         self.note_reposts(post, post.accepted_at);
         match self.awaited.take(post.id()) {
-            None => {}
+            None => Some(Vec::new()),
             Some(Answers::All(answers)) => {
-                answers.into_iter().for_each(|answer| self.note_answered(answer, post.accepted_at));
+                answers.iter().for_each(|answer| self.note_answered(*answer, post.accepted_at));
+                Some(answers)
             }
-            Some(Answers::TooMany) => self.world.arrivals.forget_before(post.accepted_at),
+            Some(Answers::TooMany) => {
+                self.world.arrivals.forget_before(post.accepted_at);
+                None
+            }
         }
     }
 

@@ -218,3 +218,15 @@ async fn the_new_text_of_a_repost_that_is_repeated_itself_is_told() {
     assert_eq!(ann.told().await, "post 9");
     assert_eq!(server.get("/v1/users/ann/feed").json()["items"][1]["post"]["body"], "new");
 }
+
+/// By the rules an answer shows if its reader follows whom it answers, which is known only once that post is.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_to_a_post_that_was_unknown_is_told_once_that_is_known() {
+    let server = ann_and_bob(0);
+    post(&server, &json!({"author": "bob", "id": "8", "body": 0, "reply_to": "28"}));
+    let mut ann = Client::watch(server.address(), "ann").await;
+    post(&server, &json!({"author": "ann", "id": "28", "body": 0}));
+    let mut told = [ann.told().await, ann.told().await];
+    told.sort();
+    assert_eq!(told, ["post 28", "post 8"]);
+}

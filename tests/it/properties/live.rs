@@ -59,10 +59,6 @@ impl LiveClient {
         }
     }
 
-    pub fn is_connected(&self) -> bool {
-        self.watcher.is_some()
-    }
-
     /// The process ended, and the connection with it.
     pub fn lose_connection(&mut self) {
         if let Some(watcher) = self.watcher.take() {

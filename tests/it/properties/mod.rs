@@ -262,9 +262,8 @@ impl Run {
 
     fn draft(&self, post: &Published, body: &str) -> Draft {
         let tags = (0..TAGS.len()).filter(|nth| post.tags & (1 << nth) != 0);
-        // Whom an answer to something later answers is only known while that is in memory, and told to nobody when it comes.
-        let is_watched = self.clients.iter().any(LiveClient::is_connected);
-        let is_sure = |target: &Target| (self.archive.is_none() && !is_watched) || matches!(target, Target::Known(_));
+        // Whom an answer to something later answers is only known while that is in memory.
+        let is_sure = |target: &Target| self.archive.is_none() || matches!(target, Target::Known(_));
         // What repeats or answers itself is refused, and what repeats a repost of itself.
         let repeats = |id: u64| self.oracle.posts.iter().find(|other| other.id == id)?.repost_of;
         let is_other = |id: &PostId| post.own_id.is_none_or(|own_id| id.0 != own_id && repeats(id.0) != Some(own_id));
