@@ -139,7 +139,7 @@ fn source() -> std::ops::Range<usize> {
 }
 
 fn target() -> impl Strategy<Value = Target> {
-    prop_oneof![12 => (0..60usize).prop_map(Target::Known), 1 => (0..40u64).prop_map(Target::Id)]
+    prop_oneof![6 => (0..60usize).prop_map(Target::Known), 1 => (0..40u64).prop_map(Target::Id)]
 }
 
 fn publish() -> impl Strategy<Value = Op> {
