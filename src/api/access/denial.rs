@@ -3,6 +3,7 @@
 use actix_web::http::StatusCode;
 
 use crate::api::problem::Problem;
+use crate::limits::TOKEN_CLOCK_AHEAD_MAX;
 
 /// Why a request is not let in. Says nothing of what it asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +16,8 @@ pub enum Denial {
     Expired,
     /// The token will be good later.
     Early,
+    /// The token says that it was made later than now.
+    IssuedInFuture,
     /// The token is good for longer than so many seconds, which is the most.
     LastsTooLong(u64),
     /// The token was revoked.
@@ -36,11 +39,12 @@ pub enum Denial {
 }
 
 /// All codes of denials.
-pub(in crate::api) const CODES: [&str; 13] = [
+pub(in crate::api) const CODES: [&str; 14] = [
     "unauthenticated",
     "invalid_token",
     "token_expired",
     "token_not_yet_valid",
+    "token_issued_in_future",
     "token_lifetime_too_long",
     "token_revoked",
     "forbidden",
@@ -60,6 +64,7 @@ impl Denial {
             Self::Unknown(_) => "invalid_token",
             Self::Expired => "token_expired",
             Self::Early => "token_not_yet_valid",
+            Self::IssuedInFuture => "token_issued_in_future",
             Self::LastsTooLong(_) => "token_lifetime_too_long",
             Self::Revoked => "token_revoked",
             Self::Forbidden(_) => "forbidden",
@@ -76,7 +81,7 @@ impl Denial {
     pub(super) fn is_of_credentials(self) -> bool {
         match self {
             Self::Missing | Self::Unknown(_) | Self::Expired | Self::Early | Self::LastsTooLong(_) => true,
-            Self::Revoked | Self::Forbidden(_) | Self::ReadOnly => true,
+            Self::IssuedInFuture | Self::Revoked | Self::Forbidden(_) | Self::ReadOnly => true,
             Self::UnknownHost | Self::ForeignPage | Self::TooOften(_) | Self::TooMany(_) | Self::TooManySources(_) => {
                 false
             }
@@ -92,6 +97,10 @@ impl From<Denial> for Problem {
             Denial::Expired => "the token has expired",
             Denial::Early => "the token is not valid yet",
             Denial::Revoked => "the user's tokens were revoked that were made until then, or do not say when",
+            Denial::IssuedInFuture => {
+                let limit = TOKEN_CLOCK_AHEAD_MAX.as_secs();
+                &format!("the token's \"iat\" is more than {limit} s ahead of the server's clock")
+            }
             Denial::LastsTooLong(seconds) => {
                 &format!("the token is good for longer than {seconds} s, the most allowed here (--token-lifetime-max)")
             }
@@ -108,7 +117,7 @@ impl From<Denial> for Problem {
         };
         let status = match denial {
             Denial::Missing | Denial::Unknown(_) | Denial::Expired | Denial::Early => StatusCode::UNAUTHORIZED,
-            Denial::LastsTooLong(_) | Denial::Revoked => StatusCode::UNAUTHORIZED,
+            Denial::IssuedInFuture | Denial::LastsTooLong(_) | Denial::Revoked => StatusCode::UNAUTHORIZED,
             Denial::TooOften(_) | Denial::TooMany(_) | Denial::TooManySources(_) => StatusCode::TOO_MANY_REQUESTS,
             Denial::Forbidden(_) | Denial::ReadOnly | Denial::UnknownHost | Denial::ForeignPage => {
                 StatusCode::FORBIDDEN

@@ -231,6 +231,7 @@ fn each_denial_has_a_code_of_its_own_that_is_counted() {
         Denial::Unknown(""),
         Denial::Expired,
         Denial::Early,
+        Denial::IssuedInFuture,
         Denial::LastsTooLong(1),
         Denial::Revoked,
         Denial::Forbidden(""),

@@ -1,7 +1,7 @@
 //! Whether a token of a user is good here, beyond what it says of itself.
 //!
 //! Responsible for:
-//! - how long it may be good at most;
+//! - when it may have been made, and how long it may be good at most;
 //! - whether it was revoked, which the engine knows.
 //!
 //! Not responsible for:
@@ -17,13 +17,15 @@ use crate::limits::TOKEN_CLOCK_AHEAD_MAX;
 const NO_IAT: Denial = Denial::Unknown("the token has no \"iat\", which it needs since --token-lifetime-max is set");
 
 impl Access {
-    /// Checks how long a token is good: from when it was made, and, whatever it says of that, from now on.
+    /// Checks when a token was made, as far as it says so, and how long it is good from then on.
     pub(super) fn check_lifetime(&self, user: &User, now: UnixMicros) -> Result<(), Denial> {
+        // It would count as made after every revocation until then, and be good for longer than it says.
+        if user.issued_at > Some(now.saturating_add(TOKEN_CLOCK_AHEAD_MAX)) {
+            return Err(Denial::IssuedInFuture);
+        }
         let Some(longest) = self.token_lifetime_max else { return Ok(()) };
         let issued_at = user.issued_at.ok_or(NO_IAT)?;
-        let from_now = now.saturating_add(TOKEN_CLOCK_AHEAD_MAX);
-        // One made in the future would be good for longer than it says.
-        if user.until > issued_at.min(from_now).saturating_add(longest) {
+        if user.until > issued_at.saturating_add(longest) {
             return Err(Denial::LastsTooLong(longest.as_secs()));
         }
         Ok(())

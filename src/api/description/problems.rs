@@ -35,7 +35,7 @@ pub(super) fn of_kind(needs: Needs, work: Work) -> Refusals {
     let mut refusals = Refusals::default();
     if needs != Needs::Nothing {
         refusals.add(401, &["unauthenticated", "invalid_token", "token_expired", "token_not_yet_valid"]);
-        refusals.add(401, &["token_lifetime_too_long", "token_revoked"]);
+        refusals.add(401, &["token_issued_in_future", "token_lifetime_too_long", "token_revoked"]);
         refusals.add(403, &["forbidden", "unknown_host"]);
         refusals.add(429, &["rate_limited", "too_many_denials"]);
     } else {

@@ -1,6 +1,7 @@
 //! Tokens that are revoked, over HTTP and over restarts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidewire::api::Api;
@@ -10,7 +11,7 @@ use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::id::SourceId;
 
-use crate::access::tokens::{self, SERVER_KEY, access, bearer};
+use crate::access::tokens::{self, SECRET, SERVER_KEY, access, bearer};
 use crate::kill::Program;
 use crate::server::{Answer, Server};
 
@@ -44,6 +45,23 @@ fn tokens_from_before_a_revocation_are_refused_and_those_from_after_are_not() {
     assert_eq!(feed(&server, "bob", &tokens::made("bob", 60.0, 600.0)).status, 200, "another user's");
     assert_eq!(feed(&server, "ann", SERVER_KEY).status, 200);
     assert_eq!(feed(&server, "ann", &tokens::expired("ann")).json()["code"], "token_expired");
+}
+
+#[test]
+fn a_token_that_says_it_was_made_later_than_now_does_not_survive_a_revocation() {
+    let server = Server::guarded(Engine::start(EngineConfig::default()), access());
+    let of_2100 = tokens::signed(&json!({"sub": "ann", "iat": 4_102_444_800_i64, "exp": 4_102_444_900_i64}), &SECRET);
+    let refused_before = feed(&server, "ann", &of_2100);
+    assert_eq!(revoke(&server, "ann", "").status, 200);
+    for refused in [refused_before, feed(&server, "ann", &of_2100)] {
+        assert_eq!((refused.status, &refused.json()["code"]), (401, &json!("token_issued_in_future")));
+        assert!(refused.text.contains("iat") && refused.text.contains("60 s"), "{}", refused.text);
+    }
+    let slightly_ahead = tokens::made("ann", -30.0, 600.0);
+    assert_eq!(feed(&server, "ann", &slightly_ahead).status, 200, "the clock of who makes tokens may be ahead a little");
+    let later = (SystemClock.now().saturating_add(Duration::from_secs(40))).to_string();
+    assert_eq!(revoke(&server, "ann", &json!({"not_before": later}).to_string()).status, 200);
+    assert_eq!(feed(&server, "ann", &slightly_ahead).json()["code"], "token_revoked");
 }
 
 #[test]
