@@ -331,6 +331,7 @@ impl Settings {
             rate: self.rate_limit,
             token_post_ids: self.token_post_ids.unwrap_or_default(),
             token_lifetime_max,
+            proxies: self.proxies.clone().unwrap_or_default(),
         })
     }
 

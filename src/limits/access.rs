@@ -53,7 +53,10 @@ pub const UNKNOWN_CREDENTIALS_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expe
 /// work. A token costs one for each key that may have signed it, and nothing if it is good.
 pub const FORGED_SIGNATURES_PER_SECOND: u32 = 100;
 
-/// The same at once.
+/// The same for all `--proxies` together, by which many clients come.
+pub const FORGED_SIGNATURES_OF_PROXIES_PER_SECOND: u32 = 16 * FORGED_SIGNATURES_PER_SECOND;
+
+/// How many of one network at once, of proxies as many times more: what is earned in two seconds.
 pub const FORGED_SIGNATURES_AT_ONCE: u32 = 2 * FORGED_SIGNATURES_PER_SECOND;
 
 /// Tokens that are remembered as verified, so that their signature is not computed for each request: some 150 bytes each, with

@@ -6,6 +6,7 @@
 //! Not responsible for:
 //! - where keys come from (`access::file`), what time it is.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Instant;
 
@@ -18,7 +19,7 @@ use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 use crate::api::access::caller::{Caller, User};
 use crate::api::access::denial::Denial;
 use crate::api::access::signatures::{Check, Signatures};
-use crate::api::access::verified::Verified;
+use crate::api::access::verified::{Found, Verified};
 use crate::clock::UnixMicros;
 use crate::id::SourceId;
 use crate::limits::CREDENTIAL_BYTES_MAX;
@@ -34,6 +35,10 @@ impl KeyId {
     fn of(kind: &[u8], material: &[u8]) -> Self {
         let [a, b, c, d, e, f, g, h, ..] = hash_of_parts(&[kind, material]);
         Self(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
+    }
+
+    fn of_kid(kid: &str) -> Self {
+        Self::of(b"kid", kid.as_bytes())
     }
 }
 
@@ -193,7 +198,7 @@ impl Keys {
 
     /// Who a credential stands for. Bounds no work: for those who do not take credentials from anybody.
     pub(in crate::api) fn caller(&self, credential: &str, now: UnixMicros) -> Result<Caller, Denial> {
-        self.check(credential, now, Check { signatures: &Signatures::default(), peer: None, at: Instant::now() })
+        self.check(credential, now, Check { signatures: &Signatures::default(), address: None, at: Instant::now() })
     }
 
     /// Who a credential stands for that somebody sent.
@@ -205,15 +210,30 @@ impl Keys {
         if let Some((key, scope)) = self.server_key(&given) {
             return Ok(Caller::Server(key, scope));
         }
-        let vouched = match self.verified.get(&given) {
-            Some(vouched) => vouched,
+        let found = match self.verified.get(&given) {
+            Some(found) => found,
             None => {
-                let vouched = self.verify(credential, check)?;
-                self.verified.put(given, vouched.clone());
-                vouched
+                let found = self.verify(credential, check)?;
+                self.verified.put(given, found.clone());
+                found
             }
         };
-        vouched.at(now).map(Caller::User)
+        found.says?.at(now).map(Caller::User)
+    }
+
+    /// Takes over what other keys verified, as far as these would find the same: the key that vouched for it is here as it was there, and
+    /// would still be the one that is tried.
+    pub(super) fn keep_verified(&mut self, before: &Self) {
+        let is_same = |key: &TokenKey, now: &TokenKey| {
+            (key.id, &key.kid, &key.validation.aud) == (now.id, &now.kid, &now.validation.aud)
+        };
+        let stays = |key: &&TokenKey| self.token.iter().any(|now| is_same(key, now));
+        let keys: HashSet<KeyId> = before.token.iter().filter(stays).map(TokenKey::id).collect();
+        let kids: HashSet<KeyId> = self.token.iter().filter_map(|key| key.kid.as_deref()).map(KeyId::of_kid).collect();
+        let would_be_found = |found: &Found| {
+            keys.contains(&found.key) && found.unknown_kid.is_none_or(|unknown| !kids.contains(&unknown))
+        };
+        self.verified = before.verified.those(would_be_found);
     }
 
     /// The key of the server that has this hash. Takes as long whichever it is, or none.
@@ -239,9 +259,11 @@ impl Keys {
         self.token.iter().filter(move |key| key.algorithm == algorithm && key.kid.as_deref() == kid)
     }
 
-    /// What a token says, if one of the keys has signed it.
-    fn verify(&self, token: &str, check: Check<'_>) -> Result<Vouched, Denial> {
+    /// What a token says, or why it is never good, if one of the keys has signed it.
+    fn verify(&self, token: &str, check: Check<'_>) -> Result<Found, Denial> {
         const NOT_A_TOKEN: Denial = Denial::Unknown("this is neither a key of the server nor a token");
+        const OTHER_AUDIENCE: Denial = Denial::Unknown("the token is for another audience");
+        const DAMAGED: Denial = Denial::Unknown("the token lacks \"sub\" or \"exp\", or is damaged");
         let header = jsonwebtoken::decode_header(token).map_err(|_| NOT_A_TOKEN)?;
         if header.crit.is_some() {
             return Err(Denial::Unknown("the token has critical extensions, of which none is known here"));
@@ -251,21 +273,20 @@ impl Keys {
         let taken = check.take(candidates.clone().count())?;
         for key in candidates {
             check.note_computed();
-            match jsonwebtoken::decode::<Claims>(token, &key.key, &key.validation) {
-                Ok(decoded) => {
-                    let vouched = Vouched::new(&decoded.claims, key.id)?;
-                    check.give_back(&taken);
-                    return Ok(vouched);
-                }
+            let says = match jsonwebtoken::decode::<Claims>(token, &key.key, &key.validation) {
+                Ok(decoded) => Vouched::new(&decoded.claims, key.id),
                 Err(cause) => match cause.kind() {
                     // Another one of the keys may have signed it.
-                    ErrorKind::InvalidSignature => {}
-                    ErrorKind::InvalidAudience | ErrorKind::MissingRequiredClaim(_) => {
-                        return Err(Denial::Unknown("the token is for another audience"));
-                    }
-                    _ => return Err(Denial::Unknown("the token lacks \"sub\" or \"exp\", or is damaged")),
+                    ErrorKind::InvalidSignature => continue,
+                    // These are found once the signature is known to be good.
+                    ErrorKind::InvalidAudience | ErrorKind::MissingRequiredClaim(_) => Err(OTHER_AUDIENCE),
+                    ErrorKind::Json(_) | ErrorKind::InvalidClaimFormat(_) => Err(DAMAGED),
+                    _ => return Err(DAMAGED),
                 },
-            }
+            };
+            check.give_back(&taken);
+            let unknown_kid = header.kid.as_deref().filter(|_| key.kid.is_none()).map(KeyId::of_kid);
+            return Ok(Found { says, key: key.id, unknown_kid });
         }
         Err(Denial::Unknown("the token is signed by no key that is known here"))
     }

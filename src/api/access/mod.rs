@@ -60,6 +60,7 @@ use crate::api::admission::Permit;
 use crate::api::operation::{Needs, Operation, Work};
 use crate::api::problem::Problem;
 use crate::api::slot;
+use crate::api::sockets::proxies::Proxies;
 use crate::clock::{Clock, SystemClock};
 use crate::engine::Engine;
 use crate::id::SourceId;
@@ -88,6 +89,8 @@ pub struct AccessOptions {
     pub token_post_ids: TokenPostIds,
     /// How long a token may be good. Default as long as it says.
     pub token_lifetime_max: Option<Duration>,
+    /// Addresses by which many clients come, so that they have no share of a single address. Default those of this machine.
+    pub proxies: Proxies,
 }
 
 /// Who chooses the ids of posts that are published by a user's token.
@@ -125,6 +128,7 @@ pub struct Access {
     token_lifetime_max: Option<Duration>,
     denials: Denials,
     signatures: Signatures,
+    proxies: Proxies,
     /// Sources that users made known.
     brought: Rates,
     strangers: Arc<Crowd>,
@@ -144,6 +148,7 @@ impl Default for Access {
             token_lifetime_max: None,
             denials: Denials::default(),
             signatures: Signatures::default(),
+            proxies: Proxies::default(),
             brought: Rates::over(NEW_SOURCES_PERIOD, NEW_SOURCES_OF_USER_MAX),
             strangers: Crowd::new(LIVE_STRANGERS_MAX, LIVE_STRANGERS_PER_ADDRESS_MAX),
             clock: Arc::new(SystemClock),
@@ -157,7 +162,7 @@ impl Access {
     /// # Errors
     /// When the file is not as it should be.
     pub fn open(options: AccessOptions) -> Result<Self, AccessFileError> {
-        let AccessOptions { file, origins, hosts, rate, token_post_ids, token_lifetime_max } = options;
+        let AccessOptions { file, origins, hosts, rate, token_post_ids, token_lifetime_max, proxies } = options;
         if file.is_some() {
             mint::self_test(SystemClock.now()).map_err(AccessFileError::Unusable)?;
         }
@@ -169,7 +174,7 @@ impl Access {
         let (keys, file) = file.map(read).transpose()?.unzip();
         let rates = rate.map(|RequestsPerSecond(rate)| Rates::new(rate));
         let keys = keys.map(|keys| RwLock::new(Arc::new(keys)));
-        Ok(Self { keys, file, origins, hosts, rates, token_post_ids, token_lifetime_max, ..Self::default() })
+        Ok(Self { keys, file, origins, hosts, rates, token_post_ids, token_lifetime_max, proxies, ..Self::default() })
     }
 
     /// Access by these keys.
@@ -189,9 +194,18 @@ impl Access {
         Self { token_lifetime_max: Some(longest), ..self }
     }
 
+    /// The same, with these addresses as those of proxies.
+    #[must_use]
+    pub fn with_proxies(self, proxies: Proxies) -> Self {
+        Self { proxies, ..self }
+    }
+
     /// Takes other keys in place of those there are. Nothing happens where anybody may do everything.
-    pub fn replace(&self, keys: Keys) {
+    pub fn replace(&self, mut keys: Keys) {
         if let Some(known) = &self.keys {
+            let before = Arc::clone(&known.read());
+            // Otherwise all tokens would have to be verified again, which a flood of forged ones could keep from happening.
+            keys.keep_verified(&before);
             *known.write() = Arc::new(keys);
         }
     }
@@ -306,7 +320,8 @@ impl Access {
         peer: Option<SocketAddr>,
         engine: Option<&Engine>,
     ) -> Result<Caller, Denial> {
-        let (now, check) = (self.clock.now(), Check { signatures: &self.signatures, peer, at: Instant::now() });
+        let (now, address) = (self.clock.now(), self.proxies.counted(peer));
+        let check = Check { signatures: &self.signatures, address, at: Instant::now() };
         let caller = keys.check(credential, now, check)?;
         if let Caller::User(user) = &caller {
             self.check_lifetime(user, now)?;

@@ -1,15 +1,16 @@
 //! Signatures of tokens: how many were computed, and how many in vain for one network.
 //!
 //! Responsible for:
-//! - a budget for each network: it is taken before a signature is computed, and given back if that turns out to be good. So
-//!   forged tokens cost no more than the budget, and good ones nothing of it;
+//! - a budget for each network: it is taken before a signature is computed, and given back if that turns out to be good, whatever else is
+//!   wrong with the token. So forged tokens cost no more than the budget, and those that a key has signed nothing of it;
+//! - a larger one for all proxies together, behind which many clients are: no share of a single address bounds them;
 //! - bounded memory however many networks there are.
 //!
 //! Not responsible for:
 //! - what is signed by whom (`access::keys`), reading the clock.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -17,11 +18,19 @@ use rustc_hash::FxHashMap;
 
 use crate::actor::counters::Counter;
 use crate::api::access::denial::Denial;
-use crate::api::access::rate::network;
-use crate::limits::{FORGED_SIGNATURES_AT_ONCE, FORGED_SIGNATURES_PER_SECOND, RATED_CLIENTS_MAX, RATED_GROUPS};
+use crate::limits::{
+    FORGED_SIGNATURES_AT_ONCE, FORGED_SIGNATURES_OF_PROXIES_PER_SECOND, FORGED_SIGNATURES_PER_SECOND,
+    RATED_CLIENTS_MAX, RATED_GROUPS,
+};
 
-/// How long it takes to earn one signature more.
+/// How long it takes a network to earn one signature more.
 const EACH: Duration = Duration::from_nanos(1_000_000_000 / FORGED_SIGNATURES_PER_SECOND as u64);
+
+/// How long it takes all proxies together.
+const EACH_OF_PROXIES: Duration = Duration::from_nanos(1_000_000_000 / FORGED_SIGNATURES_OF_PROXIES_PER_SECOND as u64);
+
+/// How far ahead of what was earned a budget may be spent.
+const AHEAD: Duration = EACH.saturating_mul(FORGED_SIGNATURES_AT_ONCE);
 
 /// What was computed since the start, and the budgets.
 pub(super) struct Signatures {
@@ -44,7 +53,8 @@ pub(super) struct Taken {
 #[derive(Clone, Copy)]
 pub(super) struct Check<'a> {
     pub(super) signatures: &'a Signatures,
-    pub(super) peer: Option<SocketAddr>,
+    /// The address, or network of IPv6, whose budget is taken from. None: that of proxies.
+    pub(super) address: Option<IpAddr>,
     pub(super) at: Instant,
 }
 
@@ -69,14 +79,15 @@ impl Signatures {
         self.spent.lock().retain(|_, earned_back| *earned_back > now);
     }
 
-    fn take(&self, peer: Option<SocketAddr>, count: u32, now: Instant) -> Result<Taken, Denial> {
-        let (network, cost) = (self.hasher.hash_one(peer.map(network)), EACH * count);
+    fn take(&self, address: Option<IpAddr>, count: u32, now: Instant) -> Result<Taken, Denial> {
+        let each = if address.is_some() { EACH } else { EACH_OF_PROXIES };
+        let (network, cost) = (self.hasher.hash_one(address), each * count);
         let mut spent = self.spent.lock();
-        let has_room = spent.len() < self.networks_max || spent.contains_key(&network);
-        // Past the limit networks share budgets.
+        let has_room = address.is_none() || spent.len() < self.networks_max || spent.contains_key(&network);
+        // Past the limit networks share budgets, but not that of proxies.
         let network = if has_room { network } else { network % RATED_GROUPS };
         let before = spent.get(&network).copied().unwrap_or(now).max(now);
-        let (after, latest) = (before + cost, now + EACH * FORGED_SIGNATURES_AT_ONCE);
+        let (after, latest) = (before + cost, now + AHEAD);
         if after > latest {
             let wait = after - latest;
             return Err(Denial::TooMany(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)));
@@ -99,7 +110,7 @@ impl Signatures {
 impl Check<'_> {
     /// Takes so many signatures from the budget of whoever asks, before any is computed.
     pub(super) fn take(&self, count: usize) -> Result<Taken, Denial> {
-        self.signatures.take(self.peer, u32::try_from(count).unwrap_or(u32::MAX), self.at)
+        self.signatures.take(self.address, u32::try_from(count).unwrap_or(u32::MAX), self.at)
     }
 
     /// Notes that one is computed.
@@ -116,14 +127,17 @@ impl Check<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::sockets::proxies::Proxies;
+    use std::net::SocketAddr;
 
-    fn peer(address: &str) -> Option<SocketAddr> {
-        Some(SocketAddr::new(address.parse().unwrap(), 1))
+    fn peer(address: &str) -> Option<IpAddr> {
+        let peer = SocketAddr::new(address.parse().unwrap(), 1);
+        "loopback,192.0.2.9,2001:db8::9".parse::<Proxies>().unwrap().counted(Some(peer))
     }
 
     /// How many are let through in vain, of a thousand.
-    fn in_vain(signatures: &Signatures, peer: Option<SocketAddr>, now: Instant) -> usize {
-        (0..1_000).filter(|_| signatures.take(peer, 1, now).is_ok()).count()
+    fn in_vain(signatures: &Signatures, address: Option<IpAddr>, now: Instant) -> usize {
+        (0..10_000).filter(|_| signatures.take(address, 1, now).is_ok()).count()
     }
 
     #[test]
@@ -146,6 +160,17 @@ mod tests {
     }
 
     #[test]
+    fn proxies_have_a_budget_together_that_is_larger_than_that_of_a_network() {
+        let (signatures, start) = (Signatures::default(), Instant::now());
+        let of_proxies = FORGED_SIGNATURES_OF_PROXIES_PER_SECOND as usize;
+        assert_eq!(in_vain(&signatures, peer("127.0.0.1"), start), 2 * of_proxies);
+        assert_eq!(in_vain(&signatures, peer("192.0.2.9"), start), 0);
+        assert_eq!(in_vain(&signatures, peer("192.0.2.1"), start), FORGED_SIGNATURES_AT_ONCE as usize, "its own");
+        let later = start + Duration::from_secs(1);
+        assert_eq!(in_vain(&signatures, peer("2001:db8::9"), later), of_proxies);
+    }
+
+    #[test]
     fn what_was_good_costs_nothing_and_leaves_nothing() {
         let (signatures, now) = (Signatures::default(), Instant::now());
         for _ in 0..10_000 {
@@ -161,7 +186,7 @@ mod tests {
         let (signatures, now) = (Signatures::new(10), Instant::now());
         for nth in 0..5_000_u32 {
             let address = std::net::IpAddr::from(nth.to_be_bytes());
-            signatures.take(Some(SocketAddr::new(address, 1)), 1, now).unwrap();
+            signatures.take(Some(address), 1, now).unwrap();
         }
         assert!(signatures.spent.lock().len() <= 10 + RATED_GROUPS as usize);
         signatures.sweep(now + Duration::from_secs(3_600));

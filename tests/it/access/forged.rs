@@ -6,7 +6,9 @@ use tidewire::api::access::Access;
 use tidewire::api::access::keys::TokenKey;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
-use tidewire::limits::{FORGED_SIGNATURES_AT_ONCE, FORGED_SIGNATURES_PER_SECOND, KEYS_TRIED_MAX};
+use tidewire::limits::{
+    FORGED_SIGNATURES_AT_ONCE, FORGED_SIGNATURES_OF_PROXIES_PER_SECOND, FORGED_SIGNATURES_PER_SECOND, KEYS_TRIED_MAX,
+};
 
 use crate::access::tokens::{self, SERVER_KEY, bearer};
 use crate::server::Server;
@@ -24,7 +26,8 @@ fn a_flood_of_forged_tokens_computes_no_more_signatures_than_its_network_may() {
     for nth in 1..KEYS_TRIED_MAX as u8 {
         assert!(keys.add_token(TokenKey::hs256(&[nth + 100; 32], None)));
     }
-    let server = Server::guarded(Engine::start(EngineConfig::default()), Access::by(keys));
+    let server =
+        Server::guarded(Engine::start(EngineConfig::default()), Access::by(keys).with_proxies("none".parse().unwrap()));
     let ask = |token: &str| server.ask("GET", "/v1/users/ann/feed", &[("authorization", &bearer(token))], "");
     let good = tokens::token("ann");
     assert_eq!(ask(&good).status, 200);
@@ -36,4 +39,16 @@ fn a_flood_of_forged_tokens_computes_no_more_signatures_than_its_network_may() {
     let allowed = u64::from(FORGED_SIGNATURES_AT_ONCE) + earned as u64 + 1;
     assert!(spent <= allowed, "{spent} signatures for 400 forged tokens, where {allowed} are allowed");
     assert!(spent >= u64::from(FORGED_SIGNATURES_AT_ONCE) / 2 && statuses.last() == Some(&429), "{spent}");
+}
+
+#[test]
+fn forged_tokens_of_one_client_behind_a_proxy_do_not_shut_out_the_others() {
+    let server = Server::guarded(Engine::start(EngineConfig::default()), tokens::access());
+    let ask = |token: &str| server.ask("GET", "/v1/users/ann/feed", &[("authorization", &bearer(token))], "").status;
+    let before = computed(&server);
+    for nth in 0..2 * FORGED_SIGNATURES_AT_ONCE {
+        assert!([401, 429].contains(&ask(&tokens::of_another_key(&format!("user{nth}")))));
+    }
+    assert!(u64::from(FORGED_SIGNATURES_OF_PROXIES_PER_SECOND) > computed(&server) - before);
+    assert_eq!(ask(&tokens::token("ann")), 200, "by the same proxy, and not verified before");
 }

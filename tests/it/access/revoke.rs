@@ -58,7 +58,11 @@ fn a_token_that_says_it_was_made_later_than_now_does_not_survive_a_revocation() 
         assert!(refused.text.contains("iat") && refused.text.contains("60 s"), "{}", refused.text);
     }
     let slightly_ahead = tokens::made("ann", -30.0, 600.0);
-    assert_eq!(feed(&server, "ann", &slightly_ahead).status, 200, "the clock of who makes tokens may be ahead a little");
+    assert_eq!(
+        feed(&server, "ann", &slightly_ahead).status,
+        200,
+        "the clock of who makes tokens may be ahead a little"
+    );
     let later = (SystemClock.now().saturating_add(Duration::from_secs(40))).to_string();
     assert_eq!(revoke(&server, "ann", &json!({"not_before": later}).to_string()).status, 200);
     assert_eq!(feed(&server, "ann", &slightly_ahead).json()["code"], "token_revoked");
