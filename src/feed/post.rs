@@ -76,7 +76,7 @@ pub struct Draft {
     /// The post it repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repost_of: Option<PostId>,
-    /// The post that the repeated one repeats itself, if it does. Found out when it is published.
+    /// The post that the repeated one repeats itself, if it does, and the author may see the repeated one. Found out when it is published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<PostId>,
     /// The post it answers.

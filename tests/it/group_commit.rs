@@ -261,6 +261,23 @@ async fn a_reader_is_judged_by_what_the_group_decided_about_it() {
 }
 
 #[tokio::test]
+async fn a_repost_is_resolved_by_the_blocks_that_the_group_brings() {
+    let mut held = Held::new(config(1, Policy::PushAll));
+    held.engine.publish(with_id(7, draft("star", "0")), true).await.unwrap();
+    let repost = |author: &str, of: u64| Draft { repost_of: Some(PostId(of)), ..draft(author, "1") };
+    held.engine.publish(with_id(8, repost("cas", 7)), true).await.unwrap();
+    held.hold().await;
+    let engine = held.engine.clone();
+    let block = held.queue(async move { engine.silence(id("cas"), id("ann"), Silencing::Block, true).await }).await;
+    let answers = vec![held.publish(repost("ann", 8)).await, held.publish(repost("bob", 8)).await];
+    let (commits, answers) = held.release(answers).await;
+    assert!(block.await.unwrap().unwrap());
+    let repeated: Vec<_> = answers.into_iter().map(|answer| answer.unwrap().post.repost_of).collect();
+    assert_eq!((repeated, commits), (vec![Some(PostId(8)), Some(PostId(7))], 2));
+    held.engine.shutdown();
+}
+
+#[tokio::test]
 async fn the_limit_of_sources_counts_those_that_the_group_brings() {
     let mut held = Held::new(EngineConfig { sources_max: 20, ..config(1, Policy::PushAll) });
     held.hold().await;

@@ -214,6 +214,13 @@ impl Oracle {
         self.blocks.contains(&pair(one, other)) || self.blocks.contains(&pair(other, one))
     }
 
+    /// What a post repeats, for an author who is about to repost it: unknown, if it is hidden or one of both blocks the other.
+    pub fn repeated_by(&self, author: &str, id: u64) -> Option<u64> {
+        let post = self.post(id)?;
+        let is_shown = author == post.author || !(post.hidden || self.has_block(author, &post.author));
+        post.repost_of.filter(|_| is_shown)
+    }
+
     pub fn change_rules(&mut self, reader: &str, patch: RulesPatch) -> Rules {
         let rules = self.rules.entry(reader.to_owned()).or_default();
         rules.show_own = patch.show_own.unwrap_or(rules.show_own);

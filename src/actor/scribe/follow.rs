@@ -168,7 +168,7 @@ impl<J: Journal> Scribe<J> {
 }
 
 /// Whether one of both has blocked the other.
-fn has_block(one: Option<&Source>, other: Option<&Source>) -> bool {
+pub(super) fn has_block(one: Option<&Source>, other: Option<&Source>) -> bool {
     let blocks = |by: &Source, of: &Source| by.own_choices().is_some_and(|choices| choices.blocks.contains(of.slot));
     one.zip(other).is_some_and(|(one, other)| blocks(one, other) || blocks(other, one))
 }

@@ -68,7 +68,9 @@ impl Group {
         }
         match command {
             Command::Publish { draft, .. } => {
-                [draft.id, draft.repost_of, draft.reply_to].iter().flatten().any(|id| self.changes_post(*id))
+                // What a repost repeats in the end depends on whether there is a block, which changes both users.
+                (draft.repost_of.is_some() && self.readers.contains(&draft.author))
+                    || [draft.id, draft.repost_of, draft.reply_to].iter().flatten().any(|id| self.changes_post(*id))
             }
             Command::Edit { id, .. } | Command::Delete { id, .. } => self.changes_post(*id),
             // Whether the source has blocked the follower is known by the follower as well: a block changes both.

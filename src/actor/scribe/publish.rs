@@ -7,6 +7,7 @@ use tracing::warn;
 use crate::actor::archivist::archive_failed;
 use crate::actor::message::{FanoutOrder, Published, Reply};
 use crate::actor::open_fanouts::Backlog;
+use crate::actor::scribe::follow::has_block;
 use crate::actor::scribe::group::Added;
 use crate::actor::scribe::{Scribe, Then, refuse};
 use crate::clock::UnixMicros;
@@ -16,7 +17,7 @@ use crate::feed::position::Position;
 use crate::feed::post::{Draft, Post};
 use crate::feed::schedule::Leg;
 use crate::feed::stream::Notice;
-use crate::id::{PostId, SourceSlot};
+use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::{ARCHIVED_IDS_LISTED_MAX, PUBLISH_AHEAD_MAX};
 use crate::state::posts::Stored;
 use crate::storage::journal::Journal;
@@ -112,7 +113,10 @@ impl<J: Journal> Scribe<J> {
     /// Finds out what a draft repeats in the end, and whom it answers.
     fn resolve(&self, mut draft: Draft) -> Result<Draft, Error> {
         if let Some(id) = draft.repost_of {
-            draft.origin = self.find(id).and_then(|post| post.repost_of);
+            // One that the author is not to see counts as one that never was: the answer, and where the new post shows, would say what that
+            // repeats.
+            draft.origin =
+                self.find(id).filter(|post| self.is_shown_to(&draft.author, post)).and_then(|post| post.repost_of);
         }
         if draft.origin.is_some() && draft.origin == draft.id {
             return Err(Error::Misfit { what: "a post cannot repeat what repeats it".to_owned() });
@@ -121,6 +125,13 @@ impl<J: Journal> Scribe<J> {
             draft.answered = self.find(id).map(|post| post.author().id.clone());
         }
         Ok(draft)
+    }
+
+    /// Whether a user may see another's post: it is not hidden, and neither of them blocks the other. Authors may see all of theirs.
+    fn is_shown_to(&self, user: &SourceId, post: &Post) -> bool {
+        let (sources, author) = (&self.writer.world().sources, &post.author().id);
+        let is_blocked = || has_block(sources.get(user).as_deref(), sources.get(author).as_deref());
+        user == author || !(post.hidden || is_blocked())
     }
 
     /// Answers a post that was published before. Whoever waits for its delivery gets it delivered again: that changes

@@ -224,6 +224,51 @@ fn what_is_hidden_or_deleted_is_to_a_user_as_if_it_never_was() {
     }
 }
 
+/// cas reposts bob's post as this one.
+const REPOST: &str = "22";
+
+#[test]
+fn who_reposts_a_repost_that_is_not_to_be_seen_does_not_learn_what_it_repeats() {
+    let hidden = |id: &str| ("PATCH".to_owned(), format!("/v1/posts/{id}"), Some(json!({"hidden": true})));
+    let block = |by: &str, of: &str| ("PUT".to_owned(), format!("/v1/users/{by}/blocks/{of}"), None);
+    let deleted = |id: &str| ("DELETE".to_owned(), format!("/v1/posts/{id}"), None);
+    for (name, changes, repeated) in [
+        ("nothing between them", vec![], BY_CAS),
+        ("the repost is hidden", vec![hidden(REPOST)], REPOST),
+        ("its author blocks the caller", vec![block("cas", "ann")], REPOST),
+        ("the caller blocks its author", vec![block("ann", "cas")], REPOST),
+        ("what it repeats is hidden", vec![hidden(BY_CAS)], BY_CAS),
+        ("the author of that blocks the caller", vec![block("bob", "ann")], BY_CAS),
+        ("the caller blocks the author of that", vec![block("ann", "bob")], BY_CAS),
+        ("the repost is deleted", vec![deleted(REPOST)], REPOST),
+        ("others block each other", vec![block("bob", "cas")], BY_CAS),
+    ] {
+        let (world, ann) = (World::new(), tokens::token("ann"));
+        for (method, path, body) in changes {
+            world.by_server(&method, &path, body.as_ref());
+        }
+        let publish = |of: &str, credential: &str| {
+            let post = json!({"author": "ann", "body": 1, "repost_of": of});
+            let answer = world.ask(credential, "POST", "/v1/posts", Some(&post));
+            assert_eq!(answer.status, 201, "{name}: {}", answer.text);
+            let mut answer = answer.json();
+            answer["id"].take();
+            answer["published_at"].take();
+            answer
+        };
+        for credential in [&*ann, SERVER_KEY] {
+            let of_unknown = publish(UNKNOWN, credential).to_string();
+            let expected = of_unknown.replace(&format!("\"{UNKNOWN}\""), &format!("\"{repeated}\""));
+            assert_eq!(publish(REPOST, credential).to_string(), expected, "{name}");
+        }
+    }
+    let (world, ann) = (World::new(), tokens::token("ann"));
+    world.publish(&json!({"author": "ann", "id": "45", "body": 0, "repost_of": BY_CAS}));
+    world.by_server("PATCH", "/v1/posts/45", Some(&json!({"hidden": true})));
+    let own = world.ask(&ann, "POST", "/v1/posts", Some(&json!({"author": "ann", "body": 1, "repost_of": "45"})));
+    assert_eq!(own.json()["repost_of"], BY_CAS, "who hid a post of theirs knows it");
+}
+
 #[test]
 fn a_token_takes_no_ids_and_finds_none_unless_the_servers_owner_lets_it_choose() {
     let post = |id: &str| json!({"author": "ann", "id": id, "body": 1});

@@ -265,7 +265,7 @@ impl Run {
         // Whom an answer to something later answers is only known while that is in memory.
         let is_sure = |target: &Target| self.archive.is_none() || matches!(target, Target::Known(_));
         // What repeats or answers itself is refused, and what repeats a repost of itself.
-        let repeats = |id: u64| self.oracle.posts.iter().find(|other| other.id == id)?.repost_of;
+        let repeats = |id: u64| self.oracle.repeated_by(PEOPLE[post.author], id);
         let is_other = |id: &PostId| post.own_id.is_none_or(|own_id| id.0 != own_id && repeats(id.0) != Some(own_id));
         Draft {
             id: post.own_id.map(PostId),
@@ -299,7 +299,7 @@ impl Run {
             assert!(post.position.published_at > last.published_at, "{:?} after {last:?}", post.position);
             assert!(post.id() > last.id, "whatever the clock does");
         }
-        let repeated = draft.repost_of.and_then(|id| self.oracle.post(id.0)).and_then(|post| post.repost_of);
+        let repeated = draft.repost_of.and_then(|id| self.oracle.repeated_by(draft.author.as_str(), id.0));
         let answered = draft.reply_to.and_then(|id| self.oracle.post(id.0)).map(|post| post.author.clone());
         let arrived = self.oracle.arrives();
         // Whether an answer shows may depend on who published what it answers.

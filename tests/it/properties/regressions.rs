@@ -1,6 +1,6 @@
 //! What random histories once found, as plain ones.
 
-use tidewire::feed::event::NewEdge;
+use tidewire::feed::event::{NewEdge, Silencing};
 use tidewire::feed::policy::Policy;
 use tidewire::feed::rules::RulesPatch;
 use tidewire::feed::stream::StreamLimits;
@@ -87,6 +87,25 @@ async fn a_repost_of_an_id_that_turns_out_to_be_a_repost_is_an_entry_of_its_own(
     let early = Published { author: 0, repost_of: Some(Target::Id(33)), ..Published::default() };
     let late = Published { author: 0, own_id: Some(33), repost_of: Some(Target::Known(1)), ..Published::default() };
     check(run, vec![Op::Publish(early), post(0), post(0), Op::Publish(late), post(0)]).await;
+}
+
+#[tokio::test]
+async fn a_repost_of_what_its_author_is_not_to_see_is_one_of_an_unknown_post() {
+    let block = |reader, source, on| Op::Silence { reader, source, how: Silencing::Block, on };
+    for (before, after) in [
+        (Op::Hide(1, true), Op::Hide(1, false)),
+        (block(1, 2, true), block(1, 2, false)),
+        (block(2, 1, true), block(2, 1, false)),
+    ] {
+        let run = Run::new(Policy::PushAll, 1, 9, false, None, LIVE);
+        check(run, vec![post(0), repost(1, 0), before, repost(2, 1), after, repost(2, 2), repost(1, 1)]).await;
+    }
+    // Both repeat each other then, which is refused where both are seen.
+    let run = Run::new(Policy::PushAll, 1, 9, false, None, LIVE);
+    let first = Published { author: 1, repost_of: Some(Target::Id(33)), ..Published::default() };
+    let second = Published { author: 2, own_id: Some(33), repost_of: Some(Target::Known(0)), ..Published::default() };
+    let ops = vec![Op::Publish(first), Op::Hide(0, true), Op::Publish(second), Op::Hide(0, false), Op::FollowAll(3)];
+    check(run, ops).await;
 }
 
 #[tokio::test]

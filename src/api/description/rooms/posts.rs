@@ -19,7 +19,8 @@ fn publish() -> Told {
              names in an object differ. It is served byte for byte as it came, without the white space around it. \
              With an `id` of your own, the same post sent twice is published once. `published_at` may be in the past, and at most \
              {minutes} minutes ahead. A tag or topic collects the posts that name it. Of a repost of a repost, `repost_of` comes to \
-             be the original. By a token, ids come from the server (403 with one of one's own), unless it runs with `--token-post-ids user`."
+             be the original, unless the repost that it names is hidden or there is a block between the authors: then it stays as it is, as with an \
+             unknown id. By a token, ids come from the server (403 with one of one's own), unless it runs with `--token-post-ids user`."
         ))
         .waits()
         .takes("NewPost", REQUEST_BYTES_MAX, &json!({"author": "bob", "body": {"text": "hello"}, "tags": ["rust"]}))
