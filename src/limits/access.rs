@@ -46,7 +46,7 @@ pub const CORS_ORIGINS_MAX: usize = 64;
 /// Names that the server may go by.
 pub const HOSTS_MAX: usize = 64;
 
-/// Requests a second from one address with credentials that are not known, twice as many at once. More are not told apart.
+/// Requests a second from one address that is no proxy's with credentials that are not known, twice as many at once. More are not told apart.
 pub const UNKNOWN_CREDENTIALS_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("it is not 0");
 
 /// Signatures of tokens that are computed in vain a second for one network (an address; of IPv6, 64 bits): on one core, 5 to 10 ms of

@@ -4,12 +4,13 @@
 //! - counts by reason, and a line in the log now and then;
 //! - having an address wait that keeps sending credentials that are not known. Those that are good are let in from there all
 //!   the same, since somebody else may be at that address; but for tokens that were not verified lately, while forged ones have spent what
-//!   their signatures may cost (`access::signatures`).
+//!   their signatures may cost (`access::signatures`). No proxy waits: whoever comes by it with a token that is not known any more is to learn
+//!   that.
 //!
 //! Not responsible for:
 //! - who is denied (`access`).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tracing::warn;
 
@@ -34,11 +35,12 @@ impl Default for Denials {
 }
 
 impl Denials {
-    /// Takes note of a denial, and returns what to answer.
-    pub(super) fn note(&self, denial: Denial, peer: Option<SocketAddr>) -> Denial {
+    /// Takes note of a denial, and returns what to answer. It counts for `address`, if for any.
+    pub(super) fn note(&self, denial: Denial, peer: Option<SocketAddr>, address: Option<IpAddr>) -> Denial {
         // Who had a good one before is told that it has expired, however many there are: all may come by one proxy.
-        let is_unknown = matches!(denial, Denial::Unknown(_));
-        let counted = if is_unknown { self.unknown.enter_from(peer) } else { Ok(()) };
+        let address =
+            address.filter(|_| matches!(denial, Denial::Unknown(_))).map(|address| SocketAddr::from((address, 0)));
+        let counted = address.map_or(Ok(()), |address| self.unknown.enter_from(Some(address)));
         let denial = counted.map_or_else(Denial::TooMany, |()| denial);
         if let Some(nth) = CODES.iter().position(|code| *code == denial.code()) {
             self.by_code[nth].add(1);

@@ -272,7 +272,7 @@ impl Access {
             return Ok(());
         }
         let caller = self.caller(operation, request, engine).or_else(|denial| {
-            let denial = self.denials.note(denial, request.peer_addr());
+            let denial = self.noted(denial, request.peer_addr());
             let is_page = is_socket(operation, request) && !request.headers().contains_key(AUTHORIZATION);
             // A page in a browser learns of a refusal only by a close code.
             if is_page && denial.is_of_credentials() { Ok(Caller::Refused) } else { Err(denial) }
@@ -351,7 +351,7 @@ impl Access {
         let Some(keys) = self.keys() else { return Ok(Caller::Anybody) };
         let caller = self.vouched(&keys, credential, peer, Some(engine));
         let caller = caller.and_then(|caller| caller.may(needs, Some(user)).map(|()| caller));
-        caller.map_err(|denial| self.denials.note(denial, peer))
+        caller.map_err(|denial| self.noted(denial, peer))
     }
 
     /// Lets a connection in that has yet to say who it is, until what is returned is dropped. It counts for `address`, if for any.
@@ -382,7 +382,12 @@ impl Access {
         let new = named.into_iter().filter(|source| sources.get(source).is_none()).count();
         let Some(new) = u32::try_from(new).ok().and_then(NonZeroU32::new) else { return Ok(()) };
         let counted = self.brought.take(&user.id, new).map_err(Denial::TooManySources);
-        counted.map_err(|denial| self.denials.note(denial, request.peer_addr()))
+        counted.map_err(|denial| self.noted(denial, request.peer_addr()))
+    }
+
+    /// Takes note of a denial, and returns what to answer.
+    fn noted(&self, denial: Denial, peer: Option<SocketAddr>) -> Denial {
+        self.denials.note(denial, peer, self.proxies.counted(peer))
     }
 
     /// How many requests were denied, by the code they were answered with.

@@ -8,7 +8,7 @@ use tidewire::api::Api;
 use tidewire::api::sockets::places::ConnectionLimits;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
-use tidewire::limits::{LIVE_STRANGERS_PER_ADDRESS_MAX, NEW_SOURCES_OF_USER_MAX};
+use tidewire::limits::{LIVE_STRANGERS_PER_ADDRESS_MAX, NEW_SOURCES_OF_USER_MAX, UNKNOWN_CREDENTIALS_PER_SECOND};
 use tidewire::storage::files::faulty::{FaultyFiles, Plan};
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
@@ -38,7 +38,8 @@ fn publish_7(server: &Server) -> u16 {
 
 #[test]
 fn who_guesses_is_told_to_wait_and_those_beside_come_in() {
-    let server = server();
+    let access = access().with_proxies("none".parse().unwrap());
+    let server = Server::guarded(Engine::start(EngineConfig::default()), access);
     let mut guesses = 0;
     let slowed = loop {
         guesses += 1;
@@ -69,6 +70,15 @@ fn who_guesses_is_told_to_wait_and_those_beside_come_in() {
     for (reason, count) in counts {
         let line = format!("tidewire_denied_total{{reason=\"{reason}\"}} {count}\n");
         assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+}
+
+#[test]
+fn who_guesses_behind_a_proxy_does_not_keep_others_there_from_learning_that_their_token_is_unknown() {
+    let server = server();
+    for nth in 0..5 * UNKNOWN_CREDENTIALS_PER_SECOND.get() {
+        let answer = ask(&server, "/v1/users/ann/feed", &format!("guess{nth}"));
+        assert_eq!((answer.status, &answer.json()["code"]), (401, &json!("invalid_token")), "{nth}");
     }
 }
 
