@@ -166,7 +166,7 @@ impl<'de> Deserialize<'de> for SourceId {
 }
 
 /// Reads a value from borrowed text, without an allocation on the way.
-pub(crate) struct Text<F>(pub F);
+pub struct Text<F>(pub F);
 
 impl<T, E: fmt::Display, F: FnOnce(&str) -> Result<T, E>> Visitor<'_> for Text<F> {
     type Value = T;

@@ -11,7 +11,7 @@ const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// A whole number that is not negative, however it is written: `10.0` is one, and some clients write all numbers like that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Whole(pub(crate) usize);
+pub struct Whole(pub usize);
 
 impl<'de> Deserialize<'de> for Whole {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -42,7 +42,7 @@ impl<'de> Deserialize<'de> for Whole {
 }
 
 /// One of some names, as text. By itself `{"name":null}` is taken for it too.
-pub(crate) struct Name<T>(pub(crate) T);
+pub struct Name<T>(pub T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Name<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

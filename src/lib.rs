@@ -1,18 +1,14 @@
 //! Tidewire: a feed engine in one process.
 //!
 //! It answers one question, very fast and for very many people: what have the sources I follow published, newest first?
-//! [`engine::Engine`] is everything it does, as one type; [`api`] serves that over HTTP, [`cli`] is the command line.
+//! [`engine::Engine`] is everything it does, as one type. The crate `tidewire-server` serves that over HTTP.
 //!
 //! [`feed`] is the pure core, [`state`] what everybody reads and one writer writes, [`actor`] who does what on which
 //! thread. ARCHITECTURE.md is the map.
 
 pub mod actor;
-pub mod api;
-mod bounded;
-pub mod cli;
 pub mod clock;
 pub mod config;
-pub mod console;
 pub mod engine;
 pub mod error;
 pub mod feed;
@@ -20,11 +16,12 @@ pub mod feed;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod id;
-mod json;
+#[doc(hidden)]
+pub mod json;
 pub mod latency;
 pub mod limits;
 pub mod live;
 pub mod state;
 pub mod storage;
-mod stranger_log;
-mod throttle;
+#[doc(hidden)]
+pub mod throttle;

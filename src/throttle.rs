@@ -8,7 +8,7 @@ use crate::limits::LOG_THROTTLE_PERIOD;
 
 /// Lets one line into the log in each [`LOG_THROTTLE_PERIOD`], and counts the others.
 #[derive(Debug, Default)]
-pub(crate) struct Throttle(Mutex<Logged>);
+pub struct Throttle(Mutex<Logged>);
 
 #[derive(Debug, Default)]
 struct Logged {
@@ -18,12 +18,12 @@ struct Logged {
 
 impl Throttle {
     /// Nothing was written yet.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self(Mutex::new(Logged { last: None, left_out: 0 }))
     }
 
     /// Whether a line is to be written now, and then how many were left out since the last one.
-    pub(crate) fn due(&self) -> Option<u64> {
+    pub fn due(&self) -> Option<u64> {
         self.0.lock().due(Instant::now())
     }
 }

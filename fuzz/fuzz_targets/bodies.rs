@@ -1,4 +1,4 @@
 //! Fuzzes bodies of requests.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidewire::fuzzing::bodies(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidewire_server::fuzzing::bodies(data));

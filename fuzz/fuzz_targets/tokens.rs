@@ -1,4 +1,4 @@
 //! Fuzzes keys and tokens.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidewire::fuzzing::tokens(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidewire_server::fuzzing::tokens(data));

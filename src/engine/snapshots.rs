@@ -29,7 +29,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::snapshot`].
-    pub(crate) async fn last_snapshot(&self) -> Result<SnapshotTaken, Error> {
+    pub async fn last_snapshot(&self) -> Result<SnapshotTaken, Error> {
         self.inner.stop_waiting();
         self.inner.keeper.lock().iter().for_each(|keeper| keeper.hurries.store(true, Ordering::Relaxed));
         loop {

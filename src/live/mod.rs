@@ -5,7 +5,7 @@
 //!   which connections came by a user's token ([`sessions`]).
 //!
 //! Not responsible for:
-//! - what must be told (`feed::stream`, `actor::watch`), sockets and words (`api::live`).
+//! - what must be told (`feed::stream`, `actor::watch`), sockets and words (`http::live` of the server).
 
 pub mod event;
 pub mod outlet;

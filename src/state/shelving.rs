@@ -393,7 +393,7 @@ pub(super) fn seal(record: &PostRecord<SourceId>) -> Vec<u8> {
 ///
 /// # Errors
 /// Says what is wrong with them.
-pub(crate) fn decode(bytes: &[u8]) -> Result<PostRecord<SourceId>, String> {
+pub fn decode(bytes: &[u8]) -> Result<PostRecord<SourceId>, String> {
     let (packed, checksum) = bytes.split_last_chunk::<4>().ok_or("it is shorter than its checksum")?;
     if crc32c::crc32c(packed).to_le_bytes() != *checksum {
         return Err("its checksum is wrong".to_owned());

@@ -187,7 +187,7 @@ impl StorageError {
     }
 
     /// For `map_err`: what was tried, on what.
-    pub(crate) fn io(action: &'static str, place: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+    pub fn io(action: &'static str, place: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let place = place.into();
         move |source| Self::Io { action, place, source }
     }

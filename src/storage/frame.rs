@@ -167,7 +167,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Appends `value` as MessagePack, maps with named fields.
-pub(crate) fn pack<T: Serialize>(value: &T, into: &mut Vec<u8>) {
+pub fn pack<T: Serialize>(value: &T, into: &mut Vec<u8>) {
     let mut serializer = rmp_serde::Serializer::new(into).with_struct_map();
     value.serialize(&mut serializer).expect("plain data is written to memory");
 }
@@ -176,7 +176,7 @@ pub(crate) fn pack<T: Serialize>(value: &T, into: &mut Vec<u8>) {
 ///
 /// # Errors
 /// When they are not, or there are more.
-pub(crate) fn unpack<T: DeserializeOwned>(mut bytes: &[u8]) -> Result<T, String> {
+pub fn unpack<T: DeserializeOwned>(mut bytes: &[u8]) -> Result<T, String> {
     let value = unpack_next(&mut bytes)?;
     if bytes.is_empty() { Ok(value) } else { Err(format!("{} bytes too many", bytes.len())) }
 }
@@ -185,7 +185,7 @@ pub(crate) fn unpack<T: DeserializeOwned>(mut bytes: &[u8]) -> Result<T, String>
 ///
 /// # Errors
 /// When there is none.
-pub(crate) fn unpack_next<T: DeserializeOwned>(bytes: &mut &[u8]) -> Result<T, String> {
+pub fn unpack_next<T: DeserializeOwned>(bytes: &mut &[u8]) -> Result<T, String> {
     let mut deserializer = rmp_serde::Deserializer::new(&mut *bytes);
     T::deserialize(&mut deserializer).map_err(|cause| cause.to_string())
 }

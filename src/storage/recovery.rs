@@ -10,6 +10,8 @@
 //! Three stages, each on a thread of its own and a few batches ahead of the next: reading and decoding, encoding posts,
 //! applying.
 
+mod batch;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -22,13 +24,9 @@ use crate::clock::Taken;
 use crate::feed::event::Event;
 use crate::feed::position::Position;
 use crate::feed::post::Post;
-use crate::feed::record::PostRecord;
 use crate::id::SourceSlot;
 use crate::limits::POST_TAGS_MAX;
-use crate::state::image::{
-    ChoicesRecord, DeletedRecord, EdgesRecord, InboxRecord, MisfitError, RepostsRecord, RevocationsRecord,
-    SourceRecord, UnderWayRecord, unpack_positions,
-};
+use crate::state::image::{InboxRecord, MisfitError, unpack_positions};
 use crate::state::world::{Applied, World, Writer};
 use crate::storage::archive::ArchiveError;
 use crate::storage::error::StorageError;
@@ -37,7 +35,9 @@ use crate::storage::frame::unpack;
 use crate::storage::journal::Sequence;
 use crate::storage::journal::reader::{self, Lost, Read, Reading, Torn};
 use crate::storage::journal::writer::Tail;
-use crate::storage::snapshot::{self, Block, EndRecord, Section, SnapshotReader};
+use crate::storage::snapshot::{self, EndRecord, SnapshotReader};
+
+pub use batch::{Batch, decode};
 
 /// How far a recovery has come, for whoever waits for it.
 #[derive(Debug, Default)]
@@ -57,7 +57,8 @@ impl Progress {
         *self.phase.lock()
     }
 
-    pub(crate) fn enter(&self, phase: &'static str) {
+    /// Another phase begins.
+    pub fn enter(&self, phase: &'static str) {
         *self.phase.lock() = phase;
     }
 
@@ -114,19 +115,6 @@ pub struct Recovery<'a> {
     pub repair: bool,
     /// Told how far it has come.
     pub progress: &'a Progress,
-}
-
-/// The records of one block.
-pub(crate) enum Batch {
-    Sources(Vec<SourceRecord>),
-    Edges(Vec<EdgesRecord>),
-    Choices(Vec<ChoicesRecord>),
-    Reposts(Vec<RepostsRecord>),
-    Revocations(Vec<RevocationsRecord>),
-    Posts(Vec<PostRecord<u32>>),
-    Deleted(Vec<DeletedRecord>),
-    UnderWay(Vec<UnderWayRecord>),
-    Inboxes(Vec<InboxRecord>),
 }
 
 /// Batches decoded ahead.
@@ -388,22 +376,6 @@ impl From<Event> for Prepared {
     }
 }
 
-/// The records of a block, as what its section says.
-pub(crate) fn decode(block: &Block) -> Result<Batch, String> {
-    Ok(match block.section {
-        Section::Sources => Batch::Sources(block.decode()?),
-        Section::Edges => Batch::Edges(block.decode()?),
-        Section::Choices => Batch::Choices(block.decode()?),
-        Section::Reposts => Batch::Reposts(block.decode()?),
-        Section::Revocations => Batch::Revocations(block.decode()?),
-        Section::Posts => Batch::Posts(block.decode()?),
-        Section::Deleted => Batch::Deleted(block.decode()?),
-        Section::UnderWay => Batch::UnderWay(block.decode()?),
-        Section::Inboxes => Batch::Inboxes(block.decode()?),
-        Section::End => return Err("an end record among others".to_owned()),
-    })
-}
-
 /// Why the records of a snapshot were not all taken in.
 #[derive(Debug, thiserror::Error)]
 enum LoadError {
@@ -456,7 +428,7 @@ fn resolve(under_way: Vec<Position>, state: &mut Recovered) {
 }
 
 /// The event of a payload, unless no version has written such a one.
-pub(crate) fn event(payload: &[u8]) -> Result<Event, String> {
+pub fn event(payload: &[u8]) -> Result<Event, String> {
     let event = unpack(payload)?;
     match &event {
         Event::Published { draft, .. } if draft.tags.len() > POST_TAGS_MAX => {

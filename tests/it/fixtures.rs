@@ -1,17 +1,16 @@
 //! Data files of released formats: that they still decode, to the very content they were written with. See `README.md` beside them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_bytes::ByteBuf;
 use tidewire::clock::UnixMicros;
-use tidewire::feed::event::{Event, NewEdge};
+use tidewire::feed::event::Event;
 use tidewire::feed::position::Position;
-use tidewire::feed::post::{Body, Draft, Kind};
+use tidewire::feed::post::{Body, Kind};
 use tidewire::feed::record::PostRecord;
-use tidewire::id::{PostId, SourceId};
+use tidewire::id::PostId;
 use tidewire::state::image::{DeletedRecord, EdgesRecord, InboxRecord, SourceRecord, UnderWayRecord, pack_positions};
 use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;
@@ -23,65 +22,15 @@ use tidewire::storage::recovery::Recovered;
 use tidewire::storage::segment;
 use tidewire::storage::snapshot::{self, EndRecord, Section, SnapshotHeader, SnapshotReader, SnapshotWriter};
 
+use crate::fixture_files::{at, events, folder_of, full};
 use crate::kept::{recover, state};
-use crate::world::{draft, edge, id};
-
-/// Files of journal format 1 and snapshot format 1.
-pub fn folder() -> PathBuf {
-    folder_of("v1")
-}
+use crate::world::id;
 
 /// The same content in each.
 const VERSIONS: [&str; 2] = ["v1", "v2"];
 
-fn folder_of(version: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version)
-}
-
 /// The identity of the directory of `v2`.
 const IDENTITY: Identity = Identity(*b"0123456789abcdef");
-
-fn at(published_at: i64, id: u64) -> Position {
-    Position { published_at: UnixMicros(published_at), id: PostId(id) }
-}
-
-fn published(position: Position, draft: Draft) -> Event {
-    Event::Published { position, draft, accepted_at: UnixMicros(position.published_at.0 + 500) }
-}
-
-/// The third post of the journal, with everything a post can have.
-fn full() -> Draft {
-    Draft {
-        kind: Kind::Ad,
-        tags: vec![SourceId::tag("tea").unwrap(), SourceId::tag("Tea-2_b").unwrap()],
-        topic: Some(SourceId::topic("42").unwrap()),
-        repost_of: Some(PostId(7)),
-        reply_to: Some(PostId(u64::MAX)),
-        ..draft("bob", r#"{"text": "h\u00e9llo é","n":[1,2.50,null]}"#)
-    }
-}
-
-/// What the journal holds, from event 1 on.
-pub fn events() -> Vec<Event> {
-    let hidden = NewEdge { hidden: true, ..edge("ann", "tag:tea") };
-    vec![
-        Event::Followed { edges: vec![edge("ann", "bob"), hidden], since: UnixMicros(1_000_000) },
-        published(at(-2_000_000, 20), draft("bob", "\"before 1970\"")),
-        published(at(3_000_000, 30), full()),
-        published(at(4_000_000, 40), draft("cas", "null")),
-        Event::Edited {
-            id: PostId(20),
-            body: Some(Body::new("[2]").unwrap()),
-            hidden: None,
-            at: UnixMicros(5_000_000),
-        },
-        Event::Edited { id: PostId(30), body: None, hidden: Some(true), at: UnixMicros(6_000_000) },
-        Event::Deleted { id: PostId(40), repost_of: None },
-        Event::Followed { edges: vec![edge("cas", "bob")], since: UnixMicros(8_000_000) },
-        Event::Unfollowed { follower: id("cas"), source: id("bob"), keep_until: None },
-        published(at(10_000_000, 100), draft("ann", "{\"after\":\"the snapshot\"}")),
-    ]
-}
 
 fn sources() -> Vec<SourceRecord> {
     let plain = |name: &str| SourceRecord::new(id(name));

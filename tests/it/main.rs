@@ -1,59 +1,32 @@
-//! The integration tests, in one binary.
+//! The integration tests of the engine, in one binary. Those of the server are in `server/tests/it/`.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
 
-mod access;
-mod api;
 mod archive;
-mod archive_damage;
 mod archive_faults;
 mod archive_held_back;
 mod archive_races;
 mod archive_reads;
-mod bad_input;
 mod bounds;
-mod browser;
 mod clock;
-mod commands;
 mod concurrency;
-mod connections;
 mod damage;
-mod description;
 mod engine;
-mod erasure;
-mod export;
-mod faults;
+mod fixture_files;
 mod fixtures;
 mod group_commit;
 mod held_walk;
 mod hostile;
-mod identity;
-mod idle;
 mod kept;
-mod kill;
-mod live;
-mod metrics;
 mod modes;
+#[allow(dead_code, reason = "the tests of the server read the rest")]
 mod observed_archive;
-mod operations;
-mod ops;
 mod oracle;
-mod overload;
-mod oversized;
 mod paging;
-mod personal;
 mod polling;
 mod power;
 mod properties;
-mod recovery;
 mod reposts;
-mod requirements;
 mod revealed;
-mod server;
-mod signals;
-mod slow_log;
-mod strangers;
 mod tidy;
-mod tls;
-mod tools;
 mod walks;
 mod world;

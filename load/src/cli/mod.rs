@@ -20,7 +20,7 @@ use std::thread;
 
 use clap::{Parser, Subcommand};
 use futures_util::future::select_all;
-use tidewire::cli::terminal;
+use tidewire_server::cli::terminal;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -58,7 +58,7 @@ pub fn run() -> ExitCode {
             terminal::fail(&become_guarded(&arguments[2..]));
             return ExitCode::FAILURE;
         }
-        Some(SERVER) => return tidewire::cli::run_with(arguments.into_iter().skip(1).map(Into::into)),
+        Some(SERVER) => return tidewire_server::cli::run_with(arguments.into_iter().skip(1).map(Into::into)),
         _ => {}
     }
     let command = Cli::parse().command;

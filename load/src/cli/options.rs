@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use tidewire::cli::terminal;
+use tidewire_server::cli::terminal;
 
 use crate::doubt::doubts;
 use crate::mint::{GAP_MIN, Ids};

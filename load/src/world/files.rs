@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use tidewire::cli::lines::{Lines, ReadError};
+use tidewire_server::cli::lines::{Lines, ReadError};
 
 use crate::operation::User;
 use crate::world::World;

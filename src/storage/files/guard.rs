@@ -9,7 +9,7 @@ use std::path::Path;
 /// # Errors
 /// When it cannot be opened, or there is something else than a regular file: a pipe would wait for ever, a device never end, and a
 /// link lead out of the directory.
-pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+pub fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt as _;
@@ -25,7 +25,7 @@ pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// When it cannot be opened, or is something else.
-pub(crate) fn open_named(path: &Path) -> io::Result<File> {
+pub fn open_named(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
@@ -66,7 +66,7 @@ pub(super) fn create_directories(directory: &Path) -> io::Result<()> {
 /// protected without it, unless others may write to it. A group that may list it cannot read our files: backups are taken by their owner or
 /// by root (`docs/operations.md`).
 #[cfg(unix)]
-pub(crate) fn tighten(directory: &Path) -> io::Result<Vec<String>> {
+pub fn tighten(directory: &Path) -> io::Result<Vec<String>> {
     use std::os::unix::fs::PermissionsExt as _;
     let others = |found: &fs::Metadata| found.permissions().mode() & 0o077;
     let mut warnings = Vec::new();
@@ -95,7 +95,7 @@ pub(crate) fn tighten(directory: &Path) -> io::Result<Vec<String>> {
 
 /// Nothing is known of permissions there.
 #[cfg(not(unix))]
-pub(crate) fn tighten(_: &Path) -> io::Result<Vec<String>> {
+pub fn tighten(_: &Path) -> io::Result<Vec<String>> {
     Ok(Vec::new())
 }
 

@@ -8,7 +8,7 @@
 
 pub mod disk;
 pub mod faulty;
-pub(crate) mod guard;
+pub mod guard;
 pub mod memory;
 
 use std::io::{self, Read};

@@ -1,0 +1,113 @@
+//! The world of `tidewire demo`: generated people who follow each other and have something to say. Pure: the same seed
+//! gives the same world.
+
+use fastrand::Rng;
+
+use tidewire::feed::event::NewEdge;
+use tidewire::feed::post::{Body, Draft};
+use tidewire::id::SourceId;
+
+/// How many people there are.
+const PEOPLE: usize = 300;
+
+/// The followers above which the demo's server calls somebody a celebrity.
+pub const CELEBRITY_FOLLOWERS: u64 = 150;
+
+const FIRST: [&str; 20] = [
+    "ada", "ben", "cleo", "dario", "edda", "finn", "gita", "hugo", "ines", "juno", "kofi", "lena", "milo", "nora",
+    "oskar", "pia", "quinn", "rosa", "sami", "tess",
+];
+const LAST: [&str; 15] = [
+    "ash", "brook", "cole", "dale", "elm", "fox", "grove", "hill", "iris", "jay", "knoll", "lake", "moss", "north",
+    "oak",
+];
+const TAGS: [&str; 6] = ["rust", "tea", "trains", "chess", "clouds", "bread"];
+const OPENINGS: [&str; 6] =
+    ["Thinking about", "Just finished reading on", "Can anyone recommend", "A note on", "Today:", "Unpopular view of"];
+
+/// A generated world.
+#[derive(Debug)]
+pub struct DemoWorld {
+    draw: Rng,
+    people: Vec<SourceId>,
+}
+
+impl DemoWorld {
+    /// The world of this seed.
+    pub fn new(seed: u64) -> Self {
+        let name = |n: usize| format!("{}.{}", FIRST[n % FIRST.len()], LAST[n / FIRST.len() % LAST.len()]);
+        let people = (0..PEOPLE).map(|n| id(&name(n))).collect();
+        Self { draw: Rng::with_seed(seed), people }
+    }
+
+    /// Whom nearly everyone follows.
+    pub fn celebrity(&self) -> &SourceId {
+        &self.people[0]
+    }
+
+    /// Someone who follows many, the celebrity too.
+    pub fn reader(&self) -> &SourceId {
+        &self.people[7]
+    }
+
+    /// Who follows whom: mostly people known to many already, as it goes, and a tag or two.
+    pub fn follows(&mut self) -> Vec<NewEdge> {
+        let mut edges = Vec::new();
+        for follower in 0..PEOPLE {
+            if follower != 0 && (follower == 7 || self.draw.u8(..10) > 0) {
+                edges.push(self.edge(follower, self.people[0].clone()));
+            }
+            for _ in 0..12 {
+                let well_known = (self.draw.f64().powi(3) * PEOPLE as f64) as usize;
+                if well_known != follower {
+                    edges.push(self.edge(follower, self.people[well_known].clone()));
+                }
+            }
+            let tag = TAGS[self.draw.usize(..TAGS.len())];
+            edges.push(self.edge(follower, id(&format!("tag:{tag}"))));
+        }
+        edges
+    }
+
+    /// Somebody's next post.
+    pub fn post(&mut self) -> Draft {
+        let author = if self.draw.u8(..8) == 0 { 0 } else { self.draw.usize(..PEOPLE) };
+        let tag = TAGS[self.draw.usize(..TAGS.len())];
+        let text = format!("{} {tag}, number {}", OPENINGS[self.draw.usize(..OPENINGS.len())], self.draw.u16(1..1_000));
+        let body = Body::new(&serde_json::json!({ "text": text }).to_string()).expect("the text is small JSON");
+        let mut post = Draft::new(self.people[author].clone(), body);
+        if self.draw.bool() {
+            post.tags = vec![id(&format!("tag:{tag}"))];
+        }
+        post
+    }
+
+    fn edge(&self, follower: usize, source: SourceId) -> NewEdge {
+        NewEdge::new(self.people[follower].clone(), source)
+    }
+}
+
+fn id(text: &str) -> SourceId {
+    SourceId::new(text).expect("generated names are ids")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_same_seed_gives_the_same_world_with_one_celebrity() {
+        let (mut one, mut same) = (DemoWorld::new(3), DemoWorld::new(3));
+        let edges = one.follows();
+        assert_eq!(edges, same.follows());
+        assert_eq!(one.post(), same.post());
+        assert_eq!(one.people.iter().collect::<BTreeSet<_>>().len(), PEOPLE);
+        let followers = |source: &SourceId| {
+            edges.iter().filter(|edge| edge.source == *source).map(|edge| &edge.follower).collect::<BTreeSet<_>>().len()
+        };
+        let celebrities: Vec<_> =
+            one.people.iter().filter(|person| followers(person) as u64 > CELEBRITY_FOLLOWERS).collect();
+        assert_eq!(celebrities, [one.celebrity()]);
+    }
+}

@@ -1,0 +1,172 @@
+//! An event as one line of JSON, for people and scripts. Not what is stored: ids are texts and times RFC 3339 here, as in
+//! the API.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::cli::post_line::{self, Parts, PostLine, time};
+use tidewire::feed::event::{Event, NewEdge, Silencing};
+use tidewire::feed::rules::Rules;
+use tidewire::storage::journal::Sequence;
+
+#[derive(Serialize)]
+struct Line<'a> {
+    sequence: u64,
+    event: EventLine<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum EventLine<'a> {
+    Published {
+        post: PostLine<'a>,
+        accepted_at: String,
+    },
+    Edited {
+        id: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        body: Option<Box<RawValue>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        hidden: Option<bool>,
+        at: String,
+    },
+    Deleted {
+        id: String,
+    },
+    Followed {
+        edges: &'a [NewEdge],
+        since: String,
+    },
+    Unfollowed {
+        follower: &'a str,
+        source: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        keep_until: Option<String>,
+    },
+    Silenced {
+        reader: &'a str,
+        source: &'a str,
+        how: Silencing,
+        since: Option<String>,
+    },
+    Ruled {
+        reader: &'a str,
+        rules: Rules,
+    },
+    Marked {
+        reader: &'a str,
+        at: String,
+    },
+    Listed {
+        reader: &'a str,
+        list: &'a str,
+        source: &'a str,
+        since: Option<String>,
+    },
+    Unlisted {
+        reader: &'a str,
+        list: &'a str,
+    },
+    Revoked {
+        user: &'a str,
+        not_before: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        forget_before: Option<String>,
+    },
+    Erased {
+        user: &'a str,
+        at: String,
+    },
+    ErasureScrubbed {
+        at: String,
+    },
+    ErasureEnded {
+        at: String,
+    },
+    ClockJumped {
+        at: String,
+        lead_us: i64,
+    },
+}
+
+/// The kind of an event, by its stored name.
+pub(super) fn kind(event: &Event) -> &'static str {
+    match event {
+        Event::Published { .. } => "published",
+        Event::Edited { .. } => "edited",
+        Event::Deleted { .. } => "deleted",
+        Event::Followed { .. } => "followed",
+        Event::Unfollowed { .. } => "unfollowed",
+        Event::Silenced { .. } => "silenced",
+        Event::Ruled { .. } => "ruled",
+        Event::Marked { .. } => "marked",
+        Event::Listed { .. } => "listed",
+        Event::Unlisted { .. } => "unlisted",
+        Event::Revoked { .. } => "revoked",
+        Event::Erased { .. } => "erased",
+        Event::ErasureScrubbed { .. } => "erasure_scrubbed",
+        Event::ErasureEnded { .. } => "erasure_ended",
+        Event::ClockJumped { .. } => "clock_jumped",
+    }
+}
+
+/// The line of an event, without its end.
+///
+/// # Errors
+/// When a body is no JSON.
+pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> {
+    let event = match event {
+        Event::Published { position, draft, accepted_at } => {
+            let parts = Parts {
+                position: *position,
+                kind: draft.kind,
+                body: draft.body.as_str(),
+                sources: draft.sources().collect(),
+                repost_of: draft.repost_of,
+                reply_to: draft.reply_to,
+                hidden: false,
+            };
+            EventLine::Published { post: PostLine::new(&parts)?, accepted_at: time(*accepted_at) }
+        }
+        Event::Edited { id, body, hidden, at } => {
+            let body = body.as_ref().map(|body| post_line::body(body.as_str())).transpose();
+            let body = body.map_err(|cause| format!("the new body of post {id} is no JSON: {cause}"))?;
+            EventLine::Edited { id: id.to_string(), body, hidden: *hidden, at: time(*at) }
+        }
+        Event::Deleted { id, .. } => EventLine::Deleted { id: id.to_string() },
+        Event::Followed { edges, since } => EventLine::Followed { edges, since: time(*since) },
+        Event::Unfollowed { follower, source, keep_until } => EventLine::Unfollowed {
+            follower: follower.as_str(),
+            source: source.as_str(),
+            keep_until: keep_until.map(|until| time(until.published_at)),
+        },
+        Event::Revoked { user, not_before, forget_before } => EventLine::Revoked {
+            user: user.as_str(),
+            not_before: time(*not_before),
+            forget_before: forget_before.map(time),
+        },
+        Event::Erased { user, at } => EventLine::Erased { user: user.as_str(), at: time(*at) },
+        Event::ErasureScrubbed { at } => EventLine::ErasureScrubbed { at: time(*at) },
+        Event::ErasureEnded { at } => EventLine::ErasureEnded { at: time(*at) },
+        Event::ClockJumped { at, lead_us } => EventLine::ClockJumped { at: time(*at), lead_us: *lead_us },
+        choice => line_of_choice(choice),
+    };
+    serde_json::to_string(&Line { sequence: sequence.0, event }).map_err(|cause| cause.to_string())
+}
+
+fn line_of_choice(event: &Event) -> EventLine<'_> {
+    match event {
+        Event::Silenced { reader, source, how, since } => {
+            let (reader, source, since) = (reader.as_str(), source.as_str(), since.map(time));
+            EventLine::Silenced { reader, source, how: *how, since }
+        }
+        Event::Ruled { reader, rules } => EventLine::Ruled { reader: reader.as_str(), rules: *rules },
+        Event::Marked { reader, at, .. } => EventLine::Marked { reader: reader.as_str(), at: time(at.published_at) },
+        Event::Listed { reader, list, source, since } => {
+            let (reader, source, since) = (reader.as_str(), source.as_str(), since.map(time));
+            EventLine::Listed { reader, list: list.as_str(), source, since }
+        }
+        Event::Unlisted { reader, list } => EventLine::Unlisted { reader: reader.as_str(), list: list.as_str() },
+        _ => unreachable!("the other kinds were matched before"),
+    }
+}

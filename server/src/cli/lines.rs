@@ -1,0 +1,190 @@
+//! Lines of a file: plain or gzip, numbered, of bounded length.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, stdin};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::bufread::MultiGzDecoder;
+use indicatif::ProgressBar;
+
+use crate::cli::terminal;
+
+/// Longest line: a post with the largest body, and its other fields.
+pub const LINE_BYTES_MAX: usize = tidewire::limits::REQUEST_BYTES_MAX;
+
+/// A line, or why it is none, with its number from 1.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Its number, from 1.
+    pub number: u64,
+    /// Its text, without the line's end, or what is wrong with it.
+    pub text: Result<String, &'static str>,
+}
+
+/// The file cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {}{}: {cause}", file.display(), after(*line))]
+pub struct ReadError {
+    file: PathBuf,
+    line: u64,
+    cause: io::Error,
+}
+
+fn after(line: u64) -> String {
+    if line == 0 { String::new() } else { format!(" after line {line}") }
+}
+
+/// The lines of a file.
+pub struct Lines {
+    file: PathBuf,
+    reader: Box<dyn BufRead>,
+    number: u64,
+    /// Reading failed: there are no more lines.
+    failed: bool,
+    /// Bytes of the file that were read, and those of them that [`Lines::taken`] has returned.
+    read_bytes: Arc<AtomicU64>,
+    taken_bytes: u64,
+    /// Over the bytes of the file.
+    pub bar: ProgressBar,
+}
+
+/// Counts what is read.
+struct Counted<R> {
+    inner: R,
+    read_bytes: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(into)?;
+        self.read_bytes.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+impl Lines {
+    /// Opens `file`, or the standard input if it is `-`. Gzip is known by its first bytes, whatever the name.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn open(file: &Path) -> Result<Self, ReadError> {
+        let failed = |cause| ReadError { file: file.to_owned(), line: 0, cause };
+        let (raw, bytes): (Box<dyn Read>, _) = if file == Path::new("-") {
+            (Box::new(stdin()), None)
+        } else {
+            let opened = File::open(file).map_err(failed)?;
+            let metadata = opened.metadata().map_err(failed)?;
+            if metadata.is_dir() {
+                return Err(failed(io::ErrorKind::IsADirectory.into()));
+            }
+            (Box::new(opened), Some(metadata.len()))
+        };
+        let bar = terminal::progress(bytes);
+        let read_bytes = Arc::<AtomicU64>::default();
+        let raw = Counted { inner: raw, read_bytes: Arc::clone(&read_bytes) };
+        let reader = unpacked(Box::new(BufReader::with_capacity(1 << 16, raw))).map_err(failed)?;
+        Ok(Self { file: file.to_owned(), reader, number: 0, failed: false, read_bytes, taken_bytes: 0, bar })
+    }
+
+    /// Bytes of the file, packed or not, that were read since this was last asked.
+    pub fn taken(&mut self) -> u64 {
+        let read_bytes = self.read_bytes.load(Ordering::Relaxed);
+        read_bytes - std::mem::replace(&mut self.taken_bytes, read_bytes)
+    }
+
+    fn read(&mut self) -> io::Result<Option<Result<String, &'static str>>> {
+        let mut bytes = Vec::new();
+        let limit = LINE_BYTES_MAX as u64 + 1;
+        self.reader.by_ref().take(limit).read_until(b'\n', &mut bytes)?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        if bytes.last() == Some(&b'\n') {
+            bytes.pop();
+        } else if bytes.len() as u64 == limit {
+            self.reader.skip_until(b'\n')?;
+            return Ok(Some(Err("the line is too long")));
+        }
+        if bytes.last() == Some(&b'\r') {
+            bytes.pop();
+        }
+        Ok(Some(String::from_utf8(bytes).map_err(|_| "the line is not UTF-8")))
+    }
+}
+
+fn unpacked(mut reader: Box<dyn BufRead>) -> io::Result<Box<dyn BufRead>> {
+    const GZIP: [u8; 2] = [0x1f, 0x8b];
+    if reader.fill_buf()?.starts_with(&GZIP) {
+        return Ok(Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(reader))));
+    }
+    Ok(reader)
+}
+
+impl Iterator for Lines {
+    type Item = Result<Line, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        match self.read() {
+            Ok(None) => None,
+            Ok(Some(text)) => {
+                self.number += 1;
+                Some(Ok(Line { number: self.number, text }))
+            }
+            Err(cause) => {
+                self.failed = true;
+                Some(Err(ReadError { file: self.file.clone(), line: self.number, cause }))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    impl Lines {
+        fn of(bytes: &'static [u8]) -> Self {
+            let reader = unpacked(Box::new(bytes)).unwrap();
+            let (read_bytes, bar) = (Arc::default(), ProgressBar::hidden());
+            Self { file: "test".into(), reader, number: 0, failed: false, read_bytes, taken_bytes: 0, bar }
+        }
+    }
+
+    fn texts(lines: Lines) -> Vec<(u64, Result<String, &'static str>)> {
+        lines.map(|line| line.unwrap()).map(|line| (line.number, line.text)).collect()
+    }
+
+    #[test]
+    fn lines_are_numbered_whatever_they_end_with() {
+        let expected = [(1, Ok("a".to_owned())), (2, Ok(String::new())), (3, Ok("b".to_owned()))];
+        assert_eq!(texts(Lines::of(b"a\r\n\nb")), expected);
+        assert_eq!(texts(Lines::of(b"a\n\nb\n")), expected);
+        assert_eq!(texts(Lines::of(b"")), []);
+    }
+
+    #[test]
+    fn gzip_is_known_by_its_first_bytes() {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        packed.write_all(b"a\nb\n").unwrap();
+        let packed: &'static [u8] = packed.finish().unwrap().leak();
+        assert_eq!(texts(Lines::of(packed)).len(), 2);
+        let cut = Lines::of(&packed[..packed.len() - 9]).last().unwrap();
+        assert!(cut.is_err(), "a file that ends early is no success");
+    }
+
+    #[test]
+    fn a_bad_line_does_not_hide_the_next() {
+        let longest = "x".repeat(LINE_BYTES_MAX);
+        let text: &'static str = format!("{longest}\n{longest}y\nz\n").leak();
+        let lines = texts(Lines::of(text.as_bytes()));
+        assert_eq!(lines[0], (1, Ok(longest)));
+        assert_eq!(lines[1..], [(2, Err("the line is too long")), (3, Ok("z".to_owned()))]);
+        assert_eq!(texts(Lines::of(b"\xff\nz"))[0], (1, Err("the line is not UTF-8")));
+    }
+}

@@ -1,0 +1,90 @@
+//! A post as one line of JSON, as `tidewire import posts` takes it.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use tidewire::clock::UnixMicros;
+use tidewire::feed::position::Position;
+use tidewire::feed::post::Kind;
+use tidewire::id::{PostId, SourceId};
+
+/// What there is to say of a post.
+pub(crate) struct Parts<'a> {
+    pub(crate) position: Position,
+    pub(crate) kind: Kind,
+    /// JSON text.
+    pub(crate) body: &'a str,
+    /// Its author, its tags, its topic.
+    pub(crate) sources: Vec<&'a SourceId>,
+    pub(crate) repost_of: Option<PostId>,
+    pub(crate) reply_to: Option<PostId>,
+    pub(crate) hidden: bool,
+}
+
+/// A post, to be written as JSON without a line break: the document of `POST /v1/posts`, and `hidden` where it is.
+#[derive(Serialize)]
+pub(crate) struct PostLine<'a> {
+    id: String,
+    author: &'a str,
+    published_at: String,
+    #[serde(skip_serializing_if = "Kind::is_post")]
+    kind: Kind,
+    body: Box<RawValue>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tags: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topic: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repost_of: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reply_to: Option<String>,
+    #[serde(skip_serializing_if = "is_false")]
+    hidden: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+impl<'a> PostLine<'a> {
+    /// # Errors
+    /// When the body is no JSON.
+    pub(crate) fn new(parts: &Parts<'a>) -> Result<Self, String> {
+        let Position { published_at, id } = parts.position;
+        let members = parts.sources.get(1..).unwrap_or_default();
+        Ok(Self {
+            id: id.to_string(),
+            author: parts.sources.first().map_or("", |author| author.as_str()),
+            published_at: time(published_at),
+            kind: parts.kind,
+            body: body(parts.body).map_err(|cause| format!("the body of post {id} is no JSON: {cause}"))?,
+            tags: members.iter().filter_map(|source| source.tag_name()).collect(),
+            topic: members.iter().find_map(|source| source.topic_name()),
+            repost_of: parts.repost_of.map(|id| id.to_string()),
+            reply_to: parts.reply_to.map(|id| id.to_string()),
+            hidden: parts.hidden,
+        })
+    }
+
+    /// The line, without its end.
+    pub(crate) fn json(&self) -> Result<String, String> {
+        serde_json::to_string(self).map_err(|cause| cause.to_string())
+    }
+}
+
+/// A body on one line.
+pub(crate) fn body(json: &str) -> Result<Box<RawValue>, serde_json::Error> {
+    RawValue::from_string(on_one_line(json).into_owned())
+}
+
+/// JSON without line breaks. They only stand between its parts: inside strings they are escaped.
+pub(crate) fn on_one_line(json: &str) -> Cow<'_, str> {
+    if json.contains(['\n', '\r']) { json.replace(['\n', '\r'], " ").into() } else { json.into() }
+}
+
+/// An instant, as the API writes it.
+pub(crate) fn time(at: UnixMicros) -> String {
+    at.to_string()
+}

@@ -1,0 +1,141 @@
+//! Files as the tools see them: a directory, or one file of any name, to be read and never written.
+//!
+//! Responsible for:
+//! - letting the readers of `storage` work where a server may be running, without a trace.
+//!
+//! Not responsible for:
+//! - what is in the files.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tidewire::storage::error::StorageError;
+use tidewire::storage::files::{AppendFile, Files, guard};
+
+/// Files that are only read.
+#[derive(Debug)]
+pub(crate) struct ReadOnly {
+    path: PathBuf,
+    /// If the path is a file: under which name it shows, and the file itself. It is opened once, since a server that runs
+    /// may drop it meanwhile.
+    only: Option<(String, File)>,
+}
+
+impl ReadOnly {
+    /// The files of a directory.
+    pub(crate) fn directory(path: &Path) -> Self {
+        Self { path: path.to_owned(), only: None }
+    }
+
+    /// One file, alone, under its own name.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub(crate) fn file(path: &Path) -> Result<Self, StorageError> {
+        let file = guard::open_named(path).map_err(StorageError::io("read", path.display().to_string()))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Self { path: path.to_owned(), only: Some((name, file)) })
+    }
+
+    /// The same file under another name.
+    #[must_use]
+    pub(crate) fn called(mut self, name: String) -> Self {
+        self.only = self.only.map(|(_, file)| (name, file));
+        self
+    }
+
+    /// The name of the file, if it is one.
+    pub(crate) fn name(&self) -> &str {
+        self.only.as_ref().map_or("", |(name, _)| name)
+    }
+}
+
+fn refused<T>() -> io::Result<T> {
+    Err(io::Error::new(ErrorKind::ReadOnlyFilesystem, "this tool only reads"))
+}
+
+impl Files for ReadOnly {
+    fn list(&self) -> io::Result<Vec<String>> {
+        if let Some((name, _)) = &self.only {
+            return Ok(vec![name.clone()]);
+        }
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            // A name that is no UTF-8 is none of ours.
+            names.extend(entry?.file_name().into_string());
+        }
+        Ok(names)
+    }
+
+    /// Readers of the only file share one place in it: one at a time.
+    fn read(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)> {
+        let file = match &self.only {
+            Some((only, file)) if only == name => {
+                let mut file = file.try_clone()?;
+                file.rewind()?;
+                file
+            }
+            Some(_) => return Err(ErrorKind::NotFound.into()),
+            None => guard::open(OpenOptions::new().read(true), &self.path.join(name))?,
+        };
+        let bytes = file.metadata()?.len();
+        Ok((Box::new(file), bytes))
+    }
+
+    fn place(&self, name: &str) -> String {
+        let path = if self.only.is_some() { self.path.clone() } else { self.path.join(name) };
+        path.display().to_string()
+    }
+
+    fn create(&self, _: &str) -> io::Result<Arc<dyn AppendFile>> {
+        refused()
+    }
+
+    fn reopen(&self, _: &str, _: u64) -> io::Result<Arc<dyn AppendFile>> {
+        refused()
+    }
+
+    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
+        refused()
+    }
+
+    fn remove(&self, _: &str) -> io::Result<()> {
+        refused()
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        refused()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_can_be_written_and_a_file_outlives_its_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        fs::write(&path, "text").unwrap();
+        let (all, one) = (ReadOnly::directory(directory.path()), ReadOnly::file(&path).unwrap().called("b".to_owned()));
+        assert_eq!((all.list().unwrap(), one.list().unwrap()), (vec!["a".to_owned()], vec!["b".to_owned()]));
+        assert!(all.create("c").is_err() && all.reopen("a", 0).is_err() && all.rename("a", "c").is_err());
+        assert!(all.remove("a").is_err() && one.remove("b").is_err() && all.sync_directory().is_err());
+        fs::remove_file(&path).unwrap();
+        for _ in 0..2 {
+            let (mut text, (mut file, bytes)) = (String::new(), one.read("b").unwrap());
+            file.read_to_string(&mut text).unwrap();
+            assert_eq!((text.as_str(), bytes), ("text", 4));
+        }
+        assert!(all.read("a").is_err() && one.read("a").is_err());
+    }
+
+    #[test]
+    fn a_directory_is_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(ReadOnly::file(directory.path()).is_err());
+        assert!(ReadOnly::file(&directory.path().join("missing")).is_err());
+    }
+}

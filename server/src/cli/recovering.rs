@@ -1,0 +1,77 @@
+//! Saying how far a recovery has come, for whoever waits at the terminal or reads the log later.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use indicatif::HumanBytes;
+use tracing::info;
+
+use crate::cli::terminal;
+use tidewire::storage::recovery::Progress;
+
+/// Time between two words. A recovery that takes less is not worth one.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Says it once a second until `ended` is let go: in one line that changes where a person watches, else in the log.
+pub(super) fn tell(progress: &Progress, ended: &Receiver<()>) {
+    let line = terminal::changing_line();
+    tell_every(PERIOD, progress, ended, |told| {
+        if line.is_hidden() {
+            info!("{told}");
+        } else {
+            line.set_message(told);
+            line.tick();
+        }
+    });
+    line.finish_and_clear();
+}
+
+fn tell_every(period: Duration, progress: &Progress, ended: &Receiver<()>, mut say: impl FnMut(String)) {
+    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(period) {
+        say(told(progress));
+    }
+}
+
+fn told(progress: &Progress) -> String {
+    let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
+    let [loaded, total] = [&progress.snapshot_bytes, &progress.snapshot_bytes_total].map(number);
+    let snapshot = match total {
+        0 => String::new(),
+        _ => format!("{} of {} of the snapshot loaded, ", HumanBytes(loaded), HumanBytes(total)),
+    };
+    format!("recovering: {}: {snapshot}{} events replayed", progress.phase(), number(&progress.events))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_phase_the_bytes_and_the_events_are_told_until_it_has_ended() {
+        let (progress, mut all) = (Progress::default(), Vec::new());
+        let (recovering, ended) = crossbeam_channel::bounded(0);
+        let mut recovering = Some(recovering);
+        progress.enter("loading the snapshot");
+        tell_every(Duration::from_millis(1), &progress, &ended, |told| {
+            all.push(told);
+            match all.len() {
+                1 => {
+                    progress.snapshot_bytes.store(1 << 20, Ordering::Relaxed);
+                    progress.snapshot_bytes_total.store(3 << 20, Ordering::Relaxed);
+                }
+                2 => {
+                    progress.enter("replaying the journal");
+                    progress.events.store(7, Ordering::Relaxed);
+                }
+                _ => recovering = None,
+            }
+        });
+        let expected = [
+            "recovering: loading the snapshot: 0 events replayed",
+            "recovering: loading the snapshot: 1.00 MiB of 3.00 MiB of the snapshot loaded, 0 events replayed",
+            "recovering: replaying the journal: 1.00 MiB of 3.00 MiB of the snapshot loaded, 7 events replayed",
+        ];
+        assert_eq!(all, expected);
+    }
+}

@@ -1,0 +1,118 @@
+//! `tidewire serve`: the server.
+
+use std::error::Error;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use actix_web::rt::System;
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+use crate::cli::settings::Settings;
+use crate::cli::{Outcome, begin_log, recovering, terminal};
+use crate::http::access::Access;
+use crate::http::slot::Slot;
+use crate::http::sockets::open_files;
+use crate::http::{Api, serve};
+use tidewire::clock::SystemClock;
+use tidewire::config::EngineConfig;
+use tidewire::engine::{Claimed, Engine, StorageConfig};
+
+/// What `tidewire serve` takes.
+#[derive(Debug, clap::Args)]
+pub struct Serve {
+    #[command(flatten)]
+    settings: Settings,
+
+    /// TOML file with the same options, for what neither flags nor environment say
+    #[arg(long, env = "TIDEWIRE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Serve {
+    /// Serves until told to stop by SIGINT or SIGTERM.
+    pub(crate) fn run(self) -> Outcome {
+        let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
+        let settings = self.settings.or(&file);
+        begin_log(settings.log_format.unwrap_or_default());
+        raise_open_files();
+        let (mut config, storage) = (settings.engine()?, settings.storage()?);
+        if let Some(refusal) = Access::refusal_to_listen(settings.listen(), settings.access.as_deref()) {
+            return Ok(terminal::refuse(&refusal));
+        }
+        let access = Arc::new(Access::open(settings.access()?)?);
+        // Before anything is promised: whether the state can be read is found out while it is served that it is not.
+        let directory = storage.claim()?;
+        let listener = serve::bind(settings.listen())?;
+        let limits = settings.connections(open_files::limit());
+        let wanted = config.live_max;
+        config.live_max = wanted.min(limits.left_to_live());
+        let (live, per_address) = (config.live_max, limits.per_address);
+        info!(connections = limits.all, per_address, live, "room for connections, as open files allow");
+        if settings.live_max.is_some() && live < wanted {
+            warn!(
+                "--live-max {wanted} is more than open files allow: {live}; raise their limit (ulimit -n, LimitNOFILE)"
+            );
+        }
+        let mut api = Api::new(Slot::default(), settings.admission()?).with_connections(limits);
+        api.access = access;
+        api.certificate = settings.certificate()?;
+        let (file, has_certificate) = (settings.access.as_deref(), api.certificate.is_some());
+        if let Some(warning) = Access::warning_of_plaintext(settings.listen(), file, has_certificate) {
+            warn!("{warning}");
+        }
+        api.slow = settings.slow_log.map_or(api.slow, |span| span.0);
+        #[cfg(feature = "otel")]
+        let spans = crate::http::spans::Spans::by_environment()?;
+        #[cfg(feature = "otel")]
+        api.spans.clone_from(&spans);
+        let ((fail, failed), (tell, told)) = (oneshot::channel(), mpsc::channel());
+        // Recovery has a thread of its own, so that the server can say how far it is.
+        let opened = api.slot.clone();
+        thread::spawn(move || {
+            if let Err(cause) = open(config, &storage, directory, &opened) {
+                // In this order: whoever learns that it failed finds out why. Refused only if nobody waits any more.
+                let _ = tell.send(cause);
+                let _ = fail.send(());
+            }
+        });
+        System::new().block_on(serve::run_on(api, listener, None, failed))?;
+        #[cfg(feature = "otel")]
+        spans.iter().for_each(crate::http::spans::Spans::shutdown);
+        match told.try_recv() {
+            Ok(cause) => Err(cause),
+            // Served until the end, or told to stop while the state was being recovered.
+            Err(_) => Ok(ExitCode::SUCCESS),
+        }
+    }
+}
+
+/// Lets this process have as many files open as it may.
+pub(crate) fn raise_open_files() {
+    if let Err(cause) = open_files::raise() {
+        info!("the limit on open files stays at {}: {cause}", open_files::limit());
+    }
+}
+
+/// Recovers the state, and puts the engine where it is served from.
+fn open(
+    config: EngineConfig,
+    storage: &StorageConfig,
+    directory: Claimed,
+    slot: &Slot,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let (recovering, ended) = crossbeam_channel::bounded(0);
+    let waiting = slot.clone();
+    let telling = thread::spawn(move || recovering::tell(waiting.progress(), &ended));
+    let open = || Engine::open_claimed(config, storage, directory, Arc::new(SystemClock), slot.progress());
+    let opened = panic::catch_unwind(AssertUnwindSafe(open));
+    drop(recovering);
+    // So that the line that changes is gone before anything else is said.
+    let _ = telling.join();
+    let (engine, report) = opened.map_err(|_| "recovery crashed")??;
+    slot.fill_recovered(engine, report);
+    Ok(())
+}

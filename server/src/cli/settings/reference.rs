@@ -1,0 +1,47 @@
+//! The reference of all settings, `docs/settings.md`, as the code has them.
+#![cfg(test)]
+
+use std::fmt::Write as _;
+use std::{env, fs};
+
+use clap::{Args, Command};
+
+use super::Settings;
+
+const HEAD: &str = "# Settings
+
+What `tidewire serve` can be told: by flags, by variables of the environment, and in a TOML file (`--config FILE`) under the
+names of the flags, in this order of precedence. Durations are written as `50ms`, `90s`, `12h` or `7d`.
+
+| flag | variable | value | |
+|---|---|---|---|
+";
+
+fn reference() -> String {
+    let command = Settings::augment_args(Command::new("serve"));
+    let mut text = HEAD.to_owned();
+    for argument in command.get_arguments() {
+        let flag = argument.get_long().expect("every setting has a flag");
+        let variable = argument.get_env().map(|variable| format!("`{}`", variable.to_string_lossy()));
+        let values = argument.get_value_names().unwrap_or_default().iter().map(|name| name.as_str());
+        let value = values.filter(|_| argument.get_action().takes_values()).collect::<Vec<_>>().join(" ");
+        let value = if value.is_empty() { String::new() } else { format!("`{}`", value.replace('|', "\\|")) };
+        let help = argument.get_help().expect("every setting says what it is").to_string();
+        let _ = writeln!(text, "| `--{flag}` | {} | {value} | {help} |", variable.unwrap_or_default());
+    }
+    text
+}
+
+#[test]
+fn the_reference_has_every_setting_as_it_is() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/settings.md");
+    let expected = reference();
+    if env::var_os("TIDEWIRE_RENEW_GOLDEN").is_some() {
+        fs::write(file, &expected).unwrap();
+    }
+    let found = fs::read_to_string(file).unwrap_or_default();
+    assert!(
+        found == expected,
+        "docs/settings.md is not as the code: set TIDEWIRE_RENEW_GOLDEN=1 and run this test once to renew it"
+    );
+}

@@ -1,0 +1,117 @@
+//! Settings by flags and files.
+#![cfg(test)]
+
+use super::*;
+use clap::{Args, Command, FromArgMatches};
+use tidewire::feed::policy::Policy;
+use tidewire::storage::journal::Durability;
+
+fn flags(words: &[&str]) -> Result<Settings, String> {
+    let command = Settings::augment_args(Command::new("serve").no_binary_name(true));
+    let matches = command.try_get_matches_from(words).map_err(|cause| cause.to_string())?;
+    Settings::from_arg_matches(&matches).map_err(|cause| cause.to_string())
+}
+
+fn file(text: &str) -> Result<Settings, String> {
+    toml::from_str(text).map_err(|cause: toml::de::Error| cause.to_string())
+}
+
+#[test]
+fn flags_win_over_the_file_and_the_file_over_the_defaults() {
+    let flags = flags(&["--inbox-posts", "7", "--celebrity-followers", "off"]).unwrap();
+    let file = file("inbox-posts = 9\nactive-window = \"90s\"\ncelebrity-followers = 0").unwrap();
+    let config = flags.or(&file).engine().unwrap();
+    assert_eq!(config.inbox_posts.get(), 7);
+    assert_eq!(config.celebrity, Policy::PushAll);
+    assert_eq!(config.active_window, Duration::from_secs(90));
+    assert_eq!(config.following_max, 5_000);
+}
+
+#[test]
+fn where_and_how_state_is_kept_is_said_by_flags_and_by_the_file() {
+    let flags = flags(&["--durability", "no", "--snapshot-interval", "90s", "--repair"]).unwrap();
+    let file =
+        "durability = \"everysec\"\nsnapshot-compression = \"zstd\"\nsnapshot-inboxes = \"none\"\ndata-dir = \"d\"";
+    let file = self::file(file).unwrap();
+    let storage = flags.or(&file).storage().unwrap();
+    assert_eq!((storage.journal.durability, storage.repair), (Durability::Never, true));
+    assert_eq!((storage.directory, storage.snapshots.interval), (PathBuf::from("d"), Duration::from_secs(90)));
+    assert_eq!((storage.snapshots.compress, storage.snapshots.inboxes), (true, false));
+    let storage = file.storage().unwrap();
+    assert_eq!((storage.journal.durability, storage.repair), (Durability::EverySecond, false));
+    let storage = Settings::default().storage().unwrap();
+    assert_eq!(storage.journal.durability, Durability::Always);
+    assert_eq!((storage.snapshots.compress, storage.snapshots.inboxes), (false, true));
+}
+
+#[test]
+fn thresholds_have_three_forms() {
+    let above = Policy::Above(NonZeroU64::new(5).unwrap());
+    for (flag, toml, policy) in [("off", "\"off\"", Policy::PushAll), ("0", "0", Policy::PullAll), ("5", "5", above)] {
+        assert_eq!(flags(&["--celebrity-followers", flag]).unwrap().celebrity_followers, Some(Celebrity(policy)));
+        let file = file(&format!("celebrity-followers = {toml}")).unwrap();
+        assert_eq!(file.celebrity_followers, Some(Celebrity(policy)));
+    }
+}
+
+#[test]
+fn nonsense_is_refused_with_the_options_name() {
+    let cases: [&[&str]; 31] = [
+        &["--inbox-posts", "0"],
+        &["--inbox-posts", "100001"],
+        &["--inbox-posts", "many"],
+        &["--shards", "0"],
+        &["--shards", "257"],
+        &["--celebrity-followers", "1.5"],
+        &["--celebrity-followers", "on"],
+        &["--active-window", "0s"],
+        &["--active-window", "soon"],
+        &["--pull-budget", "0ms"],
+        &["--listen", "8080"],
+        &["--archive-budget", "0s"],
+        &["--outbox-posts", "0"],
+        &["--store-bytes-max", "8GiB"],
+        &["--sources-max", "0"],
+        &["--edges-max", "0"],
+        &["--reposts-max", "many"],
+        &["--durability", "sometimes"],
+        &["--durability", "ALWAYS"],
+        &["--snapshot-interval", "0s"],
+        &["--snapshot-interval", "hourly"],
+        &["--snapshot-journal-bytes", "0"],
+        &["--snapshot-inboxes", "all"],
+        &["--snapshot-compression", "gzip"],
+        &["--write-bytes-max", "3519999"],
+        &["--rate-limit", "0"],
+        &["--rate-limit", "fast"],
+        &["--token-lifetime-max", "0s"],
+        &["--token-lifetime-max", "long"],
+        &["--cors-origins", "*"],
+        &["--cors-origins", "https://a.example,b.example"],
+    ];
+    for words in cases {
+        let refused = flags(words).and_then(|raw| {
+            let checked = raw.engine().and(raw.storage()).and(raw.admission()).and(raw.access());
+            checked.map_err(|cause| cause.to_string())
+        });
+        let cause = refused.expect_err(&words.join(" "));
+        assert!(cause.contains(words[0]), "{words:?}: {cause}");
+    }
+    for (text, named) in [
+        ("inbox-post = 3", "inbox-post"),
+        ("inbox-posts = 0", "inbox-posts"),
+        ("inbox_posts = 3", "inbox_posts"),
+        ("active-window = 5", "active-window"),
+        ("celebrity-followers = \"on\"", "celebrity-followers"),
+        ("durability = \"sometimes\"", "sometimes"),
+        ("snapshot-interval = 900", "snapshot-interval"),
+        ("snapshot-compression = true", "snapshot-compression"),
+        ("snapshot-journal-bytes = 0", "snapshot-journal-bytes"),
+        ("repair = true", "repair"),
+        ("rate-limit = 0", "rate-limit"),
+        ("cors-origins = \"a.example\"", "cors-origins"),
+    ] {
+        let cause = file(text).expect_err(text);
+        assert!(cause.contains(named), "{text}: {cause}");
+    }
+}

@@ -1,0 +1,143 @@
+//! Values of settings, as people write them.
+
+use std::num::NonZeroU64;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+
+use crate::http::access::browser::Hosts;
+use crate::http::access::cors::Origins;
+use crate::http::access::rate::RequestsPerSecond;
+use crate::http::sockets::proxies::Proxies;
+use tidewire::feed::policy::Policy;
+use tidewire::storage::journal::Durability;
+
+/// A duration as people write it: `90s`, `50ms`, `7d`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span(pub Duration);
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        humantime::parse_duration(text).map(Self).map_err(|cause| format!("{cause}; write it as 50ms, 90s, 12h or 7d"))
+    }
+}
+
+/// Followers above which a source is a celebrity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Celebrity(pub Policy);
+
+impl FromStr for Celebrity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self(Policy::PushAll));
+        }
+        let followers: u64 =
+            text.parse().map_err(|_| format!("{text:?} is neither a number of followers nor \"off\""))?;
+        Ok(Self(NonZeroU64::new(followers).map_or(Policy::PullAll, Policy::Above)))
+    }
+}
+
+/// Whether snapshots hold inboxes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inboxes(pub bool);
+
+impl FromStr for Inboxes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        either(text, "resident", "none").map(Self)
+    }
+}
+
+/// When a group of journaled events counts as kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SyncPolicy(pub Durability);
+
+impl FromStr for SyncPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self)
+    }
+}
+
+/// Whether snapshots are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compression(pub bool);
+
+impl FromStr for Compression {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        either(text, "zstd", "none").map(Self)
+    }
+}
+
+/// How the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// A JSON object in each line.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        either(text, "json", "text").map(|is_json| if is_json { Self::Json } else { Self::Text })
+    }
+}
+
+fn either(text: &str, yes: &str, no: &str) -> Result<bool, String> {
+    match text {
+        _ if text == yes => Ok(true),
+        _ if text == no => Ok(false),
+        _ => Err(format!("{text:?} is neither {yes} nor {no}")),
+    }
+}
+
+/// Settings that are one word in TOML, as they are on the command line.
+macro_rules! read_as_text {
+    ($($setting:ty),+) => {$(
+        impl<'de> Deserialize<'de> for $setting {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                String::deserialize(from)?.parse().map_err(D::Error::custom)
+            }
+        }
+    )+};
+}
+
+read_as_text!(Span, Inboxes, Compression, SyncPolicy, LogFormat, Origins, Hosts, Proxies);
+
+impl<'de> Deserialize<'de> for RequestsPerSecond {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        u32::deserialize(from)?.to_string().parse().map_err(D::Error::custom)
+    }
+}
+
+/// In TOML `off` is a string and a threshold a number.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a number of followers or \"off\"")]
+enum Written {
+    Number(u64),
+    Text(String),
+}
+
+impl<'de> Deserialize<'de> for Celebrity {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = match Written::deserialize(from)? {
+            Written::Number(followers) => followers.to_string(),
+            Written::Text(text) => text,
+        };
+        text.parse().map_err(D::Error::custom)
+    }
+}

@@ -1,0 +1,142 @@
+//! `tidewire snapshot export`: posts and follow edges of a snapshot and its archive, as text that `tidewire import` takes.
+//!
+//! Responsible for:
+//! - which files are read and written, and what is done without the archive;
+//! - saying what the text cannot express.
+//!
+//! Not responsible for:
+//! - what is exported in which order (`outline`), what a line looks like (`cli::post_line`).
+
+use std::error::Error;
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::cli::snapshot::Snapshot;
+use crate::cli::snapshot::outline::{Outline, Place, SORTED_BYTES};
+use crate::cli::{Outcome, terminal};
+use tidewire::limits::ARCHIVE_CACHE_BYTES;
+use tidewire::storage::archive::ReadOnlyArchive;
+
+/// What `tidewire snapshot export` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Export {
+    /// The snapshot
+    file: PathBuf,
+
+    /// Where to write posts, a JSON object in each line, oldest first; - is the standard output [default: -, unless --follows is given]
+    #[arg(long, value_name = "OUT")]
+    posts: Option<PathBuf>,
+
+    /// Where to write follow edges, `follower source` in each line, oldest first; - is the standard output
+    #[arg(long, value_name = "OUT")]
+    follows: Option<PathBuf>,
+
+    /// The archive with the posts that are too old for the snapshot; no server may have it open [default: archive.redb beside the snapshot, if that needs one]
+    #[arg(long, value_name = "FILE", conflicts_with = "without_archive")]
+    archive: Option<PathBuf>,
+
+    /// Leave out the posts that are only in the archive
+    #[arg(long)]
+    without_archive: bool,
+}
+
+impl Export {
+    pub(super) fn run(mut self) -> Outcome {
+        let stdout = Path::new("-");
+        if self.posts.is_none() && self.follows.is_none() {
+            self.posts = Some(stdout.to_owned());
+        }
+        if self.posts.as_deref() == Some(stdout) && self.follows.as_deref() == Some(stdout) {
+            terminal::warn("error: posts and follow edges cannot both go to the standard output; name a file for one");
+            return Ok(ExitCode::from(2));
+        }
+        let snapshot = Snapshot::open(&self.file)?;
+        let mut outline = Outline::read(&snapshot)?;
+        let archive = if self.posts.is_some() { self.open_archive(&outline)? } else { None };
+        if let Some(archive) = &archive {
+            outline.read_archive(archive)?;
+        }
+        for (out, is_posts) in [(&self.posts, true), (&self.follows, false)] {
+            let Some(out) = out else { continue };
+            let mut sink = open(out)?;
+            let written = if is_posts {
+                outline.write_posts(&snapshot, archive.as_ref(), &mut sink, SORTED_BYTES)?
+            } else {
+                outline.write_edges(&mut sink)
+            };
+            let written = written.and_then(|()| sink.flush());
+            if !terminal::is_enough(&written) {
+                written.map_err(|cause| format!("cannot write {}: {cause}; it is not whole", out.display()))?;
+            }
+        }
+        if self.posts.is_some() {
+            tell_posts(&outline, archive.is_some());
+        }
+        if self.follows.is_some() {
+            tell_edges(&outline);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The archive, if it is needed: posts must not be left out unless that was asked for.
+    fn open_archive(&self, outline: &Outline) -> Result<Option<ReadOnlyArchive>, Box<dyn Error>> {
+        if self.without_archive || (self.archive.is_none() && !outline.needs_archive) {
+            return Ok(None);
+        }
+        let file = self.archive.clone().unwrap_or_else(|| self.file.with_file_name("archive.redb"));
+        let without = "--without-archive exports the other posts alone";
+        if !file.exists() {
+            let needed = format!("there is no archive {}, which has the older posts", file.display());
+            return Err(format!("{needed}; name it by --archive; {without}").into());
+        }
+        let opened = ReadOnlyArchive::open(&file, ARCHIVE_CACHE_BYTES);
+        opened.map(Some).map_err(|cause| match cause.source() {
+            Some(inner) => format!("{cause}: {inner}; {without}").into(),
+            None => format!("{cause}; {without}").into(),
+        })
+    }
+}
+
+/// A new file, a device or pipe that is there, or the standard output.
+fn open(out: &Path) -> Result<Box<dyn Write>, String> {
+    if out == Path::new("-") {
+        return Ok(terminal::output());
+    }
+    let is_device = fs::metadata(out).is_ok_and(|there| !there.is_file());
+    let opened = OpenOptions::new().write(true).create_new(!is_device).open(out);
+    opened.map(|file| Box::new(BufWriter::with_capacity(1 << 16, file)) as Box<dyn Write>).map_err(|cause| {
+        let hint = if cause.kind() == io::ErrorKind::AlreadyExists { "; nothing is written over" } else { "" };
+        format!("cannot create {}: {cause}{hint}", out.display())
+    })
+}
+
+fn note(what: &str, count: usize, meaning: &str) {
+    if count > 0 {
+        terminal::warn(&format!("{what}: {count}{meaning}"));
+    }
+}
+
+/// What was exported, and what was not. Beside the result, which may be the standard output.
+fn tell_posts(outline: &Outline, has_archive: bool) {
+    let count = |is: fn(&Place) -> bool| outline.posts.iter().filter(|post| is(post)).count();
+    terminal::warn(&format!("posts: {}", outline.posts.len()));
+    let hidden = " (`tidewire import posts` hides them again; POST /v1/posts refuses these lines)";
+    note("archived posts", count(|post| post.is_archived), " (among them; some may be newer than the snapshot)");
+    note("hidden posts", count(|post| post.is_hidden), hidden);
+    note("edited posts", count(|post| post.is_edited), " (as they are now; when they were edited is not exported)");
+    note("bodies with line breaks", count(|post| post.has_breaks), " (spaces stand there instead)");
+    note("deleted ids", outline.deleted.len(), " (not exported: after an import they can be used again)");
+    if outline.needs_archive && !has_archive {
+        terminal::warn("posts that are only in the archive the snapshot was taken beside are NOT exported");
+    }
+}
+
+fn tell_edges(outline: &Outline) {
+    terminal::warn(&format!("follow edges: {} (when they were made is not exported)", outline.edges.len()));
+    note("hidden edges", outline.edges.iter().filter(|edge| edge.hidden).count(), " (by a third word)");
+    let choices = " (their mutes, blocks, rules, lists and markers, and where their edges begin, are not exported)";
+    note("readers with choices", outline.deciders.len(), choices);
+    note("users whose tokens are revoked", outline.revoked, " (revocations are not exported)");
+}

@@ -1,0 +1,76 @@
+//! `tidewire snapshot inspect`: what is in a snapshot, by its blocks. Records are counted, not looked at.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use crate::cli::snapshot::Snapshot;
+use crate::cli::{Outcome, terminal};
+use tidewire::storage::snapshot::{Block, Section};
+
+#[derive(Default)]
+struct Sum {
+    blocks: u64,
+    records: u64,
+    raw_bytes: u64,
+    stored_bytes: u64,
+}
+
+pub(super) fn run(snapshot: &Snapshot) -> Outcome {
+    let mut reader = snapshot.reader()?;
+    let header = reader.header();
+    terminal::say(&format!("{}: format {}, {} bytes", reader.place(), reader.format(), reader.file_bytes()));
+    if let Some(identity) = reader.identity() {
+        terminal::say(&format!("of the data directory {identity}"));
+    }
+    terminal::say(&format!("taken at {}, replay goes on after event {}", header.taken_at, header.sequence));
+    terminal::say("");
+    let mut sums: BTreeMap<Section, Sum> = BTreeMap::new();
+    let read = loop {
+        match reader.next_block() {
+            Ok(Some(block)) => sums.entry(block.section).or_default().add(&block),
+            Ok(None) => break Ok(()),
+            Err(cause) => break Err(cause),
+        }
+    };
+    tell(&sums);
+    read?;
+    if let Some(end) = reader.end() {
+        terminal::say("");
+        terminal::say(&format!("saw events through {}, last instant {}", end.through, end.last_instant));
+        if end.archive {
+            terminal::say("older posts are in the archive that it was taken beside");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Of a snapshot that is damaged: what stands before the damage.
+fn tell(sums: &BTreeMap<Section, Sum>) {
+    let row = |name: &str, sum: [&str; 4]| {
+        let [blocks, records, raw, stored] = sum;
+        terminal::say(&format!("{name:<10} {blocks:>8} {records:>12} {raw:>15} {stored:>15}"));
+    };
+    row("section", ["blocks", "records", "bytes raw", "bytes stored"]);
+    let mut total = Sum::default();
+    for (section, sum) in sums {
+        row(section.name(), sum.numbers().each_ref().map(String::as_str));
+        total.blocks += sum.blocks;
+        total.records += sum.records;
+        total.raw_bytes += sum.raw_bytes;
+        total.stored_bytes += sum.stored_bytes;
+    }
+    row("total", total.numbers().each_ref().map(String::as_str));
+}
+
+impl Sum {
+    fn add(&mut self, block: &Block) {
+        self.blocks += 1;
+        self.records += u64::from(block.records);
+        self.raw_bytes += block.raw_bytes() as u64;
+        self.stored_bytes += block.stored_bytes;
+    }
+
+    fn numbers(&self) -> [String; 4] {
+        [self.blocks, self.records, self.raw_bytes, self.stored_bytes].map(|number| number.to_string())
+    }
+}

@@ -1,0 +1,342 @@
+//! What an export holds: where each post and edge stands in it, and writing them in this order.
+//!
+//! Responsible for:
+//! - posts of a snapshot and its archive as one list, oldest first, edges in the order they were made, in bounded memory;
+//! - leaving out what either of both knows to be deleted; where both have a post, the snapshot's is taken.
+//!
+//! Not responsible for:
+//! - what a line looks like (`cli::post_line`).
+//!
+//! A snapshot holds posts by source, newest first, and a few of them twice, the later record newer; an archive holds them by id. So they are read once for where every post stands, 24
+//! bytes of memory each, and then the snapshot once more for every [`SORTED_BYTES`] of lines, which are sorted and written.
+//! Damage is met in the first pass, before anything is written.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::io::{self, Write};
+
+use rustc_hash::FxHashSet;
+
+use crate::cli::post_line::{Parts, PostLine, on_one_line};
+use crate::cli::snapshot::Snapshot;
+use crate::cli::snapshot::content::{each_block, each_record};
+use tidewire::clock::UnixMicros;
+use tidewire::feed::position::Position;
+use tidewire::feed::record::PostRecord;
+use tidewire::id::{PostId, SourceId};
+use tidewire::state::image::EdgesRecord;
+use tidewire::state::shelving;
+use tidewire::storage::archive::{ArchiveError, Kept, ReadOnlyArchive};
+use tidewire::storage::recovery::Batch;
+
+/// Bytes of lines that are sorted together.
+pub(super) const SORTED_BYTES: u64 = 256 << 20;
+
+/// What is exported, without the content of posts.
+#[derive(Default)]
+pub(super) struct Outline {
+    ids: Vec<SourceId>,
+    /// Oldest first.
+    pub(super) posts: Vec<Place>,
+    /// Oldest first.
+    pub(super) edges: Vec<Edge>,
+    pub(super) deleted: FxHashSet<PostId>,
+    /// Readers who have decided anything beside whom to follow.
+    pub(super) deciders: BTreeSet<u32>,
+    /// Users whose tokens are revoked.
+    pub(super) revoked: usize,
+    /// Whether the snapshot was taken beside an archive that had posts.
+    pub(super) needs_archive: bool,
+}
+
+/// Where a post stands, and what there is to say of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    at: Position,
+    line_bytes: u32,
+    /// It is read from the archive.
+    pub(super) is_archived: bool,
+    pub(super) is_hidden: bool,
+    pub(super) is_edited: bool,
+    /// Its body has line breaks.
+    pub(super) has_breaks: bool,
+}
+
+/// A follow edge.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Edge {
+    since: UnixMicros,
+    follower: u32,
+    source: u32,
+    pub(super) hidden: bool,
+}
+
+impl Outline {
+    pub(super) fn read(snapshot: &Snapshot) -> Result<Self, Box<dyn Error>> {
+        let mut outline = Self::default();
+        let end = each_block(&mut snapshot.reader()?, |batch| outline.take(batch))?;
+        outline.needs_archive = end.archive;
+        outline.posts.retain(|post| !outline.deleted.contains(&post.at.id));
+        sort_once(&mut outline.posts, |post| post.at);
+        outline.edges.sort_unstable();
+        Ok(outline)
+    }
+
+    /// Adds the posts that are only in the archive, and takes out those that it knows to be deleted.
+    pub(super) fn read_archive(&mut self, archive: &ReadOnlyArchive) -> Result<(), ArchiveError> {
+        let Self { posts, deleted, .. } = self;
+        let mut archived = Vec::new();
+        archive.each(|id, kept| {
+            let Some(record) = archived_record(&kept)? else {
+                deleted.insert(id);
+                return Ok(());
+            };
+            if record.at.id != id {
+                return Err(format!("it says that it is post {}", record.at.id));
+            }
+            let is_in_snapshot = posts.binary_search_by_key(&record.at, |post| post.at).is_ok();
+            if !is_in_snapshot && !deleted.contains(&id) {
+                archived.push(Place { is_archived: true, ..Place::of(&record, &archived_line(&record)?) });
+            }
+            Ok(())
+        })?;
+        posts.append(&mut archived);
+        posts.retain(|post| !deleted.contains(&post.at.id));
+        posts.sort_unstable();
+        Ok(())
+    }
+
+    fn take(&mut self, batch: Batch) -> Result<(), String> {
+        match batch {
+            Batch::Sources(records) => self.ids.extend(records.into_iter().map(|record| record.id)),
+            Batch::Edges(records) => each_record("edges", &records, |record| self.take_edges(record))?,
+            Batch::Posts(records) => each_record("posts", &records, |record| {
+                self.posts.push(Place::of(record, &self.line(record)?));
+                Ok::<_, String>(())
+            })?,
+            Batch::Deleted(records) => {
+                let ids = records.iter().flat_map(|record| record.ids.as_chunks::<8>().0);
+                self.deleted.extend(ids.map(|id| PostId(u64::from_le_bytes(*id))));
+            }
+            Batch::Choices(records) => self.deciders.extend(records.iter().map(|record| record.reader)),
+            Batch::Revocations(records) => {
+                self.revoked += records.iter().map(|record| record.users.len()).sum::<usize>();
+            }
+            Batch::Reposts(_) | Batch::UnderWay(_) | Batch::Inboxes(_) => {}
+        }
+        Ok(())
+    }
+
+    fn take_edges(&mut self, record: &EdgesRecord) -> Result<(), String> {
+        let ((sources, _), (since, _)) = (record.sources.as_chunks::<4>(), record.since.as_chunks::<8>());
+        if sources.len() != since.len() {
+            return Err("its columns are of different length".to_owned());
+        }
+        self.id(record.follower)?;
+        if !record.starts.is_empty() || !record.kept.is_empty() {
+            self.deciders.insert(record.follower);
+        }
+        let first = self.edges.len();
+        for (source, since) in sources.iter().zip(since) {
+            let (source, since) = (u32::from_le_bytes(*source), UnixMicros(i64::from_le_bytes(*since)));
+            self.id(source)?;
+            self.edges.push(Edge { since, follower: record.follower, source, hidden: false });
+        }
+        for place in record.hidden.as_chunks::<4>().0 {
+            let place = first.saturating_add(u32::from_le_bytes(*place) as usize);
+            self.edges.get_mut(place).ok_or("a hidden edge is not there")?.hidden = true;
+        }
+        Ok(())
+    }
+
+    fn id(&self, number: u32) -> Result<&SourceId, String> {
+        self.ids.get(number as usize).ok_or_else(|| format!("source {number} is not there"))
+    }
+
+    fn line(&self, record: &PostRecord<u32>) -> Result<String, String> {
+        line(record, record.sources.iter().map(|number| self.id(*number)).collect::<Result<_, _>>()?)
+    }
+
+    /// The outer error is of what is read, the inner one of what is written to.
+    pub(super) fn write_posts(
+        &self,
+        snapshot: &Snapshot,
+        archive: Option<&ReadOnlyArchive>,
+        sink: &mut dyn Write,
+        sorted_bytes: u64,
+    ) -> Result<io::Result<()>, Box<dyn Error>> {
+        for run in runs(&self.posts, sorted_bytes) {
+            let mut lines = Vec::with_capacity(run.len());
+            each_block(&mut snapshot.reader()?, |batch| {
+                let Batch::Posts(records) = batch else { return Ok(()) };
+                for record in records {
+                    if run.binary_search_by_key(&record.at, |post| post.at).is_ok() {
+                        lines.push((record.at, self.line(&record)?));
+                    }
+                }
+                Ok(())
+            })?;
+            for post in run.iter().filter(|post| post.is_archived) {
+                let kept = archive.map(|archive| archive.post(post.at.id)).transpose()?.flatten();
+                let record = kept.as_ref().map(archived_record).transpose()?.flatten();
+                lines.push((post.at, archived_line(&record.ok_or("a post has left the archive meanwhile")?)?));
+            }
+            sort_once(&mut lines, |(at, _)| *at);
+            let written = lines.iter().try_for_each(|(_, line)| writeln!(sink, "{line}"));
+            if written.is_err() {
+                return Ok(written);
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    pub(super) fn write_edges(&self, sink: &mut dyn Write) -> io::Result<()> {
+        for edge in &self.edges {
+            let [follower, source] = [edge.follower, edge.source].map(|number| &self.ids[number as usize]);
+            let hidden = if edge.hidden { "\thidden" } else { "" };
+            writeln!(sink, "{follower}\t{source}{hidden}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Place {
+    fn of<S>(record: &PostRecord<S>, line: &str) -> Self {
+        Self {
+            at: record.at,
+            line_bytes: line.len() as u32 + 1,
+            is_archived: false,
+            is_hidden: record.hidden,
+            is_edited: record.edited_at.is_some(),
+            has_breaks: matches!(on_one_line(record.body.as_str()), Cow::Owned(_)),
+        }
+    }
+}
+
+/// Sorts by position, and keeps the last of those that have the same.
+fn sort_once<T>(entries: &mut Vec<T>, at: impl Fn(&T) -> Position) {
+    entries.sort_by_key(&at);
+    entries.dedup_by(|next, kept| {
+        let is_same = at(next) == at(kept);
+        if is_same {
+            std::mem::swap(next, kept);
+        }
+        is_same
+    });
+}
+
+fn line<S>(record: &PostRecord<S>, sources: Vec<&SourceId>) -> Result<String, String> {
+    let parts = Parts {
+        position: record.at,
+        kind: record.kind,
+        body: record.body.as_str(),
+        sources,
+        repost_of: record.repost_of,
+        reply_to: record.reply_to,
+        hidden: record.hidden,
+    };
+    PostLine::new(&parts)?.json()
+}
+
+fn archived_line(record: &PostRecord<SourceId>) -> Result<String, String> {
+    line(record, record.sources.iter().collect())
+}
+
+/// The post, unless it was deleted.
+fn archived_record(kept: &Kept) -> Result<Option<PostRecord<SourceId>>, String> {
+    match kept {
+        Kept::Deleted => Ok(None),
+        Kept::Post(bytes) => shelving::decode(bytes).map(Some),
+    }
+}
+
+/// Splits posts into runs whose lines take at most so many bytes, or are one.
+fn runs(posts: &[Place], bytes_max: u64) -> Vec<&[Place]> {
+    let mut run_bytes = 0;
+    let mut starts = Vec::new();
+    for (nth, post) in posts.iter().enumerate() {
+        run_bytes += u64::from(post.line_bytes);
+        if nth == 0 || run_bytes > bytes_max {
+            starts.push(nth);
+            run_bytes = u64::from(post.line_bytes);
+        }
+    }
+    let ends = starts.iter().skip(1).copied().chain([posts.len()]);
+    starts.iter().zip(ends).map(|(start, end)| &posts[*start..end]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::at;
+    use std::path::Path;
+    use tidewire::feed::graph::Sharding;
+    use tidewire::feed::policy::Policy;
+    use tidewire::feed::post::{Body, Draft, Post};
+    use tidewire::state::image::{SourceRecord, record};
+    use tidewire::state::world::World;
+    use tidewire::storage::files::disk::DiskFiles;
+    use tidewire::storage::journal::Sequence;
+    use tidewire::storage::snapshot::{self, Section, SnapshotHeader, SnapshotWriter};
+
+    #[test]
+    fn runs_are_as_long_as_fits_and_at_least_one_post() {
+        let place = |line_bytes| Place {
+            at: Position::MIN,
+            line_bytes,
+            is_archived: false,
+            is_hidden: false,
+            is_edited: false,
+            has_breaks: false,
+        };
+        let posts = [4, 4, 9, 1, 1, 8, 30].map(place);
+        let lengths = |max| runs(&posts, max).iter().map(|run| run.len()).collect::<Vec<_>>();
+        assert_eq!(lengths(10), [2, 2, 2, 1]);
+        assert_eq!(lengths(1), [1; 7]);
+        assert_eq!(lengths(u64::MAX), [7]);
+        assert!(runs(&[], 10).is_empty());
+    }
+
+    #[test]
+    fn a_post_with_two_records_is_exported_once_as_the_later_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = DiskFiles::open(directory.path()).unwrap();
+        let header = SnapshotHeader { sequence: Sequence(1), taken_at: UnixMicros(0) };
+        let mut writer = SnapshotWriter::begin(&files, header, false).unwrap();
+        let ids = ["ann", "bob"].map(|id| SourceId::new(id).unwrap());
+        for id in ids {
+            let record = SourceRecord::new(id);
+            writer.record(Section::Sources, &record).unwrap();
+        }
+        let (world, hand) = World::create(Policy::PushAll, Sharding::new(1));
+        for (nth, body) in [(1, "1"), (2, "2"), (1, "3")] {
+            let draft = Draft::new(SourceId::new("ann").unwrap(), Body::new(body).unwrap());
+            let mut post = Post::new(at(nth, nth as u64), &draft, at(nth, 0).published_at);
+            post.join(|id| hand.meet(id).slot);
+            writer.record(Section::Posts, &record(&world, &post, |source| source.slot.0)).unwrap();
+        }
+        writer.finish(Sequence(1), UnixMicros(0), false).unwrap();
+        let snapshot = Snapshot::open(&directory.path().join(snapshot::name(Sequence(1)))).unwrap();
+        let outline = Outline::read(&snapshot).unwrap();
+        let mut text = Vec::new();
+        outline.write_posts(&snapshot, None, &mut text, SORTED_BYTES).unwrap().unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let bodies: Vec<&str> = text.lines().filter_map(|line| line.split("\"body\":").nth(1)?.get(..1)).collect();
+        assert_eq!((bodies, outline.posts.len()), (vec!["3", "2"], 2), "{text}");
+    }
+
+    #[test]
+    fn many_short_runs_write_what_one_long_run_does() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/v1");
+        let snapshot = Snapshot::open(&fixtures.join("snapshot-00000000000000000008.tide")).unwrap();
+        let outline = Outline::read(&snapshot).unwrap();
+        let written = |sorted_bytes| {
+            let mut text = Vec::new();
+            outline.write_posts(&snapshot, None, &mut text, sorted_bytes).unwrap().unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        assert_eq!(written(1), written(SORTED_BYTES));
+        assert_eq!(written(700).lines().count(), 5);
+    }
+}

@@ -1,0 +1,95 @@
+//! `tidewire snapshot verify`: whether a server could start from a snapshot. All of it is read and loaded.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde_bytes::ByteBuf;
+
+use crate::cli::snapshot::Snapshot;
+use crate::cli::snapshot::content::{each_block, each_record};
+use crate::cli::{Outcome, terminal};
+use tidewire::feed::graph::Sharding;
+use tidewire::feed::policy::Policy;
+use tidewire::state::world::{World, Writer};
+use tidewire::storage::recovery::Batch;
+use tidewire::storage::snapshot;
+
+pub(super) fn run(file: &Snapshot) -> Outcome {
+    let mut reader = file.reader()?;
+    let sequence = reader.header().sequence;
+    if snapshot::parse_name(file.name()).is_some_and(|named| named != sequence) {
+        return Err(reader.bad(format!("its header says event {sequence}, and its name another")).into());
+    }
+    let (world, writer) = World::create(Policy::PushAll, Sharding::new(1));
+    let mut loading = Loading { world, writer, inboxes: 0 };
+    let end = each_block(&mut reader, |batch| loading.take(batch))?;
+    if end.through < sequence {
+        let through = end.through;
+        return Err(reader.bad(format!("it saw events through {through}, fewer than the {sequence} it is of")).into());
+    }
+    let Loading { world, inboxes, .. } = loading;
+    terminal::say(&format!(
+        "good: {}: event {sequence}; sources: {}, edges: {}, posts: {}, deleted ids: {}, inboxes: {inboxes}",
+        reader.place(),
+        world.sources.len(),
+        world.edges(),
+        world.posts.len(),
+        world.posts.deleted().count(),
+    ));
+    if end.archive {
+        terminal::say("older posts are in the archive that it was taken beside, which was not looked at");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Loading {
+    world: Arc<World>,
+    writer: Writer,
+    inboxes: usize,
+}
+
+impl Loading {
+    /// As a recovery does it, and stricter where that passes over something.
+    fn take(&mut self, batch: Batch) -> Result<(), String> {
+        let (writer, sources) = (&mut self.writer, self.world.sources.len());
+        match batch {
+            Batch::Sources(records) => each_record("sources", &records, |record| writer.restore_source(record)),
+            Batch::Edges(records) => each_record("edges", &records, |record| {
+                whole(&record.hidden, 4)?;
+                writer.restore_edges(record).map_err(|cause| cause.to_string())
+            }),
+            Batch::Choices(records) => each_record("choices", &records, |record| writer.restore_choices(record)),
+            Batch::Reposts(records) => each_record("reposts", &records, |record| {
+                whole(&record.hidden, 4)?;
+                writer.restore_reposts(record).map_err(|cause| cause.to_string())
+            }),
+            Batch::Revocations(records) => {
+                records.iter().for_each(|record| writer.restore_revocations(record));
+                Ok(())
+            }
+            Batch::Posts(records) => each_record("posts", &records, |record| writer.restore_post(record)),
+            Batch::Deleted(records) => each_record("deleted ids", &records, |record| {
+                whole(&record.ids, 8)?;
+                writer.restore_deleted(record);
+                Ok::<_, String>(())
+            }),
+            Batch::UnderWay(records) => each_record("posts under way", &records, |record| whole(&record.posts, 16)),
+            Batch::Inboxes(records) => {
+                self.inboxes += records.len();
+                each_record("inboxes", &records, |record| {
+                    whole(&record.posts, 16)?;
+                    let known = (record.reader as usize) < sources;
+                    if known { Ok(()) } else { Err(format!("it is of source {}, which is not there", record.reader)) }
+                })
+            }
+        }
+    }
+}
+
+/// Refuses a column that ends within one of its entries.
+fn whole(column: &ByteBuf, entry_bytes: usize) -> Result<(), String> {
+    match column.len() % entry_bytes {
+        0 => Ok(()),
+        rest => Err(format!("a column of {entry_bytes} bytes each ends with {rest} bytes too many")),
+    }
+}

@@ -1,0 +1,28 @@
+//! What fuzzers call of the server. Those of the engine are in `tidewire::fuzzing`.
+
+#[path = "../../src/fuzzing/replay.rs"]
+mod replay;
+
+pub use crate::http::fuzzing::{access_file, bodies, frames, tokens};
+
+/// One target: panics if anything is wrong.
+pub type Target = fn(&[u8]);
+
+/// Those of the server, by the names that they have in `fuzz/`.
+pub const TARGETS: [(&str, Target); 4] =
+    [("bodies", bodies), ("frames", frames), ("tokens", tokens), ("access_file", access_file)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_holds_on_its_corpus_and_on_changes_of_it() {
+        replay::replay(&TARGETS);
+    }
+
+    #[test]
+    fn the_targets_of_the_fuzzer_are_these() {
+        replay::check_manifest("tidewire_server", &TARGETS);
+    }
+}

@@ -1,0 +1,44 @@
+//! Answers that more than one path gives.
+
+use actix_web::HttpResponse;
+use serde_json::{Value, json};
+
+use crate::http::problem::Problem;
+use crate::http::request::Parameters;
+use tidewire::clock::UnixMicros;
+use tidewire::engine::Listed;
+use tidewire::feed::cursor;
+
+/// To a `PUT` of something that is there or not: 201 if it is new.
+pub(super) fn put(created: bool) -> HttpResponse {
+    let mut response = if created { HttpResponse::Created() } else { HttpResponse::Ok() };
+    response.json(json!({"created": created}))
+}
+
+/// To a `DELETE`, whether there was anything or not.
+pub(super) fn deleted() -> HttpResponse {
+    HttpResponse::NoContent().finish()
+}
+
+/// A page of a list: `found` has one item more than `limit` if there is a next one, which begins behind `cursor` of the last.
+pub(super) fn listing<T>(
+    found: &[T],
+    limit: usize,
+    item: impl Fn(&T) -> Value,
+    cursor: impl Fn(&T) -> String,
+) -> HttpResponse {
+    let page = &found[..found.len().min(limit)];
+    let next = page.last().filter(|_| found.len() > limit).map(cursor);
+    HttpResponse::Ok().json(json!({"items": page.iter().map(item).collect::<Vec<_>>(), "next": next}))
+}
+
+/// A page of a list of sources, the newest first, which `read` reads: before an instant, at most so many.
+pub(super) fn sources(
+    parameters: &Parameters,
+    read: impl FnOnce(UnixMicros, usize) -> Result<Vec<Listed>, Problem>,
+) -> Result<HttpResponse, Problem> {
+    let limit = parameters.limit()?;
+    let before = parameters.cursor("cursor", cursor::decode_edge)?.unwrap_or(UnixMicros(i64::MAX));
+    let item = |listed: &Listed| json!({"id": listed.id.as_str(), "since": listed.shown.to_string()});
+    Ok(listing(&read(before, limit + 1)?, limit, item, |last| cursor::encode_edge(last.since)))
+}

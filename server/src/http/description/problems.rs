@@ -1,0 +1,140 @@
+//! Refusals in the description: which codes each kind of operation may answer with, and how that reads as OpenAPI.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use actix_web::http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::http::operation::{Needs, Right, Work};
+
+/// Codes by status.
+#[derive(Default)]
+pub(super) struct Refusals(BTreeMap<u16, BTreeSet<&'static str>>);
+
+impl Refusals {
+    /// Adds codes of a status.
+    pub(super) fn add(&mut self, status: u16, codes: &[&'static str]) {
+        self.0.entry(status).or_default().extend(codes);
+    }
+
+    /// Adds all of `others`.
+    pub(super) fn merge(&mut self, others: Self) {
+        for (status, codes) in others.0 {
+            self.0.entry(status).or_default().extend(codes);
+        }
+    }
+
+    /// Each status with its response object.
+    pub(super) fn responses(&self) -> impl Iterator<Item = (String, Value)> {
+        self.0.iter().map(|(status, codes)| (status.to_string(), response(*status, codes)))
+    }
+}
+
+/// What the kind of an operation refuses, whatever it does: what the door and the engine's slot answer.
+pub(super) fn of_kind(needs: Needs, work: Work) -> Refusals {
+    let mut refusals = Refusals::default();
+    if needs != Needs::Nothing {
+        refusals.add(401, &["unauthenticated", "invalid_token", "token_expired", "token_not_yet_valid"]);
+        refusals.add(401, &["token_issued_in_future", "token_lifetime_too_long", "token_revoked"]);
+        refusals.add(403, &["forbidden", "unknown_host"]);
+        refusals.add(429, &["rate_limited", "too_many_denials"]);
+    } else {
+        refusals.add(429, &["rate_limited"]);
+    }
+    if work == Work::Live {
+        refusals.add(403, &["foreign_page"]);
+        refusals.add(409, &["being_erased"]);
+    }
+    if let Needs::Server(Right::Write) | Needs::Own(Right::Write) | Needs::Author(Right::Write) = needs {
+        refusals.add(403, &["foreign_page"]);
+        refusals.add(403, &["read_only"]);
+    }
+    if work != Work::None {
+        refusals.add(503, &["overloaded", "recovering", "shutting_down"]);
+    }
+    if matches!(work, Work::Write | Work::BulkWrite) {
+        refusals.add(500, &["archive_failed"]);
+        refusals.add(409, &["being_erased"]);
+        refusals.add(503, &["journal_failed", "out_of_files"]);
+        refusals.add(507, &["disk_full", "store_full"]);
+    }
+    refusals
+}
+
+/// What is refused for how a request is put.
+pub(super) fn of_request(refusals: &mut Refusals, has_path: bool, has_query: bool, has_body: bool) {
+    refusals.add(400, &["unknown_parameter", "invalid_upgrade"]);
+    if has_path {
+        refusals.add(400, &["invalid_path"]);
+    }
+    if has_query {
+        refusals.add(400, &["invalid_parameter"]);
+    }
+    if has_body {
+        let codes = ["invalid_json", "invalid_body", "invalid_field", "missing_field", "unknown_field"];
+        refusals.add(400, &codes);
+        refusals.add(400, &["duplicate_field"]);
+        refusals.add(408, &["body_timeout"]);
+        refusals.add(413, &["body_too_large"]);
+        refusals.add(415, &["unsupported_media_type"]);
+    }
+}
+
+fn response(status: u16, codes: &BTreeSet<&'static str>) -> Value {
+    let title = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Error");
+    let example = json!({
+        "type": "about:blank",
+        "title": title,
+        "status": status,
+        "code": codes.first(),
+        "detail": "what is wrong, for people",
+    });
+    let schema = json!({
+        "allOf": [
+            {"$ref": "#/components/schemas/Problem"},
+            {"properties": {"status": {"const": status}, "code": {"enum": codes}}},
+        ],
+    });
+    let mut response = json!({
+        "description": says(status),
+        "content": {"application/problem+json": {"schema": schema, "example": example}},
+    });
+    if let Some((name, header)) = header(status) {
+        response["headers"] = json!({name: header});
+    }
+    response
+}
+
+fn says(status: u16) -> &'static str {
+    match status {
+        400 => "The request is put wrongly; `field` names the field, path part or parameter.",
+        401 => "Who asks is not known.",
+        403 => "Who asks may not do this.",
+        404 => "There is no such thing.",
+        408 => "The body did not arrive in time.",
+        409 => "This contradicts what is there.",
+        413 => "The body is too large.",
+        415 => "The body is not sent as `application/json`.",
+        422 => "The request is well put, but cannot be done.",
+        426 => "This needs a WebSocket handshake.",
+        429 => "This client asks for too much.",
+        503 => "Too much is asked for, or the server is not ready. Nothing was done; try again.",
+        507 => "There is no room for it. Nothing was done.",
+        _ => "The server failed.",
+    }
+}
+
+/// The header that comes with a status. `Retry-After` comes where a code is temporary.
+fn header(status: u16) -> Option<(&'static str, Value)> {
+    let text = |says: &str| json!({"description": says, "schema": {"type": "string"}});
+    match status {
+        401 => Some(("WWW-Authenticate", text("`Bearer`, with what is wrong with the token."))),
+        426 => Some(("Upgrade", json!({"description": "What to come with.", "schema": {"const": "websocket"}}))),
+        429 | 500 | 503 | 507 => {
+            let seconds = json!({"type": "integer", "minimum": 1});
+            let says = "Seconds after which the same may succeed; missing if it will not by itself.";
+            Some(("Retry-After", json!({"description": says, "schema": seconds})))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,248 @@
+//! What fuzzers may send: bodies of requests, credentials, and the file that says which credentials there are.
+
+use std::sync::OnceLock;
+
+use actix_web::ResponseError as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::{Algorithm, EncodingKey};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::http::access::caller::Caller;
+use crate::http::access::file;
+use crate::http::access::keys::{self, KeyScope, Keys, TokenKey};
+use crate::http::problem::Problem;
+use crate::http::{choices, follows, posts, request, users};
+use tidewire::clock::UnixMicros;
+use tidewire::feed::cursor;
+use tidewire::feed::event::{Event, NewEdge};
+use tidewire::feed::position::Position;
+use tidewire::feed::post::{Draft, Post};
+use tidewire::feed::rules::{Rules, RulesPatch};
+use tidewire::id::PostId;
+use tidewire::storage::frame::{pack, unpack};
+
+pub use crate::http::live::fuzzing::frames;
+
+/// Reads `data` as the body of every operation that takes one.
+///
+/// # Panics
+/// If something is taken that is no object, refused as the server's own fault, or read as something else once it is written as
+/// JSON or for the journal.
+pub fn bodies(data: &[u8]) {
+    if let Some(draft) = taken(data, posts::new_post) {
+        assert_eq!(draft.check(), Ok(()));
+        let again = posts::new_post(json_of(&draft).as_bytes());
+        assert_eq!(again.expect("what was taken is taken again"), draft);
+        published(draft);
+    }
+    if let Some((body, hidden)) = taken(data, posts::change) {
+        let fields = [
+            body.as_ref().map(|body| format!("\"body\":{}", body.as_str())),
+            hidden.map(|hidden| format!("\"hidden\":{hidden}")),
+        ];
+        let text = format!("{{{}}}", fields.into_iter().flatten().collect::<Vec<_>>().join(","));
+        assert_eq!(posts::change(text.as_bytes()).expect("what was taken is taken again"), (body, hidden));
+    }
+    if let Some(edges) = taken(data, follows::edges) {
+        let follows: Vec<Value> = edges.iter().map(edge).collect();
+        let again = follows::edges(json!({ "follows": follows }).to_string().as_bytes());
+        assert_eq!(again.expect("what was taken is taken again"), edges);
+    }
+    taken(data, request::json::<follows::FollowOptions>);
+    if let Some(patch) = taken(data, request::json::<RulesPatch>) {
+        let rules = Rules::default().patched(patch);
+        let patch = request::json::<RulesPatch>(json!(rules).to_string().as_bytes());
+        assert_eq!(Rules::default().patched(patch.expect("rules are taken as a change of rules")), rules);
+    }
+    let now = UnixMicros(1_700_000_000_000_000);
+    if let Some(at) = taken(data, |data| users::not_before(Some(data), now)) {
+        let again = users::not_before(Some(json!({"not_before": at.to_string()}).to_string().as_bytes()), now);
+        assert_eq!(again.expect("what was taken is taken again"), at);
+    }
+    if let Some(at) = taken(data, choices::new_marker) {
+        let again = choices::new_marker(json!({"cursor": cursor::encode_resume(at)}).to_string().as_bytes());
+        assert_eq!(again.expect("what was taken is taken again"), at);
+    }
+}
+
+/// What a body is read as. If it is refused, it is the client's fault.
+fn taken<'a, T>(data: &'a [u8], read: impl FnOnce(&'a [u8]) -> Result<T, Problem>) -> Option<T> {
+    match read(data) {
+        Ok(value) => {
+            assert!(serde_json::from_slice::<IgnoredAny>(data).is_ok(), "this is no JSON");
+            let start = data.iter().find(|byte| !byte.is_ascii_whitespace());
+            assert_eq!(start, Some(&b'{'), "this is no object");
+            Some(value)
+        }
+        Err(problem) => {
+            assert!(problem.status_code().is_client_error(), "{problem}");
+            None
+        }
+    }
+}
+
+fn json_of(draft: &Draft) -> String {
+    let mut fields = Map::from_iter([
+        ("author".to_owned(), json!(draft.author.as_str())),
+        ("kind".to_owned(), json!(draft.kind.as_str())),
+        ("tags".to_owned(), draft.tags.iter().map(|tag| tag.tag_name()).collect()),
+    ]);
+    let texts = [
+        ("id", draft.id.map(|id| id.to_string())),
+        ("published_at", draft.published_at.map(|at| at.to_string())),
+        ("topic", draft.topic.as_ref().and_then(|topic| topic.topic_name()).map(str::to_owned)),
+        ("repost_of", draft.repost_of.map(|id| id.to_string())),
+        ("reply_to", draft.reply_to.map(|id| id.to_string())),
+    ];
+    fields.extend(texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), Value::String(text?)))));
+    let mut text = Value::Object(fields).to_string();
+    // As it is: a value would not keep every number.
+    text.truncate(text.len() - 1);
+    format!("{text},\"body\":{}}}", draft.body.as_str())
+}
+
+fn edge(edge: &NewEdge) -> Value {
+    let mut fields = json!({"follower": edge.follower.as_str(), "source": edge.source.as_str(), "hidden": edge.hidden});
+    if let Some(backfill) = edge.backfill {
+        fields["backfill"] = json!(backfill);
+    }
+    fields
+}
+
+/// A post that was taken is answered as JSON with the body as it came, and is the same in the journal.
+fn published(draft: Draft) {
+    #[derive(Deserialize)]
+    struct Answered<'a> {
+        author: String,
+        #[serde(borrow)]
+        body: &'a RawValue,
+    }
+
+    let position =
+        Position { published_at: draft.published_at.unwrap_or(UnixMicros(0)), id: draft.id.unwrap_or(PostId(1)) };
+    let post = Post::new(position, &draft, position.published_at);
+    let answered: Answered<'_> = serde_json::from_str(post.json()).expect("answers are JSON");
+    assert_eq!((answered.author.as_str(), answered.body.get()), (draft.author.as_str(), draft.body.as_str()));
+    let draft = Draft { id: None, published_at: None, ..draft };
+    let (event, mut packed) = (Event::Published { position, draft, accepted_at: position.published_at }, Vec::new());
+    pack(&event, &mut packed);
+    assert_eq!(unpack::<Event>(&packed), Ok(event));
+}
+
+const NOW: UnixMicros = UnixMicros(1_700_000_000_000_000);
+const SERVER_KEY: &str = "tidewire_a-key-of-the-server";
+const SECRET: [u8; 32] = [1; 32];
+const AUDIENCE: &str = "tidewire";
+
+/// A pair of Ed25519, the private one as PKCS 8.
+const PUBLIC: [u8; 32] = [
+    0x96, 0xfc, 0xaa, 0x31, 0x76, 0xdd, 0x0b, 0xd0, 0x62, 0xe4, 0x74, 0xab, 0x44, 0xc9, 0x18, 0x42, 0x20, 0x4c, 0x05,
+    0x1a, 0x30, 0xcb, 0x2c, 0x9e, 0x4f, 0xe9, 0xf3, 0xa5, 0xb0, 0x53, 0xd8, 0x29,
+];
+const PRIVATE: &str = "MC4CAQAwBQYDK2VwBCIEII9CeSZFHoYZZdPZ8ri1Zlar+2Gk2SHX9QA9Efz1Ysdy";
+
+/// Shows `data` as a credential, and as the claims of a token whose signature is good.
+///
+/// # Panics
+/// If anybody is let in by a credential that no key signed, or by claims that do not name a user, a time to come and, where that
+/// is asked for, the audience.
+pub fn tokens(data: &[u8]) {
+    if let Ok(credential) = str::from_utf8(data) {
+        match known_keys().caller(credential, NOW) {
+            Ok(Caller::Server(..)) => assert_eq!(credential, SERVER_KEY),
+            Ok(Caller::User(_)) => {
+                let (message, _) = credential.rsplit_once('.').expect("a token has three parts");
+                let is_signed =
+                    |(algorithm, key): &(Algorithm, EncodingKey)| signed(message, key, *algorithm) == credential;
+                assert!(signers().iter().any(is_signed), "a token that nobody signed is taken");
+            }
+            Ok(other) => panic!("a credential stands for {other:?}"),
+            Err(_) => {}
+        }
+    }
+    for (algorithm, key) in signers() {
+        let header = json!({"alg": algorithm, "typ": "JWT"}).to_string();
+        let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(data));
+        if let Ok(caller) = known_keys().caller(&signed(&message, key, *algorithm), NOW) {
+            let Caller::User(user) = caller else { panic!("claims stand for {caller:?}") };
+            // Of claims that nobody asks for not every text and number is looked at.
+            let Ok(claims) = serde_json::from_slice::<Map<String, Value>>(data) else { continue };
+            assert_eq!(claims["sub"], user.id.as_str());
+            assert!(user.id.is_user() && user.until > NOW);
+            assert!(claims["exp"].as_f64().is_some_and(|exp| exp * 1e6 > NOW.0 as f64), "this token has ended");
+            assert!(claims.get("nbf").is_none_or(|nbf| nbf.as_f64().is_some_and(|nbf| nbf * 1e6 < NOW.0 as f64 + 1.0)));
+            assert_eq!(user.may_write, claims.get("scope").is_none_or(|scope| scope == "write"));
+            if *algorithm == Algorithm::EdDSA {
+                let named = claims["aud"].as_array().map_or_else(|| vec![&claims["aud"]], |all| all.iter().collect());
+                assert!(named.contains(&&json!(AUDIENCE)), "this token is for others");
+            }
+        }
+    }
+}
+
+fn known_keys() -> &'static Keys {
+    static KEYS: OnceLock<Keys> = OnceLock::new();
+    KEYS.get_or_init(|| {
+        let mut keys = Keys::default();
+        keys.add_server(keys::hash(SERVER_KEY), KeyScope::All);
+        keys.add_token(TokenKey::hs256(&SECRET, None));
+        keys.add_token(TokenKey::ed_dsa(&PUBLIC, Some(AUDIENCE)));
+        keys
+    })
+}
+
+fn signers() -> &'static [(Algorithm, EncodingKey); 2] {
+    static SIGNERS: OnceLock<[(Algorithm, EncodingKey); 2]> = OnceLock::new();
+    SIGNERS.get_or_init(|| {
+        let private = base64::engine::general_purpose::STANDARD.decode(PRIVATE).expect("this is base64");
+        [(Algorithm::HS256, EncodingKey::from_secret(&SECRET)), (Algorithm::EdDSA, EncodingKey::from_ed_der(&private))]
+    })
+}
+
+fn signed(message: &str, key: &EncodingKey, algorithm: Algorithm) -> String {
+    let signature = jsonwebtoken::crypto::sign(message.as_bytes(), key, algorithm).expect("these keys sign");
+    format!("{message}.{signature}")
+}
+
+/// Reads `data` as an access file.
+///
+/// # Panics
+/// If a refusal has anything in it that is secret, or if an entry is read as another.
+pub fn access_file(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else { return };
+    let table = text.parse::<toml::Table>();
+    match file::keys(text) {
+        Ok(keys) => {
+            let table = table.expect("what is taken is TOML");
+            let count = |kind| table.get(kind).and_then(toml::Value::as_array).map_or(0, Vec::len);
+            let told = format!("Keys({} of the server, {} for tokens)", count("server-key"), count("token-key"));
+            assert_eq!(format!("{keys:?}"), told);
+        }
+        Err(told) => {
+            let Ok(table) = table else { return };
+            let (mut names, mut values) = (Vec::new(), Vec::new());
+            table.iter().for_each(|(name, value)| add_values(name, value, &mut names, &mut values));
+            // A refusal tells names that are not known, and these may be like a value.
+            let is_name = |value: &String| names.iter().any(|name| name.contains(value));
+            let secret = values.iter().find(|value| told.contains(*value) && !is_name(value));
+            assert_eq!(secret, None, "a refusal tells a secret: {told}");
+        }
+    }
+}
+
+/// Adds what stands in a value, but for the names of entries: any of it may be a secret in the wrong place. What is short may be a
+/// word of the refusal. The names of all fields come apart.
+fn add_values(name: &str, value: &toml::Value, names: &mut Vec<String>, values: &mut Vec<String>) {
+    names.push(name.to_owned());
+    match value {
+        toml::Value::Table(table) => table.iter().for_each(|(name, value)| add_values(name, value, names, values)),
+        toml::Value::Array(array) => array.iter().for_each(|value| add_values(name, value, names, values)),
+        toml::Value::String(text) if name != "name" && text.len() >= 24 => values.push(text.clone()),
+        toml::Value::Integer(number) if number.unsigned_abs() >= 100_000_000_000 => values.push(number.to_string()),
+        _ => {}
+    }
+}

@@ -1,0 +1,117 @@
+//! A live connection, as the body of a response: the connection's task asks for more whenever the socket has room.
+//!
+//! So what waits for a slow client waits in its outlet, where it is counted, and nowhere else; and all that waits when there is
+//! room goes out with one call.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use actix_web::body::{BodySize, MessageBody};
+use actix_web::rt::time::{Instant, Sleep, sleep};
+use actix_web::web::{Bytes, BytesMut};
+
+use crate::http::access::Tenure;
+use crate::http::live::wire::{Close, Heard, Wire};
+use tidewire::engine::Watcher;
+use tidewire::feed::stream::Place;
+use tidewire::limits::LIVE_WRITE_BYTES;
+use tidewire::live::event::{Event, What};
+
+/// A live connection.
+pub(super) struct Connection<W> {
+    wire: W,
+    state: State,
+    /// How long it may stay, if that is known.
+    tenure: Option<Box<Tenure>>,
+    /// Where the client is.
+    place: Option<Place>,
+    heartbeat: Duration,
+    next_beat: Pin<Box<Sleep>>,
+}
+
+enum State {
+    Open(Watcher),
+    Refused(Close),
+    Over,
+}
+
+impl<W: Wire> Connection<W> {
+    /// What `watcher` tells, over `wire`, and every `heartbeat` that there is nothing; for as long as the client may stay.
+    pub(super) fn new(wire: W, watcher: Watcher, heartbeat: Duration, tenure: Option<Box<Tenure>>) -> Self {
+        let next_beat = Box::pin(sleep(heartbeat));
+        Self { wire, state: State::Open(watcher), tenure, place: None, heartbeat, next_beat }
+    }
+
+    /// A connection that ends at once.
+    pub(super) fn refused(wire: W, why: Close) -> Self {
+        let next_beat = Box::pin(sleep(Duration::MAX));
+        Self { wire, state: State::Refused(why), tenure: None, place: None, heartbeat: Duration::MAX, next_beat }
+    }
+
+    /// Collects what is to be written now, and returns why the connection ends, if it does.
+    fn collect(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Option<Close> {
+        let watcher = match &mut self.state {
+            State::Open(watcher) => watcher,
+            State::Refused(why) => return Some(*why),
+            State::Over => return None,
+        };
+        if let Some(why) = self.tenure.as_mut().and_then(|tenure| tenure.ended(task)) {
+            return Some(Close::Unauthenticated(why));
+        }
+        match self.wire.listen(task, out) {
+            Heard::Nothing => {}
+            Heard::Gone => return Some(Close::Client),
+            Heard::Nonsense => return Some(Close::Protocol),
+            Heard::NotText => return Some(Close::NotText),
+            Heard::TooMuch => return Some(Close::TooMuch),
+        }
+        while out.len() < LIVE_WRITE_BYTES {
+            match watcher.poll_next(task) {
+                Poll::Ready(Ok(event)) => {
+                    self.place = Some(event.place);
+                    self.wire.write(&event, out);
+                }
+                Poll::Ready(Err(closing)) => return Some(Close::Engine(closing)),
+                Poll::Pending => break,
+            }
+        }
+        while self.next_beat.as_mut().poll(task).is_ready() {
+            self.next_beat.as_mut().reset(Instant::now() + self.heartbeat);
+            if !self.wire.ping(out) {
+                return Some(Close::Dead);
+            }
+            if self.tenure.as_ref().is_some_and(|tenure| !tenure.is_vouched_for()) {
+                return Some(Close::Unauthenticated("the key is not good any more"));
+            }
+            // What a browser's scripts see of it: they do not see pings.
+            if let Some(place) = self.place {
+                self.wire.write(&Event { place, what: What::Beat }, out);
+            }
+        }
+        None
+    }
+}
+
+impl<W: Wire> MessageBody for Connection<W> {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Stream
+    }
+
+    fn poll_next(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
+        let connection = self.get_mut();
+        let mut out = BytesMut::new();
+        if let Some(close) = connection.collect(task, &mut out) {
+            connection.wire.close(close, &mut out);
+            connection.state = State::Over;
+        }
+        match connection.state {
+            _ if !out.is_empty() => Poll::Ready(Some(Ok(out.freeze()))),
+            State::Over => Poll::Ready(None),
+            State::Open(_) | State::Refused(_) => Poll::Pending,
+        }
+    }
+}

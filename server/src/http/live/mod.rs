@@ -1,0 +1,134 @@
+//! Live connections: WebSockets and server-sent events, over the engine's watchers.
+//!
+//! Responsible for:
+//! - letting them in, with the place where a client resumes ([`websocket`], [`events`]);
+//! - those that have yet to say who they are ([`introduction`]);
+//! - what goes over the wire and when ([`connection`], [`wire`]), word for word ([`text`]).
+//!
+//! Not responsible for:
+//! - what is told, and who is too slow (`actor::watch`, `live::outlet`).
+
+mod connection;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(in crate::http) mod fuzzing;
+mod introduction;
+mod rules;
+mod text;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_http::ws;
+use actix_web::body::MessageBody as _;
+use actix_web::http::header::{CACHE_CONTROL, HeaderName, SEC_WEBSOCKET_PROTOCOL};
+use actix_web::http::{Method, StatusCode};
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, HttpResponseBuilder};
+
+use crate::http::Api;
+use crate::http::access::{Caller, PROTOCOL, Tenure, offers_protocol};
+use crate::http::live::connection::Connection;
+use crate::http::live::introduction::{Asked, Introduction};
+use crate::http::live::wire::{Close, EventStream, WebSocket};
+use crate::http::problem::Problem;
+use crate::http::request::{Parameters, user};
+use crate::http::slot::Live;
+use crate::http::sockets::answering::Open;
+use crate::http::sockets::line::Line;
+use tidewire::engine::Engine;
+use tidewire::error::Error;
+use tidewire::feed::stream::{Epoch, Place};
+
+/// `GET /v1/users/{user}/live`
+pub(super) async fn websocket(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Live,
+    api: Data<Api>,
+) -> Result<HttpResponse, Problem> {
+    let (user, resume) = (user(&request)?, resume(&request)?);
+    let mut response = ws::handshake(request.head()).map_err(|cause| {
+        let detail =
+            format!("this is a WebSocket: {cause}; for plain HTTP there is the same at /v1/users/{user}/events");
+        Problem::new(StatusCode::UPGRADE_REQUIRED, "upgrade_required", detail).upgrade("websocket")
+    })?;
+    if offers_protocol(request.headers()) {
+        response.insert_header((SEC_WEBSOCKET_PROTOCOL, PROTOCOL));
+    }
+    let wire = WebSocket::new(payload);
+    let caller = Caller::or_stranger(&request)?;
+    let body = match caller {
+        Caller::Stranger => {
+            // It keeps no place in all of that time, but once it is known.
+            request.extensions_mut().insert(Open);
+            let (peer, line) = (request.peer_addr(), request.conn_data::<Arc<Line>>().cloned());
+            Introduction::new(wire, Asked { engine: (*engine).clone(), api, user, resume, peer, line })?.boxed()
+        }
+        // In a browser only a close code can be told from other failures.
+        Caller::Refused => Connection::refused(wire, Close::Unauthenticated("the token is not good for this")).boxed(),
+        _ => match engine.watch(&user, resume).await {
+            Ok(watcher) => {
+                Connection::new(wire, watcher, heartbeat(&engine), Tenure::of(&api.access, &caller, &engine)).boxed()
+            }
+            Err(Error::TooMany { .. }) => Connection::refused(wire, Close::TooMany).boxed(),
+            Err(cause) => return Err(cause.into()),
+        },
+    };
+    Ok(HttpResponse::from(response.message_body(body).map_err(|cause| Problem::internal(&cause))?))
+}
+
+/// `GET /v1/users/{user}/events`
+pub(super) async fn events(request: HttpRequest, engine: Live, api: Data<Api>) -> Result<HttpResponse, Problem> {
+    let caller = Caller::of(&request)?;
+    let (user, resume) = (user(&request)?, resume(&request)?);
+    if request.method() == Method::HEAD {
+        return Ok(events_head().finish());
+    }
+    let watcher = engine.watch(&user, resume).await.map_err(|cause| match cause {
+        Error::TooMany { .. } => {
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections", cause.to_string()).retry_soon()
+        }
+        other => other.into(),
+    })?;
+    let tenure = Tenure::of(&api.access, &caller, &engine);
+    Ok(events_head().body(Connection::new(EventStream::default(), watcher, heartbeat(&engine), tenure)))
+}
+
+fn heartbeat(engine: &Engine) -> Duration {
+    engine.shared().config.live_heartbeat
+}
+
+fn events_head() -> HttpResponseBuilder {
+    let mut response = HttpResponse::Ok();
+    response
+        .content_type("text/event-stream")
+        .insert_header((CACHE_CONTROL, "no-store"))
+        // Proxies that collect answers before they pass them on would hold events back.
+        .insert_header((HeaderName::from_static("x-accel-buffering"), "no"));
+    response
+}
+
+/// Where the client resumes: by `?epoch=…&seq=N`, or as browsers do for server-sent events by `Last-Event-ID`.
+fn resume(request: &HttpRequest) -> Result<Option<Place>, Problem> {
+    let parameters = Parameters::read(request, &["epoch", "seq"])?;
+    let named = match (parameters.text("epoch"), parameters.number("seq")?) {
+        (Some(epoch), Some(last)) => Some((epoch, last)),
+        (None, None) => None,
+        (Some(_), None) => return Err(incomplete("seq", "epoch")),
+        (None, Some(_)) => return Err(incomplete("epoch", "seq")),
+    };
+    let header = || {
+        let (epoch, last) = request.headers().get("last-event-id")?.to_str().ok()?.split_once(':')?;
+        Some((epoch, last.parse().ok()?))
+    };
+    let place = |(epoch, last): (&str, u64)| Some(Place { epoch: text::read_epoch(epoch)?, last });
+    // What is no epoch of this server's cannot be resumed, which the first message says.
+    let unknown = Place { epoch: Epoch(0), last: u64::MAX };
+    // A browser that comes back repeats the address it was given, and adds where it is.
+    Ok(header().or(named).map(|named| place(named).unwrap_or(unknown)))
+}
+
+fn incomplete(missing: &str, given: &str) -> Problem {
+    Problem::bad("missing_parameter", format!("{missing}: needed beside {given:?}")).of_field(missing)
+}

@@ -1,0 +1,76 @@
+//! What live clients are told, word for word (`docs/live.md`).
+
+use std::fmt::Write as _;
+
+use crate::http::page_json;
+use tidewire::feed::cursor;
+use tidewire::feed::stream::Epoch;
+use tidewire::live::event::{Event, Item, What};
+
+/// The `type` of a message.
+pub(super) fn kind(event: &Event) -> &'static str {
+    match event.what {
+        What::Hello { .. } => "hello",
+        What::Beat => "beat",
+        What::Post(_) => "post",
+        What::Update(_) => "update",
+        What::Remove(_) => "remove",
+        What::Stale(_) => "stale",
+        What::Marker(_) => "marker",
+    }
+}
+
+/// Appends a message as JSON.
+pub(super) fn message(event: &Event, json: &mut String) {
+    // Writing to a `String` cannot fail, and nothing here has a character that JSON escapes.
+    let _ = write!(json, r#"{{"type":"{}","seq":{}"#, kind(event), event.place.last);
+    match &event.what {
+        What::Hello { recovered, marker } => {
+            let _ = write!(json, r#","epoch":"{}","recovered":{recovered},"marker":"#, epoch(event.place.epoch));
+            page_json::optional_cursor(json, *marker);
+        }
+        What::Beat => {}
+        What::Post(item) => {
+            json.push_str(r#","item":"#);
+            json.push_str(text(item));
+        }
+        What::Update(post) => {
+            json.push_str(r#","post":"#);
+            json.push_str(post.json());
+        }
+        What::Remove(post) => {
+            let _ = write!(json, r#","post":"{post}""#);
+        }
+        What::Stale(below) => {
+            json.push_str(r#","below":"#);
+            page_json::optional_cursor(json, *below);
+        }
+        What::Marker(at) => {
+            json.push_str(r#","cursor":"#);
+            page_json::optional_cursor(json, Some(*at));
+        }
+    }
+    json.push('}');
+}
+
+/// The text of an entry, written once for all who are told of it.
+fn text(item: &Item) -> &str {
+    item.text.get_or_init(|| cursor_and_post(item).into_boxed_str())
+}
+
+fn cursor_and_post(item: &Item) -> String {
+    let mut json = String::with_capacity(item.entry.post.json().len() + 2 * cursor::encode(item.at).len() + 64);
+    page_json::item(&mut json, item.at, &item.entry, page_json::Fields::All);
+    json
+}
+
+/// Writes an epoch.
+pub(super) fn epoch(Epoch(epoch): Epoch) -> String {
+    format!("{epoch:016x}")
+}
+
+/// Reads an epoch.
+pub(super) fn read_epoch(text: &str) -> Option<Epoch> {
+    let is_one = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_one.then(|| u64::from_str_radix(text, 16).ok().map(Epoch))?
+}

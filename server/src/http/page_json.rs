@@ -1,0 +1,134 @@
+//! Pages as JSON, put together by copying: every post was encoded when it was published.
+
+use std::fmt::Write as _;
+
+use tidewire::engine::FeedPage;
+use tidewire::feed::cursor;
+use tidewire::feed::position::Position;
+use tidewire::feed::resume::Resume;
+use tidewire::id::SourceId;
+use tidewire::state::view::{Entry, Reposted};
+
+/// What a page says of each post.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fields {
+    /// All of it.
+    All,
+    /// Its id, author and time.
+    Ids,
+}
+
+// Ids, cursors and times hold no character that JSON escapes. Writing to a `String` cannot fail.
+
+/// Writes a page.
+pub(super) fn page(page: &FeedPage, fields: Fields) -> String {
+    let posts: usize = page.page.items.iter().map(|(_, entry)| entry.post.json().len() + 128).sum();
+    let mut json = String::with_capacity(posts + 128);
+    json.push_str(r#"{"items":["#);
+    for (nth, (position, entry)) in page.page.items.iter().enumerate() {
+        if nth > 0 {
+            json.push(',');
+        }
+        item(&mut json, *position, entry, fields);
+    }
+    json.push_str(r#"],"next":"#);
+    optional_cursor(&mut json, page.page.next);
+    json.push_str(r#","newest":"#);
+    resume_token(&mut json, page.page.resume);
+    // Only where more came in than is remembered, or the reader decided something.
+    if page.page.gap {
+        json.push_str(r#","gap":true"#);
+    }
+    json.push_str(r#","partial":"#);
+    ids(&mut json, page.partial.iter().map(SourceId::as_str));
+    let unnamed = page.page.partial.len().saturating_sub(page.partial.len());
+    if unnamed > 0 {
+        let _ = write!(json, r#","partial_more":{unnamed}"#);
+    }
+    // Only a reader who asked for it has a limit to be held to.
+    if page.page.passed_over > 0 {
+        let _ = write!(json, r#","passed_over":{}"#, page.page.passed_over);
+    }
+    // Only damage to the archive brings it about.
+    if !page.page.unreadable.is_empty() {
+        json.push_str(r#","unreadable":"#);
+        ids(&mut json, page.page.unreadable.iter().map(|position| position.id.to_string()));
+    }
+    json.push('}');
+    json
+}
+
+/// Appends an entry.
+pub(super) fn item(json: &mut String, position: Position, entry: &Entry, fields: Fields) {
+    json.push_str(r#"{"post":"#);
+    match fields {
+        Fields::All => json.push_str(entry.post.json()),
+        Fields::Ids => {
+            let Position { published_at, id } = entry.post.position;
+            let author = &entry.post.author().id;
+            let _ = write!(json, r#"{{"id":"{id}","author":"{author}","published_at":"{published_at}"}}"#);
+        }
+    }
+    json.push_str(r#","cursor":""#);
+    cursor::encode_into(position, json);
+    json.push_str(r#"","reposts":["#);
+    for (nth, Reposted { user, at: Position { published_at, id } }) in entry.reposts().iter().enumerate() {
+        let comma = if nth > 0 { "," } else { "" };
+        let _ = write!(json, r#"{comma}{{"user":"{user}","at":"{published_at}","post":"{id}"}}"#);
+    }
+    json.push_str(r#"],"via":"#);
+    ids(json, entry.via().map(SourceId::as_str));
+    json.push('}');
+}
+
+/// Appends a cursor, or null.
+pub(super) fn optional_cursor(json: &mut String, position: Option<Position>) {
+    match position {
+        None => json.push_str("null"),
+        Some(position) => {
+            json.push('"');
+            cursor::encode_into(position, json);
+            json.push('"');
+        }
+    }
+}
+
+fn resume_token(json: &mut String, resume: Option<Resume>) {
+    match resume {
+        None => json.push_str("null"),
+        Some(resume) => {
+            json.push('"');
+            cursor::encode_resume_into(resume, json);
+            json.push('"');
+        }
+    }
+}
+
+// Twenty times on each page: copied, not formatted.
+fn ids(json: &mut String, ids: impl Iterator<Item = impl AsRef<str>>) {
+    json.push('[');
+    for (nth, id) in ids.enumerate() {
+        json.push_str(if nth > 0 { ",\"" } else { "\"" });
+        json.push_str(id.as_ref());
+        json.push('"');
+    }
+    json.push(']');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::at;
+    use tidewire::feed::page::Page;
+
+    #[test]
+    fn a_page_names_what_it_lacks_and_keeps_silent_about_damage_where_there_is_none() {
+        let partial = vec![SourceId::new("bob").expect("a good id"), SourceId::new("cas").expect("a good id")];
+        let mut lacking = FeedPage { page: Page::empty(), partial };
+        let whole = r#"{"items":[],"next":null,"newest":null,"partial":["bob","cas"]}"#;
+        assert_eq!(page(&lacking, Fields::All), whole);
+        lacking.page.unreadable = vec![at(1, 7), at(2, 8)];
+        let damaged = r#"{"items":[],"next":null,"newest":null,"partial":["bob","cas"],"unreadable":["7","8"]}"#;
+        assert_eq!(page(&lacking, Fields::All), damaged);
+    }
+}

@@ -1,0 +1,268 @@
+//! Problem documents (RFC 9457): what every refusal looks like.
+
+use std::fmt;
+
+use actix_web::dev::ServiceResponse;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{ALLOW, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE};
+use actix_web::{HttpResponse, ResponseError};
+use serde_json::{Map, Value, json};
+
+use tidewire::error::Error;
+use tidewire::limits::{QUARANTINE, RETRY_SECONDS};
+
+/// What those are told of a failure who are not the server's owner: causes name files and more.
+const FAILED_INSIDE: &str = "something failed inside; the server's log says what";
+
+/// A refusal, as the client gets it. Boxed, so that what succeeds does not pay for it.
+#[derive(Debug, Clone)]
+pub struct Problem(Box<Parts>);
+
+#[derive(Debug, Clone)]
+struct Parts {
+    status: StatusCode,
+    code: &'static str,
+    detail: String,
+    /// What failed inside and where, which is for the server's owner.
+    inside: Option<String>,
+    /// The JSON field, path part or query parameter that is at fault.
+    field: Option<String>,
+    /// What is wrong with each part of a bulk request.
+    errors: Vec<Value>,
+    allow: Option<String>,
+    upgrade: Option<&'static str>,
+    closes: bool,
+    authenticate: Option<&'static str>,
+    retry_after_seconds: Option<u64>,
+}
+
+impl Problem {
+    /// A problem with a stable `code` for programs and a `detail` for people.
+    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self(Box::new(Parts {
+            status,
+            code,
+            detail: detail.into(),
+            inside: None,
+            field: None,
+            errors: Vec::new(),
+            allow: None,
+            upgrade: None,
+            closes: false,
+            authenticate: None,
+            retry_after_seconds: None,
+        }))
+    }
+
+    /// A bad request.
+    pub fn bad(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, detail)
+    }
+
+    /// Names the field, path part or query parameter at fault.
+    #[must_use]
+    pub fn of_field(mut self, field: impl Into<String>) -> Self {
+        self.0.field = Some(field.into());
+        self
+    }
+
+    /// Something that should not happen.
+    pub fn internal(cause: &dyn fmt::Display) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", FAILED_INSIDE).because(cause.to_string())
+    }
+
+    /// Adds what the log and the server's owner are told in place of the detail.
+    #[must_use]
+    fn because(mut self, inside: String) -> Self {
+        self.0.inside = Some(inside);
+        self
+    }
+
+    /// What failed inside and where, if anything did.
+    pub(super) fn inside(&self) -> Option<&str> {
+        self.0.inside.as_deref()
+    }
+
+    /// The failure that a request was answered with, if something failed inside.
+    pub(super) fn of_failure(answered: &ServiceResponse) -> Option<&Self> {
+        let problem = answered.response().error().and_then(|cause| cause.as_error::<Self>());
+        problem.filter(|problem| problem.inside().is_some())
+    }
+
+    /// The same, with what is for the server's owner alone.
+    #[must_use]
+    pub(super) fn in_full(mut self) -> Self {
+        if let Some(inside) = self.0.inside.take() {
+            self.0.detail = inside;
+        }
+        self
+    }
+
+    /// A path that leads nowhere.
+    pub fn not_found(path: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", format!("nothing is served at {path}"))
+    }
+
+    /// A method that the path does not take; `allow` lists those it does.
+    pub fn method_not_allowed(method: &str, allow: String) -> Self {
+        let detail = format!("{method} is not served here, but {allow} is");
+        let mut problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail);
+        problem.0.allow = Some(allow);
+        problem
+    }
+
+    /// Names the protocol to come with.
+    #[must_use]
+    pub fn upgrade(mut self, protocol: &'static str) -> Self {
+        self.0.upgrade = Some(protocol);
+        self
+    }
+
+    /// Names the scheme of credentials to come with.
+    #[must_use]
+    pub fn authenticate(mut self, scheme: &'static str) -> Self {
+        self.0.authenticate = Some(scheme);
+        self
+    }
+
+    /// Ends the connection: what follows on it cannot be told from a body.
+    #[must_use]
+    pub fn closing(mut self) -> Self {
+        self.0.closes = true;
+        self
+    }
+
+    /// Says to try again soon: not to all in the same second, or they would come back together.
+    #[must_use]
+    pub fn retry_soon(self) -> Self {
+        self.retry_after(fastrand::u64(RETRY_SECONDS))
+    }
+
+    /// Its stable name.
+    pub fn code(&self) -> &'static str {
+        self.0.code
+    }
+
+    /// Says when to try again.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u64) -> Self {
+        self.0.retry_after_seconds = Some(seconds);
+        self
+    }
+
+    fn document(&self) -> Value {
+        let mut document = Map::new();
+        document.insert("type".to_owned(), json!("about:blank"));
+        document.insert("title".to_owned(), json!(self.0.status.canonical_reason().unwrap_or("Error")));
+        document.insert("status".to_owned(), json!(self.0.status.as_u16()));
+        document.insert("code".to_owned(), json!(self.0.code));
+        document.insert("detail".to_owned(), json!(self.0.detail));
+        if let Some(field) = &self.0.field {
+            document.insert("field".to_owned(), json!(field));
+        }
+        if !self.0.errors.is_empty() {
+            document.insert("errors".to_owned(), Value::Array(self.0.errors.clone()));
+        }
+        Value::Object(document)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.0.status.as_u16(), self.0.code, self.0.detail)
+    }
+}
+
+impl ResponseError for Problem {
+    fn status_code(&self) -> StatusCode {
+        self.0.status
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let mut response = HttpResponse::build(self.0.status);
+        response.content_type("application/problem+json");
+        if let Some(allow) = &self.0.allow {
+            response.insert_header((ALLOW, allow.as_str()));
+        }
+        if let Some(protocol) = self.0.upgrade {
+            response.insert_header((UPGRADE, protocol));
+        }
+        if let Some(scheme) = self.0.authenticate {
+            response.insert_header((WWW_AUTHENTICATE, scheme));
+        }
+        if self.0.closes {
+            response.force_close();
+        }
+        if let Some(seconds) = self.0.retry_after_seconds {
+            response.insert_header((RETRY_AFTER, seconds));
+        }
+        response.body(self.document().to_string())
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let status = match &error {
+            Error::UnknownPost(_) | Error::UnknownSource(_) | Error::UnknownList { .. } => StatusCode::NOT_FOUND,
+            Error::FollowsRefused { refusals, .. } if refusals.iter().all(|(_, refusal)| refusal.is_forbidden()) => {
+                StatusCode::FORBIDDEN
+            }
+            Error::PostIdTaken(_) | Error::PostDeleted(_) | Error::BeingErased { .. } => StatusCode::CONFLICT,
+            Error::Misfit { .. }
+            | Error::Oneself { .. }
+            | Error::TooMany { .. }
+            | Error::PublishedInFuture { .. }
+            | Error::NotAUser { .. }
+            | Error::FollowsRefused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            Error::Full { .. } | Error::DiskFull(_) => StatusCode::INSUFFICIENT_STORAGE,
+            Error::NoDataDirectory => StatusCode::CONFLICT,
+            Error::ReaderCrashed(_) | Error::SnapshotFailed(_) | Error::ArchiveFailed(_) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+            Error::Overloaded { .. }
+            | Error::ShuttingDown
+            | Error::JournalFailed(_)
+            | Error::OutOfFiles(_)
+            | Error::Quarantined { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            // The engine may get new kinds of errors; each is to have a line above.
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        let mut problem = match &error {
+            Error::JournalFailed(_)
+            | Error::DiskFull(_)
+            | Error::OutOfFiles(_)
+            | Error::SnapshotFailed(_)
+            | Error::ArchiveFailed(_) => Self::new(status, error.code(), FAILED_INSIDE).because(error.to_string()),
+            _ => Self::new(status, error.code(), error.to_string()),
+        };
+        problem.0.retry_after_seconds = match &error {
+            Error::Quarantined { .. } => Some(QUARANTINE.as_secs()),
+            temporary if temporary.is_temporary() => Some(fastrand::u64(RETRY_SECONDS)),
+            _ => None,
+        };
+        if let Error::FollowsRefused { requested, refusals } = &error {
+            if let ([(_, refusal)], 1) = (refusals.as_slice(), requested) {
+                problem.0.detail = refusal.to_string();
+            }
+            let refused = |(index, refusal): &(usize, tidewire::error::FollowRefusal)| json!({"index": index, "code": refusal.code(), "detail": refusal.to_string()});
+            problem.0.errors = refusals.iter().map(refused).collect();
+        }
+        problem
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn not_all_are_told_to_come_back_in_the_same_second() {
+        let told = |problem: &Problem| problem.0.retry_after_seconds;
+        let busy = || Error::Overloaded { queue: "scribe", limit: 1 };
+        let of_engine: BTreeSet<_> = (0..200).map(|_| told(&busy().into())).collect();
+        let of_door: BTreeSet<_> = (0..200).map(|_| told(&Problem::internal(&"").retry_soon())).collect();
+        assert_eq!(of_engine, [1, 2, 3].map(Some).into());
+        assert_eq!(of_door, of_engine);
+    }
+}

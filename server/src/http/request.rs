@@ -1,0 +1,256 @@
+//! Reading requests: path parts, query parameters and JSON bodies, each refused with a problem that names what is wrong.
+
+use std::borrow::Cow;
+use std::fmt::{self, Display};
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::str::FromStr;
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::http::header::CONTENT_TYPE;
+use actix_web::web::{Bytes, Payload, Query};
+use futures_core::Stream as _;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::error::Category;
+
+use crate::http::problem::Problem;
+use tidewire::feed::cursor;
+use tidewire::feed::page::Range;
+use tidewire::id::SourceId;
+use tidewire::limits::{PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX};
+use tidewire::state::reader::PageRequest;
+
+/// A checked part of the path.
+pub(super) fn path<T: FromStr<Err: Display>>(request: &HttpRequest, part: &str) -> Result<T, Problem> {
+    let text = request.match_info().query(part);
+    text.parse().map_err(|cause: T::Err| Problem::bad("invalid_path", format!("{part}: {cause}")).of_field(part))
+}
+
+/// The query parameters of a request, none of them unknown and none given twice.
+pub(super) struct Parameters {
+    pairs: Vec<(String, String)>,
+}
+
+impl Parameters {
+    /// Reads the query, which may have the parameters in `known` only.
+    pub(super) fn read(request: &HttpRequest, known: &[&str]) -> Result<Self, Problem> {
+        let pairs = Query::<Vec<(String, String)>>::from_query(request.query_string())
+            .map_err(|cause| Problem::bad("invalid_parameter", cause.to_string()))?
+            .into_inner();
+        for (nth, (name, _)) in pairs.iter().enumerate() {
+            if !known.contains(&name.as_str()) {
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                let detail = format!("unknown query parameter {name:?}; known here: {known}");
+                return Err(Problem::bad("unknown_parameter", detail).of_field(name));
+            }
+            if pairs[..nth].iter().any(|(earlier, _)| earlier == name) {
+                return Err(invalid_parameter(name, "given twice"));
+            }
+        }
+        Ok(Self { pairs })
+    }
+
+    /// A parameter as text.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A parameter that has one value only; whether it is given.
+    pub(super) fn flag(&self, name: &str, value: &str) -> Result<bool, Problem> {
+        match self.text(name) {
+            None => Ok(false),
+            Some(given) if given == value => Ok(true),
+            Some(given) => Err(invalid_parameter(name, &format!("{given:?} is not {value:?}"))),
+        }
+    }
+
+    /// A parameter that is `true` or `false`, which is the default.
+    pub(super) fn truth(&self, name: &str) -> Result<bool, Problem> {
+        match self.text(name) {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(given) => Err(invalid_parameter(name, &format!("{given:?} is neither true nor false"))),
+        }
+    }
+
+    /// A parameter that is a whole number.
+    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Problem> {
+        let parse =
+            |text: &str| text.parse().map_err(|_| invalid_parameter(name, &format!("{text:?} is no whole number")));
+        self.text(name).map(parse).transpose()
+    }
+
+    /// `limit`, or its default.
+    pub(super) fn limit(&self) -> Result<usize, Problem> {
+        let Some(text) = self.text("limit") else { return Ok(PAGE_POSTS_DEFAULT) };
+        match text.parse() {
+            Ok(limit) if (1..=PAGE_POSTS_MAX).contains(&limit) => Ok(limit),
+            _ => Err(invalid_parameter("limit", &format!("{text:?} is no whole number from 1 to {PAGE_POSTS_MAX}"))),
+        }
+    }
+
+    /// A cursor.
+    pub(super) fn cursor<T>(
+        &self,
+        name: &str,
+        decode: impl Fn(&str) -> Result<T, cursor::CursorError>,
+    ) -> Result<Option<T>, Problem> {
+        let decode = |text| decode(text).map_err(|cause| invalid_parameter(name, &cause.to_string()));
+        self.text(name).map(decode).transpose()
+    }
+
+    /// `limit`, `before` and `after` of a page.
+    pub(super) fn page(&self) -> Result<PageRequest, Problem> {
+        let range = match (self.cursor("before", cursor::decode_resume)?, self.cursor("after", cursor::decode_resume)?)
+        {
+            (None, None) => Range::Newest,
+            (Some(before), None) => Range::Before(before.position),
+            (None, Some(after)) => Range::Resume(after),
+            (Some(_), Some(_)) => return Err(invalid_parameter("after", "not together with \"before\"")),
+        };
+        Ok(PageRequest { range, limit: self.limit()? })
+    }
+}
+
+fn invalid_parameter(name: &str, what: &str) -> Problem {
+    Problem::bad("invalid_parameter", format!("{name}: {what}")).of_field(name)
+}
+
+/// `?wait=delivered`.
+pub(super) fn wait(request: &HttpRequest) -> Result<bool, Problem> {
+    Parameters::read(request, &["wait"])?.flag("wait", "delivered")
+}
+
+/// The JSON that is the body of a request.
+pub(super) async fn json_bytes(request: &HttpRequest, payload: Payload) -> Result<Bytes, Problem> {
+    let bytes = bytes(payload).await?;
+    require_json(request)?;
+    Ok(bytes)
+}
+
+/// The body of a request that may have none.
+pub(super) async fn optional_json_bytes(request: &HttpRequest, payload: Payload) -> Result<Option<Bytes>, Problem> {
+    let bytes = bytes(payload).await?;
+    if bytes.is_empty() {
+        // Some clients send an empty body without a type where others send none.
+        return Ok(None);
+    }
+    require_json(request)?;
+    Ok(Some(bytes))
+}
+
+/// Checks that the body of a request asks for nothing: there is none, or it is an object without fields.
+pub(super) async fn no_fields(request: &HttpRequest, payload: Payload) -> Result<(), Problem> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Nothing {}
+
+    let bytes = optional_json_bytes(request, payload).await?;
+    bytes.as_deref().map(json::<Nothing>).transpose().map(drop)
+}
+
+/// The door has read it, so that it is here in one piece.
+async fn bytes(mut payload: Payload) -> Result<Bytes, Problem> {
+    let piece = poll_fn(|task| Pin::new(&mut payload).poll_next(task)).await;
+    piece.unwrap_or(Ok(Bytes::new())).map_err(|cause| Problem::internal(&cause))
+}
+
+fn require_json(request: &HttpRequest) -> Result<(), Problem> {
+    let given = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let essence = given.split(';').next().unwrap_or("").trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    let detail = "send the body as Content-Type: application/json";
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
+}
+
+/// Reads JSON into `T`, or says which field is wrong.
+pub(super) fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let Object(value) = serde_path_to_error::deserialize(&mut reader).map_err(|cause| {
+        let at = cause.path().to_string();
+        // Where one of some names is expected, all else is called bad syntax.
+        let is_json = || str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
+        if cause.inner().classify() == Category::Data || is_json() {
+            return field_problem(cause.inner(), &at);
+        }
+        Problem::bad("invalid_json", cause.inner().to_string())
+    })?;
+    reader.end().map_err(|cause| Problem::bad("invalid_json", cause.to_string()))?;
+    Ok(value)
+}
+
+/// What JSON writes as an object. By itself a structure is read from an array as well, field by field.
+pub(super) struct Object<T>(pub(super) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(fields))
+            }
+        }
+
+        from.deserialize_map(Fields(PhantomData)).map(Self)
+    }
+}
+
+fn field_problem(cause: &serde_json::Error, path: &str) -> Problem {
+    let text = cause.to_string();
+    let quoted = text.split('`').nth(1).unwrap_or("");
+    let (code, named) = if text.starts_with("unknown field") {
+        ("unknown_field", quoted)
+    } else if text.starts_with("missing field") {
+        ("missing_field", quoted)
+    } else if text.starts_with("duplicate field") {
+        ("duplicate_field", quoted)
+    } else {
+        ("invalid_field", "")
+    };
+    // The path leads to the field for an unknown or ill-typed one, and to what should hold it for a missing one.
+    let parent = path.strip_suffix(named).unwrap_or(path).trim_end_matches('.');
+    let field = match (parent, named) {
+        ("" | ".", "") => ".".to_owned(),
+        ("" | ".", named) => named.to_owned(),
+        (parent, "") => parent.to_owned(),
+        (parent, named) => format!("{parent}.{named}"),
+    };
+    Problem::bad(code, format!("{field}: {text}")).of_field(field)
+}
+
+/// Reads a value that JSON writes as a string, if it is there.
+pub(super) fn optional_text<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: Display>,
+{
+    let text = Option::<Cow<str>>::deserialize(from)?;
+    text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
+}
+
+/// A value that is checked as one that comes from outside.
+pub(super) fn text<'de, D, T>(from: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: Display>,
+{
+    Cow::<str>::deserialize(from)?.parse().map_err(D::Error::custom)
+}
+
+/// The user in the path.
+pub(super) fn user(request: &HttpRequest) -> Result<SourceId, Problem> {
+    path(request, "user")
+}

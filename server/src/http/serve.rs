@@ -1,0 +1,345 @@
+//! The server: sockets, and running until told to stop.
+
+use std::fmt::Debug;
+use std::future::ready;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use actix_http::body::BoxBody;
+use actix_http::error::DispatchError;
+use actix_http::{HttpServiceBuilder, Protocol as Http, Request, Response};
+use actix_server::GracefulShutdownSignal;
+use actix_service::{IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, fn_service, map_config};
+use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
+use actix_tls::accept::{TlsError, max_concurrent_tls_connect};
+use actix_web::dev::{AppConfig, Server, ServerHandle};
+use actix_web::rt::net::TcpStream;
+use actix_web::web::Data;
+use actix_web::{App, rt};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::sync::oneshot;
+use tokio::sync::watch::{self, Receiver};
+use tracing::{info, warn};
+
+use crate::http::Api;
+use crate::http::open_paths::OpenPaths;
+use crate::http::pace::Pace;
+use crate::http::routes::routes;
+use crate::http::slot::Slot;
+use crate::http::sockets::answering;
+use crate::http::sockets::expecting::expecting;
+use crate::http::sockets::places::Connections;
+use crate::http::sockets::turns::Turns;
+use crate::http::stall::Stall;
+use crate::http::tls::Certificate;
+use crate::http::upgrade::upgrades;
+use crate::stranger_log;
+use tidewire::engine::Engine;
+use tidewire::limits::{CONNECTION_IDLE_MAX, CONNECTIONS_REFUSED_TOGETHER};
+
+/// How long requests under way may take to end after the signal to stop.
+const DRAIN_SECONDS: u64 = 10;
+
+/// How long a client may take to send a request's head.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long what was sent may wait for a client to take it, before the system ends the connection. What the system has taken,
+/// nothing but the system can find out about; what it does not take is the matter of `http::stall`.
+pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long what a client still sends is taken after its connection was ended, so that the last answer reaches it.
+pub(super) const LINGER: Duration = Duration::from_secs(1);
+
+/// Connections that may wait to be accepted: all clients of a server that restarts come back at once, and one that finds no room
+/// waits for a second or more.
+const LISTEN_BACKLOG: i32 = 4_096;
+
+/// What the system keeps for a client to take, at most: a large page.
+const SEND_BUFFER_BYTES: usize = 256 * 1024;
+
+/// TLS handshakes under way in one worker at the same time.
+const TLS_HANDSHAKES_MAX: usize = 4_096;
+
+/// How often connections are looked at for those that stay idle.
+const SWEEP_PERIOD: Duration = Duration::from_secs(1);
+
+/// How often the files of a certificate are looked at.
+const RENEW_PERIOD: Duration = Duration::from_secs(1);
+
+/// How long a connection without requests is kept.
+const KEEP_ALIVE: Duration = Duration::from_secs(75);
+
+/// A server on a bound socket, over TLS where the API has a certificate. It ends when its handle is told to stop.
+///
+/// # Errors
+/// When the socket cannot be listened on.
+pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io::Result<Server> {
+    let (api, address) = (api.into(), listener.local_addr()?);
+    let (certificate, pace, connections) = (api.certificate.clone(), api.pace, Arc::clone(&api.connections));
+    rt::spawn(sweep(Arc::downgrade(&connections), Arc::downgrade(&api.open_paths)));
+    // Past this none is accepted. A few more than may be, so that they are refused, and the idle end for them.
+    let of_worker = (connections.limits().all + CONNECTIONS_REFUSED_TOGETHER).div_ceil(workers.max(1));
+    let (slot, api) = (Data::new(api.slot.clone()), Data::new(api));
+    let app = move || {
+        let app = App::new().app_data(slot.clone()).app_data(api.clone());
+        app.wrap_fn(answering::answer).configure(routes)
+    };
+    // Of a worker. A handshake costs nothing to begin, and past the limit nobody is served.
+    max_concurrent_tls_connect(TLS_HANDSHAKES_MAX);
+    let server = Server::build()
+        .workers(workers)
+        .max_concurrent_connections(of_worker)
+        .shutdown_timeout(DRAIN_SECONDS)
+        .disable_signals();
+    let stopping = server.graceful_shutdown_signal();
+    // What `HttpServer` would do, but for WebSockets.
+    let of_app = app.clone();
+    let plain = move || {
+        let service = of_app().into_factory().map_err(|cause: actix_web::Error| cause.error_response());
+        map_config(service, |()| AppConfig::default())
+    };
+    let server = match certificate {
+        None => server.listen("http", listener, move || {
+            let http = builder(address, &stopping).expect(expecting(app.clone())).upgrade(upgrades(app.clone()));
+            let (http, connections) = (http.finish(plain()), Arc::clone(&connections));
+            fn_service(move |socket: TcpStream| {
+                let peer = bound_sending(&socket);
+                ready(placed(socket, pace, &connections).map_err(DispatchError::Io).map(|socket| {
+                    let line = Arc::clone(socket.line());
+                    (Turns::new(socket, line), Http::Http1, peer)
+                }))
+            })
+            .and_then(http)
+        })?,
+        Some(certificate) => server.listen("https", listener, move || {
+            let http = builder(address, &stopping).expect(expecting(app.clone())).upgrade(upgrades(app.clone()));
+            let (http, connections) = (http.finish(plain()), Arc::clone(&connections));
+            let mut tls = Acceptor::new(certificate.config());
+            tls.set_handshake_timeout(HEAD_TIMEOUT);
+            fn_service(move |socket: TcpStream| ready(placed(socket, pace, &connections).map_err(TlsError::Tls)))
+                .and_then(tls)
+                .map_err(TlsError::into_service_error)
+                .map(|socket: TlsStream<Stall>| {
+                    let peer = bound_sending(socket.get_ref().0.socket());
+                    let line = Arc::clone(socket.get_ref().0.line());
+                    (Turns::new(socket, line), Http::Http1, peer)
+                })
+                .and_then(http.map_err(TlsError::Service))
+        })?,
+    };
+    Ok(server.run())
+}
+
+/// A socket with its place, if there is one for it.
+fn placed(socket: TcpStream, pace: Pace, connections: &Arc<Connections>) -> io::Result<Stall> {
+    let place = connections.enter(socket.peer_addr().ok()).ok_or(io::ErrorKind::ConnectionRefused)?;
+    Ok(Stall::new(socket, pace, place))
+}
+
+/// Ends connections that stay idle, and forgets who asked long ago, for as long as there are connections.
+async fn sweep(connections: Weak<Connections>, open_paths: Weak<OpenPaths>) {
+    loop {
+        rt::time::sleep(SWEEP_PERIOD).await;
+        let (Some(connections), Some(open_paths)) = (connections.upgrade(), open_paths.upgrade()) else { return };
+        connections.sweep(CONNECTION_IDLE_MAX);
+        open_paths.sweep();
+        stranger_log::report();
+    }
+}
+
+fn builder<T, S>(address: SocketAddr, stopping: &GracefulShutdownSignal) -> HttpServiceBuilder<Turns<T>, S>
+where
+    S: ServiceFactory<Request, Config = ()>,
+    S::Error: Into<Response<BoxBody>> + 'static,
+    S::InitError: Debug,
+    <S::Service as Service<Request>>::Future: 'static,
+{
+    let stopping = stopping.clone();
+    HttpServiceBuilder::default()
+        .keep_alive(KEEP_ALIVE)
+        .client_request_timeout(HEAD_TIMEOUT)
+        .client_disconnect_timeout(LINGER)
+        // A client that has closed its side of a stream of events has gone.
+        .h1_allow_half_closed(false)
+        .local_addr(address)
+        .on_connect_ext(|socket: &Turns<T>, connection| drop(connection.insert(Arc::clone(socket.line()))))
+        .graceful_shutdown_signal(move || {
+            let stopping = stopping.clone();
+            async move { stopping.notified().await }
+        })
+}
+
+/// Bounds what the system keeps for a client that does not take what it is sent, and for how long. Tells whose socket it is.
+fn bound_sending(socket: &TcpStream) -> Option<SocketAddr> {
+    let peer = socket.peer_addr().ok();
+    let socket = SockRef::from(socket);
+    // What a system does not know it does without.
+    let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let _ = socket.set_tcp_user_timeout(Some(SEND_TIMEOUT));
+    let _ = socket.set_tcp_nodelay(true);
+    peer
+}
+
+/// Takes an address.
+///
+/// # Errors
+/// Names the address that could not be taken.
+pub fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
+    let bind = || -> io::Result<TcpListener> {
+        let socket = Socket::new(Domain::for_address(listen), Type::STREAM, Some(Protocol::TCP))?;
+        #[cfg(unix)]
+        socket.set_reuse_address(true)?;
+        socket.bind(&listen.into())?;
+        socket.listen(LISTEN_BACKLOG)?;
+        Ok(socket.into())
+    };
+    bind().map_err(|cause| {
+        let hint = match cause.kind() {
+            io::ErrorKind::AddrInUse => "; another program has it, choose one by --listen",
+            _ => "",
+        };
+        io::Error::new(cause.kind(), format!("cannot listen on {listen}: {cause}{hint}"))
+    })
+}
+
+/// Serves until SIGINT or SIGTERM, or for so long, or until `failed` says that there will be no engine; then lets requests
+/// under way end, takes a snapshot, and stops the engine.
+///
+/// # Errors
+/// When the server fails.
+pub async fn run_on(
+    api: Api,
+    listener: TcpListener,
+    at_most: Option<Duration>,
+    failed: oneshot::Receiver<()>,
+) -> io::Result<()> {
+    let listen = listener.local_addr()?;
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let (slot, certificate) = (api.slot.clone(), api.certificate.clone());
+    rt::spawn(Arc::clone(&api.access).keep());
+    let server = server(api, listener, workers)?;
+    let scheme = if certificate.is_some() { "https" } else { "http" };
+    info!("serving on {scheme}://{listen}");
+    certificate.into_iter().for_each(|certificate| drop(rt::spawn(renew(certificate))));
+    let signals = signals()?;
+    rt::spawn(stop_in_time(server.handle(), slot.clone(), at_most, failed, signals.clone()));
+    let ended = server.await;
+    if let Some(engine) = slot.engine() {
+        take_last_snapshot(engine, signals).await;
+        engine.shutdown();
+    }
+    info!("stopped");
+    ended
+}
+
+/// Takes a snapshot of what the next start would have to replay. Another signal than the one to stop ends without one, also if it came
+/// while requests were ending.
+async fn take_last_snapshot(engine: &Engine, mut signals: Receiver<Signals>) {
+    if !engine.has_to_replay() {
+        return;
+    }
+    info!("taking a snapshot, so that the next start has nothing to replay; another signal ends without it");
+    let (mut taken, mut told) = (std::pin::pin!(engine.last_snapshot()), std::pin::pin!(told(&mut signals, 2)));
+    let taken = std::future::poll_fn(|task| match told.as_mut().poll(task) {
+        Poll::Ready(signal) => Poll::Ready(Err(signal.to_owned())),
+        Poll::Pending => taken.as_mut().poll(task).map_err(|cause| cause.to_string()),
+    })
+    .await;
+    taken.map_or_else(|cause| warn!("no snapshot was taken, so the next start replays the journal: {cause}"), drop);
+}
+
+/// Shows a new certificate soon after its files have changed.
+async fn renew(certificate: Arc<Certificate>) {
+    loop {
+        rt::time::sleep(RENEW_PERIOD).await;
+        certificate.renew();
+    }
+}
+
+async fn stop_in_time(
+    server: ServerHandle,
+    slot: Slot,
+    at_most: Option<Duration>,
+    failed: oneshot::Receiver<()>,
+    mut signals: Receiver<Signals>,
+) {
+    let told = async {
+        match at_most {
+            None => told(&mut signals, 1).await,
+            Some(at_most) => rt::time::timeout(at_most, told(&mut signals, 1)).await.unwrap_or("time is up"),
+        }
+    };
+    let failed = async {
+        // Dropped without a word by who filled the slot; or by a crash.
+        if failed.await.is_err() && slot.engine().is_some() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let (mut told, mut failed) = (std::pin::pin!(told), std::pin::pin!(failed));
+    let reason = std::future::poll_fn(|task| match failed.as_mut().poll(task) {
+        Poll::Ready(()) => Poll::Ready("the state cannot be recovered"),
+        Poll::Pending => told.as_mut().poll(task),
+    })
+    .await;
+    info!("{reason}: finishing requests under way, at most {DRAIN_SECONDS} s");
+    // They would go on for ever.
+    slot.engine().inspect(|engine| engine.stop_live());
+    server.stop(true).await;
+}
+
+/// How many signals to stop came, and the last one's name.
+#[derive(Clone, Copy, Default)]
+struct Signals {
+    count: u32,
+    last: &'static str,
+}
+
+/// The name of the signal by which so many had come.
+async fn told(signals: &mut Receiver<Signals>, count: u32) -> &'static str {
+    let last = signals.wait_for(|signals| signals.count >= count).await.map(|signals| signals.last);
+    match last {
+        Ok(last) => last,
+        // Nobody listens to signals any more.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Counts signals to stop from now on.
+#[cfg(unix)]
+fn signals() -> io::Result<Receiver<Signals>> {
+    use actix_web::rt::signal::unix::{SignalKind, signal};
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(count(async move || {
+        std::future::poll_fn(|task| {
+            if interrupt.poll_recv(task).is_ready() {
+                return Poll::Ready("SIGINT");
+            }
+            terminate.poll_recv(task).map(|_| "SIGTERM")
+        })
+        .await
+    }))
+}
+
+/// Counts signals to stop from now on.
+#[cfg(not(unix))]
+fn signals() -> io::Result<Receiver<Signals>> {
+    Ok(count(async || match actix_web::rt::signal::ctrl_c().await {
+        Ok(()) => "Ctrl-C",
+        Err(_) => std::future::pending().await,
+    }))
+}
+
+fn count(mut next: impl AsyncFnMut() -> &'static str + 'static) -> Receiver<Signals> {
+    let (counted, signals) = watch::channel(Signals::default());
+    rt::spawn(async move {
+        loop {
+            let last = next().await;
+            counted.send_modify(|signals| *signals = Signals { count: signals.count + 1, last });
+        }
+    });
+    signals
+}

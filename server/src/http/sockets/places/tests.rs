@@ -1,0 +1,268 @@
+//! Places of connections: who gets one, and who ends for it.
+#![cfg(test)]
+
+use super::*;
+use crate::http::sockets::line::UnderWay;
+use tidewire::limits::CONNECTIONS_UNKNOWN_SHARE;
+
+fn connections(all: usize, per_address: usize) -> Arc<Connections> {
+    let proxies = "192.0.2.99".parse().unwrap();
+    Arc::new(Connections::new(ConnectionLimits { all, per_address, proxies }))
+}
+
+fn peer(host: u32) -> Option<SocketAddr> {
+    Some(SocketAddr::from((0xc000_0200_u32.wrapping_add(host).to_be_bytes(), 1)))
+}
+
+/// Lets time pass by which one is idle longer than another.
+fn later() {
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(2) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_longest_idle_connection_ends_for_a_new_one_and_none_that_is_busy() {
+    let connections = connections(3, 3);
+    let places: Vec<_> = (0..3)
+        .map(|host| {
+            later();
+            connections.enter(peer(host)).unwrap()
+        })
+        .collect();
+    let busy = places[0].line().begin();
+    let new = connections.enter(peer(9)).unwrap();
+    let ended = || places.iter().map(|place| place.line().is_ended()).collect::<Vec<_>>();
+    assert_eq!(ended(), [false, true, false], "the first is busy, the second idle for longer than the third");
+    let busy_too = [new.line().begin(), places[2].line().begin()];
+    assert!(connections.enter(peer(9)).is_none(), "none is idle");
+    assert_eq!(connections.count(), 4, "the one that ends is there until its socket is closed");
+    later();
+    drop(busy);
+    assert!(connections.enter(peer(9)).is_some());
+    assert_eq!(ended(), [true, true, false]);
+    drop((busy_too, new, places));
+    assert_eq!(connections.count(), 0);
+    assert_eq!(connections.table.lock().all.staying(), 0);
+    assert!(connections.table.lock().by_address.is_empty(), "nothing is kept of those that have gone");
+    assert_eq!(connections.ended(), [("refused", 1), ("refused_address", 0), ("made_room", 2), ("stayed_idle", 0)]);
+}
+
+#[test]
+fn an_address_ends_its_own_connections_for_new_ones_and_a_proxy_has_all_there_are() {
+    let connections = connections(10, 2);
+    let other = connections.enter(peer(1)).unwrap();
+    let two = [connections.enter(peer(2)).unwrap(), connections.enter(peer(2)).unwrap()];
+    let busy: Vec<_> = two.iter().map(|place| place.line().begin()).collect();
+    assert!(connections.enter(peer(2)).is_none());
+    drop(busy);
+    let third = connections.enter(peer(2)).unwrap();
+    assert_eq!(two.iter().filter(|place| place.line().is_ended()).count(), 1);
+    assert!(!other.line().is_ended(), "nobody else ends for it");
+    let of_proxy: Vec<_> = (0..7).map(|_| connections.enter(peer(99)).unwrap()).collect();
+    assert_eq!(connections.count(), 11);
+    assert!(of_proxy.iter().all(|place| !place.line().is_ended()));
+    drop(third);
+}
+
+#[test]
+fn whatever_changes_few_entries_are_touched_however_many_there_are() {
+    const MANY: usize = 20_000;
+    const TOUCHED_MAX: usize = 12;
+    let connections = connections(MANY, MANY);
+    let places: Vec<_> = (0..MANY).map(|_| connections.enter(peer(1)).unwrap()).collect();
+    let touched = || std::mem::take(&mut connections.table.lock().all.touched);
+    touched();
+    for nth in [0, 1, MANY / 2, MANY - 1] {
+        let busy = places[nth].line().begin();
+        assert!(touched() <= TOUCHED_MAX, "to begin");
+        drop(busy);
+        assert!(touched() <= TOUCHED_MAX, "to end");
+        places[nth].line().know();
+        assert!(touched() <= TOUCHED_MAX, "to know");
+    }
+    for _ in 0..3 {
+        let come = connections.enter(peer(2)).unwrap();
+        assert!(touched() <= TOUCHED_MAX, "to enter");
+        drop(come);
+        assert!(touched() <= TOUCHED_MAX, "to go");
+    }
+    connections.sweep(Duration::from_secs(60));
+    assert!(touched() <= TOUCHED_MAX, "to sweep if none is due");
+    let _busy: Vec<_> = places.iter().map(|place| place.line().begin()).collect();
+    let others: Vec<_> = (0..3).map(|_| connections.enter(peer(3)).unwrap()).collect();
+    let _busy_too: Vec<_> = others.iter().map(|place| place.line().begin()).collect();
+    touched();
+    assert!(connections.enter(peer(4)).is_none());
+    assert!(touched() <= TOUCHED_MAX, "to find that none is idle");
+}
+
+#[test]
+fn a_request_is_not_begun_on_a_connection_that_was_chosen_to_end() {
+    let connections = connections(1, 1);
+    let place = connections.enter(peer(1)).unwrap();
+    assert!(place.line().begin().is_some());
+    let _other = connections.enter(peer(2)).unwrap();
+    assert!(place.line().begin().is_none(), "it would be done, and its client would not get the answer");
+    drop(place);
+    assert_eq!((connections.count(), connections.table.lock().all.staying()), (1, 1));
+}
+
+#[test]
+fn new_connections_do_not_end_for_each_other_while_others_are_idle_for_long() {
+    const MANY: usize = 320;
+    let connections = connections(MANY, MANY);
+    let kept: Vec<_> = (0..MANY).map(|_| connections.enter(peer(1)).unwrap()).collect();
+    kept.iter().for_each(|place| place.line().know());
+    later();
+    let new: Vec<_> = (0..MANY / CONNECTIONS_UNKNOWN_SHARE).map(|_| connections.enter(peer(2)).unwrap()).collect();
+    assert!(new.iter().all(|place| !place.line().is_ended()));
+    let more: Vec<_> = (0..MANY).map(|_| connections.enter(peer(2)).unwrap()).collect();
+    let stay = kept.iter().filter(|place| !place.line().is_ended()).count();
+    assert!(stay >= MANY - 2 * MANY / CONNECTIONS_UNKNOWN_SHARE, "{stay} of those that were let in stay");
+    drop((new, more));
+}
+
+/// Any sequence of what may happen, against a plain list.
+#[test]
+fn which_connection_ends_is_as_a_plain_list_has_it() {
+    for seed in 0..200 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let connections = connections(12, 6);
+        let mut model: Vec<(Place, Vec<UnderWay>, bool)> = Vec::new();
+        // Idle ones, in the order in which they became so.
+        let mut idle: Vec<usize> = Vec::new();
+        let key = |place: &Place| Arc::as_ptr(place.line()) as usize;
+        for _ in 0..300 {
+            let nth = random.usize(..model.len().max(1));
+            match (random.u8(..10), model.get_mut(nth)) {
+                (0..3, _) => {
+                    let place = connections.enter(peer(random.u32(1..4)));
+                    for (other, ..) in &model {
+                        if other.line().is_ended() {
+                            idle.retain(|idle| *idle != key(other));
+                        }
+                    }
+                    idle.extend(place.iter().map(key));
+                    model.extend(place.map(|place| (place, Vec::new(), false)));
+                }
+                (3..6, Some((place, begun, _))) => {
+                    begun.extend(place.line().begin());
+                    idle.retain(|idle| *idle != key(place));
+                }
+                (6..8, Some((place, begun, _))) => {
+                    let had_any = begun.pop().is_some();
+                    if had_any && begun.is_empty() && !place.line().is_ended() {
+                        idle.push(key(place));
+                    }
+                }
+                (8, Some((place, _, is_known))) => {
+                    if !std::mem::replace(is_known, true) && idle.contains(&key(place)) {
+                        idle.retain(|idle| *idle != key(place));
+                        idle.push(key(place));
+                    }
+                    place.line().know();
+                }
+                (9, Some(_)) => {
+                    let (place, begun, _) = model.swap_remove(nth);
+                    idle.retain(|idle| *idle != key(&place));
+                    // Requests may be let go of before or after their connection.
+                    if random.bool() {
+                        drop((begun, place));
+                    } else {
+                        drop((place, begun));
+                    }
+                }
+                _ => {}
+            }
+            let firsts = connections.table.lock().all.longest_idle();
+            let is_known = |idle: &usize| model.iter().any(|(place, _, is_known)| key(place) == *idle && *is_known);
+            let expected = [false, true].map(|known| idle.iter().find(|idle| is_known(idle) == known).copied());
+            assert_eq!(firsts.map(|line| line.map(|line| Arc::as_ptr(&line) as usize)), expected, "seed {seed}");
+            let staying = model.iter().filter(|(place, ..)| !place.line().is_ended()).count();
+            assert_eq!(connections.table.lock().all.staying(), staying);
+            assert_eq!(connections.count(), model.len());
+            assert!(staying <= 12);
+        }
+        drop(model);
+        assert!(connections.table.lock().by_address.is_empty() && connections.count() == 0);
+    }
+}
+
+#[test]
+fn what_stays_idle_ends_and_what_is_under_way_does_not() {
+    let connections = connections(10, 10);
+    let places: Vec<_> = (0..3).map(|_| connections.enter(peer(1)).unwrap()).collect();
+    let busy = places[1].line().begin();
+    connections.sweep(Duration::from_secs(60));
+    assert!(places.iter().all(|place| !place.line().is_ended()));
+    later();
+    connections.sweep(Duration::from_millis(1));
+    assert_eq!(places.iter().map(|place| place.line().is_ended()).collect::<Vec<_>>(), [true, false, true]);
+    drop(busy);
+    connections.sweep(Duration::from_secs(60));
+    assert!(!places[1].line().is_ended(), "it counts from when it became idle");
+}
+
+#[test]
+fn live_connections_leave_places_to_others() {
+    for (all, live) in [(864, 810), (16, 15), (15, 15), (1, 1)] {
+        assert_eq!(ConnectionLimits::of(all).left_to_live(), live, "of {all}");
+    }
+}
+
+#[test]
+fn who_sent_only_what_everybody_may_goes_before_who_was_let_in() {
+    let connections = connections(3, 3);
+    let places: Vec<_> = (0..3)
+        .map(|host| {
+            later();
+            connections.enter(peer(host)).unwrap()
+        })
+        .collect();
+    places[0].line().know();
+    let first = connections.enter(peer(9)).unwrap();
+    let ended = || places.iter().map(|place| place.line().is_ended()).collect::<Vec<_>>();
+    assert_eq!(ended(), [false, true, false]);
+    let second = connections.enter(peer(9)).unwrap();
+    assert_eq!(ended(), [false, true, true]);
+    [&first, &second].into_iter().for_each(|place| place.line().know());
+    later();
+    let _third = connections.enter(peer(9)).unwrap();
+    assert_eq!(ended(), [true, true, true], "if all were let in, the longest idle");
+}
+
+#[test]
+fn who_was_let_in_stays_though_most_places_beside_it_are_empty() {
+    const MANY: usize = 860;
+    let connections = connections(MANY, MANY);
+    let kept: Vec<_> = (0..4).map(|_| connections.enter(peer(1)).unwrap()).collect();
+    kept.iter().for_each(|place| place.line().know());
+    later();
+    let mut others: Vec<_> = (4..MANY).map(|_| connections.enter(peer(2)).unwrap()).collect();
+    for _ in 0..MANY {
+        others.push(connections.enter(peer(2)).unwrap());
+        others.retain(|place| !place.line().is_ended());
+    }
+    assert!(kept.iter().all(|place| !place.line().is_ended()));
+}
+
+#[test]
+fn an_idle_connection_is_found_behind_any_number_of_live_ones() {
+    const LIVE: usize = 3_000;
+    const IDLE: usize = 5;
+    let connections = connections(LIVE + IDLE, LIVE + IDLE);
+    let live: Vec<_> = (0..LIVE).map(|_| connections.enter(peer(1)).unwrap()).collect();
+    let _busy: Vec<_> = live.iter().map(|place| place.line().begin()).collect();
+    let idle: Vec<_> = (0..IDLE).map(|_| connections.enter(peer(1)).unwrap()).collect();
+    for nth in 0..IDLE {
+        let come = connections.enter(peer(2)).unwrap_or_else(|| panic!("the {nth}th is refused beside idle ones"));
+        std::mem::forget(come.line().begin());
+        std::mem::forget(come);
+        let ended: Vec<_> = idle.iter().map(|place| place.line().is_ended()).collect();
+        assert_eq!(ended, (0..IDLE).map(|other| other <= nth).collect::<Vec<_>>(), "the longest idle ends first");
+    }
+    assert!(connections.enter(peer(2)).is_none(), "none is idle any more");
+    assert!(live.iter().all(|place| !place.line().is_ended()));
+}

@@ -1,0 +1,104 @@
+//! Turns: what is taken from sockets whose clients send without end.
+#![cfg(test)]
+
+use super::*;
+use crate::http::sockets::line::UnderWay;
+use crate::http::sockets::places::{ConnectionLimits, Connections, Place};
+use tidewire::limits::{PIPELINED_BYTES_IN_ALL_MAX, PIPELINED_BYTES_MAX};
+
+const READ_BYTES: usize = 32 * 1024;
+
+/// A client that sends a request, and the same bytes for ever after.
+struct Endless {
+    begin: &'static [u8],
+    byte: u8,
+}
+
+impl AsyncRead for Endless {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let begin = std::mem::take(&mut self.begin);
+        into.put_slice(begin);
+        if begin.is_empty() {
+            let rest = into.remaining();
+            into.put_slice(&vec![self.byte; rest]);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+struct Connection {
+    turns: Turns<Endless>,
+    place: Place,
+}
+
+impl Connection {
+    fn new(connections: &Arc<Connections>, begin: &'static str, byte: u8) -> Self {
+        let place = connections.enter(None).unwrap();
+        let socket = Endless { begin: begin.as_bytes(), byte };
+        Self { turns: Turns::new(socket, Arc::clone(place.line())), place }
+    }
+
+    /// Reads until nothing more is taken.
+    fn read(&mut self) -> (usize, Poll<io::Result<()>>) {
+        let (mut bytes, mut task) = (0, Context::from_waker(std::task::Waker::noop()));
+        loop {
+            let mut room = vec![0; READ_BYTES];
+            let mut into = ReadBuf::new(&mut room);
+            match Pin::new(&mut self.turns).poll_read(&mut task, &mut into) {
+                Poll::Ready(Ok(())) => bytes += into.filled().len(),
+                other => return (bytes, other),
+            }
+        }
+    }
+
+    /// Its first request is under way.
+    fn begin(&mut self) -> UnderWay {
+        let mut room = vec![0; READ_BYTES];
+        let mut into = ReadBuf::new(&mut room);
+        let read = Pin::new(&mut self.turns).poll_read(&mut Context::from_waker(std::task::Waker::noop()), &mut into);
+        assert!(matches!(read, Poll::Ready(Ok(()))) && !into.filled().is_empty());
+        self.place.line().begin().unwrap()
+    }
+}
+
+fn connections(all: usize) -> Arc<Connections> {
+    Arc::new(Connections::new(ConnectionLimits::of(all)))
+}
+
+const GET: &str = "GET / HTTP/1.1\r\n\r\n";
+const POST: &str = "POST / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n";
+
+#[test]
+fn a_connection_that_ends_while_nothing_more_of_it_is_taken_learns_that() {
+    let connections = connections(1);
+    let mut connection = Connection::new(&connections, POST, b'x');
+    drop(connection.begin());
+    let (taken, read) = connection.read();
+    assert!(read.is_pending() && (UNREAD_BYTES_MAX..=UNREAD_BYTES_MAX + READ_BYTES).contains(&taken), "{taken}");
+    let _other = connections.enter(None).unwrap();
+    assert!(connection.place.line().is_ended());
+    assert!(matches!(connection.read(), (0, Poll::Ready(Err(_)))), "it keeps its socket");
+}
+
+#[test]
+fn what_is_held_back_of_all_connections_together_has_a_limit() {
+    const MANY: usize = 2 * PIPELINED_BYTES_IN_ALL_MAX / PIPELINED_BYTES_MAX;
+    let connections = connections(MANY);
+    let mut all: Vec<_> = (0..MANY).map(|_| Connection::new(&connections, GET, b'x')).collect();
+    let mut busy: Vec<_> = all.iter_mut().map(Connection::begin).collect();
+    assert!(all.iter_mut().all(|connection| connection.read().1.is_pending()));
+    let held = |all: &[Connection]| all.iter().map(|connection| connection.turns.held.len()).sum::<usize>();
+    let most = PIPELINED_BYTES_IN_ALL_MAX + READ_BYTES;
+    assert!((PIPELINED_BYTES_IN_ALL_MAX..=most).contains(&held(&all)), "{} bytes are held", held(&all));
+    assert_eq!(connections.held_bytes(), held(&all));
+    // Whose answer is there goes on, whatever the others hold.
+    drop(busy.pop());
+    let last = all.last_mut().unwrap();
+    assert!(last.turns.held.is_empty() && last.turns.may_begin());
+    let mut room = vec![0; READ_BYTES];
+    let mut into = ReadBuf::new(&mut room);
+    let read = Pin::new(&mut last.turns).poll_read(&mut Context::from_waker(std::task::Waker::noop()), &mut into);
+    assert!(matches!(read, Poll::Ready(Ok(()))) && into.filled().len() == READ_BYTES);
+    drop((busy, all));
+    assert_eq!(connections.held_bytes(), 0, "nothing is counted of those that have gone");
+}

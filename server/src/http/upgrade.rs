@@ -1,0 +1,147 @@
+//! WebSockets outside of HTTP's dispatcher: it keeps 16 KiB of buffers for each connection, which most need but to begin with.
+//!
+//! Responsible for:
+//! - handing such requests to the same application as all others, and writing what it answers to the socket;
+//! - giving up a client that takes nothing for long.
+//!
+//! Not responsible for:
+//! - what is a WebSocket (`actix_http` decides), what it is for (`http::live`).
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use actix_codec::{Encoder, Framed};
+use actix_http::error::PayloadError;
+use actix_http::{BoxedPayloadStream, Request, Response, h1};
+use actix_service::{IntoServiceFactory, fn_factory, fn_service};
+use actix_web::Error;
+use actix_web::body::{BoxBody, MessageBody};
+use actix_web::dev::{AppConfig, Payload, Service, ServiceFactory, ServiceResponse};
+use actix_web::rt::time::timeout;
+use actix_web::web::{Bytes, BytesMut};
+use futures_core::Stream;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, ReadHalf, WriteHalf, split};
+
+use crate::http::serve::{LINGER, SEND_TIMEOUT};
+use tidewire::limits::UNREAD_BYTES_MAX;
+
+/// A request that turns into a WebSocket, and the socket.
+type Upgrade<T> = (Request, Framed<T, h1::Codec>);
+
+/// Answers requests that turn into WebSockets, by an application that `app` makes for each worker.
+pub(super) fn upgrades<T, A, F, S>(
+    app: A,
+) -> impl ServiceFactory<
+    Upgrade<T>,
+    Config = (),
+    Response = (),
+    Error = Error,
+    InitError = (),
+    Future: 'static,
+    Service = impl Service<Upgrade<T>, Response = (), Error = Error, Future: 'static> + 'static,
+> + 'static
+where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
+    A: Fn() -> F + 'static,
+    F: IntoServiceFactory<S, Request>,
+    S: ServiceFactory<
+            Request,
+            Config = AppConfig,
+            Response = ServiceResponse,
+            Error = actix_web::Error,
+            InitError = (),
+        > + 'static,
+{
+    fn_factory(move || {
+        let app = app().into_factory().new_service(AppConfig::default());
+        async move {
+            let app = Rc::new(app.await?);
+            Ok(fn_service(move |upgrade: Upgrade<T>| answer(Rc::clone(&app), upgrade)))
+        }
+    })
+}
+
+async fn answer<T, S>(app: Rc<S>, (request, framed): Upgrade<T>) -> Result<(), Error>
+where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
+    S: Service<Request, Response = ServiceResponse, Error = Error>,
+{
+    let parts = framed.into_parts();
+    let (mut codec, mut out) = (parts.codec, parts.write_buf);
+    let (socket, mut writing) = split(parts.io);
+    let socket = Rc::new(RefCell::new(socket));
+    let early = Some(parts.read_buf.freeze()).filter(|early| !early.is_empty());
+    let received: BoxedPayloadStream = Box::pin(Received { early, socket: Rc::clone(&socket) });
+    let payload = Payload::Stream { payload: received };
+    let answered = app.call(request.replace_payload(payload).0).await;
+    let response = answered.map_or_else(|cause| cause.error_response(), |answered| answered.into_parts().1);
+    let (response, body): (_, BoxBody) = response.into_parts();
+    codec.encode(h1::Message::Item((Response::from(response), body.size())), &mut out)?;
+    write(&mut writing, &mut out).await?;
+    {
+        // Dropped when it is written: the connection is idle from then on, and may end for another.
+        let mut body = pin!(body);
+        while let Some(chunk) = poll_fn(|task| body.as_mut().poll_next(task)).await {
+            let chunk = chunk.map_err(|cause| io::Error::other(cause.to_string()))?;
+            codec.encode(h1::Message::Chunk(Some(chunk)), &mut out)?;
+            write(&mut writing, &mut out).await?;
+        }
+    }
+    writing.shutdown().await?;
+    // A socket that is closed with something unread takes back what was just written.
+    let _ = timeout(LINGER, take_rest(Received { early: None, socket })).await;
+    Ok(())
+}
+
+/// Takes what a client still sends, as much as of the body of any other request that was answered early.
+async fn take_rest<T: AsyncRead>(mut rest: Received<T>) {
+    let mut bytes = 0;
+    while bytes < UNREAD_BYTES_MAX
+        && let Some(Ok(piece)) = poll_fn(|task| Pin::new(&mut rest).poll_next(task)).await
+    {
+        bytes += piece.len();
+    }
+}
+
+/// Writes all of `out`, and keeps no memory for the next time.
+async fn write<T: AsyncWrite>(socket: &mut WriteHalf<T>, out: &mut BytesMut) -> io::Result<()> {
+    let out = std::mem::take(out);
+    let write = async {
+        socket.write_all(&out).await?;
+        // What encrypts holds back.
+        socket.flush().await
+    };
+    timeout(SEND_TIMEOUT, write).await.map_err(io::Error::from)?
+}
+
+/// What a client sends, right from the socket.
+struct Received<T> {
+    /// What was read together with the request.
+    early: Option<Bytes>,
+    socket: Rc<RefCell<ReadHalf<T>>>,
+}
+
+/// Bytes read at a time: a client has little to say.
+const READ_BYTES: usize = 512;
+
+impl<T: AsyncRead> Stream for Received<T> {
+    type Item = Result<Bytes, PayloadError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(early) = self.early.take() {
+            return Poll::Ready(Some(Ok(early)));
+        }
+        let mut bytes = [0; READ_BYTES];
+        let mut read = ReadBuf::new(&mut bytes);
+        let polled = Pin::new(&mut *self.socket.borrow_mut()).poll_read(task, &mut read);
+        polled.map(|result| match (result, read.filled()) {
+            (Err(cause), _) => Some(Err(cause.into())),
+            (Ok(()), []) => None,
+            (Ok(()), received) => Some(Ok(Bytes::copy_from_slice(received))),
+        })
+    }
+}

@@ -1,0 +1,25 @@
+//! The Tidewire server: the engine of [`tidewire`] over HTTP and WebSocket, its console, and its command line.
+//!
+//! [`http`] answers requests, [`console`] is the operator's page, [`cli`] is the command line with its tools for data directories.
+
+mod bounded;
+pub mod cli;
+pub mod console;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod http;
+mod stranger_log;
+
+#[cfg(test)]
+mod test_support {
+    //! What unit tests of several rooms use.
+
+    use tidewire::clock::UnixMicros;
+    use tidewire::feed::position::Position;
+    use tidewire::id::PostId;
+
+    pub(crate) fn at(published_at: i64, id: u64) -> Position {
+        Position { published_at: UnixMicros(published_at), id: PostId(id) }
+    }
+}

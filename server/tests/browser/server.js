@@ -1,0 +1,112 @@
+// The real server, on a port and a directory of its own.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+
+export const REPOSITORY = fileURLToPath(new URL('../../..', import.meta.url));
+const PROGRAM = process.env.TIDEWIRE_BIN ?? path.join(REPOSITORY, 'target/debug/tidewire');
+const START_MAX_MS = 30_000;
+
+async function freePort() {
+  const probe = createServer().listen(0, '127.0.0.1');
+  await once(probe, 'listening');
+  const { port } = probe.address();
+  probe.close();
+  return port;
+}
+
+export class Server {
+  #child;
+  #directory;
+  #port;
+  #words = [];
+  #key;
+
+  /** Starts one; with an access file of this text, and the key that it is asked with. */
+  static async start({ access, key } = {}) {
+    const server = new Server();
+    server.#key = key;
+    server.#directory = await mkdtemp(path.join(tmpdir(), 'tidewire-browser-'));
+    server.#port = await freePort();
+    if (access) {
+      const file = path.join(server.#directory, 'access.toml');
+      await writeFile(file, access, { mode: 0o600 });
+      server.#words = ['--access', file];
+    }
+    await server.run().catch(async (error) => {
+      await server.stop();
+      throw error;
+    });
+    return server;
+  }
+
+  get origin() {
+    return `http://127.0.0.1:${this.#port}`;
+  }
+
+  /** Starts the program, on what an earlier run has left. */
+  async run() {
+    const words = ['serve', '--listen', `127.0.0.1:${this.#port}`, '--data-dir', path.join(this.#directory, 'data'), ...this.#words];
+    // Settings of whoever runs the tests are not the server's.
+    const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TIDEWIRE_')));
+    this.#child = spawn(PROGRAM, words, { stdio: 'ignore', env });
+    const began = Date.now();
+    while (!(await this.#isReady())) {
+      if (this.#child.exitCode !== null) throw new Error(`${PROGRAM} ended with ${this.#child.exitCode}`);
+      if (Date.now() - began > START_MAX_MS) throw new Error(`${PROGRAM} does not get ready`);
+      await sleep(20);
+    }
+  }
+
+  /** Ends the program as a crash does. */
+  async kill(signal = 'SIGKILL') {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
+    const ended = once(this.#child, 'exit');
+    this.#child.kill(signal);
+    await ended;
+  }
+
+  /** Ends it for good. */
+  async stop() {
+    await this.kill();
+    await rm(this.#directory, { recursive: true, force: true });
+  }
+
+  /** Asks, and takes no refusal for an answer. */
+  async ask(method, url, body) {
+    const headers = body === undefined ? {} : { 'Content-Type': 'application/json' };
+    if (this.#key) headers.Authorization = `Bearer ${this.#key}`;
+    const answer = await fetch(this.origin + url, { method, headers, body: body && JSON.stringify(body) });
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(`${method} ${url}: ${answer.status} ${text}`);
+    return text && JSON.parse(text);
+  }
+
+  follow(follower, ...sources) {
+    return this.ask('POST', '/v1/follows', { follows: sources.map((source) => ({ follower, source })) });
+  }
+
+  unfollow(follower, source) {
+    return this.ask('DELETE', `/v1/users/${follower}/following/${source}`);
+  }
+
+  publish(author, text, more = {}) {
+    return this.ask('POST', '/v1/posts?wait=delivered', { author, body: { text }, ...more });
+  }
+
+  /** The bodies' texts of a reader's whole feed, newest first. */
+  async texts(user) {
+    const { items } = await this.ask('GET', `/v1/users/${user}/feed?limit=100`);
+    return items.map(({ post }) => post.body.text);
+  }
+
+  async #isReady() {
+    return fetch(`${this.origin}/readyz`).then(({ ok }) => ok, () => false);
+  }
+}

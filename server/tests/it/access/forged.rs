@@ -1,0 +1,56 @@
+//! Forged tokens, sent as anybody can send them: what they cost is counted by the server's own metric.
+
+use std::time::{Duration, Instant};
+
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire::limits::{
+    FORGED_SIGNATURES_AT_ONCE, FORGED_SIGNATURES_OF_PROXIES_PER_SECOND, FORGED_SIGNATURES_PER_SECOND, KEYS_TRIED_MAX,
+};
+use tidewire_server::http::access::Access;
+use tidewire_server::http::access::keys::TokenKey;
+
+use crate::access::tokens::{self, SERVER_KEY, bearer};
+use crate::server::Server;
+
+/// Signatures that the server computed since its start.
+fn computed(server: &Server) -> u64 {
+    let metrics = server.ask("GET", "/metrics", &[("authorization", &bearer(SERVER_KEY))], "").text;
+    let line = metrics.lines().find_map(|line| line.strip_prefix("tidewire_token_signatures_total "));
+    line.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
+}
+
+#[test]
+fn a_flood_of_forged_tokens_computes_no_more_signatures_than_its_network_may() {
+    let mut keys = tokens::keys();
+    for nth in 1..KEYS_TRIED_MAX as u8 {
+        assert!(keys.add_token(TokenKey::hs256(&[nth + 100; 32], None)));
+    }
+    let server =
+        Server::guarded(Engine::start(EngineConfig::default()), Access::by(keys).with_proxies("none".parse().unwrap()));
+    let ask = |token: &str| server.ask("GET", "/v1/users/ann/feed", &[("authorization", &bearer(token))], "");
+    let good = tokens::token("ann");
+    assert_eq!(ask(&good).status, 200);
+    let (before, began) = (computed(&server), Instant::now());
+    let statuses: Vec<_> = (0..400).map(|nth| ask(&tokens::of_another_key(&format!("user{nth}"))).status).collect();
+    assert_eq!(ask(&good).status, 200, "a user who was there before");
+    let spent = computed(&server) - before;
+    let earned = began.elapsed().as_secs_f64() * f64::from(FORGED_SIGNATURES_PER_SECOND);
+    let allowed = u64::from(FORGED_SIGNATURES_AT_ONCE) + earned as u64 + 1;
+    assert!(spent <= allowed, "{spent} signatures for 400 forged tokens, where {allowed} are allowed");
+    assert!(spent >= u64::from(FORGED_SIGNATURES_AT_ONCE) / 2, "{spent}");
+    // A machine so slow that the budget fills up meanwhile refuses none: then there is nothing to see here.
+    assert!(statuses.contains(&429) || began.elapsed() > Duration::from_secs(2), "none of {statuses:?}");
+}
+
+#[test]
+fn forged_tokens_of_one_client_behind_a_proxy_do_not_shut_out_the_others() {
+    let server = Server::guarded(Engine::start(EngineConfig::default()), tokens::access());
+    let ask = |token: &str| server.ask("GET", "/v1/users/ann/feed", &[("authorization", &bearer(token))], "").status;
+    let before = computed(&server);
+    for nth in 0..2 * FORGED_SIGNATURES_AT_ONCE {
+        assert!([401, 429].contains(&ask(&tokens::of_another_key(&format!("user{nth}")))));
+    }
+    assert!(u64::from(FORGED_SIGNATURES_OF_PROXIES_PER_SECOND) > computed(&server) - before);
+    assert_eq!(ask(&tokens::token("ann")), 200, "by the same proxy, and not verified before");
+}

@@ -1,0 +1,242 @@
+//! Those who should not come in: who guesses, who takes room, who looks for what is not theirs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use serde_json::json;
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire::limits::{LIVE_STRANGERS_PER_ADDRESS_MAX, NEW_SOURCES_OF_USER_MAX, UNKNOWN_CREDENTIALS_PER_SECOND};
+use tidewire::storage::files::faulty::{FaultyFiles, Plan};
+use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::journal::Durability;
+use tidewire_server::http::Api;
+use tidewire_server::http::sockets::places::ConnectionLimits;
+use tokio::net::TcpSocket;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::{WebSocketStream, client_async};
+
+use crate::access::tokens::{self, SERVER_KEY, access, bearer};
+use crate::kept;
+use crate::live::client::{Client, Next};
+use crate::server::{Answer, Server};
+
+fn server() -> Server {
+    Server::guarded(Engine::start(EngineConfig::default()), access())
+}
+
+fn ask(server: &Server, path: &str, credential: &str) -> Answer {
+    server.ask("GET", path, &[("authorization", &bearer(credential))], "")
+}
+
+/// Has the server's owner publish ann's post 7: tokens choose no ids.
+fn publish_7(server: &Server) -> u16 {
+    let headers = [("authorization", &*bearer(SERVER_KEY)), ("content-type", "application/json")];
+    server.ask("POST", "/v1/posts", &headers, r#"{"author":"ann","id":"7","body":1}"#).status
+}
+
+#[test]
+fn who_guesses_is_told_to_wait_and_those_beside_come_in() {
+    let access = access().with_proxies("none".parse().unwrap());
+    let server = Server::guarded(Engine::start(EngineConfig::default()), access);
+    let mut guesses = 0;
+    let slowed = loop {
+        guesses += 1;
+        let answer = ask(&server, "/v1/users/ann/feed", &format!("guess{guesses}"));
+        if answer.status == 429 {
+            break answer;
+        }
+        assert_eq!((answer.status, &answer.json()["code"]), (401, &json!("invalid_token")));
+        assert!(guesses < 20_000, "so many are too many");
+    };
+    assert_eq!((slowed.header("retry-after"), &slowed.json()["code"]), ("1", &json!("too_many_denials")));
+    for good in [SERVER_KEY.to_owned(), tokens::token("ann")] {
+        assert_eq!(ask(&server, "/v1/users/ann/feed", &good).status, 200, "from the same address");
+    }
+    // Who has none is told so, and who had one, that it has expired: a client renews it then.
+    assert_eq!(server.get("/v1/users/ann/feed").status, 401);
+    assert_eq!(ask(&server, "/v1/users/ann/feed", &tokens::expired("ann")).status, 401);
+    assert_eq!(ask(&server, "/v1/users/bob/feed", &tokens::token("ann")).status, 403);
+    let metrics = ask(&server, "/metrics", SERVER_KEY).text;
+    let counts = [
+        ("invalid_token", guesses - 1),
+        ("too_many_denials", 1),
+        ("unauthenticated", 1),
+        ("token_expired", 1),
+        ("forbidden", 1),
+        ("read_only", 0),
+    ];
+    for (reason, count) in counts {
+        let line = format!("tidewire_denied_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+}
+
+#[test]
+fn who_guesses_behind_a_proxy_does_not_keep_others_there_from_learning_that_their_token_is_unknown() {
+    let server = server();
+    for nth in 0..5 * UNKNOWN_CREDENTIALS_PER_SECOND.get() {
+        let answer = ask(&server, "/v1/users/ann/feed", &format!("guess{nth}"));
+        assert_eq!((answer.status, &answer.json()["code"]), (401, &json!("invalid_token")), "{nth}");
+    }
+}
+
+/// A server whose journal has failed.
+async fn broken() -> Server {
+    // The first sync that does not keep it from starting is one of a write.
+    for nth in 1.. {
+        let files = FaultyFiles::new(MemoryFiles::default(), Plan { fail_sync: Some(nth), ..Plan::default() });
+        let Ok((engine, _)) = kept::open(files, &kept::storage(Durability::Always, 1 << 20)) else { continue };
+        assert!(engine.publish(crate::world::draft("ann", "1"), false).await.is_err());
+        return Server::guarded(engine, access());
+    }
+    unreachable!("it starts at last");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_failed_and_where_is_for_who_has_a_key_of_the_server() {
+    let server = broken().await;
+    let cause = server.engine.journal().unwrap().failure().unwrap();
+    let body = r#"{"author":"ann","body":1}"#;
+    let publish = |credential: &str| {
+        let headers = [("authorization", &*bearer(credential)), ("content-type", "application/json")];
+        server.ask("POST", "/v1/posts", &headers, body)
+    };
+    for (answer, is_told) in [
+        (server.get("/readyz"), false),
+        (ask(&server, "/readyz", "guess"), false),
+        (publish(&tokens::token("ann")), false),
+        (publish(SERVER_KEY), true),
+    ] {
+        assert_eq!((answer.status, &answer.json()["code"]), (503, &json!("journal_failed")));
+        assert_eq!(answer.text.contains(&cause), is_told, "{cause}: {}", answer.text);
+    }
+}
+
+/// A WebSocket from this address, one of this machine's, if it is let in.
+async fn socket(
+    from: [u8; 4],
+    server: SocketAddr,
+    credential: Option<&str>,
+) -> Option<WebSocketStream<tokio::net::TcpStream>> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from((from, 0))).unwrap();
+    let stream = socket.connect(server).await.unwrap();
+    let mut request = format!("ws://{server}/v1/users/ann/live").into_client_request().unwrap();
+    if let Some(credential) = credential {
+        request.headers_mut().insert("authorization", bearer(credential).parse().unwrap());
+    }
+    client_async(request, stream).await.ok().map(|(socket, _)| socket)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_of_one_address_end_for_each_other_and_leave_room_for_those_of_others_and_for_who_is_known() {
+    let engine = Engine::start(EngineConfig { live_max: 1, ..EngineConfig::default() });
+    let limits = ConnectionLimits { proxies: "none".parse().unwrap(), ..ConnectionLimits::of(4_096) };
+    let api = Api { access: Arc::new(access()), ..Api::from(engine.clone()) }.with_connections(limits);
+    let server = Server::serving(api, engine);
+    let (address, here, elsewhere) = (server.address(), [127, 0, 0, 1], [127, 0, 0, 2]);
+    let mut strangers = Vec::new();
+    for nth in 0..LIVE_STRANGERS_PER_ADDRESS_MAX {
+        strangers.push(socket(here, address, None).await.unwrap_or_else(|| panic!("the {nth}th")));
+    }
+    let connections = || ask(&server, "/v1/stats", SERVER_KEY).json()["live"]["connections"].clone();
+    assert_eq!(connections(), 0, "who has not said who it is takes no place");
+    strangers.push(socket(here, address, None).await.expect("one more"));
+    let mut oldest = Client { socket: strangers.remove(0), hello: json!(null) };
+    assert_eq!(oldest.next().await, Next::Closed(1013), "the longest silent one goes");
+    let gate = ask(&server, "/v1/stats", SERVER_KEY).json()["admission"]["live_strangers"].clone();
+    assert_eq!((&gate["under_way"], &gate["refused"]), (&json!(LIVE_STRANGERS_PER_ADDRESS_MAX), &json!(0)));
+    let other = socket(elsewhere, address, None).await;
+    assert!(other.is_some(), "those of another address have room");
+    let known = socket(here, address, Some(&tokens::token("ann"))).await;
+    assert!(known.is_some() && connections() == 1, "who is known comes in");
+    // There is a place for one alone, which is taken.
+    let mut late = Client { socket: other.unwrap(), hello: json!(null) };
+    late.send(Message::text(json!({"type": "auth", "token": tokens::token("bob")}).to_string())).await;
+    assert_eq!(late.next().await, Next::Closed(4001), "ann's feed is not bob's");
+    let mut late = Client { socket: socket(elsewhere, address, None).await.unwrap(), hello: json!(null) };
+    late.send(Message::text(json!({"type": "auth", "token": tokens::token("ann")}).to_string())).await;
+    assert_eq!(late.next().await, Next::Closed(1013));
+    server.engine.stop_live();
+    let mut first = Client { socket: strangers.swap_remove(0), hello: json!(null) };
+    assert_eq!(first.next().await, Next::Closed(1012), "strangers hear of a shutdown as well");
+}
+
+#[test]
+fn another_authors_post_is_answered_for_as_one_that_is_not_there() {
+    let server = server();
+    let ask = |user: &str, method: &str, path: &str, body: &str| {
+        let token = bearer(&tokens::token(user));
+        let mut headers = vec![("authorization", token.as_str())];
+        headers.extend((!body.is_empty()).then_some(("content-type", "application/json")));
+        server.ask(method, path, &headers, body)
+    };
+    assert_eq!(publish_7(&server), 201);
+    for (method, body) in [("GET", ""), ("PATCH", r#"{"hidden":true}"#), ("PATCH", "nonsense"), ("DELETE", "")] {
+        let (there, not) = (ask("dan", method, "/v1/posts/7", body), ask("dan", method, "/v1/posts/8", body));
+        assert_eq!((there.status, there.text), (not.status, not.text.replace('8', "7")), "{method} {body}");
+    }
+    assert_eq!(ask("ann", "GET", "/v1/posts/7", "").json()["hidden"], false, "and nothing was done");
+}
+
+#[test]
+fn what_is_hidden_only_the_server_shows_again() {
+    let server = server();
+    let change = |credential: &str, body: &str| {
+        let headers = [("authorization", &*bearer(credential)), ("content-type", "application/json")];
+        server.ask("PATCH", "/v1/posts/7", &headers, body)
+    };
+    let token = tokens::token("ann");
+    assert_eq!(publish_7(&server), 201);
+    for (credential, body, status, hidden) in [
+        (&*token, r#"{"hidden":false}"#, 200, false),
+        (&*token, r#"{"hidden":false,"body":2}"#, 200, false),
+        (SERVER_KEY, r#"{"hidden":true}"#, 200, true),
+        (&*token, r#"{"hidden":false}"#, 403, true),
+        (&*token, r#"{"hidden":false,"body":3}"#, 403, true),
+        (&*token, r#"{"body":4}"#, 200, true),
+        (&*token, r#"{"hidden":true}"#, 200, true),
+        (SERVER_KEY, r#"{"hidden":false}"#, 200, false),
+        (&*token, r#"{"hidden":true}"#, 200, true),
+    ] {
+        assert_eq!(change(credential, body).status, status, "{body}");
+        let post = ask(&server, "/v1/posts/7", SERVER_KEY).json();
+        assert_eq!(post["hidden"], hidden, "{body}");
+        assert_ne!(post["body"], 3, "nothing of what was refused was done");
+    }
+}
+
+#[test]
+fn a_user_makes_so_many_sources_known_and_others_and_the_server_as_before() {
+    let server = server();
+    let publish = |credential: &str, author: &str, nth: u32| {
+        let tags: Vec<_> = (0..16).map(|tag| format!("{author}{nth}.{tag}")).collect();
+        let headers = [("authorization", &*bearer(credential)), ("content-type", "application/json")];
+        server.ask("POST", "/v1/posts", &headers, json!({"author": author, "body": 1, "tags": tags}).to_string())
+    };
+    let put = |credential: &str, path: &str| server.ask("PUT", path, &[("authorization", &bearer(credential))], "");
+    let token = tokens::token("ann");
+    let posts = NEW_SOURCES_OF_USER_MAX.get() / 16;
+    let granted = (0..).take_while(|nth| publish(&token, "ann", *nth).status == 201).count();
+    // The author is one as well. Some come back meanwhile: one in 8 s.
+    assert!((posts as usize - 1..=posts as usize + 2).contains(&granted), "{granted} of {posts}");
+    let refused = publish(&token, "ann", posts + 9);
+    assert_eq!((refused.status, &refused.json()["code"]), (429, &json!("too_many_sources")));
+    assert_ne!(refused.header("retry-after"), "");
+    for (path, known) in [
+        ("/v1/users/ann/following/", "tag:ann0.0"),
+        ("/v1/users/ann/mutes/", "tag:ann0.1"),
+        ("/v1/users/ann/blocks/", "ann2"),
+        ("/v1/users/ann/lists/near/members/", "tag:ann0.3"),
+    ] {
+        put(SERVER_KEY, &format!("/v1/users/bob/following/{known}"));
+        assert_eq!(put(&token, &format!("{path}{known}")).status, 201, "{path}{known}");
+        // Of those that came back some are left.
+        let refused = (0..20).find(|nth| put(&token, &format!("{path}new{nth}")).status == 429);
+        assert!(refused.is_some(), "{path}");
+    }
+    assert_eq!(publish(&tokens::token("bob"), "bob", 0).status, 201);
+    assert_eq!(publish(SERVER_KEY, "ann", posts + 10).status, 201);
+}

@@ -1,0 +1,254 @@
+//! Live connections of those who may watch.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+use tidewire::clock::{Clock as _, SystemClock};
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire_server::http::Api;
+use tidewire_server::http::access::keys::{Keys, TokenKey};
+use tokio::net::TcpStream;
+use tokio_tungstenite::client_async;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+use crate::access::tokens::{self, SERVER_KEY, access, bearer};
+use crate::live::client::{Client, Next, PATIENCE};
+use crate::server::Server;
+
+fn server() -> Server {
+    Server::guarded(Engine::start(EngineConfig::default()), access())
+}
+
+/// Opens a WebSocket with this header; the status if that is refused.
+async fn open(address: SocketAddr, header: Option<(&'static str, &str)>) -> Result<(Client, String), u16> {
+    let mut request = format!("ws://{address}/v1/users/ann/live").into_client_request().unwrap();
+    if let Some((name, value)) = header {
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    match client_async(request, TcpStream::connect(address).await.unwrap()).await {
+        Ok((socket, answer)) => {
+            let protocol = answer.headers().get("sec-websocket-protocol").map_or("", |value| value.to_str().unwrap());
+            Ok((Client { socket, hello: Value::Null }, protocol.to_owned()))
+        }
+        Err(Error::Http(answer)) => Err(answer.status().as_u16()),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+async fn is_greeted(client: &mut Client) {
+    assert_eq!(client.message().await["type"], "hello");
+}
+
+fn auth(token: &str) -> Message {
+    Message::text(json!({"type": "auth", "token": token}).to_string())
+}
+
+fn publish(server: &Server) {
+    let headers = [("authorization", &*bearer(SERVER_KEY)), ("content-type", "application/json")];
+    assert_eq!(server.ask("POST", "/v1/posts", &headers, r#"{"author":"ann","body":1}"#).status, 201);
+}
+
+fn connections(server: &Server) -> Value {
+    server.ask("GET", "/v1/stats", &[("authorization", &bearer(SERVER_KEY))], "").json()["live"]["connections"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_comes_by_header_by_protocol_or_by_message() {
+    let server = server();
+    for credential in [tokens::token("ann"), tokens::reading("ann"), SERVER_KEY.to_owned()] {
+        let (mut client, protocol) =
+            open(server.address(), Some(("authorization", &bearer(&credential)))).await.unwrap();
+        assert_eq!(protocol, "");
+        is_greeted(&mut client).await;
+
+        let offered = format!("tidewire, bearer.{credential}");
+        let (mut client, protocol) = open(server.address(), Some(("sec-websocket-protocol", &offered))).await.unwrap();
+        assert_eq!(protocol, "tidewire");
+        is_greeted(&mut client).await;
+
+        let (mut client, _) = open(server.address(), None).await.unwrap();
+        client.send(auth(&credential)).await;
+        is_greeted(&mut client).await;
+        publish(&server);
+        assert_eq!(client.message().await["type"], "post");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_good_enough_is_refused_in_each_way() {
+    let server = server();
+    for (credential, status) in [
+        (tokens::expired("ann"), 401),
+        (tokens::early("ann"), 401),
+        (tokens::unsigned("ann"), 401),
+        (tokens::of_another_key("ann"), 401),
+        ("nonsense".to_owned(), 401),
+        (tokens::token("bob"), 403),
+    ] {
+        let by_header = open(server.address(), Some(("authorization", &bearer(&credential)))).await;
+        assert_eq!(by_header.err(), Some(status), "{credential}");
+        let offered = format!("tidewire, bearer.{credential}");
+        let (mut client, _) = open(server.address(), Some(("sec-websocket-protocol", &offered))).await.unwrap();
+        assert_eq!(client.next().await, Next::Closed(4001), "{credential}");
+        let (mut client, _) = open(server.address(), None).await.unwrap();
+        client.send(auth(&credential)).await;
+        assert_eq!(client.next().await, Next::Closed(4001), "{credential}");
+    }
+    let good = tokens::token("ann");
+    for said in [
+        json!({"type": "hello"}).to_string(),
+        json!({"type": "auth"}).to_string(),
+        json!({"type": "auth", "token": good, "more": 1}).to_string(),
+        format!("{good} "),
+        String::new(),
+    ] {
+        let (mut client, _) = open(server.address(), None).await.unwrap();
+        client.send(Message::text(said.clone())).await;
+        assert_eq!(client.next().await, Next::Closed(4001), "{said}");
+    }
+    let (mut client, _) = open(server.address(), None).await.unwrap();
+    client.send(auth(&"x".repeat(5_000))).await;
+    assert_eq!(client.next().await, Next::Closed(1002), "larger than a frame may be");
+    assert_eq!(connections(&server), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_is_told_nothing_takes_no_place_and_has_ten_seconds() {
+    let server = Server::guarded(
+        Engine::start(EngineConfig {
+            live_max: 1,
+            live_heartbeat: Duration::from_millis(50),
+            ..EngineConfig::default()
+        }),
+        access(),
+    );
+    let (mut client, _) = open(server.address(), None).await.unwrap();
+    assert_eq!(connections(&server), 0);
+    let (mut second, _) = open(server.address(), Some(("authorization", &bearer(SERVER_KEY)))).await.unwrap();
+    is_greeted(&mut second).await;
+    drop(second);
+    publish(&server);
+    client.send(Message::Ping(Vec::new().into())).await;
+    let began = Instant::now();
+    let mut heard = Vec::new();
+    while let Some(Ok(message)) = client.socket.next().await {
+        heard.push(message);
+    }
+    let [Message::Pong(_), Message::Close(Some(end))] = &heard[..] else { panic!("{heard:?}") };
+    assert_eq!(u16::from(end.code), 4001);
+    let waited = began.elapsed();
+    assert!(waited > Duration::from_secs(8) && waited < Duration::from_secs(15), "{waited:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_ends_with_its_token() {
+    let server = server();
+    let (mut by_header, _) =
+        open(server.address(), Some(("authorization", &bearer(&tokens::token_for("ann", Duration::from_secs(2))))))
+            .await
+            .unwrap();
+    let (mut by_message, _) = open(server.address(), None).await.unwrap();
+    by_message.send(auth(&tokens::token_for("ann", Duration::from_secs(2)))).await;
+    let events = server.url("/v1/users/ann/events");
+    let token = bearer(&tokens::token_for("ann", Duration::from_secs(2)));
+    let stream = tokio::task::spawn_blocking(move || {
+        let agent = ureq::Agent::new_with_defaults();
+        agent.get(events).header("authorization", token).call().unwrap().into_body().read_to_string().unwrap()
+    });
+    for client in [&mut by_header, &mut by_message] {
+        is_greeted(client).await;
+        assert_eq!(client.next().await, Next::Closed(4001));
+    }
+    assert!(stream.await.unwrap().contains("event: hello"), "it ended in order");
+    assert_eq!(connections(&server), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_ends_when_its_key_goes() {
+    let access = Arc::new(access());
+    let engine = Engine::start(EngineConfig { live_heartbeat: Duration::from_millis(50), ..EngineConfig::default() });
+    let server = Server::serving(Api { access: Arc::clone(&access), ..Api::from(engine.clone()) }, engine);
+    let by_header = bearer(&tokens::token("ann"));
+    let (mut of_token, _) = open(server.address(), Some(("authorization", &by_header))).await.unwrap();
+    is_greeted(&mut of_token).await;
+    let (mut of_server, _) = open(server.address(), Some(("authorization", &bearer(SERVER_KEY)))).await.unwrap();
+    is_greeted(&mut of_server).await;
+    let mut others = Keys::default();
+    others.add_token(TokenKey::hs256(&tokens::SECRET, None));
+    access.replace(others);
+    while of_server.next().await != Next::Closed(4001) {}
+    assert_eq!(of_token.message().await["type"], "beat", "its key is still there");
+    access.replace(Keys::default());
+    while of_token.next().await != Next::Closed(4001) {}
+    assert_eq!(open(server.address(), Some(("authorization", &by_header))).await.err(), Some(401));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_end_at_once_when_their_tokens_are_revoked() {
+    // No beat comes meanwhile.
+    let hour = Duration::from_secs(3_600);
+    let engine = Engine::start(EngineConfig { live_heartbeat: hour, ..EngineConfig::default() });
+    let server = Server::guarded(engine, access());
+    let (old, new) = (tokens::made("ann", 60.0, 600.0), tokens::made("ann", 10.0, 600.0));
+    let old_header = bearer(&old);
+    let (mut by_header, _) = open(server.address(), Some(("authorization", &old_header))).await.unwrap();
+    let offered = format!("tidewire, bearer.{old}");
+    let (mut by_protocol, _) = open(server.address(), Some(("sec-websocket-protocol", &offered))).await.unwrap();
+    let (mut by_message, _) = open(server.address(), None).await.unwrap();
+    by_message.send(auth(&old)).await;
+    let (mut without_iat, _) =
+        open(server.address(), Some(("authorization", &bearer(&tokens::token("ann"))))).await.unwrap();
+    let (mut newer, _) = open(server.address(), Some(("authorization", &bearer(&new)))).await.unwrap();
+    let (mut of_server, _) = open(server.address(), Some(("authorization", &bearer(SERVER_KEY)))).await.unwrap();
+    let events = server.url("/v1/users/ann/events");
+    let stream_header = old_header.clone();
+    let (greeted, is_streaming) = tokio::sync::oneshot::channel();
+    let stream = tokio::task::spawn_blocking(move || {
+        let agent = ureq::Agent::new_with_defaults();
+        let answer = agent.get(events).header("authorization", stream_header).call().unwrap();
+        greeted.send(()).unwrap();
+        answer.into_body().read_to_string().unwrap()
+    });
+    is_streaming.await.unwrap();
+    for client in [&mut by_header, &mut by_protocol, &mut by_message, &mut without_iat, &mut newer, &mut of_server] {
+        is_greeted(client).await;
+    }
+    let body = json!({"not_before": SystemClock.now().saturating_sub(Duration::from_secs(30)).to_string()});
+    let headers = [("authorization", &*bearer(SERVER_KEY)), ("content-type", "application/json")];
+    let revoked = server.ask("POST", "/v1/users/ann/revoke", &headers, body.to_string());
+    assert_eq!(revoked.status, 200, "{}", revoked.text);
+    for client in [&mut by_header, &mut by_protocol, &mut by_message, &mut without_iat] {
+        assert_eq!(client.next().await, Next::Closed(4001));
+    }
+    assert!(
+        tokio::time::timeout(PATIENCE, stream).await.unwrap().unwrap().contains("event: hello"),
+        "it ended in order"
+    );
+    publish(&server);
+    for client in [&mut newer, &mut of_server] {
+        assert_eq!(client.message().await["type"], "post", "its token was not revoked");
+    }
+    assert_eq!(connections(&server), 2);
+    assert_eq!(open(server.address(), Some(("authorization", &old_header))).await.err(), Some(401));
+    let (mut client, _) = open(server.address(), Some(("sec-websocket-protocol", &offered))).await.unwrap();
+    assert_eq!(client.next().await, Next::Closed(4001));
+    let (mut client, _) = open(server.address(), None).await.unwrap();
+    client.send(auth(&old)).await;
+    assert_eq!(client.next().await, Next::Closed(4001));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_access_is_off_a_token_is_no_matter() {
+    let server = Server::start(EngineConfig::default());
+    let offered = "tidewire, bearer.whatever";
+    let (mut client, protocol) = open(server.address(), Some(("sec-websocket-protocol", offered))).await.unwrap();
+    assert_eq!(protocol, "tidewire");
+    is_greeted(&mut client).await;
+    let (mut client, _) = open(server.address(), None).await.unwrap();
+    is_greeted(&mut client).await;
+}

@@ -1,0 +1,132 @@
+//! The console and the live client: how they are served, and their own tests, which Node and a browser run.
+
+use std::fs;
+use std::io::{Read as _, Seek as _, Write as _, stderr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tidewire::config::EngineConfig;
+use tidewire_server::console::ASSETS;
+
+use crate::server::Server;
+
+/// Set where all tests have to run: what cannot is a failure then.
+const REQUIRED: &str = "TIDEWIRE_REQUIRE_BROWSER";
+
+const LINES_MAX: usize = 500;
+
+#[test]
+fn files_are_served_as_what_they_are() {
+    let server = Server::start(EngineConfig::default());
+    for asset in ASSETS {
+        let answer = server.get(asset.path);
+        assert_eq!((answer.status, answer.header("x-content-type-options")), (200, "nosniff"), "{}", asset.path);
+        let expected = match asset.path.rsplit_once('.') {
+            Some((_, "js")) => "text/javascript; charset=utf-8",
+            Some((_, "css")) => "text/css; charset=utf-8",
+            _ => "text/html; charset=utf-8",
+        };
+        assert_eq!(answer.header("content-type"), expected);
+        assert_eq!(answer.header("cache-control"), "no-cache");
+    }
+    for page in ["/console?user=ann&whatever=1", "/docs"] {
+        let policy = server.get(page).header("content-security-policy").to_owned();
+        assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{page}: {policy}");
+    }
+    assert_eq!(server.send("HEAD", "/console", None, "").status, 200);
+    let refused = server.send("POST", "/tidewire.js", None, "");
+    assert_eq!((refused.status, refused.header("allow")), (405, "GET, HEAD"));
+    assert_eq!(server.get("/console/package.json").status, 404);
+}
+
+#[test]
+fn what_a_browser_has_already_is_not_sent_again() {
+    let server = Server::start(EngineConfig::default());
+    let tag = server.get("/tidewire.js").header("etag").to_owned();
+    let agent = ureq::Agent::new_with_defaults();
+    for (known, status) in [(tag.as_str(), 304), ("\"another\"", 200), (&format!("\"another\", W/{tag}"), 304)] {
+        let answer = agent.get(server.url("/tidewire.js")).header("if-none-match", known).call().unwrap();
+        assert_eq!(answer.status(), status, "{known}");
+        assert_eq!(answer.headers()["etag"], tag.as_str());
+    }
+}
+
+#[test]
+fn every_file_is_served_short_and_safe() {
+    let folder = repository().join("src/console/assets");
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let (name, text) = (path.file_name().unwrap().to_str().unwrap(), fs::read_to_string(&path).unwrap());
+        assert!(text.lines().count() <= LINES_MAX, "{name} has over {LINES_MAX} lines");
+        // The one that only tells tools that these are modules.
+        let is_served =
+            ASSETS.iter().any(|asset| asset.path.ends_with(name)) || ["console.html", "docs.html"].contains(&name);
+        assert!(is_served || name == "package.json", "{name} is served nowhere");
+        for word in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+            assert!(!text.contains(word), "{name} uses {word}");
+        }
+    }
+}
+
+#[test]
+fn the_live_client_does_what_a_naive_model_does() {
+    if let Err(missing) = node() {
+        return skip("the tests of the live client", missing);
+    }
+    run_tests("tests/js", ".test.mjs");
+}
+
+#[test]
+fn the_console_works_in_a_browser() {
+    let chromium = std::env::var("TIDEWIRE_CHROMIUM").unwrap_or_else(|_| "/usr/bin/chromium".to_owned());
+    let present = |is_there: bool, missing| if is_there { Ok(()) } else { Err(missing) };
+    let ready = node()
+        .and_then(|()| {
+            present(Path::new(&chromium).exists(), "Chromium as /usr/bin/chromium, or name it by TIDEWIRE_CHROMIUM")
+        })
+        .and_then(|()| {
+            present(repository().join("tests/browser/node_modules").exists(), "by `npm ci` in tests/browser")
+        });
+    match ready {
+        Err(missing) => skip("the tests in a browser", missing),
+        Ok(()) => run_tests("tests/browser", ".test.js"),
+    }
+}
+
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn node() -> Result<(), &'static str> {
+    const OLDEST: u32 = 20;
+    let version = Command::new("node").arg("--version").output().map(|output| output.stdout).unwrap_or_default();
+    let version = String::from_utf8_lossy(&version);
+    let major = version.trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok());
+    if major.is_some_and(|major: u32| major >= OLDEST) { Ok(()) } else { Err("Node 20 or newer") }
+}
+
+/// Of one test; all of them take a third of it together.
+const TIMEOUT: &str = "--test-timeout=60000";
+
+/// Written past the test harness, which would keep it to itself.
+pub fn skip(what: &str, missing: &str) {
+    assert!(std::env::var_os(REQUIRED).is_none(), "{what} are required by {REQUIRED}: install {missing}");
+    stderr().write_all(format!("skipped: {what}: install {missing}\n").as_bytes()).unwrap();
+}
+
+/// Runs the tests in a folder, by Node's own runner.
+fn run_tests(folder: &str, ending: &str) {
+    let files = fs::read_dir(repository().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<PathBuf> = files.filter(|path| path.to_str().unwrap().ends_with(ending)).collect();
+    assert!(!files.is_empty());
+    // Into a file: a pipe is at its end only once the last process that a browser left behind has closed it.
+    let mut said = tempfile::tempfile().unwrap();
+    let mut command = Command::new("node");
+    command.args(["--test", TIMEOUT]).args(files).current_dir(repository()).stdin(Stdio::null());
+    command.stdout(said.try_clone().unwrap()).stderr(said.try_clone().unwrap());
+    let status = command.env("TIDEWIRE_BIN", env!("CARGO_BIN_EXE_tidewire")).status().unwrap();
+    let mut text = String::new();
+    said.rewind().unwrap();
+    said.read_to_string(&mut text).unwrap();
+    assert!(status.success(), "{text}");
+}

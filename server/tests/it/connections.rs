@@ -1,0 +1,129 @@
+//! Places of connections, and rates of those who come without credentials.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire::limits::OPEN_REQUESTS_PER_SECOND;
+use tidewire_server::http::Api;
+use tidewire_server::http::sockets::places::ConnectionLimits;
+
+use crate::server::Server;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const GET: &str = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const EVENTS: &str = "GET /v1/users/ann/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// A server with so many places, and more than that for each address. Nobody comes for many.
+fn server(places: usize) -> Server {
+    let engine = Engine::start(EngineConfig::default());
+    let limits = ConnectionLimits { all: places, per_address: 2 * places, proxies: "none".parse().unwrap() };
+    Server::serving(Api::from(engine.clone()).with_connections(limits), engine)
+}
+
+/// A connection that has sent this and was answered, if it was.
+fn ask(server: &Server, request: &str) -> Option<TcpStream> {
+    let mut socket = TcpStream::connect(server.address()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.write_all(request.as_bytes()).ok()?;
+    let mut status = [0; 12];
+    socket.read_exact(&mut status).ok()?;
+    assert_eq!(&status, b"HTTP/1.1 200");
+    Some(socket)
+}
+
+/// Whether the server has closed it, or does so soon.
+fn is_closed(socket: &mut TcpStream, patience: Duration) -> bool {
+    socket.set_read_timeout(Some(patience)).unwrap();
+    let mut bytes = [0; 1_024];
+    loop {
+        match socket.read(&mut bytes) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(cause) => {
+                return !matches!(cause.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_idle_connection_ends_for_a_new_one_and_a_stream_of_events_does_not() {
+    let server = server(8);
+    let mut idle: Vec<_> = (0..8).map(|_| ask(&server, GET).unwrap()).collect();
+    let mut events: Vec<_> = (0..8).map(|nth| ask(&server, EVENTS).unwrap_or_else(|| panic!("the {nth}th"))).collect();
+    assert!(idle.iter_mut().all(|socket| is_closed(socket, PATIENCE)));
+    assert!(ask(&server, GET).is_none(), "none is idle");
+    assert!(events.iter_mut().all(|socket| !is_closed(socket, Duration::from_millis(50))));
+    drop(events.pop());
+    let began = Instant::now();
+    let came = loop {
+        match ask(&server, GET) {
+            Some(came) => break came,
+            None => assert!(began.elapsed() < PATIENCE),
+        }
+    };
+    drop((came, events));
+    let began = Instant::now();
+    let ended = |metrics: &str, reason: &str| {
+        let name = format!("tidewire_connections_ended_total{{reason=\"{reason}\"}} ");
+        metrics.lines().find_map(|line| line.strip_prefix(&name)?.parse::<u64>().ok()).unwrap()
+    };
+    loop {
+        let metrics = server.get("/metrics").text;
+        assert!(ended(&metrics, "made_room") >= 8 && ended(&metrics, "refused") >= 1, "{metrics}");
+        if metrics.contains("tidewire_connections 1\n") {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "{metrics}");
+    }
+}
+
+#[test]
+fn connections_that_have_sent_half_a_request_end_for_others_too() {
+    let server = server(8);
+    let half: Vec<_> = (0..8)
+        .map(|_| {
+            let mut socket = ask(&server, GET).unwrap();
+            socket.write_all(b"GET /healthz HTT").unwrap();
+            socket
+        })
+        .collect();
+    let whole: Vec<_> = (0..8).map(|_| ask(&server, GET).unwrap()).collect();
+    assert!(half.into_iter().all(|mut socket| is_closed(&mut socket, PATIENCE)));
+    assert_eq!(whole.len(), 8);
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "no actor lives here")]
+fn a_connection_whose_client_does_not_take_what_anybody_may_have_ends_for_others_too() {
+    let server = server(8);
+    let description = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    // More than its socket takes.
+    let slow: Vec<_> = (0..8).map(|_| ask(&server, &description.repeat(20)).unwrap()).collect();
+    // Several times as many: on a busy machine an answer may not have been begun when others come, and until then it is work.
+    for _ in 0..4 {
+        let whole: Vec<_> = (0..8).map(|_| ask(&server, GET).unwrap()).collect();
+        assert_eq!(whole.len(), 8);
+        sleep(Duration::from_millis(100));
+    }
+    assert!(slow.into_iter().all(|mut socket| is_closed(&mut socket, PATIENCE)));
+}
+
+#[test]
+fn what_needs_no_credentials_has_a_rate_for_each_address() {
+    let server = server(8);
+    let most = 20 * OPEN_REQUESTS_PER_SECOND.get() as usize;
+    for path in ["/healthz", "/openapi.json", "/docs", "/nowhere", "/v1/posts"] {
+        let refused = (0..most).map(|_| server.get(path)).find(|answer| answer.status == 429);
+        let refused = refused.unwrap_or_else(|| panic!("{path}: {most} in a row are too many"));
+        assert_eq!((refused.json()["code"].as_str(), refused.header("retry-after")), (Some("rate_limited"), "1"));
+    }
+    assert_eq!(server.get("/v1/users/ann/feed").status, 200, "what needs credentials has its own");
+    let others = Server::start(EngineConfig::default());
+    assert!((0..most).all(|_| others.get("/healthz").status == 200), "who comes from this machine comes for many");
+}

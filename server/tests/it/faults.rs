@@ -1,0 +1,337 @@
+//! Disks that fail, run full, are slow, and processes that die: what was acknowledged is there, what was refused is not.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix_web::ResponseError;
+use tidewire::engine::Engine;
+use tidewire::error::Error;
+use tidewire::feed::post::Body;
+use tidewire::id::PostId;
+use tidewire::limits::SCRIBE_QUEUE_MAX;
+use tidewire::storage::files::Files;
+use tidewire::storage::files::faulty::{FaultyFiles, Plan};
+use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::journal::{Durability, Journal};
+use tidewire::storage::snapshot::UNFINISHED;
+use tidewire_server::http::problem::Problem;
+
+use crate::kept::{History, Store, journal, model, open, recovered, state, storage};
+use crate::world::{NEWEST, draft, edge, id, whole_feed};
+
+const SEGMENT_BYTES: u64 = 700;
+const STEPS: usize = 40;
+
+/// A fixed sequence of requests, some of them for snapshots, each answered before the next.
+#[derive(Default)]
+struct Script {
+    posts: Vec<PostId>,
+}
+
+impl Script {
+    /// One request; true if it was a write.
+    async fn step(&mut self, engine: &Engine, nth: usize) -> Result<bool, Error> {
+        let person = |nth: usize| format!("u{}", nth % 4);
+        match nth % 10 {
+            0 | 5 => {
+                let edges = (0..4).map(|other| edge(&person(nth), &format!("u{}", other + 4 + nth))).collect();
+                engine.follow(edges).await?;
+            }
+            2 => drop(engine.edit(self.posts[nth % self.posts.len()], Body::new("\"new\"").ok(), Some(true)).await?),
+            4 => engine.unfollow(id(&person(nth - 4)), id(&format!("u{nth}"))).await?,
+            7 => engine.delete(self.posts.swap_remove(0)).await?,
+            9 => {
+                engine.snapshot().await?;
+                return Ok(false);
+            }
+            _ => {
+                let body = format!("\"{}\"", "x".repeat(nth * 7 % 90));
+                self.posts.push(engine.publish(draft(&person(nth), &body), true).await?.post.id());
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The states that the script goes through when nothing fails, one after each write.
+async fn states() -> Vec<String> {
+    let engine = open(MemoryFiles::default(), &storage(Durability::Always, SEGMENT_BYTES)).unwrap().0;
+    let (mut script, mut states) = (Script::default(), vec![state(&engine.shared().world)]);
+    for nth in 0..STEPS {
+        if script.step(&engine, nth).await.unwrap() {
+            states.push(state(&engine.shared().world));
+        }
+    }
+    engine.shutdown();
+    states
+}
+
+/// What a run of the script on a failing disk came to.
+struct Outcome {
+    /// Writes that were acknowledged.
+    acknowledged: usize,
+    errors: Vec<Error>,
+}
+
+async fn run(files: impl Files, durability: Durability) -> Outcome {
+    let mut outcome = Outcome { acknowledged: 0, errors: Vec::new() };
+    let Ok((engine, _)) = open(files, &storage(durability, SEGMENT_BYTES)) else { return outcome };
+    let mut script = Script::default();
+    for nth in 0..STEPS {
+        match script.step(&engine, nth).await {
+            Ok(write) => outcome.acknowledged += usize::from(write),
+            Err(cause) => outcome.errors.push(cause),
+        }
+        if outcome.errors.last().is_some_and(|error| error.code() == "journal_failed") {
+            only_reads(&engine, &script).await;
+            break;
+        }
+    }
+    engine.shutdown();
+    outcome
+}
+
+async fn only_reads(engine: &Engine, script: &Script) {
+    let refused = engine.publish(draft("u1", "1"), false).await.unwrap_err();
+    assert_eq!((refused.code(), refused.is_temporary()), ("journal_failed", false));
+    assert_eq!(Problem::from(refused).status_code(), 503);
+    for post in &script.posts {
+        assert_eq!(engine.post(*post).await.unwrap().id(), *post);
+    }
+    for reader in ["u0", "u1", "u2", "u3"] {
+        let feed = whole_feed(engine, reader, 10).await;
+        let own = engine.own_page(&id(reader), NEWEST).await.unwrap().page.items.len();
+        assert!(feed.len() >= own, "{reader} reads {} posts, {own} of them its own", feed.len());
+    }
+}
+
+/// What is in the files is the state after all acknowledged writes, or also after the one that was answered by an error.
+/// A start goes on from there.
+fn check(left: &MemoryFiles, states: &[String], acknowledged: usize, what: &str) {
+    let (text, _) = recovered(left).unwrap_or_else(|cause| panic!("{what}: {cause}"));
+    let one_more = states.get(acknowledged + 1).is_some_and(|more| text == *more);
+    assert!(text == states[acknowledged] || one_more, "{what}: {acknowledged} writes were acknowledged\n{text}");
+    let options = journal(Durability::Always, SEGMENT_BYTES);
+    let (mut store, _) = Store::open(Arc::new(left.clone()), options).unwrap_or_else(|cause| panic!("{what}: {cause}"));
+    for event in History::new(1).events(3) {
+        store.write(&[event]).unwrap();
+    }
+    store.journal.close().unwrap();
+    assert_eq!(recovered(left).unwrap().0, state(&store.world), "{what}");
+}
+
+#[tokio::test]
+async fn after_a_failed_sync_no_write_is_acknowledged_and_reads_go_on() {
+    let states = states().await;
+    let mut unnoticed = 0;
+    for nth in 1..=50 {
+        let files = MemoryFiles::default();
+        let plan = Plan { fail_sync: Some(nth), ..Plan::default() };
+        let outcome = run(FaultyFiles::new(files.clone(), plan), Durability::Always).await;
+        let opened = outcome.acknowledged > 0 || !outcome.errors.is_empty();
+        unnoticed += u32::from(opened && outcome.errors.is_empty());
+        let codes: Vec<&str> = outcome.errors.iter().map(Error::code).collect();
+        let expected = ["journal_failed", "snapshot_failed"];
+        assert!(codes.iter().all(|code| expected.contains(code)), "sync {nth}: {codes:?}");
+        check(&files.copied(), &states, outcome.acknowledged, &format!("sync {nth} failed"));
+        for seed in 0..3 {
+            let left = files.forked();
+            left.lose_power(&mut fastrand::Rng::with_seed(seed));
+            check(&left, &states, outcome.acknowledged, &format!("sync {nth} failed, then power, seed {seed}"));
+        }
+    }
+    // Only cleaning up after a snapshot, which the script comes to twice by then, may fail without a caller being told.
+    assert!(unnoticed <= 2, "{unnoticed} failures were not noticed");
+}
+
+#[tokio::test]
+async fn after_a_failed_sync_in_the_background_nothing_more_is_written() {
+    let files = MemoryFiles::default();
+    // The first sync that does not keep it from starting is one in the background.
+    for nth in 1.. {
+        let faulty = FaultyFiles::new(files.copied(), Plan { fail_sync: Some(nth), ..Plan::default() });
+        let Ok((engine, _)) = open(faulty, &storage(Durability::EverySecond, 1 << 20)) else { continue };
+        engine.publish(draft("ann", "1"), false).await.unwrap();
+        let journal = engine.journal().unwrap();
+        let began = std::time::Instant::now();
+        while journal.failure().is_none() {
+            assert!(began.elapsed() < Duration::from_secs(10), "no sync in the background has failed");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let written = journal.written_bytes.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(engine.publish(draft("ann", "2"), false).await.unwrap_err().code(), "journal_failed");
+        assert_eq!(journal.written_bytes.load(std::sync::atomic::Ordering::Relaxed), written);
+        assert_eq!(engine.snapshot().await.unwrap_err().code(), "journal_failed");
+        engine.shutdown();
+        return;
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_dies_at_any_write_to_the_disk_leaves_what_it_acknowledged() {
+    let states = states().await;
+    for durability in [Durability::Always, Durability::Never] {
+        let whole = FaultyFiles::new(MemoryFiles::default(), Plan::default());
+        assert_eq!(run(whole.clone(), durability).await.acknowledged, states.len() - 1);
+        assert!(whole.operations() > 100, "{}", whole.operations());
+        for at in 1..=whole.operations() {
+            let files = MemoryFiles::default();
+            let plan = Plan { die_at: Some(at), ..Plan::default() };
+            let outcome = run(FaultyFiles::new(files.clone(), plan), durability).await;
+            check(&files.copied(), &states, outcome.acknowledged, &format!("{durability:?}, died at {at}"));
+            for seed in 0..if durability == Durability::Always { 3 } else { 0 } {
+                let left = files.forked();
+                left.lose_power(&mut fastrand::Rng::with_seed(seed));
+                check(&left, &states, outcome.acknowledged, &format!("died at {at}, then power, seed {seed}"));
+            }
+        }
+    }
+}
+
+/// Fills the disk up `room` bytes after the fifth step, frees it some steps later, and looks at what is kept.
+async fn full_disk(room: u64, durability: Durability) {
+    let (files, what) = (MemoryFiles::default(), format!("{room} bytes left, {durability:?}"));
+    let engine = open(files.clone(), &storage(durability, SEGMENT_BYTES)).unwrap().0;
+    let (mut script, mut refused) = (Script::default(), 0);
+    for nth in 0..STEPS {
+        match nth {
+            5 => files.limit(Some(files.bytes() + room)),
+            16 => files.limit(None),
+            _ => {}
+        }
+        match script.step(&engine, nth).await {
+            Ok(_) => {}
+            Err(cause) if nth % 10 == 9 => {
+                assert_eq!(cause.code(), "disk_full", "{what}");
+                assert_eq!(Problem::from(cause).status_code(), 507);
+                let left_over = files.list().unwrap().iter().any(|name| name.ends_with(UNFINISHED));
+                assert!(!left_over, "{what}: a snapshot that failed takes no room");
+            }
+            Err(cause) => {
+                refused += 1;
+                assert_eq!((cause.code(), cause.is_temporary()), ("disk_full", true), "{what}: {cause}");
+                assert_eq!(Problem::from(cause).status_code(), 507);
+            }
+        }
+        assert!(nth < 16 || script.step(&engine, 1).await.is_ok(), "{what}: with space there again, writes go on");
+        // The system stops now and then, and what was refused must not turn up.
+        let kept = state(&engine.shared().world);
+        assert_eq!(recovered(&files.copied()).unwrap().0, kept, "{what}, killed after step {nth}");
+        for seed in 0..if durability == Durability::Always { 2 } else { 0 } {
+            let left = files.forked();
+            left.lose_power(&mut fastrand::Rng::with_seed(seed));
+            assert_eq!(recovered(&left).unwrap().0, kept, "{what}, power lost after step {nth}, seed {seed}");
+        }
+    }
+    assert!(refused > 0, "{what}");
+    let kept = state(&engine.shared().world);
+    engine.shutdown();
+    assert_eq!(recovered(&files).unwrap().0, kept, "{what}");
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_by_507_keeps_no_half_record_and_writes_resume_by_themselves() {
+    for room in (0..450).step_by(9) {
+        full_disk(room, Durability::Always).await;
+    }
+    for room in (0..450).step_by(75) {
+        full_disk(room, Durability::Never).await;
+    }
+}
+
+/// What a system answers that has no room for another open file: EMFILE, ENFILE, ENOMEM.
+const NO_ROOM_FOR_A_FILE: [i32; 3] = [24, 23, 12];
+
+#[tokio::test]
+async fn a_file_that_the_system_has_no_room_for_is_tried_again_and_nothing_refused_is_kept() {
+    for cause in NO_ROOM_FOR_A_FILE {
+        // The identity and the first segment are created at the start.
+        for from in 3..6 {
+            let files = MemoryFiles::default();
+            let plan = Plan { fail_creates: Some((from, from + 2, cause)), ..Plan::default() };
+            let faulty = FaultyFiles::new(files.clone(), plan);
+            let engine = open(faulty, &storage(Durability::Always, SEGMENT_BYTES)).unwrap().0;
+            let (mut script, mut refused) = (Script::default(), 0);
+            for nth in 0..STEPS {
+                match script.step(&engine, nth).await {
+                    Ok(_) => {}
+                    Err(cause) if nth % 10 == 9 => assert_eq!(cause.code(), "snapshot_failed"),
+                    Err(cause) => {
+                        refused += 1;
+                        assert_eq!((cause.code(), cause.is_temporary()), ("out_of_files", true), "{cause}");
+                        assert_eq!(Problem::from(cause).status_code(), 503);
+                    }
+                }
+                assert_eq!(engine.journal().unwrap().failure(), None);
+                let kept = state(&engine.shared().world);
+                assert_eq!(recovered(&files.copied()).unwrap().0, kept, "error {cause} from {from}, step {nth}");
+            }
+            assert!((1..=3).contains(&refused), "{refused}: one write for each file that could not be created");
+            engine.shutdown();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_slow_disk_sheds_load_and_reads_do_not_wait_for_it() {
+    let plan = Plan { sync_takes: Duration::from_millis(100), ..Plan::default() };
+    let files = MemoryFiles::default();
+    let engine = open(FaultyFiles::new(files.clone(), plan), &storage(Durability::Always, 1 << 20)).unwrap().0;
+    engine.publish(draft("ann", "1"), true).await.unwrap();
+    // Polled once each, all are handed over before any answer is looked at.
+    let sent: Vec<_> = (0..2 * SCRIBE_QUEUE_MAX).map(|_| Box::pin(engine.publish(draft("bob", "1"), false))).collect();
+    let (mut waiting, mut refused) = (Vec::new(), 0);
+    for mut publish in sent {
+        match std::future::poll_fn(|task| std::task::Poll::Ready(publish.as_mut().poll(task))).await {
+            std::task::Poll::Pending => waiting.push(publish),
+            std::task::Poll::Ready(answer) => {
+                assert_eq!(answer.unwrap_err().code(), "overloaded");
+                refused += 1;
+            }
+        }
+        assert!(engine.queues().iter().all(|queue| queue.depth <= queue.limit), "{:?}", engine.queues());
+    }
+    assert!(refused > 0 && waiting.len() >= SCRIBE_QUEUE_MAX, "{refused} refused, {} waiting", waiting.len());
+    assert_eq!(engine.shared().counters.shed.get(), refused);
+    let asked = Instant::now();
+    assert_eq!(whole_feed(&engine, "ann", 20).await.len(), 1);
+    assert!(asked.elapsed() < Duration::from_millis(100), "{:?}", asked.elapsed());
+    let taken = waiting.len();
+    for publish in waiting {
+        publish.await.unwrap();
+    }
+    assert_eq!(engine.source(&id("bob")).unwrap().posts, taken);
+    engine.shutdown();
+    assert_eq!(recovered(&files).unwrap().1.0 as usize, taken + 1);
+}
+
+#[test]
+fn a_journal_that_ran_full_while_it_started_a_segment_holds_nothing_that_was_refused() {
+    for room in 0..80 {
+        let (mut history, files) = (History::new(room), MemoryFiles::default());
+        let options = journal(Durability::Always, 600);
+        let mut store = Store::open(Arc::new(files.clone()), options).unwrap().0;
+        let mut kept = history.events(1);
+        store.write(&kept).unwrap();
+        files.limit(Some(files.bytes() + room));
+        for nth in 0..20 {
+            // Some are large, which asks for the next segment; the small ones after them fit into this one.
+            let group = history.events(if nth % 3 == 0 { 6 } else { 1 });
+            if store.write(&group).is_ok() {
+                kept.extend(group);
+            }
+            if nth % 4 == 3 {
+                files.limit(Some(files.bytes() + 40 * nth));
+            }
+            for seed in 0..4 {
+                let left = files.forked();
+                left.lose_power(&mut fastrand::Rng::with_seed(seed));
+                left.limit(None);
+                let (mut store, _) = Store::open(Arc::new(left.clone()), options).unwrap();
+                assert_eq!(state(&store.world), model(&kept), "room for {room}, step {nth}, seed {seed}");
+                store.journal.close().unwrap();
+                assert_eq!(recovered(&left).unwrap().0, model(&kept));
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The integration tests of the server, in one binary.
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "tests")]
+
+mod access;
+mod api;
+mod archive_damage;
+mod bad_input;
+mod browser;
+mod commands;
+mod connections;
+mod description;
+mod erasure;
+mod export;
+mod faults;
+#[path = "../../../tests/it/fixture_files.rs"]
+#[allow(dead_code, reason = "the tests of the engine use the rest")]
+mod fixture_files;
+mod identity;
+mod idle;
+#[path = "../../../tests/it/kept.rs"]
+#[allow(dead_code, reason = "the tests of the engine use the rest")]
+mod kept;
+mod kill;
+mod live;
+mod metrics;
+#[path = "../../../tests/it/observed_archive.rs"]
+#[allow(dead_code, reason = "the tests of the engine use the rest")]
+mod observed_archive;
+mod operations;
+mod ops;
+#[path = "../../../tests/it/oracle.rs"]
+#[allow(dead_code, reason = "the tests of the engine use the rest")]
+mod oracle;
+mod overload;
+mod oversized;
+mod personal;
+mod recovery;
+mod requirements;
+mod server;
+mod signals;
+mod slow_log;
+mod strangers;
+mod tls;
+mod tools;
+#[path = "../../../tests/it/world.rs"]
+#[allow(dead_code, reason = "the tests of the engine use the rest")]
+mod world;

@@ -1,0 +1,135 @@
+//! What is under `ops/`: it asks for what there is, and is well formed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::server::Server;
+use crate::{browser, export};
+
+/// The names of metrics that a text mentions.
+fn mentioned(text: &str) -> BTreeSet<String> {
+    let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
+    let words = text.split(|c: char| !is_name(c)).filter(|word| word.starts_with("tidewire_"));
+    words.map(str::to_owned).collect()
+}
+
+fn file(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)).unwrap()
+}
+
+/// Each query of the dashboard and of the alerts with all that is told of it, by where it is.
+fn queries() -> Vec<(String, String)> {
+    let dashboard: Value = serde_json::from_str(&file("ops/grafana-dashboard.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = |panel: &Value| panel["targets"].as_array().unwrap().clone();
+    let target = |panel: &Value, target: Value| {
+        (panel["title"].to_string(), format!("{} {}", target["expr"], target["legendFormat"]))
+    };
+    let of_dashboard = panels.iter().flat_map(|panel| targets(panel).into_iter().map(|each| target(panel, each)));
+    let alerts = file("ops/alerts.yml");
+    let of_alerts = alerts.split("- alert: ").skip(1);
+    // What its text names besides is for people to look at.
+    let alert = |text: &str| {
+        let expr = text.lines().find(|line| line.trim_start().starts_with("expr: ")).unwrap();
+        let shown: String =
+            text.split("{{").skip(1).map(|shown| format!("{{{{{}}}}}", shown.split('}').next().unwrap())).collect();
+        (text.lines().next().unwrap().to_owned(), format!("{expr} {shown}"))
+    };
+    let all: Vec<_> = of_dashboard.chain(of_alerts.map(alert)).collect();
+    assert!(all.len() > 40, "{all:?}");
+    all
+}
+
+/// The labels that a query looks at or shows, with each of its metrics; not those that Prometheus adds.
+fn labels(query: &str) -> Vec<(String, String)> {
+    let between = |from: &str, to: char| {
+        query.split(from).skip(1).map(move |rest| rest.split(to).next().unwrap()).collect::<Vec<_>>()
+    };
+    let listed = between("by (", ')').into_iter().flat_map(|list| list.split(", "));
+    let matched = query.split(['{', ',']).filter_map(|part| part.split_once(['=', '!'])).map(|(name, _)| name.trim());
+    let shown = between("{{", '}').into_iter().map(|shown| shown.trim().trim_start_matches("$labels."));
+    let is_own = |label: &&str| {
+        !["instance", "job"].contains(label)
+            && !label.is_empty()
+            && label.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+    };
+    let labels: BTreeSet<&str> = listed.chain(matched).chain(shown).filter(is_own).collect();
+    let metrics = mentioned(query);
+    metrics.iter().flat_map(|metric| labels.iter().map(|label| (metric.clone(), (*label).to_owned()))).collect()
+}
+
+#[test]
+fn the_dashboard_and_the_alerts_ask_for_metrics_that_there_are() {
+    // A journal and a snapshot are told of only where there is a data directory, and an archive where it is read.
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::of(export::open(data.path()));
+    server.json("PUT", "/v1/users/ann/following/bob", &json!({}));
+    server.post("/v1/posts?wait=delivered", &json!({"author": "bob", "body": 1}));
+    server.get("/v1/users/ann/feed");
+    assert_eq!(server.send("POST", "/v1/snapshots", None, "").status, 201);
+    // Refusals are told of once there are any.
+    assert_eq!(server.get("/v1/nothing").status, 404);
+    let metrics = server.get("/metrics").text;
+    let names = mentioned(&metrics);
+    for name in ["ops/grafana-dashboard.json", "ops/alerts.yml", "docs/operations.md"] {
+        let asked = mentioned(&file(name));
+        assert!(asked.len() > 5, "{name} asks for {asked:?}");
+        let missing: Vec<_> = asked.difference(&names).collect();
+        assert!(missing.is_empty(), "{name} asks for {missing:?}, which there are not");
+    }
+    for (what, text) in queries() {
+        for (name, label) in labels(&text) {
+            let told = metrics.lines().any(|line| line.starts_with(&name) && line.contains(&format!("{label}=\"")));
+            assert!(told, "{what}: no {name} tells its {label}");
+        }
+    }
+}
+
+/// The dashboard's queries as rules, with what Grafana fills in.
+fn rules_of_the_dashboard() -> String {
+    let dashboard: Value = serde_json::from_str(&file("ops/grafana-dashboard.json")).unwrap();
+    let targets = dashboard["panels"].as_array().unwrap().iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let expressions = targets.map(|target| target["expr"].as_str().unwrap());
+    let filled = expressions.map(|expr| expr.replace("$__rate_interval", "5m").replace("$job", ".*"));
+    let rules: Vec<_> =
+        filled.enumerate().map(|(nth, expr)| json!({"record": format!("dashboard:{nth}"), "expr": expr})).collect();
+    json!({"groups": [{"name": "dashboard", "rules": rules}]}).to_string()
+}
+
+#[test]
+fn prometheus_takes_the_alerts_and_the_queries_of_the_dashboard() {
+    if Command::new("promtool").arg("--version").output().is_err() {
+        return browser::skip("the test of the rules for Prometheus", "promtool");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for (name, rules) in [("alerts.yml", file("ops/alerts.yml")), ("dashboard.yml", rules_of_the_dashboard())] {
+        let copy = directory.path().join(name);
+        fs::write(&copy, &rules).unwrap();
+        let checked = Command::new("promtool").args(["check", "rules", "--lint-fatal"]).arg(&copy).output().unwrap();
+        let said = String::from_utf8_lossy(&checked.stdout) + String::from_utf8_lossy(&checked.stderr);
+        assert!(checked.status.success(), "{name}: {said}");
+        let found = rules.matches("expr").count();
+        assert!(said.contains(&format!("SUCCESS: {found} rules found")), "{name}: {said}");
+    }
+}
+
+#[test]
+fn the_unit_of_systemd_is_well_formed() {
+    let Ok(version) = Command::new("systemd-analyze").arg("--version").output() else {
+        return browser::skip("the test of the unit of systemd", "systemd-analyze");
+    };
+    assert!(version.status.success());
+    let directory = tempfile::tempdir().unwrap();
+    // Of a program that is there.
+    let unit = file("ops/tidewire.service").replace("/usr/local/bin/tidewire", env!("CARGO_BIN_EXE_tidewire"));
+    let copy = directory.path().join("tidewire.service");
+    fs::write(&copy, unit).unwrap();
+    let verified = Command::new("systemd-analyze").arg("verify").arg("--man=no").arg(&copy).output().unwrap();
+    let said = String::from_utf8_lossy(&verified.stderr);
+    let complaints: Vec<&str> = said.lines().filter(|line| line.contains("tidewire.service")).collect();
+    assert!(verified.status.success() && complaints.is_empty(), "{said}");
+}

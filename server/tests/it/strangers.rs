@@ -1,0 +1,335 @@
+//! What strangers send: it holds nothing longer than its answer takes, and is answered without asking for more.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire::limits::UNREAD_BYTES_MAX;
+
+use crate::access::tokens::{SERVER_KEY, access, bearer};
+use crate::server::Server;
+
+/// Nothing here takes longer, but on a machine that is busy otherwise.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn server() -> Server {
+    Server::start(EngineConfig::default())
+}
+
+fn guarded() -> Server {
+    Server::guarded(Engine::start(EngineConfig::default()), access())
+}
+
+fn connect(server: &Server) -> TcpStream {
+    let socket = TcpStream::connect(server.address()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// The next answer: its head, and its body if it says how long that is.
+fn answer(socket: &mut TcpStream) -> String {
+    let mut read = Vec::new();
+    while !read.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        let come = socket.read(&mut byte);
+        assert!(matches!(come, Ok(1)), "{come:?} after {:?}", String::from_utf8_lossy(&read));
+        read.push(byte[0]);
+    }
+    let head = String::from_utf8(read).unwrap();
+    let length = head.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    socket.read_exact(&mut body).unwrap();
+    head + &String::from_utf8(body).unwrap()
+}
+
+fn post(headers: &str, body: &str) -> String {
+    let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+    format!("{head}{headers}\r\n{body}")
+}
+
+const POST: &str = r#"{"author":"ann","body":1}"#;
+
+fn whole_post() -> String {
+    post(&format!("Content-Length: {}\r\n", POST.len()), POST)
+}
+
+const GET: &str = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+#[test]
+fn the_rest_of_a_body_in_parts_is_not_read_for_ever_after_the_answer() {
+    let (open, closed) = (server(), guarded());
+    let large = format!("19000\r\n{}\r\n", "x".repeat(0x19000));
+    for (server, body, status) in [(&closed, "5\r\nabcde\r\n", 401), (&open, &large, 413)] {
+        let mut socket = connect(server);
+        socket.write_all(post("Transfer-Encoding: chunked\r\n", body).as_bytes()).unwrap();
+        let answer = answer(&mut socket).to_lowercase();
+        assert!(answer.starts_with(&format!("http/1.1 {status} ")), "{answer}");
+        assert!(answer.contains("connection: close\r\n"), "{answer}");
+        // Until the server has closed it, a part now and then.
+        let began = Instant::now();
+        while socket.write_all(b"1\r\nx\r\n").is_ok() {
+            assert!(began.elapsed() < PATIENCE, "it is read on and on after {status}");
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn little_of_a_body_is_taken_after_the_answer_however_fast_it_comes() {
+    const TAKEN_MAX: usize = UNREAD_BYTES_MAX + BUFFERED_BYTES_MAX;
+    let server = guarded();
+    let piece = vec![b'x'; 1 << 20];
+    let part = [b"100000\r\n", &piece[..], b"\r\n"].concat();
+    for (headers, bytes) in [("Transfer-Encoding: chunked\r\n", &part), ("Content-Length: 99999999999\r\n", &piece)] {
+        let mut socket = connect(&server);
+        socket.write_all(post(headers, "").as_bytes()).unwrap();
+        assert!(answer(&mut socket).starts_with("HTTP/1.1 401 "));
+        let mut taken = 0;
+        while socket.write_all(bytes).is_ok() {
+            taken += bytes.len();
+            assert!(taken < TAKEN_MAX, "more than {taken} bytes were taken of {headers}");
+        }
+    }
+}
+
+/// The bytes that the server takes of `piece`, sent again and again until it closes the connection.
+fn taken(socket: &mut TcpStream, piece: &[u8], most: usize) -> usize {
+    let mut taken = 0;
+    while socket.write_all(piece).is_ok() && taken <= most {
+        taken += piece.len();
+    }
+    taken
+}
+
+/// What the systems of both ends keep of what was sent: Linux lets the buffer of a socket that is read fast grow to 32 MiB.
+const BUFFERED_BYTES_MAX: usize = 48 << 20;
+
+#[test]
+fn little_is_taken_after_a_refused_upgrade_however_fast_it_comes() {
+    const TAKEN_MAX: usize = UNREAD_BYTES_MAX + BUFFERED_BYTES_MAX;
+    let piece = vec![b'x'; 1 << 20];
+    for (server, status) in [(server(), 400), (guarded(), 400)] {
+        for upgrade in ["websocket", "WebSocket"] {
+            let mut socket = connect(&server);
+            let headers = format!("Connection: Upgrade\r\nUpgrade: {upgrade}\r\nContent-Length: 99999999999\r\n");
+            socket.write_all(post(&headers, "").as_bytes()).unwrap();
+            let answer = answer(&mut socket);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+            let taken = taken(&mut socket, &piece, 4 * TAKEN_MAX);
+            assert!(taken < TAKEN_MAX, "{taken} bytes were taken");
+        }
+    }
+}
+
+#[test]
+fn little_is_taken_of_what_is_no_http_however_fast_it_comes() {
+    let server = server();
+    let piece = vec![b'x'; 1 << 20];
+    for head in ["GET / HTTP/9.9\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", "x", "\0"] {
+        let mut socket = connect(&server);
+        socket.write_all(head.as_bytes()).unwrap();
+        let taken = taken(&mut socket, &piece, 4 * BUFFERED_BYTES_MAX);
+        assert!(taken < BUFFERED_BYTES_MAX, "{taken} bytes were taken after {head:?}");
+    }
+}
+
+#[test]
+fn a_body_in_parts_with_more_around_its_parts_than_any_client_needs_is_refused() {
+    let server = server();
+    let large = vec![b'x'; 1 << 20];
+    let lines = b"x: y\r\n".repeat(100_000);
+    let parts = [b"1;", &[b'x'; 4_000][..], b"\r\n \r\n"].concat();
+    for (what, begin, piece) in [
+        ("an extension without end", "1;", &large),
+        ("a size without end", "0", &vec![b'0'; 1 << 20]),
+        ("white space behind a size", "1", &vec![b' '; 1 << 20]),
+        ("a trailer without end", "0\r\nx: ", &large),
+        ("trailers without end", "0\r\n", &lines),
+        ("extensions of many parts", "", &parts),
+    ] {
+        let mut socket = connect(&server);
+        socket.write_all(post("Transfer-Encoding: chunked\r\n", begin).as_bytes()).unwrap();
+        let taken = taken(&mut socket, piece, 4 * BUFFERED_BYTES_MAX);
+        assert!(taken < BUFFERED_BYTES_MAX, "{what}: {taken} bytes were taken");
+    }
+}
+
+#[test]
+fn what_clients_put_around_parts_is_taken() {
+    let server = server();
+    let mut socket = connect(&server);
+    let signed = format!(";chunk-signature={}", "a".repeat(64));
+    for extension in ["", ";x=y", " ;x", &signed, &format!(";x=\"{}\"", "y".repeat(4_000))] {
+        let trailers = format!("x-checksum: {}\r\ny: z\r\n", "c".repeat(4_000));
+        let parts = format!("{:04x}{extension}\r\n{POST}\r\n0{extension}\r\n{trailers}\r\n", POST.len());
+        socket.write_all(post("Transfer-Encoding: chunked\r\n", &parts).as_bytes()).unwrap();
+        let answer = answer(&mut socket);
+        assert!(answer.starts_with("HTTP/1.1 201 "), "{extension}: {answer}");
+    }
+}
+
+#[test]
+fn a_trailer_without_a_carriage_return_hides_no_request() {
+    let server = server();
+    let part = format!("{:x}\r\n{POST}\r\n0\r\n", POST.len());
+    // For a proxy that takes a line feed for the end of a line, the body ends before the second request. That has a body of its own.
+    let hidden = GET.replace("localhost", "localhost\r\nConnection: close");
+    let second =
+        format!("POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{hidden}", hidden.len());
+    for trailers in ["x: y\n\r\n", "\n", "x: y\r\n\n", "x: y\n\n", "x\ny: z\r\n\r\n"] {
+        for pieces in [1, 1_000] {
+            let mut socket = connect(&server);
+            let sent = post("Transfer-Encoding: chunked\r\n", &format!("{part}{trailers}{second}"));
+            for piece in sent.as_bytes().chunks(sent.len().div_ceil(pieces)) {
+                let _ = socket.write_all(piece);
+            }
+            let mut answers = String::new();
+            let _ = socket.read_to_string(&mut answers);
+            let statuses: Vec<_> = answers.matches("HTTP/1.1 ").collect();
+            assert!(statuses.len() == 1 && answers.starts_with("HTTP/1.1 400 "), "{trailers:?}: {answers}");
+        }
+    }
+}
+
+#[test]
+fn a_body_in_parts_that_was_read_leaves_its_connection_to_the_next_request() {
+    let server = server();
+    let mut socket = connect(&server);
+    for nth in 0..3 {
+        let (first, second) = POST.split_at(7);
+        let parts = format!("{:x}\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", first.len(), second.len());
+        socket.write_all(post("Transfer-Encoding: chunked\r\n", &parts).as_bytes()).unwrap();
+        let answer = answer(&mut socket);
+        assert!(answer.starts_with("HTTP/1.1 201 "), "the {nth}th: {answer}");
+    }
+}
+
+#[test]
+fn nobody_is_asked_for_a_body_that_is_not_wanted() {
+    let server = guarded();
+    let expecting = |credential: &str, length: usize| {
+        let headers = format!("Authorization: {}\r\n", bearer(credential));
+        post(&format!("{headers}Expect: 100-continue\r\nContent-Length: {length}\r\n"), "")
+    };
+    for (credential, length, status) in [("guess", POST.len(), 401), (SERVER_KEY, 1 << 30, 413)] {
+        let mut socket = connect(&server);
+        socket.write_all(expecting(credential, length).as_bytes()).unwrap();
+        let answer = answer(&mut socket);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        assert_eq!(socket.read(&mut [0]).unwrap(), 0, "the connection ends: nobody reads the body");
+    }
+    let mut socket = connect(&server);
+    for _ in 0..3 {
+        socket.write_all(expecting(SERVER_KEY, POST.len()).as_bytes()).unwrap();
+        assert_eq!(answer(&mut socket), "HTTP/1.1 100 Continue\r\n\r\n");
+        socket.write_all(POST.as_bytes()).unwrap();
+        let answer = answer(&mut socket);
+        assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+    }
+}
+
+#[test]
+fn writes_that_come_one_behind_the_other_are_all_answered_on_their_connection() {
+    const WRITES: usize = 40;
+    let server = server();
+    let mut socket = connect(&server);
+    let body = json!({"author": "ann", "body": "x".repeat(9_000)}).to_string();
+    let sent = post(&format!("Content-Length: {}\r\n", body.len()), &body).repeat(WRITES) + GET;
+    let mut sending = socket.try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        // In pieces that end within bodies.
+        for piece in sent.as_bytes().chunks(12_345) {
+            sending.write_all(piece).unwrap();
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    });
+    for nth in 0..WRITES {
+        let answer = answer(&mut socket);
+        assert!(answer.starts_with("HTTP/1.1 201 "), "the {nth}th: {answer}");
+        assert!(!answer.to_lowercase().contains("connection: close"), "the {nth}th: {answer}");
+    }
+    assert!(answer(&mut socket).starts_with("HTTP/1.1 200 "));
+    sending.join().unwrap();
+    assert_eq!(server.get("/v1/stats").json()["posts"], WRITES);
+}
+
+#[test]
+fn a_client_that_goes_while_more_of_its_requests_wait_is_noticed() {
+    let server = server();
+    let mut socket = connect(&server);
+    let events = "GET /v1/users/ann/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    socket.write_all(format!("{events}{GET}").as_bytes()).unwrap();
+    assert!(answer(&mut socket).starts_with("HTTP/1.1 200 "));
+    let connections = || server.get("/v1/stats").json()["live"]["connections"].clone();
+    assert_eq!(connections(), 1);
+    socket.shutdown(Shutdown::Write).unwrap();
+    let began = Instant::now();
+    while connections() != 0 {
+        assert!(began.elapsed() < PATIENCE);
+    }
+}
+
+#[test]
+fn a_line_of_a_head_without_a_carriage_return_is_refused() {
+    let server = server();
+    for head in [
+        "GET /healthz HTTP/1.1\nHost: localhost\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nHost: localhost\n\r\n",
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\n",
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\nx: y\nz: a\r\n\r\n",
+        "\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ] {
+        for before in ["", GET] {
+            let mut socket = connect(&server);
+            socket.write_all(format!("{before}{head}").as_bytes()).unwrap();
+            if !before.is_empty() {
+                assert!(answer(&mut socket).starts_with("HTTP/1.1 200 "));
+            }
+            let answer = answer(&mut socket);
+            assert!(answer.starts_with("HTTP/1.1 400 "), "{head:?}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn no_browser_guesses_what_an_answer_is() {
+    let server = guarded();
+    let key = bearer(SERVER_KEY);
+    let as_server = [("authorization", &*key), ("content-type", "application/json")];
+    for (method, path, status, body) in [
+        ("GET", "/healthz", 200, ""),
+        ("GET", "/readyz", 200, ""),
+        ("GET", "/openapi.json", 200, ""),
+        ("GET", "/docs", 200, ""),
+        ("GET", "/v1/users/ann/feed", 200, ""),
+        ("GET", "/metrics", 200, ""),
+        ("POST", "/v1/posts", 201, POST),
+        ("POST", "/v1/posts", 400, "nonsense"),
+        ("GET", "/nowhere", 404, ""),
+        ("PUT", "/healthz", 405, ""),
+    ] {
+        let answer = server.ask(method, path, &as_server[..if body.is_empty() { 1 } else { 2 }], body);
+        assert_eq!((answer.status, answer.header("x-content-type-options")), (status, "nosniff"), "{method} {path}");
+    }
+    let refused = server.get("/v1/users/ann/feed");
+    assert_eq!((refused.status, refused.header("x-content-type-options")), (401, "nosniff"));
+    let mut socket = connect(&server);
+    let expecting = post(&format!("Expect: 100-continue\r\nContent-Length: {}\r\n", POST.len()), "");
+    socket.write_all(expecting.as_bytes()).unwrap();
+    assert!(answer(&mut socket).to_lowercase().contains("x-content-type-options: nosniff\r\n"));
+}
+
+#[test]
+fn a_head_that_comes_in_drops_is_one_request() {
+    let server = server();
+    let mut socket = connect(&server);
+    for _ in 0..2 {
+        for byte in whole_post().as_bytes() {
+            socket.write_all(&[*byte]).unwrap();
+        }
+        assert!(answer(&mut socket).starts_with("HTTP/1.1 201 "));
+    }
+}

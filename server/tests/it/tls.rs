@@ -1,0 +1,237 @@
+//! Served over TLS: by real sockets, with a certificate that is renewed while the server runs.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::json;
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire_server::http::Api;
+use tidewire_server::http::pace::Pace;
+use tidewire_server::http::tls::{Certificate, CertificateError};
+
+use crate::kill::Program;
+use crate::server::Server;
+
+/// Writes a new certificate for "localhost" and its key, and returns it.
+fn issue(directory: &Path) -> CertificateDer<'static> {
+    let issued = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    // The key first: a server that looks in between keeps what it has.
+    fs::write(directory.join("key.pem"), issued.signing_key.serialize_pem()).unwrap();
+    fs::write(directory.join("cert.pem"), issued.cert.pem()).unwrap();
+    issued.cert.der().clone()
+}
+
+fn read(directory: &Path) -> Result<Arc<Certificate>, CertificateError> {
+    Certificate::read(directory.join("cert.pem"), directory.join("key.pem"))
+}
+
+/// A connection of a client that trusts nothing but this certificate, or why there is none.
+fn connect(
+    address: SocketAddr,
+    trusted: &CertificateDer<'static>,
+) -> Result<StreamOwned<ClientConnection, TcpStream>, String> {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
+    let mut client = ClientConnection::new(config, ServerName::try_from("localhost").unwrap()).unwrap();
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    client.complete_io(&mut socket).map_err(|cause| cause.to_string())?;
+    Ok(StreamOwned::new(client, socket))
+}
+
+/// Sends a request, and returns the answer up to where it has this text.
+fn ask(stream: &mut StreamOwned<ClientConnection, TcpStream>, request: &str, until: &str) -> String {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    let mut bytes = [0; 4_096];
+    while !answer.contains(until) {
+        let read = stream.read(&mut bytes).unwrap();
+        assert!(read > 0, "{answer}");
+        answer.push_str(&String::from_utf8_lossy(&bytes[..read]));
+    }
+    answer
+}
+
+#[test]
+fn pages_and_live_feeds_come_over_tls() {
+    let directory = tempfile::tempdir().unwrap();
+    let issued = issue(directory.path());
+    let engine = Engine::start(EngineConfig::default());
+    let mut api = Api::from(engine.clone());
+    api.certificate = Some(read(directory.path()).unwrap());
+    let server = Server::serving(api, engine);
+
+    let mut stream = connect(server.address(), &issued).unwrap();
+    let body = json!({"author": "ann", "body": "by TLS"}).to_string();
+    let head = "POST /v1/posts?wait=delivered HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
+    let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    assert!(ask(&mut stream, &request, "\"hidden\"").starts_with("HTTP/1.1 201 "));
+    let page = ask(&mut stream, "GET /v1/users/ann/feed HTTP/1.1\r\nHost: localhost\r\n\r\n", "\"partial\"");
+    assert!(page.contains("by TLS"), "{page}");
+    let upgrade = "GET /v1/users/ann/live HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                   Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let hello = ask(&mut stream, upgrade, "\"hello\"");
+    assert!(hello.starts_with("HTTP/1.1 101 "), "{hello}");
+    assert!(ask(&mut connect(server.address(), &issued).unwrap(), "nonsense\r\n\r\n", "HTTP").contains(" 400 "));
+}
+
+#[test]
+fn an_import_goes_over_tls_to_a_server_that_is_vouched_for() {
+    let directory = tempfile::tempdir().unwrap();
+    issue(directory.path());
+    let engine = Engine::start(EngineConfig::default());
+    let mut api = Api::from(engine.clone());
+    api.certificate = Some(read(directory.path()).unwrap());
+    let server = Server::serving(api, engine);
+    let follows = directory.path().join("follows.txt");
+    fs::write(&follows, "ann bob\n").unwrap();
+    let import = |ca_file: Option<&Path>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire"));
+        command.arg("import").arg("follows").arg(&follows).env("NO_PROXY", "localhost");
+        command.args(["--server", &format!("https://localhost:{}", server.address().port())]);
+        if let Some(file) = ca_file {
+            command.arg("--ca-file").arg(file);
+        }
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = import(None);
+    assert!(code == Some(1) && said.contains("UnknownIssuer"), "{said}");
+    let (code, said) = import(Some(&directory.path().join("key.pem")));
+    assert!(code == Some(1) && said.contains("key.pem: no certificate in it"), "{said}");
+    assert_eq!(server.engine.shared().world.edges(), 0);
+    let (code, said) = import(Some(&directory.path().join("cert.pem")));
+    assert_eq!((code, server.engine.shared().world.edges()), (Some(0), 1), "{said}");
+}
+
+#[test]
+fn a_new_certificate_is_shown_and_one_that_does_not_work_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = issue(directory.path());
+    let certificate = read(directory.path()).unwrap();
+    let engine = Engine::start(EngineConfig::default());
+    let mut api = Api::from(engine.clone());
+    api.certificate = Some(Arc::clone(&certificate));
+    let server = Server::serving(api, engine);
+    assert!(connect(server.address(), &first).is_ok());
+
+    fs::write(directory.path().join("key.pem"), "nothing").unwrap();
+    look_twice(&certificate);
+    assert!(connect(server.address(), &first).is_ok(), "what works stays");
+
+    let second = issue(directory.path());
+    certificate.renew();
+    assert!(connect(server.address(), &first).is_ok(), "somebody may be writing");
+    // Files may be written twice within one tick of the clock that stamps them.
+    let until = Instant::now() + Duration::from_secs(10);
+    while connect(server.address(), &second).is_err() {
+        assert!(Instant::now() < until, "the new certificate is not shown");
+        issue_again(directory.path());
+        look_twice(&certificate);
+    }
+    assert!(connect(server.address(), &first).unwrap_err().contains("certificate"));
+}
+
+#[test]
+fn the_program_shows_a_certificate_that_replaced_its_own_while_it_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = issue(directory.path());
+    let [cert, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name).display().to_string());
+    let program = Program::spawn(&directory.path().join("data"), &["--tls-cert", &cert, "--tls-key", &key]);
+    wait_for(|| TcpStream::connect(program.address).map_err(|cause| cause.to_string()));
+    let lives = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut before = wait_for(|| connect(program.address, &first));
+    assert!(ask(&mut before, lives, "\"alive\":true").starts_with("HTTP/1.1 200 "));
+
+    let second = issue(directory.path());
+    let mut after = wait_for(|| connect(program.address, &second));
+    assert!(connect(program.address, &first).unwrap_err().contains("certificate"));
+    for stream in [&mut before, &mut after] {
+        assert!(ask(stream, lives, "\"alive\":true").starts_with("HTTP/1.1 200 "), "who is connected stays so");
+    }
+    program.kill();
+}
+
+/// What is there sooner or later.
+fn wait_for<T>(try_it: impl Fn() -> Result<T, String>) -> T {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        match try_it() {
+            Ok(there) => return there,
+            Err(cause) => assert!(Instant::now() < until, "{cause}"),
+        }
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+/// Files that have changed are read once they are as they were at the look before.
+fn look_twice(certificate: &Certificate) {
+    certificate.renew();
+    certificate.renew();
+}
+
+/// Touches the files.
+fn issue_again(directory: &Path) {
+    for name in ["key.pem", "cert.pem"] {
+        let file = directory.join(name);
+        fs::write(&file, fs::read(&file).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let says = |what: &str| {
+        let cause = read(directory.path()).unwrap_err().to_string();
+        assert!(cause.contains(what), "{cause}");
+    };
+    says("cert.pem");
+    issue(directory.path());
+    let others = tempfile::tempdir().unwrap();
+    issue(others.path());
+    fs::copy(others.path().join("key.pem"), directory.path().join("key.pem")).unwrap();
+    says("key.pem: ");
+    fs::write(directory.path().join("key.pem"), "no key").unwrap();
+    says("key.pem: ");
+    fs::write(directory.path().join("cert.pem"), "no certificate").unwrap();
+    says("cert.pem: no certificate in it");
+}
+
+#[test]
+fn a_client_that_takes_nothing_of_its_answer_is_cut_off_over_tls_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let issued = issue(directory.path());
+    let engine = Engine::start(EngineConfig::default());
+    let mut api = Api::from(engine.clone());
+    api.certificate = Some(read(directory.path()).unwrap());
+    api.pace = Pace { stall_max: Duration::from_millis(50), ..Pace::default() };
+    let (admission, server) = (Arc::clone(&api.admission), Server::serving(api, engine));
+    let mut stream = connect(server.address(), &issued).unwrap();
+    for nth in 0..50 {
+        let body = json!({"author": "ann", "body": "x".repeat(60_000)}).to_string();
+        let head = "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
+        let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        assert!(ask(&mut stream, &request, "\"hidden\"").starts_with("HTTP/1.1 201 "), "{nth}");
+    }
+    ask(&mut stream, "GET /v1/users/ann/posts?limit=50 HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 200 ");
+    let under_way = || format!("{admission:?}");
+    let began = Instant::now();
+    while !under_way().contains("name: \"response_bytes\", limit: 268435456, taken: 0") {
+        assert!(began.elapsed() < Duration::from_secs(20), "{}", under_way());
+        std::thread::yield_now();
+    }
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert!(rest.len() < 3_000_000, "{} bytes came", rest.len());
+}
