@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{NEWEST, config, draft, follow_all, id, median, runtime, size};
 use tidewire::engine::Engine;
-use tidewire::feed::event::Silencing;
+use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::policy::Policy;
 use tidewire::feed::post::Draft;
 use tidewire::feed::rules::RulesPatch;
@@ -25,7 +25,7 @@ const FANS: usize = 80;
 fn main() {
     runtime().block_on(async {
         let muted = world(size(8_000, 80), true).await;
-        assert!(muted.silence(id("reader"), id("tag:spam"), Silencing::Mute, true).await.unwrap());
+        assert!(muted.silence(id("reader"), id("tag:spam"), MuteOrBlock::Mute, true).await.unwrap());
         measure("of a muted tag", &muted).await;
         let off = world(size(2_000, 80), false).await;
         let rules = RulesPatch { reposts: Some(false), ..RulesPatch::default() };

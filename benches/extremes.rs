@@ -17,7 +17,6 @@ use common::{
     some, wake_all,
 };
 use hdrhistogram::Histogram;
-use tidewire::actor::message::InboxTotals;
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
@@ -25,6 +24,7 @@ use tidewire::error::Error;
 use tidewire::feed::policy::Policy;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::SourceId;
+use tidewire::runtime::message::InboxTotals;
 use tidewire::storage::recovery::Progress;
 use tokio::runtime::{Handle, Runtime};
 use tokio::task::{JoinHandle, JoinSet};

@@ -11,7 +11,7 @@ use common::{config, draft, follow_all, histogram, id, print_latency, runtime, s
 use hdrhistogram::Histogram;
 use tidewire::clock::UnixMicros;
 use tidewire::engine::Engine;
-use tidewire::feed::event::Silencing;
+use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::inbox::Inbox;
 use tidewire::feed::page::Range;
 use tidewire::feed::policy::Policy;
@@ -83,7 +83,7 @@ async fn mutes(engine: &Engine) -> Vec<(usize, Vec<SourceId>)> {
                 source.following().sources().map(|slot| engine.shared().world.sources.at(slot).id.clone()).collect();
             for nth in 0..mutes {
                 let muted = if nth % 10 == 0 { followed[nth / 10].clone() } else { id(&format!("tag:t{nth}")) };
-                engine.silence(reader.clone(), muted, Silencing::Mute, true).await.unwrap();
+                engine.silence(reader.clone(), muted, MuteOrBlock::Mute, true).await.unwrap();
             }
         }
         groups.push((mutes, readers(group)));

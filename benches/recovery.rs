@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{config, follow_all, id, resident_bytes, runtime, size, wake_all};
-use tidewire::actor::keeper::SnapshotOptions;
 use tidewire::clock::SystemClock;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::policy::Policy;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::SourceId;
+use tidewire::runtime::background::snapshotter::SnapshotOptions;
 use tidewire::storage::journal::Durability;
 use tidewire::storage::journal::writer::JournalOptions;
 use tidewire::storage::recovery::Progress;

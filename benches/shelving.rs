@@ -1,7 +1,7 @@
 //! Publishes accepted and refused each second while memory is full and old posts go to the archive: alone, and beside
 //! snapshots that are taken one after the other.
 //!
-//! `cargo bench --bench shelving -- [STORE_MEGABYTES [PUBLISHES_PER_SECOND [DIRECTORY]]]`: at a rate, and as fast as it goes.
+//! `cargo bench --bench tiering -- [STORE_MEGABYTES [PUBLISHES_PER_SECOND [DIRECTORY]]]`: at a rate, and as fast as it goes.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
 mod common;
@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{config, id, median, runtime, size};
-use tidewire::actor::keeper::SnapshotOptions;
 use tidewire::clock::SystemClock;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::error::Error;
 use tidewire::feed::policy::Policy;
 use tidewire::feed::post::{Body, Draft};
+use tidewire::runtime::background::snapshotter::SnapshotOptions;
 use tidewire::storage::recovery::Progress;
 use tokio::task::JoinSet;
 

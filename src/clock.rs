@@ -4,7 +4,7 @@
 //! - instants in microseconds, their RFC 3339 form, and where "now" comes from.
 //!
 //! Not responsible for:
-//! - keeping ids and positions increasing when the clock steps back (`actor::ticker`).
+//! - keeping ids and positions increasing when the clock steps back (`runtime::monotonic_clock`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ use time::format_description::well_known::Rfc3339;
 #[serde(transparent)]
 pub struct UnixMicros(pub i64);
 
-/// A logical instant that was handed out, and its lead over the clock (see `actor::ticker`).
+/// A logical instant that was handed out, and its lead over the clock (see `runtime::monotonic_clock`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Taken {
     /// Unique, and later than all before it.

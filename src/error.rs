@@ -89,7 +89,7 @@ pub enum Error {
     },
     /// A request that breaks a fixed limit or rule; the HTTP interface refuses it earlier.
     #[error("{what}")]
-    Misfit {
+    InvalidDraft {
         /// Which limit, and by how much.
         what: String,
     },
@@ -205,7 +205,7 @@ impl Error {
                 let telling = refusals.iter().find(|(_, refusal)| !refusal.is_forbidden()).or(refusals.first());
                 telling.map_or("follows_refused", |(_, refusal)| refusal.code())
             }
-            Self::Misfit { .. } => "misfit",
+            Self::InvalidDraft { .. } => "misfit",
             Self::Full { .. } => "store_full",
             Self::JournalFailed(_) => "journal_failed",
             Self::DiskFull(_) => "disk_full",

@@ -5,7 +5,7 @@
 //! - telling users, tags and topics apart.
 //!
 //! Not responsible for:
-//! - handing out slots (`state::sources`) or minting post ids (`actor::ticker`).
+//! - handing out slots (`state::sources`) or minting post ids (`runtime::monotonic_clock`).
 
 use std::borrow::Borrow;
 use std::fmt;

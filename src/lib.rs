@@ -3,10 +3,9 @@
 //! It answers one question, very fast and for very many people: what have the sources I follow published, newest first?
 //! [`engine::Engine`] is everything it does, as one type. The crate `tidewire-server` serves that over HTTP.
 //!
-//! [`feed`] is the pure core, [`state`] what everybody reads and one writer writes, [`actor`] who does what on which
+//! [`feed`] is the pure core, [`state`] what everybody reads and one writer writes, [`runtime`] who does what on which
 //! thread. ARCHITECTURE.md is the map.
 
-pub mod actor;
 pub mod clock;
 pub mod config;
 pub mod engine;
@@ -21,6 +20,7 @@ pub mod json;
 pub mod latency;
 pub mod limits;
 pub mod live;
+pub mod runtime;
 pub mod state;
 pub mod storage;
 #[doc(hidden)]

@@ -312,10 +312,10 @@ pub const FOLLOWING_MAX: usize = 4_000_000;
 pub const SNAPSHOT_REQUESTS_MAX: usize = 16;
 
 /// Posts that an outbox may have in memory beyond its limit before the oldest are shelved together.
-pub const SHELVING_SLACK: usize = 128;
+pub const TIERING_SLACK: usize = 128;
 
 /// Outbox entries that are shelved in one round.
-pub const SHELVING_ENTRIES_MAX: usize = 8 * 1024;
+pub const TIERING_ENTRIES_MAX: usize = 8 * 1024;
 
 /// Outboxes looked at in one round when posts take too many bytes: about a millisecond of the scribe's time.
 pub const BUDGET_SOURCES_PER_ROUND: usize = 8 * 1024;
@@ -326,17 +326,17 @@ pub const BUDGET_SAMPLE_POSTS: usize = 1_024;
 /// Tombstones that stay in memory after the archive has them: pages meet these most.
 pub const TOMBSTONES_IN_MEMORY_MAX: usize = 1 << 20;
 
-/// How long after a failed round of shelving the next one is tried.
-pub const SHELVING_RETRY: Duration = Duration::from_secs(1);
+/// How long after a failed round of tiering the next one is tried.
+pub const TIERING_RETRY: Duration = Duration::from_secs(1);
 
 /// Sources that a damaged page of the archive may hold back, of which nothing is written until a restart. Of more everything is tried again.
 pub const HELD_BACK_SOURCES_MAX: usize = 1_024;
 
-/// Writes by which one round of shelving finds out what meets a damaged page.
+/// Writes by which one round of tiering finds out what meets a damaged page.
 pub const SHELVING_WRITES_MAX: usize = 64;
 
-/// Rounds of shelving between two that make the archive survive power loss.
-pub const SHELVINGS_PER_PERSIST: u32 = 32;
+/// Rounds of tiering between two that make the archive survive power loss.
+pub const TIERINGS_PER_PERSIST: u32 = 32;
 
 /// Reads that wait for a thread that may wait for a disk.
 pub const ARCHIVE_QUEUE_MAX: usize = 1_024;
@@ -396,10 +396,10 @@ pub const SNAPSHOT_STRETCH: Duration = Duration::from_micros(500);
 /// the end of a snapshot.
 pub const SNAPSHOT_RESTS: u32 = 3;
 
-/// Notices waiting for one watched reader; more become one, that some were missed.
+/// Invalidations waiting for one watched reader; more become one, that some were missed.
 pub const LIVE_NOTICES_MAX: usize = 256;
 
-/// Notices of posts that a watched reader's actor remembers while the archive is read for it. With more, what was found is looked up again.
+/// Invalidations of posts that a watched reader's actor remembers while the archive is read for it. With more, what was found is looked up again.
 pub const LIVE_LOOKUP_NOTICES_MAX: usize = 64;
 
 /// Live connections of one reader.
@@ -435,14 +435,14 @@ pub const LIVE_REPOSTERS_MAX: usize = 1_024;
 /// How long a shutdown waits for fan-outs that are under way.
 pub const FANOUT_DRAIN_MAX: Duration = Duration::from_secs(5);
 
-/// Inboxes that a survey of a shard looks at: some fifty microseconds.
-pub const SURVEY_INBOXES_MAX: usize = 512;
+/// Inboxes that a sample of a shard looks at: some fifty microseconds.
+pub const SAMPLED_INBOXES_MAX: usize = 512;
 
 /// Places where it looks for them, some of which may be empty.
-pub const SURVEY_PLACES_MAX: usize = 8 * SURVEY_INBOXES_MAX;
+pub const SAMPLED_PLACES_MAX: usize = 8 * SAMPLED_INBOXES_MAX;
 
 /// Time between two surveys of a shard's inboxes.
-pub const SURVEY_PERIOD: Duration = Duration::from_secs(1);
+pub const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
 
 /// Sources that are looked at to tell what all of them take.
 pub const SOURCES_SAMPLE_MAX: usize = 512;

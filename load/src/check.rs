@@ -5,7 +5,7 @@
 //! - a random history whose pages must all equal the model's.
 //!
 //! Not responsible for:
-//! - pages of a loaded world (`witness`);
+//! - pages of a loaded world (`verifier`);
 //! - what designs differ in by nature, such as feeds that end where an inbox does: histories stay above that.
 
 use std::cmp::Reverse;

@@ -3,10 +3,10 @@
 //! Responsible for:
 //! - worlds of users (`world`) and the work they make (`workload`), posts with ids and times (`mint`);
 //! - doing that work on each design (`target`), in a closed loop or at intended times (`drive`), and first of all checking
-//!   that each design answers right (`check`), and afterwards that it still does (`witness`);
+//!   that each design answers right (`check`), and afterwards that it still does (`verifier`);
 //! - the same when more is asked for than is possible (`overload`, `recovery`), for hours (`soak`), and of connections that are
 //!   told live (`live`);
-//! - what was measured (`measure`), whether to believe it (`doubt`), and telling it (`report`).
+//! - what was measured (`measure`), whether to believe it (`warning`), and telling it (`report`).
 //!
 //! Not responsible for:
 //! - what a feed is: that is `tidewire`, and for the check a naive model.
@@ -14,8 +14,8 @@
 pub mod check;
 pub mod cli;
 pub mod compare;
-pub mod doubt;
 pub mod drive;
+pub mod environment;
 pub mod latency;
 pub mod live;
 pub mod measure;
@@ -28,9 +28,9 @@ pub mod report;
 pub mod search;
 pub mod settle;
 pub mod soak;
-pub mod surroundings;
 pub mod target;
 pub mod turn;
-pub mod witness;
+pub mod verifier;
+pub mod warning;
 pub mod workload;
 pub mod world;

@@ -29,7 +29,7 @@ use crate::target::kind::{Kind, Settings};
 use crate::target::process::resident_bytes;
 use crate::target::tidewire::http::Http;
 use crate::target::{Failure, Target};
-use crate::witness::{Allowance, Witness};
+use crate::verifier::{Allowance, Verifier};
 use crate::workload::Mix;
 use crate::world::World;
 
@@ -131,7 +131,7 @@ pub struct Prepared {
     /// What inboxes take, of a server that was started for this and pushes.
     pub memory: Option<Memory>,
     /// Sees what is done on it; none of what answers nothing.
-    pub witness: Option<Arc<Witness>>,
+    pub verifier: Option<Arc<Verifier>>,
     /// Readers who are online, of a design that pushes to them.
     pub online: Option<Online>,
     /// The runtime that it was started on, which drives what it may have left there.
@@ -186,11 +186,11 @@ impl Prepared {
     /// # Errors
     /// When something is wrong: it says what was expected, and what was there.
     pub fn check_after(&self, mix: &Mix, run: &Run) -> Result<usize, Failure> {
-        let Some(witness) = &self.witness else { return Ok(0) };
+        let Some(verifier) = &self.verifier else { return Ok(0) };
         let pages = [OperationKind::Page, OperationKind::OwnPage].iter().filter_map(|kind| run.record.done.get(kind));
         let odd_pages = if mix.deletes() { pages.sum::<u64>() / ODD_PAGES_SHARE } else { 0 };
         let allowance = Allowance { by_arrival: self.kind == Kind::RedisList, odd_pages };
-        self.runtime.block_on(witness.check(&*self.target, allowance))
+        self.runtime.block_on(verifier.check(&*self.target, allowance))
     }
 
     /// One that is loaded with nothing.
@@ -201,7 +201,7 @@ impl Prepared {
             target,
             pages_checked: 0,
             memory: None,
-            witness: None,
+            verifier: None,
             online: None,
             runtime: runtime().expect("there is memory for a runtime"),
         }
@@ -216,7 +216,7 @@ impl Prepared {
         progress: &Progress,
     ) -> Result<Self, Failure> {
         let step = |what: &str| progress.step(kind.name(), what);
-        let witness = (kind != Kind::Mock).then(|| Arc::new(Witness::new(load)));
+        let verifier = (kind != Kind::Mock).then(|| Arc::new(Verifier::new(load)));
         let (pages_checked, memory, online) = runtime
             .block_on(async {
                 step("loading follows");
@@ -232,8 +232,8 @@ impl Prepared {
                     inboxes: load.world.active.len(),
                 });
                 step("checking answers");
-                let checked = match &witness {
-                    Some(witness) => check(&*target, load, witness, seed).await?,
+                let checked = match &verifier {
+                    Some(verifier) => check(&*target, load, verifier, seed).await?,
                     None => 0,
                 };
                 let online = match target.live_address().filter(|_| !load.online.is_empty()) {
@@ -249,7 +249,7 @@ impl Prepared {
             .map_err(
                 |cause: Failure| if let Failure::Silent(_) = cause { cause.of_what(kind.name()) } else { cause },
             )?;
-        Ok(Self { kind, target, pages_checked, memory, witness, online, runtime })
+        Ok(Self { kind, target, pages_checked, memory, verifier, online, runtime })
     }
 }
 
@@ -285,14 +285,14 @@ async fn publish(target: &dyn Target, load: &Load) -> Result<(), Failure> {
 }
 
 /// Checks a random history of users of their own, and pages of the loaded world. Returns how many pages were right.
-async fn check(target: &dyn Target, load: &Load, witness: &Witness, seed: u64) -> Result<usize, Failure> {
+async fn check(target: &dyn Target, load: &Load, verifier: &Verifier, seed: u64) -> Result<usize, Failure> {
     let (ids, inbox_posts) = (load.mint.ids(), load.inbox_posts);
     let history = History { first_user: load.world.users() as User, seed, ids, inbox_posts };
     let in_history = history.check(target).await?;
     // What was delivered so far is no run's.
-    witness.check_deliveries(target).await?;
+    verifier.check_deliveries(target).await?;
     let readers: Vec<User> = load.world.active.iter().copied().take(READERS_CHECKED).collect();
-    Ok(in_history + witness.check_pages(target, &readers, false).await?)
+    Ok(in_history + verifier.check_pages(target, &readers, false).await?)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! - noticing a server that ended.
 //!
 //! Not responsible for:
-//! - whose turn it is (`compare`), what follows from what was seen (`doubt`).
+//! - whose turn it is (`compare`), what follows from what was seen (`warning`).
 
 use std::cell::Cell;
 use std::fs;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::drive::{self, Plan, Run};
+use crate::environment::{Sampler, Stretch};
 use crate::report::progress::Progress;
-use crate::surroundings::{Sampler, Stretch};
 use crate::target::kind::Kind;
 use crate::target::process::{processor_time, processor_time_in, resident_bytes};
 use crate::target::{Failure, Target};

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::mint::Mint;
 use crate::operation::{Answer, Kind, Operation, User};
 use crate::target::Failure;
-use crate::witness::Witness;
+use crate::verifier::Verifier;
 use crate::world::World;
 
 /// How often each kind of operation comes, as weights.
@@ -117,7 +117,7 @@ pub struct Workload {
     readers: Zipf,
     mint: Arc<Mint>,
     seed: u64,
-    witness: Option<Arc<Witness>>,
+    verifier: Option<Arc<Verifier>>,
     /// Edges that clients made and did not end.
     left: Mutex<BTreeSet<(User, User)>>,
 }
@@ -127,7 +127,7 @@ impl Workload {
     pub fn new(world: Arc<World>, mix: Mix, (publishing, reading): (f64, f64), mint: Arc<Mint>, seed: u64) -> Self {
         let authors = Zipf::new(world.authors.len(), publishing);
         let readers = Zipf::new(world.active.len(), reading);
-        Self { world, mix, authors, readers, mint, seed, witness: None, left: Mutex::default() }
+        Self { world, mix, authors, readers, mint, seed, verifier: None, left: Mutex::default() }
     }
 
     /// Whose users do it.
@@ -135,21 +135,21 @@ impl Workload {
         &self.world
     }
 
-    /// The same, seen by a witness.
+    /// The same, seen by a verifier.
     #[must_use]
-    pub fn seen_by(self, witness: Option<Arc<Witness>>) -> Self {
-        Self { witness, ..self }
+    pub fn seen_by(self, verifier: Option<Arc<Verifier>>) -> Self {
+        Self { verifier, ..self }
     }
 
-    /// Tells the witness what came of an operation, and remembers what is to be taken back.
+    /// Tells the verifier what came of an operation, and remembers what is to be taken back.
     pub fn came_to(&self, operation: &Operation, answer: &Result<Answer, Failure>) {
         if let (Operation::Unfollow { follower, source }, Err(_)) = (operation, answer) {
             self.leave([(*follower, *source)]);
         }
-        if let Some(witness) = &self.witness {
+        if let Some(verifier) = &self.verifier {
             // Who follows whom at the moment of a publish, nobody knows if that changes.
             let deliveries = (!self.mix.follows()).then(|| self.deliveries(operation));
-            witness.saw(operation, answer, deliveries);
+            verifier.saw(operation, answer, deliveries);
         }
     }
 
@@ -263,7 +263,7 @@ impl Doings {
             Kind::Follow if self.followed.len() >= FOLLOWED_MAX => self.operation(Kind::Unfollow),
             Kind::Follow => {
                 let (follower, source) = (self.reader(), self.author());
-                let watched = self.workload.witness.as_ref().is_some_and(|witness| witness.watches(follower));
+                let watched = self.workload.verifier.as_ref().is_some_and(|verifier| verifier.watches(follower));
                 match watched || follower == source || self.workload.world.following.of(follower).contains(&source) {
                     false => Operation::Follow { follower, source },
                     // Edges of the world stay, so that its fan-out does.

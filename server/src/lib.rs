@@ -9,7 +9,7 @@ pub mod console;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod http;
-mod stranger_log;
+mod peer_error_log;
 
 #[cfg(test)]
 mod test_support {

@@ -1,12 +1,12 @@
 //! Edges: following and what follows from it, as the engine's users ask for it.
 
-use crate::actor::message::{Command, Followed};
 use crate::clock::UnixMicros;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::feed::event::NewEdge;
 use crate::feed::following::Edge;
 use crate::id::{SourceId, SourceSlot};
+use crate::runtime::message::{Command, Followed};
 
 /// One line of a list of sources.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,13 +6,13 @@ use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::Sender;
 
-use crate::actor::eraser::Eraser;
-pub use crate::actor::message::Erasing;
-use crate::actor::message::{Command, Reply, SnapshotTaken};
-use crate::actor::vital::Vital;
 use crate::engine::{Engine, Inner};
 use crate::error::Error;
 use crate::id::SourceId;
+use crate::runtime::abort_on_exit::AbortOnExit;
+use crate::runtime::background::eraser::Eraser;
+pub use crate::runtime::message::Erasing;
+use crate::runtime::message::{Command, Reply, SnapshotTaken};
 
 /// The engine's hold on its eraser, which ends when it is let go.
 pub(super) struct EraserHandle {
@@ -60,18 +60,18 @@ impl Engine {
     }
 
     /// Starts the eraser, which goes on with what an earlier process began.
-    pub(super) fn start_eraser(&self, keeper: Option<Sender<Reply<SnapshotTaken>>>) {
+    pub(super) fn start_eraser(&self, snapshotter: Option<Sender<Reply<SnapshotTaken>>>) {
         let (wake, woken) = crossbeam_channel::bounded(1);
         let stopping = Arc::<AtomicBool>::default();
         let eraser = Eraser {
             shared: Arc::clone(&self.inner.shared),
             commands: self.inner.commands.clone(),
-            keeper,
+            snapshotter,
             wake: woken,
             stopping: Arc::clone(&stopping),
         };
         let thread = thread::Builder::new().name("tidewire-eraser".to_owned()).spawn(move || {
-            let _vital = Vital("eraser");
+            let _abort_on_exit = AbortOnExit("eraser");
             eraser.run();
         });
         let thread = thread.expect(super::start::THREADS);

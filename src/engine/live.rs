@@ -6,42 +6,42 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
-use crate::actor::message::{Ask, Command, Detach};
 use crate::engine::{Engine, Shared};
 use crate::error::Error;
 use crate::feed::stream::Place;
 use crate::id::{SourceId, SourceSlot};
 use crate::limits::{READ_ATTEMPTS_MAX, READ_CRASHES_MAX, WAKE_QUEUE_MAX};
 use crate::live::event::Event;
-use crate::live::outlet::{Closing, Outlet};
+use crate::live::subscriber_queue::{Closing, SubscriberQueue};
 use crate::live::watchers::NotAdmitted;
+use crate::runtime::message::{Ask, Command, Detach};
 
 /// One live connection: what changes in a reader's home feed, as `docs/live.md` has it. Ends when it is dropped.
 pub struct Watcher {
     shared: Arc<Shared>,
     reader: SourceSlot,
-    outlet: Arc<Outlet>,
+    subscriber: Arc<SubscriberQueue>,
     key: usize,
 }
 
 /// A connection that does not watch anybody yet, and takes no place among those that do. Is forgotten when it is dropped.
-pub struct Stranger {
+pub struct Unauthenticated {
     shared: Arc<Shared>,
-    outlet: Arc<Outlet>,
+    subscriber: Arc<SubscriberQueue>,
     key: usize,
 }
 
-impl Stranger {
+impl Unauthenticated {
     /// How the connection ends, once it must.
     pub fn poll_closed(&mut self, task: &mut Context<'_>) -> Poll<Closing> {
         // Nothing is told before anybody is watched.
-        self.outlet.poll_next(task).map(|told| told.err().unwrap_or(Closing::Gone))
+        self.subscriber.poll_next(task).map(|told| told.err().unwrap_or(Closing::Gone))
     }
 }
 
-impl Drop for Stranger {
+impl Drop for Unauthenticated {
     fn drop(&mut self) {
-        self.shared.watchers.dismiss_stranger(self.key);
+        self.shared.watchers.remove_unauthenticated(self.key);
     }
 }
 
@@ -50,10 +50,10 @@ impl Engine {
     ///
     /// # Errors
     /// While that is under way. How many there may be is for the caller to bound.
-    pub fn stranger(&self) -> Result<Stranger, Error> {
-        let (shared, outlet) = (Arc::clone(&self.inner.shared), Arc::new(Outlet::default()));
-        let key = shared.watchers.meet(&outlet).ok_or(Error::ShuttingDown)?;
-        Ok(Stranger { shared, outlet, key })
+    pub fn stranger(&self) -> Result<Unauthenticated, Error> {
+        let (shared, subscriber) = (Arc::clone(&self.inner.shared), Arc::new(SubscriberQueue::default()));
+        let key = shared.watchers.meet(&subscriber).ok_or(Error::ShuttingDown)?;
+        Ok(Unauthenticated { shared, subscriber, key })
     }
 
     /// Watches a reader's home feed. The first event says whether all that was missed since `resume` follows.
@@ -72,8 +72,8 @@ impl Engine {
         let mut crashes_before = None;
         for _ in 0..READ_ATTEMPTS_MAX {
             let (reply, answer) = oneshot::channel();
-            let ask = Ask::Attach { outlet: Arc::clone(&watcher.outlet), resume, reply };
-            self.reception(&source).ask(&source, ask).map_err(|refused| refused.1)?;
+            let ask = Ask::Attach { subscriber: Arc::clone(&watcher.subscriber), resume, reply };
+            self.read_scheduler(&source).ask(&source, ask).map_err(|refused| refused.1)?;
             if let Ok(answer) = answer.await {
                 return answer.map(|()| watcher);
             }
@@ -89,12 +89,12 @@ impl Engine {
     /// A place among the live connections.
     fn seat(&self) -> Result<Watcher, Error> {
         let shared = &self.inner.shared;
-        let outlet = Arc::new(Outlet::default());
-        let key = shared.watchers.admit(&outlet, shared.config.live_max).map_err(|cause| match cause {
+        let subscriber = Arc::new(SubscriberQueue::default());
+        let key = shared.watchers.admit(&subscriber, shared.config.live_max).map_err(|cause| match cause {
             NotAdmitted::Full => shared.overloaded("live_connections", shared.config.live_max),
             NotAdmitted::Stopping => Error::ShuttingDown,
         })?;
-        Ok(Watcher { shared: Arc::clone(shared), reader: SourceSlot::NONE, outlet, key })
+        Ok(Watcher { shared: Arc::clone(shared), reader: SourceSlot::NONE, subscriber, key })
     }
 
     /// Ends all live connections, and lets none in any more. The first step of a shutdown.
@@ -114,13 +114,13 @@ impl Watcher {
 
     /// As [`Watcher::next`].
     pub fn poll_next(&mut self, task: &mut Context<'_>) -> Poll<Result<Event, Closing>> {
-        self.outlet.poll_next(task)
+        self.subscriber.poll_next(task)
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.outlet.close(Closing::Gone);
+        self.subscriber.close(Closing::Gone);
         self.shared.watchers.dismiss(self.key);
         if let Err(actix::dev::SendError::Full(_)) = self.shared.directory.send(self.reader, Detach) {
             self.shared.watchers.unsettle(self.reader);

@@ -11,7 +11,6 @@ mod edges;
 mod erase;
 mod live;
 mod personal;
-mod shared;
 mod snapshots;
 mod start;
 mod users;
@@ -27,20 +26,11 @@ use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::actor::archivist::archive_failed;
-use crate::actor::courier::Courier;
-use crate::actor::doorkeeper::Doorkeeper;
-pub use crate::actor::keeper::SnapshotOptions;
-use crate::actor::message::{Census, Command, InboxTotals, Published, Reply, SnapshotTaken, Verify};
-use crate::actor::reception::Reception;
-use crate::actor::resolver::{Resolver, needs};
-use crate::actor::scribe::queue::{CommandSender, NotTaken};
 use crate::clock::UnixMicros;
 pub use crate::engine::edges::Listed;
 pub use crate::engine::erase::{Erasing, ErasuresUnderWay};
-pub use crate::engine::live::{Stranger, Watcher};
+pub use crate::engine::live::{Unauthenticated, Watcher};
 pub use crate::engine::personal::Unread;
-pub use crate::engine::shared::Shared;
 pub use crate::engine::start::{Claimed, StorageConfig};
 use crate::error::Error;
 use crate::feed::page::{Page, Range, Reach};
@@ -52,6 +42,15 @@ use crate::limits::{
     READ_CRASHES_MAX, READS_WAITING_PER_SHARD_MAX, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX,
     USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
 };
+use crate::runtime::background::archiver::archive_failed;
+use crate::runtime::background::resolver::{Resolver, needs};
+pub use crate::runtime::background::snapshotter::SnapshotOptions;
+use crate::runtime::fanout::courier::Courier;
+use crate::runtime::message::{CollectStatistics, Command, InboxTotals, Published, Reply, SnapshotTaken, Verify};
+use crate::runtime::reader::activator::Activator;
+use crate::runtime::reader::read_scheduler::ReadScheduler;
+pub use crate::runtime::shared::Shared;
+use crate::runtime::writer::queue::{CommandSender, NotTaken};
 use crate::state::posts::Stored;
 use crate::state::reader::{PageRequest, ReadClock, pulled_page};
 use crate::state::resolved::Resolved;
@@ -74,14 +73,14 @@ struct Inner {
     commands: CommandSender,
     shards: Vec<ShardAddrs>,
     threads: Mutex<Option<Threads>>,
-    keeper: Mutex<Option<KeeperHandle>>,
+    snapshotter: Mutex<Option<SnapshotterHandle>>,
     eraser: Mutex<Option<erase::EraserHandle>>,
     /// One at a time: a courier's mailbox has room for the slices it has credit for, and for little else.
-    census: tokio::sync::Mutex<()>,
+    collect_statistics: tokio::sync::Mutex<()>,
 }
 
-/// The engine's hold on its keeper, which ends when it is let go.
-struct KeeperHandle {
+/// The engine's hold on its snapshotter, which ends when it is let go.
+struct SnapshotterHandle {
     requests: Sender<Reply<SnapshotTaken>>,
     thread: JoinHandle<()>,
     figures: Arc<JournalFigures>,
@@ -92,8 +91,8 @@ struct KeeperHandle {
 #[derive(Clone)]
 struct ShardAddrs {
     courier: Addr<Courier>,
-    doorkeeper: Addr<Doorkeeper>,
-    reception: Arc<Reception>,
+    activator: Addr<Activator>,
+    read_scheduler: Arc<ReadScheduler>,
 }
 
 struct Threads {
@@ -225,7 +224,7 @@ impl Engine {
         let mut crashes_before = None;
         for _ in 0..READ_ATTEMPTS_MAX {
             let (reply, answer) = oneshot::channel();
-            self.reception(&source).read(&source, request, reply);
+            self.read_scheduler(&source).read(&source, request, reply);
             if let Ok(answer) = answer.await {
                 return answer.map(|page| self.named(page));
             }
@@ -268,7 +267,7 @@ impl Engine {
                 Err(SendError::Full(_)) => return Err(shared.overloaded("user_mailbox", USER_MAILBOX_MAX)),
                 Err(SendError::Closed(_)) => {
                     let (reply, answer) = oneshot::channel();
-                    self.reception(&source).read(&source, PageRequest { range: Range::Newest, limit: 1 }, reply);
+                    self.read_scheduler(&source).read(&source, PageRequest { range: Range::Newest, limit: 1 }, reply);
                     // However else it is answered, the reader was awake then.
                     match answer.await {
                         Ok(Err(Error::Overloaded { queue: "archive", .. })) => {}
@@ -368,18 +367,18 @@ impl Engine {
             QueueDepth { name: "scribe_bytes", depth: self.inner.commands.bytes(), limit: SCRIBE_QUEUE_BYTES_MAX },
             QueueDepth {
                 name: "read_turns",
-                depth: self.inner.shards.iter().map(|shard| shard.reception.waiting()).sum(),
+                depth: self.inner.shards.iter().map(|shard| shard.read_scheduler.waiting()).sum(),
                 limit: self.inner.shards.len() * READS_WAITING_PER_SHARD_MAX,
             },
             QueueDepth {
                 name: "wake_up",
-                depth: self.inner.shards.iter().map(|shard| shard.reception.waking()).sum(),
+                depth: self.inner.shards.iter().map(|shard| shard.read_scheduler.waking()).sum(),
                 limit: self.inner.shards.len() * WAKE_QUEUE_MAX,
             },
             QueueDepth { name: "archive", depth: shared.archive_readers.waiting(), limit: ARCHIVE_QUEUE_MAX },
             QueueDepth {
                 name: "snapshot",
-                depth: self.inner.keeper.lock().as_ref().map_or(0, |keeper| keeper.requests.len()),
+                depth: self.inner.snapshotter.lock().as_ref().map_or(0, |snapshotter| snapshotter.requests.len()),
                 limit: SNAPSHOT_REQUESTS_MAX,
             },
             QueueDepth { name: "fanout", depth: shared.open_fanouts.len(), limit: FANOUT_QUEUE_MAX + FANOUT_JOBS_MAX },
@@ -393,11 +392,11 @@ impl Engine {
 
     /// Counts what all inboxes hold. Walks every inbox, shard by shard.
     pub async fn inbox_totals(&self) -> InboxTotals {
-        let _one_at_a_time = self.inner.census.lock().await;
+        let _one_at_a_time = self.inner.collect_statistics.lock().await;
         let mut totals = InboxTotals::default();
         for shard in &self.inner.shards {
             let (reply, answer) = oneshot::channel();
-            if shard.courier.send(Census(reply)).await.is_ok()
+            if shard.courier.send(CollectStatistics(reply)).await.is_ok()
                 && let Ok(of_shard) = answer.await
             {
                 totals.inboxes += of_shard.inboxes;
@@ -416,11 +415,11 @@ impl Engine {
         let Some(threads) = running.take() else { return };
         self.stop_live();
         self.inner.stop_waiting();
-        let keeper = self.inner.keeper.lock().take();
+        let snapshotter = self.inner.snapshotter.lock().take();
         // Before the eraser ends, which may wait for a snapshot.
-        keeper.iter().for_each(|keeper| keeper.stopping.store(true, Ordering::Relaxed));
+        snapshotter.iter().for_each(|snapshotter| snapshotter.stopping.store(true, Ordering::Relaxed));
         self.inner.stop_eraser();
-        if let Some(KeeperHandle { requests, thread, .. }) = keeper {
+        if let Some(SnapshotterHandle { requests, thread, .. }) = snapshotter {
             drop(requests);
             let _ = thread.join();
         }
@@ -428,8 +427,8 @@ impl Engine {
         let _ = self.inner.commands.send(Command::Stop);
         let _ = threads.scribe_thread.join();
         self.finish_fanouts();
-        if let Some(archivist) = threads.archive_thread {
-            let _ = archivist.join();
+        if let Some(archiver) = threads.archive_thread {
+            let _ = archiver.join();
         }
         if let Some(archive) = self.inner.shared.world.archive() {
             archive.close();
@@ -464,8 +463,8 @@ impl Engine {
     }
 
     /// Where a reader is asked.
-    pub(crate) fn reception(&self, reader: &Source) -> &Arc<Reception> {
-        &self.inner.shards[self.inner.shared.world.sharding.shard_of(reader.slot)].reception
+    pub(crate) fn read_scheduler(&self, reader: &Source) -> &Arc<ReadScheduler> {
+        &self.inner.shards[self.inner.shared.world.sharding.shard_of(reader.slot)].read_scheduler
     }
 
     fn named(&self, page: Page<Entry>) -> FeedPage {

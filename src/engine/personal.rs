@@ -4,20 +4,20 @@ use std::ops::Bound;
 
 use tokio::sync::oneshot;
 
-use crate::actor::message::{Choice, Command};
 use crate::clock::UnixMicros;
 use crate::engine::{Engine, FeedPage, Listed};
 use crate::error::Error;
-use crate::feed::choices::Marker;
-use crate::feed::event::Silencing;
+use crate::feed::event::MuteOrBlock;
 use crate::feed::following::Edge;
 use crate::feed::page::Range;
 use crate::feed::position::Position;
+use crate::feed::preferences::Marker;
 use crate::feed::resume::{Resume, Settled};
 use crate::feed::rules::{Rules, RulesPatch};
 use crate::feed::work::Work;
 use crate::id::{ListName, PostId, SourceId};
 use crate::limits::{ARCHIVE_QUEUE_MAX, UNREAD_MAX};
+use crate::runtime::message::{Choice, Command};
 use crate::state::explain::{self, Explanation, explain};
 use crate::state::reader::PageRequest;
 use crate::state::view::Finder;
@@ -45,17 +45,19 @@ impl Engine {
     ///
     /// # Errors
     /// When it is the reader itself, or there are too many.
-    pub async fn silence(&self, reader: SourceId, source: SourceId, how: Silencing, on: bool) -> Result<bool, Error> {
+    pub async fn silence(&self, reader: SourceId, source: SourceId, how: MuteOrBlock, on: bool) -> Result<bool, Error> {
         self.choose(reader, Choice::Silence { source, how, on }).await
     }
 
     /// At most `max` muted or blocked sources, silenced before `before`, the newest first.
-    pub fn silenced(&self, reader: &SourceId, how: Silencing, before: UnixMicros, max: usize) -> Vec<Listed> {
+    pub fn silenced(&self, reader: &SourceId, how: MuteOrBlock, before: UnixMicros, max: usize) -> Vec<Listed> {
         let sources = &self.inner.shared.world.sources;
-        let Some(choices) = sources.get(reader).and_then(|reader| reader.own_choices()) else { return Vec::new() };
+        let Some(preferences) = sources.get(reader).and_then(|reader| reader.own_preferences()) else {
+            return Vec::new();
+        };
         let silenced = match how {
-            Silencing::Mute => &choices.mutes,
-            Silencing::Block => &choices.blocks,
+            MuteOrBlock::Mute => &preferences.mutes,
+            MuteOrBlock::Block => &preferences.blocks,
         };
         let line = |(source, since)| (since, source);
         self.listed(before, max, |before, max| silenced.newest_before(before, max).into_iter().map(line).collect())
@@ -64,7 +66,7 @@ impl Engine {
     /// A reader's rules.
     pub fn rules(&self, reader: &SourceId) -> Rules {
         let reader = self.inner.shared.world.sources.get(reader);
-        reader.map(|reader| reader.choices().rules).unwrap_or_default()
+        reader.map(|reader| reader.preferences().rules).unwrap_or_default()
     }
 
     /// Changes some of a reader's rules, and returns all.
@@ -97,7 +99,7 @@ impl Engine {
     /// As [`Engine::feed`].
     pub async fn unread(&self, reader: &SourceId) -> Result<Unread, Error> {
         let known = self.inner.shared.world.sources.get(reader);
-        let marker = known.and_then(|reader| reader.choices().marker);
+        let marker = known.and_then(|reader| reader.preferences().marker);
         let range = Range::Since(marker.map_or(Resume::at(Position::MIN), Marker::resume));
         let page = self.feed(reader, PageRequest { range, limit: UNREAD_MAX }).await?.page;
         let complete = page.is_complete && (!page.gap || page.next.is_some());
@@ -131,8 +133,8 @@ impl Engine {
     /// At most `max` of a reader's lists, by name from behind `after` on, with how many members each has.
     pub fn lists(&self, reader: &SourceId, after: Option<&ListName>, max: usize) -> Vec<(ListName, usize)> {
         let Some(reader) = self.inner.shared.world.sources.get(reader) else { return Vec::new() };
-        let (choices, from) = (reader.choices(), after.map_or(Bound::Unbounded, Bound::Excluded));
-        let lists = choices.lists.range((from, Bound::Unbounded)).take(max);
+        let (preferences, from) = (reader.preferences(), after.map_or(Bound::Unbounded, Bound::Excluded));
+        let lists = preferences.lists.range((from, Bound::Unbounded)).take(max);
         lists.map(|(name, members)| (name.clone(), members.len())).collect()
     }
 
@@ -164,8 +166,8 @@ impl Engine {
     fn list_viewer(&self, reader: &SourceId, list: &ListName) -> Result<Viewer, Error> {
         let unknown = || Error::UnknownList { reader: reader.clone(), list: list.as_str().to_owned() };
         let source = self.inner.shared.world.sources.get(reader).ok_or_else(unknown)?;
-        let choices = source.choices();
-        let members = choices.lists.get(list).ok_or_else(unknown)?;
+        let preferences = source.preferences();
+        let members = preferences.lists.get(list).ok_or_else(unknown)?;
         Ok(Viewer::list(&source, members))
     }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
-use crate::actor::message::SnapshotTaken;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::limits::SNAPSHOT_REQUESTS_MAX;
+use crate::runtime::message::SnapshotTaken;
 use crate::storage::journal::writer::JournalFigures;
 
 /// How often it is looked whether more snapshots may be asked for.
@@ -22,7 +22,7 @@ impl Engine {
     /// # Errors
     /// When there is no data directory, or the snapshot cannot be written.
     pub async fn snapshot(&self) -> Result<SnapshotTaken, Error> {
-        self.ask_keeper()?.await.unwrap_or(Err(Error::ShuttingDown))
+        self.ask_snapshotter()?.await.unwrap_or(Err(Error::ShuttingDown))
     }
 
     /// Takes a snapshot before a shutdown, when nobody else is served: as fast as it goes, and without waiting for room on a full disk.
@@ -31,7 +31,7 @@ impl Engine {
     /// As [`Engine::snapshot`].
     pub async fn last_snapshot(&self) -> Result<SnapshotTaken, Error> {
         self.inner.stop_waiting();
-        self.inner.keeper.lock().iter().for_each(|keeper| keeper.hurries.store(true, Ordering::Relaxed));
+        self.inner.snapshotter.lock().iter().for_each(|snapshotter| snapshotter.hurries.store(true, Ordering::Relaxed));
         loop {
             match self.snapshot().await {
                 // Those who asked while one was being taken are first.
@@ -43,7 +43,7 @@ impl Engine {
 
     /// Takes a snapshot, on a thread that may wait.
     pub(super) fn snapshot_now(&self) -> Result<SnapshotTaken, Error> {
-        let mut answer = self.ask_keeper()?;
+        let mut answer = self.ask_snapshotter()?;
         loop {
             match answer.try_recv() {
                 Ok(taken) => return taken,
@@ -53,11 +53,11 @@ impl Engine {
         }
     }
 
-    fn ask_keeper(&self) -> Result<oneshot::Receiver<Result<SnapshotTaken, Error>>, Error> {
-        let keeper = self.inner.keeper.lock();
-        let keeper = keeper.as_ref().ok_or(Error::NoDataDirectory)?;
+    fn ask_snapshotter(&self) -> Result<oneshot::Receiver<Result<SnapshotTaken, Error>>, Error> {
+        let snapshotter = self.inner.snapshotter.lock();
+        let snapshotter = snapshotter.as_ref().ok_or(Error::NoDataDirectory)?;
         let (reply, answer) = oneshot::channel();
-        match keeper.requests.try_send(reply) {
+        match snapshotter.requests.try_send(reply) {
             Ok(()) => Ok(answer),
             Err(_) => Err(self.inner.shared.overloaded("snapshot", SNAPSHOT_REQUESTS_MAX)),
         }
@@ -76,6 +76,6 @@ impl Engine {
 
     /// What is known of the journal, if there is one on disk.
     pub fn journal(&self) -> Option<Arc<JournalFigures>> {
-        self.inner.keeper.lock().as_ref().map(|keeper| Arc::clone(&keeper.figures))
+        self.inner.snapshotter.lock().as_ref().map(|snapshotter| Arc::clone(&snapshotter.figures))
     }
 }

@@ -12,38 +12,38 @@ use actix::{Actor, Addr, Arbiter, System};
 use parking_lot::Mutex;
 use tracing::{error, info, warn};
 
-use crate::actor::archivist::{self, ArchiveReaders};
-use crate::actor::counters::Counters;
-use crate::actor::courier::Courier;
-use crate::actor::directory::Directory;
-use crate::actor::doorkeeper::Doorkeeper;
-use crate::actor::fanout::{self, FanoutQueue, FanoutSupervisor};
-use crate::actor::fanout_latency::FanoutLatency;
-use crate::actor::keeper::{Keeper, SnapshotOptions};
-use crate::actor::mailroom::Mailroom;
-use crate::actor::message::{FanoutOrder, Hire, Restore};
-use crate::actor::open_fanouts::OpenFanouts;
-use crate::actor::reception::Reception;
-use crate::actor::resolver::Resolver;
-use crate::actor::scribe::{Scribe, queue};
-use crate::actor::ticker::Ticker;
-use crate::actor::vital::Vital;
 use crate::clock::{Clock, SystemClock, Taken};
 use crate::config::EngineConfig;
 use crate::engine::{Engine, Inner, ShardAddrs, Shared, Threads};
 use crate::feed::graph::Sharding;
 use crate::feed::inbox::Inbox;
-use crate::feed::schedule::Leg;
-use crate::feed::stream::Notice;
+use crate::feed::schedule::FanoutRoute;
+use crate::feed::stream::Invalidation;
 use crate::id::SourceSlot;
 use crate::limits::{
     ARCHIVE_CACHE_BYTES, FANOUT_QUEUE_MAX, INBOXES_PER_RESTORE, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX,
     SLICES_IN_FLIGHT_MAX, SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
 };
 use crate::live::watchers::Watchers;
-use crate::state::image::{InboxRecord, unpack_positions};
-use crate::state::shelving::ShelvingLimits;
+use crate::runtime::abort_on_exit::AbortOnExit;
+use crate::runtime::background::archiver::{self, ArchiveReaders};
+use crate::runtime::background::resolver::Resolver;
+use crate::runtime::background::snapshotter::{SnapshotOptions, Snapshotter};
+use crate::runtime::counters::Counters;
+use crate::runtime::fanout::courier::Courier;
+use crate::runtime::fanout::latency::FanoutLatency;
+use crate::runtime::fanout::open_fanouts::OpenFanouts;
+use crate::runtime::fanout::{self, FanoutQueue, FanoutSupervisor};
+use crate::runtime::message::{FanoutOrder, RegisterCouriers, Restore};
+use crate::runtime::monotonic_clock::MonotonicClock;
+use crate::runtime::reader::activator::Activator;
+use crate::runtime::reader::directory::Directory;
+use crate::runtime::reader::inbox_store::InboxStore;
+use crate::runtime::reader::read_scheduler::ReadScheduler;
+use crate::runtime::writer::{Scribe, queue};
+use crate::state::records::{InboxRecord, unpack_positions};
 use crate::state::sources::Source;
+use crate::state::tiering::TieringLimits;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::{self, Archive, RedbArchive};
 use crate::storage::error::StorageError;
@@ -180,7 +180,7 @@ impl Engine {
         let files: Arc<dyn Files> = Arc::new(Identified::new(files, identity));
         let config = Arc::new(config);
         let limits =
-            ShelvingLimits { outbox_posts: config.outbox_posts.get(), posts_bytes: config.store_bytes_max / 8 * 7 };
+            TieringLimits { outbox_posts: config.outbox_posts.get(), posts_bytes: config.store_bytes_max / 8 * 7 };
         let make_world = || {
             let archive = archive.map(|archive| (Arc::clone(archive), limits));
             World::create_with(config.celebrity, Sharding::new(config.shards.get()), archive)
@@ -225,7 +225,7 @@ impl Engine {
             for (shard, readers) in self.inner.shards.iter().zip(by_shard) {
                 let (reply, done) = std::sync::mpsc::channel();
                 // One at a time per shard, so its mailbox has room.
-                if shard.doorkeeper.try_send(Restore { readers, reply }).is_ok() {
+                if shard.activator.try_send(Restore { readers, reply }).is_ok() {
                     let _ = done.recv();
                 }
             }
@@ -240,11 +240,11 @@ impl Engine {
                 thread::park_timeout(Duration::from_millis(1));
             }
             let author = sources.first().copied().unwrap_or(SourceSlot::NONE);
-            let legs = sources.iter().copied().map(Leg::Inboxes).collect();
+            let fanout_routes = sources.iter().copied().map(FanoutRoute::Inboxes).collect();
             fanout.push(FanoutOrder {
-                mail: Notice::Published(position),
+                mail: Invalidation::Published(position),
                 author,
-                legs,
+                fanout_routes,
                 accepted_at: None,
                 waiting: None,
             });
@@ -265,7 +265,7 @@ impl Engine {
         let (stopping, hurries) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
         let (requests, receiver) = crossbeam_channel::bounded(SNAPSHOT_REQUESTS_MAX);
         let couriers = self.inner.shards.iter().map(|shard| shard.courier.clone()).collect();
-        let keeper = Keeper {
+        let snapshotter = Snapshotter {
             files,
             options,
             shared: Arc::clone(&self.inner.shared),
@@ -277,14 +277,15 @@ impl Engine {
             stopping: Arc::clone(&stopping),
             hurries: Arc::clone(&hurries),
         };
-        keeper.list();
-        let thread = spawn("tidewire-keeper", move || {
-            let _vital = Vital("keeper of snapshots");
-            keeper.run();
+        snapshotter.list();
+        let thread = spawn("tidewire-snapshotter", move || {
+            let _abort_on_exit = AbortOnExit("snapshotter");
+            snapshotter.run();
             drop(lock);
         });
         self.start_eraser(Some(requests.clone()));
-        *self.inner.keeper.lock() = Some(super::KeeperHandle { requests, thread, figures, stopping, hurries });
+        *self.inner.snapshotter.lock() =
+            Some(super::SnapshotterHandle { requests, thread, figures, stopping, hurries });
     }
 }
 
@@ -343,13 +344,13 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
     let started = thread::scope(|scope| scope.spawn(|| start_actors(&system, &shared)).join());
     let (fanout, shards) = started.expect(THREADS);
     let (commands, receiver) = queue::queue(SCRIBE_QUEUE_MAX, SCRIBE_QUEUE_BYTES_MAX);
-    let ticker = Ticker::new(clock, Arc::clone(&shared.clock_report));
-    let ticker = ticker.after(last_instant.unwrap_or(Taken::NONE));
-    let archivist = archive
-        .map(|archive| archivist::start_writer(Arc::clone(&shared.world), archive, commands.clone()).expect(THREADS));
-    let (tasks, archive_thread) = archivist.unzip();
+    let monotonic_clock = MonotonicClock::new(clock, Arc::clone(&shared.clock_report));
+    let monotonic_clock = monotonic_clock.after(last_instant.unwrap_or(Taken::NONE));
+    let archiver = archive
+        .map(|archive| archiver::start_writer(Arc::clone(&shared.world), archive, commands.clone()).expect(THREADS));
+    let (tasks, archive_thread) = archiver.unzip();
     let archive = tasks.map(|tasks| (tasks, Resolver::new(Arc::clone(&shared), commands.clone())));
-    let scribe = Scribe::new(writer, journal, ticker, fanout.clone(), config, receiver, archive);
+    let scribe = Scribe::new(writer, journal, monotonic_clock, fanout.clone(), config, receiver, archive);
     let scribe_lock = lock.clone();
     let scribe_thread = spawn("tidewire-scribe", move || {
         scribe.run();
@@ -362,9 +363,9 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
         commands,
         shards,
         threads,
-        keeper: Mutex::new(None),
+        snapshotter: Mutex::new(None),
         eraser: Mutex::new(None),
-        census: tokio::sync::Mutex::default(),
+        collect_statistics: tokio::sync::Mutex::default(),
     };
     (Engine { inner: Arc::new(inner) }, fanout)
 }
@@ -394,7 +395,7 @@ fn start_actors(system: &System, shared: &Arc<Shared>) -> (FanoutQueue, Vec<Shar
     });
     let started: Vec<ShardAddrs> = (0..shards).map(|shard| start_shard(shard, shared, &supervisor)).collect();
     let couriers = started.iter().map(|shard| shard.courier.clone()).collect();
-    supervisor.try_send(Hire(couriers)).expect("the mailbox of a new actor has room");
+    supervisor.try_send(RegisterCouriers(couriers)).expect("the mailbox of a new actor has room");
     (fanout, started)
 }
 
@@ -402,18 +403,18 @@ fn start_shard(shard: usize, shared: &Arc<Shared>, supervisor: &Addr<FanoutSuper
     let (tell, told) = std::sync::mpsc::channel();
     let (shared, supervisor) = (Arc::clone(shared), supervisor.clone());
     Arbiter::new().spawn_fn(move || {
-        let mailroom = Rc::new(RefCell::new(Mailroom::default()));
+        let inbox_store = Rc::new(RefCell::new(InboxStore::default()));
         let courier = Courier::create(|ctx| {
             ctx.set_mailbox_capacity(SLICES_IN_FLIGHT_MAX + 8);
-            Courier::new(shard, Arc::clone(&shared), Rc::clone(&mailroom), supervisor)
+            Courier::new(shard, Arc::clone(&shared), Rc::clone(&inbox_store), supervisor)
         });
-        let doorkeeper = Doorkeeper::create(|ctx| {
+        let activator = Activator::create(|ctx| {
             ctx.set_mailbox_capacity(WAKE_QUEUE_MAX);
-            Doorkeeper::new(shard, Arc::clone(&shared), mailroom)
+            Activator::new(shard, Arc::clone(&shared), inbox_store)
         });
-        let reception = Arc::new(Reception::new(shared, doorkeeper.clone()));
-        actix::spawn(Arc::clone(&reception).usher());
-        let _ = tell.send(ShardAddrs { courier, doorkeeper, reception });
+        let read_scheduler = Arc::new(ReadScheduler::new(shared, activator.clone()));
+        actix::spawn(Arc::clone(&read_scheduler).usher());
+        let _ = tell.send(ShardAddrs { courier, activator, read_scheduler });
     });
     told.recv().expect("a new arbiter runs what it is given")
 }

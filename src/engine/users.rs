@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::actor::message::Command;
 use crate::clock::UnixMicros;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::id::SourceId;
 use crate::live::sessions::Session;
+use crate::runtime::message::Command;
 
 impl Engine {
     /// Revokes the tokens of a user that were made before `not_before`, and calls the user's sessions. Returns the instant that

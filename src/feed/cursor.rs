@@ -14,7 +14,7 @@ use crate::feed::position::Position;
 use crate::feed::resume::Resume;
 use crate::id::ListName;
 
-/// The bytes of a resume token behind its cursor: flags, choices, an offset and two instants.
+/// The bytes of a resume token behind its cursor: flags, preferences, an offset and two instants.
 const RESUME_BYTES_MAX: usize = 1 + 4 + 8 + 8 + 8;
 
 const FEED: u8 = 1;
@@ -61,14 +61,14 @@ pub fn decode(text: &str) -> Result<Position, CursorError> {
 /// cursors as plain text, and right above that of the same position.
 pub fn encode_resume_into(resume: Resume, text: &mut String) {
     encode_into(resume.position, text);
-    let Resume { above, below, ahead_us, choices, is_partial, may_fall, .. } = resume;
+    let Resume { above, below, ahead_us, preferences, is_partial, may_fall, .. } = resume;
     if resume == Resume::at(resume.position) {
         return;
     }
     let is_whole = above.is_some() && above == below;
     let flags = [is_partial, below.is_some(), above.is_some() && !is_whole, is_whole, may_fall];
     let mut bytes = vec![(0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum()];
-    bytes.extend(choices.to_be_bytes());
+    bytes.extend(preferences.to_be_bytes());
     bytes.extend(ahead_us.to_be_bytes());
     for instant in below.into_iter().chain(above.filter(|_| !is_whole)) {
         bytes.extend(instant.0.to_be_bytes());
@@ -97,7 +97,7 @@ pub fn decode_resume(text: &str) -> Result<Resume, CursorError> {
     }
     let length = TEXT.decode_slice(rest, &mut bytes).map_err(|_| CursorError)?;
     let (flags, rest) = bytes[..length].split_first().ok_or(CursorError)?;
-    let (choices, rest) = rest.split_first_chunk::<4>().ok_or(CursorError)?;
+    let (preferences, rest) = rest.split_first_chunk::<4>().ok_or(CursorError)?;
     let (ahead_us, rest) = rest.split_first_chunk::<8>().ok_or(CursorError)?;
     let (instants, rest) = rest.as_chunks::<8>();
     let mut instants = instants.iter().map(|bytes| UnixMicros(i64::from_be_bytes(*bytes)));
@@ -110,7 +110,7 @@ pub fn decode_resume(text: &str) -> Result<Resume, CursorError> {
         above,
         below,
         ahead_us: i64::from_be_bytes(*ahead_us),
-        choices: u32::from_be_bytes(*choices),
+        preferences: u32::from_be_bytes(*preferences),
         is_partial: flag(0),
         may_fall: flag(4),
     };
@@ -194,11 +194,11 @@ mod tests {
             above: Option<i64>,
             below: Option<i64>,
             is_whole: bool,
-            (ahead_us, choices, is_partial, may_fall) in any::<(i64, u32, bool, bool)>(),
+            (ahead_us, preferences, is_partial, may_fall) in any::<(i64, u32, bool, bool)>(),
         ) {
             let (position, below) = (at(position.0, position.1), below.map(UnixMicros));
             let above = if is_whole { below } else { above.map(UnixMicros) };
-            let resume = Resume { position, above, below, ahead_us, choices, is_partial, may_fall };
+            let resume = Resume { position, above, below, ahead_us, preferences, is_partial, may_fall };
             let text = encode_resume(resume);
             prop_assert_eq!(decode_resume(&text), Ok(resume));
             prop_assert!(text >= encode(position) && text < encode(position.next_up()) || position == Position::MAX);

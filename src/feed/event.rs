@@ -24,7 +24,7 @@ pub enum Event {
         position: Position,
         /// Its content.
         draft: Draft,
-        /// The logical instant at which it was accepted (see `actor::ticker`).
+        /// The logical instant at which it was accepted (see `runtime::monotonic_clock`).
         accepted_at: UnixMicros,
     },
     /// A post was changed. Key: the post.
@@ -72,7 +72,7 @@ pub enum Event {
         /// Of whom nothing shows.
         source: SourceId,
         /// A mute or a block.
-        how: Silencing,
+        how: MuteOrBlock,
         /// When; nothing if it is taken back.
         since: Option<UnixMicros>,
     },
@@ -151,7 +151,7 @@ pub enum Event {
 /// How a reader keeps a source out of the feed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Silencing {
+pub enum MuteOrBlock {
     /// Nothing of it shows.
     Mute,
     /// Nothing of it shows, and there are no edges between the two.

@@ -6,7 +6,7 @@
 //!   were to be kept.
 //!
 //! Not responsible for:
-//! - the source's side of an edge (`feed::graph`), limits (`actor::scribe`).
+//! - the source's side of an edge (`feed::graph`), limits (`runtime::writer`).
 //!
 //! The members of a list are edges too: a list is a reader that nothing is pushed to.
 

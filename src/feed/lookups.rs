@@ -5,15 +5,15 @@
 //! - saying whether what was found may be older than what clients were told since.
 //!
 //! Not responsible for:
-//! - looking anything up (`actor::user`), what is told (`feed::stream`).
+//! - looking anything up (`runtime::reader::user`), what is told (`feed::stream`).
 //!
 //! A look-up finds posts as they were when they were read. When its answer comes, a post may have been edited, looked at by the
-//! notice of that, and be in the archive again, so that memory does not correct what was found. Notices are numbered in the order
+//! notice of that, and be in the archive again, so that memory does not correct what was found. Invalidations are numbered in the order
 //! in which they are looked at: an answer is good if there was none of its post since it was asked for.
 
 use std::collections::VecDeque;
 
-use crate::feed::stream::{Epoch, Notice};
+use crate::feed::stream::{Epoch, Invalidation};
 use crate::id::PostId;
 use crate::limits::LIVE_LOOKUP_NOTICES_MAX;
 
@@ -30,7 +30,7 @@ pub struct Lookups {
     counted_from: u64,
     /// This notice may have been of any post.
     last_of_all: u64,
-    /// Later notices of single posts, oldest first, each with whether it was one of [`Notice::Turned`]. Empty while nothing is looked up.
+    /// Later notices of single posts, oldest first, each with whether it was one of [`Invalidation::Turned`]. Empty while nothing is looked up.
     noted: VecDeque<(u64, PostId, bool)>,
 }
 
@@ -61,19 +61,19 @@ impl Lookups {
     }
 
     /// A notice is looked at.
-    pub fn note(&mut self, notice: Notice) {
+    pub fn note(&mut self, invalidation: Invalidation) {
         self.last += 1;
-        match notice {
-            Notice::Edited(post) => self.note_post(post, false),
-            Notice::Turned(post) => self.note_post(post, true),
+        match invalidation {
+            Invalidation::Edited(post) => self.note_post(post, false),
+            Invalidation::Turned(post) => self.note_post(post, true),
             // It stands for notices of any post.
-            Notice::Everything => self.note_all(),
-            Notice::Missed => {
+            Invalidation::Everything => self.note_all(),
+            Invalidation::Missed => {
                 self.note_all();
                 (self.open, self.counted_from) = (0, self.last);
             }
             // No post is another by that.
-            Notice::Published(_) | Notice::Marked => {}
+            Invalidation::Published(_) | Invalidation::Marked => {}
         }
     }
 
@@ -129,18 +129,18 @@ mod tests {
     fn an_answer_is_good_until_there_is_a_newer_notice_of_its_post() {
         for (newer, expected) in [
             (vec![], Answer::Good),
-            (vec![Notice::Turned(OTHER), Notice::Edited(OTHER), Notice::Marked], Answer::Good),
-            (vec![Notice::Edited(ONE)], Answer::Outdated),
-            (vec![Notice::Turned(ONE)], Answer::Superseded),
-            (vec![Notice::Turned(ONE), Notice::Edited(ONE)], Answer::Superseded),
-            (vec![Notice::Everything], Answer::Outdated),
-            (vec![Notice::Missed], Answer::Outdated),
-            (vec![Notice::Turned(ONE), Notice::Everything], Answer::Outdated),
+            (vec![Invalidation::Turned(OTHER), Invalidation::Edited(OTHER), Invalidation::Marked], Answer::Good),
+            (vec![Invalidation::Edited(ONE)], Answer::Outdated),
+            (vec![Invalidation::Turned(ONE)], Answer::Superseded),
+            (vec![Invalidation::Turned(ONE), Invalidation::Edited(ONE)], Answer::Superseded),
+            (vec![Invalidation::Everything], Answer::Outdated),
+            (vec![Invalidation::Missed], Answer::Outdated),
+            (vec![Invalidation::Turned(ONE), Invalidation::Everything], Answer::Outdated),
         ] {
             let mut lookups = Lookups::new(Epoch(7));
-            lookups.note(Notice::Turned(ONE));
+            lookups.note(Invalidation::Turned(ONE));
             let asked = lookups.ask();
-            newer.iter().for_each(|notice| lookups.note(*notice));
+            newer.iter().for_each(|invalidation| lookups.note(*invalidation));
             assert_eq!(lookups.judge(asked, ONE), expected, "after {newer:?}");
         }
     }
@@ -148,24 +148,24 @@ mod tests {
     #[test]
     fn notices_are_remembered_while_anything_is_looked_up_and_not_without_bound() {
         let mut lookups = Lookups::new(Epoch(7));
-        lookups.note(Notice::Turned(ONE));
+        lookups.note(Invalidation::Turned(ONE));
         let (first, second) = (lookups.ask(), lookups.ask());
-        (0..LIVE_LOOKUP_NOTICES_MAX).for_each(|_| lookups.note(Notice::Edited(OTHER)));
+        (0..LIVE_LOOKUP_NOTICES_MAX).for_each(|_| lookups.note(Invalidation::Edited(OTHER)));
         assert_eq!((lookups.noted.len(), lookups.judge(first, ONE)), (LIVE_LOOKUP_NOTICES_MAX, Answer::Good));
-        lookups.note(Notice::Edited(OTHER));
+        lookups.note(Invalidation::Edited(OTHER));
         assert_eq!((lookups.noted.len(), lookups.judge(first, ONE)), (0, Answer::Outdated));
-        lookups.note(Notice::Edited(OTHER));
+        lookups.note(Invalidation::Edited(OTHER));
         lookups.end(first);
         assert_eq!(lookups.noted.len(), 1);
         lookups.end(second);
-        lookups.note(Notice::Edited(OTHER));
+        lookups.note(Invalidation::Edited(OTHER));
         assert_eq!((lookups.noted.len(), lookups.open), (0, 0));
     }
 
     #[test]
     fn what_an_earlier_stream_asked_for_is_neither_told_nor_counted() {
         let (mut earlier, mut lookups) = (Lookups::new(Epoch(6)), Lookups::new(Epoch(7)));
-        (0..9).for_each(|_| earlier.note(Notice::Marked));
+        (0..9).for_each(|_| earlier.note(Invalidation::Marked));
         let (before, asked) = (earlier.ask(), lookups.ask());
         lookups.end(before);
         assert_eq!((lookups.judge(before, ONE), lookups.judge(asked, ONE)), (Answer::Superseded, Answer::Good));
@@ -176,11 +176,11 @@ mod tests {
     fn an_answer_that_got_lost_is_waited_for_until_the_notice_of_that() {
         let mut lookups = Lookups::new(Epoch(7));
         let lost = lookups.ask();
-        lookups.note(Notice::Missed);
+        lookups.note(Invalidation::Missed);
         let asked = lookups.ask();
         // It comes nevertheless, and does not count for the other.
         lookups.end(lost);
-        lookups.note(Notice::Edited(ONE));
+        lookups.note(Invalidation::Edited(ONE));
         assert_eq!((lookups.judge(asked, ONE), lookups.open), (Answer::Outdated, 1));
     }
 }

@@ -3,7 +3,6 @@
 //! Everything here is a plain value with plain methods. The rest of the crate decides when they are called.
 
 pub mod body;
-pub mod choices;
 pub mod cursor;
 pub mod event;
 pub mod following;
@@ -16,6 +15,7 @@ pub mod page;
 pub mod policy;
 pub mod position;
 pub mod post;
+pub mod preferences;
 pub mod record;
 pub mod reposts;
 pub mod resume;

@@ -46,7 +46,7 @@ impl Position {
     }
 }
 
-/// The time, and by how much the id is not what the time lets expect. Ids may follow from it as `actor::ticker` mints them, as
+/// The time, and by how much the id is not what the time lets expect. Ids may follow from it as `runtime::monotonic_clock` mints them, as
 /// "snowflakes" do from milliseconds, or not at all: these are the ways of counting.
 impl Key for Position {
     type Numbers = [u64; 2];

@@ -4,7 +4,7 @@
 //! - encoding a post to JSON once, so that pages and live events are assembled by copying.
 //!
 //! Not responsible for:
-//! - what a body may be (`feed::body`), ids and times of posts that come without (`actor::ticker`), storing posts (`state::posts`).
+//! - what a body may be (`feed::body`), ids and times of posts that come without (`runtime::monotonic_clock`), storing posts (`state::posts`).
 
 use std::cell::RefCell;
 use std::fmt::Write as _;

@@ -58,7 +58,7 @@ pub struct Resume {
     /// As [`Settled::ahead_us`] was.
     pub ahead_us: i64,
     /// A fingerprint of the reader's rules, mutes and blocks: with others the feed is another.
-    pub choices: u32,
+    pub preferences: u32,
     /// The page lacked something that could not be read in time: the feed has to be read again.
     pub is_partial: bool,
     /// Pages up to `position` passed over an entry because it stands further up, at a repost. If that is taken back, the entry falls to
@@ -75,7 +75,7 @@ impl From<Position> for Resume {
 impl Resume {
     /// A client that has everything up to `position`, as a plain cursor says, and nothing above it.
     pub fn at(position: Position) -> Self {
-        Self { position, above: None, below: None, ahead_us: 0, choices: 0, is_partial: false, may_fall: false }
+        Self { position, above: None, below: None, ahead_us: 0, preferences: 0, is_partial: false, may_fall: false }
     }
 
     /// A client that has been given the newest page of a feed at this moment.

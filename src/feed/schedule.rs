@@ -6,7 +6,7 @@
 //! - how many slices a shard has in its hands, and which job has reached all it goes to.
 //!
 //! Not responsible for:
-//! - finding recipients or reaching them (`actor::fanout`).
+//! - finding recipients or reaching them (`runtime::fanout`).
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ pub struct JobId(u64);
 
 /// Whom a part of a job goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Leg {
+pub enum FanoutRoute {
     /// The followers of a source that are awake: into their inboxes.
     Inboxes(SourceSlot),
     /// Those being watched who follow a source or keep what it brought, and the source itself.
@@ -33,8 +33,8 @@ pub enum Leg {
     AllWatched,
 }
 
-impl Leg {
-    /// Whose leg it is.
+impl FanoutRoute {
+    /// Whose route it is.
     pub fn source(self) -> SourceSlot {
         match self {
             Self::Inboxes(source) | Self::Watched(source) | Self::Concerned(source) | Self::Reader(source) => source,
@@ -51,7 +51,7 @@ impl Leg {
 #[derive(Debug)]
 struct Job<M, T> {
     mail: M,
-    legs: Box<[Leg]>,
+    fanout_routes: Box<[FanoutRoute]>,
     /// Shards that have not received all of it.
     shards_left: usize,
     /// Handed back when all is delivered.
@@ -63,8 +63,8 @@ struct Job<M, T> {
 pub struct Progress {
     /// The job.
     pub job: JobId,
-    /// Which of its legs.
-    nth_leg: usize,
+    /// Which of its routes.
+    nth_route: usize,
     /// The reader to go on with, by its number within the shard.
     pub from: u32,
 }
@@ -77,14 +77,14 @@ pub struct Turn<M> {
     /// What is fanned out.
     pub mail: M,
     /// To whom next.
-    pub leg: Leg,
+    pub fanout_route: FanoutRoute,
 }
 
 /// Where a cut slice left its job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
-    /// All readers of this leg in this shard were looked at.
-    LegDone,
+    /// All readers of this route in this shard were looked at.
+    RouteDone,
     /// Go on from this reader.
     Resume(u32),
 }
@@ -98,9 +98,9 @@ struct Open {
     all_cut: bool,
 }
 
-/// Whose turn a job is part of: that of its first leg, which is a post's author unless that is pulled.
-fn lane_of(legs: &[Leg]) -> SourceSlot {
-    legs[0].source()
+/// Whose turn a job is part of: that of its first route, which is a post's author unless that is pulled.
+fn lane_of(fanout_routes: &[FanoutRoute]) -> SourceSlot {
+    fanout_routes[0].source()
 }
 
 #[derive(Debug, Default)]
@@ -148,26 +148,32 @@ impl<M: Copy, T> Schedule<M, T> {
         self.shards[shard].in_flight
     }
 
-    /// Adds a job, in the shards where `reaches` says that its legs have anyone to go to. Hands the token straight back if there
+    /// Adds a job, in the shards where `reaches` says that its routes have anyone to go to. Hands the token straight back if there
     /// are none.
-    pub fn add(&mut self, mail: M, legs: Box<[Leg]>, token: T, reaches: impl Fn(usize) -> bool) -> Option<T> {
+    pub fn add(
+        &mut self,
+        mail: M,
+        fanout_routes: Box<[FanoutRoute]>,
+        token: T,
+        reaches: impl Fn(usize) -> bool,
+    ) -> Option<T> {
         let job = JobId(self.next_id);
         self.next_id += 1;
         let mut shards_left = 0;
         for (_, shard) in self.shards.iter_mut().enumerate().filter(|(nth, _)| reaches(*nth)) {
-            let lane = lane_of(&legs);
+            let lane = lane_of(&fanout_routes);
             let jobs = shard.lanes.entry(lane).or_default();
             if jobs.is_empty() {
                 shard.turns.push_back(lane);
             }
-            jobs.push_back(Progress { job, nth_leg: 0, from: 0 });
+            jobs.push_back(Progress { job, nth_route: 0, from: 0 });
             shard.open.insert(job, Open::default());
             shards_left += 1;
         }
         if shards_left == 0 {
             return Some(token);
         }
-        self.jobs.insert(job, Job { mail, legs, shards_left, token });
+        self.jobs.insert(job, Job { mail, fanout_routes, shards_left, token });
         None
     }
 
@@ -182,7 +188,7 @@ impl<M: Copy, T> Schedule<M, T> {
         let lane = of.turns.pop_front()?;
         let progress = of.lanes.get_mut(&lane)?.pop_front()?;
         let job = &self.jobs[&progress.job];
-        Some(Turn { progress, mail: job.mail, leg: job.legs[progress.nth_leg] })
+        Some(Turn { progress, mail: job.mail, fanout_route: job.fanout_routes[progress.nth_route] })
     }
 
     /// Says where the slice of a turn was cut, and how many recipients it has, who must then be confirmed by
@@ -190,10 +196,10 @@ impl<M: Copy, T> Schedule<M, T> {
     pub fn cut(&mut self, shard: usize, progress: Progress, cut: Cut, recipients: usize) -> Option<T> {
         let next = match cut {
             Cut::Resume(from) => Progress { from, ..progress },
-            Cut::LegDone => Progress { nth_leg: progress.nth_leg + 1, from: 0, ..progress },
+            Cut::RouteDone => Progress { nth_route: progress.nth_route + 1, from: 0, ..progress },
         };
-        let legs = &self.jobs[&progress.job].legs;
-        let (lane, all_cut) = (lane_of(legs), next.nth_leg == legs.len());
+        let fanout_routes = &self.jobs[&progress.job].fanout_routes;
+        let (lane, all_cut) = (lane_of(fanout_routes), next.nth_route == fanout_routes.len());
         let of = &mut self.shards[shard];
         let jobs = of.lanes.get_mut(&lane)?;
         if !all_cut {
@@ -249,8 +255,8 @@ mod tests {
         InFlight { slices, recipients: usize::MAX }
     }
 
-    fn followers_of(slot: u32) -> Box<[Leg]> {
-        [Leg::Inboxes(SourceSlot(slot))].into()
+    fn followers_of(slot: u32) -> Box<[FanoutRoute]> {
+        [FanoutRoute::Inboxes(SourceSlot(slot))].into()
     }
 
     #[test]
@@ -263,8 +269,9 @@ mod tests {
                 schedule.add(at(2, 2), followers_of(2), "small", |_| true);
             }
             let turn = schedule.turn(0).unwrap();
-            served.push(turn.leg.source().0);
-            let cut = if turn.leg.source().0 == 1 { Cut::Resume(turn.progress.from + 1) } else { Cut::LegDone };
+            served.push(turn.fanout_route.source().0);
+            let cut =
+                if turn.fanout_route.source().0 == 1 { Cut::Resume(turn.progress.from + 1) } else { Cut::RouteDone };
             schedule.cut(0, turn.progress, cut, 9);
         }
         assert_eq!(served, [1, 1, 1, 2, 1, 1]);
@@ -281,7 +288,8 @@ mod tests {
         for _ in 0..5 {
             let turn = schedule.turn(0).unwrap();
             served.push(turn.mail.id.0);
-            let cut = if turn.leg.source().0 == 1 && served.len() < 4 { Cut::Resume(1) } else { Cut::LegDone };
+            let cut =
+                if turn.fanout_route.source().0 == 1 && served.len() < 4 { Cut::Resume(1) } else { Cut::RouteDone };
             schedule.cut(0, turn.progress, cut, 9);
         }
         assert_eq!(served, [0, 99, 0, 0, 1], "its posts in their order, and the other after one slice of them");
@@ -308,7 +316,7 @@ mod tests {
                 schedule.add(at(0, id), followers_of(1), (), |_| true);
             }
             while let Some(turn) = schedule.turn(0) {
-                schedule.cut(0, turn.progress, Cut::LegDone, recipients);
+                schedule.cut(0, turn.progress, Cut::RouteDone, recipients);
                 taken.push(turn.progress.job);
             }
             assert_eq!(taken.len(), (100 / recipients).min(10));
@@ -325,27 +333,27 @@ mod tests {
     }
 
     proptest! {
-        /// Jobs of `slices` slices per leg and shard, some of them empty, confirmed in any order.
+        /// Jobs of `slices` slices per route and shard, some of them empty, confirmed in any order.
         #[test]
         fn every_job_ends_once_and_only_when_all_of_it_is_confirmed(
             jobs in prop::collection::vec((1..4usize, prop::collection::vec(0..4u32, 2)), 1..12),
-            choices in prop::collection::vec((0..3u8, any::<bool>()), 400),
+            preferences in prop::collection::vec((0..3u8, any::<bool>()), 400),
         ) {
             let mut schedule = Schedule::new(2, slices(3));
             let mut ended = Vec::new();
-            for (token, (legs, slices)) in jobs.iter().enumerate() {
-                let legs = (0..*legs as u32).map(|slot| Leg::Inboxes(SourceSlot(slot))).collect();
-                ended.extend(schedule.add(at(0, token as u64), legs, token, |shard| slices[shard] > 0));
+            for (token, (fanout_routes, slices)) in jobs.iter().enumerate() {
+                let fanout_routes = (0..*fanout_routes as u32).map(|slot| FanoutRoute::Inboxes(SourceSlot(slot))).collect();
+                ended.extend(schedule.add(at(0, token as u64), fanout_routes, token, |shard| slices[shard] > 0));
             }
             let mut in_flight: Vec<(usize, JobId, usize)> = Vec::new();
             let drain = (0..2_000).map(|n| ((n % 3) as u8, true));
-            for (choice, has_recipients) in choices.into_iter().chain(drain) {
+            for (choice, has_recipients) in preferences.into_iter().chain(drain) {
                 let done = if choice < 2 {
                     let shard = usize::from(choice);
                     let Some(turn) = schedule.turn(shard) else { continue };
                     let token = turn.mail.id.0 as usize;
                     let last = turn.progress.from + 1 >= jobs[token].1[shard];
-                    let cut = if last { Cut::LegDone } else { Cut::Resume(turn.progress.from + 1) };
+                    let cut = if last { Cut::RouteDone } else { Cut::Resume(turn.progress.from + 1) };
                     if has_recipients {
                         in_flight.push((shard, turn.progress.job, token));
                     }

@@ -5,9 +5,9 @@
 //! - numbering what is told, and remembering the last of it for clients that come back.
 //!
 //! Not responsible for:
-//! - what the feed is (`state::reader`), clients (`actor::watch`), words (`api`).
+//! - what the feed is (`state::reader`), clients (`runtime::reader::watch`), words (`api`).
 //!
-//! Whatever happens to a feed comes as a [`Notice`] that something may have changed, and what is told is how the feed stands
+//! Whatever happens to a feed comes as a [`Invalidation`] that something may have changed, and what is told is how the feed stands
 //! by then. So notices may come twice, late, in any order, and many may be taken for one that says less.
 //!
 //! The newest entries, from [`Stream::floor`] up, are known exactly. What is further down is told without knowing whether
@@ -21,7 +21,7 @@ use crate::id::PostId;
 
 /// Why a feed may have changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Notice {
+pub enum Invalidation {
     /// There is a new post.
     Published(Position),
     /// The body of a post is another.
@@ -32,11 +32,11 @@ pub enum Notice {
     Everything,
     /// The reader has read on.
     Marked,
-    /// Notices were lost: anything may have come and gone.
+    /// Invalidations were lost: anything may have come and gone.
     Missed,
 }
 
-impl Notice {
+impl Invalidation {
     /// Whether whoever gets this one needs not get the other as well.
     pub fn covers(self, other: Self) -> bool {
         match self {
@@ -50,7 +50,7 @@ impl Notice {
 
 /// An entry of the feed, as far as it is compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sight {
+pub struct EntryFingerprint {
     /// Where it stands.
     pub at: Position,
     /// The post it shows.
@@ -111,14 +111,14 @@ pub struct Stream {
     epoch: Epoch,
     last: u64,
     /// The entries from the floor up, newest first.
-    window: Vec<Sight>,
+    window: Vec<EntryFingerprint>,
     floor: Position,
     history: VecDeque<Change>,
 }
 
 impl Stream {
     /// A stream of a feed whose newest entries, from `floor` up, are these, newest first.
-    pub fn new(limits: StreamLimits, epoch: Epoch, window: Vec<Sight>, floor: Position) -> Self {
+    pub fn new(limits: StreamLimits, epoch: Epoch, window: Vec<EntryFingerprint>, floor: Position) -> Self {
         Self { limits, epoch, last: 0, window, floor, history: VecDeque::new() }
     }
 
@@ -133,35 +133,35 @@ impl Stream {
     }
 
     /// Takes in how the entry of `post` stands now, if it has one, and returns what that changes.
-    pub fn see(&mut self, post: PostId, now: Option<Sight>, notice: Notice) -> Option<Change> {
-        let known = self.window.iter().position(|sight| sight.post == post);
+    pub fn see(&mut self, post: PostId, now: Option<EntryFingerprint>, invalidation: Invalidation) -> Option<Change> {
+        let known = self.window.iter().position(|entry_fingerprint| entry_fingerprint.post == post);
         match (known, now) {
             (Some(nth), None) => {
                 self.window.remove(nth);
                 Some(Change::Remove(post))
             }
             (Some(nth), Some(now)) => {
-                let change = difference(self.window[nth], now).or(again(post, notice))?;
+                let change = difference(self.window[nth], now).or(again(post, invalidation))?;
                 self.window.remove(nth);
                 self.insert(now);
                 Some(change)
             }
             (None, Some(now)) => {
                 let is_deep = !self.insert(now);
-                let is_edit = is_deep && matches!(notice, Notice::Edited(_));
+                let is_edit = is_deep && matches!(invalidation, Invalidation::Edited(_));
                 Some(if is_edit { Change::Update(post) } else { Change::Post(post) })
             }
             // Somebody may have scrolled to it, or have read of it before it went again.
-            (None, None) => matches!(notice, Notice::Turned(_)).then_some(Change::Remove(post)),
+            (None, None) => matches!(invalidation, Invalidation::Turned(_)).then_some(Change::Remove(post)),
         }
     }
 
     /// Takes in the newest entries as they are now, complete from `floor` up, newest first, and returns what that changes.
-    pub fn see_all(&mut self, window: Vec<Sight>, floor: Position) -> Vec<Change> {
+    pub fn see_all(&mut self, window: Vec<EntryFingerprint>, floor: Position) -> Vec<Change> {
         // Below either floor there is nothing to compare, and an entry that went there is gone.
         let compared = self.floor.max(floor);
-        let is_here = |post| window.iter().any(|now: &Sight| now.post == post && now.at >= compared);
-        let is_gone = |before: &&Sight| before.at >= compared && !is_here(before.post);
+        let is_here = |post| window.iter().any(|now: &EntryFingerprint| now.post == post && now.at >= compared);
+        let is_gone = |before: &&EntryFingerprint| before.at >= compared && !is_here(before.post);
         let mut changes: Vec<Change> =
             self.window.iter().filter(is_gone).map(|before| Change::Remove(before.post)).collect();
         // Oldest first, as if they came one by one.
@@ -180,8 +180,10 @@ impl Stream {
 
     /// Whether a page shows what is known here. `shown` are its entries, newest first: all there are in `range` but so many that it passed
     /// over. Below the floor nothing is known.
-    pub fn agrees(&self, shown: &[Sight], range: Range<Position>, passed_over: usize) -> bool {
-        let is_compared = |sight: &&Sight| range.contains(&sight.at) && sight.at >= self.floor;
+    pub fn agrees(&self, shown: &[EntryFingerprint], range: Range<Position>, passed_over: usize) -> bool {
+        let is_compared = |entry_fingerprint: &&EntryFingerprint| {
+            range.contains(&entry_fingerprint.at) && entry_fingerprint.at >= self.floor
+        };
         let mut known = self.window.iter().filter(is_compared);
         let mut shown = shown.iter().filter(is_compared);
         let missing = known.clone().count().saturating_sub(shown.clone().count());
@@ -209,11 +211,11 @@ impl Stream {
     }
 
     /// False if it stands below what is known.
-    fn insert(&mut self, now: Sight) -> bool {
+    fn insert(&mut self, now: EntryFingerprint) -> bool {
         if now.at < self.floor {
             return false;
         }
-        let nth = self.window.partition_point(|sight| sight.at > now.at);
+        let nth = self.window.partition_point(|entry_fingerprint| entry_fingerprint.at > now.at);
         self.window.insert(nth, now);
         if self.window.len() > self.limits.window_entries {
             self.window.pop();
@@ -224,16 +226,16 @@ impl Stream {
 }
 
 /// What is told though nothing is different: it may have been for a moment, in which somebody read a page.
-fn again(post: PostId, notice: Notice) -> Option<Change> {
-    match notice {
-        Notice::Turned(_) => Some(Change::Post(post)),
-        Notice::Edited(_) => Some(Change::Update(post)),
-        Notice::Published(_) | Notice::Everything | Notice::Marked | Notice::Missed => None,
+fn again(post: PostId, invalidation: Invalidation) -> Option<Change> {
+    match invalidation {
+        Invalidation::Turned(_) => Some(Change::Post(post)),
+        Invalidation::Edited(_) => Some(Change::Update(post)),
+        Invalidation::Published(_) | Invalidation::Everything | Invalidation::Marked | Invalidation::Missed => None,
     }
 }
 
 /// What it takes to make of one sight of an entry another.
-fn difference(before: Sight, now: Sight) -> Option<Change> {
+fn difference(before: EntryFingerprint, now: EntryFingerprint) -> Option<Change> {
     if (before.at, before.reasons) != (now.at, now.reasons) {
         return Some(Change::Post(now.post));
     }
@@ -250,11 +252,11 @@ mod tests {
     const LIMITS: StreamLimits = StreamLimits { window_entries: 20, history_changes: 30 };
 
     /// The feed as it is: entries by post.
-    type Feed = BTreeMap<PostId, Sight>;
+    type Feed = BTreeMap<PostId, EntryFingerprint>;
 
-    fn newest(feed: &Feed, max: usize) -> (Vec<Sight>, Position) {
-        let mut all: Vec<Sight> = feed.values().copied().collect();
-        all.sort_unstable_by_key(|sight| std::cmp::Reverse(sight.at));
+    fn newest(feed: &Feed, max: usize) -> (Vec<EntryFingerprint>, Position) {
+        let mut all: Vec<EntryFingerprint> = feed.values().copied().collect();
+        all.sort_unstable_by_key(|entry_fingerprint| std::cmp::Reverse(entry_fingerprint.at));
         let floor = if all.len() > max { all[max - 1].at } else { Position::MIN };
         all.truncate(max);
         (all, floor)
@@ -271,7 +273,14 @@ mod tests {
     impl Client {
         fn read(feed: &Feed, entries: usize, place: Place) -> Self {
             let (entries, bound) = newest(feed, entries);
-            Self { entries: entries.into_iter().map(|sight| (sight.post, sight)).collect(), bound, place }
+            Self {
+                entries: entries
+                    .into_iter()
+                    .map(|entry_fingerprint| (entry_fingerprint.post, entry_fingerprint))
+                    .collect(),
+                bound,
+                place,
+            }
         }
 
         /// Applies what was told; a post's content is how it stands now, as a message that is sent again has it.
@@ -280,7 +289,7 @@ mod tests {
             self.place.last = seq;
             match change {
                 Change::Post(post) => match feed.get(&post) {
-                    Some(sight) => drop(self.entries.insert(post, *sight)),
+                    Some(entry_fingerprint) => drop(self.entries.insert(post, *entry_fingerprint)),
                     None => drop(self.entries.remove(&post)),
                 },
                 Change::Update(post) => {
@@ -322,15 +331,15 @@ mod tests {
         ]
     }
 
-    fn sight(post: u8, time: u8, reasons: u8, version: u64) -> Sight {
+    fn entry_fingerprint(post: u8, time: u8, reasons: u8, version: u64) -> EntryFingerprint {
         let id = u64::from(post);
-        Sight { at: at(i64::from(time), id), post: PostId(id), reasons: u64::from(reasons), version }
+        EntryFingerprint { at: at(i64::from(time), id), post: PostId(id), reasons: u64::from(reasons), version }
     }
 
     proptest! {
         #[test]
         fn whoever_applies_what_is_told_has_the_feed(ops in prop::collection::vec(op(), 1..120), start in 0..250u8) {
-            let mut feed: Feed = (0..start).map(|post| (PostId(post.into()), sight(post, post, 0, 0))).collect();
+            let mut feed: Feed = (0..start).map(|post| (PostId(post.into()), entry_fingerprint(post, post, 0, 0))).collect();
             let (window, floor) = newest(&feed, LIMITS.window_entries);
             let mut stream = Stream::new(LIMITS, Epoch(7), window, floor);
             let mut client = Client::read(&feed, 20, stream.place());
@@ -341,20 +350,20 @@ mod tests {
                     Op::Turn { post, at, reasons } => {
                         let id = PostId(post.into());
                         match at {
-                            Some(time) => drop(feed.insert(id, sight(post, time, reasons, nth as u64))),
+                            Some(time) => drop(feed.insert(id, entry_fingerprint(post, time, reasons, nth as u64))),
                             None => drop(feed.remove(&id)),
                         }
-                        changes.extend(stream.see(id, feed.get(&id).copied(), Notice::Turned(id)));
+                        changes.extend(stream.see(id, feed.get(&id).copied(), Invalidation::Turned(id)));
                     }
                     Op::Edit { post } => {
                         let id = PostId(post.into());
-                        feed.entry(id).and_modify(|sight| sight.version = nth as u64);
-                        changes.extend(stream.see(id, feed.get(&id).copied(), Notice::Edited(id)));
+                        feed.entry(id).and_modify(|entry_fingerprint| entry_fingerprint.version = nth as u64);
+                        changes.extend(stream.see(id, feed.get(&id).copied(), Invalidation::Edited(id)));
                     }
                     Op::Upheaval(turns) => {
                         for (post, time) in turns {
                             match time {
-                                Some(time) => drop(feed.insert(PostId(post.into()), sight(post, time, 9, 0))),
+                                Some(time) => drop(feed.insert(PostId(post.into()), entry_fingerprint(post, time, 9, 0))),
                                 None => drop(feed.remove(&PostId(post.into()))),
                             }
                         }
@@ -374,7 +383,7 @@ mod tests {
                         None => client = Client::read(&feed, 20, stream.place()),
                     }
                     let expected: Feed =
-                        feed.iter().filter(|(_, sight)| sight.at >= client.bound).map(|(id, sight)| (*id, *sight)).collect();
+                        feed.iter().filter(|(_, entry_fingerprint)| entry_fingerprint.at >= client.bound).map(|(id, entry_fingerprint)| (*id, *entry_fingerprint)).collect();
                     prop_assert_eq!(&client.entries, &expected);
                     prop_assert_eq!(client.place, stream.place());
                 }
@@ -385,26 +394,26 @@ mod tests {
     #[test]
     fn what_was_told_already_is_not_told_again() {
         let mut stream = Stream::new(LIMITS, Epoch(1), Vec::new(), Position::MIN);
-        let (post, now) = (PostId(5), Some(sight(5, 5, 0, 0)));
-        assert_eq!(stream.see(post, now, Notice::Published(at(5, 5))), Some(Change::Post(post)));
-        assert_eq!(stream.see(post, now, Notice::Published(at(5, 5))), None);
-        assert_eq!(stream.see(post, None, Notice::Turned(post)), Some(Change::Remove(post)));
-        assert_eq!(stream.see(post, None, Notice::Published(at(5, 5))), None);
+        let (post, now) = (PostId(5), Some(entry_fingerprint(5, 5, 0, 0)));
+        assert_eq!(stream.see(post, now, Invalidation::Published(at(5, 5))), Some(Change::Post(post)));
+        assert_eq!(stream.see(post, now, Invalidation::Published(at(5, 5))), None);
+        assert_eq!(stream.see(post, None, Invalidation::Turned(post)), Some(Change::Remove(post)));
+        assert_eq!(stream.see(post, None, Invalidation::Published(at(5, 5))), None);
         assert_eq!(stream.see_all(Vec::new(), Position::MIN), []);
     }
 
     #[test]
     fn a_page_that_shows_what_was_not_told_or_not_what_was_does_not_agree() {
-        let known = [9, 7, 5].map(|post| sight(post, post, 0, 0));
+        let known = [9, 7, 5].map(|post| entry_fingerprint(post, post, 0, 0));
         let stream = Stream::new(LIMITS, Epoch(1), known.into(), at(5, 5));
         let [nine, seven, five] = known;
-        let (new, deep) = (sight(8, 8, 0, 0), sight(3, 3, 0, 0));
+        let (new, deep) = (entry_fingerprint(8, 8, 0, 0), entry_fingerprint(3, 3, 0, 0));
         let all = Position::MIN..Position::MAX;
-        let cases: &[(&[Sight], Range<Position>, &[usize])] = &[
+        let cases: &[(&[EntryFingerprint], Range<Position>, &[usize])] = &[
             (&[nine, seven, five], all.clone(), &[0, 1, 2]),
             (&[nine, seven, five, deep], all.clone(), &[0, 1, 2]),
             (&[nine, new, seven, five], all.clone(), &[]),
-            (&[nine, sight(7, 7, 1, 0), five], all.clone(), &[]),
+            (&[nine, entry_fingerprint(7, 7, 1, 0), five], all.clone(), &[]),
             (&[nine, five], all.clone(), &[1, 2]),
             (&[seven, five], all.clone(), &[1, 2]),
             (&[], all, &[]),
@@ -412,7 +421,7 @@ mod tests {
             (&[nine], at(7, 7)..Position::MAX, &[1]),
             (&[five, deep], Position::MIN..at(7, 7), &[0, 1, 2]),
             (&[new, five], Position::MIN..at(9, 9), &[]),
-            (&[deep, sight(2, 2, 0, 0)], Position::MIN..at(5, 5), &[0, 1, 2]),
+            (&[deep, entry_fingerprint(2, 2, 0, 0)], Position::MIN..at(5, 5), &[0, 1, 2]),
         ];
         for (shown, range, agrees) in cases {
             let found: Vec<usize> =

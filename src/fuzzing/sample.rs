@@ -4,14 +4,14 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::clock::UnixMicros;
-use crate::feed::event::{Event, NewEdge, Silencing};
+use crate::feed::event::{Event, MuteOrBlock, NewEdge};
 use crate::feed::graph::Sharding;
 use crate::feed::policy::Policy;
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft};
 use crate::feed::rules::{Replies, Rules};
 use crate::id::{PostId, SourceId};
-use crate::state::image::Walk;
+use crate::state::records::Walk;
 use crate::state::world::{World, Writer};
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
@@ -51,7 +51,7 @@ pub(super) fn events() -> Vec<Event> {
         published(1, "bob"),
         published(2, "cas"),
         published(3, "bob"),
-        Event::Silenced { reader: ann.clone(), source: source("cas"), how: Silencing::Mute, since },
+        Event::Silenced { reader: ann.clone(), source: source("cas"), how: MuteOrBlock::Mute, since },
         Event::Ruled { reader: ann.clone(), rules: Rules { replies: Replies::All, ..Rules::default() } },
         published(4, "bob"),
         Event::Edited { id: PostId(1), body: None, hidden: Some(true), at: UnixMicros(9_500) },
@@ -114,7 +114,7 @@ pub(super) fn image(world: &World) -> Vec<Vec<u8>> {
     let walk = Walk { world, sources: world.sources.len() };
     let mut image: Vec<Vec<u8>> = walk.sources().map(|record| packed(&record)).collect();
     image.extend(walk.edges().map(|record| packed(&record)));
-    image.extend(walk.choices().map(|record| packed(&record)));
+    image.extend(walk.preferences().map(|record| packed(&record)));
     image.extend(walk.revocations().map(|record| packed(&record)));
     let mut add = |record: Vec<u8>| {
         image.push(record);

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use crate::clock::UnixMicros;
 use crate::fuzzing::input::{CHANGES_MAX, Input};
 use crate::fuzzing::sample;
-use crate::state::image::Walk;
+use crate::state::records::Walk;
 use crate::state::world::World;
 use crate::storage::error::StorageError;
 use crate::storage::files::memory::MemoryFiles;

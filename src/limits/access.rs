@@ -32,13 +32,13 @@ pub const REVOCATIONS_FORGOTTEN_TOGETHER: usize = 1_024;
 pub const ACCESS_FILE_LOOK: Duration = Duration::from_secs(1);
 
 /// Live connections at the same time that have yet to say who they are.
-pub const LIVE_STRANGERS_MAX: usize = 1_024;
+pub const LIVE_UNAUTHENTICATED_MAX: usize = 1_024;
 
 /// The same from one address (of IPv6: one network) that is no proxy's.
-pub const LIVE_STRANGERS_PER_ADDRESS_MAX: usize = LIVE_STRANGERS_MAX / 16;
+pub const LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX: usize = LIVE_UNAUTHENTICATED_MAX / 16;
 
 /// How long such a connection may take to say it.
-pub const LIVE_STRANGER_TIME: Duration = Duration::from_secs(10);
+pub const LIVE_UNAUTHENTICATED_TIME: Duration = Duration::from_secs(10);
 
 /// Origins whose pages may use the server.
 pub const CORS_ORIGINS_MAX: usize = 64;

@@ -4,7 +4,7 @@
 //! - calling all sessions of one user, and no others; a call is not lost, whenever it comes.
 //!
 //! Not responsible for:
-//! - whether a session then ends (`http::access` of the server), how many there may be: each is a live connection's, and they are bounded.
+//! - whether a session then ends (`http::auth` of the server), how many there may be: each is a live connection's, and they are bounded.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! - how many live connections there are, and ending all of them.
 //!
 //! Not responsible for:
-//! - what a watched reader is told (`actor::watch`).
+//! - what a watched reader is told (`runtime::reader::watch`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -17,8 +17,8 @@ use slab::Slab;
 
 use crate::feed::graph::Sharding;
 use crate::id::SourceSlot;
-use crate::live::outlet::{Closing, Outlet};
 use crate::live::sessions::Sessions;
+use crate::live::subscriber_queue::{Closing, SubscriberQueue};
 
 /// Who is watched.
 #[derive(Debug)]
@@ -38,9 +38,9 @@ pub struct Watchers {
 
 #[derive(Debug, Default)]
 struct Connections {
-    outlets: Slab<Arc<Outlet>>,
+    subscribers: Slab<Arc<SubscriberQueue>>,
     /// Those that do not watch anybody yet.
-    strangers: Slab<Arc<Outlet>>,
+    strangers: Slab<Arc<SubscriberQueue>>,
     stopping: bool,
     /// Readers whose actor had no room to be told something.
     unsettled: Vec<SourceSlot>,
@@ -150,52 +150,52 @@ impl Watchers {
     ///
     /// # Errors
     /// Why not.
-    pub fn admit(&self, outlet: &Arc<Outlet>, max: usize) -> Result<usize, NotAdmitted> {
+    pub fn admit(&self, subscriber: &Arc<SubscriberQueue>, max: usize) -> Result<usize, NotAdmitted> {
         let mut connections = self.connections.lock();
         if connections.stopping {
             return Err(NotAdmitted::Stopping);
         }
-        if connections.outlets.len() >= max {
+        if connections.subscribers.len() >= max {
             return Err(NotAdmitted::Full);
         }
-        Ok(connections.outlets.insert(Arc::clone(outlet)))
+        Ok(connections.subscribers.insert(Arc::clone(subscriber)))
     }
 
     /// Takes note of a connection that does not watch anybody yet. None: all are being ended.
-    pub fn meet(&self, outlet: &Arc<Outlet>) -> Option<usize> {
+    pub fn meet(&self, subscriber: &Arc<SubscriberQueue>) -> Option<usize> {
         let mut connections = self.connections.lock();
-        (!connections.stopping).then(|| connections.strangers.insert(Arc::clone(outlet)))
+        (!connections.stopping).then(|| connections.strangers.insert(Arc::clone(subscriber)))
     }
 
     /// Forgets such a connection by the key that was returned for it.
-    pub fn dismiss_stranger(&self, key: usize) {
+    pub fn remove_unauthenticated(&self, key: usize) {
         self.connections.lock().strangers.try_remove(key);
     }
 
     /// Forgets a connection by the key it was let in with.
     pub fn dismiss(&self, key: usize) {
-        self.connections.lock().outlets.try_remove(key);
+        self.connections.lock().subscribers.try_remove(key);
     }
 
     /// How many connections there are that watch somebody, or are about to.
     pub fn connections(&self) -> usize {
-        self.connections.lock().outlets.len()
+        self.connections.lock().subscribers.len()
     }
 
     /// Bytes that wait for live connections to take them; a text that waits for several counts for each of them.
     pub fn waiting_bytes(&self) -> usize {
         // Copied first: whoever wants to be let in does not wait for all to be asked.
-        let outlets: Vec<Arc<Outlet>> =
-            self.connections.lock().outlets.iter().map(|(_, outlet)| Arc::clone(outlet)).collect();
-        outlets.iter().map(|outlet| outlet.bytes()).sum()
+        let subscribers: Vec<Arc<SubscriberQueue>> =
+            self.connections.lock().subscribers.iter().map(|(_, subscriber)| Arc::clone(subscriber)).collect();
+        subscribers.iter().map(|subscriber| subscriber.bytes()).sum()
     }
 
     /// Ends all connections, and lets none in any more.
     pub fn stop(&self) {
         let mut connections = self.connections.lock();
         connections.stopping = true;
-        let all = connections.outlets.iter().chain(&connections.strangers);
-        all.for_each(|(_, outlet)| outlet.close(Closing::Restart));
+        let all = connections.subscribers.iter().chain(&connections.strangers);
+        all.for_each(|(_, subscriber)| subscriber.close(Closing::Restart));
     }
 
     /// Notes that a reader's actor had no room to be told something.

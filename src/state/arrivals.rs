@@ -5,7 +5,7 @@
 //! - when a post last came in late, so that pages look for late posts only if there are any.
 //!
 //! Not responsible for:
-//! - which posts those are (`feed::resume`, with each source), handing out instants (`actor::ticker`).
+//! - which posts those are (`feed::resume`, with each source), handing out instants (`runtime::monotonic_clock`).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

@@ -42,7 +42,7 @@ fn is_same_feed(view: &FeedView<'_>, token: Resume) -> bool {
     let Some(since) = token.since() else { return true };
     let viewer = view.viewer;
     let last_made = viewer.feed.last_made().max(viewer.follows.last_made());
-    last_made <= since && viewer.shown_by == token.choices
+    last_made <= since && viewer.shown_by == token.preferences
 }
 
 /// The late posts that are new; nothing if not all are known, or others may stand where nobody looks.
@@ -83,7 +83,7 @@ fn add_reposts(view: &FeedView<'_>, token: Resume, origin: PostId, at: UnixMicro
     if view.budget.is_spent() {
         return false;
     }
-    if view.viewer.choices.rules.reposts {
+    if view.viewer.preferences.rules.reposts {
         let places = view.viewer.places_of_reposts(&view.finder.world().reposts, origin, view.budget);
         late.extend(places.into_iter().filter(|place| token.is_new(*place, at)));
     }
@@ -109,5 +109,5 @@ pub(super) fn resume(page: &Page<Entry>, range: Range, viewer: &Viewer, settled:
         }
         _ => Resume::whole(newest, settled),
     };
-    Some(Resume { choices: viewer.shown_by, is_partial: !page.partial.is_empty(), ..token })
+    Some(Resume { preferences: viewer.shown_by, is_partial: !page.partial.is_empty(), ..token })
 }

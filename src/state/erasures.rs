@@ -5,7 +5,7 @@
 //! - finding such a user by the id that snapshots, the journal and the archive still have.
 //!
 //! Not responsible for:
-//! - what an erasure changes (`state::world::erased`), carrying it out (`actor::eraser`).
+//! - what an erasure changes (`state::world::erased`), carrying it out (`runtime::background::eraser`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! - answering that from memory, for a stretch of ids that was listed once.
 //!
 //! Not responsible for:
-//! - minting (`actor::ticker`), listing ids (`storage::archive`), ids that are in memory (`state::posts`).
+//! - minting (`runtime::monotonic_clock`), listing ids (`storage::archive`), ids that are in memory (`state::posts`).
 //!
 //! Callers may give posts any ids, also such as would be minted years from now. So ids that are minted may be taken, though most
 //! archived ids are smaller. The archive lists the next few that are taken; whatever else comes to be archived leaves

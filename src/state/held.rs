@@ -4,7 +4,7 @@
 //! - keeping what a command needs, and what changes of it until the scribe judges the command, from leaving memory.
 //!
 //! Not responsible for:
-//! - looking anything up (`state::resolved`), what leaves memory otherwise (`state::shelving`).
+//! - looking anything up (`state::resolved`), what leaves memory otherwise (`state::tiering`).
 //!
 //! Whoever looks something up in the archive holds it first. From then on every change of it is in memory and stays there, so
 //! that memory and what was found are together as good as looking now: memory where it knows the post, what was found

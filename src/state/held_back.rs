@@ -4,7 +4,7 @@
 //! - which these are, at most [`HELD_BACK_SOURCES_MAX`], and how many, for whoever asks.
 //!
 //! Not responsible for:
-//! - finding them (`state::shelving::parts`), the damage: a restart tries again.
+//! - finding them (`state::tiering::parts`), the damage: a restart tries again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

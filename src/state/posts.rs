@@ -45,7 +45,7 @@ pub struct Posts {
     /// How many of them there are, never less: the set itself counts slowly.
     tombstones: AtomicUsize,
     /// How many there ever were, counted once they are in the set.
-    buried: AtomicUsize,
+    tombstoned: AtomicUsize,
     live: AtomicUsize,
     bytes: AtomicUsize,
 }
@@ -70,8 +70,8 @@ impl Posts {
     }
 
     /// How often an id was deleted. Whatever is counted is found deleted, for as long as memory keeps its tombstone.
-    pub(super) fn buried(&self) -> usize {
-        self.buried.load(Ordering::Acquire)
+    pub(super) fn tombstoned(&self) -> usize {
+        self.tombstoned.load(Ordering::Acquire)
     }
 
     /// The post with this id, unless it was deleted.
@@ -138,12 +138,12 @@ impl Posts {
     }
 
     /// Puts a tombstone in place of a post, and returns the post if there was one. Only the writer calls it.
-    pub(super) fn bury(&self, id: PostId) -> Option<Arc<Post>> {
+    pub(super) fn bury_as_tombstone(&self, id: PostId) -> Option<Arc<Post>> {
         if !self.is_deleted(id) {
             self.tombstones.fetch_add(1, Ordering::Relaxed);
             self.bytes.fetch_add(TOMBSTONE_BYTES, Ordering::Relaxed);
             self.deleted.insert(id);
-            self.buried.fetch_add(1, Ordering::Release);
+            self.tombstoned.fetch_add(1, Ordering::Release);
         }
         let (_, post) = self.by_id.remove(&id)?;
         self.live.fetch_sub(1, Ordering::Relaxed);

@@ -5,7 +5,7 @@
 //! - knowing which followed sources have posts that must be pulled.
 //!
 //! Not responsible for:
-//! - the inbox's place in memory and who else writes to it (`actor::mailroom`).
+//! - the inbox's place in memory and who else writes to it (`runtime::reader::inbox_store`).
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -338,7 +338,7 @@ fn build_by_token(
     // A limit for each page says nothing of how many entries there are, and one's own need no reading.
     let is_count = matches!(request.range, Range::Since(_));
     view.of_others = is_count;
-    let per_source_max = viewer.choices.rules.per_source_max.filter(|_| !is_count);
+    let per_source_max = viewer.preferences.rules.per_source_max.filter(|_| !is_count);
     (range, gap, fill(view, warm, &late, request, per_source_max))
 }
 

@@ -145,7 +145,7 @@ impl RepostIndex {
         }
     }
 
-    /// The posts that have reposts, in no order. Only the keeper of snapshots asks.
+    /// The posts that have reposts, in no order. Only the snapshotter of snapshots asks.
     pub(super) fn origins(&self) -> Vec<PostId> {
         #[expect(clippy::disallowed_methods, reason = "a snapshot walks it once, and only copies ids")]
         let origins = self.by_origin.iter().map(|entry| *entry.key()).collect();

@@ -5,7 +5,7 @@
 //! - looking them up, and joining what was found with what memory has by the time the command is judged.
 //!
 //! Not responsible for:
-//! - on which thread that waits for a disk, how often it is tried (`actor::resolver`), judging commands (`actor::scribe`).
+//! - on which thread that waits for a disk, how often it is tried (`runtime::background::resolver`), judging commands (`runtime::writer`).
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ struct Newest {
     /// From here up they are all there are.
     floor: Position,
     /// Posts that had been deleted by then: if there are no more, none of these was since.
-    buried: usize,
+    tombstoned: usize,
     grip: Arc<Grip>,
 }
 
@@ -111,7 +111,7 @@ impl Resolved {
             return Some(newest);
         }
         let archived = self.newest.get(&source.slot).filter(|archived| !archived.grip.is_lost())?;
-        let deleted_since = world.posts.buried() - archived.buried;
+        let deleted_since = world.posts.tombstoned() - archived.tombstoned;
         if deleted_since > TOMBSTONES_IN_MEMORY_MAX / 2 {
             // Memory may have forgotten some of them.
             return None;
@@ -138,9 +138,9 @@ impl Newest {
     /// At least `max` posts, if there are as many.
     fn look_up(world: &World, source: &Source, max: usize, grip: Arc<Grip>) -> Result<Self, ArchiveError> {
         // Before anything is read: what is deleted meanwhile counts as deleted since.
-        let buried = world.posts.buried();
+        let tombstoned = world.posts.tombstoned();
         let Some(archive) = world.archive() else {
-            return Ok(Self { positions: Vec::new(), floor: Position::MIN, buried, grip });
+            return Ok(Self { positions: Vec::new(), floor: Position::MIN, tombstoned, grip });
         };
         let mut asked = max;
         loop {
@@ -148,10 +148,10 @@ impl Newest {
             archive.copy(&source.id, Part::Whole, Span::ALL, Direction::Older, asked, &mut positions)?;
             let is_all = positions.len() < asked;
             let floor = positions.last().filter(|_| !is_all).copied().unwrap_or(Position::MIN);
-            // What was deleted stands in the archive until the next round of shelving.
+            // What was deleted stands in the archive until the next round of tiering.
             positions.retain(|position| !world.posts.is_deleted(position.id));
             if is_all || positions.len() >= max {
-                return Ok(Self { positions, floor, buried, grip });
+                return Ok(Self { positions, floor, tombstoned, grip });
             }
             asked = asked.saturating_mul(2);
         }

@@ -4,7 +4,7 @@
 //! - the latest such instant of each user, in bounded memory; forgetting the oldest once they refuse nothing any more.
 //!
 //! Not responsible for:
-//! - tokens, how long they are good (`http::access` of the server), whether one more may be made (`actor::scribe`).
+//! - tokens, how long they are good (`http::auth` of the server), whether one more may be made (`runtime::writer`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;

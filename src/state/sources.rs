@@ -16,11 +16,11 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::clock::UnixMicros;
-use crate::feed::choices::Choices;
 use crate::feed::following::Following;
 use crate::feed::graph::Followers;
 use crate::feed::outbox::{Ask, Missing, Newest, Outbox};
 use crate::feed::position::Position;
+use crate::feed::preferences::Preferences;
 use crate::id::{SourceId, SourceSlot};
 use crate::limits::{CROWD_SOURCES_MAX, NEWEST_PULLED_MAX, SOURCES_SAMPLE_MAX};
 use crate::state::erasures::Erasures;
@@ -38,7 +38,7 @@ pub struct Source {
     pub(super) followers: RwLock<Followers>,
     pub(super) following: RwLock<Arc<Following>>,
     /// Nothing for the many who have decided nothing.
-    pub(super) choices: RwLock<Option<Arc<Choices>>>,
+    pub(super) preferences: RwLock<Option<Arc<Preferences>>>,
     /// By how many it is blocked, so that those whom nobody blocks need not ask any author.
     blocked_by: AtomicU32,
     /// Tells by whom, and since when, with the instants of these blocks.
@@ -65,7 +65,7 @@ impl Source {
             newest: ArcSwapOption::empty(),
             followers: RwLock::default(),
             following: RwLock::default(),
-            choices: RwLock::default(),
+            preferences: RwLock::default(),
             blocked_by: AtomicU32::new(0),
             blocked_since: AtomicU32::new(0),
             celebrity: AtomicBool::new(false),
@@ -131,13 +131,13 @@ impl Source {
     }
 
     /// What it has decided about its feed, as of now.
-    pub fn choices(&self) -> Arc<Choices> {
-        self.choices.read().clone().unwrap_or_default()
+    pub fn preferences(&self) -> Arc<Preferences> {
+        self.preferences.read().clone().unwrap_or_default()
     }
 
     /// The same, if it has decided anything at all.
-    pub fn own_choices(&self) -> Option<Arc<Choices>> {
-        self.choices.read().clone()
+    pub fn own_preferences(&self) -> Option<Arc<Preferences>> {
+        self.preferences.read().clone()
     }
 
     /// Whether anybody blocks it.
@@ -147,12 +147,12 @@ impl Source {
 
     /// Whether it blocks another.
     pub fn blocks(&self, other: SourceSlot) -> bool {
-        self.choices.read().as_ref().is_some_and(|choices| choices.blocks.contains(other))
+        self.preferences.read().as_ref().is_some_and(|preferences| preferences.blocks.contains(other))
     }
 
     /// Tells what is shown to it from what was shown by other rules, mutes and blocks, its own and others': a number that survives a restart.
     pub fn shown_by(&self) -> u32 {
-        let own = self.choices.read().as_ref().map_or(0, |choices| choices.fingerprint());
+        let own = self.preferences.read().as_ref().map_or(0, |preferences| preferences.fingerprint());
         own.wrapping_add(self.blocked_since.load(Ordering::Relaxed))
     }
 
@@ -209,9 +209,10 @@ impl Source {
     /// Those that it takes however many edges it has.
     fn own_bytes(&self) -> usize {
         let id = self.id.as_str().len() + 2 * size_of::<usize>();
-        let choices = self.own_choices().map_or(0, |choices| size_of::<Choices>() + choices.heap_bytes());
+        let preferences =
+            self.own_preferences().map_or(0, |preferences| size_of::<Preferences>() + preferences.heap_bytes());
         let newest = self.newest.load().as_ref().map_or(0, |newest| newest.bytes());
-        size_of::<Self>() + size_of::<Following>() + id + self.outbox().heap_bytes() + newest + choices
+        size_of::<Self>() + size_of::<Following>() + id + self.outbox().heap_bytes() + newest + preferences
     }
 
     fn edges_bytes(&self) -> usize {

@@ -16,7 +16,7 @@ use crate::feed::outbox::{Ask, Missing};
 use crate::feed::page::{Look, View};
 use crate::feed::position::Position;
 use crate::feed::post::Post;
-use crate::feed::stream::Sight;
+use crate::feed::stream::EntryFingerprint;
 use crate::feed::work::Budget;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::state::posts::Stored;
@@ -73,12 +73,12 @@ impl Entry {
     }
 
     /// The entry at a position, as a live stream compares it.
-    pub fn sight(&self, at: Position) -> Sight {
+    pub fn entry_fingerprint(&self, at: Position) -> EntryFingerprint {
         let mut reasons = FxHasher::default();
         self.via.hash(&mut reasons);
         self.merged.hash(&mut reasons);
         let version = self.post.edited_at.map_or(0, |edited_at| edited_at.0 as u64);
-        Sight { at, post: self.post.id(), reasons: reasons.finish(), version }
+        EntryFingerprint { at, post: self.post.id(), reasons: reasons.finish(), version }
     }
 }
 
@@ -182,7 +182,7 @@ impl<'a> FeedView<'a> {
     fn reasons(&self, origin: &Post) -> (Direct, Vec<ByRepost>) {
         let is_let_in = self.viewer.rule(self.finder.world(), origin).is_none();
         let direct = if is_let_in { self.viewer.direct(origin) } else { Direct::default() };
-        if !self.viewer.choices.rules.reposts {
+        if !self.viewer.preferences.rules.reposts {
             return (direct, Vec::new());
         }
         let mut reposts = self.viewer.reposts(self.finder.world(), origin, self.budget);

@@ -11,10 +11,10 @@
 use std::sync::Arc;
 
 use crate::clock::UnixMicros;
-use crate::feed::choices::Choices;
 use crate::feed::following::Following;
 use crate::feed::position::Position;
 use crate::feed::post::Post;
+use crate::feed::preferences::Preferences;
 use crate::feed::reposts::{Repost, Reposts};
 use crate::feed::rules::{Replies, Rules};
 use crate::feed::work::Budget;
@@ -33,7 +33,7 @@ pub struct Viewer {
     /// Whom the reader follows.
     pub follows: Arc<Following>,
     /// What the reader has decided.
-    pub choices: Arc<Choices>,
+    pub preferences: Arc<Preferences>,
     /// [`Source::shown_by`] of the reader, taken before anything was looked at.
     pub shown_by: u32,
     /// Whether any author blocks the reader.
@@ -108,7 +108,7 @@ impl Viewer {
     /// A reader to whom nothing is brought.
     fn of(reader: &Source) -> Self {
         let (shown_by, is_blocked) = (reader.shown_by(), reader.is_blocked());
-        Self { reader: reader.slot, choices: reader.choices(), shown_by, is_blocked, ..Self::nobody() }
+        Self { reader: reader.slot, preferences: reader.preferences(), shown_by, is_blocked, ..Self::nobody() }
     }
 
     /// A source's own page, before everybody.
@@ -117,17 +117,20 @@ impl Viewer {
         feed.insert(source, UnixMicros(0), false);
         let feed = Arc::new(feed);
         let rules = Rules { replies: Replies::All, ..Rules::default() };
-        let choices = Arc::new(Choices { rules, ..Choices::default() });
-        Self { follows: Arc::clone(&feed), feed, choices, names_sources: false, ..Self::nobody() }
+        let preferences = Arc::new(Preferences { rules, ..Preferences::default() });
+        Self { follows: Arc::clone(&feed), feed, preferences, names_sources: false, ..Self::nobody() }
     }
 
     /// A source's own page, before its owner: what they repeat shows there as well, unless there is a block between them and its author.
     pub fn own_page(source: &Source) -> Self {
         let page = Self::everybody(source.slot);
-        let choices =
-            Choices { rules: page.choices.rules, blocks: source.choices().blocks.clone(), ..Choices::default() };
+        let preferences = Preferences {
+            rules: page.preferences.rules,
+            blocks: source.preferences().blocks.clone(),
+            ..Preferences::default()
+        };
         Self {
-            choices: Arc::new(choices),
+            preferences: Arc::new(preferences),
             feed: page.feed,
             follows: page.follows,
             names_sources: false,
@@ -137,9 +140,9 @@ impl Viewer {
 
     /// A reader nobody has heard of.
     pub fn nobody() -> Self {
-        let (feed, follows, choices) = Default::default();
+        let (feed, follows, preferences) = Default::default();
         let reader = SourceSlot::NONE;
-        Self { reader, feed, follows, choices, shown_by: 0, is_blocked: false, has_own: false, names_sources: true }
+        Self { reader, feed, follows, preferences, shown_by: 0, is_blocked: false, has_own: false, names_sources: true }
     }
 
     /// Whether nobody's posts can be in the feed but those of one source.
@@ -165,10 +168,10 @@ impl Viewer {
     }
 
     fn silences(&self, source: SourceSlot) -> Option<Blocker> {
-        if self.choices.blocks.contains(source) {
+        if self.preferences.blocks.contains(source) {
             return Some(Blocker::Blocked(source));
         }
-        self.choices.mutes.contains(source).then_some(Blocker::Muted(source))
+        self.preferences.mutes.contains(source).then_some(Blocker::Muted(source))
     }
 
     /// What brings a post by itself, whatever speaks against it. A repost is brought only with what it repeats, also when
@@ -189,7 +192,7 @@ impl Viewer {
 
     /// The rule that keeps a post from showing by itself. A repost of it may bring it nevertheless.
     pub fn rule(&self, world: &World, post: &Post) -> Option<Blocker> {
-        let (rules, author) = (self.choices.rules, post.author().slot);
+        let (rules, author) = (self.preferences.rules, post.author().slot);
         if author == self.reader {
             return (!rules.show_own).then_some(Blocker::OwnPost);
         }
@@ -260,13 +263,13 @@ impl Viewer {
 
     /// Which reposts belong to a source that is muted or blocked, each once, by position.
     fn silenced(&self, reposts: &Reposts, budget: &Budget<'_>) -> Vec<(Position, Blocker)> {
-        let (mutes, blocks) = (&self.choices.mutes, &self.choices.blocks);
+        let (mutes, blocks) = (&self.preferences.mutes, &self.preferences.blocks);
         if mutes.is_empty() && blocks.is_empty() {
             return Vec::new();
         }
         let mut found = Vec::new();
         let sources = mutes.iter().chain(blocks.iter()).map(|(source, _)| source);
-        let silences = |source| self.choices.silences(source);
+        let silences = |source| self.preferences.silences(source);
         budget.reposts(reposts.of(sources, mutes.len() + blocks.len(), silences, &mut found));
         budget.lookups(found.len());
         let silenced = found.into_iter().filter_map(|repost| Some((repost.at, self.silences(repost.source)?)));
@@ -277,7 +280,7 @@ impl Viewer {
     }
 
     fn repost_rule(&self, repost: Repost) -> Option<Blocker> {
-        let rules = self.choices.rules;
+        let rules = self.preferences.rules;
         if !rules.reposts {
             return Some(Blocker::Repost);
         }

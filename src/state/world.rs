@@ -5,7 +5,7 @@
 //! - which sources are celebrities.
 //!
 //! Not responsible for:
-//! - whether an event is allowed, its order and durability (`actor::scribe`).
+//! - whether an event is allowed, its order and durability (`runtime::writer`).
 //!
 //! [`World`] is what everybody reads. Only [`Writer`] changes it, and there is one: the type has no copy.
 
@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::clock::UnixMicros;
-use crate::feed::choices::Marker;
 use crate::feed::event::Event;
 use crate::feed::following::{Edge, Following};
 use crate::feed::graph::Sharding;
@@ -25,6 +24,7 @@ use crate::feed::outbox::{Part, Route};
 use crate::feed::policy::Policy;
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Post};
+use crate::feed::preferences::Marker;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::LIVE_REPOSTERS_MAX;
 use crate::state::arrivals::Arrivals;
@@ -35,9 +35,9 @@ use crate::state::held::Held;
 use crate::state::posts::{Posts, Stored};
 use crate::state::reposts::RepostIndex;
 use crate::state::revocations::Revocations;
-use crate::state::shelving::{Backlog, ShelvingLimits};
 use crate::state::slow::SlowSources;
 use crate::state::sources::{Source, Sources};
+use crate::state::tiering::{Backlog, TieringLimits};
 use crate::storage::archive::{Archive, ArchiveError};
 
 /// The shared state.
@@ -118,7 +118,7 @@ impl World {
     pub fn create_with(
         policy: Policy,
         sharding: Sharding,
-        archive: Option<(Arc<dyn Archive>, ShelvingLimits)>,
+        archive: Option<(Arc<dyn Archive>, TieringLimits)>,
     ) -> (Arc<Self>, Writer) {
         let backlog = Backlog::new(archive.as_ref().map(|(_, limits)| *limits));
         let world = Arc::new(Self {
@@ -237,12 +237,12 @@ impl Writer {
             Event::Followed { edges, since } => self.follow(edges, *since),
             Event::Unfollowed { follower, source, keep_until } => self.unfollow(follower, source, *keep_until),
             Event::Silenced { reader, source, how, since } => self.silence(reader, source, *how, *since),
-            Event::Ruled { reader, rules } => self.choose(reader, |choices| choices.rules = *rules),
+            Event::Ruled { reader, rules } => self.choose(reader, |preferences| preferences.rules = *rules),
             Event::Marked { reader, at, seen } => {
-                self.choose(reader, |choices| choices.marker = Some(Marker { at: *at, seen: *seen }))
+                self.choose(reader, |preferences| preferences.marker = Some(Marker { at: *at, seen: *seen }))
             }
             Event::Listed { reader, list, source, since } => self.list(reader, list, source, *since),
-            Event::Unlisted { reader, list } => self.choose(reader, |choices| drop(choices.lists.remove(list))),
+            Event::Unlisted { reader, list } => self.choose(reader, |preferences| drop(preferences.lists.remove(list))),
             Event::Revoked { user, not_before, forget_before } => self.revoke(user, *not_before, *forget_before),
             Event::Erased { user, at } => self.erase(user, *at),
             Event::ErasureScrubbed { at } => self.note_scrubbed(*at),
@@ -366,7 +366,7 @@ impl Writer {
         if self.world.posts.get(id).is_some() {
             self.delete(id, None, None);
         } else {
-            self.world.posts.bury(id);
+            self.world.posts.bury_as_tombstone(id);
             self.world.reposts.forget_id(id, None);
             if self.world.has_archived() {
                 self.backlog.note_tombstone(id);
@@ -434,7 +434,7 @@ impl Writer {
         let world = Arc::clone(&self.world);
         let _taking_back = repost_of.map(|_| world.arrivals.take_back());
         let Some(Stored::Live(post)) = known else {
-            self.world.posts.bury(id);
+            self.world.posts.bury_as_tombstone(id);
             self.world.reposts.forget_id(id, repost_of);
             if known.is_some() {
                 self.backlog.note_tombstone(id);
@@ -445,7 +445,7 @@ impl Writer {
         // What it repeats must be met elsewhere from now on.
         self.world.reposts.forget(&post);
         // The tombstone first: from then on no page shows the post, wherever its position still is.
-        self.world.posts.bury(id);
+        self.world.posts.bury_as_tombstone(id);
         for source in post.sources() {
             self.world.sources.at(source.slot).change_outbox(|outbox| {
                 if !outbox.remove(post.position) {
@@ -453,7 +453,7 @@ impl Writer {
                 }
             });
         }
-        self.backlog.bury(&post);
+        self.backlog.bury_as_tombstone(&post);
         Applied::Deleted { post, reposters }
     }
 

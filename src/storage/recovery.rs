@@ -26,7 +26,7 @@ use crate::feed::position::Position;
 use crate::feed::post::Post;
 use crate::id::SourceSlot;
 use crate::limits::POST_TAGS_MAX;
-use crate::state::image::{InboxRecord, MisfitError, unpack_positions};
+use crate::state::records::{InboxRecord, InvalidRecordError, unpack_positions};
 use crate::state::world::{Applied, World, Writer};
 use crate::storage::archive::ArchiveError;
 use crate::storage::error::StorageError;
@@ -113,7 +113,7 @@ pub struct Recovery<'a> {
     pub make_world: &'a (dyn Fn() -> (Arc<World>, Writer) + Sync),
     /// Go on behind damage.
     pub repair: bool,
-    /// Told how far it has come.
+    /// Documentation how far it has come.
     pub progress: &'a Progress,
 }
 
@@ -236,7 +236,7 @@ impl Recovery<'_> {
             let fits = apply_all(&mut state, &mut under_way, taken);
             let decoded = decoding.join().expect("decoding does not panic");
             fits.map_err(|cause| match cause {
-                LoadError::Misfit(MisfitError(reason)) => {
+                LoadError::InvalidDraft(InvalidRecordError(reason)) => {
                     StorageError::BadSnapshot { place: place.clone(), offset_bytes: 0, reason }
                 }
                 LoadError::Archive(cause) => cause.into(),
@@ -380,7 +380,7 @@ impl From<Event> for Prepared {
 #[derive(Debug, thiserror::Error)]
 enum LoadError {
     #[error(transparent)]
-    Misfit(#[from] MisfitError),
+    InvalidDraft(#[from] InvalidRecordError),
     #[error(transparent)]
     Archive(#[from] ArchiveError),
 }
@@ -391,7 +391,7 @@ fn apply_all(state: &mut Recovered, under_way: &mut Vec<Position>, taken: Receiv
         match batch {
             Batch::Sources(records) => records.iter().try_for_each(|record| writer.restore_source(record))?,
             Batch::Edges(records) => records.iter().try_for_each(|record| writer.restore_edges(record))?,
-            Batch::Choices(records) => records.iter().try_for_each(|record| writer.restore_choices(record))?,
+            Batch::Preferences(records) => records.iter().try_for_each(|record| writer.restore_preferences(record))?,
             Batch::Reposts(records) => records.iter().try_for_each(|record| writer.restore_reposts(record))?,
             Batch::Revocations(records) => records.iter().for_each(|record| writer.restore_revocations(record)),
             Batch::Posts(records) => {
@@ -405,7 +405,9 @@ fn apply_all(state: &mut Recovered, under_way: &mut Vec<Position>, taken: Receiv
             Batch::Inboxes(records) => {
                 let known = state.world.sources.len();
                 if let Some(record) = records.iter().find(|record| record.reader as usize >= known) {
-                    return Err(MisfitError(format!("the inbox of source {} is of nobody", record.reader)).into());
+                    return Err(
+                        InvalidRecordError(format!("the inbox of source {} is of nobody", record.reader)).into()
+                    );
                 }
                 state.inboxes.extend(records);
             }

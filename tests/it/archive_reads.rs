@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
-use tidewire::feed::event::{NewEdge, Silencing};
+use tidewire::feed::event::{MuteOrBlock, NewEdge};
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::PostId;
 use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
@@ -149,7 +149,7 @@ async fn no_command_has_the_scribe_read_the_archive() {
     assert_eq!(whole_feed(engine, "m40", 20).await.len(), 40);
     engine.unfollow_but_keep(id("r30"), id("bob")).await.unwrap();
     assert_eq!(whole_feed(engine, "r30", 20).await.len(), 30);
-    engine.silence(id("m1"), id("cas"), Silencing::Block, true).await.unwrap();
+    engine.silence(id("m1"), id("cas"), MuteOrBlock::Block, true).await.unwrap();
     assert_eq!(seen.by_scribe(), 0);
     engine.shutdown();
 }

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Watcher};
-use tidewire::feed::event::Silencing;
+use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::inbox::Inbox;
 use tidewire::feed::page::{Page, Range, Reach};
 use tidewire::feed::policy::Policy;
@@ -58,7 +58,7 @@ async fn viral(fans: usize, reposts: usize, dress: impl Fn(Draft) -> Draft) -> E
 }
 
 async fn mute(engine: &Engine, source: &str) {
-    assert!(engine.silence(id("ann"), id(source), Silencing::Mute, true).await.unwrap());
+    assert!(engine.silence(id("ann"), id(source), MuteOrBlock::Mute, true).await.unwrap());
 }
 
 /// A page of a reader as its actor builds it, on its shard.

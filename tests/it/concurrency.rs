@@ -143,7 +143,7 @@ async fn a_full_queue_refuses_and_what_it_took_is_done() {
     let sent: Vec<_> = (0..4 * SCRIBE_QUEUE_MAX).map(|_| Box::pin(engine.publish(draft("bob", "1"), false))).collect();
     let mut pending = Vec::new();
     let (mut taken, mut refused) = (Vec::new(), 0);
-    let mut note = |answer: Result<tidewire::actor::message::Published, Error>| match answer {
+    let mut note = |answer: Result<tidewire::runtime::message::Published, Error>| match answer {
         Ok(published) => taken.push(published.post.id()),
         Err(Error::Overloaded { .. }) => refused += 1,
         Err(other) => panic!("{other}"),

@@ -11,7 +11,7 @@ use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Kind};
 use tidewire::feed::record::PostRecord;
 use tidewire::id::PostId;
-use tidewire::state::image::{DeletedRecord, EdgesRecord, InboxRecord, SourceRecord, UnderWayRecord, pack_positions};
+use tidewire::state::records::{DeletedRecord, EdgesRecord, InboxRecord, SourceRecord, UnderWayRecord, pack_positions};
 use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::identity::{self, Identified, Identity};

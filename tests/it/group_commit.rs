@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use tidewire::actor::message::Published;
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
-use tidewire::feed::event::{Event, NewEdge, Silencing};
+use tidewire::feed::event::{Event, MuteOrBlock, NewEdge};
 use tidewire::feed::policy::Policy;
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
+use tidewire::runtime::message::Published;
 use tidewire::storage::journal::{Journal, JournalError, MemoryJournal, Sequence};
 use tokio::task::JoinHandle;
 
@@ -183,8 +183,8 @@ async fn readers_who_follow_mute_or_block_the_same_source_are_journaled_together
                 held.queue(async move {
                     match name {
                         "follow" => engine.follow(vec![NewEdge::new(reader, star)]).await.map(drop),
-                        "mute" => engine.silence(reader, star, Silencing::Mute, true).await.map(drop),
-                        "block" => engine.silence(reader, star, Silencing::Block, true).await.map(drop),
+                        "mute" => engine.silence(reader, star, MuteOrBlock::Mute, true).await.map(drop),
+                        "block" => engine.silence(reader, star, MuteOrBlock::Block, true).await.map(drop),
                         "list" => engine.set_listed(reader, "tea".parse().unwrap(), star, true).await.map(drop),
                         _ => engine.follow(vec![NewEdge::new(reader, id("other"))]).await.map(drop),
                     }
@@ -242,7 +242,7 @@ async fn a_reader_is_judged_by_what_the_group_decided_about_it() {
     };
     let block = {
         let engine = held.engine.clone();
-        async move { engine.silence(id("cas"), id("dan"), Silencing::Block, true).await }
+        async move { engine.silence(id("cas"), id("dan"), MuteOrBlock::Block, true).await }
     };
     let (second, third) = (follow(&held, "ann", "cas"), follow(&held, "ann", "dan"));
     let (blocked, blocks) = (follow(&held, "dan", "cas"), follow(&held, "cas", "dan"));
@@ -268,7 +268,7 @@ async fn a_repost_is_resolved_by_the_blocks_that_the_group_brings() {
     held.engine.publish(with_id(8, repost("cas", 7)), true).await.unwrap();
     held.hold().await;
     let engine = held.engine.clone();
-    let block = held.queue(async move { engine.silence(id("cas"), id("ann"), Silencing::Block, true).await }).await;
+    let block = held.queue(async move { engine.silence(id("cas"), id("ann"), MuteOrBlock::Block, true).await }).await;
     let answers = vec![held.publish(repost("ann", 8)).await, held.publish(repost("bob", 8)).await];
     let (commits, answers) = held.release(answers).await;
     assert!(block.await.unwrap().unwrap());

@@ -10,7 +10,7 @@ use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft, Kind};
 use tidewire::feed::record::PostRecord;
 use tidewire::id::PostId;
-use tidewire::state::image::{EdgesRecord, InboxRecord, SourceRecord};
+use tidewire::state::records::{EdgesRecord, InboxRecord, SourceRecord};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidewire::clock::{Clock, ManualClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, SnapshotOptions, StorageConfig};
-use tidewire::feed::event::{Event, NewEdge, Silencing};
+use tidewire::feed::event::{Event, MuteOrBlock, NewEdge};
 use tidewire::feed::following::{Edge, Kept};
 use tidewire::feed::graph::Sharding;
 use tidewire::feed::outbox::Part;
@@ -18,7 +18,7 @@ use tidewire::feed::post::{Body, Draft};
 use tidewire::feed::reposts::Repost;
 use tidewire::feed::rules::{Replies, Rules};
 use tidewire::id::{PostId, SourceId, SourceSlot};
-use tidewire::state::image::Walk;
+use tidewire::state::records::Walk;
 use tidewire::state::sources::Source;
 use tidewire::state::world::{World, Writer};
 use tidewire::storage::archive::Archive;
@@ -77,14 +77,14 @@ pub fn state(world: &World) -> String {
 /// What a reader has decided, and how far edges reach.
 fn decided(world: &World, reader: &Source, lines: &mut Vec<String>) {
     let (who, name) = (&reader.id, |source: SourceSlot| world.sources.at(source).id.clone());
-    let (choices, following) = (reader.choices(), reader.following());
-    if choices.rules != Rules::default() || choices.marker.is_some() {
-        lines.push(format!("rules {who} {:?} {:?}", choices.rules, choices.marker));
+    let (preferences, following) = (reader.preferences(), reader.following());
+    if preferences.rules != Rules::default() || preferences.marker.is_some() {
+        lines.push(format!("rules {who} {:?} {:?}", preferences.rules, preferences.marker));
     }
-    for (how, silenced) in [("mute", &choices.mutes), ("block", &choices.blocks)] {
+    for (how, silenced) in [("mute", &preferences.mutes), ("block", &preferences.blocks)] {
         lines.extend(silenced.iter().map(|(source, since)| format!("{how} {who} {} {}", name(source), since.0)));
     }
-    for (list, members) in &choices.lists {
+    for (list, members) in &preferences.lists {
         lines.push(format!("list {who} {}", list.as_str()));
         let member = |edge: &Edge| format!("member {who} {} {} {}", list.as_str(), name(edge.source), edge.since.0);
         lines.extend(members.edges().iter().map(member));
@@ -216,8 +216,8 @@ impl History {
         let list = if self.random.bool() { "near" } else { "far" }.parse().unwrap();
         let since = (self.random.u8(0..3) > 0).then(|| self.tick(1));
         match self.random.u8(0..8) {
-            0 => Event::Silenced { reader, source, how: Silencing::Mute, since },
-            1 => Event::Silenced { reader, source, how: Silencing::Block, since },
+            0 => Event::Silenced { reader, source, how: MuteOrBlock::Mute, since },
+            1 => Event::Silenced { reader, source, how: MuteOrBlock::Block, since },
             2 => {
                 let replies = if self.random.bool() { Replies::All } else { Replies::None };
                 Event::Ruled { reader, rules: Rules { replies, reposts: self.random.bool(), ..Rules::default() } }

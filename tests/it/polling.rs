@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
-use tidewire::feed::event::Silencing;
+use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::page::Range;
 use tidewire::feed::policy::Policy;
 use tidewire::feed::position::Position;
@@ -193,7 +193,7 @@ async fn a_token_survives_a_restart_and_so_does_what_came_late() {
         let engine = opened(files.clone());
         engine.follow(vec![edge("ann", "bob")]).await.unwrap();
         publish(&engine, draft("bob", "0")).await;
-        engine.silence(id("ann"), id("tag:tea"), Silencing::Mute, true).await.unwrap();
+        engine.silence(id("ann"), id("tag:tea"), MuteOrBlock::Mute, true).await.unwrap();
         let mut client = Client::start(&engine).await;
         let late = publish(&engine, dated("bob", ago(Duration::from_secs(3_600)))).await;
         let new = publish(&engine, dated("bob", ago(Duration::from_secs(1)))).await;
@@ -240,7 +240,7 @@ async fn what_a_reader_decides_is_a_gap_once() {
     engine.follow(vec![edge("ann", "star")]).await.unwrap();
     gap_once(&mut client, "a follow brings earlier posts").await;
     for on in [true, false] {
-        engine.silence(id("ann"), id("star"), Silencing::Mute, on).await.unwrap();
+        engine.silence(id("ann"), id("star"), MuteOrBlock::Mute, on).await.unwrap();
         gap_once(&mut client, "a mute, and its end").await;
     }
     let rules = RulesPatch { show_own: Some(false), ..RulesPatch::default() };

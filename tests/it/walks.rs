@@ -1,4 +1,4 @@
-//! Snapshots that are walked while posts move to the archive: random steps of both, of the journal and of shelving, and
+//! Snapshots that are walked while posts move to the archive: random steps of both, of the journal and of tiering, and
 //! crashes between any two of them. What memory and the archive hold together after a start is what a naive model holds.
 
 use std::collections::BTreeSet;
@@ -13,9 +13,9 @@ use tidewire::feed::outbox::{Ask, Part};
 use tidewire::feed::position::{Direction, Span};
 use tidewire::feed::post::Post;
 use tidewire::id::PostId;
-use tidewire::state::image::Walk;
 use tidewire::state::posts::Stored;
-use tidewire::state::shelving::{Shelving, ShelvingLimits};
+use tidewire::state::records::Walk;
+use tidewire::state::tiering::{Tiering, TieringLimits};
 use tidewire::state::world::{World, Writer};
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::error::StorageError;
@@ -36,9 +36,9 @@ struct Left {
     committed: usize,
 }
 
-/// A round of shelving that has begun.
+/// A round of tiering that has begun.
 struct Round {
-    shelving: Shelving,
+    tiering: Tiering,
     is_written: bool,
 }
 
@@ -52,14 +52,14 @@ struct Life {
     writer: Writer,
     events: Vec<Event>,
     rounds: Vec<Round>,
-    limits: ShelvingLimits,
+    limits: TieringLimits,
     crashes: Vec<Left>,
     /// Posts that were shelved while a snapshot was walked.
     shelved_in_walks: usize,
     is_walking: bool,
 }
 
-fn open(files: &MemoryFiles, archive: &Arc<MemoryArchive>, limits: ShelvingLimits) -> Recovered {
+fn open(files: &MemoryFiles, archive: &Arc<MemoryArchive>, limits: TieringLimits) -> Recovered {
     let make_world = || {
         let archive = Arc::clone(archive) as Arc<dyn Archive>;
         World::create_with(above(3), Sharding::new(2), Some((archive, limits)))
@@ -71,10 +71,8 @@ impl Life {
     fn new(seed: u64) -> Self {
         let mut history = History::new(seed);
         let (files, archive) = (MemoryFiles::default(), Arc::new(MemoryArchive::default()));
-        let limits = ShelvingLimits {
-            outbox_posts: history.random.usize(1..4),
-            posts_bytes: history.random.usize(1_000..8_000),
-        };
+        let limits =
+            TieringLimits { outbox_posts: history.random.usize(1..4), posts_bytes: history.random.usize(1_000..8_000) };
         let Recovered { world, writer, tail, .. } = open(&files, &archive, limits);
         let segment_bytes = history.random.u64(500..20_000);
         let options = journal(Durability::Always, segment_bytes);
@@ -125,8 +123,8 @@ impl Life {
     /// As the scribe does it: one round at a time.
     fn begin_round(&mut self) {
         if self.rounds.is_empty() {
-            let shelving = self.writer.collect_shelving();
-            self.rounds.push(Round { shelving, is_written: false });
+            let tiering = self.writer.collect_tiering();
+            self.rounds.push(Round { tiering, is_written: false });
         }
     }
 
@@ -134,20 +132,20 @@ impl Life {
     fn go_on_with_rounds(&mut self) {
         let Some(round) = self.rounds.first_mut() else { return };
         if round.is_written {
-            let Round { shelving, .. } = self.rounds.remove(0);
-            self.finish(shelving);
+            let Round { tiering, .. } = self.rounds.remove(0);
+            self.finish(tiering);
         } else if self.history.random.u8(0..5) == 0 {
-            let Round { shelving, .. } = self.rounds.remove(0);
-            self.writer.give_up_shelving(shelving);
+            let Round { tiering, .. } = self.rounds.remove(0);
+            self.writer.give_up_tiering(tiering);
         } else {
-            self.archive.write(&round.shelving.batch(&self.world)).unwrap();
+            self.archive.write(&round.tiering.batch(&self.world)).unwrap();
             round.is_written = true;
         }
     }
 
-    fn finish(&mut self, shelving: Shelving) {
+    fn finish(&mut self, tiering: Tiering) {
         let before = self.world.posts.len();
-        self.writer.finish_shelving(shelving);
+        self.writer.finish_tiering(tiering);
         if self.is_walking {
             self.shelved_in_walks += before - self.world.posts.len();
         }
@@ -169,13 +167,13 @@ impl Life {
         self.is_walking = true;
         write_world(Walk { world: &world, sources }, &mut Between { life: self, writer: &mut writer }).unwrap();
         self.is_walking = false;
-        // The end of a snapshot, as the scribe and the archivist make it: rounds under way are written before its own.
+        // The end of a snapshot, as the scribe and the archiver make it: rounds under way are written before its own.
         self.journal.sync().unwrap();
         let last = self.journal.last();
-        let shelving = self.writer.collect_shelving();
-        self.rounds.push(Round { shelving, is_written: false });
+        let tiering = self.writer.collect_tiering();
+        self.rounds.push(Round { tiering, is_written: false });
         for round in self.rounds.iter_mut().filter(|round| !round.is_written) {
-            self.archive.write(&round.shelving.batch(&world)).unwrap();
+            self.archive.write(&round.tiering.batch(&world)).unwrap();
             round.is_written = true;
         }
         self.archive.persist(last).unwrap();
@@ -205,9 +203,9 @@ impl Life {
             assert!(found == expected, "seed {seed} after {} events:\n{}", events.len(), difference(&expected, found));
         };
         all_is_there(&found);
-        let shelving = recovered.writer.collect_shelving();
-        archive.write(&shelving.batch(&recovered.world)).unwrap();
-        recovered.writer.finish_shelving(shelving);
+        let tiering = recovered.writer.collect_tiering();
+        archive.write(&tiering.batch(&recovered.world)).unwrap();
+        recovered.writer.finish_tiering(tiering);
         all_is_there(&both_levels(&recovered.world, events, &|_| true));
     }
 }

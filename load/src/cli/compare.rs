@@ -115,10 +115,10 @@ impl Compare {
         report.settings.extend(recorded);
         report.settings.extend(told.map(|(name, value)| (name.to_owned(), value)));
         let progress = Progress::new();
-        let (targets, surroundings) = compare::compare(&settings, &load, &progress)?;
+        let (targets, environment) = compare::compare(&settings, &load, &progress)?;
         drop(progress);
         report.targets = targets;
-        judge(&mut report, &surroundings);
+        judge(&mut report, &environment);
         self.report.tell(&report)?;
         let failed = report.targets.iter().filter(|target| !target.failures.is_empty());
         match failed.map(|target| target.name.as_str()).collect::<Vec<_>>()[..] {

@@ -106,12 +106,12 @@ impl Live {
         self.report.check()?;
         let settings = self.settings();
         let progress = Progress::new();
-        let Measured { target, surroundings, doubts } = live::measure(&settings, &progress)?;
+        let Measured { target, environment, warnings } = live::measure(&settings, &progress)?;
         drop(progress);
         let mut report = report(TITLE, settings.told());
         report.targets = vec![target];
-        judge(&mut report, &surroundings);
-        report.doubts.extend(doubts);
+        judge(&mut report, &environment);
+        report.warnings.extend(warnings);
         self.report.tell(&report)
     }
 

@@ -13,15 +13,15 @@ use std::time::{Duration, SystemTime};
 
 use tidewire_server::cli::terminal;
 
-use crate::doubt::doubts;
+use crate::environment::Environment;
 use crate::mint::{GAP_MIN, Ids};
 use crate::operation::PAGE_POSTS;
 use crate::prepare::{Load, Posts};
 use crate::report::compare::ratios;
 use crate::report::terminal::Look;
 use crate::report::{Machine, Report, TargetReport, file, html, json, markdown, plot};
-use crate::surroundings::Surroundings;
 use crate::target::kind::Settings as TargetSettings;
+use crate::warning::warnings;
 use crate::workload::Mix;
 use crate::world::generated::Recipe;
 use crate::world::{World, files};
@@ -268,19 +268,19 @@ pub(super) fn report(title: &str, settings: BTreeMap<String, String>) -> Report 
         settings,
         targets: Vec::new(),
         ratios: BTreeMap::new(),
-        doubts: Vec::new(),
+        warnings: Vec::new(),
     }
 }
 
 /// Adds ratios, and what speaks against the figures. What went wrong is the first thing to know.
-pub(super) fn judge(report: &mut Report, surroundings: &Surroundings) {
+pub(super) fn judge(report: &mut Report, environment: &Environment) {
     report.ratios = ratios(&report.targets);
     let of_target = |target: &TargetReport| {
         let name = target.name.clone();
         target.failures.iter().map(move |failure| format!("{name}: {failure}")).collect::<Vec<_>>()
     };
     let failures: Vec<String> = report.targets.iter().flat_map(of_target).collect();
-    report.doubts = [failures, doubts(report, surroundings)].concat();
+    report.warnings = [failures, warnings(report, environment)].concat();
 }
 
 /// The command line, to make a run again.

@@ -71,7 +71,7 @@ impl Overload {
             loaded.end(target);
             target.cases.extend(cases);
         }
-        judge(&mut report, &loaded.surroundings);
+        judge(&mut report, &loaded.environment);
         self.report.tell(&report)?;
         ended(name, wrong)
     }

@@ -12,12 +12,12 @@ use crate::cli::options::{
 };
 use crate::drive::pacer::Pacer;
 use crate::drive::{OPEN_CLIENTS, Pace, Plan, Run as Ran};
+use crate::environment::Environment;
 use crate::measure::{self, Figure};
 use crate::prepare::{Load, Prepared};
 use crate::report::progress::Progress;
 use crate::report::{Report, TargetReport, figure};
 use crate::search;
-use crate::surroundings::Surroundings;
 use crate::target::kind::Kind;
 use crate::turn::{self, Turn};
 use crate::workload::{Mix, Workload};
@@ -91,7 +91,7 @@ pub(super) struct Loaded {
     runs: u64,
     /// Pages that were right after runs.
     pages_checked: usize,
-    pub(super) surroundings: Surroundings,
+    pub(super) environment: Environment,
 }
 
 impl OnOptions {
@@ -107,9 +107,9 @@ impl OnOptions {
             Some(address) => Prepared::running(address, &load, seed, progress)?,
             None => Prepared::start(self.target, &settings, &load, seed, progress)?,
         };
-        let surroundings = Surroundings::new(load.client_cores(self.work.threads));
+        let environment = Environment::new(load.client_cores(self.work.threads));
         let (mix, exponents) = (self.work.mix()?, self.world.exponents());
-        Ok(Loaded { prepared, load, mix, exponents, seed, runs: 0, pages_checked: 0, surroundings })
+        Ok(Loaded { prepared, load, mix, exponents, seed, runs: 0, pages_checked: 0, environment })
     }
 
     /// Does the work in a closed loop.
@@ -137,10 +137,10 @@ impl Loaded {
         let plan = Plan { first_client: self.runs << 16, ..plan.clone() };
         let (world, mint) = (Arc::clone(&self.load.world), Arc::clone(&self.load.mint));
         let workload = Workload::new(world, self.mix.clone(), self.exponents, mint, self.seed);
-        let workload = Arc::new(workload.seen_by(self.prepared.witness.clone()));
+        let workload = Arc::new(workload.seen_by(self.prepared.verifier.clone()));
         let target = &self.prepared.target;
         let turn = turn::take(target, &[], &workload, &plan, (target.name(), progress));
-        self.surroundings.stretches.push(turn.stretch.clone());
+        self.environment.stretches.push(turn.stretch.clone());
         let outcome = Outcome::of(turn);
         match outcome.ran.as_ref().filter(|_| !outcome.over).map(|ran| self.prepared.check_after(&self.mix, ran)) {
             Some(Ok(pages)) => {
@@ -242,7 +242,7 @@ impl Run {
                 target.cases.insert(if self.most { "most" } else { "run" }.to_owned(), case);
             }
         }
-        judge(&mut report, &loaded.surroundings);
+        judge(&mut report, &loaded.environment);
         self.report.tell(&report)?;
         ended(loaded.prepared.target.name(), wrong)
     }

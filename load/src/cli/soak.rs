@@ -74,7 +74,7 @@ impl Soak {
             let last = last.map(|ran| measure::case(&[ran], Figure::Operations("operations/s"))).unwrap_or_default();
             target.cases.extend(soak::cases(&windows, self.lasts / self.windows, &last));
         }
-        judge(&mut report, &loaded.surroundings);
+        judge(&mut report, &loaded.environment);
         self.report.tell(&report)?;
         ended(name, wrong)
     }

@@ -8,7 +8,7 @@ use super::run::{Outcome, ended};
 use super::{Cli, Command};
 use crate::drive::Run;
 use crate::drive::recorder::{Record, histogram};
-use crate::surroundings::Stretch;
+use crate::environment::Stretch;
 use crate::target::Failure;
 use crate::turn::Turn;
 

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use crate::compare::Settings;
 use crate::drive::pacer::Pacer;
 use crate::drive::{OPEN_CLIENTS, Pace, Plan, Run};
+use crate::environment::Stretch;
 use crate::measure::{self, Figure};
 use crate::prepare::{Load, Prepared};
 use crate::recovery;
 use crate::report::TargetReport;
 use crate::report::figure;
 use crate::report::progress::Progress;
-use crate::surroundings::Stretch;
 use crate::target::kind::Kind;
 use crate::target::{Failure, Target};
 use crate::turn::{self, Turn};
@@ -136,7 +136,7 @@ impl Cases {
         let plan = plan(self.prepared.kind, case, round, settings, || self.publishes_max())?;
         let (mix, mint) = (case.mix(settings), Arc::clone(&load.mint));
         let workload = Workload::new(Arc::clone(&load.world), mix, settings.exponents, mint, settings.seed);
-        let workload = workload.seen_by(self.prepared.witness.clone());
+        let workload = workload.seen_by(self.prepared.verifier.clone());
         let what = format!("{} of {}", case.label(), self.name());
         let Turn { ran, died, stretch, .. } =
             turn::take(&self.prepared.target, waiting, &Arc::new(workload), &plan, (&what, progress));

@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use crate::compare::cases::{Cases, Circumstances};
 use crate::drive::pacer::Pacer;
+use crate::environment::Environment;
 use crate::prepare::{Load, Prepared};
 use crate::report::TargetReport;
 use crate::report::progress::Progress;
-use crate::surroundings::Surroundings;
 use crate::target::kind::{Kind, Settings as TargetSettings};
 use crate::target::{Failure, Target};
 use crate::workload::Mix;
@@ -62,14 +62,14 @@ pub fn compare(
     settings: &Settings,
     load: &Load,
     progress: &Progress,
-) -> Result<(Vec<TargetReport>, Surroundings), Failure> {
+) -> Result<(Vec<TargetReport>, Environment), Failure> {
     let mut reports = Vec::new();
     let mut ready = prepare(settings, load, progress, &mut reports)?;
-    let surroundings = measure(&mut ready, settings, load, progress);
+    let environment = measure(&mut ready, settings, load, progress);
     for (nth, cases) in ready {
         cases.tell(&mut reports[nth], settings);
     }
-    Ok((reports, surroundings))
+    Ok((reports, environment))
 }
 
 /// Starts all designs, and adds a report of each. Returns those that are ready, with the places of their reports.
@@ -104,8 +104,8 @@ fn prepare(
 }
 
 /// Measures each case on each design, round by round.
-fn measure(ready: &mut [(usize, Cases)], settings: &Settings, load: &Load, progress: &Progress) -> Surroundings {
-    let mut surroundings = Surroundings::new(load.client_cores(settings.threads));
+fn measure(ready: &mut [(usize, Cases)], settings: &Settings, load: &Load, progress: &Progress) -> Environment {
+    let mut environment = Environment::new(load.client_cores(settings.threads));
     let targets: Vec<Arc<dyn Target>> = ready.iter().map(|(_, cases)| cases.target()).collect();
     for round in 0..settings.rounds {
         for (at, case) in cases::timed(settings).enumerate() {
@@ -119,14 +119,14 @@ fn measure(ready: &mut [(usize, Cases)], settings: &Settings, load: &Load, progr
                 match cases.measure(case, round, &circumstances) {
                     Some((figure, stretch)) => {
                         progress.done(&figure);
-                        surroundings.stretches.push(stretch);
+                        environment.stretches.push(stretch);
                     }
                     None => progress.done("not measured"),
                 }
             }
         }
     }
-    surroundings
+    environment
 }
 
 /// The places of designs in the order of their turns: each time another one, since whoever has a turn has had what the one

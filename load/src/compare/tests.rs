@@ -69,8 +69,8 @@ fn all_have_their_turn_and_over_time_each_after_each_other() {
 #[test]
 fn every_case_is_measured_in_every_round_on_every_design() {
     let (settings, load) = (settings(&[Kind::Mock, Kind::Mock], 2), load());
-    let (reports, surroundings) = compare(&settings, &load, &quiet()).unwrap();
-    assert_eq!((reports.len(), surroundings.stretches.len()), (2, 2 * 2 * CLOSED_AND_OPEN.len()));
+    let (reports, environment) = compare(&settings, &load, &quiet()).unwrap();
+    assert_eq!((reports.len(), environment.stretches.len()), (2, 2 * 2 * CLOSED_AND_OPEN.len()));
     for report in reports {
         assert_eq!(report.cases.keys().collect::<Vec<_>>(), CLOSED_AND_OPEN);
         for (name, case) in &report.cases {

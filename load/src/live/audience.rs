@@ -36,7 +36,7 @@ pub(super) struct Audience {
     posts: RefCell<Vec<Hearing>>,
     /// How many posts all have heard.
     complete: Cell<usize>,
-    /// Told when that grows.
+    /// Documentation when that grows.
     grown: Notify,
     counts: RefCell<Counts>,
 }

@@ -5,15 +5,15 @@
 //! - the processor time of server and client in a stretch of time, and what else went on in it.
 //!
 //! Not responsible for:
-//! - what follows from that (`doubt`).
+//! - what follows from that (`warning`).
 
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::environment::{Sampler, Stretch};
 use crate::live::Error;
 use crate::live::settings::Settings;
-use crate::surroundings::{Sampler, Stretch};
 use crate::target::process::processor_time;
 
 /// Files that a process has open beside its connections.

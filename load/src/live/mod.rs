@@ -14,7 +14,7 @@
 //! - the four measures, each on a server of its own that ends with it, and each with an end.
 //!
 //! Not responsible for:
-//! - what live connections tell (`docs/live.md`), telling the figures (`report`), whether to believe them (`doubt`).
+//! - what live connections tell (`docs/live.md`), telling the figures (`report`), whether to believe them (`warning`).
 
 mod api;
 mod audience;
@@ -41,6 +41,7 @@ use futures_util::future::{Either, select};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
 
+use crate::environment::Environment;
 use crate::live::audience::Audience;
 use crate::live::machine::{Cores, Watched};
 use crate::live::pace::Rounds;
@@ -48,7 +49,6 @@ pub use crate::live::settings::{Measure, Settings};
 use crate::operation::User;
 use crate::report::progress::Progress;
 use crate::report::{Case, TargetReport, figure};
-use crate::surroundings::Surroundings;
 use crate::target::tidewire::Settings as ServerSettings;
 use crate::target::tidewire::http::Http;
 use crate::target::{Failure, Target};
@@ -117,9 +117,9 @@ pub struct Measured {
     /// The figures, and what went wrong with messages and connections.
     pub target: TargetReport,
     /// What they were measured in.
-    pub surroundings: Surroundings,
+    pub environment: Environment,
     /// What speaks against figures beside what anyone can see in them.
-    pub doubts: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// Measures what is asked for.
@@ -151,8 +151,8 @@ async fn told_to_end(mut interrupt: Signal, mut terminate: Signal) {
 
 async fn all(settings: &Settings, progress: &Progress) -> Result<Measured, Error> {
     let target = TargetReport { name: TARGET.to_owned(), ..TargetReport::default() };
-    let surroundings = Surroundings::new(CLIENT_CORES_MAX);
-    let mut run = Run { settings, progress, measured: Measured { target, surroundings, doubts: Vec::new() } };
+    let environment = Environment::new(CLIENT_CORES_MAX);
+    let mut run = Run { settings, progress, measured: Measured { target, environment, warnings: Vec::new() } };
     for measure in Measure::ALL.into_iter().filter(|measure| settings.wants(*measure)) {
         match measure {
             Measure::Latency => latency::measure(&mut run).await?,
@@ -205,7 +205,7 @@ impl Run<'_> {
     /// Ends a stretch of a case.
     fn stretch(&mut self, watched: Watched, case: &str) -> Cores {
         let (cores, stretch) = watched.stop(&format!("{case} of {TARGET}"));
-        self.measured.surroundings.stretches.push(stretch);
+        self.measured.environment.stretches.push(stretch);
         cores
     }
 
@@ -231,7 +231,7 @@ impl Run<'_> {
 
     /// The case of the last follower has the name, and that of the first follower one like it.
     fn timed(&mut self, name: &str, rounds: &Rounds, failed: u64) {
-        self.measured.doubts.extend(rounds.doubt().map(|doubt| format!("{name}: {doubt}")));
+        self.measured.warnings.extend(rounds.warning().map(|warning| format!("{name}: {warning}")));
         let [last, first] = rounds.cases(failed);
         self.case(name, last);
         self.case(&format!("{name}_first"), first);

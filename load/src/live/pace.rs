@@ -97,7 +97,7 @@ impl Rounds {
     }
 
     /// What speaks against the times, if too many posts waited for the one before: each was timed from when it was sent.
-    pub(super) fn doubt(&self) -> Option<String> {
+    pub(super) fn warning(&self) -> Option<String> {
         let late: u64 = self.0.iter().map(|round| round.late).sum();
         let posts: u64 = self.0.iter().map(|round| round.last.len()).sum();
         (late as f64 > posts as f64 * LATE_SHARE_MAX).then(|| {
@@ -177,9 +177,9 @@ mod tests {
     fn posts_that_were_late_are_a_doubt() {
         let mut rounds = Rounds::default();
         rounds.push(round(&[10], &[100], 0));
-        assert_eq!(rounds.doubt(), None);
+        assert_eq!(rounds.warning(), None);
         rounds.push(round(&[10], &[100], 1));
-        assert!(rounds.doubt().unwrap().starts_with("1 of 2 posts were sent later than planned"));
+        assert!(rounds.warning().unwrap().starts_with("1 of 2 posts were sent later than planned"));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! - ratios between designs, and saying them.
 //!
 //! Not responsible for:
-//! - figures as text (`figure`), whether to believe them (`doubt`).
+//! - figures as text (`figure`), whether to believe them (`warning`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! A report as one page that needs nothing else: no scripts, no fonts, no network.
 //!
 //! Responsible for:
-//! - everything that is known of a run, for people: figures, plots, servers, settings, doubts;
+//! - everything that is known of a run, for people: figures, plots, servers, settings, warnings;
 //! - that whatever comes from outside is text.
 //!
 //! Not responsible for:
@@ -27,7 +27,7 @@ const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'
 /// The whole page.
 pub fn page(report: &Report) -> String {
     let sections = [
-        doubts(report),
+        warnings(report),
         section("figures", "Figures", "", &tables::headline(report)),
         section("compared", "Side by side", tables::COMPARED, &tables::compared(report)),
         section("latencies", "Latency", plots::LATENCIES, &plots::latencies(report)),
@@ -109,15 +109,15 @@ fn header(report: &Report) -> String {
     )
 }
 
-fn doubts(report: &Report) -> String {
-    if report.doubts.is_empty() {
+fn warnings(report: &Report) -> String {
+    if report.warnings.is_empty() {
         return "<p class=\"note good\">Nothing that was looked at speaks against these figures: noise between rounds, the \
                 client's share of the processors, other programs, numbers of samples, failures.</p>\n"
             .to_owned();
     }
-    let items: Vec<String> = report.doubts.iter().map(|doubt| format!("<li>{}</li>", escaped(doubt))).collect();
+    let items: Vec<String> = report.warnings.iter().map(|warning| format!("<li>{}</li>", escaped(warning))).collect();
     format!(
-        "<section class=\"note bad\" aria-labelledby=\"doubts-head\">\n<h2 id=\"doubts-head\">These figures may be \
+        "<section class=\"note bad\" aria-labelledby=\"warnings-head\">\n<h2 id=\"warnings-head\">These figures may be \
          wrong</h2>\n<ul>{}</ul>\n</section>\n",
         items.concat()
     )
@@ -218,7 +218,7 @@ mod tests {
         report.machine.processor = evil.to_owned();
         report.machine.system = evil.to_owned();
         report.settings.insert(evil.to_owned(), evil.to_owned());
-        report.doubts.push(evil.to_owned());
+        report.warnings.push(evil.to_owned());
         report.targets[0].settings.push(evil.to_owned());
         report.targets[1].name = evil.to_owned();
         let case = report.targets[1].cases["page"].clone();
@@ -260,7 +260,7 @@ mod tests {
         let mut report = sample::report();
         report.targets.clear();
         report.ratios.clear();
-        report.doubts.clear();
+        report.warnings.clear();
         let page = page(&report);
         assert!(page.contains("Nothing that was looked at") && page.contains("This run") && !page.contains("Latency"));
     }

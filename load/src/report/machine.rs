@@ -1,7 +1,7 @@
 //! The machine a run takes place on, as its kernel tells it.
 //!
 //! Not responsible for:
-//! - how busy it is (`surroundings`).
+//! - how busy it is (`environment`).
 
 use std::fs;
 

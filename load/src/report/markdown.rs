@@ -54,10 +54,10 @@ fn sources(report: &Report) -> Vec<String> {
     )];
     let left_out = report.targets.iter().filter_map(|target| Some((target, target.left_out.as_deref()?)));
     lines.extend(left_out.map(|(target, why)| format!("\nLeft out: `{}`, since {}.", target.name, escaped(why))));
-    let doubts = &report.doubts;
-    if !doubts.is_empty() {
+    let warnings = &report.warnings;
+    if !warnings.is_empty() {
         lines.push(String::from("\nWhat speaks against these figures:\n"));
-        lines.extend(doubts.iter().map(|doubt| format!("- {}", escaped(doubt))));
+        lines.extend(warnings.iter().map(|warning| format!("- {}", escaped(warning))));
     }
     lines
 }
@@ -115,7 +115,7 @@ What speaks against these figures:
     fn what_comes_from_outside_cannot_break_the_table_or_bring_markup() {
         let mut report = sample::report();
         report.command = "x `whoami`\n| y".to_owned();
-        report.doubts = vec!["a | b <script>\n# c".to_owned()];
+        report.warnings = vec!["a | b <script>\n# c".to_owned()];
         let text = table(&report);
         assert!(text.contains("by `x 'whoami' | y`"), "{text}");
         assert!(text.contains("- a \\| b &lt;script> # c"), "{text}");

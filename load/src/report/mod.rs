@@ -5,7 +5,7 @@
 //! - telling it.
 //!
 //! Not responsible for:
-//! - measuring (`measure`), or judging figures (`doubt`).
+//! - measuring (`measure`), or judging figures (`warning`).
 
 pub mod compare;
 pub mod figure;
@@ -46,7 +46,7 @@ pub struct Report {
     /// and sizes, less.
     pub ratios: BTreeMap<String, BTreeMap<String, f64>>,
     /// Why figures may be wrong. Empty if nothing speaks against them.
-    pub doubts: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// What a run ran on.

@@ -46,7 +46,7 @@ fn make() -> Report {
         settings: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         ratios: compare::ratios(&targets),
         targets,
-        doubts: vec![
+        warnings: vec![
             "Noise, since rounds lie far apart; as a share of their median. Deliveries: mariadb_push 41 %.".to_owned(),
             "Too few samples behind a p99. Mixed: mariadb_pull follow (812).".to_owned(),
         ],

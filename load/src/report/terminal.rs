@@ -49,7 +49,7 @@ pub fn text(report: &Report, look: Look) -> String {
     lines.extend(ratios(report, look));
     lines.extend(compare::page_p99_told(report).iter().flat_map(|told| wrapped("", told, look.width)));
     lines.extend(left_out(report, look));
-    lines.extend(doubts(report, look, paint));
+    lines.extend(warnings(report, look, paint));
     lines.iter().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
@@ -257,15 +257,15 @@ fn left_out(report: &Report, look: Look) -> Vec<String> {
     if lines.is_empty() { lines } else { std::iter::once(String::new()).chain(lines).collect() }
 }
 
-fn doubts(report: &Report, look: Look, paint: Paint) -> Vec<String> {
+fn warnings(report: &Report, look: Look, paint: Paint) -> Vec<String> {
     let mut lines = vec![String::new()];
-    if report.doubts.is_empty() {
+    if report.warnings.is_empty() {
         lines.push("Nothing that was looked at speaks against these figures.".to_owned());
         return lines;
     }
     lines.push(paint.with(WARNING, "WARNING: these figures may be wrong."));
-    for doubt in &report.doubts {
-        lines.extend(wrapped("  ! ", doubt, look.width).iter().map(|line| paint.with(WARNING, line)));
+    for warning in &report.warnings {
+        lines.extend(wrapped("  ! ", warning, look.width).iter().map(|line| paint.with(WARNING, line)));
     }
     lines
 }

@@ -18,7 +18,7 @@ use tidewire::feed::outbox::{Ask, Part, Shelf};
 use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::id::{PostId, SourceId};
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
-use tidewire::state::shelving::decode;
+use tidewire::state::tiering::decode;
 use tidewire::storage::archive::{self, ArchiveError, Kept, ReadOnlyArchive, Totals};
 
 /// What `tidewire archive` can do.

@@ -14,7 +14,7 @@ use crate::cli::demo_world::{CELEBRITY_FOLLOWERS, DemoWorld};
 use crate::cli::serve::raise_open_files;
 use crate::cli::{Outcome, terminal};
 use crate::http::Api;
-use crate::http::access::{Access, AccessOptions};
+use crate::http::auth::{Access, AccessOptions};
 use crate::http::serve;
 use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::config::EngineConfig;

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use crate::cli::settings::Span;
 use crate::cli::{Outcome, terminal};
-use crate::http::access::file::check_name;
-use crate::http::access::keys::KeyScope;
-use crate::http::access::mint::{self, Scope, Signer, Wanted};
+use crate::http::auth::file::check_name;
+use crate::http::auth::keys::KeyScope;
+use crate::http::auth::mint::{self, Scope, Signer, Wanted};
 use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::id::SourceId;
 

@@ -37,7 +37,7 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::cli::settings::LogFormat;
-use crate::stranger_log::WithoutStrangers;
+use crate::peer_error_log::WithoutPeerErrors;
 use tidewire::storage::error::StorageError;
 
 /// A feed engine in one process.
@@ -118,7 +118,7 @@ fn begin_log(format: LogFormat) {
     // Colours are for people: in a file they are noise. And not for all people.
     let is_coloured = std::io::stderr().is_terminal() && !anstyle_query::no_color();
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(is_coloured);
-    let (log, filter) = (tracing_subscriber::registry(), WithoutStrangers(filter));
+    let (log, filter) = (tracing_subscriber::registry(), WithoutPeerErrors(filter));
     match format {
         LogFormat::Text => log.with(lines.with_filter(filter)).init(),
         LogFormat::Json => log.with(lines.json().flatten_event(true).with_filter(filter)).init(),

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use crate::cli::settings::Settings;
 use crate::cli::{Outcome, begin_log, recovering, terminal};
-use crate::http::access::Access;
+use crate::http::auth::Access;
 use crate::http::slot::Slot;
 use crate::http::sockets::open_files;
 use crate::http::{Api, serve};
@@ -66,7 +66,7 @@ impl Serve {
         }
         api.slow = settings.slow_log.map_or(api.slow, |span| span.0);
         #[cfg(feature = "otel")]
-        let spans = crate::http::spans::Spans::by_environment()?;
+        let spans = crate::http::middleware::spans::Spans::by_environment()?;
         #[cfg(feature = "otel")]
         api.spans.clone_from(&spans);
         let ((fail, failed), (tell, told)) = (oneshot::channel(), mpsc::channel());
@@ -81,7 +81,7 @@ impl Serve {
         });
         System::new().block_on(serve::run_on(api, listener, None, failed))?;
         #[cfg(feature = "otel")]
-        spans.iter().for_each(crate::http::spans::Spans::shutdown);
+        spans.iter().for_each(crate::http::middleware::spans::Spans::shutdown);
         match told.try_recv() {
             Ok(cause) => Err(cause),
             // Served until the end, or told to stop while the state was being recovered.

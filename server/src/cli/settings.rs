@@ -18,18 +18,18 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::bounded::read_text;
-use crate::http::access::browser::Hosts;
-use crate::http::access::cors::Origins;
-use crate::http::access::rate::RequestsPerSecond;
-use crate::http::access::{AccessOptions, TokenPostIds};
-use crate::http::admission::AdmissionLimits;
+use crate::http::auth::browser::Hosts;
+use crate::http::auth::cors::Origins;
+use crate::http::auth::rate::RequestsPerSecond;
+use crate::http::auth::{AccessOptions, TokenPostIds};
+use crate::http::middleware::admission::AdmissionLimits;
 use crate::http::sockets::places::ConnectionLimits;
 use crate::http::sockets::proxies::Proxies;
 use crate::http::tls::Certificate;
-use tidewire::actor::keeper::SnapshotOptions;
 use tidewire::config::EngineConfig;
 use tidewire::engine::StorageConfig;
 use tidewire::limits::{BULK_REQUEST_BYTES_MAX, FOLLOWING_MAX, SETTINGS_FILE_BYTES_MAX, SHARDS_MAX};
+use tidewire::runtime::background::snapshotter::SnapshotOptions;
 use tidewire::storage::journal::writer::JournalOptions;
 
 pub use values::{Celebrity, Compression, Inboxes, LogFormat, Span, SyncPolicy};

@@ -11,11 +11,12 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::http::access::caller::Caller;
-use crate::http::access::file;
-use crate::http::access::keys::{self, KeyScope, Keys, TokenKey};
+use crate::http::auth::caller::Caller;
+use crate::http::auth::file;
+use crate::http::auth::keys::{self, KeyScope, Keys, TokenKey};
+use crate::http::handlers::{follows, posts, preferences, users};
 use crate::http::problem::Problem;
-use crate::http::{choices, follows, posts, request, users};
+use crate::http::request;
 use tidewire::clock::UnixMicros;
 use tidewire::feed::cursor;
 use tidewire::feed::event::{Event, NewEdge};
@@ -63,8 +64,8 @@ pub fn bodies(data: &[u8]) {
         let again = users::not_before(Some(json!({"not_before": at.to_string()}).to_string().as_bytes()), now);
         assert_eq!(again.expect("what was taken is taken again"), at);
     }
-    if let Some(at) = taken(data, choices::new_marker) {
-        let again = choices::new_marker(json!({"cursor": cursor::encode_resume(at)}).to_string().as_bytes());
+    if let Some(at) = taken(data, preferences::new_marker) {
+        let again = preferences::new_marker(json!({"cursor": cursor::encode_resume(at)}).to_string().as_bytes());
         assert_eq!(again.expect("what was taken is taken again"), at);
     }
 }

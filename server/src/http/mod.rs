@@ -6,52 +6,33 @@
 //! Not responsible for:
 //! - any decision about feeds: a handler calls the engine once and forwards what it says.
 
-pub mod access;
-pub mod admission;
 mod answer;
-mod body;
-mod choices;
-mod client;
-pub mod description;
-mod door;
-mod erase;
-mod explain;
-mod feeds;
-mod follows;
+pub mod auth;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
-mod held;
-mod lists;
+mod handlers;
 mod live;
-mod metrics;
-pub mod open_paths;
+pub mod middleware;
+pub mod openapi;
 mod operation;
-mod operations;
-pub mod pace;
 mod page_json;
-mod posts;
 pub mod problem;
 mod request;
-pub mod requests;
 mod routes;
 pub mod serve;
 pub mod slot;
 pub mod sockets;
-#[cfg(feature = "otel")]
-pub mod spans;
-mod stall;
 pub mod tls;
 mod upgrade;
-mod users;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::http::access::Access;
-use crate::http::admission::{Admission, AdmissionLimits};
-use crate::http::open_paths::OpenPaths;
-use crate::http::pace::Pace;
-use crate::http::requests::Requests;
+use crate::http::auth::Access;
+use crate::http::middleware::admission::{Admission, AdmissionLimits};
+use crate::http::middleware::open_paths::OpenPaths;
+use crate::http::middleware::pace::Pace;
+use crate::http::middleware::request_metrics::Requests;
 use crate::http::slot::Slot;
 use crate::http::sockets::places::{ConnectionLimits, Connections};
 use crate::http::sockets::proxies::Proxies;
@@ -94,7 +75,7 @@ impl Api {
             slot,
             admission: Admission::new(limits),
             pace: Pace::default(),
-            requests: Arc::default(),
+            requests: Arc::new(Requests::new(operations().map(|(name, ..)| name))),
             certificate: None,
             slow: SLOW,
             access: Arc::default(),
@@ -113,9 +94,14 @@ impl Api {
     }
 }
 
+/// The description of the interface, as `/openapi.json` has it.
+pub fn description() -> serde_json::Value {
+    openapi::document(routes::OPERATIONS)
+}
+
 /// All that can be asked for: the name, the method and the path of each operation.
 pub fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    let operations = operation::OPERATIONS.iter();
+    let operations = routes::OPERATIONS.iter();
     operations.map(|operation| (operation.name, operation.method.as_str(), operation.path))
 }
 

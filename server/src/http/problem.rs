@@ -208,7 +208,7 @@ impl From<Error> for Problem {
                 StatusCode::FORBIDDEN
             }
             Error::PostIdTaken(_) | Error::PostDeleted(_) | Error::BeingErased { .. } => StatusCode::CONFLICT,
-            Error::Misfit { .. }
+            Error::InvalidDraft { .. }
             | Error::Oneself { .. }
             | Error::TooMany { .. }
             | Error::PublishedInFuture { .. }

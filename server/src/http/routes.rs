@@ -1,24 +1,134 @@
-//! Routes: every path, with the methods it takes.
+//! Routes: the table of operations, by which all else knows them, and every path with the methods it takes.
 
 use actix_web::http::Method;
-use actix_web::web::{self, Data, ServiceConfig};
+use actix_web::web::{self, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse, Resource, Route, guard};
 
 use crate::console;
-use crate::http::Api;
-use crate::http::access::cors;
-use crate::http::door::{self, Door};
-use crate::http::open_paths::OpenPaths;
-use crate::http::operation::{OPERATIONS, Operation};
+use crate::http::auth::cors;
+use crate::http::handlers::{erase, explain, feeds, follows, lists, metrics, posts, preferences, server, users};
+use crate::http::middleware::open_paths::OpenPaths;
+use crate::http::middleware::pipeline::{self, Pipeline};
+use crate::http::operation::{Needs, Operation, Right, Work};
 use crate::http::problem::Problem;
+use crate::http::slot::Live;
+use crate::http::{Api, live, openapi};
+use tidewire::feed::event::MuteOrBlock;
+
+const fn operation(
+    name: &'static str,
+    method: Method,
+    path: &'static str,
+    (needs, work): (Needs, Work),
+    route: fn() -> Route,
+) -> Operation {
+    Operation { name, method, path, needs, work, route }
+}
+
+const OPEN: (Needs, Work) = (Needs::Nothing, Work::None);
+const OWN_READ: (Needs, Work) = (Needs::Own(Right::Read), Work::Read);
+const OWN_WRITE: (Needs, Work) = (Needs::Own(Right::Write), Work::Write);
+const OWN_LIVE: (Needs, Work) = (Needs::Own(Right::Read), Work::Live);
+const AUTHOR_READ: (Needs, Work) = (Needs::Author(Right::Read), Work::Read);
+const AUTHOR_WRITE: (Needs, Work) = (Needs::Author(Right::Write), Work::Write);
+const SERVER_READ: (Needs, Work) = (Needs::Server(Right::Read), Work::Operation);
+const SERVER_WRITE: (Needs, Work) = (Needs::Server(Right::Write), Work::Operation);
+const ERASE: (Needs, Work) = (Needs::Server(Right::Write), Work::Write);
+const BULK_WRITE: (Needs, Work) = (Needs::Server(Right::Write), Work::BulkWrite);
+
+const GET: Method = Method::GET;
+const PUT: Method = Method::PUT;
+const POST: Method = Method::POST;
+const PATCH: Method = Method::PATCH;
+const DELETE: Method = Method::DELETE;
+
+/// All of them, those of one path together. Paths are tried in this order: what is asked for most comes first.
+#[rustfmt::skip]
+pub(super) static OPERATIONS: &[Operation] = &[
+    operation("read_feed", GET, "/v1/users/{user}/feed", OWN_READ, || web::to(feeds::home)),
+    operation("publish", POST, "/v1/posts", AUTHOR_WRITE, || web::to(posts::publish)),
+    operation("read_post", GET, "/v1/posts/{id}", AUTHOR_READ, || web::to(posts::read)),
+    operation("edit_post", PATCH, "/v1/posts/{id}", AUTHOR_WRITE, || web::to(posts::edit)),
+    operation("delete_post", DELETE, "/v1/posts/{id}", AUTHOR_WRITE, || web::to(posts::delete)),
+    operation("watch", GET, "/v1/users/{user}/live", OWN_LIVE, || web::to(live::websocket)),
+    operation("stream_events", GET, "/v1/users/{user}/events", OWN_LIVE, || web::to(live::events)),
+    operation("read_own_page", GET, "/v1/users/{user}/posts", OWN_READ, || web::to(feeds::own_page)),
+
+    operation("follow_many", POST, "/v1/follows", BULK_WRITE, || web::to(follows::follow_many)),
+    operation("read_user", GET, "/v1/users/{user}", OWN_READ, || web::to(follows::info)),
+    operation("erase_user", DELETE, "/v1/users/{user}", ERASE, || web::to(erase::erase)),
+    operation("list_following", GET, "/v1/users/{user}/following", OWN_READ, || web::to(follows::following)),
+    operation("list_followers", GET, "/v1/users/{user}/followers", OWN_READ, || web::to(follows::followers)),
+    operation("follow", PUT, "/v1/users/{user}/following/{source}", OWN_WRITE, || web::to(follows::follow)),
+    operation("unfollow", DELETE, "/v1/users/{user}/following/{source}", OWN_WRITE, || web::to(follows::unfollow)),
+
+    operation("revoke_tokens", POST, "/v1/users/{user}/revoke", (Needs::Server(Right::Write), Work::Write), || web::to(users::revoke)),
+
+    operation("list_mutes", GET, "/v1/users/{user}/mutes", OWN_READ, || web::to(muted)),
+    operation("mute", PUT, "/v1/users/{user}/mutes/{source}", OWN_WRITE, || web::to(mute)),
+    operation("unmute", DELETE, "/v1/users/{user}/mutes/{source}", OWN_WRITE, || web::to(unmute)),
+    operation("list_blocks", GET, "/v1/users/{user}/blocks", OWN_READ, || web::to(blocked)),
+    operation("block", PUT, "/v1/users/{user}/blocks/{source}", OWN_WRITE, || web::to(block)),
+    operation("unblock", DELETE, "/v1/users/{user}/blocks/{source}", OWN_WRITE, || web::to(unblock)),
+    operation("read_rules", GET, "/v1/users/{user}/rules", OWN_READ, || web::to(preferences::rules)),
+    operation("change_rules", PATCH, "/v1/users/{user}/rules", OWN_WRITE, || web::to(preferences::change_rules)),
+    operation("read_marker", GET, "/v1/users/{user}/marker", OWN_READ, || web::to(preferences::marker)),
+    operation("mark", PUT, "/v1/users/{user}/marker", OWN_WRITE, || web::to(preferences::mark)),
+    operation("explain", GET, "/v1/users/{user}/feed/explain/{post}", OWN_READ, || web::to(explain::explain)),
+
+    operation("list_lists", GET, "/v1/users/{user}/lists", OWN_READ, || web::to(lists::all)),
+    operation("delete_list", DELETE, "/v1/users/{user}/lists/{name}", OWN_WRITE, || web::to(lists::delete)),
+    operation("read_list_feed", GET, "/v1/users/{user}/lists/{name}/feed", OWN_READ, || web::to(lists::feed)),
+    operation("list_members", GET, "/v1/users/{user}/lists/{name}/members", OWN_READ, || web::to(lists::members)),
+    operation("add_member", PUT, "/v1/users/{user}/lists/{name}/members/{source}", OWN_WRITE, || web::to(lists::add)),
+    operation("remove_member", DELETE, "/v1/users/{user}/lists/{name}/members/{source}", OWN_WRITE, || web::to(lists::remove)),
+
+    operation("check_alive", GET, "/healthz", OPEN, || web::to(server::alive)),
+    operation("check_ready", GET, "/readyz", OPEN, || web::to(server::ready)),
+    operation("read_metrics", GET, "/metrics", (Needs::Metrics, Work::Metrics), || web::to(metrics::metrics)),
+    operation("describe", GET, "/openapi.json", OPEN, || web::to(describe)),
+    operation("read_stats", GET, "/v1/stats", SERVER_READ, || web::to(server::stats)),
+    operation("take_snapshot", POST, "/v1/snapshots", SERVER_WRITE, || web::to(server::snapshot)),
+    operation("verify_feed", POST, "/v1/users/{user}/feed/verify", SERVER_WRITE, || web::to(server::verify)),
+    operation("rebuild_feed", POST, "/v1/users/{user}/feed/rebuild", SERVER_WRITE, || web::to(server::rebuild)),
+];
+
+/// The handlers of what is alike for mutes and blocks.
+macro_rules! mute_or_block {
+    ($how:expr, $list:ident, $put:ident, $delete:ident) => {
+        async fn $list(request: HttpRequest, engine: Live) -> impl actix_web::Responder {
+            preferences::silenced(request, engine, $how).await
+        }
+        async fn $put(
+            request: HttpRequest,
+            payload: Payload,
+            engine: Live,
+            api: Data<Api>,
+        ) -> impl actix_web::Responder {
+            preferences::silence(request, payload, engine, api, $how).await
+        }
+        async fn $delete(request: HttpRequest, engine: Live) -> impl actix_web::Responder {
+            preferences::unsilence(request, engine, $how).await
+        }
+    };
+}
+
+mute_or_block!(MuteOrBlock::Mute, muted, mute, unmute);
+mute_or_block!(MuteOrBlock::Block, blocked, block, unblock);
+
+/// `GET /openapi.json`
+async fn describe(request: HttpRequest) -> Result<HttpResponse, Problem> {
+    openapi::serve(&request, OPERATIONS)
+}
 
 /// Registers every path on an `App` that has an [`Api`](crate::http::Api) and its slot as data.
 pub(super) fn routes(app: &mut ServiceConfig) {
-    let all: Vec<(usize, &Operation)> = OPERATIONS.iter().enumerate().collect();
+    let all: Vec<(usize, &'static Operation)> = OPERATIONS.iter().enumerate().collect();
     for of_path in all.chunk_by(|(_, one), (_, other)| one.path == other.path) {
-        let door =
-            |(nth, operation): &(usize, &'static Operation)| (&operation.method, (operation.route)().wrap(Door(*nth)));
-        app.service(resource(of_path[0].1.path, of_path.iter().map(door)));
+        let route = |(nth, operation): &(usize, &'static Operation)| {
+            (&operation.method, (operation.route)().wrap(Pipeline { nth: *nth, operation }))
+        };
+        app.service(resource(of_path[0].1.path, of_path.iter().map(route)));
     }
     app.configure(console_routes)
         .default_service(web::to(|request: HttpRequest| async move { nothing_here(&request) }));
@@ -39,7 +149,7 @@ fn console_routes(app: &mut ServiceConfig) {
 }
 
 fn nothing_here(request: &HttpRequest) -> HttpResponse {
-    OpenPaths::refusal(request).unwrap_or_else(|| door::nowhere(request, &Problem::not_found(request.path())))
+    OpenPaths::refusal(request).unwrap_or_else(|| pipeline::nowhere(request, &Problem::not_found(request.path())))
 }
 
 /// A path with its methods; all others are refused with the list of those. `HEAD` is served where `GET` is.
@@ -70,6 +180,34 @@ fn preflight_or_refusal(request: &HttpRequest, allowed: &str) -> HttpResponse {
     let api = request.app_data::<Data<Api>>();
     api.and_then(|api| api.access.origins().preflight(request, allowed)).unwrap_or_else(|| {
         let method = request.method().as_str();
-        door::nowhere(request, &Problem::method_not_allowed(method, allowed.to_owned()))
+        pipeline::nowhere(request, &Problem::method_not_allowed(method, allowed.to_owned()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_operation_has_a_name_and_a_way_of_its_own() {
+        let names: BTreeSet<_> = OPERATIONS.iter().map(|operation| operation.name).collect();
+        let ways: BTreeSet<_> =
+            OPERATIONS.iter().map(|operation| (operation.path, operation.method.as_str())).collect();
+        assert_eq!((names.len(), ways.len()), (OPERATIONS.len(), OPERATIONS.len()));
+    }
+
+    #[test]
+    fn nothing_takes_the_room_of_metrics() {
+        let metrics = OPERATIONS.iter().filter(|operation| operation.work == Work::Metrics);
+        assert_eq!(metrics.map(|operation| operation.name).collect::<Vec<_>>(), ["read_metrics"]);
+    }
+
+    #[test]
+    fn whatever_is_a_users_own_names_the_user_in_its_path() {
+        for operation in OPERATIONS {
+            let names_user = operation.path.split('/').any(|part| part == "{user}");
+            assert!(!matches!(operation.needs, Needs::Own(_)) || names_user, "{}", operation.name);
+        }
+    }
 }

@@ -25,18 +25,18 @@ use tokio::sync::watch::{self, Receiver};
 use tracing::{info, warn};
 
 use crate::http::Api;
-use crate::http::open_paths::OpenPaths;
-use crate::http::pace::Pace;
+use crate::http::middleware::open_paths::OpenPaths;
+use crate::http::middleware::pace::Pace;
+use crate::http::middleware::stalled_socket::Stall;
 use crate::http::routes::routes;
 use crate::http::slot::Slot;
 use crate::http::sockets::answering;
 use crate::http::sockets::expecting::expecting;
 use crate::http::sockets::places::Connections;
-use crate::http::sockets::turns::Turns;
-use crate::http::stall::Stall;
+use crate::http::sockets::turns::FairQueue;
 use crate::http::tls::Certificate;
 use crate::http::upgrade::upgrades;
-use crate::stranger_log;
+use crate::peer_error_log;
 use tidewire::engine::Engine;
 use tidewire::limits::{CONNECTION_IDLE_MAX, CONNECTIONS_REFUSED_TOGETHER};
 
@@ -47,7 +47,7 @@ const DRAIN_SECONDS: u64 = 10;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long what was sent may wait for a client to take it, before the system ends the connection. What the system has taken,
-/// nothing but the system can find out about; what it does not take is the matter of `http::stall`.
+/// nothing but the system can find out about; what it does not take is the matter of `http::middleware::stalled_socket`.
 pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long what a client still sends is taken after its connection was ended, so that the last answer reaches it.
@@ -109,7 +109,7 @@ pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io:
                 let peer = bound_sending(&socket);
                 ready(placed(socket, pace, &connections).map_err(DispatchError::Io).map(|socket| {
                     let line = Arc::clone(socket.line());
-                    (Turns::new(socket, line), Http::Http1, peer)
+                    (FairQueue::new(socket, line), Http::Http1, peer)
                 }))
             })
             .and_then(http)
@@ -125,7 +125,7 @@ pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io:
                 .map(|socket: TlsStream<Stall>| {
                     let peer = bound_sending(socket.get_ref().0.socket());
                     let line = Arc::clone(socket.get_ref().0.line());
-                    (Turns::new(socket, line), Http::Http1, peer)
+                    (FairQueue::new(socket, line), Http::Http1, peer)
                 })
                 .and_then(http.map_err(TlsError::Service))
         })?,
@@ -146,11 +146,11 @@ async fn sweep(connections: Weak<Connections>, open_paths: Weak<OpenPaths>) {
         let (Some(connections), Some(open_paths)) = (connections.upgrade(), open_paths.upgrade()) else { return };
         connections.sweep(CONNECTION_IDLE_MAX);
         open_paths.sweep();
-        stranger_log::report();
+        peer_error_log::report();
     }
 }
 
-fn builder<T, S>(address: SocketAddr, stopping: &GracefulShutdownSignal) -> HttpServiceBuilder<Turns<T>, S>
+fn builder<T, S>(address: SocketAddr, stopping: &GracefulShutdownSignal) -> HttpServiceBuilder<FairQueue<T>, S>
 where
     S: ServiceFactory<Request, Config = ()>,
     S::Error: Into<Response<BoxBody>> + 'static,
@@ -165,7 +165,7 @@ where
         // A client that has closed its side of a stream of events has gone.
         .h1_allow_half_closed(false)
         .local_addr(address)
-        .on_connect_ext(|socket: &Turns<T>, connection| drop(connection.insert(Arc::clone(socket.line()))))
+        .on_connect_ext(|socket: &FairQueue<T>, connection| drop(connection.insert(Arc::clone(socket.line()))))
         .graceful_shutdown_signal(move || {
             let stopping = stopping.clone();
             async move { stopping.notified().await }

@@ -17,7 +17,7 @@ use rustls::server::{ClientHello, ResolvesServerCert, ServerConfig};
 use rustls::sign::CertifiedKey;
 use tracing::{error, info};
 
-use crate::http::access::file::Stamp;
+use crate::http::auth::file::Stamp;
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]

@@ -57,8 +57,8 @@ fn a_post_goes_in_and_comes_out_as_the_contract_says() {
         assert_eq!(server.send("DELETE", "/v1/posts/77", None, "").status, 204);
     }
     assert_eq!(server.get("/v1/posts/77").status, 404);
-    let buried = server.post("/v1/posts", &sent);
-    assert_eq!((buried.status, &buried.json()["code"]), (409, &json!("post_deleted")));
+    let tombstoned = server.post("/v1/posts", &sent);
+    assert_eq!((tombstoned.status, &tombstoned.json()["code"]), (409, &json!("post_deleted")));
 }
 
 #[test]

@@ -9,12 +9,12 @@ use std::sync::{Arc, LazyLock, Mutex};
 use jsonschema::Validator;
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
-use tidewire_server::http::description::document;
+use tidewire_server::http::description;
 
 use crate::server::{Answer, Server};
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    let mut document = document();
+    let mut document = description();
     document["components"]["schemas"].as_object_mut().unwrap().values_mut().for_each(close);
     document
 });

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Erasing, StorageConfig};
-use tidewire::feed::event::{NewEdge, Silencing};
+use tidewire::feed::event::{MuteOrBlock, NewEdge};
 use tidewire::feed::page::Range;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::feed::rules::{Replies, RulesPatch};
@@ -123,9 +123,9 @@ impl Town {
         let list = ["bob", ZOE].map(str::to_owned).into();
         self.oracle.lists.insert(("ann".to_owned(), "near".to_owned()), list);
         self.engine.set_listed(zoe(), near(), id("bob"), true).await.unwrap();
-        self.engine.silence(id("gus"), zoe(), Silencing::Mute, true).await.unwrap();
-        self.engine.silence(id("hal"), zoe(), Silencing::Block, true).await.unwrap();
-        self.engine.silence(zoe(), id("ivy"), Silencing::Block, true).await.unwrap();
+        self.engine.silence(id("gus"), zoe(), MuteOrBlock::Mute, true).await.unwrap();
+        self.engine.silence(id("hal"), zoe(), MuteOrBlock::Block, true).await.unwrap();
+        self.engine.silence(zoe(), id("ivy"), MuteOrBlock::Block, true).await.unwrap();
         let rules = RulesPatch { replies: Some(Replies::All), ..RulesPatch::default() };
         self.engine.change_rules(zoe(), rules).await.unwrap();
         self.engine.change_rules(id("dan"), rules).await.unwrap();
@@ -184,8 +184,8 @@ impl Town {
             names.extend(engine.following(&other, newest, 1));
             names.extend(engine.hidden_following(&other, newest, 100));
             names.extend(engine.followers(&other, newest, 100));
-            names.extend(engine.silenced(&other, Silencing::Mute, newest, 100));
-            names.extend(engine.silenced(&other, Silencing::Block, newest, 100));
+            names.extend(engine.silenced(&other, MuteOrBlock::Mute, newest, 100));
+            names.extend(engine.silenced(&other, MuteOrBlock::Block, newest, 100));
         }
         assert!(names.iter().any(|name| name.id == id("bob")));
         assert!(!names.iter().any(|name| name.id == id(ZOE)));

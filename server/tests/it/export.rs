@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
-use tidewire::feed::event::{NewEdge, Silencing};
+use tidewire::feed::event::{MuteOrBlock, NewEdge};
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
 use tidewire::storage::recovery::Progress;
@@ -107,7 +107,7 @@ async fn an_export_counts_the_readers_whose_choices_it_leaves_out() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     engine.follow(vec![edge("ann", "bob"), edge("cas", "bob")]).await.unwrap();
-    engine.silence(id("ann"), id("dan"), Silencing::Mute, true).await.unwrap();
+    engine.silence(id("ann"), id("dan"), MuteOrBlock::Mute, true).await.unwrap();
     engine.unfollow_but_keep(id("cas"), id("bob")).await.unwrap();
     let file = engine.snapshot().await.unwrap().file;
     engine.shutdown();

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use serde_json::Value;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
-use tidewire_server::http::access::Access;
+use tidewire_server::http::auth::Access;
 use tidewire_server::http::{Api, serve};
 
 use crate::description;

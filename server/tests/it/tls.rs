@@ -14,7 +14,7 @@ use serde_json::json;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire_server::http::Api;
-use tidewire_server::http::pace::Pace;
+use tidewire_server::http::middleware::pace::Pace;
 use tidewire_server::http::tls::{Certificate, CertificateError};
 
 use crate::kill::Program;

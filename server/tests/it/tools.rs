@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use tidewire::clock::UnixMicros;
-use tidewire::state::image::{InboxRecord, SourceRecord};
+use tidewire::state::records::{InboxRecord, SourceRecord};
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::journal::writer::{JournalOptions, SegmentJournal, Tail};
 use tidewire::storage::journal::{Journal as _, Sequence};

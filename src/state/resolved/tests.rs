@@ -12,7 +12,7 @@ use crate::feed::post::{Body, Draft};
 use crate::id::{PostId, SourceId};
 use crate::state::posts::Stored;
 use crate::state::resolved::{Needs, Resolved};
-use crate::state::shelving::ShelvingLimits;
+use crate::state::tiering::TieringLimits;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::{Archive, MemoryArchive};
 
@@ -23,7 +23,7 @@ fn ann() -> SourceId {
 /// Ann's posts 1 to `posts`, of which the newest two are in memory and the others in the archive.
 fn shelved(posts: i64) -> (Arc<World>, Writer) {
     let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
-    let limits = ShelvingLimits { outbox_posts: 2, posts_bytes: usize::MAX };
+    let limits = TieringLimits { outbox_posts: 2, posts_bytes: usize::MAX };
     let (world, mut writer) = World::create_with(Policy::PushAll, Sharding::new(1), Some((archive, limits)));
     (1..=posts).for_each(|time| publish(&mut writer, time, time as u64));
     shelve(&mut writer);
@@ -46,11 +46,11 @@ fn delete(writer: &mut Writer, id: u64, found: Option<&Stored>) {
     writer.apply_judged(&Event::Deleted { id: PostId(id), repost_of: None }, found.as_ref());
 }
 
-/// A round of shelving, whether or not it is due.
+/// A round of tiering, whether or not it is due.
 fn shelve(writer: &mut Writer) {
-    let shelving = writer.collect_shelving();
-    writer.world().archive().unwrap().write(&shelving.batch(writer.world())).unwrap();
-    writer.finish_shelving(shelving);
+    let tiering = writer.collect_tiering();
+    writer.world().archive().unwrap().write(&tiering.batch(writer.world())).unwrap();
+    writer.finish_tiering(tiering);
 }
 
 fn look_up(world: &World, posts: &[u64], newest: Option<usize>) -> Resolved {

@@ -1,7 +1,7 @@
 //! How events erase users, and revoke their tokens.
 //!
 //! The source stays in its slot, since slots are for good, and loses its id, whom it follows and what it decided at once. Others' edges and
-//! decisions about it, and its posts, go by ordinary events that follow (`actor::eraser`): there may be millions of them.
+//! decisions about it, and its posts, go by ordinary events that follow (`runtime::background::eraser`): there may be millions of them.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ impl Writer {
         world.revocations.remove(user);
         let followed: Vec<SourceSlot> = source.following().sources().collect();
         followed.into_iter().for_each(|slot| self.remove_edge(&source, world.sources.at(slot), None));
-        let choices = source.choices.write().take();
-        for (blocked, since) in choices.iter().flat_map(|choices| choices.blocks.iter()) {
+        let preferences = source.preferences.write().take();
+        for (blocked, since) in preferences.iter().flat_map(|preferences| preferences.blocks.iter()) {
             world.sources.at(blocked).note_blocked(since, false);
         }
         Applied::Done

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::clock::UnixMicros;
-use crate::feed::choices::Choices;
-use crate::feed::event::{NewEdge, Silencing};
+use crate::feed::event::{MuteOrBlock, NewEdge};
 use crate::feed::following::Edge;
 use crate::feed::position::Position;
+use crate::feed::preferences::Preferences;
 use crate::id::{ListName, SourceId};
 use crate::state::sources::Source;
 use crate::state::world::{Applied, Writer};
@@ -86,25 +86,25 @@ impl Writer {
         &mut self,
         reader: &SourceId,
         source: &SourceId,
-        how: Silencing,
+        how: MuteOrBlock,
         since: Option<UnixMicros>,
     ) -> Applied {
         let source = self.world.sources.intern(source);
         let mut turned = None;
-        self.choose(reader, |choices| {
+        self.choose(reader, |preferences| {
             let silenced = match how {
-                Silencing::Mute => &mut choices.mutes,
-                Silencing::Block => &mut choices.blocks,
+                MuteOrBlock::Mute => &mut preferences.mutes,
+                MuteOrBlock::Block => &mut preferences.blocks,
             };
             turned = match since {
                 Some(since) => silenced.insert(source.slot, since).then_some(since),
                 None => silenced.remove(source.slot),
             };
         });
-        if let (Silencing::Block, Some(turned)) = (how, turned) {
+        if let (MuteOrBlock::Block, Some(turned)) = (how, turned) {
             source.note_blocked(turned, since.is_some());
         }
-        if how == Silencing::Block && since.is_some() {
+        if how == MuteOrBlock::Block && since.is_some() {
             let reader = self.world.sources.intern(reader);
             self.remove_edge(&reader, &source, None);
             self.remove_edge(&source, &reader, None);
@@ -121,8 +121,8 @@ impl Writer {
     ) -> Applied {
         let (source, world) = (self.world.sources.intern(source), Arc::clone(&self.world));
         let _taking_back = since.is_none().then(|| world.arrivals.take_back());
-        self.choose(reader, |choices| {
-            let members = Arc::make_mut(choices.lists.entry(list.clone()).or_default());
+        self.choose(reader, |preferences| {
+            let members = Arc::make_mut(preferences.lists.entry(list.clone()).or_default());
             match since {
                 Some(since) => drop(members.insert(source.slot, since, false)),
                 None => drop(members.remove(source.slot)),
@@ -130,12 +130,12 @@ impl Writer {
         })
     }
 
-    pub(super) fn choose(&mut self, reader: &SourceId, change: impl FnOnce(&mut Choices)) -> Applied {
+    pub(super) fn choose(&mut self, reader: &SourceId, change: impl FnOnce(&mut Preferences)) -> Applied {
         let reader = self.world.sources.intern(reader);
-        let mut choices = reader.choices.write();
-        let choices = Arc::make_mut(choices.get_or_insert_default());
-        change(choices);
-        choices.note_change();
+        let mut preferences = reader.preferences.write();
+        let preferences = Arc::make_mut(preferences.get_or_insert_default());
+        change(preferences);
+        preferences.note_change();
         Applied::Done
     }
 

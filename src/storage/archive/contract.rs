@@ -105,7 +105,7 @@ fn a_rewrite_takes_what_is_to_go_and_leaves_the_rest(archive: &dyn Archive) -> T
     archive.write(&placed(entries.map(|(of, nth, route)| (of, at(nth, nth as u64), route))))?;
     archive.persist(Sequence(5))?;
     let fate = |bytes: &[u8]| match bytes {
-        b"goes" => Fate::Bury,
+        b"goes" => Fate::Tombstone,
         b"changes" => Fate::Replace(b"changed".to_vec()),
         _ => Fate::Keep,
     };

@@ -154,7 +154,7 @@ impl Rooms {
             match (rewrite.fate)(bytes) {
                 Fate::Keep => {}
                 Fate::Replace(other) => *bytes = other,
-                Fate::Bury => *kept = Kept::Deleted,
+                Fate::Tombstone => *kept = Kept::Deleted,
             }
         }
     }

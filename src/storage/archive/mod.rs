@@ -63,7 +63,7 @@ pub enum Fate {
     /// It is kept as other bytes.
     Replace(Vec<u8>),
     /// A tombstone takes its place.
-    Bury,
+    Tombstone,
 }
 
 /// What an archive is to be rewritten without.

@@ -266,7 +266,7 @@ impl Archive for RedbArchive {
     }
 }
 
-/// Turns a panic into an error. redb does not verify a page that it reads, and panics on one that makes no sense; a
+/// FairQueue a panic into an error. redb does not verify a page that it reads, and panics on one that makes no sense; a
 /// damaged file must not end the threads that read from it. redb is made for that: it rolls back what was under way.
 fn guarded<T>(path: &Path, run: impl FnOnce() -> Result<T, ArchiveError>) -> Result<T, ArchiveError> {
     panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|cause| {

@@ -4,7 +4,7 @@
 //! - the seam between the scribe and whatever keeps events.
 //!
 //! Not responsible for:
-//! - whether an event is allowed, applying it (`actor::scribe`, `state::world`).
+//! - whether an event is allowed, applying it (`runtime::writer`, `state::world`).
 
 pub mod reader;
 pub mod sync;

@@ -6,7 +6,7 @@
 //!   failed.
 //!
 //! Not responsible for:
-//! - what is on disk already (`storage::journal::reader`), deleting segments (`actor::keeper`).
+//! - what is on disk already (`storage::journal::reader`), deleting segments (`runtime::background::snapshotter`).
 
 use std::io::ErrorKind;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The records of one block of a snapshot, decoded.
 
 use crate::feed::record::PostRecord;
-use crate::state::image::{
-    ChoicesRecord, DeletedRecord, EdgesRecord, InboxRecord, RepostsRecord, RevocationsRecord, SourceRecord,
+use crate::state::records::{
+    DeletedRecord, EdgesRecord, InboxRecord, PreferencesRecord, RepostsRecord, RevocationsRecord, SourceRecord,
     UnderWayRecord,
 };
 use crate::storage::snapshot::{Block, Section};
@@ -14,7 +14,7 @@ pub enum Batch {
     /// The edges of readers.
     Edges(Vec<EdgesRecord>),
     /// What readers have decided.
-    Choices(Vec<ChoicesRecord>),
+    Preferences(Vec<PreferencesRecord>),
     /// Reposts, by what they repeat.
     Reposts(Vec<RepostsRecord>),
     /// Revocations of tokens.
@@ -37,7 +37,7 @@ pub fn decode(block: &Block) -> Result<Batch, String> {
     Ok(match block.section {
         Section::Sources => Batch::Sources(block.decode()?),
         Section::Edges => Batch::Edges(block.decode()?),
-        Section::Choices => Batch::Choices(block.decode()?),
+        Section::Preferences => Batch::Preferences(block.decode()?),
         Section::Reposts => Batch::Reposts(block.decode()?),
         Section::Revocations => Batch::Revocations(block.decode()?),
         Section::Posts => Batch::Posts(block.decode()?),

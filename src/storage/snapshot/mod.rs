@@ -5,7 +5,7 @@
 //! - writing it under another name until it is whole, reading it block by block, noticing any damage.
 //!
 //! Not responsible for:
-//! - what records mean (`state::image`), when snapshots are taken and dropped (`actor::keeper`).
+//! - what records mean (`state::records`), when snapshots are taken and dropped (`runtime::background::snapshotter`).
 //!
 //! Numbers are little-endian. The header: magic (8 bytes), format (2), 2 bytes zero, sequence of the last event the walk
 //! can rely on (8), time of its start in microseconds (8), identity of the data directory (16, none in format 1), CRC-32C of what is before. A block: kind (1), compression (1:
@@ -49,23 +49,23 @@ const ZSTD_LEVEL: i32 = 1;
 /// What the records of a block are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Section {
-    /// [`crate::state::image::SourceRecord`], in the order of their numbers.
+    /// [`crate::state::records::SourceRecord`], in the order of their numbers.
     Sources,
-    /// [`crate::state::image::EdgesRecord`].
+    /// [`crate::state::records::EdgesRecord`].
     Edges,
-    /// [`crate::state::image::ChoicesRecord`].
-    Choices,
-    /// [`crate::state::image::RepostsRecord`].
+    /// [`crate::state::records::PreferencesRecord`].
+    Preferences,
+    /// [`crate::state::records::RepostsRecord`].
     Reposts,
-    /// [`crate::state::image::RevocationsRecord`].
+    /// [`crate::state::records::RevocationsRecord`].
     Revocations,
     /// [`crate::feed::record::PostRecord`].
     Posts,
-    /// [`crate::state::image::DeletedRecord`].
+    /// [`crate::state::records::DeletedRecord`].
     Deleted,
-    /// [`crate::state::image::UnderWayRecord`].
+    /// [`crate::state::records::UnderWayRecord`].
     UnderWay,
-    /// [`crate::state::image::InboxRecord`].
+    /// [`crate::state::records::InboxRecord`].
     Inboxes,
     /// [`EndRecord`].
     End,
@@ -75,7 +75,7 @@ impl Section {
     const ALL: [Self; 10] = [
         Self::Sources,
         Self::Edges,
-        Self::Choices,
+        Self::Preferences,
         Self::Reposts,
         Self::Revocations,
         Self::Posts,
@@ -93,7 +93,7 @@ impl Section {
             Self::Deleted => 4,
             Self::UnderWay => 5,
             Self::Inboxes => 6,
-            Self::Choices => 7,
+            Self::Preferences => 7,
             Self::Reposts => 8,
             Self::Revocations => 9,
             Self::End => 255,
@@ -105,7 +105,7 @@ impl Section {
         match self {
             Self::Sources => "sources",
             Self::Edges => "edges",
-            Self::Choices => "choices",
+            Self::Preferences => "choices",
             Self::Reposts => "reposts",
             Self::Revocations => "revocations",
             Self::Posts => "posts",
@@ -350,7 +350,7 @@ impl<'a> SnapshotWriter<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::image::DeletedRecord;
+    use crate::state::records::DeletedRecord;
     use crate::storage::files::memory::MemoryFiles;
 
     const HEADER: SnapshotHeader = SnapshotHeader { sequence: Sequence(7), taken_at: UnixMicros(-5) };

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::state::image::Walk;
+use crate::state::records::Walk;
 use crate::storage::error::StorageError;
 use crate::storage::snapshot::{Section, SnapshotWriter};
 
@@ -28,7 +28,7 @@ impl Records for SnapshotWriter<'_> {
 pub fn write_world(walk: Walk<'_>, records: &mut impl Records) -> Result<(), StorageError> {
     walk.sources().try_for_each(|record| records.record(Section::Sources, &record))?;
     walk.edges().try_for_each(|record| records.record(Section::Edges, &record))?;
-    walk.choices().try_for_each(|record| records.record(Section::Choices, &record))?;
+    walk.preferences().try_for_each(|record| records.record(Section::Preferences, &record))?;
     walk.reposts(|record| records.record(Section::Reposts, &record))?;
     walk.revocations().try_for_each(|record| records.record(Section::Revocations, &record))?;
     walk.posts(|record| records.record(Section::Posts, &record))?;

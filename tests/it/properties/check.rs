@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tidewire::clock::UnixMicros;
 use tidewire::engine::FeedPage;
 use tidewire::error::Error;
-use tidewire::feed::event::Silencing;
+use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
@@ -140,7 +140,7 @@ impl Run {
         let names = |listed: Vec<tidewire::engine::Listed>| -> BTreeSet<String> {
             listed.into_iter().map(|listed| listed.id.to_string()).collect()
         };
-        for (how, all) in [(Silencing::Mute, &self.oracle.mutes), (Silencing::Block, &self.oracle.blocks)] {
+        for (how, all) in [(MuteOrBlock::Mute, &self.oracle.mutes), (MuteOrBlock::Block, &self.oracle.blocks)] {
             let expected = all.iter().filter(|(by, _)| by == reader).map(|(_, source)| source.clone()).collect();
             assert_eq!(names(self.engine.silenced(&id(reader), how, newest, 100)), expected, "{how:?} of {reader}");
         }

@@ -9,7 +9,7 @@ use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
 use tidewire::feed::stream::Place;
 use tidewire::live::event::{Event, What};
-use tidewire::live::outlet::Closing;
+use tidewire::live::subscriber_queue::Closing;
 use tidewire::state::reader::PageRequest;
 use tidewire::state::view::Entry;
 

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use tidewire::clock::{Clock, ManualClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Erasing, StorageConfig};
-use tidewire::feed::event::{NewEdge, Silencing};
+use tidewire::feed::event::{MuteOrBlock, NewEdge};
 use tidewire::feed::policy::Policy;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft};
@@ -364,19 +364,19 @@ impl Run {
         self.check_side(source);
     }
 
-    async fn silence(&mut self, reader: &str, source: &str, how: Silencing, on: bool) {
+    async fn silence(&mut self, reader: &str, source: &str, how: MuteOrBlock, on: bool) {
         let silenced = self.engine.silence(id(reader), id(source), how, on).await;
         if reader == source {
-            let code = if how == Silencing::Mute { "self_mute" } else { "self_block" };
+            let code = if how == MuteOrBlock::Mute { "self_mute" } else { "self_block" };
             return assert_eq!(silenced.unwrap_err().code(), code);
         }
         let pair = (reader.to_owned(), source.to_owned());
         let oracle = &mut self.oracle;
         let changed = match (how, on) {
-            (Silencing::Mute, true) => oracle.mutes.insert(pair),
-            (Silencing::Mute, false) => oracle.mutes.remove(&pair),
-            (Silencing::Block, true) => oracle.block(reader, source),
-            (Silencing::Block, false) => oracle.blocks.remove(&pair),
+            (MuteOrBlock::Mute, true) => oracle.mutes.insert(pair),
+            (MuteOrBlock::Mute, false) => oracle.mutes.remove(&pair),
+            (MuteOrBlock::Block, true) => oracle.block(reader, source),
+            (MuteOrBlock::Block, false) => oracle.blocks.remove(&pair),
         };
         assert_eq!(silenced, Ok(changed));
         for source in [reader, source] {

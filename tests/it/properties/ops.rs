@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use proptest::prelude::*;
-use tidewire::feed::event::Silencing;
+use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::policy::Policy;
 use tidewire::feed::rules::{Replies, RulesPatch};
 
@@ -61,7 +61,7 @@ pub enum Op {
     Silence {
         reader: usize,
         source: usize,
-        how: Silencing,
+        how: MuteOrBlock,
         on: bool,
     },
     Rules(usize, RulesPatch),
@@ -155,7 +155,7 @@ fn publish() -> impl Strategy<Value = Op> {
 fn edges() -> impl Strategy<Value = Op> {
     let backfill = prop::option::weighted(0.3, 0..4usize);
     let follow = (person(), source(), prop::bool::weighted(0.2), backfill);
-    let how = prop_oneof![2 => Just(Silencing::Mute), 1 => Just(Silencing::Block)];
+    let how = prop_oneof![2 => Just(MuteOrBlock::Mute), 1 => Just(MuteOrBlock::Block)];
     prop_oneof![
         10 => follow.prop_map(|(reader, source, hidden, backfill)| Op::Follow { reader, source, hidden, backfill }),
         3 => person().prop_map(Op::FollowAll),
@@ -182,7 +182,7 @@ fn rules() -> impl Strategy<Value = RulesPatch> {
         })
 }
 
-fn choices() -> impl Strategy<Value = Op> {
+fn preferences() -> impl Strategy<Value = Op> {
     let list = 0..LISTS.len();
     prop_oneof![
         4 => (person(), rules()).prop_map(|(reader, patch)| Op::Rules(reader, patch)),
@@ -235,7 +235,7 @@ pub fn op() -> impl Strategy<Value = Op> {
         4 => (0..60usize, any::<bool>()).prop_map(|(post, hidden)| Op::Hide(post, hidden)),
         2 => (0..60usize).prop_map(Op::Edit),
         24 => edges(),
-        10 => choices(),
+        10 => preferences(),
         2 => person().prop_map(Op::Erase),
         20 => reads(),
         20 => live(),

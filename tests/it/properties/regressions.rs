@@ -1,6 +1,6 @@
 //! What random histories once found, as plain ones.
 
-use tidewire::feed::event::{NewEdge, Silencing};
+use tidewire::feed::event::{MuteOrBlock, NewEdge};
 use tidewire::feed::policy::Policy;
 use tidewire::feed::rules::RulesPatch;
 use tidewire::feed::stream::StreamLimits;
@@ -91,7 +91,7 @@ async fn a_repost_of_an_id_that_turns_out_to_be_a_repost_is_an_entry_of_its_own(
 
 #[tokio::test]
 async fn a_repost_of_what_its_author_is_not_to_see_is_one_of_an_unknown_post() {
-    let block = |reader, source, on| Op::Silence { reader, source, how: Silencing::Block, on };
+    let block = |reader, source, on| Op::Silence { reader, source, how: MuteOrBlock::Block, on };
     for (before, after) in [
         (Op::Hide(1, true), Op::Hide(1, false)),
         (block(1, 2, true), block(1, 2, false)),

@@ -90,7 +90,7 @@ fn colours_change_no_letter() {
 #[test]
 fn a_run_without_doubts_says_so() {
     let mut report = sample::report();
-    report.doubts.clear();
+    report.warnings.clear();
     let text = text(&report, Look::default());
     assert!(text.ends_with("\nNothing that was looked at speaks against these figures.\n"), "{text}");
 }
@@ -101,7 +101,7 @@ fn a_run_that_nobody_took_part_in_has_no_table() {
     let why = "there is no program redis-server".to_owned();
     report.targets =
         vec![TargetReport { name: "redis_list".to_owned(), left_out: Some(why), ..TargetReport::default() }];
-    report.doubts.clear();
+    report.warnings.clear();
     let expected = "\
 Tidewire beside Redis and MariaDB
 2026-11-21T14:00:00Z, Intel(R) Xeon(R) Processor, 2 cores, 25.0 GB, Linux 6.1.0
@@ -117,7 +117,7 @@ Nothing that was looked at speaks against these figures.
 #[test]
 fn what_comes_from_outside_cannot_move_the_cursor() {
     let mut report = sample::report();
-    report.doubts = vec!["evil \x1b[2J text\r\nof two lines".to_owned()];
+    report.warnings = vec!["evil \x1b[2J text\r\nof two lines".to_owned()];
     let text = text(&report, Look::default());
     assert!(text.contains("  ! evil [2J text of two lines\n") && !text.contains('\x1b'), "{text}");
 }

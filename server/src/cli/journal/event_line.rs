@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::cli::post_line::{self, Parts, PostLine, time};
-use tidewire::feed::event::{Event, NewEdge, Silencing};
+use tidewire::feed::event::{Event, MuteOrBlock, NewEdge};
 use tidewire::feed::rules::Rules;
 use tidewire::storage::journal::Sequence;
 
@@ -46,7 +46,7 @@ enum EventLine<'a> {
     Silenced {
         reader: &'a str,
         source: &'a str,
-        how: Silencing,
+        how: MuteOrBlock,
         since: Option<String>,
     },
     Ruled {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use crate::http::access::browser::Hosts;
-use crate::http::access::cors::Origins;
-use crate::http::access::rate::RequestsPerSecond;
+use crate::http::auth::browser::Hosts;
+use crate::http::auth::cors::Origins;
+use crate::http::auth::rate::RequestsPerSecond;
 use crate::http::sockets::proxies::Proxies;
 use tidewire::feed::policy::Policy;
 use tidewire::storage::journal::Durability;

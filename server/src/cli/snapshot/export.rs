@@ -136,7 +136,7 @@ fn tell_posts(outline: &Outline, has_archive: bool) {
 fn tell_edges(outline: &Outline) {
     terminal::warn(&format!("follow edges: {} (when they were made is not exported)", outline.edges.len()));
     note("hidden edges", outline.edges.iter().filter(|edge| edge.hidden).count(), " (by a third word)");
-    let choices = " (their mutes, blocks, rules, lists and markers, and where their edges begin, are not exported)";
-    note("readers with choices", outline.deciders.len(), choices);
+    let preferences = " (their mutes, blocks, rules, lists and markers, and where their edges begin, are not exported)";
+    note("readers with choices", outline.deciders.len(), preferences);
     note("users whose tokens are revoked", outline.revoked, " (revocations are not exported)");
 }

@@ -25,8 +25,8 @@ use tidewire::clock::UnixMicros;
 use tidewire::feed::position::Position;
 use tidewire::feed::record::PostRecord;
 use tidewire::id::{PostId, SourceId};
-use tidewire::state::image::EdgesRecord;
-use tidewire::state::shelving;
+use tidewire::state::records::EdgesRecord;
+use tidewire::state::tiering;
 use tidewire::storage::archive::{ArchiveError, Kept, ReadOnlyArchive};
 use tidewire::storage::recovery::Batch;
 
@@ -119,7 +119,7 @@ impl Outline {
                 let ids = records.iter().flat_map(|record| record.ids.as_chunks::<8>().0);
                 self.deleted.extend(ids.map(|id| PostId(u64::from_le_bytes(*id))));
             }
-            Batch::Choices(records) => self.deciders.extend(records.iter().map(|record| record.reader)),
+            Batch::Preferences(records) => self.deciders.extend(records.iter().map(|record| record.reader)),
             Batch::Revocations(records) => {
                 self.revoked += records.iter().map(|record| record.users.len()).sum::<usize>();
             }
@@ -247,7 +247,7 @@ fn archived_line(record: &PostRecord<SourceId>) -> Result<String, String> {
 fn archived_record(kept: &Kept) -> Result<Option<PostRecord<SourceId>>, String> {
     match kept {
         Kept::Deleted => Ok(None),
-        Kept::Post(bytes) => shelving::decode(bytes).map(Some),
+        Kept::Post(bytes) => tiering::decode(bytes).map(Some),
     }
 }
 
@@ -274,7 +274,7 @@ mod tests {
     use tidewire::feed::graph::Sharding;
     use tidewire::feed::policy::Policy;
     use tidewire::feed::post::{Body, Draft, Post};
-    use tidewire::state::image::{SourceRecord, record};
+    use tidewire::state::records::{SourceRecord, record};
     use tidewire::state::world::World;
     use tidewire::storage::files::disk::DiskFiles;
     use tidewire::storage::journal::Sequence;

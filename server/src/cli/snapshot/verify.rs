@@ -58,7 +58,9 @@ impl Loading {
                 whole(&record.hidden, 4)?;
                 writer.restore_edges(record).map_err(|cause| cause.to_string())
             }),
-            Batch::Choices(records) => each_record("choices", &records, |record| writer.restore_choices(record)),
+            Batch::Preferences(records) => {
+                each_record("choices", &records, |record| writer.restore_preferences(record))
+            }
             Batch::Reposts(records) => each_record("reposts", &records, |record| {
                 whole(&record.hidden, 4)?;
                 writer.restore_reposts(record).map_err(|cause| cause.to_string())

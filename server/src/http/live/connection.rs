@@ -1,6 +1,6 @@
 //! A live connection, as the body of a response: the connection's task asks for more whenever the socket has room.
 //!
-//! So what waits for a slow client waits in its outlet, where it is counted, and nowhere else; and all that waits when there is
+//! So what waits for a slow client waits in its subscriber queue, where it is counted, and nowhere else; and all that waits when there is
 //! room goes out with one call.
 
 use std::convert::Infallible;
@@ -12,7 +12,7 @@ use actix_web::body::{BodySize, MessageBody};
 use actix_web::rt::time::{Instant, Sleep, sleep};
 use actix_web::web::{Bytes, BytesMut};
 
-use crate::http::access::Tenure;
+use crate::http::auth::SessionExpiry;
 use crate::http::live::wire::{Close, Heard, Wire};
 use tidewire::engine::Watcher;
 use tidewire::feed::stream::Place;
@@ -24,7 +24,7 @@ pub(super) struct Connection<W> {
     wire: W,
     state: State,
     /// How long it may stay, if that is known.
-    tenure: Option<Box<Tenure>>,
+    session_expiry: Option<Box<SessionExpiry>>,
     /// Where the client is.
     place: Option<Place>,
     heartbeat: Duration,
@@ -39,15 +39,27 @@ enum State {
 
 impl<W: Wire> Connection<W> {
     /// What `watcher` tells, over `wire`, and every `heartbeat` that there is nothing; for as long as the client may stay.
-    pub(super) fn new(wire: W, watcher: Watcher, heartbeat: Duration, tenure: Option<Box<Tenure>>) -> Self {
+    pub(super) fn new(
+        wire: W,
+        watcher: Watcher,
+        heartbeat: Duration,
+        session_expiry: Option<Box<SessionExpiry>>,
+    ) -> Self {
         let next_beat = Box::pin(sleep(heartbeat));
-        Self { wire, state: State::Open(watcher), tenure, place: None, heartbeat, next_beat }
+        Self { wire, state: State::Open(watcher), session_expiry, place: None, heartbeat, next_beat }
     }
 
     /// A connection that ends at once.
     pub(super) fn refused(wire: W, why: Close) -> Self {
         let next_beat = Box::pin(sleep(Duration::MAX));
-        Self { wire, state: State::Refused(why), tenure: None, place: None, heartbeat: Duration::MAX, next_beat }
+        Self {
+            wire,
+            state: State::Refused(why),
+            session_expiry: None,
+            place: None,
+            heartbeat: Duration::MAX,
+            next_beat,
+        }
     }
 
     /// Collects what is to be written now, and returns why the connection ends, if it does.
@@ -57,7 +69,7 @@ impl<W: Wire> Connection<W> {
             State::Refused(why) => return Some(*why),
             State::Over => return None,
         };
-        if let Some(why) = self.tenure.as_mut().and_then(|tenure| tenure.ended(task)) {
+        if let Some(why) = self.session_expiry.as_mut().and_then(|session_expiry| session_expiry.ended(task)) {
             return Some(Close::Unauthenticated(why));
         }
         match self.wire.listen(task, out) {
@@ -82,7 +94,7 @@ impl<W: Wire> Connection<W> {
             if !self.wire.ping(out) {
                 return Some(Close::Dead);
             }
-            if self.tenure.as_ref().is_some_and(|tenure| !tenure.is_vouched_for()) {
+            if self.session_expiry.as_ref().is_some_and(|session_expiry| !session_expiry.is_vouched_for()) {
                 return Some(Close::Unauthenticated("the key is not good any more"));
             }
             // What a browser's scripts see of it: they do not see pings.

@@ -2,7 +2,7 @@
 
 use actix_web::web::BytesMut;
 
-use crate::http::live::introduction;
+use crate::http::live::handshake;
 use crate::http::live::rules::Rules;
 use crate::http::live::wire::{Frame, Heard, frame};
 use tidewire::limits::LIVE_FRAME_BYTES_MAX;
@@ -42,10 +42,10 @@ fn receive(data: &[u8], piece_bytes: usize) -> (Vec<Frame>, BytesMut) {
 }
 
 fn introduced(text: &[u8]) {
-    if let Some(token) = introduction::token(text) {
+    if let Some(token) = handshake::token(text) {
         let start = text.iter().find(|byte| !byte.is_ascii_whitespace());
         assert_eq!(start, Some(&b'{'), "only an object says who it is");
         let again = serde_json::json!({"type": "auth", "token": token}).to_string();
-        assert_eq!(introduction::token(again.as_bytes()), Some(token));
+        assert_eq!(handshake::token(again.as_bytes()), Some(token));
     }
 }

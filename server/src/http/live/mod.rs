@@ -2,16 +2,16 @@
 //!
 //! Responsible for:
 //! - letting them in, with the place where a client resumes ([`websocket`], [`events`]);
-//! - those that have yet to say who they are ([`introduction`]);
+//! - those that have yet to say who they are ([`handshake`]);
 //! - what goes over the wire and when ([`connection`], [`wire`]), word for word ([`text`]).
 //!
 //! Not responsible for:
-//! - what is told, and who is too slow (`actor::watch`, `live::outlet`).
+//! - what is told, and who is too slow (`runtime::reader::watch`, `live::subscriber_queue`).
 
 mod connection;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(in crate::http) mod fuzzing;
-mod introduction;
+mod handshake;
 mod rules;
 mod text;
 mod wire;
@@ -27,9 +27,9 @@ use actix_web::web::{Data, Payload};
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, HttpResponseBuilder};
 
 use crate::http::Api;
-use crate::http::access::{Caller, PROTOCOL, Tenure, offers_protocol};
+use crate::http::auth::{Caller, PROTOCOL, SessionExpiry, offers_protocol};
 use crate::http::live::connection::Connection;
-use crate::http::live::introduction::{Asked, Introduction};
+use crate::http::live::handshake::{Asked, Handshake};
 use crate::http::live::wire::{Close, EventStream, WebSocket};
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, user};
@@ -59,17 +59,18 @@ pub(super) async fn websocket(
     let wire = WebSocket::new(payload);
     let caller = Caller::or_stranger(&request)?;
     let body = match caller {
-        Caller::Stranger => {
+        Caller::Unauthenticated => {
             // It keeps no place in all of that time, but once it is known.
             request.extensions_mut().insert(Open);
             let (peer, line) = (request.peer_addr(), request.conn_data::<Arc<Line>>().cloned());
-            Introduction::new(wire, Asked { engine: (*engine).clone(), api, user, resume, peer, line })?.boxed()
+            Handshake::new(wire, Asked { engine: (*engine).clone(), api, user, resume, peer, line })?.boxed()
         }
         // In a browser only a close code can be told from other failures.
         Caller::Refused => Connection::refused(wire, Close::Unauthenticated("the token is not good for this")).boxed(),
         _ => match engine.watch(&user, resume).await {
             Ok(watcher) => {
-                Connection::new(wire, watcher, heartbeat(&engine), Tenure::of(&api.access, &caller, &engine)).boxed()
+                Connection::new(wire, watcher, heartbeat(&engine), SessionExpiry::of(&api.access, &caller, &engine))
+                    .boxed()
             }
             Err(Error::TooMany { .. }) => Connection::refused(wire, Close::TooMany).boxed(),
             Err(cause) => return Err(cause.into()),
@@ -91,8 +92,8 @@ pub(super) async fn events(request: HttpRequest, engine: Live, api: Data<Api>) -
         }
         other => other.into(),
     })?;
-    let tenure = Tenure::of(&api.access, &caller, &engine);
-    Ok(events_head().body(Connection::new(EventStream::default(), watcher, heartbeat(&engine), tenure)))
+    let session_expiry = SessionExpiry::of(&api.access, &caller, &engine);
+    Ok(events_head().body(Connection::new(EventStream::default(), watcher, heartbeat(&engine), session_expiry)))
 }
 
 fn heartbeat(engine: &Engine) -> Duration {

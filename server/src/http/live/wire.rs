@@ -14,7 +14,7 @@ use crate::http::live::rules::{Meter, Rules, Wrong};
 use crate::http::live::text;
 use tidewire::limits::LIVE_FRAME_BYTES_MAX;
 use tidewire::live::event::Event;
-use tidewire::live::outlet::Closing;
+use tidewire::live::subscriber_queue::Closing;
 
 /// How a live connection speaks.
 pub(super) trait Wire: Unpin {

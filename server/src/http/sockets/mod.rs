@@ -7,7 +7,7 @@
 //! - what is common to all answers ([`answering`]), and a request that wants to be asked for its body ([`expecting`]).
 //!
 //! Not responsible for:
-//! - accepting connections (`actix_server`), HTTP itself (`actix_http`), clients that take nothing (`http::stall`).
+//! - accepting connections (`actix_server`), HTTP itself (`actix_http`), clients that take nothing (`http::middleware::stalled_socket`).
 
 pub(super) mod answering;
 pub(super) mod expecting;

@@ -24,8 +24,8 @@ use crate::http::sockets::line::Line;
 use crate::http::sockets::open_files;
 use crate::http::sockets::places::order::Order;
 use crate::http::sockets::proxies::Proxies;
-use tidewire::actor::counters::{Counter, Gauge};
 use tidewire::limits::{CONNECTIONS_NOT_LIVE_SHARE, CONNECTIONS_PER_SWEEP, CONNECTIONS_SHARE};
+use tidewire::runtime::counters::{Counter, Gauge};
 use tidewire::throttle::Throttle;
 
 /// How many connections there may be.

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use crate::http::access::rate::network;
+use crate::http::auth::rate::network;
 use tidewire::limits::PROXIES_MAX;
 
 /// Addresses that come for many.

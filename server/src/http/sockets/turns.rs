@@ -1,4 +1,4 @@
-//! Turns: a client's requests go to the HTTP parser one after the other, each when the one before is answered.
+//! FairQueue: a client's requests go to the HTTP parser one after the other, each when the one before is answered.
 //!
 //! Responsible for:
 //! - holding back later requests of a connection. The dispatcher behind takes a body that is still coming for one that nobody reads, when it
@@ -24,7 +24,7 @@ use tidewire::limits::UNREAD_BYTES_MAX;
 const ASK: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// A socket whose client's requests take turns.
-pub(in crate::http) struct Turns<T> {
+pub(in crate::http) struct FairQueue<T> {
     socket: T,
     line: Arc<Line>,
     framing: Framing,
@@ -39,7 +39,7 @@ pub(in crate::http) struct Turns<T> {
     is_waiting: bool,
 }
 
-impl<T> Turns<T> {
+impl<T> FairQueue<T> {
     pub(in crate::http) fn new(socket: T, line: Arc<Line>) -> Self {
         let (framing, held) = (Framing::default(), BytesMut::new());
         Self { socket, line, framing, held, unread_bytes: 0, asking: &[], is_flushed: true, is_waiting: false }
@@ -80,13 +80,13 @@ impl<T> Turns<T> {
     }
 }
 
-impl<T> Drop for Turns<T> {
+impl<T> Drop for FairQueue<T> {
     fn drop(&mut self) {
         self.line.hold(0, false);
     }
 }
 
-impl<T: AsyncWrite + Unpin> Turns<T> {
+impl<T: AsyncWrite + Unpin> FairQueue<T> {
     fn poll_ask(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.line.takes_ask() {
             self.asking = ASK;
@@ -102,7 +102,7 @@ impl<T: AsyncWrite + Unpin> Turns<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Turns<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for FairQueue<T> {
     fn poll_read(mut self: Pin<&mut Self>, task: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let before = into.filled().len();
@@ -152,7 +152,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Turns<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Turns<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for FairQueue<T> {
     fn poll_write(mut self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_ask(task))?;
         self.is_flushed = false;

@@ -7,8 +7,8 @@ use tidewire::engine::Engine;
 use tidewire::limits::{
     FORGED_SIGNATURES_AT_ONCE, FORGED_SIGNATURES_OF_PROXIES_PER_SECOND, FORGED_SIGNATURES_PER_SECOND, KEYS_TRIED_MAX,
 };
-use tidewire_server::http::access::Access;
-use tidewire_server::http::access::keys::TokenKey;
+use tidewire_server::http::auth::Access;
+use tidewire_server::http::auth::keys::TokenKey;
 
 use crate::access::tokens::{self, SERVER_KEY, bearer};
 use crate::server::Server;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
-use tidewire::limits::{LIVE_STRANGERS_PER_ADDRESS_MAX, NEW_SOURCES_OF_USER_MAX, UNKNOWN_CREDENTIALS_PER_SECOND};
+use tidewire::limits::{LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX, NEW_SOURCES_OF_USER_MAX, UNKNOWN_CREDENTIALS_PER_SECOND};
 use tidewire::storage::files::faulty::{FaultyFiles, Plan};
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
@@ -138,7 +138,7 @@ async fn strangers_of_one_address_end_for_each_other_and_leave_room_for_those_of
     let server = Server::serving(api, engine);
     let (address, here, elsewhere) = (server.address(), [127, 0, 0, 1], [127, 0, 0, 2]);
     let mut strangers = Vec::new();
-    for nth in 0..LIVE_STRANGERS_PER_ADDRESS_MAX {
+    for nth in 0..LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX {
         strangers.push(socket(here, address, None).await.unwrap_or_else(|| panic!("the {nth}th")));
     }
     let connections = || ask(&server, "/v1/stats", SERVER_KEY).json()["live"]["connections"].clone();
@@ -147,7 +147,7 @@ async fn strangers_of_one_address_end_for_each_other_and_leave_room_for_those_of
     let mut oldest = Client { socket: strangers.remove(0), hello: json!(null) };
     assert_eq!(oldest.next().await, Next::Closed(1013), "the longest silent one goes");
     let gate = ask(&server, "/v1/stats", SERVER_KEY).json()["admission"]["live_strangers"].clone();
-    assert_eq!((&gate["under_way"], &gate["refused"]), (&json!(LIVE_STRANGERS_PER_ADDRESS_MAX), &json!(0)));
+    assert_eq!((&gate["under_way"], &gate["refused"]), (&json!(LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX), &json!(0)));
     let other = socket(elsewhere, address, None).await;
     assert!(other.is_some(), "those of another address have room");
     let known = socket(here, address, Some(&tokens::token("ann"))).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
-use tidewire_server::http::access::Access;
+use tidewire_server::http::auth::Access;
 
 use crate::access::tokens::{self, SERVER_KEY, bearer};
 use crate::server::Server;

@@ -10,7 +10,7 @@ use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire_server::http::Api;
-use tidewire_server::http::access::keys::{Keys, TokenKey};
+use tidewire_server::http::auth::keys::{Keys, TokenKey};
 use tokio::net::TcpStream;
 use tokio_tungstenite::client_async;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;

@@ -8,5 +8,5 @@ mod matrix;
 mod pages;
 mod program;
 mod revoke;
-mod sight;
 pub mod tokens;
+mod visibility;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire_server::http::Api;
-use tidewire_server::http::access::{Access, AccessOptions};
+use tidewire_server::http::auth::{Access, AccessOptions};
 
 use crate::access::tokens::{self, SERVER_KEY, bearer};
 use crate::server::Server;

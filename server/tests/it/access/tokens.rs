@@ -6,8 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
-use tidewire_server::http::access::Access;
-use tidewire_server::http::access::keys::{KeyScope, Keys, TokenKey, hash};
+use tidewire_server::http::auth::Access;
+use tidewire_server::http::auth::keys::{KeyScope, Keys, TokenKey, hash};
 
 pub const SERVER_KEY: &str = "tidewire_a-key-of-the-server";
 pub const READING_KEY: &str = "tidewire_a-key-that-reads";

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tidewire::clock::SystemClock;
 use tidewire::engine::{Engine, Erasing, StorageConfig, Watcher};
-use tidewire::feed::event::Silencing;
+use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::post::Draft;
 use tidewire::id::SourceId;
 use tidewire::limits::ERASURES_MAX;
 use tidewire::live::event::What;
-use tidewire::live::outlet::Closing;
+use tidewire::live::subscriber_queue::Closing;
 use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
@@ -54,8 +54,8 @@ fn whatever_names_a_user_is_refused_until_the_erasure_has_ended_and_the_id_begin
                 engine.follow(vec![edge(ZOE, "ann")]).await.err(),
                 engine.unfollow(id("ann"), id(ZOE)).await.err(),
                 engine.unfollow_but_keep(id(ZOE), id("ann")).await.err(),
-                engine.silence(id(ZOE), id("ann"), Silencing::Mute, true).await.err(),
-                engine.silence(id("ann"), id(ZOE), Silencing::Block, true).await.err(),
+                engine.silence(id(ZOE), id("ann"), MuteOrBlock::Mute, true).await.err(),
+                engine.silence(id("ann"), id(ZOE), MuteOrBlock::Block, true).await.err(),
                 engine.set_listed(id("ann"), "near".parse().unwrap(), id(ZOE), true).await.err(),
                 engine.drop_list(id(ZOE), "near".parse().unwrap()).await.err(),
                 engine.watch(&id(ZOE), None).await.err(),

@@ -8,7 +8,7 @@ use tidewire::feed::event::Event;
 use tidewire::feed::graph::Sharding;
 use tidewire::feed::position::Position;
 use tidewire::id::PostId;
-use tidewire::state::image::Walk;
+use tidewire::state::records::Walk;
 use tidewire::state::world::{World, Writer};
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::journal::{Durability, Journal as _};
@@ -31,12 +31,12 @@ fn after(events: &[Event]) -> (Arc<World>, Writer) {
 fn recovered(events: &[Event], from: usize, seen: [usize; 5]) -> String {
     let sources = after(&events[..from]).0.sources.len();
     let worlds = seen.map(|seen| after(&events[..seen]).0);
-    let [of_sources, of_edges, of_choices, of_reposts, of_posts] =
+    let [of_sources, of_edges, of_preferences, of_reposts, of_posts] =
         [0, 1, 2, 3, 4].map(|section| Walk { world: &worlds[section], sources });
     let (world, mut writer) = after(&[]);
     of_sources.sources().for_each(|record| writer.restore_source(&record).unwrap());
     of_edges.edges().for_each(|record| writer.restore_edges(&record).unwrap());
-    of_choices.choices().for_each(|record| writer.restore_choices(&record).unwrap());
+    of_preferences.preferences().for_each(|record| writer.restore_preferences(&record).unwrap());
     of_reposts.reposts(|record| writer.restore_reposts(&record)).unwrap();
     of_posts.posts(|record| writer.restore_post(&record)).unwrap();
     of_posts.deleted().for_each(|record| writer.restore_deleted(&record));

@@ -82,7 +82,7 @@ async fn shelve(engine: &Engine, authors: &[&str], posts: &[PostId]) {
             publish(engine, draft(author, "1")).await;
         }
     }
-    // With more a round of shelving is under way.
+    // With more a round of tiering is under way.
     while world.sources.iter().any(|source| source.outbox().in_memory() > 2) {
         assert!(began.elapsed() < PATIENCE, "the archive comes to rest");
         tokio::time::sleep(Duration::from_millis(1)).await;

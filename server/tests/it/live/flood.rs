@@ -6,7 +6,7 @@ use tidewire::feed::post::Body;
 use tidewire::limits::LIVE_NOTICES_MAX;
 
 use crate::live::client::{Client, Next, PATIENCE};
-use crate::live::keeper::Keeper;
+use crate::live::feed_client::FeedClient;
 use crate::server::Server;
 use crate::world::{above, config, draft, edge};
 
@@ -15,7 +15,7 @@ async fn whoever_looks_at_many_changes_at_once_has_what_pages_show_in_the_end() 
     let server = Server::start(config(1, above(5)));
     let engine = &server.engine;
     engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
-    let mut clients = [Keeper::new("ann"), Keeper::new("ann")];
+    let mut clients = [FeedClient::new("ann"), FeedClient::new("ann")];
     join_all(clients.iter_mut().map(|client| client.come(server.address()))).await;
     for _ in 0..3 {
         let publish = |nth: usize| {

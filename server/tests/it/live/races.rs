@@ -10,7 +10,7 @@ use tidewire::clock::{Clock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Watcher};
 use tidewire::error::Error;
-use tidewire::feed::event::{NewEdge, Silencing};
+use tidewire::feed::event::{MuteOrBlock, NewEdge};
 use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft};
@@ -119,8 +119,8 @@ impl Scene {
             }
             77..=80 => engine.unfollow(reader, source).await?,
             81..=83 => engine.unfollow_but_keep(reader, source).await?,
-            84..=88 => drop(engine.silence(reader, source, Silencing::Mute, random.bool()).await?),
-            89..=90 => drop(engine.silence(reader, source, Silencing::Block, random.bool()).await?),
+            84..=88 => drop(engine.silence(reader, source, MuteOrBlock::Mute, random.bool()).await?),
+            89..=90 => drop(engine.silence(reader, source, MuteOrBlock::Block, random.bool()).await?),
             91..=94 => drop(engine.verify_feed(&reader, true).await?),
             95..=97 => {
                 let rules = match random.u8(0..3) {
@@ -324,7 +324,7 @@ impl Client {
         let mut pages = whole_feed(&self.scene.engine, self.reader, 100).await;
         pages.retain(|entry| entry.at >= bound);
         let told: Vec<Expected> = self.entries.values().rev().cloned().collect();
-        let marker = self.scene.engine.shared().world.sources.get(&id(self.reader)).unwrap().choices().marker;
+        let marker = self.scene.engine.shared().world.sources.get(&id(self.reader)).unwrap().preferences().marker;
         if told == pages && marker.map(|marker| marker.at) == self.marker {
             return None;
         }
@@ -466,8 +466,8 @@ async fn come_and_go(of_many: &[&str]) {
                     engine.edit(kept, None, Some(false)).await.unwrap();
                 }
                 2 => {
-                    engine.silence(id("ann"), id("bob"), Silencing::Mute, true).await.unwrap();
-                    engine.silence(id("ann"), id("bob"), Silencing::Mute, false).await.unwrap();
+                    engine.silence(id("ann"), id("bob"), MuteOrBlock::Mute, true).await.unwrap();
+                    engine.silence(id("ann"), id("bob"), MuteOrBlock::Mute, false).await.unwrap();
                 }
                 3 => {
                     engine.publish(draft("bob", "3"), false).await.unwrap();

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use crate::live::client::PATIENCE;
-use crate::live::keeper::{Keeper, Session};
+use crate::live::feed_client::{FeedClient, Session};
 use crate::server::Server;
 use crate::world::{above, draft, edge};
 
@@ -43,8 +43,8 @@ fn config() -> EngineConfig {
 }
 
 /// Two clients for each reader.
-async fn readers_and_clients(engine: &Engine) -> Vec<Keeper> {
-    let mut clients: Vec<Keeper> = (0..clients()).map(|nth| Keeper::new(&format!("r{}", nth / 2))).collect();
+async fn readers_and_clients(engine: &Engine) -> Vec<FeedClient> {
+    let mut clients: Vec<FeedClient> = (0..clients()).map(|nth| FeedClient::new(&format!("r{}", nth / 2))).collect();
     for nth in 0..clients.len().div_ceil(2) {
         let others = (0..FOLLOWED - 1).map(|other| AUTHORS[1 + (nth + other) % (AUTHORS.len() - 1)]);
         let edges = others.chain([AUTHORS[0]]).map(|author| edge(&format!("r{nth}"), author));
@@ -108,7 +108,7 @@ async fn publish(engine: Engine, published: Arc<AtomicUsize>, is_over: Arc<Atomi
 }
 
 /// All clients come at the same time, and are told of some posts.
-async fn come(clients: &mut [Keeper], server: &Server, publisher: &Publisher) {
+async fn come(clients: &mut [FeedClient], server: &Server, publisher: &Publisher) {
     join_all(clients.iter_mut().map(|client| client.come(server.address()))).await;
     let end = Instant::now() + Duration::from_millis(60);
     let listening = join_all(clients.iter_mut().map(|client| client.listen(end)));
@@ -116,7 +116,7 @@ async fn come(clients: &mut [Keeper], server: &Server, publisher: &Publisher) {
     assert!(closed.iter().all(Option::is_none), "nobody is closed: {closed:?}");
 }
 
-async fn settle(clients: &mut [Keeper], server: &Server) {
+async fn settle(clients: &mut [FeedClient], server: &Server) {
     join_all(clients.iter_mut().map(|client| client.settle(server.address()))).await;
 }
 
@@ -128,14 +128,14 @@ async fn all_clients_that_are_lost_and_come_back_at_once_have_what_pages_show() 
     // Posts are published before they come back: none in particular, some, more than is remembered for anybody.
     for away in [0, 4, 4 * HISTORY, 1] {
         come(&mut clients, &server, &publisher).await;
-        clients.iter_mut().for_each(Keeper::go);
+        clients.iter_mut().for_each(FeedClient::go);
         publisher.more(away).await;
     }
     come(&mut clients, &server, &publisher).await;
     publisher.stop(&server.engine).await;
     settle(&mut clients, &server).await;
 
-    let sum = |count: fn(&Keeper) -> usize| clients.iter().map(count).sum::<usize>();
+    let sum = |count: fn(&FeedClient) -> usize| clients.iter().map(count).sum::<usize>();
     let (recovered, anew) = (sum(|client| client.recovered), sum(|client| client.anew));
     assert_eq!(recovered + anew, clients.len() * 5);
     // How many depends on how long it takes them to come back. All read anew the first time.
@@ -173,6 +173,6 @@ async fn all_clients_of_a_server_that_restarts_are_told_so_and_read_anew_from_th
             assert_eq!(client.recovered, recovered, "{}: of another epoch nothing is left", client.reader);
         }
         settle(&mut clients, &server).await;
-        clients.iter_mut().for_each(Keeper::go);
+        clients.iter_mut().for_each(FeedClient::go);
     }
 }

@@ -1,9 +1,9 @@
 //! The HTTP contract of what readers decide about their feeds, over real sockets.
 
-mod choices;
 mod explain;
 mod follows;
 mod lists;
+mod preferences;
 mod refusals;
 mod restart;
 

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use tidewire::clock::UnixMicros;
 use tidewire::engine::{Engine, Unread};
-use tidewire::feed::event::{NewEdge, Silencing};
+use tidewire::feed::event::{MuteOrBlock, NewEdge};
 use tidewire::feed::position::Position;
 use tidewire::feed::rules::{Replies, RulesPatch};
 use tidewire::feed::work::Work;
@@ -27,7 +27,7 @@ async fn decide(engine: &Engine) {
     engine.follow(vec![first, hidden]).await.unwrap();
     engine.unfollow_but_keep(id("ann"), id("cas")).await.unwrap();
     engine.publish(draft("cas", "6"), true).await.unwrap();
-    for (source, how) in [("zoe", Silencing::Mute), ("tag:tea", Silencing::Mute), ("yan", Silencing::Block)] {
+    for (source, how) in [("zoe", MuteOrBlock::Mute), ("tag:tea", MuteOrBlock::Mute), ("yan", MuteOrBlock::Block)] {
         assert!(engine.silence(id("ann"), id(source), how, true).await.unwrap());
     }
     let patch =
@@ -47,7 +47,7 @@ async fn decide(engine: &Engine) {
 /// All that can be asked about a reader, as text.
 async fn seen(engine: &Engine, reader: &SourceId) -> String {
     let all = UnixMicros(i64::MAX);
-    let silenced = [Silencing::Mute, Silencing::Block].map(|how| engine.silenced(reader, how, all, 9));
+    let silenced = [MuteOrBlock::Mute, MuteOrBlock::Block].map(|how| engine.silenced(reader, how, all, 9));
     let edges = (engine.following(reader, all, 9), engine.hidden_following(reader, all, 9));
     let lists = engine.lists(reader, None, 9);
     let members: Vec<_> = lists.iter().map(|(list, _)| engine.members(reader, list, all, 9)).collect();

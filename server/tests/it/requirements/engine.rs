@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use tidewire::clock::UnixMicros;
 use tidewire::engine::{Engine, FeedPage};
-use tidewire::feed::event::{NewEdge, Silencing};
+use tidewire::feed::event::{MuteOrBlock, NewEdge};
 use tidewire::feed::outbox::Route;
 use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
@@ -61,7 +61,7 @@ async fn change(engine: &Engine, reader: &str, patch: RulesPatch) {
     engine.change_rules(id(reader), patch).await.unwrap();
 }
 
-async fn silence(engine: &Engine, reader: &str, source: &str, how: Silencing, on: bool) {
+async fn silence(engine: &Engine, reader: &str, source: &str, how: MuteOrBlock, on: bool) {
     assert!(engine.silence(id(reader), id(source), how, on).await.unwrap());
 }
 
@@ -167,7 +167,7 @@ async fn r17_rules_decide_about_own_posts_answers_reposts_and_what_is_muted() {
     follow(&engine, "ann", &["cas"]).await;
     assert_eq!(bodies(&engine, "ann").await, ["3", "1"], "now she does");
     publish(&engine, tagged("bob", "4", "tea")).await;
-    silence(&engine, "ann", "tag:tea", Silencing::Mute, true).await;
+    silence(&engine, "ann", "tag:tea", MuteOrBlock::Mute, true).await;
     assert_eq!(bodies(&engine, "ann").await, ["3", "1"]);
     engine.shutdown();
 }
@@ -219,22 +219,22 @@ async fn n5_mutes_blocks_and_unfollows_act_on_what_is_there_and_are_undone() {
     let before = bodies(&engine, "ann").await;
     assert_eq!(before, ["2", "1"]);
     for source in ["bob", "tag:tea"] {
-        silence(&engine, "ann", source, Silencing::Mute, true).await;
+        silence(&engine, "ann", source, MuteOrBlock::Mute, true).await;
         assert_eq!(bodies(&engine, "ann").await, ["1"], "also what others repeat of {source}");
-        silence(&engine, "ann", source, Silencing::Mute, false).await;
+        silence(&engine, "ann", source, MuteOrBlock::Mute, false).await;
         assert_eq!(bodies(&engine, "ann").await, before);
     }
     engine.unfollow(id("ann"), id("cas")).await.unwrap();
     assert_eq!(bodies(&engine, "ann").await, ["2"]);
     follow(&engine, "ann", &["cas"]).await;
     assert_eq!(bodies(&engine, "ann").await, before);
-    silence(&engine, "ann", "bob", Silencing::Block, true).await;
+    silence(&engine, "ann", "bob", MuteOrBlock::Block, true).await;
     assert_eq!(bodies(&engine, "ann").await, ["1"]);
     for (follower, source) in [("ann", "bob"), ("bob", "ann")] {
         let refused = engine.follow(vec![edge(follower, source)]).await.unwrap_err();
         assert_eq!(refused.code(), "blocked", "and the edges are gone");
     }
-    silence(&engine, "ann", "bob", Silencing::Block, false).await;
+    silence(&engine, "ann", "bob", MuteOrBlock::Block, false).await;
     assert_eq!(first(&engine, "ann").await, (vec!["cas".to_owned()], vec!["tag:tea".to_owned(), "cas".to_owned()]));
     engine.shutdown();
 }
@@ -257,7 +257,7 @@ async fn n6_a_list_is_complete_from_its_first_read_on() {
     }
     assert_eq!(read().await, ["3", "3", "2", "2", "1", "1"], "without following, and without own posts");
     assert!(bodies(&engine, "ann").await.iter().all(|body| body == "\"own\""));
-    silence(&engine, "ann", "cas", Silencing::Mute, true).await;
+    silence(&engine, "ann", "cas", MuteOrBlock::Mute, true).await;
     assert_eq!(read().await, ["3", "2", "1"], "under the rules of the home feed");
     assert!(engine.drop_list(id("ann"), list.clone()).await.unwrap());
     assert_eq!(engine.list_feed(&id("ann"), &list, NEWEST).await.unwrap_err().code(), "unknown_list");
@@ -299,7 +299,7 @@ async fn n8_an_explanation_names_every_reason_every_blocker_and_the_route() {
     let why = explain(known).await;
     let expected = [Reason::Follows(id("bob")), Reason::Follows(id("tag:tea"))];
     assert_eq!((why.shown, &why.reasons[..], why.route), (true, &expected[..], Some(Route::Push)));
-    silence(&engine, "ann", "tag:tea", Silencing::Mute, true).await;
+    silence(&engine, "ann", "tag:tea", MuteOrBlock::Mute, true).await;
     let why = explain(known).await;
     assert_eq!((why.shown, why.blockers, why.route), (false, vec![Bar::Muted(id("tag:tea"))], None));
     let strange = post(&engine, "cas", "2").await;

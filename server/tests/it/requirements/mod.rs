@@ -1,12 +1,12 @@
 //! Every requirement over HTTP: one test for each row, named by the row and by what it promises. `rows` checks that none is missing.
 
-mod choices;
 mod delivery;
 mod engine;
 mod late;
 mod live;
 mod pages;
 mod polling;
+mod preferences;
 mod rows;
 mod trouble;
 

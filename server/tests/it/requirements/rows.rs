@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Where tests over HTTP are.
 const SOURCES: [(&str, &str); 7] = [
-    ("choices", include_str!("choices.rs")),
+    ("preferences", include_str!("preferences.rs")),
     ("delivery", include_str!("delivery.rs")),
     ("late", include_str!("late.rs")),
     ("live", include_str!("live.rs")),

@@ -136,7 +136,7 @@ impl Copy<'_> {
                 [layout::POST, post @ ..] => match fate(post) {
                     Fate::Keep => to.insert(id.value(), value.value())?,
                     Fate::Replace(other) => to.insert(id.value(), [&[layout::POST], &*other].concat().as_slice())?,
-                    Fate::Bury => to.insert(id.value(), [layout::TOMBSTONE].as_slice())?,
+                    Fate::Tombstone => to.insert(id.value(), [layout::TOMBSTONE].as_slice())?,
                 },
                 tombstone => to.insert(id.value(), tombstone)?,
             };
@@ -230,7 +230,7 @@ mod tests {
     }
 
     fn fate(post: &[u8]) -> Fate {
-        if post.ends_with(b"marker-of-zoe") { Fate::Bury } else { Fate::Keep }
+        if post.ends_with(b"marker-of-zoe") { Fate::Tombstone } else { Fate::Keep }
     }
 
     #[test]

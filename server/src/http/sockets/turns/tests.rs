@@ -1,4 +1,4 @@
-//! Turns: what is taken from sockets whose clients send without end.
+//! FairQueue: what is taken from sockets whose clients send without end.
 #![cfg(test)]
 
 use super::*;
@@ -27,7 +27,7 @@ impl AsyncRead for Endless {
 }
 
 struct Connection {
-    turns: Turns<Endless>,
+    turns: FairQueue<Endless>,
     place: Place,
 }
 
@@ -35,7 +35,7 @@ impl Connection {
     fn new(connections: &Arc<Connections>, begin: &'static str, byte: u8) -> Self {
         let place = connections.enter(None).unwrap();
         let socket = Endless { begin: begin.as_bytes(), byte };
-        Self { turns: Turns::new(socket, Arc::clone(place.line())), place }
+        Self { turns: FairQueue::new(socket, Arc::clone(place.line())), place }
     }
 
     /// Reads until nothing more is taken.

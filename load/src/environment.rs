@@ -1,0 +1,176 @@
+//! What else went on while something was measured.
+//!
+//! Responsible for:
+//! - the shares of the machine that other programs, and other machines on the same hardware, took in a stretch of time.
+//!
+//! Not responsible for:
+//! - what follows from them (`warning`), the time that client and server took (whoever started these knows).
+
+use std::fs;
+use std::time::Duration;
+
+/// What `/proc/stat` counts in.
+const TICK_S: f64 = 0.01;
+
+/// What a run took place in.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    /// Cores that this program, which is the client, may use.
+    pub client_cores_max: f64,
+    /// The stretches in which something was measured.
+    pub stretches: Vec<Stretch>,
+    /// Whether this program was built without optimisation.
+    pub unoptimised: bool,
+}
+
+impl Environment {
+    /// None yet, for a client that may use so many cores.
+    pub fn new(client_cores_max: f64) -> Self {
+        Self { client_cores_max, stretches: Vec::new(), unoptimised: cfg!(debug_assertions) }
+    }
+}
+
+/// A stretch of time in which something was measured.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Stretch {
+    /// What was measured, for people: `page of redis_list`.
+    pub what: String,
+    /// Of the whole machine, 0 to 1, taken by programs that are neither client nor server.
+    pub others_share: f64,
+    /// Of the whole machine, 0 to 1, taken by other machines on the same hardware.
+    pub steal_share: f64,
+    /// Of the whole machine, 0 to 1, taken by designs whose turn it was not.
+    pub waiting_share: f64,
+    /// Which of these took most; empty if none took anything.
+    pub waiting_most: String,
+}
+
+/// Looks at the machine at the beginning and the end of a stretch.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampler {
+    began: Processors,
+}
+
+impl Sampler {
+    /// Begins a stretch.
+    pub fn start() -> Self {
+        Self { began: Processors::now() }
+    }
+
+    /// Ends it. `ours` is the processor time that client and server took in it, together.
+    pub fn stop(self, what: &str, ours: Duration) -> Stretch {
+        self.stop_beside(what, ours, &[])
+    }
+
+    /// The same where designs waited for their turns, which took so much each, beside `ours`.
+    pub fn stop_beside(self, what: &str, ours: Duration, waiting: &[(&str, Duration)]) -> Stretch {
+        self.began.until(Processors::now(), what, ours, waiting)
+    }
+}
+
+/// Processor time of the whole machine since it started, in ticks of all cores together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Processors {
+    busy_ticks: u64,
+    steal_ticks: u64,
+    idle_ticks: u64,
+}
+
+impl Processors {
+    fn now() -> Self {
+        // Where there is no such file nothing is known of others: all shares are 0.
+        fs::read_to_string("/proc/stat").ok().and_then(|stat| Self::parse(&stat)).unwrap_or_default()
+    }
+
+    /// Of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal. What follows is within user and nice.
+    fn parse(stat: &str) -> Option<Self> {
+        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let ticks: Vec<u64> = line.split_whitespace().map_while(|ticks| ticks.parse().ok()).collect();
+        let &[user, nice, system, idle, iowait, irq, softirq, ref rest @ ..] = ticks.as_slice() else { return None };
+        let busy_ticks = user + nice + system + irq + softirq;
+        Some(Self { busy_ticks, steal_ticks: rest.first().copied().unwrap_or(0), idle_ticks: idle + iowait })
+    }
+
+    fn until(self, later: Self, what: &str, ours: Duration, waiting: &[(&str, Duration)]) -> Stretch {
+        let busy = later.busy_ticks.saturating_sub(self.busy_ticks) as f64;
+        let steal = later.steal_ticks.saturating_sub(self.steal_ticks) as f64;
+        let idle = later.idle_ticks.saturating_sub(self.idle_ticks) as f64;
+        let all = (busy + steal + idle).max(1.0);
+        let ticks = |time: Duration| time.as_secs_f64() / TICK_S;
+        let waited = ticks(waiting.iter().map(|(_, took)| *took).sum());
+        let most = waiting.iter().filter(|(_, took)| !took.is_zero()).max_by_key(|(_, took)| *took);
+        // Ticks are coarse: what is known of may come out as more than all that was busy.
+        let others = (busy - ticks(ours) - waited).max(0.0);
+        Stretch {
+            what: what.to_owned(),
+            others_share: others / all,
+            steal_share: steal / all,
+            waiting_share: (waited / all).min(1.0),
+            waiting_most: most.map(|(name, _)| (*name).to_owned()).unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "cpu  100 20 30 4000 50 6 7 80 9 0\ncpu0 50 10 15 2000 25 3 3 40 4 0\nintr 1 2\n";
+
+    #[test]
+    fn the_line_of_all_processors_is_read() {
+        let expected = Processors { busy_ticks: 163, steal_ticks: 80, idle_ticks: 4_050 };
+        assert_eq!(Processors::parse(STAT), Some(expected));
+    }
+
+    #[test]
+    fn old_kernels_tell_of_no_steal() {
+        let read = Processors::parse("cpu 1 2 3 4 5 6 7\n");
+        assert_eq!(read, Some(Processors { busy_ticks: 19, steal_ticks: 0, idle_ticks: 9 }));
+    }
+
+    #[test]
+    fn anything_else_tells_nothing() {
+        for text in ["", "cpu0 1 2 3 4 5 6 7 8", "cpu 1 2 three 4", "cpu "] {
+            assert_eq!(Processors::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn shares_are_of_the_whole_machine_without_client_and_server() {
+        let before = Processors { busy_ticks: 100, steal_ticks: 10, idle_ticks: 1_000 };
+        let after = Processors { busy_ticks: 260, steal_ticks: 14, idle_ticks: 1_036 };
+        let stretch = before.until(after, "page of redis_list", Duration::from_millis(1_400), &[]);
+        let expected = Stretch {
+            what: "page of redis_list".to_owned(),
+            others_share: 0.1,
+            steal_share: 0.02,
+            ..Stretch::default()
+        };
+        assert_eq!(stretch, expected);
+    }
+
+    #[test]
+    fn designs_that_wait_are_no_other_programs() {
+        let before = Processors { busy_ticks: 0, steal_ticks: 0, idle_ticks: 0 };
+        let after = Processors { busy_ticks: 100, steal_ticks: 0, idle_ticks: 100 };
+        let ms = Duration::from_millis;
+        let waiting = [("redis_list", ms(100)), ("mariadb_push", ms(300)), ("mariadb_pull", ms(0))];
+        let stretch = before.until(after, "page", ms(500), &waiting);
+        assert_eq!((stretch.others_share, stretch.waiting_share), (0.05, 0.2));
+        assert_eq!(stretch.waiting_most, "mariadb_push");
+    }
+
+    #[test]
+    fn no_share_is_below_nought() {
+        let same = Processors { busy_ticks: 5, steal_ticks: 0, idle_ticks: 0 };
+        let stretch = same.until(same, "nothing", Duration::from_secs(1), &[]);
+        assert_eq!((stretch.others_share, stretch.steal_share), (0.0, 0.0));
+    }
+
+    #[test]
+    fn this_machine_can_be_looked_at() {
+        let stretch = Sampler::start().stop("nothing", Duration::ZERO);
+        assert!((0.0..=1.0).contains(&stretch.others_share) && (0.0..=1.0).contains(&stretch.steal_share));
+    }
+}

@@ -1,0 +1,337 @@
+//! What a design must show, also after it was under load.
+//!
+//! Responsible for:
+//! - remembering what is published and deleted, beside what was there before;
+//! - comparing pages of some readers with a naive computation, and counts under load with what the world says.
+//!
+//! Not responsible for:
+//! - follows: whose pages are compared follow and leave nobody meanwhile (`workload`).
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidewire::clock::{Clock, SystemClock};
+
+use crate::check::differs;
+use crate::mint::body;
+use crate::operation::{Answer, Item, Operation, PAGE_POSTS, User};
+use crate::prepare::Load;
+use crate::target::{Failure, Target};
+use crate::world::World;
+
+/// Readers whose pages are compared.
+const READERS: usize = 20;
+
+/// Posts of one run that are remembered. Three words each.
+const POSTS_MAX: usize = 10_000_000;
+
+/// Newest posts of an author that are remembered from one run to the next: those of a page, and what may be swapped with them.
+const KEPT: usize = 300;
+
+/// A design that has delivered nothing for so many looks has delivered all.
+const LOOKS: usize = 8;
+
+/// Time between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Where a post stands: when it was published, and its id. Of two, the greater comes first.
+type Position = (i64, u64);
+
+/// Sees what is done on one design.
+#[derive(Debug)]
+pub struct Verifier {
+    world: Arc<World>,
+    /// Whose pages are compared, sorted.
+    readers: Vec<User>,
+    /// Posts that each user's feed and own page have at least: what was there before is never deleted.
+    least: Vec<[u8; 2]>,
+    /// Somebody followed. Where feeds end with the inbox, a source that comes and goes leaves less there than was before.
+    is_changed: AtomicBool,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// What was published, by author.
+    posts: Vec<Vec<Position>>,
+    /// How many since they were compared last.
+    new: usize,
+    /// What was deleted since.
+    deleted: HashSet<u64>,
+    /// Posts that may be there or not, since publishing or deleting them failed.
+    unclear: HashSet<u64>,
+    /// Longest time from when a post was made until it was in all feeds, in microseconds.
+    slowest_us: i64,
+    /// Pages that had too few posts or too many, since pages were compared last.
+    odd_pages: u64,
+    first_odd_page: Option<String>,
+    /// The first publish that reached more feeds than it should, or fewer.
+    first_odd_publish: Option<String>,
+    deliveries: Deliveries,
+}
+
+/// What a design should have put into inboxes since it was asked last, and what it had by then.
+#[derive(Debug, Default)]
+struct Deliveries {
+    expected: u64,
+    /// Who follows whom at the moment of a publish is not known, or whether it was done.
+    is_unclear: bool,
+    before: Option<u64>,
+}
+
+/// What a design does by its nature, and mixes do to it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Allowance {
+    /// Posts stand in the order in which they arrived: those that were under way at the same time may be swapped.
+    pub by_arrival: bool,
+    /// Pages that may be a post short, since that was deleted between two statements.
+    pub odd_pages: u64,
+}
+
+impl Verifier {
+    /// One of a design that has what is there before.
+    pub fn new(load: &Load) -> Self {
+        let world = Arc::clone(&load.world);
+        let mut posts = vec![Vec::new(); world.users()];
+        for (author, theirs) in &*load.posts {
+            posts[*author as usize].extend(theirs.iter().map(|post| post.position()));
+        }
+        // The last of them: whoever reads most comes first, and is to follow too.
+        let count = READERS.min(world.active.len().div_ceil(2));
+        let mut readers: Vec<User> = world.active.iter().rev().copied().take(count).collect();
+        readers.sort_unstable();
+        let own = |user: User| posts[user as usize].len();
+        let feed = |user: User| own(user) + world.following.of(user).iter().map(|source| own(*source)).sum::<usize>();
+        let least = |user: User| [feed(user), own(user)].map(|posts| posts.min(PAGE_POSTS) as u8);
+        let least = (0..world.users() as User).map(least).collect();
+        Self {
+            world,
+            readers,
+            least,
+            is_changed: AtomicBool::new(false),
+            seen: Mutex::new(Seen { posts, ..Seen::default() }),
+        }
+    }
+
+    /// Whether this reader's pages are compared.
+    pub fn watches(&self, reader: User) -> bool {
+        self.readers.binary_search(&reader).is_ok()
+    }
+
+    /// Sees what came of an operation. `deliveries` are the feeds that it was to reach, if that is known.
+    pub fn saw(&self, operation: &Operation, answer: &Result<Answer, Failure>, deliveries: Option<u64>) {
+        match (operation, answer) {
+            (Operation::Page { reader: user } | Operation::OwnPage { author: user }, Ok(answer)) => {
+                let least = self.least(operation, *user);
+                if !(usize::from(least)..=PAGE_POSTS).contains(&answer.entries) {
+                    self.seen().odd_page(operation, answer.entries, least);
+                }
+            }
+            (Operation::Publish(post), Ok(answer)) => {
+                let mut seen = self.seen();
+                seen.slowest_us = seen.slowest_us.max(SystemClock.now().0 - post.published_at_us);
+                seen.published(post.author, post.position());
+                seen.deliveries.expect(deliveries);
+                if let (Some(expected), Some(reached)) = (deliveries, answer.deliveries)
+                    && expected != reached
+                {
+                    let wrong =
+                        || format!("post {} by user {}: {reached} feeds got it, not {expected}", post.id, post.author);
+                    seen.first_odd_publish.get_or_insert_with(wrong);
+                }
+            }
+            (Operation::Delete { id, .. }, Ok(_)) => drop(self.seen().deleted.insert(*id)),
+            (Operation::Follow { .. }, _) => self.is_changed.store(true, Ordering::Relaxed),
+            // What is refused was not done. Anything else may have been, or not.
+            (_, Err(Failure::Refused(_))) => {}
+            (Operation::Publish(post), Err(_)) => {
+                self.seen().deliveries.expect(None);
+                self.seen().unclear(post.id);
+            }
+            (Operation::Delete { id, .. }, Err(_)) => self.seen().unclear(*id),
+            _ => {}
+        }
+    }
+
+    /// Posts that a page has at least.
+    fn least(&self, operation: &Operation, user: User) -> u8 {
+        let [feed, own] = self.least.get(user as usize).copied().unwrap_or_default();
+        match operation {
+            Operation::OwnPage { .. } => own,
+            _ if self.is_changed.load(Ordering::Relaxed) && !self.watches(user) => 0,
+            _ => feed,
+        }
+    }
+
+    /// Compares what was counted since the last time, and pages. Returns how many pages were right.
+    ///
+    /// # Errors
+    /// When something is wrong: it says what was expected, and what was there.
+    pub async fn check(&self, target: &dyn Target, allowance: Allowance) -> Result<usize, Failure> {
+        let counted = self.seen().take_odd(allowance.odd_pages);
+        let delivered = self.check_deliveries(target).await;
+        let pages = self.check_pages(target, &self.readers, allowance.by_arrival).await;
+        self.seen().tidy();
+        counted?;
+        delivered?;
+        pages
+    }
+
+    /// Compares what the design says it put into inboxes since this was asked last with what it should have. The first time
+    /// nothing is compared.
+    ///
+    /// # Errors
+    /// When it is more or less.
+    pub async fn check_deliveries(&self, target: &dyn Target) -> Result<(), Failure> {
+        let Deliveries { expected, is_unclear, before } = std::mem::take(&mut self.seen().deliveries);
+        let mut now = target.delivered().await?;
+        let delivered = |now: Option<u64>| now.zip(before).map(|(now, before)| now.saturating_sub(before));
+        // What nobody waited for may still be on its way.
+        let mut still = 0;
+        while still < LOOKS && delivered(now).is_some_and(|delivered| is_unclear || delivered < expected) {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let earlier = std::mem::replace(&mut now, target.delivered().await?);
+            still = if now == earlier { still + 1 } else { 0 };
+        }
+        self.seen().deliveries.before = now;
+        match delivered(now) {
+            Some(delivered) if delivered != expected && !is_unclear => {
+                Err(Failure::Failed(format!("wrong count of deliveries: {delivered} by its own count, not {expected}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares the pages of these readers.
+    ///
+    /// # Errors
+    /// When one is another than a naive computation's.
+    pub async fn check_pages(&self, target: &dyn Target, readers: &[User], by_arrival: bool) -> Result<usize, Failure> {
+        if self.seen().new > POSTS_MAX {
+            return Err(Failure::Failed(format!("pages were not checked: more than {POSTS_MAX} posts in one run")));
+        }
+        let mut client = target.open().await?;
+        for reader in readers {
+            let operation = Operation::Page { reader: *reader };
+            let page = client.read(&operation).await?;
+            self.compare(*reader, &page, by_arrival).map_err(|right| differs(&operation, &page, &right))?;
+        }
+        Ok(readers.len())
+    }
+
+    /// Whether a reader's page is right; if not, what it would be.
+    fn compare(&self, reader: User, page: &[Item], by_arrival: bool) -> Result<(), Vec<Item>> {
+        let seen = self.seen();
+        let feed = self.feed(&seen, reader);
+        let full = feed.len().min(PAGE_POSTS);
+        let known: Vec<&Item> = page.iter().filter(|item| !seen.unclear.contains(&item.id)).collect();
+        let right = || feed.iter().take(PAGE_POSTS).map(item).collect::<Vec<_>>();
+        let is_right = if by_arrival {
+            is_by_arrival(&feed, &known, seen.slowest_us)
+        } else {
+            known.iter().zip(&feed).all(|(found, place)| **found == item(place))
+        };
+        // What may be there takes the place of something else.
+        if is_right && page.len() >= full && known.len() <= feed.len() { Ok(()) } else { Err(right()) }
+    }
+
+    /// What a reader's feed must have, newest first; without what may be there or not.
+    fn feed(&self, seen: &Seen, reader: User) -> Vec<(Position, User)> {
+        let sources = self.world.following.of(reader).iter().chain([&reader]);
+        let of = |source: &User| {
+            let posts = seen.posts.get(*source as usize).map_or(&[][..], Vec::as_slice);
+            let shows = |(_, id): &&Position| !seen.deleted.contains(id) && !seen.unclear.contains(id);
+            let source = *source;
+            posts.iter().filter(shows).map(move |position| (*position, source)).collect::<Vec<_>>()
+        };
+        let mut feed: Vec<(Position, User)> = sources.flat_map(of).collect();
+        feed.sort_unstable_by_key(|place| Reverse(*place));
+        feed
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        // Nothing panics while it has the lock.
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Deliveries {
+    /// A publish was to reach so many inboxes, if that is known.
+    fn expect(&mut self, deliveries: Option<u64>) {
+        match deliveries {
+            Some(deliveries) => self.expected += deliveries,
+            None => self.is_unclear = true,
+        }
+    }
+}
+
+impl Seen {
+    fn published(&mut self, author: User, position: Position) {
+        self.new += 1;
+        if self.new <= POSTS_MAX
+            && let Some(posts) = self.posts.get_mut(author as usize)
+        {
+            posts.push(position);
+        }
+    }
+
+    fn unclear(&mut self, id: u64) {
+        self.new += 1;
+        if self.new <= POSTS_MAX {
+            self.unclear.insert(id);
+        }
+    }
+
+    fn odd_page(&mut self, operation: &Operation, entries: usize, least: u8) {
+        self.odd_pages += 1;
+        let wrong = || format!("{operation:?}: {entries} posts, not {least} to {PAGE_POSTS}");
+        self.first_odd_page.get_or_insert_with(wrong);
+    }
+
+    /// What was counted wrong since it was asked last.
+    fn take_odd(&mut self, pages_allowed: u64) -> Result<(), Failure> {
+        let (pages, page) = (std::mem::take(&mut self.odd_pages), self.first_odd_page.take());
+        if let Some(wrong) = self.first_odd_publish.take() {
+            return Err(Failure::Failed(format!("wrong count of {wrong}")));
+        }
+        match page {
+            Some(page) if pages > pages_allowed => {
+                Err(Failure::Failed(format!("wrong count of {page}; the same of {} others", pages - 1)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Forgets what no page shows any more.
+    fn tidy(&mut self) {
+        let (deleted, unclear) = (std::mem::take(&mut self.deleted), &self.unclear);
+        for posts in &mut self.posts {
+            posts.retain(|(_, id)| !deleted.contains(id) && !unclear.contains(id));
+            posts.sort_unstable();
+            posts.drain(..posts.len().saturating_sub(KEPT));
+        }
+        self.new = 0;
+    }
+}
+
+fn item(&((_, id), author): &(Position, User)) -> Item {
+    Item { id, author, body: body(id) }
+}
+
+/// Whether a page may be that of a feed in order of arrival, where a post arrives at most so long after its time.
+fn is_by_arrival(feed: &[(Position, User)], page: &[&Item], slowest_us: i64) -> bool {
+    let place_of = |found: &&Item| feed.iter().find(|place| item(place) == **found).map(|((at_us, _), _)| *at_us);
+    let Some(times) = page.iter().map(place_of).collect::<Option<Vec<i64>>>() else { return false };
+    let on_page: HashSet<u64> = page.iter().map(|found| found.id).collect();
+    let oldest = times.iter().min().copied().unwrap_or(i64::MAX);
+    let missing = feed.iter().filter(|((_, id), _)| !on_page.contains(id));
+    on_page.len() == page.len()
+        && times.windows(2).all(|pair| pair[1] <= pair[0].saturating_add(slowest_us))
+        && missing.map(|((at_us, _), _)| *at_us).all(|at_us| at_us <= oldest.saturating_add(slowest_us))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,291 @@
+//! The access file: which keys there are, as TOML.
+//!
+//! Responsible for:
+//! - reading it and refusing nonsense, by the entry that is wrong and without a word of what is secret.
+//!
+//! Not responsible for:
+//! - what keys are good for (`access::keys`), when to read it again (`access`).
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use ed25519_dalek::VerifyingKey;
+use serde::Deserialize;
+use tracing::warn;
+
+use crate::bounded::read_text;
+use crate::http::auth::keys::{KeyHash, KeyScope, Keys, TokenKey, hash};
+use crate::http::auth::{mint, pem};
+use tidewire::limits::{ACCESS_FILE_BYTES_MAX, ACCESS_KEYS_MAX, KEYS_TRIED_MAX, TOKEN_SECRET_BYTES_MIN};
+
+/// Longest name of a key.
+const NAME_BYTES_MAX: usize = 64;
+
+/// The file as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Written {
+    #[serde(default)]
+    server_key: Vec<WrittenServerKey>,
+    #[serde(default)]
+    token_key: Vec<WrittenTokenKey>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenServerKey {
+    name: String,
+    sha256: String,
+    #[serde(default)]
+    scope: KeyScope,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct WrittenTokenKey {
+    name: String,
+    algorithm: String,
+    #[serde(default)]
+    secret: Option<String>,
+    #[serde(default)]
+    public_key: Option<String>,
+    #[serde(default)]
+    audience: Option<String>,
+    #[serde(default)]
+    kid: Option<String>,
+}
+
+/// Why an access file was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessFileError {
+    /// It cannot be read.
+    #[error("cannot read the access file {}: {cause}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// Tokens cannot be checked at all.
+    #[error("{0}")]
+    Unusable(String),
+    /// It is not as it should be.
+    #[error("the access file {} is wrong: {what}", file.display())]
+    Wrong {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with which entry.
+        what: String,
+    },
+}
+
+/// What of a file tells whether it changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamp(Option<(SystemTime, u64)>);
+
+impl Stamp {
+    /// That of a file as it is now; of one that is not there as well.
+    pub fn of(file: &Path) -> Self {
+        let metadata = fs::metadata(file).ok();
+        Self(metadata.and_then(|metadata| Some((metadata.modified().ok()?, metadata.len()))))
+    }
+}
+
+/// A file that is looked at now and then.
+#[derive(Debug)]
+pub struct Watched {
+    file: PathBuf,
+    /// As it was when it was last read.
+    read: Stamp,
+    /// As it was at the last look.
+    seen: Stamp,
+}
+
+impl Watched {
+    /// A file that was read as it was by then.
+    pub fn new(file: PathBuf, read: Stamp) -> Self {
+        Self { file, read, seen: read }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Whether it is to be read again: it has changed, and not since the last look. Who writes it may be half through.
+    pub fn has_changed(&mut self) -> bool {
+        let now = Stamp::of(&self.file);
+        let is_still = std::mem::replace(&mut self.seen, now) == now;
+        is_still && std::mem::replace(&mut self.read, now) != now
+    }
+
+    /// Whether it is as it was when it was found to have changed. If not, it is found so again.
+    pub fn is_as_read(&self) -> bool {
+        Stamp::of(&self.file) == self.read
+    }
+}
+
+/// Reads a file, and warns of one that others may read.
+///
+/// # Errors
+/// Names the file, and the entry that is wrong.
+pub fn read(file: &Path) -> Result<Keys, AccessFileError> {
+    let text = read_text(file, ACCESS_FILE_BYTES_MAX)
+        .map_err(|cause| AccessFileError::Unreadable { file: file.to_owned(), cause })?;
+    warn_of_readers(file);
+    keys(&text).map_err(|what| AccessFileError::Wrong { file: file.to_owned(), what })
+}
+
+fn warn_of_readers(file: &Path) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = fs::metadata(file).map_or(0, |metadata| metadata.permissions().mode());
+        if mode & 0o077 != 0 {
+            warn!("others may read the access file {0}, which holds secrets: `chmod 600 {0}`", file.display());
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = file;
+}
+
+/// Reads the text of a file.
+pub(in crate::http) fn keys(text: &str) -> Result<Keys, String> {
+    let written: Written = toml::from_str(text).map_err(|cause| {
+        // In full, the cause would quote the line, and with it what is secret.
+        let line = cause.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));
+        let line = line.map_or_else(String::new, |line| format!("line {line}: "));
+        format!("{line}{}", without_values(cause.message()))
+    })?;
+    let mut keys = Keys::default();
+    let mut names = Vec::new();
+    let too_many = |kind| format!("it has more than {ACCESS_KEYS_MAX} entries [[{kind}]]");
+    if written.server_key.len() > ACCESS_KEYS_MAX {
+        return Err(too_many("server-key"));
+    }
+    if written.token_key.len() > ACCESS_KEYS_MAX {
+        return Err(too_many("token-key"));
+    }
+    for (nth, entry) in (1..).zip(&written.server_key) {
+        let of_entry = |what: String| format!("[[server-key]] {nth}, {:?}: {what}", entry.name);
+        take_name(&entry.name, &mut names).map_err(of_entry)?;
+        let hash = hash_of(&entry.sha256).map_err(of_entry)?;
+        if !keys.add_server(hash, entry.scope) {
+            return Err(of_entry("another entry has the same key".to_owned()));
+        }
+    }
+    for (nth, entry) in (1..).zip(&written.token_key) {
+        let of_entry = |what: String| format!("[[token-key]] {nth}, {:?}: {what}", entry.name);
+        take_name(&entry.name, &mut names).map_err(of_entry)?;
+        let key = token_key(entry).map_err(of_entry)?;
+        if !keys.add_token(key) {
+            return Err(of_entry("another entry has the same key, or the same kid".to_owned()));
+        }
+    }
+    if keys.tried_at_once() > KEYS_TRIED_MAX {
+        return Err(format!("it has more than {KEYS_TRIED_MAX} entries [[token-key]] of one algorithm without a kid"));
+    }
+    if keys.is_empty() {
+        return Err("it has no [[server-key]] and no [[token-key]], so that nobody could be let in".to_owned());
+    }
+    Ok(keys)
+}
+
+/// What serde says of a value of the wrong type has the value in it.
+fn without_values(message: &str) -> &str {
+    if message.starts_with("invalid type") || message.starts_with("invalid value") {
+        return "a value is not of the type it should be";
+    }
+    message
+}
+
+/// Checks the name of a key.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@' | ':');
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(allowed) {
+        return Err(format!("a name has 1 to {NAME_BYTES_MAX} letters, digits or any of . _ - @ :"));
+    }
+    Ok(())
+}
+
+fn take_name<'a>(name: &'a str, names: &mut Vec<&'a str>) -> Result<(), String> {
+    check_name(name)?;
+    if names.contains(&name) {
+        return Err("another entry has the same name".to_owned());
+    }
+    names.push(name);
+    Ok(())
+}
+
+fn hash_of(text: &str) -> Result<KeyHash, String> {
+    let known = mint::unhex(text).ok_or_else(|| {
+        "sha256 is not the 64 hexadecimal digits of a hash; `tidewire key NAME` makes a key and its entry".to_owned()
+    })?;
+    if known == hash("") {
+        return Err(
+            "sha256 is the hash of an empty text, which is no key; a variable was empty when it was made".to_owned()
+        );
+    }
+    Ok(known)
+}
+
+fn token_key(
+    WrittenTokenKey { algorithm, secret, public_key, audience, kid, .. }: &WrittenTokenKey,
+) -> Result<TokenKey, String> {
+    let audience = audience.as_deref();
+    if audience == Some("") {
+        return Err("audience is empty".to_owned());
+    }
+    let key = match (algorithm.as_str(), secret, public_key) {
+        ("HS256", Some(secret), None) => TokenKey::hs256(&secret_of(secret)?, audience),
+        ("EdDSA", None, Some(public_key)) => {
+            let public =
+                pem::ed25519_public(public_key).ok_or("public-key is no public key of Ed25519, as PEM or base64")?;
+            check_point(&public)?;
+            TokenKey::ed_dsa(&public, audience)
+        }
+        ("HS256", ..) => return Err("HS256 takes a secret, and no public-key".to_owned()),
+        ("EdDSA", ..) => return Err("EdDSA takes a public-key, and no secret".to_owned()),
+        _ => return Err("algorithm is neither \"HS256\" nor \"EdDSA\"".to_owned()),
+    };
+    match kid {
+        Some(kid) if kid.is_empty() => Err("kid is empty".to_owned()),
+        Some(kid) => Ok(key.called(kid)),
+        None => Ok(key),
+    }
+}
+
+/// Checks that signatures by a public key cannot be made without its private key.
+fn check_point(public: &[u8; 32]) -> Result<(), String> {
+    let key = VerifyingKey::from_bytes(public).map_err(|_| "public-key is no point of Ed25519")?;
+    if key.is_weak() {
+        let what = "public-key is a point of small order, for which anybody can make signatures; `openssl genpkey -algorithm ed25519` makes good ones";
+        return Err(what.to_owned());
+    }
+    Ok(())
+}
+
+/// Reads a secret that tokens are signed with.
+///
+/// # Errors
+/// What is wrong with it, but not what it is.
+pub fn secret_of(text: &str) -> Result<Vec<u8>, String> {
+    let secret = pem::base64(text).ok_or("the secret is not base64")?;
+    if secret.len() < TOKEN_SECRET_BYTES_MIN {
+        let has = secret.len();
+        return Err(format!(
+            "the secret has {has} bytes; it needs {TOKEN_SECRET_BYTES_MIN}, as of `openssl rand -base64 32`"
+        ));
+    }
+    if secret.iter().all(|byte| *byte == 0) {
+        return Err(
+            "the secret is nothing but zeros, which anybody guesses; `openssl rand -base64 32` makes one".to_owned()
+        );
+    }
+    Ok(secret)
+}

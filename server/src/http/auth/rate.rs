@@ -1,0 +1,199 @@
+//! Rates: how often one client may ask.
+//!
+//! Responsible for:
+//! - one bucket for each client, and bounded memory however many there are.
+//!
+//! Not responsible for:
+//! - when those are forgotten who come no more (`access` does so beside requests);
+//! - how much is under way at the same time (`http::middleware::admission`).
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use governor::clock::{Clock, DefaultClock};
+use governor::middleware::NoOpMiddleware;
+use governor::state::keyed::DashMapStateStore;
+use governor::{Quota, RateLimiter};
+
+use crate::http::auth::caller::Caller;
+use crate::http::auth::denial::Denial;
+use tidewire::id::SourceId;
+use tidewire::limits::{RATED_CLIENTS_MAX, RATED_GROUPS};
+
+/// Requests a second. Twice as many may come at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestsPerSecond(pub(super) NonZeroU32);
+
+/// More than that one client cannot send.
+const RATE_MAX: u32 = 1_000_000;
+
+impl FromStr for RequestsPerSecond {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rate = text.parse().ok().filter(|rate: &NonZeroU32| rate.get() <= RATE_MAX);
+        rate.map(Self).ok_or_else(|| format!("{text:?} is no whole number from 1 to {RATE_MAX}"))
+    }
+}
+
+/// Who is counted together: a hash, so that no key is kept of clients that come and go.
+type Client = u64;
+
+type Limiter<C> = RateLimiter<Client, DashMapStateStore<Client>, C, NoOpMiddleware<<C as Clock>::Instant>>;
+
+/// How often clients asked.
+pub(in crate::http) struct Rates<C: Clock = DefaultClock> {
+    limiter: Limiter<C>,
+    clock: C,
+    hasher: RandomState,
+    clients_max: usize,
+    /// New clients there is surely room for.
+    room: AtomicUsize,
+}
+
+impl Rates {
+    /// So many a second, twice as many at once. No client has asked yet.
+    pub(in crate::http) fn new(rate: NonZeroU32) -> Self {
+        Self::with(per_second(rate), DefaultClock::default(), RATED_CLIENTS_MAX)
+    }
+
+    /// So many at once, and as many again over a time.
+    pub(super) fn over(period: Duration, count: NonZeroU32) -> Self {
+        let quota = Quota::with_period(period / count.get()).unwrap_or(Quota::per_second(count));
+        Self::with(quota.allow_burst(count), DefaultClock::default(), RATED_CLIENTS_MAX)
+    }
+}
+
+fn per_second(rate: NonZeroU32) -> Quota {
+    Quota::per_second(rate).allow_burst(rate.saturating_mul(NonZeroU32::MIN.saturating_add(1)))
+}
+
+impl<C: Clock + Clone> Rates<C> {
+    fn with(quota: Quota, clock: C, clients_max: usize) -> Self {
+        Self {
+            limiter: RateLimiter::new(quota, DashMapStateStore::default(), clock.clone()),
+            clock,
+            hasher: RandomState::new(),
+            clients_max,
+            room: AtomicUsize::new(clients_max),
+        }
+    }
+
+    /// Counts a request, unless it is one too many.
+    pub(super) fn enter(&self, caller: &Caller, peer: Option<SocketAddr>) -> Result<(), Denial> {
+        match caller {
+            Caller::Server(..) => Ok(()),
+            Caller::User(user) => self.take(&user.id, NonZeroU32::MIN).map_err(Denial::TooOften),
+            Caller::Anybody | Caller::Unauthenticated | Caller::Refused => {
+                self.enter_from(peer).map_err(Denial::TooOften)
+            }
+        }
+    }
+
+    /// The same of an address, whoever is there. Otherwise returns the seconds to wait.
+    pub(in crate::http) fn enter_from(&self, peer: Option<SocketAddr>) -> Result<(), u64> {
+        self.count(self.hasher.hash_one(peer.map(network)), NonZeroU32::MIN)
+    }
+
+    /// The same of a user, and of so many together.
+    pub(super) fn take(&self, user: &SourceId, count: NonZeroU32) -> Result<(), u64> {
+        self.count(self.hasher.hash_one(user.as_str()), count)
+    }
+
+    fn count(&self, client: Client, count: NonZeroU32) -> Result<(), u64> {
+        let client = if self.has_room() { client } else { client % RATED_GROUPS };
+        // More than may come at once will never do.
+        let counted = self.limiter.check_key_n(&client, count).map_err(|_| u64::MAX)?;
+        counted.map_err(|until| {
+            let wait = until.wait_time_from(self.clock.now());
+            (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
+        })
+    }
+
+    /// Whether one more client may be known. Counts every request as one of a new client, until it is worth to look.
+    fn has_room(&self) -> bool {
+        let take = |room: usize| room.checked_sub(1);
+        if self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+            return true;
+        }
+        let room = self.clients_max.saturating_sub(self.limiter.len());
+        self.room.store(room.saturating_sub(1), Ordering::Relaxed);
+        room > 0
+    }
+
+    /// Forgets who has not asked for long, if there are many. It walks over all clients, which no request should wait for.
+    pub(in crate::http) fn sweep(&self) {
+        if self.limiter.len() > self.clients_max / 2 {
+            self.limiter.retain_recent();
+        }
+    }
+}
+
+/// Addresses of one network of IPv6 are one client's.
+pub(in crate::http) fn network(peer: SocketAddr) -> IpAddr {
+    match peer.ip().to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use governor::clock::FakeRelativeClock;
+
+    fn rates(rate: &str, clients_max: usize) -> (Rates<FakeRelativeClock>, FakeRelativeClock) {
+        let clock = FakeRelativeClock::default();
+        let RequestsPerSecond(rate) = rate.parse().unwrap();
+        (Rates::with(per_second(rate), clock.clone(), clients_max), clock)
+    }
+
+    fn let_in(rates: &Rates<FakeRelativeClock>, client: Client) -> usize {
+        (0..100).take_while(|_| rates.count(client, NonZeroU32::MIN).is_ok()).count()
+    }
+
+    #[test]
+    fn a_client_has_a_burst_of_twice_its_rate_and_then_its_rate() {
+        let (rates, clock) = rates("3", 1_000);
+        assert_eq!((let_in(&rates, 1), let_in(&rates, 2)), (6, 6), "one does not count for the other");
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(let_in(&rates, 1), 3);
+    }
+
+    #[test]
+    fn clients_past_the_limit_share_rates_until_others_are_forgotten() {
+        let (rates, clock) = rates("1", 10);
+        let clients = |of: std::ops::Range<u64>| {
+            of.filter(|client| rates.count(RATED_GROUPS + client, NonZeroU32::MIN).is_ok()).count()
+        };
+        assert_eq!(clients(0..10_000), 10 + RATED_GROUPS as usize * 2);
+        assert!(rates.limiter.len() <= 10 + RATED_GROUPS as usize);
+        rates.sweep();
+        assert_eq!(clients(0..10_000), 0, "nobody is forgotten before a burst is through");
+        clock.advance(Duration::from_secs(10));
+        assert!(rates.limiter.len() > 10, "and no request walks over all clients");
+        rates.sweep();
+        assert_eq!(rates.limiter.len(), 0);
+        assert_eq!((let_in(&rates, 20_000), let_in(&rates, 20_000 + RATED_GROUPS)), (2, 2));
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_client() {
+        let network = |text: &str| network(text.parse().unwrap());
+        assert_eq!(network("[2001:db8::1]:1"), network("[2001:db8::2:3]:9"));
+        assert_ne!(network("[2001:db8:0:1::1]:1"), network("[2001:db8:0:2::1]:1"));
+        assert_eq!(network("[::ffff:192.0.2.1]:1"), network("192.0.2.1:2"));
+        assert_ne!(network("192.0.2.1:2"), network("192.0.2.2:2"));
+    }
+
+    #[test]
+    fn nonsense_is_no_rate() {
+        for text in ["0", "-1", "1.5", "", "1000001", "many"] {
+            assert!(text.parse::<RequestsPerSecond>().is_err(), "{text}");
+        }
+    }
+}

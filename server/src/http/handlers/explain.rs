@@ -1,0 +1,63 @@
+//! Explanations of a feed, as JSON.
+
+use actix_web::{HttpRequest, HttpResponse};
+use serde_json::{Value, json};
+
+use crate::http::auth::Caller;
+use crate::http::problem::Problem;
+use crate::http::request::{Parameters, path, user};
+use crate::http::slot::Live;
+use tidewire::feed::outbox::Route;
+use tidewire::state::explain::{Bar, Explanation, Reason};
+
+/// `GET /v1/users/{user}/feed/explain/{post}`
+pub(in crate::http) async fn explain(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    let post = path(&request, "post")?;
+    let explanation = engine.explain(&user(&request)?, post).await?;
+    let is_for_reader = Caller::of(&request)?.is_user();
+    let Explanation { shown, reasons, blockers, route, .. } =
+        if is_for_reader { explanation.for_reader(post) } else { explanation };
+    Ok(HttpResponse::Ok().json(json!({
+        "shown": shown,
+        "reasons": reasons.iter().map(reason).collect::<Vec<_>>(),
+        "blockers": blockers.iter().map(blocker).collect::<Vec<_>>(),
+        "route": route.map(|route| match route {
+            Route::Push => "push",
+            Route::Pull => "pull",
+        }),
+    })))
+}
+
+// Each has a `kind` that programs can rely on, and the fields that belong to it.
+
+fn reason(reason: &Reason) -> Value {
+    match reason {
+        Reason::Own => json!({"kind": "own"}),
+        Reason::Follows(source) => json!({"kind": "follow", "source": source.as_str()}),
+        Reason::Kept(source) => json!({"kind": "kept", "source": source.as_str()}),
+        Reason::Virtual => json!({"kind": "virtual"}),
+        Reason::Repost { user, at, source } => json!({
+            "kind": "repost",
+            "user": user.as_str(),
+            "at": at.published_at.to_string(),
+            "post": at.id.to_string(),
+            "source": source.as_str(),
+        }),
+    }
+}
+
+fn blocker(bar: &Bar) -> Value {
+    match bar {
+        Bar::Unknown(post) => json!({"kind": "unknown", "post": post.to_string()}),
+        Bar::Deleted(post) => json!({"kind": "deleted", "post": post.to_string()}),
+        Bar::Hidden(post) => json!({"kind": "hidden", "post": post.to_string()}),
+        Bar::Muted(source) => json!({"kind": "muted", "source": source.as_str()}),
+        Bar::Blocked(source) => json!({"kind": "blocked", "source": source.as_str()}),
+        Bar::BlockedBy(author) => json!({"kind": "blocked_by", "source": author.as_str()}),
+        Bar::OwnPost => json!({"kind": "own_posts_off"}),
+        Bar::Reply(Some(answered)) => json!({"kind": "reply", "source": answered.as_str()}),
+        Bar::Reply(None) => json!({"kind": "reply"}),
+        Bar::Repost => json!({"kind": "reposts_off"}),
+    }
+}

@@ -1,0 +1,152 @@
+//! Following: edges, one by one and in bulk, and the lists of them.
+
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
+
+use crate::http::Api;
+use crate::http::answer;
+use crate::http::auth::Caller;
+use crate::http::problem::Problem;
+use crate::http::request::{self, Object, Parameters, json_bytes, optional_json_bytes, path, text, user, wait};
+use crate::http::slot::Live;
+use tidewire::feed::event::NewEdge;
+use tidewire::id::SourceId;
+use tidewire::json::Whole;
+use tidewire::limits::{BACKFILL_MAX, FOLLOWS_PER_REQUEST_MAX};
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub(in crate::http) struct FollowOptions {
+    #[serde(default)]
+    pub(in crate::http) hidden: bool,
+    #[serde(default, deserialize_with = "earlier_posts")]
+    pub(in crate::http) backfill: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bulk {
+    follows: Vec<Object<BulkEdge>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BulkEdge {
+    #[serde(deserialize_with = "text")]
+    follower: SourceId,
+    #[serde(deserialize_with = "text")]
+    source: SourceId,
+    #[serde(default)]
+    hidden: bool,
+    #[serde(default, deserialize_with = "earlier_posts")]
+    backfill: Option<usize>,
+}
+
+/// How many earlier posts are asked for. Null is refused: it might be meant as none, or as all.
+fn earlier_posts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
+    let Whole(posts) = Whole::deserialize(from)?;
+    if posts > BACKFILL_MAX {
+        let what = format!("at most {BACKFILL_MAX} earlier posts can be asked for; without the field all come");
+        return Err(D::Error::custom(what));
+    }
+    Ok(Some(posts))
+}
+
+/// The edges that a body of `POST /v1/follows` asks for.
+pub(in crate::http) fn edges(bytes: &[u8]) -> Result<Vec<NewEdge>, Problem> {
+    let Bulk { follows } = request::json(bytes)?;
+    if follows.len() > FOLLOWS_PER_REQUEST_MAX {
+        let detail =
+            format!("follows: a request may have at most {FOLLOWS_PER_REQUEST_MAX}, this one has {}", follows.len());
+        return Err(Problem::bad("invalid_field", detail).of_field("follows"));
+    }
+    let edge = |Object(BulkEdge { follower, source, hidden, backfill })| NewEdge {
+        hidden,
+        backfill,
+        ..NewEdge::new(follower, source)
+    };
+    Ok(follows.into_iter().map(edge).collect())
+}
+
+/// `PUT /v1/users/{user}/following/{source}`
+pub(in crate::http) async fn follow(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Live,
+    api: Data<Api>,
+) -> Result<HttpResponse, Problem> {
+    wait(&request)?;
+    let (follower, source) = (user(&request)?, path(&request, "source")?);
+    let bytes = optional_json_bytes(&request, payload).await?;
+    let options: FollowOptions = bytes.as_deref().map(request::json).transpose()?.unwrap_or_default();
+    if options.hidden {
+        Caller::of(&request)?.may_hide()?;
+    }
+    api.access.bring(&request, &engine, [&source])?;
+    let followed = engine
+        .follow(vec![NewEdge { hidden: options.hidden, backfill: options.backfill, ..NewEdge::new(follower, source) }])
+        .await?;
+    Ok(answer::put(followed.created > 0))
+}
+
+/// `DELETE /v1/users/{user}/following/{source}`, with `?keep=true` for what it brought to stay.
+pub(in crate::http) async fn unfollow(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    let parameters = Parameters::read(&request, &["wait", "keep"])?;
+    parameters.flag("wait", "delivered")?;
+    let (follower, source) = (user(&request)?, path(&request, "source")?);
+    if parameters.truth("keep")? {
+        engine.unfollow_but_keep(follower, source).await?;
+    } else {
+        engine.unfollow(follower, source).await?;
+    }
+    Ok(answer::deleted())
+}
+
+/// `POST /v1/follows`
+pub(in crate::http) async fn follow_many(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Live,
+) -> Result<HttpResponse, Problem> {
+    wait(&request)?;
+    let bytes = json_bytes(&request, payload).await?;
+    let followed = engine.follow(edges(&bytes)?).await?;
+    Ok(HttpResponse::Ok().json(json!({"created": followed.created, "existing": followed.existing})))
+}
+
+/// `GET /v1/users/{user}/following`, with `?hidden=true` for what an operator lets the user follow virtually.
+pub(in crate::http) async fn following(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    let parameters = Parameters::read(&request, &["limit", "cursor", "hidden"])?;
+    let (user, hidden) = (user(&request)?, parameters.truth("hidden")?);
+    if hidden {
+        Caller::of(&request)?.may_hide()?;
+    }
+    answer::sources(&parameters, |before, max| {
+        Ok(if hidden { engine.hidden_following(&user, before, max) } else { engine.following(&user, before, max) })
+    })
+}
+
+/// `GET /v1/users/{user}/followers`
+pub(in crate::http) async fn followers(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    let parameters = Parameters::read(&request, &["limit", "cursor"])?;
+    let user = user(&request)?;
+    answer::sources(&parameters, |before, max| Ok(engine.followers(&user, before, max)))
+}
+
+/// `GET /v1/users/{user}`
+pub(in crate::http) async fn info(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    let info = engine.source(&user(&request)?)?;
+    Ok(HttpResponse::Ok().json(json!({
+        "id": info.id.as_str(),
+        "followers": info.followers,
+        "following": info.following,
+        "posts": info.posts,
+        "celebrity": info.celebrity,
+        "active": info.active,
+        "last_seen": info.last_seen.map(|at| at.to_string()),
+    })))
+}

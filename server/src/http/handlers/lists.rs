@@ -1,0 +1,69 @@
+//! Lists: named feeds of chosen sources.
+
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+use serde_json::json;
+
+use crate::http::Api;
+use crate::http::answer;
+use crate::http::handlers::feeds;
+use crate::http::problem::Problem;
+use crate::http::request::{self, Parameters, path, user, wait};
+use crate::http::slot::Live;
+use tidewire::feed::cursor;
+use tidewire::id::ListName;
+
+fn name(request: &HttpRequest) -> Result<ListName, Problem> {
+    path(request, "name")
+}
+
+/// `GET /v1/users/{user}/lists`
+pub(in crate::http) async fn all(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    let parameters = Parameters::read(&request, &["limit", "cursor"])?;
+    let (reader, limit) = (user(&request)?, parameters.limit()?);
+    let after = parameters.cursor("cursor", cursor::decode_name)?;
+    let found = engine.lists(&reader, after.as_ref(), limit + 1);
+    let item = |(name, members): &(ListName, usize)| json!({"name": name.as_str(), "members": members});
+    Ok(answer::listing(&found, limit, item, |(name, _)| cursor::encode_name(name)))
+}
+
+/// `DELETE /v1/users/{user}/lists/{name}`
+pub(in crate::http) async fn delete(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    wait(&request)?;
+    engine.drop_list(user(&request)?, name(&request)?).await?;
+    Ok(answer::deleted())
+}
+
+/// `GET /v1/users/{user}/lists/{name}/members`
+pub(in crate::http) async fn members(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    let parameters = Parameters::read(&request, &["limit", "cursor"])?;
+    let (reader, list) = (user(&request)?, name(&request)?);
+    answer::sources(&parameters, |before, max| Ok(engine.members(&reader, &list, before, max)?))
+}
+
+/// `PUT /v1/users/{user}/lists/{name}/members/{source}`
+pub(in crate::http) async fn add(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Live,
+    api: Data<Api>,
+) -> Result<HttpResponse, Problem> {
+    wait(&request)?;
+    let (reader, list, source) = (user(&request)?, name(&request)?, path(&request, "source")?);
+    request::no_fields(&request, payload).await?;
+    api.access.bring(&request, &engine, [&source])?;
+    Ok(answer::put(engine.set_listed(reader, list, source, true).await?))
+}
+
+/// `DELETE /v1/users/{user}/lists/{name}/members/{source}`
+pub(in crate::http) async fn remove(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    wait(&request)?;
+    engine.set_listed(user(&request)?, name(&request)?, path(&request, "source")?, false).await?;
+    Ok(answer::deleted())
+}
+
+/// `GET /v1/users/{user}/lists/{name}/feed`
+pub(in crate::http) async fn feed(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    let (asked, list) = (feeds::asked(&request)?, name(&request)?);
+    Ok(feeds::answer(&engine.list_feed(&asked.user, &list, asked.page).await?, asked.fields))
+}

@@ -1,0 +1,311 @@
+//! Metrics, as Prometheus collects them (OpenMetrics text).
+//!
+//! Responsible for:
+//! - names, units and labels. Every label has a fixed set of values: nothing is told by user.
+//!
+//! Not responsible for:
+//! - counting, which is done where things happen.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::http::Api;
+use crate::http::handlers::server::resident_bytes;
+use crate::http::problem::Problem;
+use crate::http::request::Parameters;
+use crate::peer_error_log;
+use tidewire::engine::Engine;
+use tidewire::latency::{BOUNDS_US, Latency};
+use tidewire::limits::{LIVE_QUEUE_BYTES_MAX, REVOCATIONS_MAX};
+use tidewire::runtime::fanout::latency::AUDIENCES;
+use tidewire::runtime::monotonic_clock::ClockReport;
+
+/// The media type of metrics.
+pub(in crate::http) const OPENMETRICS: &str = "application/openmetrics-text";
+
+/// The same, as Prometheus wants to have it said.
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// `GET /metrics`
+pub(in crate::http) async fn metrics(request: HttpRequest, api: Data<Api>) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    let mut registry = Registry::with_prefix("tidewire");
+    registry.register_collector(Box::new(Figures(Api::clone(&api))));
+    let mut text = String::new();
+    encode(&mut text, &registry).map_err(|cause| Problem::internal(&cause))?;
+    Ok(HttpResponse::Ok().content_type(CONTENT_TYPE).body(text))
+}
+
+/// All that is told of a server.
+struct Figures(Api);
+
+impl fmt::Debug for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Figures")
+    }
+}
+
+impl Collector for Figures {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut sheet = Sheet(encoder);
+        sheet.of_requests(&self.0)?;
+        sheet.gauge("ready", "Whether the state is recovered", None, u64::from(self.0.slot.engine().is_some()))?;
+        match self.0.slot.engine() {
+            Some(engine) => sheet.of_engine(engine),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where metrics are written.
+struct Sheet<'a>(DescriptorEncoder<'a>);
+
+type Labels<'a> = [(&'static str, &'a str)];
+
+impl Sheet<'_> {
+    fn family(
+        &mut self,
+        (name, help, unit): (&str, &str, Option<&Unit>),
+        kind: MetricType,
+        write: impl FnOnce(&mut MetricEncoder<'_>) -> fmt::Result,
+    ) -> fmt::Result {
+        write(&mut self.0.encode_descriptor(name, help, unit, kind)?)
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, unit: Option<&Unit>, value: u64) -> fmt::Result {
+        self.family((name, help, unit), MetricType::Gauge, |metric| metric.encode_gauge(&value))
+    }
+
+    fn gauges<'l>(
+        &mut self,
+        (name, help): (&str, &str),
+        label: &'static str,
+        values: impl IntoIterator<Item = (&'l str, u64)>,
+    ) -> fmt::Result {
+        self.family((name, help, None), MetricType::Gauge, |metric| {
+            values.into_iter().try_for_each(|(of, value)| metric.encode_family(&[(label, of)])?.encode_gauge(&value))
+        })
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.counters((name, help), [(&[][..], value)])
+    }
+
+    fn counters<'l>(
+        &mut self,
+        (name, help): (&str, &str),
+        values: impl IntoIterator<Item = (&'l Labels<'l>, u64)>,
+    ) -> fmt::Result {
+        self.family((name, help, None), MetricType::Counter, |metric| {
+            let none = None::<&prometheus_client::metrics::exemplar::Exemplar<NoLabelSet, u64>>;
+            values.into_iter().try_for_each(|(labels, value)| match labels {
+                [] => metric.encode_counter(&value, none),
+                labels => metric.encode_family(&labels)?.encode_counter(&value, none),
+            })
+        })
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, latency: &Latency) -> fmt::Result {
+        self.family((name, help, Some(&Unit::Seconds)), MetricType::Histogram, |metric| buckets(metric, latency))
+    }
+
+    fn histograms<'l>(
+        &mut self,
+        (name, help): (&str, &str),
+        label: &'static str,
+        latencies: impl Iterator<Item = (&'l str, &'l Latency)>,
+    ) -> fmt::Result {
+        self.family((name, help, Some(&Unit::Seconds)), MetricType::Histogram, |metric| {
+            let mut latencies = latencies;
+            latencies.try_for_each(|(of, latency)| buckets(&mut metric.encode_family(&[(label, of)])?, latency))
+        })
+    }
+}
+
+fn buckets(metric: &mut MetricEncoder<'_>, latency: &Latency) -> fmt::Result {
+    let bounds = BOUNDS_US.iter().map(|us| *us as f64 / 1e6).chain([f64::INFINITY]);
+    let buckets: Vec<(f64, u64)> = bounds.zip(latency.counts()).collect();
+    let count = buckets.iter().map(|bucket| bucket.1).sum();
+    metric.encode_histogram::<NoLabelSet>(latency.sum().as_secs_f64(), count, &buckets, None)
+}
+
+impl Sheet<'_> {
+    fn of_requests(&mut self, api: &Api) -> fmt::Result {
+        let asked = || api.requests.by_operation().filter(|(_, of)| of.answered().any(|(_, count)| count > 0));
+        let labelled: Vec<_> = asked()
+            .flat_map(|(operation, of)| {
+                let of_class = move |(class, count)| ([("operation", operation), ("status", class)], count);
+                of.answered().map(of_class)
+            })
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        let counts = labelled.iter().map(|(labels, count)| (&labels[..], *count));
+        self.counters(
+            (
+                "http_requests",
+                "Requests by operation and class of status, client_gone where nobody waited for an answer",
+            ),
+            counts,
+        )?;
+        let help = "From the head of a request to the head of its answer or until its client went away, by operation";
+        let latencies = asked().map(|(operation, of)| (operation, &of.latency));
+        self.histograms(("http_request_duration", help), "operation", latencies)?;
+        let refusals: Vec<_> =
+            api.requests.refusals().into_iter().map(|(code, count)| ([("code", code)], count)).collect();
+        let refusals = refusals.iter().map(|(labels, count)| (&labels[..], *count));
+        self.counters(("http_refusals", "Requests refused or failed, by the code of the problem"), refusals)?;
+        let gates = api.admission.gates();
+        let under_way = gates.map(|gate| (gate.name, gate.taken() as u64));
+        self.gauges(("admission_under_way", "Requests or bytes under way, by gate"), "gate", under_way)?;
+        let limits = gates.map(|gate| (gate.name, gate.limit as u64));
+        self.gauges(("admission_limit", "How much may be under way, by gate"), "gate", limits)?;
+        let refused = gates.map(|gate| ([("gate", gate.name)], gate.refused()));
+        let refused = refused.iter().map(|(labels, count)| (&labels[..], *count));
+        self.counters(("admission_refused", "Requests refused at the door, by gate"), refused)?;
+        self.of_connections(api)?;
+        let denied: Vec<_> = api.access.denied().map(|(reason, count)| ([("reason", reason)], count)).collect();
+        let denied = denied.iter().map(|(labels, count)| (&labels[..], *count));
+        self.counters(("denied", "Requests that were not let in, by the code they were answered with"), denied)?;
+        let help = "Signatures of tokens computed: one for each key that may have signed a token not verified lately";
+        self.counter("token_signatures", help, api.access.signatures_computed())
+    }
+
+    fn of_connections(&mut self, api: &Api) -> fmt::Result {
+        let connections = &api.connections;
+        self.gauge("connections", "Connections of clients", None, connections.count() as u64)?;
+        let limit = connections.limits().all as u64;
+        self.gauge("connections_limit", "How many there may be, by the limit on open files", None, limit)?;
+        let ended = connections.ended().map(|(reason, count)| ([("reason", reason)], count));
+        let ended = ended.iter().map(|(labels, count)| (&labels[..], *count));
+        self.counters(("connections_ended", "Connections refused, or ended while they were idle, by reason"), ended)?;
+        let failed: Vec<_> = peer_error_log::counts().map(|(kind, count)| ([("kind", kind)], count)).collect();
+        let failed = failed.iter().map(|(labels, count)| (&labels[..], *count));
+        self.counters(("connections_failed", "What was no HTTP, broke off or could not be accepted, by kind"), failed)
+    }
+
+    fn of_engine(&mut self, engine: &Engine) -> fmt::Result {
+        self.of_work(engine)?;
+        self.of_state(engine)?;
+        let counters = &engine.shared().counters;
+        let help = "From a publish until it was answered, which with wait=delivered is once it is delivered";
+        self.histogram("publish_duration", help, &counters.publish_latency)?;
+        let help = "From the hand-over of a post until all inboxes had it, by number of followers";
+        let by_audience = AUDIENCES.into_iter().zip(&counters.fanout_latency);
+        self.histograms(("fanout_duration", help), "followers", by_audience)?;
+        self.histogram(
+            "page_duration",
+            "From asking for a home feed's page until it was there",
+            &counters.page_latency,
+        )?;
+        self.histogram("wake_duration", "Filling the inbox of a reader that woke", &counters.wake_latency)?;
+        let Some(journal) = engine.journal() else { return Ok(()) };
+        self.histogram("journal_sync_duration", "Syncing the journal to its disk", journal.sync_latency())?;
+        let written = journal.written_bytes.load(Ordering::Relaxed);
+        self.counter("journal_written_bytes", "Bytes written to the journal", written)?;
+        self.counter("journal_commits", "Groups of events committed", journal.commits.load(Ordering::Relaxed))?;
+        let failed = u64::from(journal.failure().is_some());
+        self.gauge("journal_failed", "Whether the journal takes nothing any more until a restart", None, failed)
+    }
+
+    fn of_work(&mut self, engine: &Engine) -> fmt::Result {
+        let shared = engine.shared();
+        let counters = &shared.counters;
+        for (name, help, count) in [
+            ("published", "Posts published, pushed or not", &counters.published),
+            ("deliveries", "Posts put into inboxes, one for each recipient", &counters.deliveries),
+            ("duplicate_deliveries", "Deliveries of a post that was there already", &counters.duplicates),
+            ("deliveries_below_floor", "Deliveries of a post older than the inbox reaches", &counters.below_floor),
+            ("pages", "Pages built", &counters.pages),
+            ("archive_pages", "Pages built with the archive", &counters.cold_pages),
+            ("long_pages", "Pages built where no other waits for them, since they took long", &counters.long_pages),
+            ("partial_pages", "Pages that lacked what could not be read, or not in time", &counters.partial_pages),
+            ("wakes", "Readers woken", &counters.wakes),
+            ("sleeps", "Readers put to sleep", &counters.sleeps),
+            ("user_crashes", "User actors that crashed", &counters.user_crashes),
+            ("snapshots", "Snapshots taken", &counters.snapshots),
+            ("live_messages", "Messages handed to live connections", &counters.live_messages),
+            ("live_cut_off", "Live connections cut off since they were too slow", &counters.live_cut_off),
+        ] {
+            self.counter(name, help, count.get())?;
+        }
+        self.of_clock(&shared.clock_report)?;
+        self.counter("archive_read_failures", "Reads of the archive that failed", shared.world.read_failures.count())?;
+        let held_back = shared.world.held_back.sources() as u64;
+        self.gauge("archive_held_back", "Sources that a damaged page keeps out of the archive", None, held_back)?;
+        let shed: Vec<_> = counters.shed.by_queue().map(|(queue, count)| ([("queue", queue)], count)).collect();
+        let shed = shed.iter().map(|(labels, count)| (&labels[..], *count));
+        self.counters(("shed", "Requests refused inside the engine, by what was full"), shed)?;
+        let queues = engine.queues();
+        let depths = queues.iter().map(|queue| (queue.name, queue.depth as u64));
+        self.gauges(("queue_depth", "What waits, by queue"), "queue", depths)?;
+        let limits = queues.iter().map(|queue| (queue.name, queue.limit as u64));
+        self.gauges(("queue_limit", "How much may wait, by queue"), "queue", limits)
+    }
+
+    fn of_clock(&mut self, clock: &ClockReport) -> fmt::Result {
+        let jumps = [
+            (&[("direction", "ahead")][..], clock.jumps_ahead.get()),
+            (&[("direction", "back")][..], clock.jumps_back.get()),
+        ];
+        self.counters(
+            ("clock_jumps", "Jumps of the clock by more than is waited for, noticed by the next write"),
+            jumps,
+        )?;
+        let help = "By how much ids and instants of follows are ahead of the clock, negative if behind";
+        let lead = clock.lead_seconds();
+        self.family(("clock_lead", help, Some(&Unit::Seconds)), MetricType::Gauge, |metric| metric.encode_gauge(&lead))
+    }
+
+    fn of_state(&mut self, engine: &Engine) -> fmt::Result {
+        let shared = engine.shared();
+        let (world, watchers) = (&shared.world, &shared.watchers);
+        for (name, help, value) in [
+            ("sources", "Users, tags and topics that are known", world.sources.len()),
+            ("active_readers", "Readers that are awake", shared.directory.len()),
+            ("edges", "Follow edges", world.edges()),
+            ("posts", "Posts in memory", world.posts.len()),
+            ("live_connections", "Live connections", watchers.connections()),
+            ("live_connections_limit", "How many there may be", shared.config.live_max),
+            ("revocations", "Users whose tokens are revoked", world.revocations.len()),
+            ("revocations_limit", "How many there may be", REVOCATIONS_MAX),
+            ("watched_readers", "Readers with live connections", watchers.readers()),
+        ] {
+            self.gauge(name, help, None, value as u64)?;
+        }
+        let erasures = engine.erasures();
+        self.gauge("erasures_under_way", "Users being erased", None, erasures.count as u64)?;
+        let oldest = erasures.oldest_seconds.unwrap_or(0);
+        self.gauge("erasure_age", "Time since the oldest erasure under way began", Some(&Unit::Seconds), oldest)?;
+        let bytes = Some(&Unit::Bytes);
+        self.gauge("posts", "Memory that posts take", bytes, world.posts.bytes() as u64)?;
+        self.gauge(
+            "inboxes",
+            "Memory that inboxes take, by a sample of them",
+            bytes,
+            shared.counters.inboxes_bytes.get(),
+        )?;
+        let sources = world.sources_bytes() as u64;
+        self.gauge("sources", "Memory that sources take, with who follows whom, by a sample", bytes, sources)?;
+        let reposts = world.reposts.bytes() as u64;
+        self.gauge("reposts", "Memory that it takes to know who repeats what, by a sample", bytes, reposts)?;
+        self.gauge("posts_limit", "Memory that posts may take", bytes, shared.config.store_bytes_max as u64)?;
+        let waiting = watchers.waiting_bytes() as u64;
+        self.gauge("live_waiting", "What waits for live connections to take it, once for each", bytes, waiting)?;
+        let limit = LIVE_QUEUE_BYTES_MAX as u64;
+        self.gauge("live_waiting_limit", "What may wait for one of them before it is cut off", bytes, limit)?;
+        // Where the system does not tell, nothing is better than zero.
+        resident_bytes().map_or(Ok(()), |resident| self.gauge("resident", "Memory of the process", bytes, resident))?;
+        self.gauge("uptime", "Time since the start", Some(&Unit::Seconds), shared.started.elapsed().as_secs())?;
+        let newest = engine.snapshots().iter().map(|taken| taken.taken_at).max();
+        let age = newest.map(|at| shared.clock.now().0.saturating_sub(at.0).max(0) as u64 / 1_000_000);
+        age.map_or(Ok(()), |age| self.gauge("snapshot_age", "Age of the newest snapshot", Some(&Unit::Seconds), age))
+    }
+}

@@ -1,0 +1,12 @@
+//! Handlers: each reads a request, asks the engine, and writes the answer.
+
+pub(super) mod erase;
+pub(super) mod explain;
+pub(super) mod feeds;
+pub(super) mod follows;
+pub(super) mod lists;
+pub(super) mod metrics;
+pub(super) mod posts;
+pub(super) mod preferences;
+pub(super) mod server;
+pub(super) mod users;

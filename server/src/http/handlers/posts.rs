@@ -1,0 +1,201 @@
+//! Posts: publish, read, edit, delete.
+
+use std::sync::Arc;
+
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::http::Api;
+use crate::http::auth::{Caller, Denial};
+use crate::http::problem::Problem;
+use crate::http::request::{json, json_bytes, optional_text, path, text, wait};
+use crate::http::slot::Live;
+use tidewire::clock::UnixMicros;
+use tidewire::error::Error;
+use tidewire::feed::post::{Body, BodyError, Draft, Kind, Post};
+use tidewire::id::{PostId, SourceId};
+use tidewire::json::Name;
+use tidewire::limits::POST_TAGS_MAX;
+
+/// A post as it comes in.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewPost<'a> {
+    #[serde(deserialize_with = "text")]
+    author: SourceId,
+    #[serde(borrow)]
+    body: &'a RawValue,
+    #[serde(default, deserialize_with = "optional_text")]
+    id: Option<PostId>,
+    #[serde(default, deserialize_with = "optional_text")]
+    published_at: Option<UnixMicros>,
+    #[serde(default)]
+    kind: Option<Name<Kind>>,
+    #[serde(default)]
+    tags: Option<Vec<String>>,
+    #[serde(default)]
+    topic: Option<String>,
+    #[serde(default, deserialize_with = "optional_text")]
+    repost_of: Option<PostId>,
+    #[serde(default, deserialize_with = "optional_text")]
+    reply_to: Option<PostId>,
+}
+
+/// A change of a post as it comes in.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PostChange<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    body: Option<&'a RawValue>,
+    #[serde(default, deserialize_with = "present")]
+    hidden: Option<bool>,
+}
+
+/// Null is not a missing value: it may be a body, and says nothing of whether a post is hidden.
+fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
+}
+
+impl NewPost<'_> {
+    fn draft(self) -> Result<Draft, Problem> {
+        let tags = self.tags.unwrap_or_default();
+        if tags.len() > POST_TAGS_MAX {
+            let detail = format!("tags: a post may have at most {POST_TAGS_MAX}, this one has {}", tags.len());
+            return Err(Problem::bad("invalid_field", detail).of_field("tags"));
+        }
+        let mut checked = Vec::with_capacity(tags.len());
+        for (nth, tag) in tags.iter().enumerate() {
+            let tag = SourceId::tag(tag).map_err(|cause| invalid(&format!("tags[{nth}]"), &cause))?;
+            if !checked.contains(&tag) {
+                checked.push(tag);
+            }
+        }
+        let topic = self.topic.map(|topic| SourceId::topic(&topic).map_err(|cause| invalid("topic", &cause)));
+        Ok(Draft {
+            id: self.id,
+            author: self.author,
+            published_at: self.published_at,
+            kind: self.kind.map(|Name(kind)| kind).unwrap_or_default(),
+            body: body(self.body)?,
+            tags: checked,
+            topic: topic.transpose()?,
+            repost_of: self.repost_of,
+            origin: None,
+            reply_to: self.reply_to,
+            answered: None,
+        })
+    }
+}
+
+/// The post that a body of `POST /v1/posts` asks for.
+pub(in crate::http) fn new_post(bytes: &[u8]) -> Result<Draft, Problem> {
+    json::<NewPost<'_>>(bytes)?.draft()
+}
+
+/// The changes that a body of `PATCH /v1/posts/{id}` asks for: another body, and whether the post is hidden.
+pub(in crate::http) fn change(bytes: &[u8]) -> Result<(Option<Body>, Option<bool>), Problem> {
+    let change: PostChange<'_> = json(bytes)?;
+    if change.body.is_none() && change.hidden.is_none() {
+        return Err(Problem::bad("missing_field", "body or hidden: nothing to change is given").of_field("body"));
+    }
+    Ok((change.body.map(body).transpose()?, change.hidden))
+}
+
+fn body(raw: &RawValue) -> Result<Body, Problem> {
+    Body::new(raw.get()).map_err(|cause| match cause {
+        BodyError::TooLarge { .. } => {
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", cause.to_string()).of_field("body")
+        }
+        BodyError::Number { .. } | BodyError::Surrogate { .. } | BodyError::Name { .. } => {
+            let detail = format!("body: {cause}");
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unportable_body", detail).of_field("body")
+        }
+        BodyError::TooDeep | BodyError::NotJson(_) => invalid("body", &cause),
+    })
+}
+
+fn invalid(field: &str, cause: &dyn std::error::Error) -> Problem {
+    Problem::bad("invalid_field", format!("{field}: {cause}")).of_field(field)
+}
+
+/// `POST /v1/posts`
+pub(in crate::http) async fn publish(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Live,
+    api: Data<Api>,
+) -> Result<HttpResponse, Problem> {
+    let wait = wait(&request)?;
+    let bytes = json_bytes(&request, payload).await?;
+    let draft = new_post(&bytes)?;
+    let caller = Caller::of(&request)?;
+    caller.may_have(&draft.author)?;
+    if draft.id.is_some() {
+        api.access.may_choose_id(&caller)?;
+    }
+    api.access.bring(&request, &engine, draft.sources())?;
+    let published = engine.publish(draft, wait).await?;
+    let status = if published.created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(post(status, &published.post))
+}
+
+/// `GET /v1/posts/{id}`
+pub(in crate::http) async fn read(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    crate::http::request::Parameters::read(&request, &[])?;
+    let found = find_own(&Caller::of(&request)?, &engine, path(&request, "id")?).await?;
+    Ok(post(StatusCode::OK, &found))
+}
+
+/// `PATCH /v1/posts/{id}`
+pub(in crate::http) async fn edit(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Live,
+) -> Result<HttpResponse, Problem> {
+    wait(&request)?;
+    let (id, caller) = (path(&request, "id")?, Caller::of(&request)?);
+    let found = if caller.is_user() { Some(find_own(&caller, &engine, id).await?) } else { None };
+    let bytes = json_bytes(&request, payload).await?;
+    let (body, hidden) = change(&bytes)?;
+    let hidden = match (hidden, found) {
+        // Nothing says who hid it. If it was the server, its author must not undo that.
+        (Some(false), Some(own)) if own.hidden => return Err(Denial::Forbidden(HIDDEN).into()),
+        // It shows. Were it asked for, it could undo what the server does meanwhile.
+        (Some(false), Some(own)) if body.is_none() => return Ok(post(StatusCode::OK, &own)),
+        (Some(false), Some(_)) => None,
+        (hidden, _) => hidden,
+    };
+    Ok(post(StatusCode::OK, &*engine.edit(id, body, hidden).await?))
+}
+
+/// What authors are told that want a hidden post shown.
+const HIDDEN: &str = "a hidden post is shown again by who has a key of the server";
+
+/// `DELETE /v1/posts/{id}`
+pub(in crate::http) async fn delete(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    wait(&request)?;
+    let (id, caller) = (path(&request, "id")?, Caller::of(&request)?);
+    let own = if caller.is_user() { find_own(&caller, &engine, id).await.map(drop) } else { Ok(()) };
+    match own {
+        Ok(()) => engine.delete(id).await?,
+        // Nothing is deleted then: by now another author's post may have this id.
+        Err(Error::UnknownPost(_)) => {}
+        Err(cause) => return Err(cause.into()),
+    }
+    Ok(HttpResponse::NoContent().finish())
+}
+
+/// A post of the caller's own, where that matters. Others' are answered for as if they were not there, which tells nobody
+/// what there is.
+async fn find_own(caller: &Caller, engine: &Live, id: PostId) -> Result<Arc<Post>, Error> {
+    let found = engine.post(id).await?;
+    caller.may_have(&found.author().id).map_err(|_| Error::UnknownPost(id))?;
+    Ok(found)
+}
+
+fn post(status: StatusCode, post: &Post) -> HttpResponse {
+    HttpResponse::build(status).content_type("application/json").body(post.json().to_owned())
+}

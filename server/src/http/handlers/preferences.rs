@@ -1,0 +1,111 @@
+//! What readers decide about their feeds: mutes, blocks, rules, and how far they have read.
+
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
+
+use crate::http::problem::Problem;
+use crate::http::request::{self, Parameters, json_bytes, path, user, wait};
+use crate::http::slot::Live;
+use crate::http::{Api, answer};
+use tidewire::engine::Unread;
+use tidewire::feed::cursor;
+use tidewire::feed::event::MuteOrBlock;
+use tidewire::feed::resume::Resume;
+use tidewire::id::Text;
+
+/// `PUT /v1/users/{user}/mutes/{source}`, `…/blocks/{source}`
+pub(in crate::http) async fn silence(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Live,
+    api: Data<Api>,
+    how: MuteOrBlock,
+) -> Result<HttpResponse, Problem> {
+    wait(&request)?;
+    let (reader, source) = (user(&request)?, path(&request, "source")?);
+    request::no_fields(&request, payload).await?;
+    api.access.bring(&request, &engine, [&source])?;
+    Ok(answer::put(engine.silence(reader, source, how, true).await?))
+}
+
+/// `DELETE /v1/users/{user}/mutes/{source}`, `…/blocks/{source}`
+pub(in crate::http) async fn unsilence(
+    request: HttpRequest,
+    engine: Live,
+    how: MuteOrBlock,
+) -> Result<HttpResponse, Problem> {
+    wait(&request)?;
+    engine.silence(user(&request)?, path(&request, "source")?, how, false).await?;
+    Ok(answer::deleted())
+}
+
+/// `GET /v1/users/{user}/mutes`, `…/blocks`
+pub(in crate::http) async fn silenced(
+    request: HttpRequest,
+    engine: Live,
+    how: MuteOrBlock,
+) -> Result<HttpResponse, Problem> {
+    let parameters = Parameters::read(&request, &["limit", "cursor"])?;
+    let reader = user(&request)?;
+    answer::sources(&parameters, |before, max| Ok(engine.silenced(&reader, how, before, max)))
+}
+
+/// `GET /v1/users/{user}/rules`
+pub(in crate::http) async fn rules(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    Ok(HttpResponse::Ok().json(engine.rules(&user(&request)?)))
+}
+
+/// `PATCH /v1/users/{user}/rules`
+pub(in crate::http) async fn change_rules(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Live,
+) -> Result<HttpResponse, Problem> {
+    wait(&request)?;
+    let reader = user(&request)?;
+    let bytes = json_bytes(&request, payload).await?;
+    Ok(HttpResponse::Ok().json(engine.change_rules(reader, request::json(&bytes)?).await?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mark {
+    #[serde(deserialize_with = "feed_cursor")]
+    cursor: Resume,
+}
+
+fn feed_cursor<'de, D: Deserializer<'de>>(from: D) -> Result<Resume, D::Error> {
+    from.deserialize_str(Text(cursor::decode_resume))
+}
+
+/// How far a body of `PUT /v1/users/{user}/marker` says that the reader has read.
+pub(in crate::http) fn new_marker(bytes: &[u8]) -> Result<Resume, Problem> {
+    request::json(bytes).map(|Mark { cursor }| cursor)
+}
+
+/// `PUT /v1/users/{user}/marker`
+pub(in crate::http) async fn mark(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Live,
+) -> Result<HttpResponse, Problem> {
+    wait(&request)?;
+    let reader = user(&request)?;
+    let bytes = json_bytes(&request, payload).await?;
+    engine.mark(reader.clone(), new_marker(&bytes)?).await?;
+    Ok(unread(&engine.unread(&reader).await?))
+}
+
+/// `GET /v1/users/{user}/marker`
+pub(in crate::http) async fn marker(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    Ok(unread(&engine.unread(&user(&request)?).await?))
+}
+
+fn unread(Unread { marker, entries, capped, complete, .. }: &Unread) -> HttpResponse {
+    let marker = marker.map(cursor::encode);
+    HttpResponse::Ok().json(json!({"cursor": marker, "unread": entries, "capped": capped, "complete": complete}))
+}

@@ -1,0 +1,220 @@
+//! Operations: whether the server lives, and what it is doing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use serde_json::{Value, json};
+
+use crate::http::Api;
+use crate::http::middleware::admission::Gate;
+use crate::http::problem::Problem;
+use crate::http::request::{Parameters, path};
+use crate::http::slot::{Live, Slot};
+use tidewire::clock::UnixMicros;
+use tidewire::engine::{Engine, QueueDepth};
+use tidewire::error::Error;
+use tidewire::feed::cursor;
+use tidewire::feed::position::Position;
+use tidewire::id::{PostId, SourceId};
+use tidewire::runtime::fanout::latency::AudienceLatency;
+use tidewire::runtime::message::SnapshotTaken;
+use tidewire::runtime::monotonic_clock::ClockReport;
+use tidewire::state::verify::Verdict;
+use tidewire::storage::journal::reader::{Lost, Torn};
+use tidewire::storage::journal::writer::JournalFigures;
+use tidewire::storage::recovery::Report;
+
+/// `GET /healthz`
+pub(in crate::http) async fn alive(request: HttpRequest) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    Ok(HttpResponse::Ok().json(json!({"alive": true})))
+}
+
+/// `GET /readyz`: whether the state is recovered, and how far that is; and whether writes are taken.
+pub(in crate::http) async fn ready(request: HttpRequest, slot: Data<Slot>) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    if let Some(engine) = slot.engine() {
+        let failure = engine.journal().and_then(|journal| journal.failure());
+        let problem = |cause| Err(Problem::from(Error::JournalFailed(cause)));
+        return failure.map_or_else(|| Ok(HttpResponse::Ok().json(json!({"ready": true}))), problem);
+    }
+    let progress = slot.progress();
+    let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
+    Ok(HttpResponse::ServiceUnavailable().json(json!({
+        "ready": false,
+        "recovery": {
+            "phase": progress.phase(),
+            "snapshot_bytes": number(&progress.snapshot_bytes),
+            "snapshot_bytes_total": number(&progress.snapshot_bytes_total),
+            "events": number(&progress.events),
+        },
+    })))
+}
+
+/// `POST /v1/snapshots`
+pub(in crate::http) async fn snapshot(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    Ok(HttpResponse::Created().json(snapshot_figures(&engine.snapshot().await?)))
+}
+
+/// `POST /v1/users/{user}/feed/verify`
+pub(in crate::http) async fn verify(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    Ok(HttpResponse::Ok().json(verdict(&engine.verify_feed(&path::<SourceId>(&request, "user")?, false).await?)))
+}
+
+/// `POST /v1/users/{user}/feed/rebuild`
+pub(in crate::http) async fn rebuild(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    Ok(HttpResponse::Ok().json(verdict(&engine.verify_feed(&path::<SourceId>(&request, "user")?, true).await?)))
+}
+
+fn verdict(verdict: &Verdict) -> Value {
+    let named = |posts: &[PostId]| posts.iter().map(PostId::to_string).collect::<Vec<_>>();
+    let is_cut = verdict.floor > Position::MIN;
+    json!({
+        "good": verdict.is_good(),
+        "entries": verdict.entries,
+        "rebuilt": verdict.rebuilt,
+        "floor": is_cut.then(|| cursor::encode(verdict.floor)),
+        "missing": named(&verdict.missing),
+        "extra": named(&verdict.extra),
+        "under_way": verdict.under_way,
+        "stale": verdict.stale,
+    })
+}
+
+/// `GET /v1/stats`, with `?inboxes=count` for figures that need a walk over all inboxes.
+pub(in crate::http) async fn stats(
+    request: HttpRequest,
+    engine: Live,
+    api: Data<Api>,
+) -> Result<HttpResponse, Problem> {
+    let count_inboxes = Parameters::read(&request, &["inboxes"])?.flag("inboxes", "count")?;
+    let mut stats = figures(&engine);
+    stats["recovery"] = json!(api.slot.report().map(recovery));
+    let gate = |gate: &Gate| {
+        let figures = json!({"under_way": gate.taken(), "limit": gate.limit, "refused": gate.refused()});
+        (gate.name.to_owned(), figures)
+    };
+    stats["admission"] = api.admission.gates().into_iter().map(gate).collect();
+    if count_inboxes {
+        let totals = engine.inbox_totals().await;
+        stats["inboxes"] = json!({"count": totals.inboxes, "entries": totals.entries, "bytes": totals.bytes});
+    }
+    Ok(HttpResponse::Ok().json(stats))
+}
+
+fn figures(engine: &Engine) -> Value {
+    let shared = engine.shared();
+    let (world, counters) = (&shared.world, &shared.counters);
+    let queue = |queue: QueueDepth| (queue.name.to_owned(), json!({"depth": queue.depth, "limit": queue.limit}));
+    let queues: serde_json::Map<String, Value> = engine.queues().into_iter().map(queue).collect();
+    let latencies = shared.fanout_latency.lock().figures(Instant::now());
+    let now = shared.clock.now();
+    json!({
+        "uptime_seconds": shared.started.elapsed().as_secs(),
+        "users": world.sources.len(),
+        "active": shared.directory.len(),
+        "edges": world.edges(),
+        "posts": world.posts.len(),
+        "published": counters.published.get(),
+        "deliveries": counters.deliveries.get(),
+        "duplicate_deliveries": counters.duplicates.get(),
+        "deliveries_below_floor": counters.below_floor.get(),
+        "pages": counters.pages.get(),
+        "partial_pages": counters.partial_pages.get(),
+        "archive_read_failures": world.read_failures.count(),
+        "wakes": counters.wakes.get(),
+        "sleeps": counters.sleeps.get(),
+        "user_crashes": counters.user_crashes.get(),
+        "shed": counters.shed.get(),
+        "live": {
+            "connections": shared.watchers.connections(),
+            "readers": shared.watchers.readers(),
+            "messages": counters.live_messages.get(),
+            "cut_off": counters.live_cut_off.get(),
+        },
+        "erasures": erasures(engine),
+        "clock": clock(&shared.clock_report, now),
+        "queues": queues,
+        "fanout_latency": latencies.iter().map(audience_latency).collect::<Vec<_>>(),
+        "memory": {
+            "resident_bytes": resident_bytes(),
+            "posts_bytes": world.posts.bytes(),
+            "sources_bytes": world.sources_bytes(),
+            "inboxes_bytes": counters.inboxes_bytes.get(),
+            "reposts_bytes": world.reposts.bytes(),
+        },
+        "journal": engine.journal().map(|journal| journal_figures(&journal)),
+        "snapshots": engine.snapshots().iter().map(|taken| aged(taken, now)).collect::<Vec<_>>(),
+    })
+}
+
+/// The erasures of users that are under way.
+fn erasures(engine: &Engine) -> Value {
+    let erasures = engine.erasures();
+    json!({"under_way": erasures.count, "oldest_seconds": erasures.oldest_seconds})
+}
+
+/// What the clock shows, and whether it jumped.
+fn clock(report: &ClockReport, now: UnixMicros) -> Value {
+    json!({
+        "now": now.to_string(),
+        "jumps_ahead": report.jumps_ahead.get(),
+        "jumps_back": report.jumps_back.get(),
+        "last_jump_seconds": report.last_jump_seconds(),
+        "lead_seconds": report.lead_seconds(),
+    })
+}
+
+/// What the last start found.
+fn recovery(report: &Report) -> Value {
+    let cut = |torn: &Torn| json!({"segment": torn.place, "after_byte": torn.good_bytes, "bytes": torn.torn_bytes, "whole_events": torn.whole_behind});
+    let lost = |lost: &Lost| {
+        let through = lost.until.map(|until| until.0.saturating_sub(1));
+        json!({"from": lost.from, "through": through, "segment": lost.place, "reason": lost.reason})
+    };
+    json!({
+        "snapshot": report.snapshot,
+        "skipped": report.skipped,
+        "events": report.events,
+        "cut": report.torn.as_ref().map(cut),
+        "lost": report.lost.iter().map(lost).collect::<Vec<_>>(),
+    })
+}
+
+fn snapshot_figures(SnapshotTaken { file, sequence, bytes, taken_at }: &SnapshotTaken) -> Value {
+    json!({"file": file, "sequence": sequence, "bytes": bytes, "taken_at": taken_at.to_string()})
+}
+
+fn aged(taken: &SnapshotTaken, now: UnixMicros) -> Value {
+    let mut figures = snapshot_figures(taken);
+    // A clock that was set back makes nothing younger than new.
+    figures["age_seconds"] = json!(now.0.saturating_sub(taken.taken_at.0).max(0) / 1_000_000);
+    figures
+}
+
+fn audience_latency(latency: &AudienceLatency) -> Value {
+    let AudienceLatency { followers, count, p50_us, p99_us, max_us } = latency;
+    json!({"followers": followers, "count": count, "p50_us": p50_us, "p99_us": p99_us, "max_us": max_us})
+}
+
+fn journal_figures(journal: &JournalFigures) -> Value {
+    let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
+    json!({
+        "sequence": number(&journal.last),
+        "written_bytes": number(&journal.written_bytes),
+        "commits": number(&journal.commits),
+    })
+}
+
+/// The memory of this process, where the system tells.
+pub(in crate::http) fn resident_bytes() -> Option<u64> {
+    const PAGE_BYTES: u64 = 4_096;
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * PAGE_BYTES)
+}

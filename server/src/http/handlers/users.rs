@@ -1,0 +1,49 @@
+//! What the server's owner does about users.
+
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::http::Api;
+use crate::http::problem::Problem;
+use crate::http::request::{self, Parameters, optional_json_bytes, optional_text, user};
+use crate::http::slot::Live;
+use tidewire::clock::UnixMicros;
+use tidewire::limits::TOKEN_CLOCK_AHEAD_MAX;
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Revocation {
+    #[serde(default, deserialize_with = "optional_text")]
+    not_before: Option<UnixMicros>,
+}
+
+/// `POST /v1/users/{user}/revoke`
+pub(in crate::http) async fn revoke(
+    request: HttpRequest,
+    payload: Payload,
+    engine: Live,
+    api: Data<Api>,
+) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    let user = user(&request)?;
+    let bytes = optional_json_bytes(&request, payload).await?;
+    let now = api.access.now();
+    let not_before = not_before(bytes.as_deref(), now)?;
+    let counts = engine.revoke_tokens(user.clone(), not_before, api.access.forget_revoked_before(now)).await?;
+    Ok(HttpResponse::Ok().json(json!({"user": user.as_str(), "not_before": counts.to_string()})))
+}
+
+/// The instant that a body of `POST /v1/users/{user}/revoke` names, or `now`.
+pub(in crate::http) fn not_before(bytes: Option<&[u8]>, now: UnixMicros) -> Result<UnixMicros, Problem> {
+    let asked: Revocation = bytes.map(request::json).transpose()?.unwrap_or_default();
+    let not_before = asked.not_before.unwrap_or(now);
+    if not_before > now.saturating_add(TOKEN_CLOCK_AHEAD_MAX) {
+        // It cannot be taken back, and would keep the user out until then.
+        let limit = TOKEN_CLOCK_AHEAD_MAX.as_secs();
+        let detail = format!("not_before: more than {limit} s ahead of the server's clock, which shows {now}");
+        return Err(Problem::bad("invalid_field", detail).of_field("not_before"));
+    }
+    Ok(not_before)
+}

@@ -1,0 +1,220 @@
+//! A WebSocket that came without credentials, until its first message says who it is.
+//!
+//! Responsible for:
+//! - telling it nothing before; ending it if it takes too long, or is not who it has to be.
+//!
+//! Not responsible for:
+//! - how many of them there may be, and which of them goes for a new one (`http::auth`), who may do what.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use actix_web::body::{BodySize, MessageBody};
+use actix_web::rt::time::{Sleep, sleep};
+use actix_web::web::{Bytes, BytesMut, Data};
+use serde::Deserialize;
+
+use crate::http::Api;
+use crate::http::auth::{Denial, Place, SessionExpiry};
+use crate::http::live::connection::Connection;
+use crate::http::live::heartbeat;
+use crate::http::live::wire::{Close, Heard, WebSocket};
+use crate::http::middleware::admission::Permit;
+use crate::http::operation::{Needs, Right, Work};
+use crate::http::problem::Problem;
+use crate::http::request::Object;
+use crate::http::sockets::line::{Line, UnderWay};
+use tidewire::engine::{Engine, Unauthenticated, Watcher};
+use tidewire::error::Error;
+use tidewire::feed::stream::Place as FeedPlace;
+use tidewire::id::SourceId;
+use tidewire::limits::LIVE_UNAUTHENTICATED_TIME;
+use tidewire::live::subscriber_queue::Closing;
+
+/// What such a connection asks for.
+pub(super) struct Asked {
+    pub(super) engine: Engine,
+    pub(super) api: Data<Api>,
+    pub(super) user: SourceId,
+    pub(super) resume: Option<FeedPlace>,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) line: Option<Arc<Line>>,
+}
+
+/// Such a connection, and what becomes of it.
+pub(super) struct Handshake {
+    asked: Asked,
+    state: State,
+    /// Keeps the connection from when it is known.
+    under_way: Option<UnderWay>,
+}
+
+enum State {
+    /// Nothing that matters was said yet.
+    Waiting(Box<Waiting>),
+    /// It may watch, and is about to.
+    Joining(Box<Joining>),
+    /// It watches, or ends.
+    Known(Box<Connection<WebSocket>>),
+    /// Between two of these.
+    Moving,
+}
+
+struct Waiting {
+    wire: WebSocket,
+    stranger: Unauthenticated,
+    deadline: Pin<Box<Sleep>>,
+    place: Place,
+}
+
+struct Joining {
+    wire: WebSocket,
+    session_expiry: Option<Box<SessionExpiry>>,
+    watching: Pin<Box<dyn Future<Output = Result<Watcher, Error>>>>,
+    _permit: Permit,
+}
+
+/// The message that says who it is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, tag = "type", rename_all = "lowercase")]
+enum Said {
+    Auth { token: String },
+}
+
+/// The token that a message brings, if it is the one that says who the client is.
+pub(super) fn token(text: &[u8]) -> Option<String> {
+    let Object(Said::Auth { token }) = serde_json::from_slice(text).ok()?;
+    Some(token)
+}
+
+impl Handshake {
+    /// A connection that nobody is known to be at the other end of.
+    pub(super) fn new(wire: WebSocket, asked: Asked) -> Result<Self, Problem> {
+        let address = asked.api.connections.limits().proxies.counted(asked.peer);
+        let place = asked.api.access.meet(address, || asked.api.admission.enter(Work::Handshake))?;
+        let (stranger, deadline) = (asked.engine.stranger()?, Box::pin(sleep(LIVE_UNAUTHENTICATED_TIME)));
+        let waiting = Waiting { wire, stranger, deadline, place };
+        Ok(Self { asked, state: State::Waiting(Box::new(waiting)), under_way: None })
+    }
+}
+
+impl Asked {
+    /// Who has said what: may it watch?
+    fn joining(&self, text: &[u8], Waiting { wire, .. }: Waiting) -> State {
+        let refused = |wire, why| State::Known(Box::new(Connection::refused(wire, why)));
+        let Some(token) = token(text) else {
+            return refused(wire, Close::Unauthenticated("the first message is no {\"type\":\"auth\",\"token\":…}"));
+        };
+        let needs = Needs::Own(Right::Read);
+        let caller = match self.api.access.identify(&token, needs, self.user.as_str(), self.peer, &self.engine) {
+            Ok(caller) => caller,
+            Err(Denial::TooMany(_)) => return refused(wire, Close::Overloaded),
+            Err(denial) => return refused(wire, Close::Unauthenticated(denial.code())),
+        };
+        let Ok(permit) = self.api.admission.enter(Work::Live) else { return refused(wire, Close::Overloaded) };
+        let (engine, user, resume) = (self.engine.clone(), self.user.clone(), self.resume);
+        let watching = Box::pin(async move { engine.watch(&user, resume).await });
+        let session_expiry = SessionExpiry::of(&self.api.access, &caller, &self.engine);
+        State::Joining(Box::new(Joining { wire, session_expiry, watching, _permit: permit }))
+    }
+
+    /// What becomes of one that was to watch.
+    fn joined(&self, Joining { wire, session_expiry, .. }: Joining, watching: Result<Watcher, Error>) -> State {
+        State::Known(Box::new(match watching {
+            Ok(watcher) => Connection::new(wire, watcher, heartbeat(&self.engine), session_expiry),
+            Err(Error::TooMany { .. }) => Connection::refused(wire, Close::TooMany),
+            Err(Error::ShuttingDown) => Connection::refused(wire, Close::Engine(Closing::Restart)),
+            Err(cause) if cause.is_temporary() => Connection::refused(wire, Close::Overloaded),
+            Err(_) => Connection::refused(wire, Close::Failed),
+        }))
+    }
+}
+
+impl Waiting {
+    /// What was said, or why the connection ends.
+    fn poll_said(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<BytesMut, Close>> {
+        if let Poll::Ready(closing) = self.stranger.poll_closed(task) {
+            return Poll::Ready(Err(Close::Engine(closing)));
+        }
+        if self.place.poll_out(task).is_ready() {
+            return Poll::Ready(Err(Close::Overloaded));
+        }
+        if self.deadline.as_mut().poll(task).is_ready() {
+            return Poll::Ready(Err(Close::Unauthenticated("no credentials came in time")));
+        }
+        self.wire.poll_text(task, out).map_err(|heard| match heard {
+            Heard::Nonsense => Close::Protocol,
+            Heard::NotText => Close::NotText,
+            Heard::TooMuch => Close::TooMuch,
+            Heard::Gone | Heard::Nothing => Close::Client,
+        })
+    }
+}
+
+impl MessageBody for Handshake {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Stream
+    }
+
+    fn poll_next(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
+        let Self { asked, state, under_way } = self.get_mut();
+        let mut out = BytesMut::new();
+        loop {
+            let next = match std::mem::replace(state, State::Moving) {
+                State::Waiting(mut waiting) => match waiting.poll_said(task, &mut out) {
+                    Poll::Ready(Ok(text)) => Ok(asked.joining(&text, *waiting)),
+                    Poll::Ready(Err(why)) => Ok(State::Known(Box::new(Connection::refused(waiting.wire, why)))),
+                    Poll::Pending => Err(State::Waiting(waiting)),
+                },
+                State::Joining(mut joining) => match joining.watching.as_mut().poll(task) {
+                    Poll::Ready(watching) => Ok(asked.joined(*joining, watching)),
+                    Poll::Pending => Err(State::Joining(joining)),
+                },
+                other => Err(other),
+            };
+            match next {
+                Ok(next) => {
+                    if let State::Joining(_) = next {
+                        *under_way = asked.line.as_ref().and_then(Line::begin);
+                    }
+                    *state = next;
+                }
+                Err(as_before) => {
+                    *state = as_before;
+                    break;
+                }
+            }
+        }
+        // Answers to pings that came before.
+        if !out.is_empty() {
+            task.waker().wake_by_ref();
+            return Poll::Ready(Some(Ok(out.freeze())));
+        }
+        match state {
+            State::Known(connection) => Pin::new(&mut **connection).poll_next(task),
+            State::Waiting(_) | State::Joining(_) | State::Moving => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_object_says_who_a_client_is() {
+        for good in [r#"{"type":"auth","token":"a.b.c"}"#, r#" {"token":"a.b.c","type":"auth"} "#] {
+            assert_eq!(token(good.as_bytes()).as_deref(), Some("a.b.c"), "{good}");
+        }
+        for bad in
+            [r#"["auth","a.b.c"]"#, r#"{"type":"auth"}"#, r#"{"type":"auth","token":"a","x":1}"#, r#""auth""#, ""]
+        {
+            assert_eq!(token(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}

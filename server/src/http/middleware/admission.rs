@@ -1,0 +1,373 @@
+//! Admission: how much of each kind of work may be under way at the same time.
+//!
+//! Responsible for:
+//! - refusing what is too much before anything is done for it, each kind apart, so that reads go on while writes are refused,
+//!   and both while operators' requests or live connections come in masses;
+//! - bounding the bytes of bodies, those of requests from before they are read, those of answers until they are sent, and
+//!   what of them one client may take.
+//!
+//! Not responsible for:
+//! - queues inside the engine, which have limits of their own; how fast clients have to be (`http::middleware::pace`).
+//!
+//! Work is counted while it is done, and bytes while they are held. So who sends or takes slowly holds bytes, and nothing else.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use actix_web::http::StatusCode;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use crate::http::middleware::client::Client;
+use crate::http::operation::Work;
+use crate::http::problem::Problem;
+use tidewire::limits::{
+    BULK_REQUEST_BYTES_MAX, BULK_WRITES_MAX, CLIENTS_PER_GATE, JOINS_MAX, LIVE_UNAUTHENTICATED_MAX, METRICS_MAX,
+    OPERATIONS_MAX, READS_MAX, RESPONSE_BYTES_MAX, WAKE_UPS_MAX, WRITE_BYTES_MAX, WRITES_MAX,
+};
+
+/// How much may be under way at the same time.
+#[derive(Clone, Copy, Debug)]
+pub struct AdmissionLimits {
+    /// Reads. Default 1,024.
+    pub reads: usize,
+    /// Reads that have to wake their reader first. Default 512, so that others are left for readers who are awake.
+    pub wake_ups: usize,
+    /// Writes. Default 4,096.
+    pub writes: usize,
+    /// Bytes that the bodies of writes say they have. Default 256 MiB.
+    pub write_bytes: usize,
+    /// Bytes of answers that are not sent yet. Default 256 MiB.
+    pub response_bytes: usize,
+}
+
+impl Default for AdmissionLimits {
+    fn default() -> Self {
+        Self {
+            reads: READS_MAX,
+            wake_ups: WAKE_UPS_MAX,
+            writes: WRITES_MAX,
+            write_bytes: WRITE_BYTES_MAX,
+            response_bytes: RESPONSE_BYTES_MAX,
+        }
+    }
+}
+
+/// One limit, how much of it is taken, and how often it was asked for more.
+#[derive(Debug)]
+pub(in crate::http) struct Gate {
+    /// What it bounds.
+    pub(in crate::http) name: &'static str,
+    pub(in crate::http) limit: usize,
+    taken: AtomicUsize,
+    refused: AtomicU64,
+}
+
+impl Gate {
+    const fn new(name: &'static str, limit: usize) -> Self {
+        Self { name, limit, taken: AtomicUsize::new(0), refused: AtomicU64::new(0) }
+    }
+
+    /// How much is taken.
+    pub(in crate::http) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// How often there was no room.
+    pub(in crate::http) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    fn enter(&self, much: usize) -> Result<(), Problem> {
+        let enter = |taken: usize| taken.checked_add(much).filter(|taken| *taken <= self.limit);
+        let entered = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter);
+        entered.map(drop).map_err(|_| self.refuse(&format!("{} may be under way", self.limit)))
+    }
+
+    /// Whether there is any room.
+    fn look(&self) -> Result<(), Problem> {
+        if self.taken() < self.limit { Ok(()) } else { Err(self.refuse(&format!("{} may be under way", self.limit))) }
+    }
+
+    fn refuse(&self, why: &str) -> Problem {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        let detail = format!("no room for more {}: {why}", self.name);
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail).retry_soon()
+    }
+
+    fn leave(&self, much: usize) {
+        self.taken.fetch_sub(much, Ordering::Relaxed);
+    }
+}
+
+/// A limit on bytes, of which one client takes no more than a share.
+#[derive(Debug)]
+struct SharedGate {
+    gate: Gate,
+    share: usize,
+    /// What each client has taken that has taken anything.
+    by_client: Mutex<FxHashMap<u64, usize>>,
+}
+
+impl SharedGate {
+    fn new(name: &'static str, limit: usize) -> Self {
+        // Whatever may be sent at all fits into a share.
+        let share = (limit / CLIENTS_PER_GATE).max(BULK_REQUEST_BYTES_MAX);
+        Self { gate: Gate::new(name, limit), share, by_client: Mutex::default() }
+    }
+
+    /// Whether there is room for anything at all.
+    fn look(&self, client: Client) -> Result<(), Problem> {
+        self.gate.look()?;
+        let Client::One(name) = client else { return Ok(()) };
+        let is_over = self.by_client.lock().get(&name).is_some_and(|taken| *taken >= self.share);
+        if is_over { Err(self.refuse_share()) } else { Ok(()) }
+    }
+
+    fn enter(&self, client: Client, bytes: usize) -> Result<(), Problem> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let Client::One(name) = client else { return self.gate.enter(bytes) };
+        let mut by_client = self.by_client.lock();
+        let of_client = by_client.get(&name).copied().unwrap_or(0).saturating_add(bytes);
+        if of_client > self.share {
+            drop(by_client);
+            return Err(self.refuse_share());
+        }
+        self.gate.enter(bytes)?;
+        by_client.insert(name, of_client);
+        Ok(())
+    }
+
+    /// For what was done already, and has to be told.
+    fn enter_anyway(&self, client: Client, bytes: usize) {
+        self.gate.taken.fetch_add(bytes, Ordering::Relaxed);
+        if let Client::One(name) = client {
+            *self.by_client.lock().entry(name).or_default() += bytes;
+        }
+    }
+
+    fn leave(&self, client: Client, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        self.gate.leave(bytes);
+        let Client::One(name) = client else { return };
+        let mut by_client = self.by_client.lock();
+        if let Some(taken) = by_client.get_mut(&name) {
+            *taken -= bytes;
+            if *taken == 0 {
+                by_client.remove(&name);
+            }
+        }
+    }
+
+    fn refuse_share(&self) -> Problem {
+        self.gate.refuse(&format!("{} may be one client's", self.share))
+    }
+}
+
+/// All limits.
+#[derive(Debug)]
+pub struct Admission {
+    reads: Gate,
+    wakes: Gate,
+    writes: Gate,
+    write_bytes: SharedGate,
+    bulk_writes: Gate,
+    joins: Gate,
+    strangers: Gate,
+    operations: Gate,
+    metrics: Gate,
+    response_bytes: SharedGate,
+}
+
+impl Admission {
+    /// Nothing is under way.
+    pub fn new(limits: AdmissionLimits) -> Arc<Self> {
+        Arc::new(Self {
+            reads: Gate::new("reads", limits.reads),
+            wakes: Gate::new("wake_ups", limits.wake_ups),
+            writes: Gate::new("writes", limits.writes),
+            write_bytes: SharedGate::new("write_bytes", limits.write_bytes),
+            bulk_writes: Gate::new("bulk_writes", BULK_WRITES_MAX),
+            joins: Gate::new("live_joins", JOINS_MAX),
+            strangers: Gate::new("live_strangers", LIVE_UNAUTHENTICATED_MAX),
+            operations: Gate::new("operations", OPERATIONS_MAX),
+            metrics: Gate::new("metrics", METRICS_MAX),
+            response_bytes: SharedGate::new("response_bytes", limits.response_bytes),
+        })
+    }
+
+    /// All gates.
+    pub(in crate::http) fn gates(&self) -> [&Gate; 10] {
+        [
+            &self.reads,
+            &self.wakes,
+            &self.writes,
+            &self.write_bytes.gate,
+            &self.bulk_writes,
+            &self.joins,
+            &self.strangers,
+            &self.operations,
+            &self.metrics,
+            &self.response_bytes.gate,
+        ]
+    }
+
+    /// Room for the body of a request, before it is read.
+    pub(in crate::http) fn receive(self: &Arc<Self>, client: Client, bytes: usize) -> Result<Room, Problem> {
+        self.write_bytes.enter(client, bytes)?;
+        Ok(Room { admission: Arc::clone(self), of: |admission| &admission.write_bytes, client, bytes })
+    }
+
+    /// Whether there is room for work of this kind.
+    pub(in crate::http) fn look(&self, work: Work) -> Result<(), Problem> {
+        self.gate(work).map_or(Ok(()), Gate::look)
+    }
+
+    /// Lets work begin. It is under way until the permit is dropped.
+    pub(in crate::http) fn enter(self: &Arc<Self>, work: Work) -> Result<Permit, Problem> {
+        self.gate(work).map_or(Ok(()), |gate| gate.enter(1))?;
+        Ok(Permit { admission: Arc::clone(self), work })
+    }
+
+    /// Whether there is room for an answer to the client: work for nothing is not begun.
+    pub(in crate::http) fn may_answer(&self, work: Work, client: Client) -> Result<(), Problem> {
+        match work {
+            Work::Read | Work::Write | Work::BulkWrite | Work::Operation => self.response_bytes.look(client),
+            Work::None | Work::WakeUp | Work::Live | Work::Handshake | Work::Metrics => Ok(()),
+        }
+    }
+
+    /// Room for an answer of so many bytes until it is sent; none for what is made once and shared by all. What changed
+    /// something is never refused: it began while there was room, so that no more is over the limit than is under way.
+    pub(in crate::http) fn answer(
+        self: &Arc<Self>,
+        work: Work,
+        client: Client,
+        bytes: usize,
+    ) -> Result<Option<Room>, Problem> {
+        match work {
+            Work::None | Work::WakeUp | Work::Live | Work::Handshake => return Ok(None),
+            Work::Read | Work::Operation => self.response_bytes.enter(client, bytes)?,
+            Work::Write | Work::BulkWrite | Work::Metrics => self.response_bytes.enter_anyway(client, bytes),
+        }
+        Ok(Some(Room { admission: Arc::clone(self), of: |admission| &admission.response_bytes, client, bytes }))
+    }
+
+    fn gate(&self, work: Work) -> Option<&Gate> {
+        match work {
+            Work::None => None,
+            Work::Read => Some(&self.reads),
+            Work::WakeUp => Some(&self.wakes),
+            Work::Write => Some(&self.writes),
+            Work::BulkWrite => Some(&self.bulk_writes),
+            Work::Live => Some(&self.joins),
+            Work::Handshake => Some(&self.strangers),
+            Work::Operation => Some(&self.operations),
+            Work::Metrics => Some(&self.metrics),
+        }
+    }
+}
+
+/// Work that is under way.
+#[derive(Debug)]
+pub(in crate::http) struct Permit {
+    admission: Arc<Admission>,
+    work: Work,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(gate) = self.admission.gate(self.work) {
+            gate.leave(1);
+        }
+    }
+}
+
+/// Bytes that are held.
+#[derive(Debug)]
+pub(in crate::http) struct Room {
+    admission: Arc<Admission>,
+    of: fn(&Admission) -> &SharedGate,
+    client: Client,
+    bytes: usize,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        (self.of)(&self.admission).leave(self.client, self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: AdmissionLimits =
+        AdmissionLimits { reads: 2, wake_ups: 1, writes: 3, write_bytes: 1_000, response_bytes: 1_000 };
+
+    #[test]
+    fn each_kind_of_work_has_a_limit_of_its_own_and_room_comes_back() {
+        let admission = Admission::new(LIMITS);
+        let reads: Vec<_> = (0..2).map(|_| admission.enter(Work::Read).unwrap()).collect();
+        assert!(admission.enter(Work::Read).is_err());
+        let write = admission.enter(Work::Write).unwrap();
+        assert!(admission.enter(Work::None).is_ok(), "whether the server lives can always be asked");
+        drop(reads);
+        assert!(admission.enter(Work::Read).is_ok());
+        drop(write);
+        assert!(admission.gates().iter().all(|gate| gate.taken() == 0));
+        assert_eq!(admission.gates().map(Gate::refused), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn bodies_are_bounded_by_what_they_say_they_have() {
+        let admission = Admission::new(LIMITS);
+        let body = admission.receive(Client::Trusted, 900).unwrap();
+        assert!(admission.receive(Client::Trusted, 101).is_err());
+        assert!(admission.receive(Client::Trusted, 100).is_ok());
+        drop(body);
+        assert_eq!(admission.gates()[3].taken(), 0);
+    }
+
+    #[test]
+    fn one_client_takes_no_more_than_its_share_of_bytes() {
+        let admission = Admission::new(AdmissionLimits { write_bytes: CLIENTS_PER_GATE * (16 << 20), ..LIMITS });
+        let share = 16 << 20;
+        let bodies =
+            [admission.receive(Client::One(7), share - 1).unwrap(), admission.receive(Client::One(7), 1).unwrap()];
+        assert!(admission.receive(Client::One(7), 1).is_err());
+        assert!(admission.receive(Client::One(8), share).is_ok(), "another one has a share of its own");
+        assert!(admission.receive(Client::Trusted, 2 * share).is_ok(), "who acts for all has all there is");
+        drop(bodies);
+        assert!(admission.receive(Client::One(7), share).is_ok());
+        assert!(admission.write_bytes.by_client.lock().is_empty(), "who holds nothing is forgotten");
+    }
+
+    #[test]
+    fn what_was_done_is_told_past_the_limit_and_then_nothing_new_begins() {
+        let admission = Admission::new(LIMITS);
+        let told = [600, 600].map(|bytes| admission.answer(Work::Write, Client::One(7), bytes).unwrap());
+        assert!(admission.answer(Work::Read, Client::One(8), 1).is_err());
+        for work in [Work::Read, Work::Write, Work::BulkWrite, Work::Operation] {
+            assert!(admission.may_answer(work, Client::One(8)).is_err(), "{work:?}");
+        }
+        assert!(admission.may_answer(Work::Metrics, Client::Trusted).is_ok(), "what is wrong can always be asked");
+        drop(told);
+        assert!(admission.may_answer(Work::Write, Client::One(8)).is_ok());
+    }
+
+    #[test]
+    fn connections_that_have_yet_to_say_who_they_are_are_bounded_apart_from_others() {
+        let admission = Admission::new(LIMITS);
+        let strangers: Vec<_> =
+            (0..LIVE_UNAUTHENTICATED_MAX).map(|_| admission.enter(Work::Handshake).unwrap()).collect();
+        assert!(admission.enter(Work::Handshake).is_err());
+        assert!(admission.enter(Work::Live).is_ok(), "who is known comes in");
+        drop(strangers);
+        assert!(admission.enter(Work::Handshake).is_ok());
+    }
+}

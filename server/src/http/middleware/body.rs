@@ -1,0 +1,125 @@
+//! Bodies of requests, read at the door before anything but their own room is taken for the request.
+//!
+//! Responsible for:
+//! - giving up one that is too large, comes too slowly, or breaks off.
+//!
+//! Not responsible for:
+//! - how many bytes of them there may be (`http::middleware::admission`), what is in them (`http::request`).
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::Instant;
+
+use actix_http::h1;
+use actix_web::dev::Payload;
+use actix_web::http::StatusCode;
+use actix_web::rt::time::timeout;
+use actix_web::web::{Bytes, BytesMut};
+use futures_core::Stream as _;
+
+use crate::http::middleware::pace::Pace;
+use crate::http::problem::Problem;
+
+/// A body is larger than it may be.
+pub(in crate::http) fn too_large(bytes_max: usize) -> Problem {
+    let detail = format!("the request body is larger than {bytes_max} bytes");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
+}
+
+/// Reads a body of at most `bytes_max`, as fast as the pace wants it.
+pub(in crate::http) async fn read(payload: &mut Payload, bytes_max: usize, pace: &Pace) -> Result<Bytes, Problem> {
+    let began = Instant::now();
+    let (mut first, mut all) = (Bytes::new(), BytesMut::new());
+    loop {
+        let received = first.len().max(all.len());
+        let left = pace.allows(received).saturating_sub(began.elapsed());
+        let next = timeout(left, poll_fn(|task| Pin::new(&mut *payload).poll_next(task))).await;
+        let piece = match next {
+            Err(_) => return Err(too_slow(received, began)),
+            Ok(None) => break,
+            Ok(Some(Err(cause))) => {
+                return Err(Problem::bad("invalid_body", format!("the request body broke off: {cause}")));
+            }
+            Ok(Some(Ok(piece))) => piece,
+        };
+        if received + piece.len() > bytes_max {
+            return Err(too_large(bytes_max));
+        }
+        // Most bodies come in one piece, which needs no copy.
+        match (first.is_empty(), all.is_empty()) {
+            (true, true) => first = piece,
+            (false, true) => {
+                all.extend_from_slice(&first);
+                all.extend_from_slice(&piece);
+            }
+            (_, false) => all.extend_from_slice(&piece),
+        }
+    }
+    Ok(if all.is_empty() { first } else { all.freeze() })
+}
+
+fn too_slow(received: usize, began: Instant) -> Problem {
+    let seconds = began.elapsed().as_secs_f64();
+    let detail = format!("the request body came too slowly: {received} bytes of it in {seconds:.1} s");
+    Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail).closing()
+}
+
+/// A body that was read, as a handler takes it: in one piece.
+pub(in crate::http) fn whole(body: Bytes) -> Payload {
+    let (_, mut payload) = h1::Payload::create(true);
+    if !body.is_empty() {
+        payload.unread_data(body);
+    }
+    payload.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_http::{BoxedPayloadStream, error::PayloadError};
+    use actix_web::rt::System;
+    use futures_util::stream::{self, StreamExt as _};
+    use std::time::Duration;
+
+    fn impatient() -> Pace {
+        Pace { body_time: Duration::from_millis(20), body_bytes_per_second: usize::MAX, ..Pace::default() }
+    }
+
+    /// A body in these pieces, which ends then or never.
+    fn read_pieces(pieces: &[&'static str], is_whole: bool) -> Result<Bytes, Problem> {
+        let pieces: Vec<_> =
+            pieces.iter().map(|piece| Ok::<_, PayloadError>(Bytes::from_static(piece.as_bytes()))).collect();
+        let sent = stream::iter(pieces);
+        let payload: BoxedPayloadStream =
+            if is_whole { Box::pin(sent) } else { Box::pin(sent.chain(stream::pending())) };
+        System::new().block_on(read(&mut Payload::Stream { payload }, 10, &impatient()))
+    }
+
+    #[test]
+    fn a_body_is_read_whole_up_to_its_limit() {
+        for (pieces, expected) in
+            [(&[][..], ""), (&["ab"], "ab"), (&["ab", "c", "", "de"], "abcde"), (&["", "0123456789"], "0123456789")]
+        {
+            assert_eq!(read_pieces(pieces, true).unwrap(), expected, "{pieces:?}");
+        }
+        for pieces in [&["01234567890"][..], &["0123456789", "0"]] {
+            assert_eq!(read_pieces(pieces, true).unwrap_err().code(), "body_too_large", "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_does_not_end_in_time_is_given_up() {
+        for pieces in [&[][..], &["ab"], &["ab", "c"]] {
+            assert_eq!(read_pieces(pieces, false).unwrap_err().code(), "body_timeout", "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_read_is_handed_on_in_one_piece() {
+        for body in ["", "abc"] {
+            let mut payload = whole(Bytes::from_static(body.as_bytes()));
+            let again = System::new().block_on(read(&mut payload, 10, &impatient()));
+            assert_eq!(again.unwrap(), body);
+        }
+    }
+}

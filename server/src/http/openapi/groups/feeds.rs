@@ -1,0 +1,65 @@
+//! Feeds.
+
+use serde_json::json;
+
+use crate::http::openapi::documentation::{Documentation, documented};
+use crate::http::openapi::groups::Documented;
+use crate::http::openapi::schemas::{page, schema};
+
+pub(super) static TOLD: Documented =
+    &[("read_feed", home), ("read_own_page", own_page), ("read_list_feed", of_list), ("explain", explain)];
+
+const AFTER: &str = "The `newest` of a page: every entry that came into the feed since, at least once, in whatever order posts are \
+                     delivered and whatever times they carry, or `\"gap\":true`. An item's `cursor`: the entries above it, the nearest. \
+                     Not together with `before`.";
+
+impl Documentation {
+    fn paged(self) -> Self {
+        self.limited()
+            .query("before", "Entries older than this: the `next` of the page before.", schema("Cursor"))
+            .query("after", AFTER, schema("Cursor"))
+            .query("fields", "Only id, author and time of each post.", json!({"enum": ["ids"]}))
+            .answers(200, "A page.", "Page", &page())
+    }
+}
+
+fn home() -> Documentation {
+    documented("Read a home feed")
+        .says(
+            "What the sources that the reader follows have published, and the reader's own posts, by the reader's rules. Go on \
+             with `before=<next>` until `next` is null, even where a page is not full. Come back with `after=<newest>`, at once if as many \
+             items come as were asked for. Of a reader nobody has heard of, the page is empty.",
+        )
+        .paged()
+        .asks_reader()
+}
+
+fn own_page() -> Documentation {
+    documented("Read a source's own page")
+        .says(
+            "What it has published, or what was published under a tag or topic. By a token, without what the user repeats of authors whom \
+             they block or who block them.",
+        )
+        .paged()
+        .reads_archive()
+}
+
+fn of_list() -> Documentation {
+    documented("Read the feed of a list").paged().refuses(404, &["unknown_list"]).reads_archive()
+}
+
+fn explain() -> Documentation {
+    let why = json!({
+        "shown": false,
+        "reasons": [{"kind": "follow", "source": "bob"}],
+        "blockers": [{"kind": "muted", "source": "bob"}],
+        "route": null,
+    });
+    documented("Explain why a post is, or is not, in a home feed")
+        .says(
+            "Without reasons and blockers, nothing brings the post. To a user's token a post that nothing brings, that is hidden or deleted, or \
+             whose author blocks the user is `unknown`, unless it is the user's own.",
+        )
+        .answers(200, "What speaks for it and against it.", "Explanation", &why)
+        .reads_archive()
+}

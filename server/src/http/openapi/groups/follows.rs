@@ -1,0 +1,78 @@
+//! Following.
+
+use serde_json::json;
+
+use crate::http::openapi::documentation::{Documentation, documented};
+use crate::http::openapi::groups::Documented;
+use crate::http::openapi::schemas::source_list;
+use tidewire::limits::{BACKFILLS_PER_REQUEST_MAX, BULK_REQUEST_BYTES_MAX, FOLLOWS_PER_REQUEST_MAX, REQUEST_BYTES_MAX};
+
+pub(super) static TOLD: Documented = &[
+    ("follow", follow),
+    ("unfollow", unfollow),
+    ("follow_many", follow_many),
+    ("list_following", following),
+    ("list_followers", followers),
+    ("read_user", read_user),
+];
+
+const REFUSED: &[&str] = &["self_follow", "not_a_user", "following_limit", "misfit"];
+
+fn follow() -> Documentation {
+    documented("Follow a user, tag or topic")
+        .says("What the source published before comes too, or so much of it as `backfill` says.")
+        .waits()
+        .may_take("FollowOptions", REQUEST_BYTES_MAX, &json!({"backfill": 10}))
+        .puts()
+        .brings_sources()
+        .refuses(403, &["blocked"])
+        .refuses(422, REFUSED)
+}
+
+fn unfollow() -> Documentation {
+    documented("Stop following")
+        .waits()
+        .truth("keep", "What is in the feed by it stays there.")
+        .deletes()
+        .refuses(422, &["too_many"])
+}
+
+fn follow_many() -> Documentation {
+    documented("Make many follow edges at once, or none")
+        .says(format!(
+            "At most {FOLLOWS_PER_REQUEST_MAX}, with backfills of at most {BACKFILLS_PER_REQUEST_MAX} posts together. If any \
+             cannot be made, none is, and `errors` has those."
+        ))
+        .waits()
+        .takes("Follows", BULK_REQUEST_BYTES_MAX, &json!({"follows": [{"follower": "ann", "source": "bob"}]}))
+        .answers(200, "How many are new, and how many there were.", "Followed", &json!({"created": 1, "existing": 0}))
+        .refuses(403, &["blocked"])
+        .refuses(422, REFUSED)
+}
+
+fn following() -> Documentation {
+    documented("List whom a user follows")
+        .says("The newest first.")
+        .listed()
+        .truth("hidden", "Those followed virtually in place of the others; for operators.")
+        .answers(200, "A page of the list.", "SourceList", &source_list())
+}
+
+fn followers() -> Documentation {
+    documented("List who follows a source").says("The newest first.").listed().answers(
+        200,
+        "A page of the list.",
+        "SourceList",
+        &source_list(),
+    )
+}
+
+fn read_user() -> Documentation {
+    let user = json!({
+        "id": "ann", "followers": 0, "following": 1, "posts": 0, "celebrity": false, "active": true,
+        "last_seen": "2026-11-20T10:00:00Z",
+    });
+    documented("Read what is known of a source")
+        .answers(200, "Counts, and whether its reader is awake.", "User", &user)
+        .refuses(404, &["unknown_source"])
+}

@@ -1,0 +1,102 @@
+//! For who runs the server.
+
+use serde_json::{Value, json};
+
+use crate::http::handlers::metrics::OPENMETRICS;
+use crate::http::openapi::documentation::{Documentation, documented};
+use crate::http::openapi::groups::Documented;
+use crate::http::openapi::schemas::schema;
+
+pub(super) static TOLD: Documented = &[
+    ("check_alive", check_alive),
+    ("check_ready", check_ready),
+    ("describe", describe),
+    ("read_metrics", read_metrics),
+    ("read_stats", read_stats),
+    ("take_snapshot", take_snapshot),
+    ("erase_user", erase_user),
+    ("verify_feed", verify_feed),
+    ("rebuild_feed", rebuild_feed),
+];
+
+fn check_alive() -> Documentation {
+    documented("Ask whether the server lives").answers(200, "It does.", "Alive", &json!({"alive": true}))
+}
+
+fn check_ready() -> Documentation {
+    let recovery = json!({"phase": "journal", "snapshot_bytes": 7, "snapshot_bytes_total": 7, "events": 9});
+    documented("Ask whether the server is ready")
+        .answers(200, "Its state is recovered, and it takes writes.", "Ready", &json!({"ready": true}))
+        .answers(503, "How far recovery has come.", "NotReady", &json!({"ready": false, "recovery": recovery}))
+        .refuses(503, &["journal_failed"])
+}
+
+fn describe() -> Documentation {
+    documented("Read this description").says("In OpenAPI 3.1, made from the server's own table of operations.").answers(
+        200,
+        "The description.",
+        "OpenApi",
+        &json!({"openapi": "3.1.0", "info": {}, "paths": {}}),
+    )
+}
+
+fn read_metrics() -> Documentation {
+    let content = json!({OPENMETRICS: {"schema": {"type": "string"}, "example": "tidewire_ready 1\n# EOF\n"}});
+    documented("Read metrics").answer(200, json!({"description": "For Prometheus.", "content": content}))
+}
+
+fn read_stats() -> Documentation {
+    let inboxes = json!({"enum": ["count"]});
+    let content = json!({"application/json": {"schema": schema("Stats")}});
+    documented("Read what the server is doing")
+        .query("inboxes", "Figures too that need a walk over all inboxes.", inboxes)
+        .answer(200, json!({"description": "Figures, most of them since the start.", "content": content}))
+}
+
+fn take_snapshot() -> Documentation {
+    let taken = json!({
+        "file": "snapshot-00000000000000000042.tide",
+        "sequence": 42,
+        "bytes": 4096,
+        "taken_at": "2026-11-20T10:00:00.123456Z",
+    });
+    documented("Take a snapshot now")
+        .answers(201, "It is on disk.", "Snapshot", &taken)
+        .refuses(409, &["no_data_directory"])
+        .refuses(500, &["archive_failed", "snapshot_failed"])
+        .refuses(507, &["disk_full"])
+        .refuses(503, &["journal_failed"])
+}
+
+fn erase_user() -> Documentation {
+    documented("Erase a user for good")
+        .says(
+            "Posts, follows both ways, what the user decided and what others decided about the user. Once it is answered nobody sees \
+             any of that; in the background it then goes from the disk: from the archive, the journal and snapshots. Until that has \
+             ended, requests that name the user are refused as `being_erased`. Ask again to know: 204 says that it has ended. The id \
+             may be used again then, and begins with nothing.",
+        )
+        .answers(202, "It is under way.", "Erasure", &json!({"erased": "under_way"}))
+        .answers_nothing(204, "Nothing is known of such a user.")
+        .refuses(422, &["not_a_user"])
+}
+
+fn verdict() -> Value {
+    json!({
+        "good": true, "entries": 10, "rebuilt": 10, "floor": null, "missing": [], "extra": [], "under_way": 0, "stale": 0,
+    })
+}
+
+fn verify_feed() -> Documentation {
+    documented("Compare an inbox with one built anew")
+        .answers(200, "What differs.", "Verdict", &verdict())
+        .refuses(404, &["unknown_source"])
+        .asks_reader()
+}
+
+fn rebuild_feed() -> Documentation {
+    documented("Replace an inbox by one built anew")
+        .answers(200, "What differed.", "Verdict", &verdict())
+        .refuses(404, &["unknown_source"])
+        .asks_reader()
+}

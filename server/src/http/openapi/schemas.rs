@@ -1,0 +1,374 @@
+//! Schemas of what is sent and answered, and an example of each that several operations share.
+//!
+//! What is sent is closed: unknown fields are refused. What is answered is open: it may get further fields.
+
+use serde_json::{Map, Value, json};
+
+use crate::http::openapi::{live_schemas, stats_schemas};
+use tidewire::clock::UnixMicros;
+use tidewire::feed::cursor;
+use tidewire::feed::position::Position;
+use tidewire::feed::post::Kind;
+use tidewire::feed::rules::{Replies, Rules};
+use tidewire::id::PostId;
+use tidewire::limits::{
+    BACKFILL_MAX, FOLLOWS_PER_REQUEST_MAX, PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX, PARTIAL_NAMES_MAX, POST_BODY_BYTES_MAX,
+    POST_BODY_DEPTH_MAX, POST_TAGS_MAX, SOURCE_ID_BYTES_MAX, UNREAD_MAX,
+};
+
+/// A reference to a schema by its name.
+pub(super) fn schema(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+/// All schemas by name.
+pub(super) fn all() -> Map<String, Value> {
+    [values(), posts(), edges(), pages(), preferences(), users(), live_schemas::all(), stats_schemas::all()]
+        .into_iter()
+        .flatten()
+        .map(|(name, schema)| (name.to_owned(), schema))
+        .collect()
+}
+
+/// Schemas, each by its name.
+pub(super) type Named = Vec<(&'static str, Value)>;
+
+/// An object that is answered, all of whose properties are there.
+pub(super) fn object(properties: Value) -> Value {
+    let required: Vec<String> = properties.as_object().into_iter().flat_map(Map::keys).cloned().collect();
+    json!({"type": "object", "required": required, "properties": properties})
+}
+
+/// An object that is sent.
+fn closed(required: &[&str], properties: Value) -> Value {
+    json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
+}
+
+/// The same, or null.
+pub(super) fn or_null(schema: Value) -> Value {
+    json!({"anyOf": [schema, {"type": "null"}]})
+}
+
+/// A whole number that is not negative.
+pub(super) fn count() -> Value {
+    json!({"type": "integer", "minimum": 0})
+}
+
+/// Some of something.
+pub(super) fn array(of: Value) -> Value {
+    json!({"type": "array", "items": of})
+}
+
+/// Of query parameters: how many of something.
+pub(super) fn limit() -> Value {
+    json!({"type": "integer", "minimum": 1, "maximum": PAGE_POSTS_MAX, "default": PAGE_POSTS_DEFAULT})
+}
+
+fn values() -> Named {
+    let id = |bytes_max: usize, says: &str, example: &str| {
+        json!({
+            "type": "string",
+            "minLength": 1,
+            "maxLength": bytes_max,
+            "pattern": "^([.]{3,}|[.]*[A-Za-z0-9_:@~-][A-Za-z0-9._:@~-]*)$",
+            "description": says,
+            "examples": [example],
+        })
+    };
+    vec![
+        ("SourceId", id(SOURCE_ID_BYTES_MAX, "A user, or with `tag:` or `topic:` in front a tag or topic.", "ann")),
+        ("TagName", id(SOURCE_ID_BYTES_MAX - "tag:".len(), "The name of a tag.", "rust")),
+        ("TopicName", id(SOURCE_ID_BYTES_MAX - "topic:".len(), "The name of a topic.", "42")),
+        ("ListName", id(SOURCE_ID_BYTES_MAX, "The name of a list.", "near")),
+        (
+            "PostId",
+            json!({
+                "type": "string",
+                "pattern": decimal_pattern(u64::MAX),
+                "description": "A whole number of 64 bits in decimal digits, without sign or leading zeros.",
+                "examples": [ID.to_string()],
+            }),
+        ),
+        (
+            "Time",
+            json!({
+                "type": "string",
+                "format": "date-time",
+                "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z$",
+                "description": "RFC 3339 in UTC, with at most microseconds.",
+                "examples": [PUBLISHED_AT.to_string()],
+            }),
+        ),
+        (
+            "Cursor",
+            json!({
+                "type": "string",
+                "pattern": "^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)?$",
+                "description": "Opaque: pass on as it came. It stays good across restarts, and when what it points at is gone.",
+                "examples": [feed_cursor()],
+            }),
+        ),
+        ("Kind", json!({"enum": [Kind::Post.as_str(), Kind::User.as_str(), Kind::Ad.as_str()]})),
+        ("Problem", problem()),
+    ]
+}
+
+/// A pattern of the decimal numbers up to `max`, which has 20 digits or fewer.
+pub(super) fn decimal_pattern(max: u64) -> String {
+    let digits = max.to_string();
+    let mut pattern = format!("^(0|[1-9][0-9]{{0,{}}}", digits.len() - 2);
+    // As many digits as the greatest: equal up to some digit, which is smaller.
+    for (nth, digit) in digits.bytes().enumerate() {
+        let lowest = if nth == 0 { b'1' } else { b'0' };
+        if digit > lowest {
+            let (equal, rest) = (&digits[..nth], digits.len() - nth - 1);
+            let any = if rest == 0 { String::new() } else { format!("[0-9]{{{rest}}}") };
+            pattern += &format!("|{equal}[{}-{}]{any}", char::from(lowest), char::from(digit - 1));
+        }
+    }
+    pattern + &format!("|{digits})$")
+}
+
+fn problem() -> Value {
+    let refused = object(json!({"index": count(), "code": {"type": "string"}, "detail": {"type": "string"}}));
+    let mut problem = object(json!({
+        "type": {"const": "about:blank"},
+        "title": {"type": "string", "description": "The status in words."},
+        "status": {"type": "integer"},
+        "code": {"type": "string", "description": "Stable: programs branch on this."},
+        "detail": {"type": "string", "description": "For people; may change."},
+    }));
+    problem["properties"]["field"] =
+        json!({"type": "string", "description": "The field, path part or query parameter at fault."});
+    problem["properties"]["errors"] = json!({
+        "type": "array",
+        "description": "Of follows: each that cannot be made, by its index in the request.",
+        "items": refused,
+    });
+    problem
+}
+
+fn posts() -> Named {
+    let body = json!({
+        "description": format!("Any JSON, at most {POST_BODY_BYTES_MAX} bytes and {POST_BODY_DEPTH_MAX} levels."),
+    });
+    let sent = json!({
+        "author": schema("SourceId"),
+        "body": body,
+        "id": or_null(schema("PostId")),
+        "published_at": or_null(schema("Time")),
+        "kind": or_null(schema("Kind")),
+        "tags": {"type": ["array", "null"], "maxItems": POST_TAGS_MAX, "items": schema("TagName")},
+        "topic": or_null(schema("TopicName")),
+        "repost_of": or_null(schema("PostId")),
+        "reply_to": or_null(schema("PostId")),
+    });
+    let mut change = closed(&[], json!({"body": body, "hidden": {"type": "boolean"}}));
+    change["minProperties"] = json!(1);
+    let mut post = object(json!({
+        "id": schema("PostId"),
+        "author": schema("SourceId"),
+        "published_at": schema("Time"),
+        "kind": schema("Kind"),
+        "body": body,
+        "hidden": {"type": "boolean", "description": "Kept out of every feed until it is shown again."},
+    }));
+    let optional = json!({
+        "tags": {"type": "array", "minItems": 1, "maxItems": POST_TAGS_MAX, "items": schema("TagName")},
+        "topic": schema("TopicName"),
+        "repost_of": schema("PostId"),
+        "reply_to": schema("PostId"),
+        "edited_at": schema("Time"),
+    });
+    for (name, of) in optional.as_object().into_iter().flatten() {
+        post["properties"][name] = of.clone();
+    }
+    let ids = json!({"id": schema("PostId"), "author": schema("SourceId"), "published_at": schema("Time")});
+    vec![
+        ("NewPost", closed(&["author", "body"], sent)),
+        ("PostChange", change),
+        ("Post", post),
+        ("PostIds", object(ids)),
+    ]
+}
+
+fn edges() -> Named {
+    let options = json!({
+        "hidden": {"type": "boolean", "default": false, "description": "Followed virtually: shown nowhere."},
+        "backfill": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": BACKFILL_MAX,
+            "description": "So many earlier posts come with it; without this all do.",
+        },
+    });
+    let mut edge = options.clone();
+    edge["follower"] = schema("SourceId");
+    edge["source"] = schema("SourceId");
+    let follows =
+        json!({"type": "array", "maxItems": FOLLOWS_PER_REQUEST_MAX, "items": closed(&["follower", "source"], edge)});
+    let listed = object(json!({"id": schema("SourceId"), "since": schema("Time")}));
+    let user = object(json!({
+        "id": schema("SourceId"),
+        "followers": count(),
+        "following": count(),
+        "posts": count(),
+        "celebrity": {"type": "boolean", "description": "Its posts are pulled, not pushed."},
+        "active": {"type": "boolean", "description": "Its reader is awake."},
+        "last_seen": or_null(schema("Time")),
+    }));
+    vec![
+        ("Nothing", closed(&[], json!({}))),
+        ("FollowOptions", closed(&[], options)),
+        ("Follows", closed(&["follows"], json!({"follows": follows}))),
+        ("Followed", object(json!({"created": count(), "existing": count()}))),
+        ("Put", object(json!({"created": {"type": "boolean"}}))),
+        ("SourceList", list(listed)),
+        ("User", user),
+    ]
+}
+
+fn users() -> Named {
+    let revoked = object(json!({"user": schema("SourceId"), "not_before": schema("Time")}));
+    vec![("Revoke", closed(&[], json!({"not_before": or_null(schema("Time"))}))), ("Revoked", revoked)]
+}
+
+fn list(item: Value) -> Value {
+    object(json!({"items": array(item), "next": next()}))
+}
+
+fn next() -> Value {
+    let mut next = or_null(schema("Cursor"));
+    next["description"] = json!("Where what follows begins; null where nothing does.");
+    next
+}
+
+fn pages() -> Named {
+    let repost = object(json!({"user": schema("SourceId"), "at": schema("Time"), "post": schema("PostId")}));
+    let item = |post: Value| {
+        object(json!({
+            "post": post,
+            "cursor": schema("Cursor"),
+            "reposts": {"type": "array", "items": repost, "description": "Who repeats the post, newest first."},
+            "via": {"type": "array", "items": schema("SourceId"), "description": "Followed sources that brought it."},
+        }))
+    };
+    let any = json!({"anyOf": [schema("Post"), schema("PostIds")], "description": "With `fields=ids`, id, author and time only."});
+    let mut newest = or_null(schema("Cursor"));
+    newest["description"] = json!("For `after`: stands for all that had come into the feed. Null where nothing has.");
+    let mut page = object(json!({
+        "items": array(item(any)),
+        "next": next(),
+        "newest": newest,
+        "partial": {
+            "type": "array",
+            "items": schema("SourceId"),
+            "maxItems": PARTIAL_NAMES_MAX,
+            "description": "What could not be read in time, and is passed over here: it is there on a later read.",
+        },
+    }));
+    let gap = "What came in since is not known any more: this is the newest page, and the feed has to be read again.";
+    page["properties"]["gap"] = json!({"const": true, "description": gap});
+    page["properties"]["partial_more"] = json!({"type": "integer", "minimum": 1, "description": "Sources that are not named in `partial`, beside those that are."});
+    page["properties"]["passed_over"] =
+        json!({"type": "integer", "minimum": 1, "description": "Entries that the rule `per_source_max` left out."});
+    page["properties"]["unreadable"] =
+        json!({"type": "array", "items": schema("PostId"), "description": "Posts that are damaged on disk."});
+    vec![("Item", item(schema("Post"))), ("Page", page)]
+}
+
+fn preferences() -> Named {
+    let replies = json!({"enum": [Replies::Followed, Replies::All, Replies::None]});
+    let rules = json!({
+        "show_own": {"type": "boolean"},
+        "replies": replies,
+        "reposts": {"type": "boolean"},
+        "per_source_max": {"type": ["integer", "null"], "minimum": 1, "description": "Entries of one author on a page."},
+    });
+    let unread = "Entries of others above the marker, or that came in after it was set, wherever they stand.";
+    let marker = object(json!({
+        "cursor": or_null(schema("Cursor")),
+        "unread": {"type": "integer", "minimum": 0, "maximum": UNREAD_MAX, "description": unread},
+        "capped": {"type": "boolean", "description": "There may be more unread than is counted."},
+        "complete": {
+            "type": "boolean",
+            "description": "False if counting ended early: whether there is more unread, or any, is not known.",
+        },
+    }));
+    let lists = list(object(json!({"name": schema("ListName"), "members": count()})));
+    vec![
+        ("Rules", object(rules.clone())),
+        ("RulesPatch", closed(&[], rules)),
+        ("Mark", closed(&["cursor"], json!({"cursor": schema("Cursor")}))),
+        ("Marker", marker),
+        ("ListOfLists", lists),
+        ("Explanation", explanation()),
+    ]
+}
+
+fn explanation() -> Value {
+    let kind = |kind: &str, mut properties: Value| {
+        properties["kind"] = json!({"const": kind});
+        object(properties)
+    };
+    let of_source = |name: &str| kind(name, json!({"source": schema("SourceId")}));
+    let of_post = |name: &str| kind(name, json!({"post": schema("PostId")}));
+    let repost = json!({
+        "user": schema("SourceId"),
+        "at": schema("Time"),
+        "post": schema("PostId"),
+        "source": schema("SourceId"),
+    });
+    let mut reply = of_source("reply");
+    reply["required"] = json!(["kind"]);
+    object(json!({
+        "shown": {"type": "boolean"},
+        "reasons": array(json!({"oneOf": [
+            kind("own", json!({})), of_source("follow"), of_source("kept"), kind("virtual", json!({})), kind("repost", repost),
+        ]})),
+        "blockers": array(json!({"oneOf": [
+            of_post("unknown"), of_post("deleted"), of_post("hidden"), of_source("muted"), of_source("blocked"),
+            of_source("blocked_by"),
+            kind("own_posts_off", json!({})), kind("reposts_off", json!({})), reply,
+        ]})),
+        "route": {"enum": ["push", "pull", null]},
+    }))
+}
+
+const ID: PostId = PostId(7_352_851_374_080_000_000);
+/// When the post of all examples was published.
+pub(super) const PUBLISHED_AT: UnixMicros = UnixMicros(1_795_168_800_123_456);
+
+/// A cursor of a feed.
+pub(super) fn feed_cursor() -> Value {
+    json!(cursor::encode(Position { published_at: PUBLISHED_AT, id: ID }))
+}
+
+/// A post.
+pub(super) fn post() -> Value {
+    json!({
+        "id": ID.to_string(),
+        "author": "bob",
+        "published_at": PUBLISHED_AT.to_string(),
+        "kind": Kind::Post.as_str(),
+        "body": {"text": "hello"},
+        "tags": ["rust"],
+        "hidden": false,
+    })
+}
+
+/// A page.
+pub(super) fn page() -> Value {
+    let item = json!({"post": post(), "cursor": feed_cursor(), "reposts": [], "via": ["bob", "tag:rust"]});
+    json!({"items": [item], "next": null, "newest": feed_cursor(), "partial": []})
+}
+
+/// A list of sources.
+pub(super) fn source_list() -> Value {
+    json!({"items": [{"id": "bob", "since": "2026-11-20T09:00:00Z"}], "next": null})
+}
+
+/// The rules of a reader who has changed none.
+pub(super) fn rules() -> Value {
+    json!(Rules::default())
+}

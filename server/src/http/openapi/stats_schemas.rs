@@ -1,0 +1,120 @@
+//! Schemas of what operators are answered.
+
+use serde_json::{Value, json};
+
+use crate::http::openapi::schemas::{Named, array, count, object, or_null, schema};
+
+/// Statistics, snapshots, verdicts.
+pub(super) fn all() -> Named {
+    let posts = || array(schema("PostId"));
+    let verdict = object(json!({
+        "good": {"type": "boolean"},
+        "entries": count(),
+        "rebuilt": count(),
+        "floor": or_null(schema("Cursor")),
+        "missing": posts(),
+        "extra": posts(),
+        "under_way": count(),
+        "stale": count(),
+    }));
+    let recovering = object(json!({
+        "phase": {"type": "string"},
+        "snapshot_bytes": count(),
+        "snapshot_bytes_total": count(),
+        "events": count(),
+    }));
+    vec![
+        ("Alive", object(json!({"alive": {"const": true}}))),
+        ("Ready", object(json!({"ready": {"const": true}}))),
+        ("NotReady", object(json!({"ready": {"const": false}, "recovery": recovering}))),
+        ("Snapshot", object(snapshot())),
+        ("Verdict", verdict),
+        ("Stats", stats()),
+        ("Erasure", object(json!({"erased": {"const": "under_way"}}))),
+        ("OpenApi", json!({"type": "object", "required": ["openapi", "info", "paths"]})),
+    ]
+}
+
+fn snapshot() -> Value {
+    json!({"file": {"type": "string"}, "sequence": count(), "bytes": count(), "taken_at": schema("Time")})
+}
+
+const COUNTS: [&str; 15] = [
+    "uptime_seconds",
+    "users",
+    "active",
+    "edges",
+    "posts",
+    "published",
+    "deliveries",
+    "duplicate_deliveries",
+    "deliveries_below_floor",
+    "pages",
+    "partial_pages",
+    "archive_read_failures",
+    "wakes",
+    "sleeps",
+    "user_crashes",
+];
+
+fn counts(names: &[&str]) -> Value {
+    object(names.iter().map(|name| ((*name).to_owned(), count())).collect::<serde_json::Map<_, _>>().into())
+}
+
+fn by_name(of: Value) -> Value {
+    json!({"type": "object", "additionalProperties": of})
+}
+
+fn stats() -> Value {
+    let mut aged = snapshot();
+    aged["age_seconds"] = count();
+    let memory = object(json!({
+        "resident_bytes": {"type": ["integer", "null"]},
+        "posts_bytes": count(),
+        "sources_bytes": count(),
+        "inboxes_bytes": count(),
+        "reposts_bytes": count(),
+    }));
+    let mut latency = counts(&["count", "p50_us", "p99_us", "max_us"]);
+    latency["properties"]["followers"] = json!({"type": "string", "examples": ["10-99"]});
+    let seconds = || json!({"type": "integer"});
+    let clock = object(json!({
+        "now": schema("Time"),
+        "jumps_ahead": count(),
+        "jumps_back": count(),
+        "last_jump_seconds": seconds(),
+        "lead_seconds": seconds(),
+    }));
+    let mut properties = json!({
+        "shed": count(),
+        "clock": clock,
+        "erasures": object(json!({"under_way": count(), "oldest_seconds": {"type": ["integer", "null"]}})),
+        "live": counts(&["connections", "readers", "messages", "cut_off"]),
+        "queues": by_name(counts(&["depth", "limit"])),
+        "fanout_latency": array(latency),
+        "memory": memory,
+        "journal": or_null(counts(&["sequence", "written_bytes", "commits"])),
+        "snapshots": array(object(aged)),
+        "recovery": or_null(recovery()),
+        "admission": by_name(counts(&["under_way", "limit", "refused"])),
+    });
+    for name in COUNTS {
+        properties[name] = count();
+    }
+    let mut stats = object(properties);
+    // Only to who asks for them.
+    stats["properties"]["inboxes"] = counts(&["count", "entries", "bytes"]);
+    stats
+}
+
+fn recovery() -> Value {
+    let text = json!({"type": "string"});
+    let number_or_null = json!({"type": ["integer", "null"]});
+    object(json!({
+        "snapshot": number_or_null,
+        "skipped": array(text.clone()),
+        "events": count(),
+        "cut": or_null(object(json!({"segment": text, "after_byte": count(), "bytes": count(), "whole_events": count()}))),
+        "lost": array(object(json!({"from": count(), "through": number_or_null, "segment": text, "reason": text}))),
+    }))
+}

@@ -1,0 +1,77 @@
+//! That the description and the table of operations are about the same, and that patterns mean what the code does.
+#![cfg(test)]
+
+use std::collections::BTreeSet;
+
+use crate::http::openapi::groups::GROUPS;
+use crate::http::openapi::{document, schemas};
+use crate::http::operation::Needs;
+use crate::http::routes::OPERATIONS;
+use tidewire::id::PostId;
+
+#[test]
+fn every_operation_is_described_once_and_nothing_else_is() {
+    let table: Vec<&str> = OPERATIONS.iter().map(|operation| operation.name).collect();
+    let mut described: Vec<&str> = GROUPS.iter().flat_map(|group| group.operations).map(|(name, _)| *name).collect();
+    let mut expected = table.clone();
+    expected.sort_unstable();
+    described.sort_unstable();
+    assert_eq!(described, expected);
+    let document = document(OPERATIONS);
+    for operation in OPERATIONS {
+        let method = operation.method.as_str().to_lowercase();
+        let documentation = &document["paths"][operation.path][method];
+        assert_eq!(documentation["operationId"], operation.name);
+        let is_open = documentation["security"].as_array().unwrap().is_empty();
+        assert_eq!(
+            (is_open, documentation["responses"].get("401").is_none()),
+            (operation.needs == Needs::Nothing, is_open)
+        );
+    }
+}
+
+#[test]
+fn every_schema_that_is_named_is_there_and_every_schema_there_is_named() {
+    fn named(value: &serde_json::Value, found: &mut BTreeSet<String>) {
+        match value {
+            serde_json::Value::Object(members) => {
+                let name = members.get("$ref").and_then(|to| to.as_str()?.strip_prefix("#/components/schemas/"));
+                found.extend(name.map(str::to_owned));
+                members.values().for_each(|member| named(member, found));
+            }
+            serde_json::Value::Array(items) => items.iter().for_each(|item| named(item, found)),
+            _ => {}
+        }
+    }
+    let mut found = BTreeSet::new();
+    named(&document(OPERATIONS), &mut found);
+    let there: BTreeSet<String> = schemas::all().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(found, there);
+}
+
+#[test]
+fn a_pattern_of_numbers_up_to_one_takes_just_those() {
+    for max in [10, 255, 1_099, 18_446, 99_999] {
+        let pattern =
+            jsonschema::options().build(&serde_json::json!({"pattern": schemas::decimal_pattern(max)})).unwrap();
+        for number in 0..=max + 200 {
+            assert_eq!(pattern.is_valid(&number.to_string().into()), number <= max, "{number} of {max}");
+        }
+    }
+    let schema = serde_json::json!({"pattern": schemas::decimal_pattern(u64::MAX)});
+    let pattern = jsonschema::options().build(&schema).unwrap();
+    for text in [
+        "0",
+        "7",
+        "18446744073709551615",
+        "18446744073709551616",
+        "18446744073709551609",
+        "",
+        "01",
+        "-1",
+        "99999999999999999999",
+        "10000000000000000000",
+    ] {
+        assert_eq!(pattern.is_valid(&text.into()), text.parse::<PostId>().is_ok(), "{text}");
+    }
+}

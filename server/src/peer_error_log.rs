@@ -1,0 +1,151 @@
+//! Log lines of libraries that strangers cause: by what is no HTTP, by connections that break off, and when no more can be accepted.
+//!
+//! Responsible for:
+//! - counting them, whatever the log shows, and keeping them out of it;
+//! - one line in their place now and then, which says how many there were and shows the last.
+//!
+//! Not responsible for:
+//! - lines of this program's own, which are written where they happen ([`tidewire::throttle`]).
+
+use std::fmt::{self, Write as _};
+
+use parking_lot::Mutex;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::Interest;
+use tracing::{Event, Level, Metadata, Subscriber, span, warn};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::{Context, Filter};
+
+use tidewire::runtime::counters::Counter;
+use tidewire::throttle::Throttle;
+
+/// Lines of one kind.
+struct Kind {
+    name: &'static str,
+    /// How the names of the modules begin that write them.
+    target: &'static str,
+    count: Counter,
+    waiting: Mutex<Waiting>,
+    throttle: Throttle,
+}
+
+#[derive(Default)]
+struct Waiting {
+    count: u64,
+    last: String,
+}
+
+impl Kind {
+    const fn new(name: &'static str, target: &'static str) -> Self {
+        let waiting = Mutex::new(Waiting { count: 0, last: String::new() });
+        Self { name, target, count: Counter::new(), waiting, throttle: Throttle::new() }
+    }
+
+    fn of(metadata: &Metadata<'_>) -> Option<&'static Self> {
+        let is_loud = *metadata.level() <= Level::WARN;
+        KINDS.iter().find(|kind| is_loud && metadata.is_event() && metadata.target().starts_with(kind.target))
+    }
+
+    fn note(&self, event: &Event<'_>) {
+        self.count.add(1);
+        let waiting = &mut *self.waiting.lock();
+        waiting.count += 1;
+        // Of masses only the first is put into words.
+        if waiting.count == 1 {
+            waiting.last.clear();
+            event.record(&mut Message(&mut waiting.last));
+        }
+    }
+
+    fn report(&self) {
+        if self.waiting.lock().count == 0 || self.throttle.due().is_none() {
+            return;
+        }
+        let Waiting { count, last } = std::mem::take(&mut *self.waiting.lock());
+        warn!(kind = self.name, count, first = last, "connections failed");
+    }
+}
+
+/// All of them. A log is one of the process.
+static KINDS: [Kind; 3] =
+    [Kind::new("http", "actix_http"), Kind::new("accept", "actix_server::accept"), Kind::new("tls", "actix_tls")];
+
+/// How many there were since the start, by kind.
+pub(crate) fn counts() -> impl Iterator<Item = (&'static str, u64)> {
+    KINDS.iter().map(|kind| (kind.name, kind.count.get()))
+}
+
+/// Writes the lines that are due.
+pub(crate) fn report() {
+    KINDS.iter().for_each(Kind::report);
+}
+
+/// Longest text that is shown of one.
+const MESSAGE_BYTES_MAX: usize = 256;
+
+struct Message<'a>(&'a mut String);
+
+impl Visit for Message<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            // A text takes all there is.
+            let _ = write!(self.0, "{value:?}");
+            let end = (0..=MESSAGE_BYTES_MAX.min(self.0.len())).rev().find(|at| self.0.is_char_boundary(*at));
+            self.0.truncate(end.unwrap_or(0));
+        }
+    }
+}
+
+/// The filter of a log, with such lines left out.
+pub(crate) struct WithoutPeerErrors(pub(crate) EnvFilter);
+
+impl<S: Subscriber> Filter<S> for WithoutPeerErrors
+where
+    EnvFilter: Filter<S>,
+{
+    fn enabled(&self, metadata: &Metadata<'_>, context: &Context<'_, S>) -> bool {
+        Kind::of(metadata).is_some() || Filter::enabled(&self.0, metadata, context)
+    }
+
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if Kind::of(metadata).is_some() {
+            return Interest::sometimes();
+        }
+        Filter::<S>::callsite_enabled(&self.0, metadata)
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, context: &Context<'_, S>) -> bool {
+        match Kind::of(event.metadata()) {
+            Some(kind) => {
+                kind.note(event);
+                false
+            }
+            None => Filter::event_enabled(&self.0, event, context),
+        }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Filter::<S>::max_level_hint(&self.0).map(|hint| hint.max(LevelFilter::WARN))
+    }
+
+    fn on_new_span(&self, attributes: &span::Attributes<'_>, id: &span::Id, context: Context<'_, S>) {
+        Filter::on_new_span(&self.0, attributes, id, context);
+    }
+
+    fn on_record(&self, id: &span::Id, values: &span::Record<'_>, context: Context<'_, S>) {
+        Filter::on_record(&self.0, id, values, context);
+    }
+
+    fn on_enter(&self, id: &span::Id, context: Context<'_, S>) {
+        Filter::on_enter(&self.0, id, context);
+    }
+
+    fn on_exit(&self, id: &span::Id, context: Context<'_, S>) {
+        Filter::on_exit(&self.0, id, context);
+    }
+
+    fn on_close(&self, id: span::Id, context: Context<'_, S>) {
+        Filter::on_close(&self.0, id, context);
+    }
+}

@@ -1,0 +1,195 @@
+//! An subscriber queue: the bounded queue between a watched reader's actor and one live connection.
+//!
+//! Responsible for:
+//! - never making the actor wait: a connection that is too far behind is cut off, and what waited for it is dropped.
+//!
+//! Not responsible for:
+//! - what goes through it, sockets.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::id::PostId;
+use crate::limits::{LIVE_BEHIND_MAX, LIVE_QUEUE_BYTES_MAX};
+use crate::live::event::{Event, What};
+
+/// Why a live connection ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Closing {
+    /// It was too far behind.
+    TooSlow,
+    /// The server stops, or what fed it was lost: come back.
+    Restart,
+    /// The connection has gone by itself.
+    Gone,
+}
+
+/// The queue of one live connection.
+#[derive(Debug, Default)]
+pub struct SubscriberQueue(Mutex<Queue>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    events: VecDeque<Event>,
+    bytes: usize,
+    /// Since when nothing was taken though something waits; unknown right after something was.
+    behind_since: Option<Instant>,
+    closing: Option<Closing>,
+    waker: Option<Waker>,
+}
+
+/// What became of an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pushed {
+    /// It waits for the connection.
+    Waits,
+    /// The connection was cut off just now.
+    CutOff,
+    /// There was no connection any more.
+    Closed,
+}
+
+impl SubscriberQueue {
+    /// Puts an event into the queue. At the limit of bytes or time the connection is cut off.
+    pub fn push(&self, event: Event, now: Instant) -> Pushed {
+        let queue = &mut *self.0.lock();
+        if queue.closing.is_some() {
+            return Pushed::Closed;
+        }
+        if let What::Remove(post) = event.what {
+            queue.take_back(post);
+        }
+        let behind_since = *queue.behind_since.get_or_insert(now);
+        queue.bytes += event.bytes();
+        if queue.bytes > LIVE_QUEUE_BYTES_MAX || now.duration_since(behind_since) > LIVE_BEHIND_MAX {
+            queue.close(Closing::TooSlow);
+            return Pushed::CutOff;
+        }
+        queue.events.push_back(event);
+        queue.wake();
+        Pushed::Waits
+    }
+
+    /// The next event, or how the connection ends.
+    pub fn poll_next(&self, task: &mut Context<'_>) -> Poll<Result<Event, Closing>> {
+        let queue = &mut *self.0.lock();
+        if let Some(event) = queue.events.pop_front() {
+            queue.bytes -= event.bytes();
+            queue.behind_since = None;
+            return Poll::Ready(Ok(event));
+        }
+        if let Some(closing) = queue.closing {
+            return Poll::Ready(Err(closing));
+        }
+        if !queue.waker.as_ref().is_some_and(|waker| waker.will_wake(task.waker())) {
+            queue.waker = Some(task.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Ends the connection. The first reason stays.
+    pub fn close(&self, closing: Closing) {
+        let queue = &mut *self.0.lock();
+        if queue.closing.is_none() {
+            queue.close(closing);
+        }
+    }
+
+    /// Bytes that wait in it.
+    pub fn bytes(&self) -> usize {
+        self.0.lock().bytes
+    }
+
+    /// Whether the connection has ended, or is about to.
+    pub fn is_closed(&self) -> bool {
+        self.0.lock().closing.is_some()
+    }
+}
+
+impl Queue {
+    /// What waits and shows a post that is gone is not to be sent any more.
+    fn take_back(&mut self, post: PostId) {
+        for event in &mut self.events {
+            let shows = match &event.what {
+                What::Post(item) => item.entry.post.id() == post,
+                What::Update(updated) => updated.id() == post,
+                _ => false,
+            };
+            if shows {
+                self.bytes -= event.bytes();
+                event.what = What::Remove(post);
+                self.bytes += event.bytes();
+            }
+        }
+    }
+
+    fn close(&mut self, closing: Closing) {
+        self.closing = Some(closing);
+        (self.events, self.bytes) = (VecDeque::new(), 0);
+        self.wake();
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// Closes an subscriber queue when the actor that fed it goes, however that ends.
+#[derive(Debug)]
+pub struct Feeding(pub Arc<SubscriberQueue>);
+
+impl Drop for Feeding {
+    fn drop(&mut self) {
+        self.0.close(Closing::Restart);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::stream::{Epoch, Place};
+
+    fn event(last: u64) -> Event {
+        Event { place: Place { epoch: Epoch(1), last }, what: What::Remove(PostId(last)) }
+    }
+
+    fn next(subscriber: &SubscriberQueue) -> Poll<Result<u64, Closing>> {
+        subscriber.poll_next(&mut Context::from_waker(Waker::noop())).map_ok(|event| event.place.last)
+    }
+
+    #[test]
+    fn events_come_out_in_their_order_until_it_is_closed() {
+        let subscriber = SubscriberQueue::default();
+        assert_eq!(next(&subscriber), Poll::Pending);
+        (1..=2).for_each(|last| assert_eq!(subscriber.push(event(last), Instant::now()), Pushed::Waits));
+        assert_eq!(next(&subscriber), Poll::Ready(Ok(1)));
+        subscriber.close(Closing::Restart);
+        subscriber.close(Closing::TooSlow);
+        assert_eq!(next(&subscriber), Poll::Ready(Err(Closing::Restart)));
+        assert_eq!(subscriber.push(event(3), Instant::now()), Pushed::Closed);
+    }
+
+    #[test]
+    fn who_is_too_far_behind_is_cut_off_and_keeps_no_memory() {
+        let (by_bytes, start) = (SubscriberQueue::default(), Instant::now());
+        let fit = LIVE_QUEUE_BYTES_MAX / event(1).bytes();
+        (0..fit as u64).for_each(|last| assert_eq!(by_bytes.push(event(last), start), Pushed::Waits));
+        assert_eq!(by_bytes.push(event(0), start), Pushed::CutOff);
+        assert_eq!(next(&by_bytes), Poll::Ready(Err(Closing::TooSlow)));
+        assert_eq!(by_bytes.0.lock().events.capacity(), 0);
+
+        let (by_time, at_limit) = (SubscriberQueue::default(), start + LIVE_BEHIND_MAX);
+        assert_eq!(by_time.push(event(1), start), Pushed::Waits);
+        assert_eq!(by_time.push(event(2), at_limit), Pushed::Waits);
+        assert_eq!(next(&by_time), Poll::Ready(Ok(1)));
+        let later = at_limit + LIVE_BEHIND_MAX;
+        assert_eq!(by_time.push(event(3), later), Pushed::Waits, "it took something meanwhile");
+        assert_eq!(by_time.push(event(4), later + 2 * LIVE_BEHIND_MAX), Pushed::CutOff);
+    }
+}

@@ -1,0 +1,240 @@
+//! The eraser: carries out erasures in the background, until nothing is left of the users.
+//!
+//! Responsible for:
+//! - taking back others' edges to an erased user and what they decided about one, and deleting the user's posts, in memory and in the
+//!   archive, all by ordinary events;
+//! - then having the archive written anew, a segment of the journal begun and a snapshot taken that makes all older files superfluous;
+//! - going on where an earlier process ended: each step is done again, and changes nothing where it was done.
+//!
+//! Not responsible for:
+//! - what everybody sees meanwhile (`state::world::erased`, `state::view`), which files go (`runtime::background::snapshotter`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+use crate::clock::UnixMicros;
+use crate::error::Error;
+use crate::feed::event::{Event, MuteOrBlock};
+use crate::feed::outbox::Part;
+use crate::feed::position::{Direction, Position, Span};
+use crate::id::{PostId, SourceId};
+use crate::limits::{
+    ERASURE_FLUSH_POSTS, ERASURE_RESTS, ERASURE_RETRY, ERASURE_RETRY_MAX, ERASURE_STEP_MAX, SNAPSHOT_REQUESTS_MAX,
+};
+use crate::runtime::background::archiver::archive_failed;
+use crate::runtime::background::resolver::{Resolver, needs};
+use crate::runtime::message::{Command, EraseStep, Reply, Sleep, SnapshotTaken};
+use crate::runtime::shared::Shared;
+use crate::runtime::writer::queue::CommandSender;
+use crate::state::erasures::Erasure;
+use crate::state::resolved::Resolved;
+use crate::state::sources::Source;
+
+/// Carries out erasures.
+pub(crate) struct Eraser {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) commands: CommandSender,
+    /// The snapshotter of snapshots, if there is a data directory.
+    pub(crate) snapshotter: Option<Sender<Reply<SnapshotTaken>>>,
+    /// Says that there is an erasure; gone when the engine is.
+    pub(crate) wake: Receiver<()>,
+    pub(crate) stopping: Arc<AtomicBool>,
+}
+
+/// The answers to commands that were sent together.
+type Answers = Vec<(PostId, oneshot::Receiver<Result<(), Error>>)>;
+
+impl Eraser {
+    /// Works until the engine ends.
+    pub(crate) fn run(self) {
+        let mut failures = 0_u32;
+        loop {
+            let erasures = self.shared.world.sources.erasures().all();
+            let (began, count) = (Instant::now(), erasures.len());
+            let outcome = if erasures.is_empty() { Ok(()) } else { self.carry_out(&erasures) };
+            match &outcome {
+                // Whose they were is not to be known from the log either.
+                Ok(()) if count > 0 => info!("{count} erasures have ended, after {:.1?}", began.elapsed()),
+                Err(Error::ShuttingDown) => return,
+                Err(cause) if failures == 0 => warn!("{count} erasures are held up, and go on once they can: {cause}"),
+                _ => {}
+            }
+            failures = if outcome.is_ok() { 0 } else { failures + 1 };
+            let wait = ERASURE_RETRY.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(ERASURE_RETRY_MAX);
+            match self.wake.recv_timeout(wait) {
+                Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn carry_out(&self, erasures: &[Arc<Erasure>]) -> Result<(), Error> {
+        erasures.iter().for_each(|erasure| self.put_to_sleep(&erasure.source));
+        // Others come back from a snapshot of a time at which only older files had the user's id.
+        let named: Vec<(&Erasure, &SourceId)> =
+            erasures.iter().filter_map(|erasure| Some((&**erasure, erasure.user.as_ref()?))).collect();
+        if !named.is_empty() {
+            self.take_back(&named)?;
+            named.iter().try_for_each(|(erasure, user)| self.delete_posts(erasure, user))?;
+            let users = named.iter().map(|(_, user)| (*user).clone()).collect();
+            self.step(EraseStep::Rewrite(users))?;
+        }
+        let of_all = |event: fn(UnixMicros) -> Event| erasures.iter().map(|erasure| event(erasure.at)).collect();
+        {
+            let _no_snapshot = self.shared.world.sources.erasures().hold_snapshots();
+            self.step(EraseStep::Apply(of_all(|at| Event::ErasureScrubbed { at })))?;
+        }
+        self.step(EraseStep::BeginSegment)?;
+        self.take_snapshot()?;
+        self.step(EraseStep::Apply(of_all(|at| Event::ErasureEnded { at })))?;
+        erasures.iter().for_each(|erasure| self.put_to_sleep(&erasure.source));
+        Ok(())
+    }
+
+    /// Ends the user's own live connections, and gives up the inbox.
+    fn put_to_sleep(&self, source: &Source) {
+        // One that is asked too much just now is put to sleep by the next attempt, or when it is idle.
+        let _ = self.shared.directory.send(source.slot, Sleep);
+    }
+
+    /// Takes back others' edges to these users, and what others decided about them. Nothing new comes meanwhile: it would be refused.
+    fn take_back(&self, users: &[(&Erasure, &SourceId)]) -> Result<(), Error> {
+        let world = &self.shared.world;
+        let (mut events, mut since) = (Vec::new(), Instant::now());
+        for (nth, other) in world.sources.iter().enumerate().filter(|(_, other)| !other.is_erased()) {
+            users.iter().for_each(|(erasure, user)| references(other, erasure, user, &mut events));
+            if events.len() >= ERASURE_STEP_MAX {
+                self.step(EraseStep::Apply(std::mem::take(&mut events)))?;
+                self.rest(&mut since)?;
+            } else if nth % ERASURE_STEP_MAX == 0 {
+                self.rest(&mut since)?;
+            }
+        }
+        self.step(EraseStep::Apply(events))
+    }
+
+    /// Deletes all posts of a user, by ordinary commands.
+    fn delete_posts(&self, erasure: &Erasure, user: &SourceId) -> Result<(), Error> {
+        self.delete_in_memory(&erasure.source)?;
+        self.delete_archived(user)?;
+        // What was on its way to the archive when it was looked through.
+        self.delete_in_memory(&erasure.source)
+    }
+
+    fn delete_in_memory(&self, source: &Source) -> Result<(), Error> {
+        let (mut positions, mut since) = (Vec::new(), Instant::now());
+        loop {
+            positions.clear();
+            source.outbox().copy(Part::Whole, Span::ALL, Direction::Newer, ERASURE_STEP_MAX, &mut positions);
+            if positions.is_empty() {
+                return Ok(());
+            }
+            self.delete(&positions)?;
+            self.rest(&mut since)?;
+        }
+    }
+
+    fn delete_archived(&self, user: &SourceId) -> Result<(), Error> {
+        let Some(archive) = self.shared.world.archive() else { return Ok(()) };
+        let (mut span, mut positions, mut since) = (Span::ALL, Vec::new(), Instant::now());
+        for round in 1.. {
+            positions.clear();
+            let copied = archive.copy(user, Part::Whole, span, Direction::Older, ERASURE_STEP_MAX, &mut positions);
+            copied.map_err(|cause| archive_failed(&cause))?;
+            let Some(last) = positions.last() else { return Ok(()) };
+            span = span.beyond(*last, Direction::Older);
+            self.delete(&positions)?;
+            if round % (ERASURE_FLUSH_POSTS / ERASURE_STEP_MAX) == 0 {
+                // They are in memory until then.
+                self.flush()?;
+            }
+            self.rest(&mut since)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the archive has all that it is to have.
+    fn flush(&self) -> Result<(), Error> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Command::Mark { sync: true, reply }).map_err(|_| Error::ShuttingDown)?;
+        answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown)).map(drop)
+    }
+
+    /// Deletes posts. One that the archive has and cannot read is left to its rewrite.
+    fn delete(&self, positions: &[Position]) -> Result<(), Error> {
+        let mut answers = Answers::with_capacity(positions.len());
+        for Position { id, .. } in positions {
+            answers.push((*id, self.send_delete(*id)?));
+        }
+        for (id, answer) in answers {
+            match answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown)) {
+                Err(Error::ArchiveFailed(cause)) => warn!("post {id} goes when the archive is rewritten: {cause}"),
+                deleted => deleted?,
+            }
+        }
+        Ok(())
+    }
+
+    fn send_delete(&self, id: PostId) -> Result<oneshot::Receiver<Result<(), Error>>, Error> {
+        let (reply, answer) = oneshot::channel();
+        let (command, resolved) = (Command::Delete { id, reply }, Resolved::default());
+        let needs = needs(&command, &self.shared.world, &resolved);
+        if needs.is_empty() {
+            self.commands.send(command).map_err(|_| Error::ShuttingDown)?;
+        } else {
+            Resolver::new(Arc::clone(&self.shared), self.commands.clone()).resolve(command, resolved, 0, needs);
+        }
+        Ok(answer)
+    }
+
+    fn step(&self, step: EraseStep) -> Result<(), Error> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Command::EraseStep { step, reply }).map_err(|_| Error::ShuttingDown)?;
+        answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown))
+    }
+
+    /// Has a snapshot taken, after which there is nothing older.
+    fn take_snapshot(&self) -> Result<(), Error> {
+        let Some(snapshotter) = &self.snapshotter else { return Ok(()) };
+        let (reply, answer) = oneshot::channel();
+        let full = |_| Error::Overloaded { queue: "snapshot", limit: SNAPSHOT_REQUESTS_MAX };
+        snapshotter.try_send(reply).map_err(full)?;
+        answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown)).map(drop)
+    }
+
+    /// Rests after work: where cores are few, requests must not wait for it.
+    fn rest(&self, since: &mut Instant) -> Result<(), Error> {
+        if self.stopping.load(Ordering::Relaxed) {
+            return Err(Error::ShuttingDown);
+        }
+        std::thread::park_timeout(since.elapsed() * ERASURE_RESTS);
+        *since = Instant::now();
+        Ok(())
+    }
+}
+
+/// Adds the events that take back what `other` has of a user: an edge or what was kept of one, mutes, blocks, and places on lists.
+fn references(other: &Source, Erasure { source, .. }: &Erasure, user: &SourceId, events: &mut Vec<Event>) {
+    let (slot, reader) = (source.slot, &other.id);
+    let following = other.following();
+    if following.contains(slot) || following.is_only_kept(slot) {
+        let (follower, source) = (reader.clone(), user.clone());
+        events.push(Event::Unfollowed { follower, source, keep_until: None });
+    }
+    let Some(preferences) = other.own_preferences() else { return };
+    for (how, silenced) in [(MuteOrBlock::Mute, &preferences.mutes), (MuteOrBlock::Block, &preferences.blocks)] {
+        if silenced.contains(slot) {
+            let (reader, source) = (reader.clone(), user.clone());
+            events.push(Event::Silenced { reader, source, how, since: None });
+        }
+    }
+    for (list, _) in preferences.lists.iter().filter(|(_, members)| members.contains(slot)) {
+        let (reader, list, source) = (reader.clone(), list.clone(), user.clone());
+        events.push(Event::Listed { reader, list, source, since: None });
+    }
+}

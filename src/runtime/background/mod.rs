@@ -1,0 +1,6 @@
+//! Threads beside the actors, which may wait for a disk.
+
+pub mod archiver;
+pub(crate) mod eraser;
+pub mod resolver;
+pub mod snapshotter;

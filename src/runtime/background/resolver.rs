@@ -1,0 +1,120 @@
+//! The resolver: looks up what commands need of the archive, on threads that may wait for a disk, and queues them for the scribe.
+//!
+//! Responsible for:
+//! - looking up before a command is queued, and once more if by then the scribe lacks anything;
+//! - refusing what cannot be looked up, or too often had to be.
+//!
+//! Not responsible for:
+//! - what a command needs, and what is found (`state::resolved`), judging commands (`runtime::writer`).
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::error::Error;
+use crate::id::PostId;
+use crate::limits::{
+    ARCHIVE_QUEUE_MAX, ARCHIVED_IDS_LISTED_MAX, BACKFILL_MAX, BACKFILLS_PER_REQUEST_MAX, FOLLOWS_PER_REQUEST_MAX,
+    RESOLUTIONS_MAX,
+};
+use crate::runtime::background::archiver::archive_failed;
+use crate::runtime::message::Command;
+use crate::runtime::shared::Shared;
+use crate::runtime::writer::queue::{CommandSender, NotTaken};
+use crate::state::resolved::{Needs, Resolved};
+use crate::state::world::World;
+
+/// What a command needs of the archive that neither memory nor `resolved` has.
+pub fn needs(command: &Command, world: &World, resolved: &Resolved) -> Needs {
+    let mut needs = Needs::default();
+    if !world.has_archived() {
+        return needs;
+    }
+    match command {
+        Command::Publish { draft, .. } => {
+            let ids = [draft.id, draft.repost_of, draft.reply_to];
+            ids.into_iter().flatten().for_each(|id| needs.post(id, world, resolved));
+        }
+        Command::Edit { id, .. } | Command::Delete { id, .. } => needs.post(*id, world, resolved),
+        Command::Follow { edges, .. } => {
+            let asked: usize = edges.iter().filter_map(|edge| edge.backfill).fold(0, usize::saturating_add);
+            // More are refused before anything is looked at.
+            if asked <= BACKFILLS_PER_REQUEST_MAX && edges.len() <= FOLLOWS_PER_REQUEST_MAX {
+                let backfills = edges.iter().filter_map(|edge| Some((&edge.source, edge.backfill?)));
+                let backfills = backfills.filter(|(_, posts)| *posts <= BACKFILL_MAX);
+                backfills.for_each(|(source, posts)| needs.newest_of(source, posts.max(1), world, resolved));
+            }
+        }
+        Command::Unfollow { source, keep: true, .. } => needs.newest_of(source, 1, world, resolved),
+        _ => {}
+    }
+    needs
+}
+
+/// Looks things up for commands.
+#[derive(Clone)]
+pub struct Resolver {
+    shared: Arc<Shared>,
+    commands: CommandSender,
+}
+
+impl Resolver {
+    /// One that queues commands by `commands`.
+    pub fn new(shared: Arc<Shared>, commands: CommandSender) -> Self {
+        Self { shared, commands }
+    }
+
+    /// Queues a command once what it needs is looked up, beside what was found in `attempts` before. Refuses it if it cannot be.
+    pub fn resolve(&self, command: Command, resolved: Resolved, attempts: u32, needs: Needs) {
+        if attempts >= RESOLUTIONS_MAX {
+            return command.refuse(self.shared.overloaded("archive", ARCHIVE_QUEUE_MAX));
+        }
+        // Shared by the job and the refusal: one of them takes it.
+        let command = Arc::new(Mutex::new(Some(command)));
+        let (waiting, this) = (Arc::clone(&command), self.clone());
+        let is_taken = self.ask(move |world| {
+            if let Some(command) = waiting.lock().take() {
+                this.look_up(command, resolved, attempts, needs, world);
+            }
+        });
+        if !is_taken && let Some(command) = command.lock().take() {
+            command.refuse(self.shared.overloaded("archive", ARCHIVE_QUEUE_MAX));
+        }
+    }
+
+    fn look_up(&self, command: Command, mut resolved: Resolved, attempts: u32, needs: Needs, world: &World) {
+        if let Err(cause) = resolved.look_up(needs, world) {
+            return command.refuse(archive_failed(&cause));
+        }
+        let resolved =
+            Command::Resolved { command: Box::new(command), resolved: Box::new(resolved), attempts: attempts + 1 };
+        match self.commands.offer(resolved) {
+            Ok(()) => {}
+            Err((NotTaken::Full { queue, limit }, Some(command))) => {
+                command.refuse(self.shared.overloaded(queue, limit));
+            }
+            // Whoever waits for a command that was dropped knows it by that.
+            Err((_, command)) => command.into_iter().for_each(|command| command.refuse(Error::ShuttingDown)),
+        }
+    }
+
+    /// Lists the next ids from this one on that the archive has, for the scribe. False if there is no room for that.
+    pub fn list_ids(&self, from: PostId) -> bool {
+        let commands = self.commands.clone();
+        self.ask(move |world| {
+            let listed = world.archive().map(|archive| archive.ids_from(from, ARCHIVED_IDS_LISTED_MAX));
+            let listed = listed.transpose().map(Option::unwrap_or_default).map_err(|cause| archive_failed(&cause));
+            // Refused only by a scribe that has ended.
+            let _ = commands.send(Command::IdsListed { listed });
+        })
+    }
+
+    /// The refusal of a post as long as it is not known which ids are free.
+    pub fn overloaded(&self) -> Error {
+        self.shared.overloaded("archive", ARCHIVE_QUEUE_MAX)
+    }
+
+    fn ask(&self, job: impl FnOnce(&World) + Send + 'static) -> bool {
+        self.shared.archive_readers.ask(job)
+    }
+}

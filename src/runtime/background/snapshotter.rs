@@ -1,0 +1,296 @@
+//! The snapshotter: takes snapshots in the background, and drops what they make superfluous.
+//!
+//! Responsible for:
+//! - taking a snapshot on request, and when one is due (`due`);
+//! - walking the state while it changes, and asking the shards for the inboxes of active readers;
+//! - keeping two snapshots, and the journal back to the older one.
+//!
+//! Not responsible for:
+//! - the bytes of a snapshot (`storage::snapshot`), what is in it (`state::records`).
+
+mod due;
+mod prune;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use actix::Addr;
+use actix::dev::SendError;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use serde::Serialize;
+use tokio::sync::oneshot::{self, error::TryRecvError};
+use tracing::{info, warn};
+
+use crate::error::Error;
+use crate::limits::{SNAPSHOT_RESTS, SNAPSHOT_STRETCH, SNAPSHOTS_KEPT};
+use crate::runtime::background::archiver::archive_failed;
+use crate::runtime::background::snapshotter::due::Since;
+use crate::runtime::fanout::courier::Courier;
+use crate::runtime::message::{Command, CopyInboxes, Mark, Reply, SnapshotTaken};
+use crate::runtime::shared::Shared;
+use crate::runtime::writer::queue::CommandSender;
+use crate::state::records::{InboxRecord, UnderWayRecord, Walk, pack_positions};
+use crate::storage::error::StorageError;
+use crate::storage::files::Files;
+use crate::storage::journal::Sequence;
+use crate::storage::journal::writer::JournalFigures;
+use crate::storage::snapshot::{
+    self, Records, Section, SnapshotHeader, SnapshotReader, SnapshotWriter, UNFINISHED, write_world,
+};
+
+/// When and how snapshots are taken.
+#[derive(Clone, Copy, Debug)]
+pub struct SnapshotOptions {
+    /// Time after which there is a new one, if anything was written. Default 15 minutes. After a large snapshot the journal has to
+    /// have grown by a quarter of it as well, or 16 times as long to have passed.
+    pub interval: Duration,
+    /// Bytes of journal after which there is a new one, or a quarter of the last one if that is more. Default 256 MiB.
+    pub journal_bytes: u64,
+    /// Whether inboxes of active readers are in it, so that they are warm after a restart. Default: yes.
+    pub inboxes: bool,
+    /// Whether it is compressed, by zstd. Default: no.
+    pub compress: bool,
+}
+
+impl Default for SnapshotOptions {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(15 * 60), journal_bytes: 256 << 20, inboxes: true, compress: false }
+    }
+}
+
+/// The snapshotter.
+pub struct Snapshotter {
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) options: SnapshotOptions,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) commands: CommandSender,
+    pub(crate) couriers: Vec<Addr<Courier>>,
+    pub(crate) figures: Arc<JournalFigures>,
+    pub(crate) requests: Receiver<Reply<SnapshotTaken>>,
+    /// Bytes of journal that the newest snapshot did not spare the start from reading.
+    pub(crate) replayed_bytes: u64,
+    /// Set when the engine is about to end: what is being written is given up then.
+    pub(crate) stopping: Arc<AtomicBool>,
+    /// Set when nobody is served any more: it is written without rests then.
+    pub(crate) hurries: Arc<AtomicBool>,
+}
+
+/// How often it is looked whether a snapshot is due.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether the scribe has answered.
+const MARK_LOOK: Duration = Duration::from_millis(2);
+
+/// Writes a snapshot with rests: where cores are few, requests must not wait for it.
+struct Paced<'a, 'b> {
+    writer: &'a mut SnapshotWriter<'b>,
+    since: Instant,
+    stopping: &'a AtomicBool,
+    hurries: &'a AtomicBool,
+}
+
+impl Records for Paced<'_, '_> {
+    fn record<T: Serialize>(&mut self, section: Section, record: &T) -> Result<(), StorageError> {
+        self.writer.record(section, record)?;
+        let worked = self.since.elapsed();
+        if self.stopping.load(Ordering::Relaxed) {
+            return Err(StorageError::Stopping);
+        }
+        if worked >= SNAPSHOT_STRETCH && !self.hurries.load(Ordering::Relaxed) {
+            std::thread::park_timeout(worked * SNAPSHOT_RESTS);
+            self.since = Instant::now();
+        }
+        Ok(())
+    }
+}
+
+/// The state when a snapshot was begun last.
+struct Last {
+    at: Instant,
+    journal_bytes: u64,
+    /// Bytes of what was taken then.
+    snapshot_bytes: u64,
+}
+
+impl Snapshotter {
+    /// Takes snapshots until nobody is left to ask for one.
+    pub fn run(self) {
+        let mut last = self.before();
+        loop {
+            // All that wait are answered by one, which is begun after each of them asked.
+            let asked: Vec<_> = match self.requests.recv_timeout(LOOK) {
+                Ok(reply) => std::iter::once(reply).chain(self.requests.try_iter()).collect(),
+                Err(RecvTimeoutError::Timeout) if self.is_due(&last) => Vec::new(),
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            last = Last { at: Instant::now(), journal_bytes: self.journal_bytes(), snapshot_bytes: 0 };
+            let taken = self.take();
+            last.snapshot_bytes = taken.as_ref().map_or(0, |taken| taken.bytes);
+            match &taken {
+                Ok(taken) => info!("took snapshot {}: {} bytes in {:.1?}", taken.file, taken.bytes, last.at.elapsed()),
+                Err(cause) => warn!("{cause}"),
+            }
+            for reply in asked {
+                let _ = reply.send(taken.clone());
+            }
+        }
+    }
+
+    /// Notes the snapshots that are there from before, and takes away what a process left that died over one.
+    pub(crate) fn list(&self) {
+        let there = self.files.list().unwrap_or_default();
+        let unfinished = |name: &str| name.strip_suffix(UNFINISHED).and_then(snapshot::parse_name).is_some();
+        for name in there.iter().filter(|name| unfinished(name)) {
+            // If it stays, it takes room and nothing else.
+            let _ = self.files.remove(name);
+        }
+        let there = snapshot::snapshots(&*self.files).unwrap_or_default();
+        let describe = |(file, sequence): (String, Sequence)| {
+            let reader = SnapshotReader::open(&*self.files, &file).ok()?;
+            Some(SnapshotTaken { file, sequence, bytes: reader.file_bytes(), taken_at: reader.header().taken_at })
+        };
+        *self.shared.snapshots.lock() = there.into_iter().filter_map(describe).collect();
+    }
+
+    /// As it was when the newest snapshot was taken, maybe by an earlier process: one that is often restarted takes
+    /// snapshots as often as one that is not.
+    fn before(&self) -> Last {
+        let newest = self.shared.snapshots.lock().first().map(|newest| (newest.taken_at, newest.bytes));
+        let age = newest.map_or(0, |(taken_at, _)| self.shared.clock.now().0.saturating_sub(taken_at.0));
+        let age = Duration::from_micros(u64::try_from(age).unwrap_or(0));
+        let now = Instant::now();
+        let snapshot_bytes = newest.map_or(0, |(_, bytes)| bytes);
+        Last { at: now.checked_sub(age).unwrap_or(now), journal_bytes: 0, snapshot_bytes }
+    }
+
+    /// Bytes of journal since the snapshot that the start began from.
+    fn journal_bytes(&self) -> u64 {
+        self.replayed_bytes + self.figures.written_bytes.load(Ordering::Relaxed)
+    }
+
+    fn is_due(&self, last: &Last) -> bool {
+        self.options.is_due(Since {
+            age: last.at.elapsed(),
+            journal_bytes: self.journal_bytes() - last.journal_bytes,
+            snapshot_bytes: last.snapshot_bytes,
+        })
+    }
+
+    fn take(&self) -> Result<SnapshotTaken, Error> {
+        if self.stopping.load(Ordering::Relaxed) {
+            return Err(Error::ShuttingDown);
+        }
+        if let Some(cause) = self.figures.failure() {
+            // Its end would need a sync.
+            return Err(Error::JournalFailed(cause));
+        }
+        self.look_for_room()?;
+        let erasures = self.shared.world.sources.erasures();
+        let _no_other_way_round = erasures.hold_snapshots();
+        // Before the mark: what is older than this snapshot may have what must not be kept.
+        let is_last = erasures.any_scrubbed();
+        let began = self.shared.clock.now();
+        let mark = self.mark(false)?;
+        // After the mark: what is not under way any more is in its inboxes, and these are copied later still.
+        let under_way = self.shared.open_fanouts.positions();
+        let header = SnapshotHeader { sequence: mark.last, taken_at: began };
+        let failed = |cause: StorageError| match cause {
+            StorageError::Stopping => Error::ShuttingDown,
+            cause if cause.is_full() => Error::DiskFull(cause.to_string()),
+            cause => Error::SnapshotFailed(cause.to_string()),
+        };
+        let mut writer = SnapshotWriter::begin(&*self.files, header, self.options.compress).map_err(failed)?;
+        let written = self.write(&mut writer, mark, under_way).map_err(failed).and_then(|()| {
+            // The walk may have met anything that happened until now, so all of that must be there to be replayed.
+            self.mark(true)
+        });
+        let end = match written {
+            Ok(end) => end,
+            Err(cause) => {
+                writer.abandon();
+                return Err(cause);
+            }
+        };
+        let arrivals = &self.shared.world.arrivals;
+        // In this order: of what is forgotten between the two the second knows.
+        let revealed = arrivals.revealed.all();
+        writer.set_arrivals(arrivals.tokens_from(), revealed);
+        let bytes = writer.finish(end.last, end.last_instant, end.has_archived).map_err(failed)?;
+        match self.drop_superfluous(mark.last, is_last) {
+            // An erasure waits for it.
+            Err(cause) if is_last => return Err(failed(cause)),
+            // The next one tries again.
+            Err(cause) => warn!("what the snapshot makes superfluous is still there: {cause}"),
+            Ok(()) => {}
+        }
+        let taken = SnapshotTaken { file: snapshot::name(mark.last), sequence: mark.last, bytes, taken_at: began };
+        self.shared.counters.snapshots.add(1);
+        let mut kept = self.shared.snapshots.lock();
+        kept.retain(|older| older.sequence != taken.sequence);
+        kept.insert(0, taken.clone());
+        kept.truncate(if is_last { 1 } else { SNAPSHOTS_KEPT });
+        Ok(taken)
+    }
+
+    fn mark(&self, sync: bool) -> Result<Mark, Error> {
+        let (reply, mut answer) = oneshot::channel();
+        self.commands.send(Command::Mark { sync, reply }).map_err(|_| Error::ShuttingDown)?;
+        loop {
+            match answer.try_recv() {
+                Ok(mark) => return mark,
+                Err(TryRecvError::Closed) => return Err(Error::ShuttingDown),
+                // On a full disk the archive waits for room. Whoever asked for the snapshot need not.
+                Err(TryRecvError::Empty) => self.look_for_room()?,
+            }
+            std::thread::park_timeout(MARK_LOOK);
+        }
+    }
+
+    /// Fails if the archive has found the disk full, and there still is no room.
+    fn look_for_room(&self) -> Result<(), Error> {
+        let archive = self.shared.world.archive();
+        archive.map_or(Ok(()), |archive| archive.catch_up().map_err(|cause| archive_failed(&cause)))
+    }
+
+    fn write(
+        &self,
+        writer: &mut SnapshotWriter<'_>,
+        mark: Mark,
+        under_way: Vec<crate::feed::position::Position>,
+    ) -> Result<(), StorageError> {
+        let mut writer = Paced { writer, since: Instant::now(), stopping: &self.stopping, hurries: &self.hurries };
+        write_world(Walk { world: &self.shared.world, sources: mark.sources }, &mut writer)?;
+        if self.options.inboxes {
+            let posts = pack_positions(under_way.into_iter());
+            writer.record(Section::UnderWay, &UnderWayRecord { posts })?;
+            self.inboxes(mark.sources, |record| writer.record(Section::Inboxes, &record))?;
+        }
+        Ok(())
+    }
+
+    fn inboxes(
+        &self,
+        sources: usize,
+        mut each: impl FnMut(InboxRecord) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        for courier in &self.couriers {
+            let mut from = Some(0);
+            while let Some(start) = from {
+                let (reply, answer) = oneshot::channel();
+                let sent = match courier.try_send(CopyInboxes { from: start, reply }) {
+                    Err(SendError::Full(_)) => {
+                        std::thread::park_timeout(Duration::from_millis(1));
+                        continue;
+                    }
+                    sent => sent.is_ok(),
+                };
+                let Some((records, next)) = sent.then(|| answer.blocking_recv().ok()).flatten() else { break };
+                records.into_iter().filter(|record| (record.reader as usize) < sources).try_for_each(&mut each)?;
+                from = next;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,104 @@
+//! When a snapshot is due.
+//!
+//! Responsible for:
+//! - weighing what a snapshot costs, which is all there is, against what it spares the next start, which is the journal since the
+//!   last one.
+//!
+//! Not responsible for:
+//! - taking it (`runtime::background::snapshotter`), requests for one: these are always met.
+//!
+//! The journal is the increment: a start loads the last snapshot and replays what was journaled since. A snapshot by the clock, or
+//! by bytes of journal alone, costs the more the more there is, however little of it changed. So one is due only once the journal has
+//! grown by a part of the last snapshot: then all snapshots together write [`SNAPSHOT_JOURNAL_SHARE`] times what was
+//! journaled, whatever the size of the state, and a start replays that part of what it loads. Beside these there is one after every
+//! [`SNAPSHOT_INTERVALS_MAX`] intervals, so that the inboxes of a snapshot are of the same day.
+
+use std::time::Duration;
+
+use crate::limits::{SNAPSHOT_INTERVALS_MAX, SNAPSHOT_JOURNAL_SHARE, SNAPSHOT_SMALL_BYTES};
+use crate::runtime::background::snapshotter::SnapshotOptions;
+
+/// What there is since the last snapshot was begun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Since {
+    /// How long ago that was.
+    pub(super) age: Duration,
+    /// Bytes of journal since then.
+    pub(super) journal_bytes: u64,
+    /// Bytes of the snapshot. None at all if it failed.
+    pub(super) snapshot_bytes: u64,
+}
+
+impl SnapshotOptions {
+    pub(super) fn is_due(&self, since: Since) -> bool {
+        let Since { age, journal_bytes, snapshot_bytes } = since;
+        let is_small = snapshot_bytes <= SNAPSHOT_SMALL_BYTES;
+        let is_earned = is_small || journal_bytes >= snapshot_bytes / SNAPSHOT_JOURNAL_SHARE;
+        let is_old = |intervals: u32| journal_bytes > 0 && age >= self.interval.saturating_mul(intervals);
+        (is_earned && (journal_bytes >= self.journal_bytes || is_old(1))) || is_old(SNAPSHOT_INTERVALS_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// Bytes of all snapshots of a day, and bytes of journal, while a state of `state_bytes` is written to by so many bytes a minute.
+    fn day(state_bytes: u64, bytes_per_minute: u64) -> (u64, u64) {
+        let options = SnapshotOptions::default();
+        let mut since = Since { age: Duration::ZERO, journal_bytes: 0, snapshot_bytes: state_bytes };
+        let (mut snapshots, mut journal) = (0, 0);
+        for _ in 0..24 * 60 {
+            since.age += MINUTE;
+            since.journal_bytes += bytes_per_minute;
+            journal += bytes_per_minute;
+            if options.is_due(since) {
+                since = Since { age: Duration::ZERO, journal_bytes: 0, snapshot_bytes: state_bytes };
+                snapshots += state_bytes;
+            }
+        }
+        (snapshots, journal)
+    }
+
+    #[test]
+    fn what_snapshots_write_follows_what_was_written_and_not_all_there_is() {
+        for state_bytes in [1 << 30, 8 << 30, 80 << 30] {
+            for bytes_per_minute in [1 << 10, 1 << 20, 20 << 20, 600 << 20] {
+                let (snapshots, journal) = day(state_bytes, bytes_per_minute);
+                let by_the_clock = 24 * 4 / u64::from(SNAPSHOT_INTERVALS_MAX) * state_bytes;
+                assert!(
+                    snapshots <= SNAPSHOT_JOURNAL_SHARE * journal + by_the_clock,
+                    "{snapshots} bytes of snapshots for {journal} bytes of journal, {state_bytes} bytes of state"
+                );
+            }
+        }
+        // Snapshots of 8 GiB in a day; by the interval alone there were 96.
+        let snapshots = |bytes_per_minute| day(8 << 30, bytes_per_minute).0 >> 33;
+        assert_eq!([1 << 20, 10 << 20, 100 << 20].map(snapshots), [6, 7, 68]);
+    }
+
+    #[test]
+    fn a_small_snapshot_is_taken_by_the_clock_and_by_the_bytes_of_the_journal() {
+        let options = SnapshotOptions::default();
+        let (small, large) = (SNAPSHOT_SMALL_BYTES, SNAPSHOT_SMALL_BYTES + 1);
+        for (minutes, journal_bytes, snapshot_bytes, expected) in [
+            (14, 1, small, false),
+            (15, 0, small, false),
+            (15, 1, small, true),
+            (0, 256 << 20, small, true),
+            (15, 1, large, false),
+            (15, large / SNAPSHOT_JOURNAL_SHARE, large, true),
+            (14, large / SNAPSHOT_JOURNAL_SHARE, large, false),
+            (15 * 16, 1, large, true),
+            (15 * 16, 0, large, false),
+            (0, 256 << 20, 1 << 30, true),
+            (0, 256 << 20, 2 << 30, false),
+            (0, 512 << 20, 2 << 30, true),
+        ] {
+            let since = Since { age: minutes * MINUTE, journal_bytes, snapshot_bytes };
+            assert_eq!(options.is_due(since), expected, "{since:?}");
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Actors: thin shells around `feed` and `state` that decide which thread does what, and when.
+//!
+//! | who | runs on | may change |
+//! |---|---|---|
+//! | scribe | its own thread | the world, through the one `Writer` |
+//! | fan-out supervisor | its own arbiter | the fan-out schedule |
+//! | courier, one per shard | the shard's arbiter | the inboxes of its shard |
+//! | activator, one per shard | the shard's arbiter | who is awake |
+//! | user actor, one per active reader | the shard's arbiter | its own inbox |
+//!
+//! The eraser, the snapshotter and the archiver are threads beside them, which may wait, and change the world by commands to the scribe.
+//!
+//! Nothing here blocks an actor's thread, and every queue has a limit in `limits`.
+
+pub mod abort_on_exit;
+pub mod background;
+pub mod counters;
+pub mod fanout;
+pub mod message;
+pub mod monotonic_clock;
+pub mod reader;
+pub mod shared;
+pub mod writer;

@@ -1,0 +1,405 @@
+//! Instants and post ids that only ever increase, and the times people see, which follow the clock.
+//!
+//! Responsible for:
+//! - logical instants: unique and increasing, across restarts too, whatever the clock shows. Ids are made from them, and edges
+//!   are ordered by them;
+//! - the time that is shown of a post or an edit: the logical instant less its lead over the clock. It increases as well, but for one
+//!   case: a clock that is set back by more than [`CLOCK_STEP_MAX`] takes it along;
+//! - noticing jumps of the clock: ahead of the monotonic clock, and back behind what was handed out.
+//!
+//! Not responsible for:
+//! - what else reads the clock: time limits, ages, who is idle.
+//!
+//! The lead is 0 as long as the clock is right. A jump changes it and nothing else, so that a clock that showed 2036 for one post
+//! neither moves ids ahead by ten years nor dates what is published after it was set right.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use tracing::warn;
+
+use crate::clock::{Clock, Taken, UnixMicros, micros};
+use crate::id::PostId;
+use crate::limits::{CLOCK_EARLIEST, CLOCK_GAP_REPORTED, CLOCK_STEP_MAX};
+use crate::runtime::counters::Counter;
+
+/// Hands out instants and ids. Each instant is given once.
+pub struct MonotonicClock {
+    clock: Arc<dyn Clock>,
+    /// What the clocks showed when they were last looked at.
+    seen: Seen,
+    last: UnixMicros,
+    /// Microseconds by which logical instants are ahead of the times that are shown; negative if behind.
+    lead_us: i64,
+    last_id: u64,
+    /// The lead at the end of the earlier life.
+    kept_lead_us: i64,
+    /// The clock is before [`CLOCK_EARLIEST`], and was not before.
+    is_disbelieved: bool,
+    report: Arc<ClockReport>,
+}
+
+#[derive(Clone, Copy)]
+struct Seen {
+    now: UnixMicros,
+    monotonic: Duration,
+}
+
+/// Jumps of the clock, for operators.
+#[derive(Debug, Default)]
+pub struct ClockReport {
+    /// How often the clock was found ahead of the monotonic clock.
+    pub jumps_ahead: Counter,
+    /// How often it was found behind the times that had been shown.
+    pub jumps_back: Counter,
+    /// The last of these, in microseconds; 0 if there was none.
+    last_jump_us: AtomicI64,
+    /// [`MonotonicClock::lead_us`].
+    lead_us: AtomicI64,
+}
+
+impl ClockReport {
+    /// By how many seconds the clock last jumped, negative if back; 0 if it did not.
+    pub fn last_jump_seconds(&self) -> i64 {
+        self.last_jump_us.load(Ordering::Relaxed) / 1_000_000
+    }
+
+    /// By how many seconds ids and instants of edges are ahead of the clock.
+    pub fn lead_seconds(&self) -> i64 {
+        self.lead_us.load(Ordering::Relaxed) / 1_000_000
+    }
+
+    /// When something happened, as people count, that has this logical instant.
+    pub fn shown(&self, at: UnixMicros, now: UnixMicros) -> UnixMicros {
+        // An instant in the future was handed out with about today's lead, or it would have been in the future then.
+        let is_ahead = at > now.saturating_add(CLOCK_STEP_MAX);
+        let lead_us = if is_ahead { self.lead_us.load(Ordering::Relaxed).max(0) } else { 0 };
+        UnixMicros(at.0.saturating_sub(lead_us))
+    }
+
+    fn jumped(&self, by_us: i64) {
+        self.last_jump_us.store(by_us, Ordering::Relaxed);
+        if by_us > 0 { self.jumps_ahead.add(1) } else { self.jumps_back.add(1) }
+    }
+}
+
+/// Bits of an id below the microsecond: room for ids minted faster than the clock ticks.
+const ID_SUB_BITS: u32 = 12;
+
+/// Ids run out here, in the year 2112.
+const END: UnixMicros = UnixMicros((u64::MAX >> ID_SUB_BITS) as i64);
+
+/// The latest instant a clock is believed, a year before. A clock that once showed more would leave no ids for after it was
+/// set right.
+const LATEST: UnixMicros = UnixMicros(END.0 - 366 * 24 * 3_600 * 1_000_000);
+
+impl MonotonicClock {
+    /// A monotonic clock on `clock`, which reports its jumps to `report`.
+    pub fn new(clock: Arc<dyn Clock>, report: Arc<ClockReport>) -> Self {
+        let seen = Seen { now: clock.now().min(LATEST), monotonic: clock.monotonic() };
+        Self {
+            clock,
+            seen,
+            last: UnixMicros(i64::MIN),
+            lead_us: 0,
+            last_id: 0,
+            kept_lead_us: 0,
+            is_disbelieved: false,
+            report,
+        }
+    }
+
+    /// A monotonic clock that goes on after `last`, which was taken in an earlier life. How long ago that was nobody knows: a clock that is
+    /// ahead of it is believed, and one that is far behind it means that one of both is wrong, which the clock is less likely to be.
+    #[must_use]
+    pub fn after(mut self, last: Taken) -> Self {
+        self.kept_lead_us = last.lead_us;
+        // What was handed out is never near the end, whatever a journal says.
+        let possible = |at: UnixMicros| if at.0 < LATEST.0 + (END.0 - LATEST.0) / 2 { at } else { LATEST };
+        self.last = possible(last.instant);
+        let shown = possible(UnixMicros(self.last.0.saturating_sub(last.lead_us)));
+        self.lead_us = self.last.0.saturating_sub(shown.0);
+        // Nothing is known of the time between: the monotonic clock begins with the process.
+        self.seen = Seen { now: shown, monotonic: self.clock.monotonic() };
+        let now = self.believe(shown);
+        if is_behind(now, shown) {
+            self.set_back(now);
+        } else {
+            if shown > UnixMicros(i64::MIN) && now > shown.saturating_add(CLOCK_GAP_REPORTED) {
+                warn!("the clock shows {now}, {} days after all that is kept here", days(now, shown));
+            }
+            let next = now.0.max(shown.0.saturating_add(1));
+            // Instants that were behind the times shown catch up; a lead shrinks by the time that passed.
+            self.last = self.last.max(shown);
+            self.lead_us = self.last.0.saturating_add(1).saturating_sub(next).max(0);
+        }
+        self.seen = Seen { now, ..self.seen };
+        self.report.lead_us.store(self.lead_us, Ordering::Relaxed);
+        self.last_id = id_at(self.last) | ((1 << ID_SUB_BITS) - 1);
+        self
+    }
+
+    /// The last instant that was taken.
+    pub fn last(&self) -> Taken {
+        Taken { instant: self.last, lead_us: self.lead_us }
+    }
+
+    /// The lead that an earlier life ended with.
+    pub fn kept_lead_us(&self) -> i64 {
+        self.kept_lead_us
+    }
+
+    /// What the clock shows, without taking it.
+    pub fn now(&self) -> UnixMicros {
+        self.believed().unwrap_or_else(|_| self.expected(self.clock.monotonic()))
+    }
+
+    /// Takes `count` instants in a row, one microsecond apart, and returns the first.
+    pub fn take(&mut self, count: usize) -> Taken {
+        let now = self.look();
+        let wanted = now.0.saturating_add(self.lead_us).min(LATEST.0);
+        let first = wanted.max(self.last.0.saturating_add(1));
+        self.last = UnixMicros(first + count.max(1) as i64 - 1);
+        Taken { instant: UnixMicros(first), lead_us: self.lead_us }
+    }
+
+    /// The smallest id that it may mint next.
+    pub fn next_id(&self) -> PostId {
+        PostId(
+            id_at(UnixMicros(self.now().0.saturating_add(self.lead_us)).min(LATEST))
+                .max(self.last_id.saturating_add(1)),
+        )
+    }
+
+    /// Mints an id in time order: microseconds since 1970, shifted (until the year 2112), and a count.
+    pub fn mint(&mut self, at: UnixMicros) -> PostId {
+        self.last_id = id_at(at).max(self.last_id + 1);
+        PostId(self.last_id)
+    }
+
+    /// Looks at both clocks, and adapts the lead if the one people read has jumped.
+    fn look(&mut self) -> UnixMicros {
+        let monotonic = self.clock.monotonic();
+        let expected = self.expected(monotonic);
+        let now = self.believe(expected);
+        self.seen = Seen { now, monotonic };
+        let shown = UnixMicros(self.last.0.saturating_sub(self.lead_us));
+        if now > expected.saturating_add(CLOCK_STEP_MAX) {
+            let by_us = now.0.saturating_sub(expected.0);
+            self.set_lead(self.lead_us.saturating_sub(by_us), by_us);
+            warn!("the clock jumped ahead by {} s, to {now}; posts are dated as it shows", by_us / 1_000_000);
+        } else if is_behind(now, shown) {
+            self.set_back(now);
+        }
+        now
+    }
+
+    /// What the clock would show if only time had passed since it was last looked at.
+    fn expected(&self, monotonic: Duration) -> UnixMicros {
+        self.seen.now.saturating_add(monotonic.saturating_sub(self.seen.monotonic))
+    }
+
+    /// What the clock shows. An error, with that, if it shows what certainly is not now: some machines start without a clock, and have
+    /// one a minute later.
+    fn believed(&self) -> Result<UnixMicros, UnixMicros> {
+        let now = self.clock.now().min(LATEST);
+        if now < CLOCK_EARLIEST && self.seen.now >= CLOCK_EARLIEST { Err(now) } else { Ok(now) }
+    }
+
+    /// What the clock shows if it is believed, and else what is expected.
+    fn believe(&mut self, expected: UnixMicros) -> UnixMicros {
+        let believed = self.believed();
+        if let Err(now) = believed
+            && !self.is_disbelieved
+        {
+            self.report.jumped(now.0.saturating_sub(expected.0));
+            warn!(
+                "the clock shows {now}, which is not believed; posts are dated from {expected} on until it is set right"
+            );
+        }
+        self.is_disbelieved = believed.is_err();
+        believed.unwrap_or(expected)
+    }
+
+    /// The clock shows an instant long before times that were shown already: from now on what is shown follows it.
+    fn set_back(&mut self, now: UnixMicros) {
+        let shown = UnixMicros(self.last.0.saturating_sub(self.lead_us));
+        let lead_us = self.last.0.saturating_add(1).saturating_sub(now.0).max(0);
+        let by_us = now.0.saturating_sub(shown.0);
+        self.set_lead(lead_us, by_us);
+        let by_seconds = by_us / 1_000_000;
+        warn!("the clock shows {now}, {by_seconds} s from what was handed out last; new posts are dated as it shows");
+    }
+
+    fn set_lead(&mut self, lead_us: i64, jumped_us: i64) {
+        // A clock that is set right is never right to the microsecond: what remains is what any step leaves.
+        self.lead_us = if lead_us.unsigned_abs() <= micros(CLOCK_STEP_MAX).unsigned_abs() { 0 } else { lead_us };
+        self.report.jumped(jumped_us);
+        self.report.lead_us.store(self.lead_us, Ordering::Relaxed);
+    }
+}
+
+/// Whether a clock is too far behind what was shown to wait until it catches up.
+fn is_behind(now: UnixMicros, shown: UnixMicros) -> bool {
+    shown > now.saturating_add(CLOCK_STEP_MAX)
+}
+
+fn days(now: UnixMicros, before: UnixMicros) -> i64 {
+    now.0.saturating_sub(before.0) / (24 * 3_600 * 1_000_000)
+}
+
+/// The first id of an instant.
+fn id_at(at: UnixMicros) -> u64 {
+    u64::try_from(at.0).unwrap_or(0) << ID_SUB_BITS
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::clock::ManualClock;
+
+    const NOW: i64 = 1_800_000_000_000_000;
+    const SECOND: i64 = 1_000_000;
+    const YEAR: i64 = 366 * 24 * 3_600 * SECOND;
+
+    fn clock(at: i64) -> Arc<ManualClock> {
+        Arc::new(ManualClock::new(UnixMicros(at)))
+    }
+
+    fn monotonic_clock(clock: &Arc<ManualClock>, last: Taken) -> MonotonicClock {
+        MonotonicClock::new(Arc::clone(clock) as Arc<dyn Clock>, Arc::default()).after(last)
+    }
+
+    #[test]
+    fn another_life_goes_on_where_the_last_one_ended() {
+        let clock = clock(1_000);
+        let mut first = monotonic_clock(&clock, Taken::NONE);
+        let instant = first.take(7).instant;
+        let id = first.mint(instant);
+        clock.set(UnixMicros(3));
+        let mut second = monotonic_clock(&clock, first.last());
+        let next = second.take(1).instant;
+        assert!(next > first.last().instant && second.mint(next) > id);
+    }
+
+    #[test]
+    fn instants_and_ids_increase_when_the_clock_steps_back() {
+        let clock = clock(1_000);
+        let mut monotonic_clock = monotonic_clock(&clock, Taken::NONE);
+        let mut taken = vec![monotonic_clock.take(3), monotonic_clock.take(1)];
+        clock.set(UnixMicros(5));
+        taken.push(monotonic_clock.take(1));
+        clock.set(UnixMicros(2_000));
+        taken.push(monotonic_clock.take(1));
+        assert_eq!(taken, [1_000, 1_003, 1_004, 2_000].map(|at| Taken::from(UnixMicros(at))));
+        let instants = taken.iter().map(|taken| taken.instant);
+        let ids: Vec<PostId> = instants.chain([UnixMicros(7)]).map(|at| monotonic_clock.mint(at)).collect();
+        assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "{ids:?}");
+    }
+
+    /// What is done to the clock, in seconds, and what is shown then: seconds after the start, and the lead.
+    #[derive(Clone, Copy)]
+    enum Does {
+        Set(i64),
+        Pass(i64),
+        Restart,
+    }
+
+    #[test]
+    fn what_is_shown_follows_the_clock_and_logical_instants_do_not() {
+        use Does::{Pass, Restart, Set};
+        const Y: i64 = YEAR / SECOND;
+        let step = CLOCK_STEP_MAX.as_secs() as i64;
+        for (name, steps) in [
+            ("time passes", vec![(Pass(Y), Y, 0), (Restart, Y, 0), (Pass(9), Y + 9, 0)]),
+            (
+                "a small step ahead and back",
+                vec![(Set(step), step, 0), (Set(0), step, 0), (Pass(step + 1), step + 1, 0)],
+            ),
+            ("a jump ahead and back", vec![(Set(10 * Y), 10 * Y, -10 * Y), (Set(1), 1, 0), (Pass(9), 10, 0)]),
+            (
+                "ahead, restarted, back",
+                vec![(Set(Y), Y, -Y), (Restart, Y, 0), (Set(2), 2, Y - 2), (Pass(9), 11, Y - 2)],
+            ),
+            ("ahead, back at a restart", vec![(Set(Y), Y, -Y), (Set(5), 5, 0), (Restart, 5, 0)]),
+            ("restarted ahead", vec![(Set(Y), Y, -Y), (Restart, Y, 0), (Restart, Y, 0), (Set(5), 5, Y - 5)]),
+            (
+                "back by an hour, and on",
+                vec![(Set(-3_600), -3_600, 3_600), (Pass(60), -3_540, 3_600), (Set(61), 61, 0)],
+            ),
+            ("no clock", vec![(Set(-NOW / SECOND), 0, 0), (Pass(60), 60, 0), (Restart, 60, 0), (Set(Y), Y, 60 - Y)]),
+            (
+                "after the last instant that is believed",
+                vec![(Set(5_000 * Y), (LATEST.0 - NOW) / SECOND, (NOW - LATEST.0) / SECOND)],
+            ),
+        ] {
+            let clock = clock(NOW);
+            let mut ticking = monotonic_clock(&clock, Taken::NONE);
+            let mut last = ticking.take(1);
+            let mut id = ticking.mint(last.instant);
+            for (nth, (does, shown, lead)) in steps.into_iter().enumerate() {
+                match does {
+                    Set(to) => clock.set(UnixMicros(NOW + to * SECOND)),
+                    Pass(by) => clock.advance(Duration::from_secs(by as u64)),
+                    Restart => ticking = monotonic_clock(&clock, ticking.last()),
+                }
+                let taken = ticking.take(1);
+                let is_near = |micros: i64, seconds: i64| (micros - seconds * SECOND).abs() < SECOND;
+                assert!(is_near(taken.shown().0 - NOW, shown), "{name}, {nth}: {} s", (taken.shown().0 - NOW) / SECOND);
+                assert!(is_near(taken.lead_us, lead), "{name}, {nth}: a lead of {} s", taken.lead_us / SECOND);
+                let minted = ticking.mint(taken.instant);
+                assert!(taken.instant > last.instant && minted > id, "{name}, {nth}");
+                (last, id) = (taken, minted);
+            }
+        }
+    }
+
+    #[test]
+    fn the_lead_shrinks_by_the_time_for_which_a_server_was_stopped() {
+        let clock = clock(NOW);
+        let mut first = monotonic_clock(&clock, Taken::from(UnixMicros(NOW + YEAR)));
+        assert_eq!(first.take(1), Taken { instant: UnixMicros(NOW + YEAR + 1), lead_us: YEAR + 1 });
+        clock.advance(Duration::from_secs(100));
+        let mut second = monotonic_clock(&clock, first.last());
+        let taken = second.take(1);
+        assert_eq!((taken.shown(), taken.lead_us), (UnixMicros(NOW + 100 * SECOND), YEAR + 2 - 100 * SECOND));
+    }
+
+    proptest! {
+        /// What increases, whatever happens to the clock; and what is shown, by what the clock showed at most.
+        #[test]
+        fn instants_and_ids_always_increase_and_what_is_shown_does_unless_the_clock_is_set_back_far(
+            steps in prop::collection::vec((0..4u8, any::<i32>(), 1..2_000usize), 1..60),
+            first in prop_oneof![Just(i64::MIN), any::<i64>(), Just(NOW), Just(NOW + 10 * YEAR)],
+            lead_us in prop_oneof![3 => Just(0), 1 => any::<i64>()],
+        ) {
+            let clock = clock(NOW);
+            let mut ticking = monotonic_clock(&clock, Taken { instant: UnixMicros(first), lead_us });
+            let (mut last, mut shown, mut id) = (ticking.last().instant, ticking.last().shown(), PostId(0));
+            let mut has_shown = false;
+            for (what, by, count) in steps {
+                match what {
+                    0 => clock.set(UnixMicros(clock.now().0.saturating_add(i64::from(by) * 60 * SECOND))),
+                    1 => clock.set(UnixMicros(clock.now().0.saturating_add(i64::from(by % 200) * SECOND))),
+                    2 => clock.advance(Duration::from_micros(u64::from(by.unsigned_abs()))),
+                    _ => ticking = monotonic_clock(&clock, ticking.last()),
+                }
+                let taken = ticking.take(count);
+                prop_assert!(taken.instant > last && taken.instant < END);
+                let minted = ticking.mint(taken.instant);
+                prop_assert!(minted > id);
+                // Behind what was shown only with the clock, and to where it is.
+                let now = clock.now().min(LATEST);
+                let is_set_back = shown > now.saturating_add(CLOCK_STEP_MAX);
+                prop_assert!(!has_shown || taken.shown() > shown || is_set_back, "{taken:?} after {shown}");
+                let is_ahead = taken.shown() > now.saturating_add(CLOCK_STEP_MAX + Duration::from_secs(1));
+                prop_assert!(!is_ahead || now < CLOCK_EARLIEST, "{taken:?} at {now}");
+                (last, shown, id) = (ticking.last().instant, ticking.last().shown(), minted);
+                has_shown = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The inbox store: the inboxes of one shard, in one place.
+//!
+//! Responsible for:
+//! - letting exactly two parties touch an inbox: its user actor, through a [`InboxHandle`], and the shard's courier,
+//!   through [`InboxStore::deliver`];
+//! - giving an inbox up with its user actor, however that ends;
+//! - collecting notices for readers that are watched, and which of them the courier must ring for.
+//!
+//! Not responsible for:
+//! - which posts come in (`runtime::fanout`), what an inbox does with them (`feed::inbox`).
+//!
+//! Both parties run on the shard's thread, one at a time, so neither locks nor waits. A slab keeps inboxes close together:
+//! a delivery to one of a million readers is a cache miss or two, and nothing else costs as much.
+
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix::Addr;
+use rustc_hash::FxHashMap;
+use slab::Slab;
+
+use crate::clock::UnixMicros;
+use crate::feed::inbox::{Inbox, Push};
+use crate::feed::position::Position;
+use crate::feed::stream::Invalidation;
+use crate::id::SourceSlot;
+use crate::limits::{LIVE_NOTICES_MAX, SAMPLED_INBOXES_MAX, SAMPLED_PLACES_MAX};
+use crate::live::event::{Item, RecentItems};
+use crate::runtime::message::InboxTotals;
+use crate::runtime::reader::user::UserActor;
+use crate::state::records::{InboxRecord, pack_positions};
+use crate::state::view::Entry;
+
+/// The inboxes of one shard.
+#[derive(Debug, Default)]
+pub struct InboxStore {
+    inboxes: Slab<Inbox>,
+    /// The key of each reader's inbox, by the reader's number within the shard, and whether the reader is watched.
+    keys: Vec<u32>,
+    /// Readers that are watched.
+    watcher_slots: FxHashMap<u32, WatcherSlot>,
+    /// Whom to ring for, each once.
+    bells: Vec<u32>,
+    /// What was told to several readers alike.
+    recent_items: RecentItems,
+    /// Where the next sample goes on.
+    sampled: usize,
+    /// Bytes that each inbox had on the heap, of those that the last one looked at.
+    bytes_each: f64,
+}
+
+/// Where notices for one watched reader wait for its actor.
+#[derive(Debug)]
+struct WatcherSlot {
+    user: Addr<UserActor>,
+    invalidations: Vec<Invalidation>,
+}
+
+const NO_INBOX: u32 = WATCHED - 1;
+
+/// The bit of a key that says that the reader is watched.
+const WATCHED: u32 = 1 << 31;
+
+/// Inboxes looked at before the first of them is written: their cache misses then overlap. Measured best of 4 to 64.
+const GROUP: usize = 16;
+
+/// What became of a delivery to several inboxes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Delivered {
+    /// Inboxes that have the post now and had not before.
+    pub added: u64,
+    /// Inboxes that had it.
+    pub duplicates: u64,
+    /// Inboxes whose floor is above it.
+    pub below_floor: u64,
+}
+
+impl InboxStore {
+    /// Puts a post into the inboxes of `recipients`, by their numbers within the shard. Who has none is asleep and finds
+    /// the post on waking.
+    /// With `late_at` it may stand far below what came before it.
+    pub fn deliver(&mut self, position: Position, late_at: Option<UnixMicros>, recipients: &[u32]) -> Delivered {
+        let mut delivered = Delivered::default();
+        for group in recipients.chunks(GROUP) {
+            let mut keys = [NO_INBOX; GROUP];
+            for (key, recipient) in keys.iter_mut().zip(group) {
+                *key = self.keys.get(*recipient as usize).copied().unwrap_or(NO_INBOX);
+            }
+            let mut touched = 0;
+            for key in keys {
+                let newest = self.inboxes.get(place(key)).and_then(Inbox::newest);
+                touched ^= newest.map_or(0, |position| position.id.0);
+            }
+            black_box(touched);
+            for (key, recipient) in keys.into_iter().zip(group) {
+                let push = |inbox: &mut Inbox| {
+                    late_at.into_iter().for_each(|at| inbox.note_late(at));
+                    inbox.push(position)
+                };
+                match self.inboxes.get_mut(place(key)).map(push) {
+                    Some(Push::Added { .. }) => delivered.added += 1,
+                    Some(Push::Duplicate) => delivered.duplicates += 1,
+                    Some(Push::BelowFloor) => delivered.below_floor += 1,
+                    None => {}
+                }
+                if key & WATCHED != 0 {
+                    self.note(*recipient, Invalidation::Published(position));
+                }
+            }
+        }
+        delivered
+    }
+
+    /// Leaves a notice for those of `recipients` that are watched.
+    pub fn notify(&mut self, invalidation: Invalidation, recipients: &[u32]) {
+        for recipient in recipients {
+            self.note(*recipient, invalidation);
+        }
+    }
+
+    fn note(&mut self, reader: u32, invalidation: Invalidation) {
+        let Some(WatcherSlot { invalidations, .. }) = self.watcher_slots.get_mut(&reader) else { return };
+        if invalidations.is_empty() {
+            self.bells.push(reader);
+        }
+        add(invalidations, invalidation);
+    }
+
+    /// Rings for readers that got their first notice since the last time.
+    pub fn ring(&mut self, ring: impl Fn(&Addr<UserActor>)) {
+        for reader in self.bells.drain(..) {
+            if let Some(watcher_slot) = self.watcher_slots.get(&reader) {
+                ring(&watcher_slot.user);
+            }
+        }
+    }
+
+    /// Copies the inboxes of readers from number `from` on, at most `max` of them, and says from where to go on.
+    pub fn copies(&self, from: u32, max: usize, slot: impl Fn(u32) -> SourceSlot) -> (Vec<InboxRecord>, Option<u32>) {
+        let mut copies = Vec::with_capacity(max);
+        for reader in from..self.keys.len() as u32 {
+            if copies.len() == max {
+                return (copies, Some(reader));
+            }
+            let Some(inbox) = self.inboxes.get(place(self.keys[reader as usize])) else { continue };
+            copies.push(InboxRecord {
+                reader: slot(reader).0,
+                synced: inbox.synced(),
+                floor: inbox.floor(),
+                posts: pack_positions(inbox.oldest_first()),
+            });
+        }
+        (copies, None)
+    }
+
+    /// Counts what the inboxes hold.
+    pub fn totals(&self) -> InboxTotals {
+        let mut totals = InboxTotals { bytes: self.keys.capacity() * size_of::<u32>(), ..InboxTotals::default() };
+        for (_, inbox) in &self.inboxes {
+            totals.inboxes += 1;
+            totals.entries += inbox.len();
+            totals.bytes += size_of::<Inbox>() + inbox.heap_bytes();
+        }
+        totals
+    }
+
+    /// Bytes that the inboxes take, of which some are looked at: all of them if there are few, else others each time.
+    pub fn sample(&mut self) -> usize {
+        let (places, mut looked, mut bytes) = (self.inboxes.capacity(), 0, 0);
+        // An inbox leaves an empty place when it goes.
+        for _ in 0..places.min(SAMPLED_PLACES_MAX) {
+            if looked == SAMPLED_INBOXES_MAX {
+                break;
+            }
+            if let Some(inbox) = self.inboxes.get(self.sampled) {
+                looked += 1;
+                bytes += inbox.heap_bytes();
+            }
+            self.sampled = (self.sampled + 1) % places;
+        }
+        if looked > 0 {
+            self.bytes_each = bytes as f64 / looked as f64;
+        }
+        let on_heap = (self.bytes_each * self.inboxes.len() as f64) as usize;
+        on_heap + self.inboxes.capacity() * size_of::<Inbox>() + self.keys.capacity() * size_of::<u32>()
+    }
+
+    fn open(&mut self, reader: u32, posts_max: NonZeroUsize) -> usize {
+        let key = self.inboxes.insert(Inbox::new(posts_max));
+        let reader = reader as usize;
+        if self.keys.len() <= reader {
+            self.keys.resize(reader + 1, NO_INBOX);
+        }
+        self.keys[reader] = key as u32;
+        key
+    }
+
+    fn close(&mut self, reader: u32, key: usize) {
+        self.inboxes.remove(key);
+        self.keys[reader as usize] = NO_INBOX;
+        self.watcher_slots.remove(&reader);
+    }
+
+    fn watch(&mut self, reader: u32, user: Addr<UserActor>) {
+        self.keys[reader as usize] |= WATCHED;
+        self.watcher_slots.insert(reader, WatcherSlot { user, invalidations: Vec::new() });
+    }
+
+    fn unwatch(&mut self, reader: u32) {
+        self.keys[reader as usize] &= !WATCHED;
+        self.watcher_slots.remove(&reader);
+    }
+}
+
+/// Adds a notice to those that wait, unless one of them says it already. In place of too many stands one, that some were missed.
+fn add(invalidations: &mut Vec<Invalidation>, invalidation: Invalidation) {
+    if invalidations.iter().any(|waiting| waiting.covers(invalidation)) {
+        return;
+    }
+    let invalidation = if invalidations.len() >= LIVE_NOTICES_MAX { Invalidation::Missed } else { invalidation };
+    invalidations.retain(|waiting| !invalidation.covers(*waiting));
+    invalidations.push(invalidation);
+}
+
+fn place(key: u32) -> usize {
+    (key & !WATCHED) as usize
+}
+
+/// A user actor's hold on its inbox. The inbox goes when the hold does.
+#[derive(Debug)]
+pub struct InboxHandle {
+    inbox_store: Rc<RefCell<InboxStore>>,
+    reader: u32,
+    key: usize,
+}
+
+impl InboxHandle {
+    /// Opens an empty inbox for a reader, by its number within the shard, that has none.
+    pub fn open(inbox_store: Rc<RefCell<InboxStore>>, reader: u32, posts_max: NonZeroUsize) -> Self {
+        let key = inbox_store.borrow_mut().open(reader, posts_max);
+        Self { inbox_store, reader, key }
+    }
+
+    /// Works on the inbox.
+    pub fn with<T>(&self, work: impl FnOnce(&mut Inbox) -> T) -> T {
+        work(&mut self.inbox_store.borrow_mut().inboxes[self.key])
+    }
+
+    /// Collects notices for the reader from now on; `user` is rung for when there are.
+    pub fn watch(&self, user: Addr<UserActor>) {
+        self.inbox_store.borrow_mut().watch(self.reader, user);
+    }
+
+    /// Collects no more notices.
+    pub fn unwatch(&self) {
+        self.inbox_store.borrow_mut().unwatch(self.reader);
+    }
+
+    /// The notices collected since the last time.
+    pub fn take_invalidations(&self) -> Vec<Invalidation> {
+        let mut inbox_store = self.inbox_store.borrow_mut();
+        inbox_store
+            .watcher_slots
+            .get_mut(&self.reader)
+            .map(|watcher_slot| std::mem::take(&mut watcher_slot.invalidations))
+            .unwrap_or_default()
+    }
+
+    /// An entry to be told of: shared with other readers of the shard to whom it looks the same.
+    pub fn item(&self, at: Position, entry: Entry) -> Arc<Item> {
+        self.inbox_store.borrow_mut().recent_items.item(at, entry)
+    }
+}
+
+impl Drop for InboxHandle {
+    fn drop(&mut self) {
+        self.inbox_store.borrow_mut().close(self.reader, self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::position::at;
+    use crate::id::PostId;
+
+    #[test]
+    fn mail_reaches_open_pigeonholes_only() {
+        let inbox_store = Rc::new(RefCell::new(InboxStore::default()));
+        let posts_max = NonZeroUsize::new(2).unwrap();
+        let holes: Vec<_> =
+            (0..40).map(|reader| InboxHandle::open(Rc::clone(&inbox_store), reader * 2, posts_max)).collect();
+        let everyone: Vec<u32> = (0..100).collect();
+        let all = Delivered { added: 40, ..Delivered::default() };
+        assert_eq!(inbox_store.borrow_mut().deliver(at(1, 1), None, &everyone), all);
+        let again = Delivered { duplicates: 40, ..Delivered::default() };
+        assert_eq!(inbox_store.borrow_mut().deliver(at(1, 1), None, &everyone), again);
+        assert!(holes.iter().all(|hole| hole.with(|inbox| inbox.len()) == 1));
+        drop(holes);
+        assert_eq!(inbox_store.borrow_mut().deliver(at(2, 2), None, &everyone), Delivered::default());
+        assert_eq!(inbox_store.borrow().totals().inboxes, 0);
+    }
+
+    #[test]
+    fn a_survey_looks_at_few_inboxes_and_tells_of_all() {
+        let inbox_store = Rc::new(RefCell::new(InboxStore::default()));
+        let readers = 3 * SAMPLED_INBOXES_MAX as u32;
+        let posts_max = NonZeroUsize::new(800).unwrap();
+        let sample = || inbox_store.borrow_mut().sample() as f64;
+        assert!(sample() < 1.0, "no inboxes take nothing");
+        let holes: Vec<_> =
+            (0..readers).map(|reader| InboxHandle::open(Rc::clone(&inbox_store), reader, posts_max)).collect();
+        for nth in 0..200 {
+            // Every other reader gets all, and the others half.
+            let recipients: Vec<u32> = (0..readers).filter(|reader| nth % 2 == 0 || reader % 2 == 0).collect();
+            inbox_store.borrow_mut().deliver(at(nth, 1), None, &recipients);
+        }
+        let counted = inbox_store.borrow().totals().bytes as f64;
+        let free = (inbox_store.borrow().inboxes.capacity() - readers as usize) * size_of::<Inbox>();
+        for _ in 0..9 {
+            let told = sample() - free as f64;
+            assert!((0.99..1.01).contains(&(told / counted)), "{told} bytes told, and {counted} counted");
+        }
+        drop(holes);
+        let empty: Vec<_> = (0..9).map(|_| sample()).collect();
+        assert!(empty.iter().all(|told| *told < counted / 2.0 && told == &empty[0]), "{empty:?}");
+    }
+
+    #[test]
+    fn no_notice_is_dropped_for_one_that_says_less() {
+        let post = |id| Invalidation::Published(at(1, id));
+        let turned = |id| Invalidation::Turned(PostId(id));
+        let wait = |invalidations: &[Invalidation]| {
+            let mut waiting = Vec::new();
+            invalidations.iter().for_each(|invalidation| add(&mut waiting, *invalidation));
+            waiting
+        };
+        assert_eq!(wait(&[post(1), post(2), post(1)]), [post(1), post(2)]);
+        let all = [post(1), Invalidation::Marked, turned(1), Invalidation::Everything, turned(2), post(3)];
+        assert_eq!(wait(&all), [Invalidation::Marked, turned(1), Invalidation::Everything, turned(2)]);
+        let many: Vec<Invalidation> = (0..=LIVE_NOTICES_MAX as u64).map(turned).collect();
+        assert_eq!(wait(&many[1..]), many[1..]);
+        assert_eq!(wait(&many), [Invalidation::Missed]);
+        assert_eq!(wait(&[&many[..], &all].concat()), [Invalidation::Missed]);
+    }
+}

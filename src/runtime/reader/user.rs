@@ -1,0 +1,334 @@
+//! A user: the actor of one active reader, owner of its inbox.
+
+mod live;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler, SpawnHandle};
+use tracing::error;
+
+use crate::feed::inbox::Inbox;
+use crate::feed::page::{Page, Reach};
+use crate::feed::stream::Invalidation;
+use crate::limits::VERIFY_AGAIN_AFTER;
+use crate::runtime::message::{Ask, Reply, Sleep, Verify};
+use crate::runtime::reader::inbox_store::{InboxHandle, InboxStore};
+use crate::runtime::reader::watch::Watch;
+use crate::runtime::shared::Shared;
+use crate::state::reader::{ColdRead, PageRequest, Reader};
+use crate::state::sources::Source;
+use crate::state::verify::{Verdict, verify};
+use crate::state::view::Entry;
+
+/// The actor of one active reader.
+pub struct UserActor {
+    shared: Arc<Shared>,
+    reader: Reader,
+    /// None once the actor was put to sleep.
+    inbox_handle: Option<InboxHandle>,
+    /// The inbox was filled before the actor started.
+    is_restored: bool,
+    watch: Option<Box<Watch>>,
+    /// When the watch ends, if nobody comes back.
+    end_of_watch: Option<SpawnHandle>,
+}
+
+/// A page, or what it takes to build it elsewhere: with the archive, or with more time.
+enum Built {
+    Page(Page<Entry>),
+    /// And how far the page came without that.
+    Cold(ColdRead, Page<Entry>),
+}
+
+impl UserActor {
+    /// The actor of a reader whose inbox takes mail from now on. It has what `restored` had, or is filled before the first
+    /// message.
+    pub fn new(
+        source: Arc<Source>,
+        restored: Option<Inbox>,
+        inbox_store: Rc<RefCell<InboxStore>>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let local = shared.world.sharding.local(source.slot);
+        let inbox_handle = InboxHandle::open(inbox_store, local, shared.config.inbox_posts);
+        shared.directory.enter(source.slot);
+        let is_restored = restored.is_some();
+        restored.into_iter().for_each(|restored| inbox_handle.with(|inbox| *inbox = restored));
+        Self {
+            shared,
+            reader: Reader::new(source),
+            inbox_handle: Some(inbox_handle),
+            is_restored,
+            watch: None,
+            end_of_watch: None,
+        }
+    }
+
+    fn page(&mut self, request: PageRequest) -> Option<Built> {
+        let shared = &self.shared;
+        let now = shared.clock.now();
+        self.reader.source().seen(now);
+        let (reader, oldest) = (&mut self.reader, shared.config.oldest_in_inbox(now));
+        let inbox_handle = self.inbox_handle.as_ref()?;
+        let (page, viewer, settled) =
+            inbox_handle.with(|inbox| reader.page(inbox, &shared.world, request, oldest, shared.read_clock(now)));
+        if let Some(watch) = &mut self.watch {
+            watch.page_built(request.range, &page, &viewer);
+        }
+        if page.needs_archive || page.reach != Reach::Full {
+            let read = inbox_handle.with(|inbox| reader.cold_read(viewer, settled, inbox, &shared.world));
+            return Some(Built::Cold(read, page));
+        }
+        shared.count_page(&page);
+        Some(Built::Page(page))
+    }
+
+    /// Has a page built by a thread that may wait for a disk, and that nobody else waits for.
+    fn read_cold(&self, read: ColdRead, begun: Page<Entry>, request: PageRequest, reply: Reply<Page<Entry>>) {
+        self.shared.read_cold(reply, begun, move |world, clock| read.page(world, request, clock));
+    }
+
+    fn verify(&mut self) -> Option<Verdict> {
+        let (shared, reader) = (&self.shared, &mut self.reader);
+        let inbox_handle = self.inbox_handle.as_ref()?;
+        Some(inbox_handle.with(|inbox| verify(reader, inbox, &shared.world, || shared.open_fanouts.positions())))
+    }
+
+    fn conclude(&mut self, verdict: Verdict, rebuild: bool, reply: Reply<Verdict>) {
+        if let Some(inbox_handle) = self.inbox_handle.as_ref().filter(|_| rebuild) {
+            inbox_handle.with(|inbox| {
+                *inbox = Inbox::new(inbox.posts_max());
+                self.reader.rebuild(inbox, &self.shared.world);
+            });
+            // What it brought in is told by nobody else.
+            self.invalidation(Invalidation::Everything);
+        }
+        // A caller that went away needs no answer.
+        let _ = reply.send(Ok(verdict));
+    }
+
+    fn leave(&mut self) {
+        let slot = self.reader.source().slot;
+        match self.watch.take() {
+            Some(watch) => watch.end(&self.shared, slot),
+            // It crashed when it had just begun.
+            None if self.shared.watchers.is_watched(slot) => self.shared.watchers.leave(slot, &[]),
+            None => {}
+        }
+        if self.inbox_handle.take().is_some() {
+            self.shared.directory.leave(slot);
+        }
+    }
+}
+
+impl Actor for UserActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, _: &mut Self::Context) {
+        if let Some(inbox_handle) = self.inbox_handle.as_ref().filter(|_| !self.is_restored) {
+            let began = Instant::now();
+            inbox_handle.with(|inbox| self.reader.rebuild(inbox, &self.shared.world));
+            self.shared.counters.wake_latency.record(began.elapsed());
+        }
+        self.shared.counters.wakes.add(1);
+    }
+}
+
+impl Handler<Ask> for UserActor {
+    type Result = ();
+
+    fn handle(&mut self, ask: Ask, ctx: &mut Self::Context) {
+        // An actor that was put to sleep drops the question; whoever asked asks again.
+        match ask {
+            Ask::Read { request, reply, turn } => {
+                match self.page(request) {
+                    // A caller that went away needs no answer.
+                    Some(Built::Page(page)) => drop(reply.send(Ok(page))),
+                    Some(Built::Cold(read, begun)) => self.read_cold(read, begun, request, reply),
+                    None => {}
+                }
+                drop(turn);
+            }
+            Ask::Attach { subscriber, resume, reply } => self.attach(subscriber, resume, reply, ctx),
+        }
+    }
+}
+
+impl Handler<Verify> for UserActor {
+    type Result = ();
+
+    fn handle(&mut self, Verify { rebuild, reply }: Verify, ctx: &mut Self::Context) {
+        match self.verify() {
+            Some(verdict) if verdict.is_good() => self.conclude(verdict, rebuild, reply),
+            Some(first) => {
+                // No alarm before a second look, after what was on its way had time to arrive.
+                ctx.run_later(VERIFY_AGAIN_AFTER, move |actor, _| {
+                    if let Some(second) = actor.verify() {
+                        actor.conclude(second.confirming(&first), rebuild, reply);
+                    }
+                });
+            }
+            // Put to sleep: whoever asked asks again.
+            None => {}
+        }
+    }
+}
+
+impl Handler<Sleep> for UserActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Sleep, ctx: &mut Self::Context) {
+        // Who is being erased has nothing to be connected to.
+        if self.has_live_connections() && !self.reader.source().is_erased() {
+            return self.shared.watchers.stay_awake(self.reader.source().slot);
+        }
+        self.leave();
+        self.shared.counters.sleeps.add(1);
+        ctx.stop();
+    }
+}
+
+impl Drop for UserActor {
+    /// However the actor ends, its inbox ends with it and the directory knows. The next read makes both anew.
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let source = self.reader.source();
+            error!(reader = %source.id, "a user actor crashed; its next read rebuilds it");
+            self.shared.directory.crashed(source.slot, self.shared.clock.now());
+            self.shared.counters.user_crashes.add(1);
+        }
+        self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::EngineConfig;
+    use crate::engine::Engine;
+    use crate::feed::event::NewEdge;
+    use crate::feed::page::Range;
+    use crate::feed::post::{Body, Draft};
+    use crate::id::{PostId, SourceId};
+    use crate::limits::USER_PANICS_MAX;
+    use crate::live::event::What;
+    use actix::Message;
+    use std::num::NonZeroUsize;
+    use std::sync::mpsc;
+    use tokio::sync::oneshot;
+
+    /// A message whose handler crashes.
+    #[derive(Message)]
+    #[rtype(result = "()")]
+    struct Poison;
+
+    impl Handler<Poison> for UserActor {
+        type Result = ();
+
+        fn handle(&mut self, _: Poison, _: &mut Self::Context) {
+            let inbox_handle = self.inbox_handle.as_ref().unwrap();
+            // In the middle of work on the inbox: the worst moment.
+            inbox_handle.with(|inbox| panic!("poisoned with {} posts in the inbox", inbox.len()));
+        }
+    }
+
+    const NEWEST: PageRequest = PageRequest { range: Range::Newest, limit: 9 };
+
+    fn id(text: &str) -> SourceId {
+        SourceId::new(text).unwrap()
+    }
+
+    async fn publish(engine: &Engine) {
+        engine.publish(Draft::new(id("bob"), Body::new("1").unwrap()), true).await.unwrap();
+    }
+
+    /// Lets the actor of `reader` crash, and waits until the directory knows.
+    async fn poison(engine: &Engine, reader: &SourceId) {
+        let slot = engine.shared().world.sources.get(reader).unwrap().slot;
+        assert!(engine.shared().directory.send(slot, Poison).is_ok());
+        while engine.shared().directory.is_active(slot) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Keeps the shard from everything else, once it says so, until somebody lets go.
+    #[derive(Message)]
+    #[rtype(result = "()")]
+    struct Keep(oneshot::Sender<()>, mpsc::Receiver<()>);
+
+    impl Handler<Keep> for UserActor {
+        type Result = ();
+
+        fn handle(&mut self, Keep(begins, until): Keep, _: &mut Self::Context) {
+            begins.send(()).unwrap();
+            let _ = until.recv();
+        }
+    }
+
+    /// Ann unfollows the only one she follows, reads her feed, and follows again before her actor looks at either notice: by then it finds
+    /// nothing that it has not told.
+    #[tokio::test]
+    async fn a_page_of_a_watched_reader_who_follows_nobody_for_a_moment_does_not_stay() {
+        let engine = Engine::start(EngineConfig { shards: NonZeroUsize::MIN, ..EngineConfig::default() });
+        let edge = NewEdge::new(id("ann"), id("bob"));
+        engine.follow(vec![edge.clone()]).await.unwrap();
+        publish(&engine).await;
+        let mut watcher = engine.watch(&id("ann"), None).await.unwrap();
+        watcher.next().await.unwrap();
+        let slot = engine.shared().world.sources.get(&id("ann")).unwrap().slot;
+        let ((begins, begun), (let_go, until)) = (oneshot::channel(), mpsc::channel());
+        assert!(engine.shared().directory.send(slot, Keep(begins, until)).is_ok());
+        begun.await.unwrap();
+        engine.unfollow(id("ann"), id("bob")).await.unwrap();
+        let asking = engine.clone();
+        let page = tokio::spawn(async move { asking.feed(&id("ann"), NEWEST).await });
+        tokio::task::yield_now().await;
+        engine.follow(vec![edge]).await.unwrap();
+        drop(let_go);
+        let mut entries = page.await.unwrap().unwrap().page.items.len();
+        publish(&engine).await;
+        // What is told from here on is not of before.
+        loop {
+            match watcher.next().await.unwrap().what {
+                What::Post(item) if item.entry.post.id() == newest(&engine).await => break entries += 1,
+                What::Post(_) => entries += 1,
+                What::Stale(_) => entries = 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(entries, 2, "as many as the feed has, or those that are there to be read again");
+        engine.shutdown();
+    }
+
+    async fn newest(engine: &Engine) -> PostId {
+        engine.feed(&id("ann"), NEWEST).await.unwrap().page.items[0].1.post.id()
+    }
+
+    #[tokio::test]
+    async fn a_crashed_actor_is_rebuilt_by_the_next_read_and_left_alone_after_many() {
+        let engine = Engine::start(EngineConfig::default());
+        let edge = |follower: &str| NewEdge::new(id(follower), id("bob"));
+        engine.follow(vec![edge("ann"), edge("cas")]).await.unwrap();
+        for posts in 1..=USER_PANICS_MAX {
+            publish(&engine).await;
+            for reader in ["ann", "cas"] {
+                let page = engine.feed(&id(reader), NEWEST).await.unwrap().page;
+                assert_eq!(page.items.len(), posts as usize);
+            }
+            poison(&engine, &id("ann")).await;
+        }
+        let refused = engine.feed(&id("ann"), NEWEST).await.unwrap_err();
+        assert_eq!(refused.code(), "quarantined");
+        // The courier of the shard still serves everyone else.
+        publish(&engine).await;
+        let page = engine.feed(&id("cas"), NEWEST).await.unwrap().page;
+        assert_eq!(page.items.len(), USER_PANICS_MAX as usize + 1);
+        assert_eq!(engine.shared().counters.user_crashes.get(), u64::from(USER_PANICS_MAX));
+        assert_eq!(engine.inbox_totals().await.inboxes, 1);
+        engine.shutdown();
+    }
+}

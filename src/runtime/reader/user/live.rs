@@ -1,0 +1,128 @@
+//! A user that is watched: the actor's side of live connections.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+
+use actix::dev::SendError;
+use actix::{AsyncContext, Context, Handler};
+
+use crate::error::Error;
+use crate::feed::stream::{Invalidation, Place};
+use crate::limits::LIVE_CONNECTIONS_PER_READER_MAX;
+use crate::live::subscriber_queue::SubscriberQueue;
+use crate::runtime::message::{Bell, Detach, Fetched, Reply};
+use crate::runtime::reader::user::UserActor;
+use crate::runtime::reader::watch::{Eyes, Waits, Watch};
+use crate::state::world::World;
+
+impl UserActor {
+    pub(super) fn attach(
+        &mut self,
+        subscriber: Arc<SubscriberQueue>,
+        resume: Option<Place>,
+        reply: Reply<()>,
+        ctx: &mut Context<Self>,
+    ) {
+        let now = self.shared.clock.now();
+        let Some(inbox_handle) = self.inbox_handle.as_ref() else { return };
+        let source = self.reader.source();
+        if source.is_erased() {
+            return drop(reply.send(Err(Error::BeingErased { id: source.id.clone() })));
+        }
+        let mut eyes = Eyes { shared: &self.shared, reader: &mut self.reader, inbox_handle, now };
+        let watch = self.watch.get_or_insert_with(|| Box::new(Watch::begin(&mut eyes, ctx.address())));
+        self.shared.world.sources.at(eyes.slot()).seen(now);
+        let is_in = watch.attach(&mut eyes, subscriber, resume);
+        let (reader, limit) = (&self.reader.source().id, LIVE_CONNECTIONS_PER_READER_MAX);
+        let too_many = || Error::TooMany { reader: reader.clone(), what: "live connections", limit };
+        // Whoever asked may have gone: the connection is found closed then.
+        let _ = reply.send(if is_in { Ok(()) } else { Err(too_many()) });
+        self.stop_watching_later(ctx);
+    }
+
+    /// Whether anybody is connected.
+    pub(super) fn has_live_connections(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.alone_since().is_none())
+    }
+
+    /// Works on the watch, if there is one.
+    fn with_watch<T>(&mut self, work: impl FnOnce(&mut Watch, &mut Eyes<'_>) -> T) -> Option<T> {
+        let now = self.shared.clock.now();
+        let (watch, inbox_handle) = (self.watch.as_mut()?, self.inbox_handle.as_ref()?);
+        let mut eyes = Eyes { shared: &self.shared, reader: &mut self.reader, inbox_handle, now };
+        Some(work(watch, &mut eyes))
+    }
+
+    pub(super) fn invalidation(&mut self, invalidation: Invalidation) {
+        let waits = self.with_watch(|watch, eyes| watch.invalidation(eyes, invalidation)).flatten();
+        waits.into_iter().for_each(|waits| self.fetch(waits));
+    }
+
+    /// Has a thread that may wait for a disk look up what a notice is about.
+    fn fetch(&mut self, Waits { invalidation, sought, asked }: Waits) {
+        let (shared, slot) = (Arc::clone(&self.shared), self.reader.source().slot);
+        let Some(inbox_handle) = self.inbox_handle.as_ref() else { return };
+        let settled = shared.world.arrivals.settled();
+        let read =
+            inbox_handle.with(|inbox| self.reader.cold_read(self.reader.viewer(), settled, inbox, &shared.world));
+        let answer = Arc::clone(&shared);
+        let job = move |world: &World| {
+            // A crash costs what was being looked up, and no thread.
+            let found = panic::catch_unwind(AssertUnwindSafe(|| read.entry_of(world, sought))).unwrap_or_default();
+            if let Err(SendError::Full(_)) = answer.directory.send(slot, Fetched { invalidation, asked, found }) {
+                answer.watchers.unsettle(slot);
+            }
+        };
+        if !shared.archive_readers.ask(job) {
+            let refused = Fetched { invalidation, asked, found: None };
+            self.with_watch(|watch, eyes| watch.fetched(eyes, refused));
+        }
+    }
+
+    /// Goes on watching for a while after the last connection has gone: it may come back.
+    fn stop_watching_later(&mut self, ctx: &mut Context<Self>) {
+        let Some(since) = self.watch.as_ref().and_then(|watch| watch.alone_since()) else { return };
+        let end = ctx.run_later(self.shared.config.live_linger, move |actor, _| {
+            let Some(watch) = actor.watch.take_if(|watch| watch.alone_since() == Some(since)) else { return };
+            watch.end(&actor.shared, actor.reader.source().slot);
+            if let Some(inbox_handle) = &actor.inbox_handle {
+                inbox_handle.unwatch();
+            }
+        });
+        if let Some(earlier) = self.end_of_watch.replace(end) {
+            ctx.cancel_future(earlier);
+        }
+    }
+}
+
+impl Handler<Bell> for UserActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Bell, ctx: &mut Self::Context) {
+        let Some(inbox_handle) = self.inbox_handle.as_ref() else { return };
+        let was_connected = self.has_live_connections();
+        inbox_handle.take_invalidations().into_iter().for_each(|invalidation| self.invalidation(invalidation));
+        self.with_watch(|watch, eyes| watch.prune(eyes.now));
+        if was_connected {
+            self.stop_watching_later(ctx);
+        }
+    }
+}
+
+impl Handler<Fetched> for UserActor {
+    type Result = ();
+
+    fn handle(&mut self, fetched: Fetched, _: &mut Self::Context) {
+        let waits = self.with_watch(|watch, eyes| watch.fetched(eyes, fetched)).flatten();
+        waits.into_iter().for_each(|waits| self.fetch(waits));
+    }
+}
+
+impl Handler<Detach> for UserActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Detach, ctx: &mut Self::Context) {
+        self.with_watch(|watch, eyes| watch.prune(eyes.now));
+        self.stop_watching_later(ctx);
+    }
+}

@@ -1,0 +1,175 @@
+//! The scribe's side of edges: which may be made, and what each is to bring.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::error::{Error, FollowRefusal};
+use crate::feed::event::{Event, NewEdge};
+use crate::feed::position::Position;
+use crate::id::{PostId, SourceId};
+use crate::limits::{
+    ARCHIVE_QUEUE_MAX, BACKFILL_MAX, BACKFILLS_PER_REQUEST_MAX, FOLLOWS_PER_REQUEST_MAX, PUBLISH_AHEAD_MAX,
+};
+use crate::runtime::message::{Followed, Reply};
+use crate::runtime::writer::group::Added;
+use crate::runtime::writer::{Scribe, Then, refuse};
+use crate::state::sources::Source;
+use crate::storage::journal::Journal;
+
+impl<J: Journal> Scribe<J> {
+    pub(super) fn follow(&mut self, edges: Vec<NewEdge>, reply: Reply<Followed>) {
+        let requested = edges.len();
+        let (edges, new) = match self.judge_follows(edges) {
+            Ok(judged) => judged,
+            Err(refused) => return refuse(reply, refused),
+        };
+        let followed = Followed { created: edges.len(), existing: requested - edges.len() };
+        if edges.is_empty() {
+            let _ = reply.send(Ok(followed));
+            return;
+        }
+        let since = self.tick(edges.len()).instant;
+        if self.accept(Event::Followed { edges, since }, Then::Follow(reply, followed)) {
+            self.group.add(Added { edges: new, ..Added::default() });
+        }
+    }
+
+    /// The edges that are new to their followers, if all of them may be made: an edge that was hidden is, once it is asked
+    /// for as one that shows. One that shows is not taken from its follower by being asked for as hidden. And how many there were
+    /// not before.
+    fn judge_follows(&mut self, edges: Vec<NewEdge>) -> Result<(Vec<NewEdge>, usize), Error> {
+        let world = self.writer.world();
+        let requested = edges.len();
+        if requested > FOLLOWS_PER_REQUEST_MAX {
+            let what = format!("{requested} follow edges at once are more than the {FOLLOWS_PER_REQUEST_MAX} allowed");
+            return Err(Error::InvalidDraft { what });
+        }
+        let limit = self.config.following_max;
+        let (mut fresh, mut new, mut refusals) = (Vec::with_capacity(requested), 0, Vec::new());
+        // Edges this request already adds, by follower: each counts toward the limit and may repeat.
+        let mut added: HashMap<SourceId, HashSet<SourceId>> = HashMap::new();
+        for (nth, edge) in edges.into_iter().enumerate() {
+            let follower = world.sources.get(&edge.follower);
+            let following = follower.as_ref().map(|follower| follower.following()).unwrap_or_default();
+            let added = added.entry(edge.follower.clone()).or_default();
+            let source = world.sources.get(&edge.source);
+            let before = source.as_ref().and_then(|source| following.get(source.slot).copied());
+            if !edge.follower.is_user() {
+                refusals.push((nth, FollowRefusal::NotAUser(edge.follower)));
+            } else if edge.follower == edge.source {
+                refusals.push((nth, FollowRefusal::Oneself(edge.follower)));
+            } else if before.is_some_and(|before| !before.hidden || edge.hidden) || added.contains(&edge.source) {
+                continue;
+            } else if has_block(follower.as_deref(), source.as_deref()) {
+                let (follower, source_id) = (edge.follower, edge.source);
+                refusals.push((nth, FollowRefusal::Blocked { follower, source_id }));
+            } else if following.len_of(edge.hidden) + added.len() >= limit {
+                refusals.push((nth, FollowRefusal::Limit { follower: edge.follower, limit }));
+            } else {
+                added.insert(edge.source.clone());
+                new += usize::from(before.is_none());
+                // An edge that comes to show brings what it brought.
+                let start = before.map(|before| following.start(before.source));
+                fresh.push(NewEdge { start, ..edge });
+            }
+        }
+        if !refusals.is_empty() {
+            return Err(Error::FollowsRefused { requested, refusals });
+        }
+        self.room_for_edges(new)?;
+        self.room_for_sources(fresh.iter().flat_map(|edge| [&edge.follower, &edge.source]))?;
+        self.find_starts(&mut fresh)?;
+        Ok((fresh, new))
+    }
+
+    /// Whether there may be so many more edges, beside those of the group.
+    fn room_for_edges(&self, new: usize) -> Result<(), Error> {
+        let limit = self.config.edges_max;
+        let count = self.writer.world().edges() + self.group.added().edges + new;
+        if new > 0 && count > limit { Err(Error::Full { what: "follow edge", limit }) } else { Ok(()) }
+    }
+
+    /// Finds out where edges begin that were asked for with some of the earlier posts only.
+    fn find_starts(&self, edges: &mut [NewEdge]) -> Result<(), Error> {
+        let asked: usize = edges.iter().filter_map(|edge| edge.backfill).fold(0, usize::saturating_add);
+        if asked > BACKFILLS_PER_REQUEST_MAX {
+            let what =
+                format!("backfills of {asked} posts in all are more than the {BACKFILLS_PER_REQUEST_MAX} allowed");
+            return Err(Error::InvalidDraft { what });
+        }
+        for edge in edges.iter_mut().filter(|edge| edge.start.is_none()) {
+            let source = self.writer.world().sources.get(&edge.source);
+            edge.start = self.start(edge, source.as_deref())?;
+        }
+        Ok(())
+    }
+
+    /// Where an edge begins that was asked for with some of the earlier posts only.
+    fn start(&self, edge: &NewEdge, source: Option<&Source>) -> Result<Option<Position>, Error> {
+        let (Some(backfill), Some(source)) = (edge.backfill, source) else { return Ok(None) };
+        if backfill > BACKFILL_MAX {
+            let what = format!("a backfill of {backfill} posts is more than the {BACKFILL_MAX} allowed, short of all");
+            return Err(Error::InvalidDraft { what });
+        }
+        let newest = self.newest(source, backfill.max(1))?;
+        let start = match backfill {
+            0 => newest.first().map(|newest| newest.next_up()),
+            _ => newest.get(backfill - 1).copied(),
+        };
+        Ok(start.map(|start| self.not_ahead(start)))
+    }
+
+    /// A bound of an edge, which no post of a time to come may move there: one that was dated while the clock was years ahead would
+    /// keep from an edge, or leave to a feed, all that is published until then.
+    fn not_ahead(&self, at: Position) -> Position {
+        let now = self.monotonic_clock.now();
+        if at.published_at > now.saturating_add(PUBLISH_AHEAD_MAX) {
+            Position { published_at: now, id: PostId(u64::MAX) }
+        } else {
+            at
+        }
+    }
+
+    pub(super) fn unfollow(&mut self, follower: SourceId, source: SourceId, keep: bool, reply: Reply<()>) {
+        let sources = &self.writer.world().sources;
+        let (from, to) = (sources.get(&follower), sources.get(&source));
+        let Some((following, to)) = from.zip(to).map(|(from, to)| (from.following(), to)) else {
+            let _ = reply.send(Ok(()));
+            return;
+        };
+        let is_followed = following.contains(to.slot);
+        let is_kept = following.kept().iter().any(|kept| kept.source == to.slot);
+        if !is_followed && (keep || !is_kept) {
+            let _ = reply.send(Ok(()));
+            return;
+        }
+        let limit = self.config.following_max;
+        if keep && following.kept().len() >= limit {
+            return refuse(reply, Error::TooMany { reader: follower, what: "kept sources", limit });
+        }
+        let keep_until = if keep {
+            let newest = match self.newest(&to, 1) {
+                Ok(newest) => newest,
+                Err(refused) => return refuse(reply, refused),
+            };
+            // Also what is dated ahead is in the feed already.
+            let now = Position { published_at: self.monotonic_clock.now(), id: PostId(u64::MAX) };
+            Some(newest.first().map_or(now, |newest| now.max(self.not_ahead(*newest))))
+        } else {
+            None
+        };
+        self.accept(Event::Unfollowed { follower, source, keep_until }, Then::Answer(reply));
+    }
+
+    /// At most `max` of the newest positions of an outbox, newest first. Were looked up if memory does not have them all.
+    fn newest(&self, source: &Source, max: usize) -> Result<Vec<Position>, Error> {
+        let newest = self.resolved.newest(self.writer.world(), source, max);
+        newest.ok_or(Error::Overloaded { queue: "archive", limit: ARCHIVE_QUEUE_MAX })
+    }
+}
+
+/// Whether one of both has blocked the other.
+pub(super) fn has_block(one: Option<&Source>, other: Option<&Source>) -> bool {
+    let blocks =
+        |by: &Source, of: &Source| by.own_preferences().is_some_and(|preferences| preferences.blocks.contains(of.slot));
+    one.zip(other).is_some_and(|(one, other)| blocks(one, other) || blocks(other, one))
+}

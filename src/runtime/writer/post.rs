@@ -1,0 +1,43 @@
+//! The scribe's side of posts that are there: editing and deleting them.
+
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::feed::event::Event;
+use crate::feed::post::{Body, Post};
+use crate::id::PostId;
+use crate::runtime::message::Reply;
+use crate::runtime::writer::{Scribe, Then, refuse};
+use crate::state::posts::Stored;
+use crate::storage::journal::Journal;
+
+impl<J: Journal> Scribe<J> {
+    pub(super) fn edit(&mut self, id: PostId, body: Option<Body>, hidden: Option<bool>, reply: Reply<Arc<Post>>) {
+        let Some(post) = self.find(id) else { return refuse(reply, Error::UnknownPost(id)) };
+        let body = body.filter(|body| body.as_str() != post.body());
+        let hidden = hidden.filter(|hidden| *hidden != post.hidden);
+        if body.is_none() && hidden.is_none() {
+            let _ = reply.send(Ok(post));
+            return;
+        }
+        let at = self.tick(1).shown();
+        self.accept_change(Event::Edited { id, body, hidden, at }, Some(post), Then::Edit(reply));
+    }
+
+    pub(super) fn delete(&mut self, id: PostId, reply: Reply<()>) {
+        let Some(post) = self.found(id) else { return drop(reply.send(Ok(()))) };
+        let deleted = Event::Deleted { id, repost_of: post.repost_of };
+        self.accept_change(deleted, Some(post), Then::Answer(reply));
+    }
+
+    /// The post with this id, unless its author is being erased: it is as if it was deleted then.
+    pub(super) fn find(&self, id: PostId) -> Option<Arc<Post>> {
+        let sources = &self.writer.world().sources;
+        self.found(id).filter(|post| !sources.is_erased(post.author().slot))
+    }
+
+    /// The post with this id, in memory or looked up for the command that is being judged.
+    fn found(&self, id: PostId) -> Option<Arc<Post>> {
+        self.resolved.stored(self.writer.world(), id).and_then(Stored::live)
+    }
+}

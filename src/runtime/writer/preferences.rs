@@ -1,0 +1,103 @@
+//! The scribe's side of what readers decide: which decisions may be made, and whether they change anything.
+
+use crate::error::Error;
+use crate::feed::event::{Event, MuteOrBlock};
+use crate::feed::preferences::{Marker, Preferences};
+use crate::id::{ListName, SourceId};
+use crate::limits::{LISTS_MAX, SILENCED_MAX};
+use crate::runtime::message::{Choice, Reply};
+use crate::runtime::writer::{Scribe, Then, refuse};
+use crate::storage::journal::Journal;
+
+impl<J: Journal> Scribe<J> {
+    pub(super) fn choose(&mut self, reader: SourceId, choice: Choice, reply: Reply<bool>) {
+        match self.judge_choice(reader, choice) {
+            Ok(Some(event)) => {
+                self.accept(event, Then::Chosen(reply));
+            }
+            Ok(None) => {
+                let _ = reply.send(Ok(false));
+            }
+            Err(refused) => refuse(reply, refused),
+        }
+    }
+
+    /// The event that a decision makes, or nothing if all is so already.
+    fn judge_choice(&mut self, reader: SourceId, choice: Choice) -> Result<Option<Event>, Error> {
+        if !reader.is_user() {
+            return Err(Error::NotAUser { id: reader, action: "decide about a feed" });
+        }
+        let known = self.writer.world().sources.get(&reader);
+        let preferences = known.map(|reader| reader.preferences()).unwrap_or_default();
+        match choice {
+            Choice::Silence { source, how, on } => self.judge_silence(reader, &preferences, source, how, on),
+            Choice::Rules(patch) => {
+                let rules = preferences.rules.patched(patch);
+                self.room_for_sources([&reader].into_iter())?;
+                Ok((rules != preferences.rules).then_some(Event::Ruled { reader, rules }))
+            }
+            Choice::Mark(marker) => {
+                self.room_for_sources([&reader].into_iter())?;
+                let Marker { at, seen } = marker;
+                Ok((preferences.marker != Some(marker)).then_some(Event::Marked { reader, at, seen }))
+            }
+            Choice::List { list, source, on } => self.judge_list(reader, &preferences, list, source, on),
+            Choice::Unlist(list) => {
+                Ok(preferences.lists.contains_key(&list).then_some(Event::Unlisted { reader, list }))
+            }
+        }
+    }
+
+    fn judge_silence(
+        &mut self,
+        reader: SourceId,
+        preferences: &Preferences,
+        source: SourceId,
+        how: MuteOrBlock,
+        on: bool,
+    ) -> Result<Option<Event>, Error> {
+        let (silenced, what, action) = match how {
+            MuteOrBlock::Mute => (&preferences.mutes, "mutes", "mute"),
+            MuteOrBlock::Block => (&preferences.blocks, "blocks", "block"),
+        };
+        if reader == source {
+            return Err(Error::Oneself { reader, action });
+        }
+        let known = self.writer.world().sources.get(&source);
+        if known.is_some_and(|source| silenced.contains(source.slot)) == on {
+            return Ok(None);
+        }
+        if on && silenced.len() >= SILENCED_MAX {
+            return Err(Error::TooMany { reader, what, limit: SILENCED_MAX });
+        }
+        self.room_for_sources([&reader, &source].into_iter())?;
+        let since = on.then(|| self.tick(1).instant);
+        Ok(Some(Event::Silenced { reader, source, how, since }))
+    }
+
+    fn judge_list(
+        &mut self,
+        reader: SourceId,
+        preferences: &Preferences,
+        list: ListName,
+        source: SourceId,
+        on: bool,
+    ) -> Result<Option<Event>, Error> {
+        let members = preferences.lists.get(&list);
+        let known = self.writer.world().sources.get(&source);
+        let is_on = members.zip(known).is_some_and(|(members, source)| members.contains(source.slot));
+        if is_on == on {
+            return Ok(None);
+        }
+        if on && members.is_none() && preferences.lists.len() >= LISTS_MAX {
+            return Err(Error::TooMany { reader, what: "lists", limit: LISTS_MAX });
+        }
+        let limit = self.config.following_max;
+        if on && members.is_some_and(|members| members.len() >= limit) {
+            return Err(Error::TooMany { reader, what: "members of a list", limit });
+        }
+        self.room_for_sources([&reader, &source].into_iter())?;
+        let since = on.then(|| self.tick(1).instant);
+        Ok(Some(Event::Listed { reader, list, source, since }))
+    }
+}

@@ -1,0 +1,472 @@
+//! The image: the world as records, for snapshots, and back.
+//!
+//! Responsible for:
+//! - what each record holds, and its names, which are part of the stored format (`storage::snapshot` holds its version);
+//! - walking a world while it changes, and building one from records.
+//!
+//! Not responsible for:
+//! - files, checksums, when to take a snapshot (`storage::snapshot`, `runtime::background::snapshotter`), inboxes (`runtime::fanout::courier`).
+//!
+//! The walk does not stop the writer, so records may already hold what later events did. That does no harm: those events are
+//! replayed, and twice is once. What names a source that came after the walk began is left out, since the event that made
+//! it is replayed as well. Followers are not in the image; they are the edges read the other way. Neither are the outboxes
+//! of tags and topics: posts say where they belong.
+
+mod erased;
+mod preferences;
+mod reposts;
+mod revocations;
+
+pub use erased::ErasedRecord;
+pub use preferences::PreferencesRecord;
+pub use reposts::RepostsRecord;
+pub use revocations::RevocationsRecord;
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use crate::clock::UnixMicros;
+use crate::feed::following::{Edge, Kept};
+use crate::feed::outbox::{Part, Route};
+use crate::feed::position::{Direction, Position, Span};
+use crate::feed::post::{Body, Membership, Post};
+use crate::feed::record::PostRecord;
+use crate::feed::resume::LatePosts;
+use crate::id::{PostId, SourceId, SourceSlot};
+use crate::limits::POST_SOURCES_MAX;
+use crate::state::sources::Source;
+use crate::state::world::{World, Writer};
+
+/// A source, in the order of slots: others name it by its place in that order.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceRecord {
+    /// Its id.
+    pub id: SourceId,
+    /// When it last read its feed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_seen: Option<UnixMicros>,
+    /// Whether its posts are pulled: within the hysteresis that depends on the past.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub celebrity: bool,
+    /// The last posts that came in late: when, and where they stand.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late: Vec<(UnixMicros, Position)>,
+    /// Up to when such posts may be missing from these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_forgotten: Option<UnixMicros>,
+    /// Its erasure, if it was or is being erased. Its id is a name then that nobody can look up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub erased: Option<ErasedRecord>,
+}
+
+impl SourceRecord {
+    /// A source of which nothing is known but its id.
+    pub fn new(id: SourceId) -> Self {
+        Self { id, last_seen: None, celebrity: false, late: Vec::new(), late_forgotten: None, erased: None }
+    }
+}
+
+/// Whom one source follows, as columns: numbers little-endian, one after the other.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub struct EdgesRecord {
+    /// Who follows.
+    pub follower: u32,
+    /// Whom: 4 bytes each, ascending.
+    pub sources: ByteBuf,
+    /// Since when: 8 bytes each, in the same order.
+    pub since: ByteBuf,
+    /// Which of them, by place, are hidden: 4 bytes each.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub hidden: ByteBuf,
+    /// Sources whose edges begin somewhere. As of the same moment as the edges, and so is what is kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub starts: Vec<(u32, Position)>,
+    /// What is kept of sources: which, from, until, since, and whether the edge was hidden.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<(u32, Position, Position, UnixMicros, bool)>,
+}
+
+/// Ids of deleted posts, 8 bytes each, little-endian.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeletedRecord {
+    /// The ids.
+    pub ids: ByteBuf,
+}
+
+/// The inbox of an active reader.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InboxRecord {
+    /// Whose.
+    pub reader: u32,
+    /// It has what the sources of all edges made until then had published.
+    pub synced: UnixMicros,
+    /// It is complete above this position.
+    pub floor: Position,
+    /// Its posts, oldest first: 8 bytes time and 8 bytes id each, little-endian.
+    pub posts: ByteBuf,
+}
+
+/// Posts whose fan-out was under way, each as in [`InboxRecord::posts`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnderWayRecord {
+    /// The posts.
+    pub posts: ByteBuf,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+fn is_empty(bytes: &ByteBuf) -> bool {
+    bytes.is_empty()
+}
+
+/// Positions as bytes.
+pub fn pack_positions(positions: impl Iterator<Item = Position>) -> ByteBuf {
+    let mut bytes = ByteBuf::new();
+    for Position { published_at, id } in positions {
+        bytes.extend(published_at.0.to_le_bytes());
+        bytes.extend(id.0.to_le_bytes());
+    }
+    bytes
+}
+
+/// Positions from bytes; a rest that is none is ignored.
+pub fn unpack_positions(bytes: &[u8]) -> impl Iterator<Item = Position> {
+    let (pairs, _) = bytes.as_chunks::<16>();
+    pairs.iter().map(|pair| Position {
+        published_at: UnixMicros(u64::from_le_bytes(half(pair, 0)).cast_signed()),
+        id: PostId(u64::from_le_bytes(half(pair, 8))),
+    })
+}
+
+fn half(pair: &[u8; 16], at: usize) -> [u8; 8] {
+    pair[at..at + 8].try_into().expect("eight of sixteen bytes")
+}
+
+/// A record does not fit the others: no version writes such a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidRecordError(pub String);
+
+fn misfit<T>(what: impl Into<String>) -> Result<T, InvalidRecordError> {
+    Err(InvalidRecordError(what.into()))
+}
+
+/// Tombstones in one record.
+const DELETED_PER_RECORD: usize = 64 * 1_024;
+
+/// Posts looked at while an outbox is locked.
+const OUTBOX_CHUNK: usize = 1_024;
+
+/// Walks the first `sources` sources of a world.
+#[derive(Clone, Copy)]
+pub struct Walk<'a> {
+    /// The world.
+    pub world: &'a World,
+    /// How many sources there were when the walk began.
+    pub sources: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn readers(self) -> impl Iterator<Item = &'a Arc<Source>> {
+        (0..self.sources).map(move |slot| self.world.sources.at(SourceSlot(slot as u32)))
+    }
+
+    /// All sources.
+    pub fn sources(self) -> impl Iterator<Item = SourceRecord> {
+        self.readers().map(move |source| {
+            if let Some(at) = source.erased_at() {
+                return self.erased(at);
+            }
+            let outbox = source.outbox();
+            let (late, late_forgotten) = outbox.late().map_or((Vec::new(), None), |late| {
+                let (posts, forgotten) = late.parts();
+                (posts.collect(), forgotten)
+            });
+            SourceRecord {
+                id: source.id.clone(),
+                last_seen: source.last_seen(),
+                celebrity: source.is_celebrity(),
+                late,
+                late_forgotten,
+                erased: None,
+            }
+        })
+    }
+
+    /// All edges, by follower.
+    pub fn edges(self) -> impl Iterator<Item = EdgesRecord> {
+        self.readers().filter_map(move |follower| {
+            let mut record = EdgesRecord { follower: follower.slot.0, ..EdgesRecord::default() };
+            let following = follower.following();
+            let is_known = |source: SourceSlot| (source.0 as usize) < self.sources;
+            let kept = |kept: &Kept| (kept.source.0, kept.from, kept.until, kept.since, kept.hidden);
+            record.starts =
+                following.starts().iter().filter(|start| is_known(start.0)).map(|(s, at)| (s.0, *at)).collect();
+            record.kept = following.kept().iter().filter(|kept| is_known(kept.source)).map(kept).collect();
+            let known = following.edges().iter().filter(|edge| is_known(edge.source));
+            for (place, edge) in known.enumerate() {
+                record.sources.extend(edge.source.0.to_le_bytes());
+                record.since.extend(edge.since.0.to_le_bytes());
+                if edge.hidden {
+                    record.hidden.extend((place as u32).to_le_bytes());
+                }
+            }
+            (!record.sources.is_empty() || !record.kept.is_empty()).then_some(record)
+        })
+    }
+
+    /// Gives all posts in memory to `each`, source by source in the order of slots, each source's newest first.
+    ///
+    /// Outboxes may shelve posts meanwhile. What an outbox has in memory when the walk comes to it is given, then or with an
+    /// outbox before; what it shelved sooner is in the archive, which is persisted before the snapshot gets its name. A post
+    /// that outboxes shelve one after the other, just before the walk comes to them, is given more than once: restoring it
+    /// twice is the same as once, and the later record is the newer.
+    ///
+    /// # Errors
+    /// What `each` fails with.
+    pub fn posts<E>(self, mut each: impl FnMut(PostRecord<u32>) -> Result<(), E>) -> Result<(), E> {
+        let mut positions = Vec::with_capacity(OUTBOX_CHUNK);
+        for source in self.readers() {
+            let mut span = Span::ALL;
+            loop {
+                positions.clear();
+                source.outbox().copy(Part::Whole, span, Direction::Older, OUTBOX_CHUNK, &mut positions);
+                let posts = positions.iter().filter_map(|position| self.world.posts.get(position.id));
+                posts.filter_map(|post| self.record(&post, source.slot)).try_for_each(&mut each)?;
+                match positions.last() {
+                    Some(last) if positions.len() == OUTBOX_CHUNK => span = span.beyond(*last, Direction::Older),
+                    _ => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The record of a post that the outbox of `at` has, unless it was given with an outbox before: one that still has it had
+    /// it when the walk came there. To ask for the first outbox of all in place of those before would lose a post that the
+    /// first one shelves between the walk's coming to the others and to it.
+    fn record(self, post: &Post, at: SourceSlot) -> Option<PostRecord<u32>> {
+        let is_known = |source: &Membership| (source.slot.0 as usize) < self.sources;
+        if !post.sources().iter().chain(post.answered.as_deref()).all(is_known) {
+            return None;
+        }
+        let has_it = |source: &Membership| self.world.sources.at(source.slot).outbox().contains(post.position);
+        let was_given = post.sources().iter().any(|source| source.slot < at && has_it(source));
+        (!was_given).then(|| record(self.world, post, |source| source.slot.0))
+    }
+
+    /// All tombstones in memory.
+    pub fn deleted(self) -> impl Iterator<Item = DeletedRecord> {
+        let ids: Vec<PostId> = self.world.posts.deleted().collect();
+        let record = |ids: &[PostId]| DeletedRecord {
+            ids: ids.iter().flat_map(|id| id.0.to_le_bytes()).collect::<Vec<u8>>().into(),
+        };
+        ids.chunks(DELETED_PER_RECORD).map(record).collect::<Vec<_>>().into_iter()
+    }
+}
+
+/// A post as a record, its sources named by `name`.
+pub fn record<S>(world: &World, post: &Post, name: impl Fn(&Membership) -> S) -> PostRecord<S> {
+    let (mut pulled, mut archived) = (0, 0);
+    for (nth, source) in post.sources().iter().enumerate() {
+        match world.sources.at(source.slot).outbox().route(post.position) {
+            Some(Route::Push) => {}
+            Some(Route::Pull) => pulled |= 1 << nth,
+            None => archived |= 1 << nth,
+        }
+    }
+    PostRecord {
+        at: post.position,
+        accepted_at: Some(post.accepted_at).filter(|at| *at != post.position.published_at),
+        kind: post.kind,
+        body: Body::kept(post.body()),
+        sources: post.sources().iter().map(&name).collect(),
+        answered: post.answered.as_deref().map(&name),
+        pulled,
+        archived,
+        hidden: post.hidden,
+        edited_at: post.edited_at,
+        repost_of: post.repost_of,
+        reply_to: post.reply_to,
+        fingerprint: post.fingerprint,
+    }
+}
+
+/// Builds a world from records. The order is: all sources, then edges, preferences, reposts and posts, then tombstones.
+impl Writer {
+    /// Takes a source in.
+    ///
+    /// # Errors
+    /// When it is known already.
+    pub fn restore_source(&mut self, record: &SourceRecord) -> Result<(), InvalidRecordError> {
+        if let Some(erased) = &record.erased {
+            self.restore_erased(&record.id, erased);
+            return Ok(());
+        }
+        let before = self.world().sources.len();
+        let source = self.world().sources.intern(&record.id);
+        if source.slot.0 as usize != before {
+            return misfit(format!("source {} stands in it twice", record.id));
+        }
+        record.last_seen.into_iter().for_each(|at| source.seen(at));
+        if !record.late.is_empty() || record.late_forgotten.is_some() {
+            let late = LatePosts::restored(record.late.iter().copied(), record.late_forgotten);
+            source.change_outbox(|outbox| outbox.set_late(late));
+        }
+        source.celebrity.store(record.celebrity, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes the edges of one follower in.
+    ///
+    /// # Errors
+    /// When a source is not known, or the columns do not fit each other.
+    pub fn restore_edges(&mut self, record: &EdgesRecord) -> Result<(), InvalidRecordError> {
+        let ((slots, rest), (instants, rest2)) = (record.sources.as_chunks::<4>(), record.since.as_chunks::<8>());
+        if slots.len() != instants.len() || !rest.is_empty() || !rest2.is_empty() {
+            return misfit(format!("the columns of the edges of source {} are of different length", record.follower));
+        }
+        let edge = |(slot, since): (&[u8; 4], &[u8; 8])| Edge {
+            source: SourceSlot(u32::from_le_bytes(*slot)),
+            hidden: false,
+            since: UnixMicros(u64::from_le_bytes(*since).cast_signed()),
+        };
+        let mut edges: Vec<Edge> = slots.iter().zip(instants).map(edge).collect();
+        for place in record.hidden.as_chunks::<4>().0 {
+            match edges.get_mut(u32::from_le_bytes(*place) as usize) {
+                Some(edge) => edge.hidden = true,
+                None => return misfit(format!("a hidden edge of source {} is not there", record.follower)),
+            }
+        }
+        let known = self.world().sources.len();
+        let ascending = edges.windows(2).all(|pair| pair[0].source < pair[1].source);
+        let all_known = edges.iter().all(|edge| (edge.source.0 as usize) < known);
+        if !ascending || !all_known || record.follower as usize >= known {
+            return misfit(format!("the edges of source {} name sources that are not there", record.follower));
+        }
+        let follower = SourceSlot(record.follower);
+        if self.world().sources.at(follower).following().reach_len() > 0 {
+            return misfit(format!("the edges of source {} stand in it twice", record.follower));
+        }
+        self.restore_following(follower, edges);
+        self.restore_bounds(follower, record)
+    }
+
+    fn restore_bounds(&mut self, follower: SourceSlot, record: &EdgesRecord) -> Result<(), InvalidRecordError> {
+        let known = self.world().sources.len();
+        let mut bounded = record.starts.iter().map(|start| start.0).chain(record.kept.iter().map(|kept| kept.0));
+        if bounded.any(|source| source as usize >= known) {
+            return misfit(format!("the bounds of source {} name sources that are not there", record.follower));
+        }
+        let follower = Arc::clone(self.world().sources.at(follower));
+        let mut following = follower.following.write();
+        let following = Arc::make_mut(&mut *following);
+        for (source, start) in &record.starts {
+            if following.contains(SourceSlot(*source)) {
+                following.set_start(SourceSlot(*source), *start);
+            }
+        }
+        for &(source, from, until, since, hidden) in &record.kept {
+            following.keep(Kept { source: SourceSlot(source), from, until, since, hidden });
+        }
+        Ok(())
+    }
+
+    /// Takes a post in.
+    ///
+    /// # Errors
+    /// When a source is not known.
+    pub fn restore_post(&mut self, record: &PostRecord<u32>) -> Result<(), InvalidRecordError> {
+        let sources = &self.world().sources;
+        let known = sources.len();
+        if record.sources.is_empty() || record.sources.iter().any(|slot| *slot as usize >= known) {
+            return misfit(format!("post {} names sources that are not there", record.at.id));
+        }
+        if record.sources.len() > POST_SOURCES_MAX {
+            return misfit(format!("post {} belongs to {} sources", record.at.id, record.sources.len()));
+        }
+        let member = |slot: &u32| {
+            let slot = SourceSlot(*slot);
+            Membership { slot, id: sources.at(slot).id.clone() }
+        };
+        if record.answered.is_some_and(|slot| slot as usize >= known) {
+            return misfit(format!("post {} answers a source that is not there", record.at.id));
+        }
+        let answered = record.answered.as_ref().map(member);
+        let post = Post::restored(record, record.sources.iter().map(member).collect(), answered);
+        self.restore_placed(&Arc::new(post), |nth| record.route(nth));
+        Ok(())
+    }
+
+    /// Takes tombstones in.
+    pub fn restore_deleted(&mut self, record: &DeletedRecord) {
+        for id in record.ids.as_chunks::<8>().0 {
+            self.restore_tombstone(PostId(u64::from_le_bytes(*id)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::event::{Event, NewEdge};
+    use crate::feed::graph::Sharding;
+    use crate::feed::policy::Policy;
+    use crate::feed::position::at;
+
+    fn edge(start: Option<Position>) -> NewEdge {
+        let id = |text| SourceId::new(text).unwrap();
+        NewEdge { start, ..NewEdge::new(id("ann"), id("bob")) }
+    }
+
+    /// Every state that a walk may find, and the events behind it applied again: what is kept stays what it was.
+    #[test]
+    fn what_an_unfollow_kept_is_the_same_whatever_moment_a_snapshot_had_of_it() {
+        let NewEdge { follower, source, .. } = edge(None);
+        let unfollowed = |until| Event::Unfollowed {
+            follower: follower.clone(),
+            source: source.clone(),
+            keep_until: Some(at(until, 9)),
+        };
+        let followed = |since, start: Option<Position>, hidden| Event::Followed {
+            edges: vec![NewEdge { hidden, ..edge(start) }],
+            since: UnixMicros(since),
+        };
+        let (first, second) = (Some(at(3, 0)), Some(at(20, 0)));
+        let events = [
+            followed(1, first, true),
+            followed(2, first, false),
+            unfollowed(10),
+            followed(4, second, false),
+            unfollowed(30),
+        ];
+        let reach = |world: &World| -> Vec<bool> {
+            let (ann, bob) = (world.sources.at(SourceSlot(0)).following(), SourceSlot(1));
+            (0..40).map(|time| ann.brings(bob, at(time, 0)).is_some()).collect()
+        };
+        let (expected, mut writer) = World::create(Policy::PushAll, Sharding::new(1));
+        events.iter().for_each(|event| drop(writer.apply(event)));
+        for applied in 0..=events.len() {
+            let (walked, mut writer) = World::create(Policy::PushAll, Sharding::new(1));
+            events[..applied].iter().for_each(|event| drop(writer.apply(event)));
+            let walk = Walk { world: &walked, sources: walked.sources.len() };
+            for replayed_from in 0..=applied {
+                let (restored, mut writer) = World::create(Policy::PushAll, Sharding::new(1));
+                walk.sources().for_each(|record| writer.restore_source(&record).unwrap());
+                walk.edges().for_each(|record| writer.restore_edges(&record).unwrap());
+                writer.set_replaying(true);
+                events[replayed_from..].iter().for_each(|event| drop(writer.apply(event)));
+                assert_eq!(reach(&restored), reach(&expected), "{applied} applied, replayed from {replayed_from}");
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The image of what readers have decided.
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::UnixMicros;
+use crate::feed::following::Following;
+use crate::feed::position::Position;
+use crate::feed::preferences::{Marker, Preferences, Silenced};
+use crate::feed::resume::Settled;
+use crate::feed::rules::Rules;
+use crate::id::{ListName, SourceSlot};
+use crate::state::records::{InvalidRecordError, Walk, misfit};
+use crate::state::world::Writer;
+use std::sync::Arc;
+
+/// What one reader has decided.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PreferencesRecord {
+    /// Who.
+    pub reader: u32,
+    /// What shows.
+    pub rules: Rules,
+    /// Muted sources, and since when.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mutes: Vec<(u32, UnixMicros)>,
+    /// Blocked ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocks: Vec<(u32, UnixMicros)>,
+    /// How far the reader has read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marker: Option<Position>,
+    /// Up to when posts had arrived by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marker_seen: Option<Settled>,
+    /// Lists: names, and members since when.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lists: Vec<(ListName, Vec<(u32, UnixMicros)>)>,
+}
+
+impl Walk<'_> {
+    /// What readers have decided.
+    pub fn preferences(self) -> impl Iterator<Item = PreferencesRecord> {
+        self.readers().filter_map(move |reader| {
+            reader.own_preferences().map(|preferences| self.record_preferences(reader.slot, &preferences))
+        })
+    }
+
+    fn record_preferences(self, reader: SourceSlot, preferences: &Preferences) -> PreferencesRecord {
+        // What came after the walk began is left out: the event that made it is replayed.
+        let is_known = |slot: SourceSlot| (slot.0 as usize) < self.sources;
+        let silenced = |silenced: &Silenced| {
+            silenced.iter().filter(|(source, _)| is_known(*source)).map(|(source, since)| (source.0, since)).collect()
+        };
+        let members = |members: &Following| {
+            let known = members.edges().iter().filter(|edge| is_known(edge.source));
+            known.map(|edge| (edge.source.0, edge.since)).collect()
+        };
+        PreferencesRecord {
+            reader: reader.0,
+            rules: preferences.rules,
+            mutes: silenced(&preferences.mutes),
+            blocks: silenced(&preferences.blocks),
+            marker: preferences.marker.map(|marker| marker.at),
+            marker_seen: preferences.marker.and_then(|marker| marker.seen),
+            lists: preferences.lists.iter().map(|(name, list)| (name.clone(), members(list))).collect(),
+        }
+    }
+}
+
+impl Writer {
+    /// Takes in what a reader has decided.
+    ///
+    /// # Errors
+    /// When a source is not known.
+    pub fn restore_preferences(&mut self, record: &PreferencesRecord) -> Result<(), InvalidRecordError> {
+        let known = self.world().sources.len();
+        let silenced = record.mutes.iter().chain(&record.blocks).map(|(source, _)| *source);
+        let members = record.lists.iter().flat_map(|(_, members)| members).map(|(source, _)| *source);
+        let mut named = silenced.chain(members).chain([record.reader]);
+        if named.any(|source| source as usize >= known) {
+            return misfit(format!("what source {} has decided names sources that are not there", record.reader));
+        }
+        let marker = record.marker.map(|at| Marker { at, seen: record.marker_seen });
+        let mut preferences = Preferences { rules: record.rules, marker, ..Preferences::default() };
+        for (source, since) in &record.mutes {
+            preferences.mutes.insert(SourceSlot(*source), *since);
+        }
+        for (source, since) in &record.blocks {
+            if preferences.blocks.insert(SourceSlot(*source), *since) {
+                self.world().sources.at(SourceSlot(*source)).note_blocked(*since, true);
+            }
+        }
+        for (name, members) in &record.lists {
+            let mut list = Following::default();
+            for (source, since) in members {
+                list.insert(SourceSlot(*source), *since, false);
+            }
+            preferences.lists.insert(name.clone(), Arc::new(list));
+        }
+        preferences.note_change();
+        let reader = Arc::clone(self.world().sources.at(SourceSlot(record.reader)));
+        *reader.preferences.write() = Some(Arc::new(preferences));
+        Ok(())
+    }
+}

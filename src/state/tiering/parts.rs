@@ -1,0 +1,178 @@
+//! Writing a round of tiering to an archive of which pages may be damaged.
+//!
+//! Responsible for:
+//! - writing all that does not meet a damaged page, and holding back the sources of which the rest is.
+//!
+//! Not responsible for:
+//! - other failures, after which all of the round is tried again (the callers).
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use tracing::error;
+
+use super::Tiering;
+use crate::feed::post::Post;
+use crate::id::{PostId, SourceSlot};
+use crate::limits::SHELVING_WRITES_MAX;
+use crate::state::world::{World, Writer};
+use crate::storage::archive::{Archive, ArchiveError, Batch};
+
+/// What became of a round.
+#[derive(Debug, Default)]
+pub struct Written {
+    /// What is in the archive now.
+    pub done: Tiering,
+    /// What stays in memory, as a snapshot has it, and is not tried again before a restart.
+    pub held_back: Tiering,
+    /// What is to be tried again, and why it could not be written.
+    pub failed: Option<(Tiering, ArchiveError)>,
+}
+
+/// Sources that one line of the log names; the others are counted.
+const NAMED_MAX: usize = 20;
+
+impl Tiering {
+    /// Writes it, as a whole if that goes.
+    pub fn write(self, world: &World, archive: &dyn Archive) -> Written {
+        if self.is_empty() {
+            return Written::default();
+        }
+        match archive.write(&self.batch(world)) {
+            Ok(()) => Written { done: self, ..Written::default() },
+            Err(cause @ ArchiveError::Damaged { .. }) => self.write_in_parts(world, archive, cause),
+            Err(cause) => Written { failed: Some((self, cause)), ..Written::default() },
+        }
+    }
+
+    /// Halves what cannot be written until only what meets a damaged page is left, or there were too many attempts for one round.
+    fn write_in_parts(self, world: &World, archive: &dyn Archive, mut cause: ArchiveError) -> Written {
+        let (mut written, mut failed) = (Written::default(), Self::default());
+        let mut todo = vec![self.units()];
+        for _ in 0..SHELVING_WRITES_MAX {
+            let Some(mut units) = todo.pop() else { break };
+            let part = Self::of(&units);
+            match archive.write(&part.batch(world)) {
+                Ok(()) => written.done.append(part),
+                Err(why @ ArchiveError::Damaged { .. }) if units.len() > 1 => {
+                    cause = why;
+                    todo.push(units.split_off(units.len() / 2));
+                    todo.push(units);
+                }
+                Err(why @ ArchiveError::Damaged { .. }) => {
+                    cause = why;
+                    part.settle(world, archive, &mut written, &mut failed);
+                }
+                Err(why) => {
+                    cause = why;
+                    failed.append(part);
+                    break;
+                }
+            }
+        }
+        todo.iter().for_each(|units| failed.append(Self::of(units)));
+        written.held_back.report(world, &cause);
+        written.failed = (!failed.is_empty()).then_some((failed, cause));
+        written
+    }
+
+    /// What becomes of the least there is: one source, one post that was edited, or one that was deleted.
+    fn settle(self, world: &World, archive: &dyn Archive, written: &mut Written, failed: &mut Self) {
+        let source = self.entries.first().map(|(slot, ..)| *slot);
+        // A tombstone is enough where the entries to be removed are on a page that nobody can read.
+        let tombstone = Batch { removed: Vec::new(), ..self.batch(world) };
+        if source.is_some_and(|slot| world.held_back.insert(slot)) {
+            written.held_back.append(self);
+        } else if !self.tombstoned.is_empty() && archive.write(&tombstone).is_ok() {
+            written.done.append(self);
+        } else {
+            failed.append(self);
+        }
+    }
+
+    /// The parts that can be written alone: the entries of a source with their posts, a post that was edited, or one that was deleted.
+    fn units(self) -> Vec<Self> {
+        let posts: FxHashMap<PostId, Arc<Post>> = self.posts.into_iter().map(|post| (post.id(), post)).collect();
+        let mut by_source: FxHashMap<SourceSlot, Self> = FxHashMap::default();
+        for entry in self.entries {
+            let unit = by_source.entry(entry.0).or_default();
+            unit.entries.push(entry);
+            unit.posts.extend(posts.get(&entry.1.id).cloned());
+        }
+        let rewrites = self.rewrites.into_iter().map(|post| Self { rewrites: vec![post], ..Self::default() });
+        let tombstoned = self.tombstoned.into_iter().map(|post| Self { tombstoned: vec![post], ..Self::default() });
+        by_source.into_values().chain(rewrites).chain(tombstoned).collect()
+    }
+
+    fn of(units: &[Self]) -> Self {
+        let mut all = Self::default();
+        units.iter().for_each(|unit| all.append(unit.clone()));
+        all
+    }
+
+    fn append(&mut self, mut other: Self) {
+        self.entries.append(&mut other.entries);
+        self.posts.append(&mut other.posts);
+        self.rewrites.append(&mut other.rewrites);
+        self.tombstoned.append(&mut other.tombstoned);
+    }
+
+    fn report(&self, world: &World, cause: &ArchiveError) {
+        let mut slots: Vec<SourceSlot> = self.entries.iter().map(|(slot, ..)| *slot).collect();
+        slots.dedup();
+        if slots.is_empty() {
+            return;
+        }
+        let named: Vec<&str> = slots.iter().take(NAMED_MAX).map(|slot| world.sources.at(*slot).id.as_str()).collect();
+        let others = match slots.len() - named.len() {
+            0 => String::new(),
+            others => format!(" and {others} others"),
+        };
+        error!(
+            "{}; posts of {}{others} stay in memory until the next start, and those of other sources go on to the archive",
+            cause.with_sources(),
+            named.join(", ")
+        );
+    }
+}
+
+impl Written {
+    /// The same if the archive did not make it durable.
+    #[must_use]
+    pub fn not_persisted(mut self, cause: ArchiveError) -> Self {
+        self.failed = Some((std::mem::take(&mut self.done), cause));
+        self
+    }
+}
+
+impl Writer {
+    /// Takes out of memory what is in the archive now, and puts back what is to be tried again.
+    ///
+    /// # Errors
+    /// When there is any of that: why.
+    pub fn shelved(&mut self, Written { done, held_back, failed }: Written) -> Result<(), ArchiveError> {
+        self.finish_tiering(done);
+        self.land(&held_back);
+        let Some((failed, cause)) = failed else { return Ok(()) };
+        self.give_up_tiering(failed);
+        Err(cause)
+    }
+
+    /// Keeps memory within its limits while far more than fits into it is replayed.
+    ///
+    /// # Errors
+    /// When the archive cannot be written, unless a damaged page of it is in the way: the engine tries that again.
+    pub fn shelve_replayed(&mut self) -> Result<(), ArchiveError> {
+        while self.is_tiering_due() {
+            let tiering = self.collect_tiering();
+            let world = self.world();
+            let Some(archive) = world.archive().filter(|_| !tiering.is_empty()) else { break };
+            let written = tiering.write(world, &**archive);
+            match self.shelved(written) {
+                Err(ArchiveError::Damaged { .. }) => break,
+                written => written?,
+            }
+        }
+        Ok(())
+    }
+}

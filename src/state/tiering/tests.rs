@@ -1,0 +1,185 @@
+//! What is chosen to be shelved, and what a replay makes of posts that are on both levels or half placed.
+#![cfg(test)]
+
+use std::sync::Arc;
+
+use crate::clock::UnixMicros;
+use crate::feed::event::Event;
+use crate::feed::graph::Sharding;
+use crate::feed::policy::Policy;
+use crate::feed::position::{Position, at};
+use crate::feed::post::{Body, Draft, Post};
+use crate::feed::record::PostRecord;
+use crate::id::{PostId, SourceId, SourceSlot};
+use crate::limits::{HELD_BACK_SOURCES_MAX, SHELVING_WRITES_MAX};
+use crate::state::records::Walk;
+use crate::state::tiering::TieringLimits;
+use crate::state::world::{World, Writer};
+use crate::storage::archive::faulty::{FaultyArchive, Plan};
+use crate::storage::archive::{Archive, Kept, MemoryArchive};
+
+fn world(outbox_posts: usize, posts_bytes: usize) -> (Arc<World>, Writer) {
+    let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
+    let limits = TieringLimits { outbox_posts, posts_bytes };
+    World::create_with(Policy::PushAll, Sharding::new(1), Some((archive, limits)))
+}
+
+fn published(time: i64, author: &str, tag: Option<&str>) -> Event {
+    let body = Body::new(r#""text of some length, so that posts weigh something""#).unwrap();
+    let tags = tag.map(|tag| SourceId::tag(tag).unwrap()).into_iter().collect();
+    let draft = Draft { tags, ..Draft::new(SourceId::new(author).unwrap(), body) };
+    Event::Published { position: position(time), draft, accepted_at: UnixMicros(time) }
+}
+
+fn position(time: i64) -> Position {
+    at(time, time as u64)
+}
+
+fn has(world: &World, source: &str, time: i64) -> bool {
+    let source = world.sources.get(&SourceId::new(source).unwrap());
+    source.is_some_and(|source| source.outbox().contains(position(time)))
+}
+
+#[test]
+fn a_post_that_a_snapshot_has_in_one_of_its_outboxes_only_is_placed_in_the_others_by_replay() {
+    let (world, mut writer) = world(10, usize::MAX);
+    let event = published(7, "ann", Some("tea"));
+    let Event::Published { position, draft, .. } = &event else { unreachable!() };
+    let mut post = Post::new(*position, draft, position.published_at);
+    post.join(|id| world.sources.intern(id).slot);
+    writer.restore_placed(&Arc::new(post), |nth| (nth == 0).then_some(crate::feed::outbox::Route::Push));
+    assert!(has(&world, "ann", 7) && !has(&world, "tag:tea", 7));
+    writer.set_replaying(true);
+    for _ in 0..2 {
+        let applied = writer.apply(&event);
+        assert!(matches!(&applied, crate::state::world::Applied::Published { push, .. } if push.len() == 2));
+        assert!(has(&world, "ann", 7) && has(&world, "tag:tea", 7));
+    }
+}
+
+#[test]
+fn what_is_edited_while_it_is_being_written_is_written_again() {
+    let (world, mut writer) = world(1, usize::MAX);
+    (1..=4).for_each(|time| drop(writer.apply(&published(time, "ann", None))));
+    assert!(writer.is_tiering_due());
+    let slow = writer.collect_tiering();
+    let body = Some(Body::new("2").unwrap());
+    writer.apply(&Event::Edited { id: PostId(1), body, hidden: None, at: UnixMicros(9) });
+    writer.apply(&Event::Edited { id: PostId(4), body: None, hidden: Some(true), at: UnixMicros(9) });
+    let next = writer.collect_tiering();
+    let ids: Vec<PostId> = next.batch(&world).posts.into_iter().map(|(id, _)| id).collect();
+    assert_eq!(ids, [PostId(1)], "the first is on its way to the archive, the last is not");
+    writer.finish_tiering(slow);
+    writer.finish_tiering(next);
+    writer.apply(&Event::Edited { id: PostId(4), body: None, hidden: Some(false), at: UnixMicros(9) });
+    assert!(writer.collect_tiering().is_empty());
+}
+
+#[test]
+fn beyond_the_byte_budget_the_oldest_posts_go_and_not_those_of_small_sources() {
+    let (world, mut writer) = world(1_000, 50_000);
+    (0..400).for_each(|time| drop(writer.apply(&published(time, &format!("a{}", time % 4), None))));
+    (400..440).for_each(|time| drop(writer.apply(&published(time, &format!("b{time}"), None))));
+    while writer.is_tiering_due() {
+        let tiering = writer.collect_tiering();
+        assert!(!tiering.is_empty());
+        writer.finish_tiering(tiering);
+    }
+    assert!(world.posts.bytes() <= 50_000);
+    let kept: Vec<bool> = (0..440).map(|time| world.posts.get(PostId(time)).is_some()).collect();
+    let newest_gone = kept.iter().rposition(|kept| !kept).unwrap();
+    let oldest_kept = kept.iter().position(|kept| *kept).unwrap();
+    assert!(newest_gone < 350 && oldest_kept > 50 && newest_gone < oldest_kept + 100, "{oldest_kept} {newest_gone}");
+}
+
+#[test]
+fn a_snapshot_that_holds_far_more_than_memory_may_is_loaded_within_the_limit() {
+    const LIMIT: usize = 70_000;
+    let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
+    let limits = TieringLimits { outbox_posts: 10_000, posts_bytes: LIMIT / 8 * 7 };
+    let open = || World::create_with(Policy::PushAll, Sharding::new(1), Some((Arc::clone(&archive), limits)));
+    let (walked, mut writer) = open();
+    let author = |nth: i64| format!("a{nth}");
+    (0..20).for_each(|nth| drop(writer.meet(&SourceId::new(&author(nth)).unwrap())));
+    // One author after the other fills memory, each just before the walk comes there.
+    let mut records = Vec::new();
+    let walk = Walk { world: &walked, sources: 20 };
+    for nth in 0..20 {
+        for time in nth * 1_000..nth * 1_000 + 200 {
+            writer.apply(&published(time, &author(nth), None));
+            while writer.is_tiering_due() {
+                let tiering = writer.collect_tiering();
+                archive.write(&tiering.batch(&walked)).unwrap();
+                writer.finish_tiering(tiering);
+            }
+        }
+        let of_author = |record: &PostRecord<u32>| record.sources[0] == nth as u32;
+        let (mut all, taken) = (Vec::new(), records.len());
+        walk.posts(|record| {
+            all.push(record);
+            Ok::<_, ()>(())
+        })
+        .unwrap();
+        records.extend(all.into_iter().filter(of_author));
+        assert!(records.len() > taken + 50);
+    }
+    let (restored, mut writer) = open();
+    walk.sources().for_each(|source| writer.restore_source(&source).unwrap());
+    let (mut most, mut all_bytes) = (0, 0);
+    for some in records.chunks(20) {
+        let before = restored.posts.bytes();
+        some.iter().for_each(|record| writer.restore_post(record).unwrap());
+        all_bytes += restored.posts.bytes() - before;
+        writer.keep_load_within_limit().unwrap();
+        most = most.max(restored.posts.bytes());
+    }
+    assert!(all_bytes > 3 * LIMIT && most <= LIMIT / 8 * 10, "{most} bytes at most, of {all_bytes} in all");
+    writer.note_shelves().unwrap();
+    for time in (0..20).flat_map(|nth| nth * 1_000..nth * 1_000 + 200) {
+        assert!(restored.find(PostId(time as u64)).unwrap().is_some(), "{time}");
+    }
+}
+
+#[test]
+fn of_a_round_that_meets_damaged_pages_all_else_is_written_by_a_bounded_number_of_writes() {
+    for (damaged, rounds_max) in [(0, 1), (1, 1), (40, 12)] {
+        let (world, mut writer) = world(1, usize::MAX);
+        (0..1_200).for_each(|time| drop(writer.apply(&published(time, &format!("a{}", time % 400), None))));
+        let names: Vec<SourceId> = (0..400).map(|nth| SourceId::new(&format!("a{nth}")).unwrap()).collect();
+        let damaged: Vec<SourceId> = names.iter().take(damaged * 9).step_by(9).cloned().collect();
+        let archive = FaultyArchive::new(MemoryArchive::default(), Plan::default());
+        let mut rounds = 0;
+        while writer.is_tiering_due() {
+            archive.set_plan(Plan { damaged: damaged.clone(), ..Plan::default() });
+            let written = writer.collect_tiering().write(&world, &archive);
+            let failed = writer.shelved(written).is_err();
+            assert!(archive.counts().writes <= 1 + 2 * SHELVING_WRITES_MAX as u64, "{:?}", archive.counts());
+            rounds += 1;
+            assert!(rounds <= rounds_max && (rounds < rounds_max || !failed), "{} damaged: {rounds}", damaged.len());
+        }
+        for name in &names {
+            let in_memory = world.sources.get(name).unwrap().outbox().in_memory();
+            assert_eq!(in_memory, if damaged.contains(name) { 3 } else { 1 }, "{name}");
+        }
+        assert_eq!(world.held_back.sources(), damaged.len());
+    }
+}
+
+#[test]
+fn more_sources_than_may_be_held_back_are_tried_again_and_what_is_deleted_gets_its_tombstone() {
+    let (world, mut writer) = world(1, usize::MAX);
+    (0..HELD_BACK_SOURCES_MAX as u32).for_each(|slot| assert!(world.held_back.insert(SourceSlot(slot + 1_000_000))));
+    (1..=4).for_each(|time| drop(writer.apply(&published(time, "ann", None))));
+    let damaged = vec![SourceId::new("ann").unwrap()];
+    let archive = FaultyArchive::new(MemoryArchive::default(), Plan { damaged, ..Plan::default() });
+    for _ in 0..3 {
+        let written = writer.collect_tiering().write(&world, &archive);
+        assert_eq!(written.failed.as_ref().map(|(failed, _)| failed.batch(&world).placed.len()), Some(3));
+        writer.shelved(written).unwrap_err();
+    }
+    assert!(has(&world, "ann", 1) && writer.is_tiering_due());
+    (1..=4).for_each(|id| drop(writer.apply(&Event::Deleted { id: PostId(id), repost_of: None })));
+    let written = writer.collect_tiering().write(&world, &archive);
+    writer.shelved(written).unwrap();
+    assert!((1..=4).all(|id| archive.post(PostId(id)).unwrap() == Some(Kept::Deleted)));
+}
