@@ -20,11 +20,11 @@ use tidewire::feed::event::NewEdge;
 use tidewire::feed::policy::Policy;
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
+use tidewire::recovery::Progress;
 use tidewire::storage::files::faulty::{FaultyFiles, Plan};
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
 use tidewire::storage::journal::writer::JournalOptions;
-use tidewire::storage::recovery::Progress;
 use tokio::task::JoinSet;
 
 #[global_allocator]

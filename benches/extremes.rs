@@ -24,8 +24,8 @@ use tidewire::error::Error;
 use tidewire::feed::policy::Policy;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::SourceId;
+use tidewire::recovery::Progress;
 use tidewire::runtime::message::InboxTotals;
-use tidewire::storage::recovery::Progress;
 use tokio::runtime::{Handle, Runtime};
 use tokio::task::{JoinHandle, JoinSet};
 

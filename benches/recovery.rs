@@ -16,10 +16,10 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::policy::Policy;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::SourceId;
+use tidewire::recovery::Progress;
 use tidewire::runtime::background::snapshotter::SnapshotOptions;
 use tidewire::storage::journal::Durability;
 use tidewire::storage::journal::writer::JournalOptions;
-use tidewire::storage::recovery::Progress;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -17,8 +17,8 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::error::Error;
 use tidewire::feed::policy::Policy;
 use tidewire::feed::post::{Body, Draft};
+use tidewire::recovery::Progress;
 use tidewire::runtime::background::snapshotter::SnapshotOptions;
-use tidewire::storage::recovery::Progress;
 use tokio::task::JoinSet;
 
 #[global_allocator]

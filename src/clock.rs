@@ -1,7 +1,7 @@
-//! Time as a value and as an argument.
+//! Instants and clocks: time as a value, and "now" as an argument.
 //!
 //! Responsible for:
-//! - instants in microseconds, their RFC 3339 form, and where "now" comes from.
+//! - representing instants in microseconds, parsing and writing them as RFC 3339, and the source of "now" ([`Clock`]).
 //!
 //! Not responsible for:
 //! - keeping ids and positions increasing when the clock steps back (`runtime::monotonic_clock`).
@@ -21,45 +21,45 @@ use time::format_description::well_known::Rfc3339;
 #[serde(transparent)]
 pub struct UnixMicros(pub i64);
 
-/// A logical instant that was handed out, and its lead over the clock (see `runtime::monotonic_clock`).
+/// A logical instant that was assigned to an event, and its lead over the displayed clock (see `runtime::monotonic_clock`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Taken {
-    /// Unique, and later than all before it.
+    /// The logical instant: unique, and later than all instants assigned before it.
     pub instant: UnixMicros,
-    /// Microseconds by which it is ahead of the time that people are shown; negative if behind. 0 unless the clock has jumped.
+    /// Microseconds by which the instant is ahead of the displayed time; negative if it is behind. 0 unless the clock has jumped.
     pub lead_us: i64,
 }
 
 impl From<UnixMicros> for Taken {
-    /// An instant that is shown as it is.
+    /// Makes a logical instant that is equal to its displayed time.
     fn from(instant: UnixMicros) -> Self {
         Self { instant, lead_us: 0 }
     }
 }
 
 impl Taken {
-    /// Before all there are.
+    /// Lower than every assigned instant: none was assigned yet.
     pub const NONE: Self = Self { instant: UnixMicros(i64::MIN), lead_us: 0 };
 
-    /// The time that people are shown.
+    /// Returns the time that is displayed to users.
     pub fn shown(self) -> UnixMicros {
         UnixMicros(self.instant.0.saturating_sub(self.lead_us))
     }
 }
 
-/// A text that is no instant as the API takes it.
+/// The text is not an instant in the format that the API accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a time is RFC 3339 in UTC with at most microseconds, as 2026-11-20T10:00:00.123456Z")]
+#[error("a time must be RFC 3339 in UTC with at most microseconds, for example 2026-11-20T10:00:00.123456Z")]
 pub struct TimeError;
 
 impl UnixMicros {
-    /// This instant moved later, or the last one there is.
+    /// Returns this instant moved later by a duration, or the last representable instant.
     #[must_use]
     pub fn saturating_add(self, by: Duration) -> Self {
         Self(self.0.saturating_add(micros(by)))
     }
 
-    /// This instant moved earlier, or the first one there is.
+    /// Returns this instant moved earlier by a duration, or the first representable instant.
     #[must_use]
     pub fn saturating_sub(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(micros(by)))
@@ -87,7 +87,7 @@ impl FromStr for UnixMicros {
 }
 
 impl fmt::Display for UnixMicros {
-    /// RFC 3339 in UTC. Instants beyond the year 9999, which no request can name, are written as the number they are.
+    /// Writes RFC 3339 in UTC. Instants beyond the year 9999, which no request can name, are written as their number of microseconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let formatted = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1_000)
             .ok()
@@ -99,16 +99,17 @@ impl fmt::Display for UnixMicros {
     }
 }
 
-/// Where "now" comes from.
+/// The source of "now".
 pub trait Clock: Send + Sync + 'static {
-    /// The present instant. May jump ahead and step back.
+    /// Returns the current instant. It may jump ahead and step back.
     fn now(&self) -> UnixMicros;
 
-    /// Time since some instant in this process' life. Never steps back, and jumps with no correction of [`Clock::now`].
+    /// Returns the time since a fixed instant in the life of this process. It never steps back, and corrections of [`Clock::now`] do not
+    /// affect it.
     fn monotonic(&self) -> Duration;
 }
 
-/// The machine's clock.
+/// The clock of the operating system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -126,7 +127,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is moved: for tests and replays.
+/// A clock that changes only when it is set or advanced: for tests and replays.
 #[derive(Debug)]
 pub struct ManualClock {
     now: AtomicI64,
@@ -134,17 +135,17 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that shows `at`.
+    /// Creates a clock that shows `at`.
     pub fn new(at: UnixMicros) -> Self {
         Self { now: AtomicI64::new(at.0), monotonic: AtomicI64::new(0) }
     }
 
-    /// Sets what [`Clock::now`] shows, earlier or later than before. No time passes: the monotonic clock stays.
+    /// Sets what [`Clock::now`] returns, earlier or later than before. No time passes: the monotonic clock does not change.
     pub fn set(&self, at: UnixMicros) {
         self.now.store(at.0, Ordering::SeqCst);
     }
 
-    /// Lets `by` pass on both clocks.
+    /// Advances both clocks by `by`.
     pub fn advance(&self, by: Duration) {
         self.now.fetch_add(micros(by), Ordering::SeqCst);
         self.monotonic.fetch_add(micros(by), Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! What an operator may set. Checked once, then immutable.
+//! The engine's settings, which an operator may change. They are validated once at the start and are immutable afterwards.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -11,51 +11,51 @@ use crate::limits::FANOUT_BACKLOG_PER_SHARD_MAX;
 /// The engine's settings.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// Entries an inbox holds at most. Default 300.
+    /// Maximum number of entries in an inbox. Default 300.
     pub inbox_posts: NonZeroUsize,
-    /// Age at which a post leaves inboxes; it can still be reached by scrolling. Default: none.
+    /// Age at which a post is removed from inboxes. Readers can still reach it by scrolling. Default: none.
     pub inbox_age: Option<Duration>,
-    /// Which sources are celebrities, whose posts are pulled. Default: above 10,000 followers.
+    /// Decides which sources are celebrities, whose posts are pulled. Default: sources with more than 10,000 followers.
     pub celebrity: Policy,
-    /// How long a reader stays awake after its last read. Default 7 days.
+    /// Time that a reader stays awake after its last read. Default 7 days.
     pub active_window: Duration,
-    /// Readers awake at the same time, at most, over all shards. Default 2,000,000.
+    /// Maximum number of readers that are awake at the same time, over all shards. Default 2,000,000.
     pub active_readers_max: NonZeroUsize,
-    /// Threads that user actors are spread over. Default: one for each core.
+    /// Number of threads over which the user actors are distributed. Default: one for each core.
     pub shards: NonZeroUsize,
-    /// Deliveries that posts on their way into inboxes may need yet; beyond, publishing is refused. One author's posts may need
-    /// a quarter of them. Default: [`FANOUT_BACKLOG_PER_SHARD_MAX`] for each shard.
+    /// Maximum number of deliveries that the posts being fanned out still need. Beyond it, publishing is refused. The posts of one author
+    /// may need a quarter of it. Default: [`FANOUT_BACKLOG_PER_SHARD_MAX`] for each shard.
     pub fanout_backlog_max: Option<NonZeroUsize>,
-    /// Sources one reader may follow. Default 5,000.
+    /// Maximum number of sources that one reader may follow. Default 5,000.
     pub following_max: usize,
-    /// Bytes that posts may take in memory. Beyond seven eighths of it the oldest go to the archive; beyond all of it publishing
+    /// Maximum bytes of posts in memory. Beyond seven eighths of it the oldest posts are moved to the archive; beyond all of it publishing
     /// is refused. Default 8 GiB.
     pub store_bytes_max: usize,
-    /// Posts of one outbox that stay in memory; older ones are read from the archive. Without a data directory there is no
-    /// archive, and all stay. Default 1,000.
+    /// Number of posts of one outbox that stay in memory. Older ones are read from the archive. Without a data directory there is no
+    /// archive, and all posts stay in memory. Default 1,000.
     pub outbox_posts: NonZeroUsize,
-    /// Sources that may be known; beyond, new ones are refused. Default 50,000,000.
+    /// Maximum number of known sources. Beyond it, new sources are refused. Default 50,000,000.
     pub sources_max: usize,
-    /// Follow edges that there may be, hidden ones too; beyond, new ones are refused. Some tens of bytes each, on both sides. Default
-    /// 500,000,000.
+    /// Maximum number of follow edges, hidden ones included. Beyond it, new edges are refused. An edge takes some tens of bytes, counting
+    /// both sides. Default 500,000,000.
     pub edges_max: usize,
-    /// Reposts that there may be, each counted once for each of its sources; beyond, new ones are refused. At most 24 bytes each,
-    /// which stay in memory. Default 250,000,000.
+    /// Maximum number of reposts, each counted once for each of its sources. Beyond it, new reposts are refused. A repost takes at most 24
+    /// bytes, which always stay in memory. Default 250,000,000.
     pub reposts_max: usize,
-    /// Time that one page may take in memory before it ends early. What could not be read by then comes with the next page, or is named as
-    /// partial. Default 50 ms.
+    /// Maximum time to build one page from memory; after it the page ends early. Posts that were not read by then are on the next page, or
+    /// their sources are listed as partial. Default 50 ms.
     pub pull_budget: Duration,
-    /// The same for a page that is read from the archive. Two reads of sources of which it was not known that they are slow may come on
-    /// top. Default 2 s.
+    /// Maximum time to build a page that is read from the archive. Up to two reads of sources that were not known to be slow may exceed it.
+    /// Default 2 s.
     pub archive_budget: Duration,
-    /// Live connections at the same time, at most. Default 100,000.
+    /// Maximum number of live connections at the same time. Default 100,000.
     pub live_max: usize,
-    /// Newest entries of a watched feed that are compared with what was told of it, and how many changes are remembered for
-    /// clients that come back. Default 64 and 256.
+    /// Number of newest entries of a watched feed that are compared with what was sent, and number of changes that are stored for clients
+    /// that reconnect. Default 64 and 256.
     pub live: StreamLimits,
-    /// How often a live connection is asked whether it is alive, and has to have answered. Default 30 s.
+    /// Interval of the heartbeat pings on a live connection, and the time by which the client must have answered one. Default 30 s.
     pub live_heartbeat: Duration,
-    /// How long what a reader's live connections were told is remembered after the last has gone. Default 2 minutes.
+    /// Time that the sent changes of a reader are stored after its last live connection has closed. Default 2 minutes.
     pub live_linger: Duration,
 }
 
@@ -89,17 +89,17 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
-    /// The share of one shard in the readers that may be awake.
+    /// Returns the maximum number of awake readers in one shard.
     pub(crate) fn active_readers_max_per_shard(&self) -> usize {
         self.active_readers_max.get().div_ceil(self.shards.get())
     }
 
-    /// Deliveries that posts on their way into inboxes may need yet.
+    /// Returns the maximum number of deliveries that the posts being fanned out may still need.
     pub(crate) fn fanout_backlog_max(&self) -> usize {
         self.fanout_backlog_max.map_or(self.shards.get() * FANOUT_BACKLOG_PER_SHARD_MAX, NonZeroUsize::get)
     }
 
-    /// The publish time at and before which posts have left the inboxes.
+    /// Returns the publish time at and before which posts are no longer in inboxes.
     pub(crate) fn oldest_in_inbox(&self, now: UnixMicros) -> UnixMicros {
         self.inbox_age.map_or(UnixMicros(i64::MIN), |age| now.saturating_sub(age))
     }

@@ -1,161 +1,162 @@
-//! Errors of the engine.
+//! Errors that the engine returns.
 //!
-//! Their text is for people and may change. Programs branch on [`Error::code`].
+//! Their text is meant for people and may change. Programs branch on [`Error::code`].
 
 use crate::id::{PostId, SourceId};
 
-/// Why the engine refused or failed a request. Nothing of a refused request was done.
+/// The reason why the engine refused a request, or why the request failed. A refused request has changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A bounded queue is full; the caller may retry.
     #[error("overloaded: the {queue} queue is full at {limit}")]
     Overloaded {
-        /// Which queue.
+        /// The name of the queue.
         queue: &'static str,
-        /// How many it holds.
+        /// Maximum number of items in the queue.
         limit: usize,
     },
     /// The engine is stopping.
     #[error("the engine is shutting down")]
     ShuttingDown,
-    /// No such post, or it was deleted.
+    /// There is no post with this id, or it was deleted.
     #[error("no post has id {0}")]
     UnknownPost(PostId),
-    /// Nothing ever named this source.
+    /// The source is not registered: no request has named it, or it was erased.
     #[error("no source has id {0}")]
     UnknownSource(SourceId),
-    /// A reader has no such list.
+    /// The reader has no list of this name.
     #[error("{reader} has no list {list}")]
     UnknownList {
-        /// The reader.
+        /// The owner of the list.
         reader: SourceId,
-        /// The name.
+        /// The name of the list.
         list: String,
     },
-    /// A user is being erased. The id may be used again once that has ended.
+    /// The user is being erased. The id may be used again once the erasure has ended.
     #[error("{id} is being erased; the id may be used again once that has ended")]
     BeingErased {
-        /// The user.
+        /// The user who is being erased.
         id: SourceId,
     },
-    /// Something a reader cannot decide about oneself.
+    /// An action that a reader cannot apply to itself.
     #[error("{reader} cannot {action} itself")]
     Oneself {
-        /// The reader.
+        /// The reader in question.
         reader: SourceId,
-        /// What.
+        /// The action, as a verb.
         action: &'static str,
     },
-    /// A reader has as many of something as there may be.
-    #[error("{reader} has as many {what} as there may be, {limit}")]
+    /// The reader has reached the maximum number of something.
+    #[error("{reader} already has the maximum of {limit} {what}")]
     TooMany {
-        /// The reader.
+        /// The reader in question.
         reader: SourceId,
-        /// Of what.
+        /// The kind of item, in the plural.
         what: &'static str,
-        /// How many there may be.
+        /// Maximum number of these items.
         limit: usize,
     },
-    /// The id of a published post was used again for something else.
-    #[error("post id {0} is taken by a post of other content")]
+    /// The id of a published post was used again for a post with other content.
+    #[error("post id {0} is already used by a post with other content")]
     PostIdTaken(PostId),
     /// The id of a deleted post was used again.
     #[error("post {0} was deleted; its id cannot be used again")]
     PostDeleted(PostId),
-    /// A post dated too far ahead.
+    /// A post whose `published_at` is too far in the future.
     #[error("published_at is {ahead_seconds} s ahead of the server's clock, more than the {limit_seconds} s allowed")]
     PublishedInFuture {
-        /// How far ahead it is.
+        /// Seconds by which it is ahead of the server's clock.
         ahead_seconds: u64,
-        /// How far ahead it may be.
+        /// Maximum number of seconds that it may be ahead.
         limit_seconds: u64,
     },
-    /// A tag or topic was used where only a user can stand.
+    /// A tag or topic was used where only a user is allowed.
     #[error("{id} is a tag or topic, which cannot {action}")]
     NotAUser {
-        /// The tag or topic.
+        /// The id of the tag or topic.
         id: SourceId,
-        /// What it was to do.
+        /// The refused action, as a verb.
         action: &'static str,
     },
-    /// Edges that cannot be made; none of the request was.
-    #[error("{} of {requested} follow edges refused, none made; the first: {}", .refusals.len(), first(.refusals))]
+    /// Some of the follow edges cannot be created. None of the request was created.
+    #[error("{} of {requested} follow edges are refused, none is created; the first reason: {}", .refusals.len(), first(.refusals))]
     FollowsRefused {
-        /// How many edges the request had.
+        /// Number of edges in the request.
         requested: usize,
         /// Each refused edge, by its index in the request.
         refusals: Vec<(usize, FollowRefusal)>,
     },
-    /// A request that breaks a fixed limit or rule; the HTTP interface refuses it earlier.
+    /// A request that violates a fixed limit or rule; the HTTP interface refuses such requests earlier.
     #[error("{what}")]
     InvalidDraft {
-        /// Which limit, and by how much.
+        /// The limit that is violated, and by how much.
         what: String,
     },
-    /// The store has no room for another post or source.
+    /// The store has no capacity for another post or source.
     #[error("the {what} store is full at {limit}")]
     Full {
-        /// What there is too much of.
+        /// The kind of item that fills the store.
         what: &'static str,
-        /// How much there may be.
+        /// Maximum size or number of these items.
         limit: usize,
     },
-    /// The journal could not be written. No writes are taken until a restart.
+    /// Writing to the journal failed. The engine refuses all writes until a restart.
     #[error("the journal failed: {0}")]
     JournalFailed(String),
-    /// There is no space for the journal. Nothing was done; the same may succeed once there is.
+    /// There is no disk space for the journal. Nothing was changed; the same request may succeed once there is space.
     #[error("the disk is full: {0}")]
     DiskFull(String),
-    /// The system could not open another file for the journal. Nothing was done; the same may succeed once others are closed.
+    /// The system could not open another file for the journal. Nothing was changed; the same request may succeed once other files are
+    /// closed.
     #[error("the system has no room for another open file: {0}")]
     OutOfFiles(String),
-    /// A snapshot could not be taken.
+    /// Taking a snapshot failed.
     #[error("the snapshot failed: {0}")]
     SnapshotFailed(String),
     /// There is no data directory to take a snapshot into.
     #[error("this engine keeps everything in memory and has no data directory")]
     NoDataDirectory,
-    /// The archive could not be read.
+    /// Reading the archive failed.
     #[error("the archive failed: {0}")]
     ArchiveFailed(String),
-    /// The reader's actor crashed while it answered.
+    /// The reader's actor crashed while it answered the request.
     #[error("the feed of {0} could not be read: its actor crashed")]
     ReaderCrashed(SourceId),
-    /// The reader's actor crashed repeatedly and is left alone for a while.
+    /// The reader's actor crashed repeatedly and is not started again for a while.
     #[error("the feed of {reader} is quarantined after {crashes} crashes")]
     Quarantined {
-        /// The reader.
+        /// The reader in question.
         reader: SourceId,
-        /// How often its actor crashed.
+        /// Number of crashes of its actor.
         crashes: u32,
     },
 }
 
-/// Why a follow edge was refused.
+/// The reason why a follow edge was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FollowRefusal {
-    /// Nobody follows oneself.
+    /// A source cannot follow itself.
     #[error("{0} cannot follow itself")]
     Oneself(SourceId),
-    /// Tags and topics follow nobody.
+    /// A tag or topic cannot follow anyone.
     #[error("{0} is a tag or topic, which cannot follow")]
     NotAUser(SourceId),
-    /// One of both has blocked the other.
+    /// One of the two users has blocked the other.
     #[error("{follower} and {source_id} cannot follow each other: one has blocked the other")]
     Blocked {
-        /// Who follows.
+        /// The source that would follow.
         follower: SourceId,
-        /// Whom.
+        /// The source to be followed.
         source_id: SourceId,
     },
-    /// The follower is at its limit.
-    #[error("{follower} already follows the {limit} sources it may")]
+    /// The follower already follows its maximum number of sources.
+    #[error("{follower} already follows {limit} sources, the maximum")]
     Limit {
-        /// Who follows.
+        /// The source that would follow.
         follower: SourceId,
-        /// How many sources it may follow.
+        /// Maximum number of sources that it may follow.
         limit: usize,
     },
 }
@@ -165,12 +166,12 @@ fn first(refusals: &[(usize, FollowRefusal)]) -> String {
 }
 
 impl FollowRefusal {
-    /// Whether somebody does not want the edge, instead of its being none.
+    /// Returns true if the edge is refused because a user does not permit it, instead of being invalid.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::Blocked { .. })
     }
 
-    /// A stable name for programs.
+    /// Returns a stable name of the reason, for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Oneself(_) => "self_follow",
@@ -182,7 +183,7 @@ impl FollowRefusal {
 }
 
 impl Error {
-    /// A stable name for programs.
+    /// Returns a stable name of the error, for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Overloaded { .. } => "overloaded",
@@ -201,9 +202,10 @@ impl Error {
             Self::PublishedInFuture { .. } => "published_in_future",
             Self::NotAUser { .. } => "not_a_user",
             Self::FollowsRefused { refusals, .. } => {
-                // A mixture is not forbidden as a whole, so it is not named after what is.
-                let telling = refusals.iter().find(|(_, refusal)| !refusal.is_forbidden()).or(refusals.first());
-                telling.map_or("follows_refused", |(_, refusal)| refusal.code())
+                // If only some of the refusals are prohibitions, the request as a whole is not forbidden: the code is that of a refusal of
+                // another kind.
+                let decisive = refusals.iter().find(|(_, refusal)| !refusal.is_forbidden()).or(refusals.first());
+                decisive.map_or("follows_refused", |(_, refusal)| refusal.code())
             }
             Self::InvalidDraft { .. } => "misfit",
             Self::Full { .. } => "store_full",
@@ -218,7 +220,7 @@ impl Error {
         }
     }
 
-    /// Whether the same request may succeed later without anything else being changed.
+    /// Returns true if the same request may succeed later although nothing else is changed.
     pub fn is_temporary(&self) -> bool {
         matches!(
             self,

@@ -1,11 +1,11 @@
-//! Identifiers: external ids of sources, post ids, and the dense slots that stand for sources inside the process.
+//! Identifiers: external ids of sources, post ids, and the dense slots that represent sources inside the process.
 //!
 //! Responsible for:
-//! - checking external ids once, at the border, so that no other module has to;
-//! - telling users, tags and topics apart.
+//! - validating external ids once, where they enter, so that no other module has to;
+//! - distinguishing users, tags and topics.
 //!
 //! Not responsible for:
-//! - handing out slots (`state::sources`) or minting post ids (`runtime::monotonic_clock`).
+//! - allocating slots (`state::sources`), minting post ids (`runtime::monotonic_clock`).
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -17,33 +17,33 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::limits::SOURCE_ID_BYTES_MAX;
 
-/// The checked external id of a source: 1–128 characters of `[A-Za-z0-9._:@~-]`, but neither `.` nor `..`, which proxies and browsers take
-/// out of paths. What is stored may have these, from before they were refused.
+/// The validated external id of a source: 1–128 characters of `[A-Za-z0-9._:@~-]`, but neither `.` nor `..`, which proxies and browsers
+/// remove from paths. Stored data may contain these two, from before they were refused.
 ///
-/// Cheap to clone: the text is shared.
+/// It is cheap to clone, because the text is shared.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct SourceId(Arc<str>);
 
-/// Why a text is no [`SourceId`].
+/// The reason why a text is not a valid [`SourceId`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceIdError {
-    /// No characters at all.
+    /// The text is empty.
     #[error("an id must have at least 1 character")]
     Empty,
-    /// Longer than the limit.
+    /// The text is longer than the limit.
     #[error("an id may have at most {SOURCE_ID_BYTES_MAX} characters, this one has {length}")]
     TooLong {
-        /// Its length in bytes.
+        /// The length in bytes.
         length: usize,
     },
-    /// A step in a path.
-    #[error("an id may not be . or .., which are steps in the path of a request")]
+    /// The text is a relative step in a path (`.` or `..`).
+    #[error("an id must not be . or .., which have a special meaning in the path of a request")]
     PathStep,
-    /// A character outside the allowed set.
-    #[error("an id may hold letters, digits and any of . _ : @ ~ - only, not {found:?} at byte {at}")]
+    /// The text has a character outside the allowed set.
+    #[error("an id may contain only letters, digits and the characters . _ : @ ~ - but has {found:?} at byte {at}")]
     BadCharacter {
-        /// The first such character.
+        /// The first character that is not allowed.
         found: char,
         /// Its offset in bytes.
         at: usize,
@@ -54,10 +54,10 @@ const TAG_PREFIX: &str = "tag:";
 const TOPIC_PREFIX: &str = "topic:";
 
 impl SourceId {
-    /// Checks `text` and shares it.
+    /// Validates `text` and stores it in a shared allocation.
     ///
     /// # Errors
-    /// Says what is wrong with the text, and where.
+    /// Returns what is wrong with the text, and where.
     pub fn new(text: &str) -> Result<Self, SourceIdError> {
         if matches!(text, "." | "..") {
             return Err(SourceIdError::PathStep);
@@ -65,7 +65,7 @@ impl SourceId {
         Self::stored(text)
     }
 
-    /// Checks an id that was stored.
+    /// Validates an id that is read from storage.
     fn stored(text: &str) -> Result<Self, SourceIdError> {
         if text.is_empty() {
             return Err(SourceIdError::Empty);
@@ -80,18 +80,18 @@ impl SourceId {
         Ok(Self(text.into()))
     }
 
-    /// The source that collects the posts tagged `name`.
+    /// Returns the source that collects the posts with the tag `name`.
     ///
     /// # Errors
-    /// As [`SourceId::new`], of the whole id `tag:NAME`.
+    /// Same as [`SourceId::new`], for the whole id `tag:NAME`.
     pub fn tag(name: &str) -> Result<Self, SourceIdError> {
         Self::prefixed(TAG_PREFIX, name)
     }
 
-    /// The source that collects the posts on topic `name`.
+    /// Returns the source that collects the posts on the topic `name`.
     ///
     /// # Errors
-    /// As [`SourceId::new`], of the whole id `topic:NAME`.
+    /// Same as [`SourceId::new`], for the whole id `topic:NAME`.
     pub fn topic(name: &str) -> Result<Self, SourceIdError> {
         Self::prefixed(TOPIC_PREFIX, name)
     }
@@ -103,34 +103,34 @@ impl SourceId {
         Self::new(&format!("{prefix}{name}"))
     }
 
-    /// The text of the id.
+    /// Returns the text of the id.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The tag's name, if this is a tag.
+    /// Returns the tag's name, if this is a tag.
     pub fn tag_name(&self) -> Option<&str> {
         self.0.strip_prefix(TAG_PREFIX)
     }
 
-    /// The topic's name, if this is a topic.
+    /// Returns the topic's name, if this is a topic.
     pub fn topic_name(&self) -> Option<&str> {
         self.0.strip_prefix(TOPIC_PREFIX)
     }
 
-    /// Whether this is a user (or an account of another kind that can publish), neither a tag nor a topic.
+    /// Returns true if this is a user (or another kind of account that can publish), and neither a tag nor a topic.
     pub fn is_user(&self) -> bool {
         self.tag_name().is_none() && self.topic_name().is_none()
     }
 }
 
-/// The name of a reader's list: of the same characters as a [`SourceId`].
+/// The name of a reader's list. It allows the same characters as a [`SourceId`].
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ListName(SourceId);
 
 impl ListName {
-    /// The text of the name.
+    /// Returns the text of the name.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
@@ -158,14 +158,14 @@ impl FromStr for SourceId {
     }
 }
 
-/// From storage: what requests send goes through [`SourceId::new`].
+/// Reads an id from storage. Ids in requests are validated by [`SourceId::new`].
 impl<'de> Deserialize<'de> for SourceId {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_str(Text(Self::stored))
     }
 }
 
-/// Reads a value from borrowed text, without an allocation on the way.
+/// Deserializes a value from borrowed text, without an intermediate allocation.
 pub struct Text<F>(pub F);
 
 impl<T, E: fmt::Display, F: FnOnce(&str) -> Result<T, E>> Visitor<'_> for Text<F> {
@@ -192,12 +192,12 @@ impl fmt::Debug for SourceId {
     }
 }
 
-/// A post's id. Written as a decimal string in JSON, since not every JSON reader keeps 64 bits.
+/// The id of a post. It is written as a decimal string in JSON, since some JSON parsers do not preserve 64 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PostId(pub u64);
 
-/// A text that is no [`PostId`].
+/// The text is not a valid [`PostId`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a post id is a whole number from 0 to 18446744073709551615 in decimal digits, without sign or leading zeros")]
 pub struct PostIdError;
@@ -221,13 +221,13 @@ impl fmt::Display for PostId {
     }
 }
 
-/// The dense number that stands for a source inside this process. It never leaves the process: after a restart the
-/// same source may have another slot.
+/// The dense number that represents a source inside this process. It never leaves the process: after a restart the same source may have
+/// another slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct SourceSlot(pub u32);
 
 impl SourceSlot {
-    /// Of what is not known to any [`Sources`](crate::state::sources::Sources) yet.
+    /// The slot of a source that is not registered in any [`Sources`](crate::state::sources::Sources) yet.
     pub const NONE: Self = Self(u32::MAX);
 }
 

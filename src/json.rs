@@ -1,4 +1,4 @@
-//! Values that serde by itself reads from less, or from more, JSON than it should.
+//! JSON values for which serde's default deserialization accepts too little or too much.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,10 +6,10 @@ use std::marker::PhantomData;
 use serde::de::{self, IntoDeserializer as _, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// The largest number up to which floating point numbers have all whole ones.
+/// The largest bound up to which a 64-bit floating point number represents every whole number: 2^53.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// A whole number that is not negative, however it is written: `10.0` is one, and some clients write all numbers like that.
+/// A whole number that is not negative, in any JSON notation: `10.0` is accepted, because some clients write all numbers like that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whole(pub usize);
 
@@ -41,7 +41,7 @@ impl<'de> Deserialize<'de> for Whole {
     }
 }
 
-/// One of some names, as text. By itself `{"name":null}` is taken for it too.
+/// One of a fixed set of names, as a JSON string. By default serde also accepts `{"name":null}` for it.
 pub struct Name<T>(pub T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Name<T> {

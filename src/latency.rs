@@ -1,26 +1,28 @@
-//! Latencies: how long things took since the start, counted in fixed buckets.
+//! Latency histograms: durations since the start of the process, counted in fixed buckets.
 //!
-//! Two relaxed additions for each: cheap enough for every page, and whoever collects metrics takes differences and quantiles.
+//! Recording takes two relaxed atomic additions, which is cheap enough for every page. The metrics collector computes differences and
+//! quantiles.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper bounds of the buckets, in microseconds: three for each power of ten, from a page out of memory to a request that waits.
+/// Upper bounds of the buckets in microseconds, about three for each power of ten: from a page out of memory to a request that waits.
 pub const BOUNDS_US: [u64; 18] = [
     10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
     2_500_000, 10_000_000,
 ];
 
-/// How long something took, each time since the start.
+/// A histogram of the durations of one operation since the start of the process.
 #[derive(Debug, Default)]
 pub struct Latency {
-    /// How often it took at most so long, and longer than the bound before; the last: longer than all.
+    /// Count of each bucket: durations of at most its bound and above the bound before it. The last bucket counts all that exceed every
+    /// bound.
     buckets: [AtomicU64; BOUNDS_US.len() + 1],
     sum_ns: AtomicU64,
 }
 
 impl Latency {
-    /// Takes note of something that took so long.
+    /// Records one duration.
     pub fn record(&self, took: Duration) {
         let us = took.as_nanos().div_ceil(1_000);
         let nth = BOUNDS_US.partition_point(|bound| u128::from(*bound) < us);
@@ -28,12 +30,12 @@ impl Latency {
         self.sum_ns.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// How often each bucket was met, the last one above all bounds.
+    /// Returns the count of each bucket. The last bucket is above all bounds.
     pub fn counts(&self) -> [u64; BOUNDS_US.len() + 1] {
         std::array::from_fn(|nth| self.buckets[nth].load(Ordering::Relaxed))
     }
 
-    /// How long it took in all.
+    /// Returns the sum of all recorded durations.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_ns.load(Ordering::Relaxed))
     }

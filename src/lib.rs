@@ -1,27 +1,86 @@
 //! Tidewire: a feed engine in one process.
 //!
-//! It answers one question, very fast and for very many people: what have the sources I follow published, newest first?
-//! [`engine::Engine`] is everything it does, as one type. The crate `tidewire-server` serves that over HTTP.
+//! It answers one question, fast and for very many readers: what have the sources I follow published, newest first?
+//! [`Engine`] has every operation. [`Engine::start`] keeps everything in memory; [`Engine::open_directory`] keeps it in a data
+//! directory as well. An engine runs on threads of its own, so a program under any runtime can embed it, and clones of an `Engine`
+//! are the same engine.
 //!
-//! [`feed`] is the pure core, [`state`] what everybody reads and one writer writes, [`runtime`] who does what on which
-//! thread. ARCHITECTURE.md is the map.
+//! ```
+//! use tidewire::{Body, Draft, Engine, EngineConfig, NewEdge, PageRequest, SourceId};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! let engine = Engine::start(EngineConfig::default());
+//! let (ann, bob) = (SourceId::new("ann")?, SourceId::new("bob")?);
+//! engine.follow(vec![NewEdge::new(ann.clone(), bob.clone())]).await?;
+//! engine.publish(Draft::new(bob, Body::new(r#"{"text":"hello"}"#)?), true).await?;
+//! let feed = engine.feed(&ann, PageRequest::newest(20)).await?;
+//! assert_eq!(feed.page.items.len(), 1);
+//! engine.shutdown();
+//! # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The crate `tidewire-server` serves an engine over HTTP. The modules that are hidden here are for that crate and for the tests: they
+//! change without notice. ARCHITECTURE.md in the repository is the map of them.
 
+#[doc(hidden)]
 pub mod clock;
+#[doc(hidden)]
 pub mod config;
+#[doc(hidden)]
 pub mod engine;
+#[doc(hidden)]
 pub mod error;
+#[doc(hidden)]
 pub mod feed;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+#[doc(hidden)]
 pub mod id;
 #[doc(hidden)]
 pub mod json;
+#[doc(hidden)]
 pub mod latency;
+#[doc(hidden)]
 pub mod limits;
+#[doc(hidden)]
 pub mod live;
+#[doc(hidden)]
+pub mod recovery;
+#[doc(hidden)]
 pub mod runtime;
+#[doc(hidden)]
 pub mod state;
+#[doc(hidden)]
 pub mod storage;
 #[doc(hidden)]
 pub mod throttle;
+
+pub use clock::{Clock, SystemClock, UnixMicros};
+pub use config::EngineConfig;
+pub use engine::{Engine, Erasing, FeedPage, Listed, SnapshotOptions, SourceInfo, StorageConfig, Unread, Watcher};
+pub use error::{Error, FollowRefusal};
+pub use feed::event::{MuteOrBlock, NewEdge};
+pub use feed::page::{Page, Range};
+pub use feed::policy::Policy;
+pub use feed::position::Position;
+pub use feed::post::{Body, Draft, Kind, Post};
+pub use feed::resume::Resume;
+pub use feed::rules::{Rules, RulesPatch};
+pub use id::{ListName, PostId, SourceId};
+pub use live::event::{Event as LiveEvent, Item, What};
+pub use live::subscriber_queue::Closing;
+pub use recovery::{Progress, Report};
+pub use runtime::message::{Followed, Published, SnapshotTaken};
+pub use state::explain::Explanation;
+pub use state::reader::PageRequest;
+pub use state::view::Entry;
+pub use storage::error::StorageError;
+pub use storage::journal::Durability;
+pub use storage::journal::writer::JournalOptions;
+
+/// The examples of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

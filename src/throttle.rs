@@ -1,4 +1,4 @@
-//! How often the log reports what may happen at any rate, since strangers cause it.
+//! Rate limit for log lines about events that unauthenticated connections can cause at any rate.
 
 use std::time::Instant;
 
@@ -6,23 +6,23 @@ use parking_lot::Mutex;
 
 use crate::limits::LOG_THROTTLE_PERIOD;
 
-/// Lets one line into the log in each [`LOG_THROTTLE_PERIOD`], and counts the others.
+/// Permits one log line in each [`LOG_THROTTLE_PERIOD`], and counts the suppressed ones.
 #[derive(Debug, Default)]
 pub struct Throttle(Mutex<Logged>);
 
 #[derive(Debug, Default)]
 struct Logged {
     last: Option<Instant>,
-    left_out: u64,
+    suppressed: u64,
 }
 
 impl Throttle {
-    /// Nothing was written yet.
+    /// Creates a throttle that permits the first line at once.
     pub const fn new() -> Self {
-        Self(Mutex::new(Logged { last: None, left_out: 0 }))
+        Self(Mutex::new(Logged { last: None, suppressed: 0 }))
     }
 
-    /// Whether a line is to be written now, and then how many were left out since the last one.
+    /// Returns the number of lines suppressed since the last one if a line may be written now, and `None` otherwise.
     pub fn due(&self) -> Option<u64> {
         self.0.lock().due(Instant::now())
     }
@@ -31,11 +31,11 @@ impl Throttle {
 impl Logged {
     fn due(&mut self, now: Instant) -> Option<u64> {
         if self.last.is_some_and(|last| now.duration_since(last) < LOG_THROTTLE_PERIOD) {
-            self.left_out += 1;
+            self.suppressed += 1;
             return None;
         }
         self.last = Some(now);
-        Some(std::mem::take(&mut self.left_out))
+        Some(std::mem::take(&mut self.suppressed))
     }
 }
 

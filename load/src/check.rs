@@ -1,12 +1,12 @@
-//! Whether a design answers right, before it is timed.
+//! Checks that a design answers correctly before it is measured.
 //!
 //! Responsible for:
 //! - a naive model of feeds;
-//! - a random history whose pages must all equal the model's.
+//! - a random history whose pages must all equal those of the model.
 //!
 //! Not responsible for:
 //! - pages of a loaded world (`verifier`);
-//! - what designs differ in by nature, such as feeds that end where an inbox does: histories stay above that.
+//! - differences by design, such as feeds that end with the inbox: histories are short enough to avoid them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use crate::mint::{Ids, Mint, Service};
 use crate::operation::{Item, Operation, PAGE_POSTS, Post, User};
 use crate::target::{Client, Failure, Target};
 
-/// Feeds computed in the plainest way.
+/// A naive model that computes feeds from all posts.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     edges: BTreeSet<(User, User)>,
@@ -25,7 +25,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Does an operation; pages change nothing.
+    /// Applies an operation. Pages change nothing.
     pub fn apply(&mut self, operation: &Operation) {
         match operation {
             Operation::Follow { follower, source } => drop(self.edges.insert((*follower, *source))),
@@ -36,12 +36,12 @@ impl Model {
         }
     }
 
-    /// The page that is asked for; none if that is no page.
+    /// Returns the requested page, or an empty one if the operation reads no page.
     pub fn page(&self, operation: &Operation) -> Vec<Item> {
         self.page_of(operation, |_| true)
     }
 
-    /// The same of only some posts.
+    /// Returns the page of only those posts for which `some` returns true.
     pub fn page_of(&self, operation: &Operation, some: impl Fn(&Post) -> bool) -> Vec<Item> {
         let shows = |post: &&Post| match operation {
             Operation::Page { reader } => post.author == *reader || self.edges.contains(&(*reader, post.author)),
@@ -53,53 +53,53 @@ impl Model {
         posts.into_iter().take(PAGE_POSTS).map(Item::of).collect()
     }
 
-    /// All edges, follower first.
+    /// Returns all edges, follower first.
     pub fn edges(&self) -> Vec<(User, User)> {
         self.edges.iter().copied().collect()
     }
 
-    /// Who follows a user.
+    /// Returns the followers of a user.
     pub fn followers(&self, user: User) -> Vec<User> {
         self.edges.iter().filter(|(_, source)| *source == user).map(|(follower, _)| *follower).collect()
     }
 }
 
-/// Users of a history.
+/// Number of users of a history.
 pub const USERS: User = 12;
 
-/// How many of them become active at the end.
+/// Number of users that become active only at the end.
 const LATE: usize = 3;
 
-/// Operations of a history at most: enough for full pages.
+/// Maximum number of operations of a history: enough for full pages.
 const OPERATIONS_MAX: usize = 400;
 
-/// Time from one post of a history to the next, in microseconds, so that no two have the same.
+/// Time between two posts of a history in microseconds, so that no two have the same time.
 const POST_GAP_US: i64 = 1_000_000;
 
-/// A random history by [`USERS`] users whom nobody uses otherwise, some of them inactive until the end.
+/// A random history of [`USERS`] users that nothing else uses. Some of them are inactive until the end.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
-    /// The first of them.
+    /// The number of the first user.
     pub first_user: User,
-    /// The same seed makes the same history.
+    /// The random seed. The same seed gives the same history.
     pub seed: u64,
-    /// Ids of its posts.
+    /// The kind of ids of the posts.
     pub ids: Ids,
-    /// Posts that an inbox holds. There are fewer in the history, so that no feed ends before what is compared.
+    /// Number of posts of an inbox. The history has fewer posts, so that no feed ends before the compared part.
     pub inbox_posts: usize,
 }
 
 impl History {
-    /// Makes it, and compares every page with the model's. Returns how many.
+    /// Runs the history and compares every page with that of the model. Returns the number of pages.
     ///
     /// # Errors
-    /// When an operation fails, or a page is another: it says which and in what.
+    /// If an operation fails or a page differs. The message has the operation and the difference.
     pub async fn check(&self, target: &dyn Target) -> Result<usize, Failure> {
         let mut rng = fastrand::Rng::with_seed(self.seed);
         let (mut model, mut pages) = (Model::default(), 0);
         let dates = Dates::new(self);
         let users: Vec<User> = (self.first_user..self.first_user + USERS).collect();
-        // Some become active only at the end, and find then what was published before.
+        // Some users become active only at the end, and must find what was published before.
         let (late, early) = users.split_at(LATE);
         target.activate(early).await?;
         let mut client = target.open().await?;
@@ -123,13 +123,13 @@ impl History {
         Ok(pages)
     }
 
-    /// Two in five of them publish.
+    /// Two of five operations are publishes.
     fn operations(&self) -> usize {
         OPERATIONS_MAX.min(self.inbox_posts.saturating_mul(2))
     }
 }
 
-/// When posts of a history are published: a while ago, one after the other.
+/// The times of the posts of a history: increasing times in the past.
 struct Dates {
     mint: Mint,
     first_us: i64,
@@ -146,7 +146,7 @@ impl Dates {
     }
 }
 
-/// Compares an answer with the model's if the operation is a page; says whether it is.
+/// Compares the answer with the model if the operation reads a page. Returns true if it does.
 async fn compare(client: &mut dyn Client, model: &Model, operation: &Operation) -> Result<bool, Failure> {
     if !operation.is_page() {
         return Ok(false);
@@ -163,7 +163,7 @@ async fn compare(client: &mut dyn Client, model: &Model, operation: &Operation) 
     Ok(true)
 }
 
-/// Says in what a page is another than the right one.
+/// Describes how a page differs from the correct one.
 pub(crate) fn differs(operation: &Operation, page: &[Item], right: &[Item]) -> Failure {
     let ids = |items: &[Item]| items.iter().map(|item| item.id).collect::<Vec<_>>();
     let what = match ids(page) == ids(right) {
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_wrong_answer_is_noticed() {
-        for (fault, told) in [
+        for (fault, reported) in [
             (Fault::KeepsDeleted, "in place of"),
             (Fault::KeepsUnfollowed, "in place of"),
             (Fault::OldestFirst, "in place of"),
@@ -218,7 +218,7 @@ mod tests {
             (Fault::FailsNow, "broken"),
         ] {
             let message = history(Some(fault)).unwrap_err().to_string();
-            assert!(message.contains(told), "{fault:?}: {message}");
+            assert!(message.contains(reported), "{fault:?}: {message}");
         }
     }
 }

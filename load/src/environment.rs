@@ -1,74 +1,74 @@
-//! What else went on while something was measured.
+//! Measures the load of the machine during a measurement.
 //!
 //! Responsible for:
-//! - the shares of the machine that other programs, and other machines on the same hardware, took in a stretch of time.
+//! - the shares of the machine that other programs, and other virtual machines on the same hardware, used in a period.
 //!
 //! Not responsible for:
-//! - what follows from them (`warning`), the time that client and server took (whoever started these knows).
+//! - conclusions from them (`warning`); the processor time of client and server, which the caller measures.
 
 use std::fs;
 use std::time::Duration;
 
-/// What `/proc/stat` counts in.
+/// Duration of one tick of `/proc/stat`, in seconds (`USER_HZ` is 100).
 const TICK_S: f64 = 0.01;
 
-/// What a run took place in.
+/// The conditions of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
-    /// Cores that this program, which is the client, may use.
+    /// Number of cores that this program, the client, may use.
     pub client_cores_max: f64,
-    /// The stretches in which something was measured.
+    /// The periods of the measurements.
     pub stretches: Vec<Stretch>,
-    /// Whether this program was built without optimisation.
+    /// True if this program was built without optimisation.
     pub unoptimised: bool,
 }
 
 impl Environment {
-    /// None yet, for a client that may use so many cores.
+    /// Creates an environment without periods, for a client that may use this many cores.
     pub fn new(client_cores_max: f64) -> Self {
         Self { client_cores_max, stretches: Vec::new(), unoptimised: cfg!(debug_assertions) }
     }
 }
 
-/// A stretch of time in which something was measured.
+/// One period of measurement.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Stretch {
-    /// What was measured, for people: `page of redis_list`.
+    /// The name of the measurement, for people, such as `page of redis_list`.
     pub what: String,
-    /// Of the whole machine, 0 to 1, taken by programs that are neither client nor server.
+    /// Share of the whole machine, 0 to 1, used by programs that are neither client nor server.
     pub others_share: f64,
-    /// Of the whole machine, 0 to 1, taken by other machines on the same hardware.
+    /// Share of the whole machine, 0 to 1, used by other virtual machines on the same hardware.
     pub steal_share: f64,
-    /// Of the whole machine, 0 to 1, taken by designs whose turn it was not.
+    /// Share of the whole machine, 0 to 1, used by idle designs, which are not being measured.
     pub waiting_share: f64,
-    /// Which of these took most; empty if none took anything.
+    /// The idle design that used most; empty if none used anything.
     pub waiting_most: String,
 }
 
-/// Looks at the machine at the beginning and the end of a stretch.
+/// Samples the processor counters at the start and the end of a period.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampler {
     began: Processors,
 }
 
 impl Sampler {
-    /// Begins a stretch.
+    /// Starts a period.
     pub fn start() -> Self {
         Self { began: Processors::now() }
     }
 
-    /// Ends it. `ours` is the processor time that client and server took in it, together.
+    /// Ends the period. `ours` is the processor time of client and server together.
     pub fn stop(self, what: &str, ours: Duration) -> Stretch {
         self.stop_beside(what, ours, &[])
     }
 
-    /// The same where designs waited for their turns, which took so much each, beside `ours`.
+    /// Ends the period. `waiting` has the processor time of each idle design, which is not part of `ours`.
     pub fn stop_beside(self, what: &str, ours: Duration, waiting: &[(&str, Duration)]) -> Stretch {
         self.began.until(Processors::now(), what, ours, waiting)
     }
 }
 
-/// Processor time of the whole machine since it started, in ticks of all cores together.
+/// Processor time of the whole machine since it booted, in ticks, summed over all cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Processors {
     busy_ticks: u64,
@@ -78,11 +78,11 @@ struct Processors {
 
 impl Processors {
     fn now() -> Self {
-        // Where there is no such file nothing is known of others: all shares are 0.
+        // Without this file the use by others is not known: all shares are 0.
         fs::read_to_string("/proc/stat").ok().and_then(|stat| Self::parse(&stat)).unwrap_or_default()
     }
 
-    /// Of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal. What follows is within user and nice.
+    /// Parses `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal. The later columns are included in user and nice.
     fn parse(stat: &str) -> Option<Self> {
         let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let ticks: Vec<u64> = line.split_whitespace().map_while(|ticks| ticks.parse().ok()).collect();
@@ -99,7 +99,7 @@ impl Processors {
         let ticks = |time: Duration| time.as_secs_f64() / TICK_S;
         let waited = ticks(waiting.iter().map(|(_, took)| *took).sum());
         let most = waiting.iter().filter(|(_, took)| !took.is_zero()).max_by_key(|(_, took)| *took);
-        // Ticks are coarse: what is known of may come out as more than all that was busy.
+        // Ticks are coarse: the known part can be greater than the busy time.
         let others = (busy - ticks(ours) - waited).max(0.0);
         Stretch {
             what: what.to_owned(),

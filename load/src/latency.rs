@@ -1,7 +1,7 @@
-//! Latencies as they are told, from a histogram of them in nanoseconds.
+//! Summaries of latency histograms, which are in nanoseconds.
 //!
 //! Responsible for:
-//! - the quantiles that are told, and a curve that is dense towards the slowest.
+//! - the reported quantiles, and a curve with more points towards the slowest operations.
 //!
 //! Not responsible for:
 //! - recording (`drive::recorder`), drawing (`report::plot`).
@@ -10,14 +10,14 @@ use hdrhistogram::Histogram;
 
 use crate::report::Latency;
 
-/// Points of a curve, at most.
+/// Maximum number of points of a curve.
 pub const CURVE_POINTS_MAX: usize = 60;
 
-/// How many nines a curve goes on to: beyond 99.999 % a run has no samples to speak of.
+/// Number of nines that a curve goes to: a run has too few samples beyond 99.999 %.
 const CURVE_NINES: f64 = 5.0;
 
 impl Latency {
-    /// What is told of a histogram of nanoseconds. All is 0 if nothing was recorded.
+    /// Summarizes a histogram of nanoseconds. All values are 0 if it is empty.
     pub fn of(nanoseconds: &Histogram<u64>) -> Self {
         if nanoseconds.is_empty() {
             return Self::default();
@@ -35,14 +35,14 @@ impl Latency {
     }
 }
 
-/// Points at even distances on an axis that gives each further nine the same room, up to the last sample.
+/// Returns points at even distances on an axis where each further nine has the same width, up to the last sample.
 fn curve(nanoseconds: &Histogram<u64>) -> Vec<(f64, f64)> {
     let steps = CURVE_POINTS_MAX - 2;
     let shares = (0..=steps).map(|step| 1.0 - 10_f64.powf(-CURVE_NINES * step as f64 / steps as f64));
-    // Beyond this share there is less than one sample: a curve would tell what was never seen.
+    // Beyond this share there is less than one sample, so the curve would show values that were not measured.
     let seen = 1.0 - 1.0 / nanoseconds.len() as f64;
     let shares: Vec<f64> = shares.take_while(|share| *share <= seen).collect();
-    // One pass over the histogram for all of them.
+    // Reads all quantiles in one pass over the histogram.
     let values = nanoseconds.value_at_quantiles(shares.iter().copied());
     let mut points: Vec<(f64, f64)> =
         shares.iter().zip(values).map(|(share, value)| (round(*share), microseconds(value))).collect();
@@ -50,7 +50,7 @@ fn curve(nanoseconds: &Histogram<u64>) -> Vec<(f64, f64)> {
     points
 }
 
-/// To a millionth: enough for five nines, and short in JSON.
+/// Rounds to a millionth: this is exact enough for five nines, and short in JSON.
 fn round(share: f64) -> f64 {
     (share * 1e6).round() / 1e6
 }
@@ -87,9 +87,9 @@ mod tests {
     #[test]
     fn quantiles_are_microseconds_within_the_histogram_s_precision() {
         let latency = of((1..=100_000).map(|value| value * 10));
-        let told = [latency.p50_us, latency.p90_us, latency.p99_us, latency.p999_us, latency.max_us];
-        for (told, exact) in told.into_iter().zip([500.0, 900.0, 990.0, 999.0, 1_000.0]) {
-            assert!((told - exact).abs() <= exact / 500.0, "{told} is not {exact}");
+        let reported = [latency.p50_us, latency.p90_us, latency.p99_us, latency.p999_us, latency.max_us];
+        for (reported, exact) in reported.into_iter().zip([500.0, 900.0, 990.0, 999.0, 1_000.0]) {
+            assert!((reported - exact).abs() <= exact / 500.0, "{reported} is not {exact}");
         }
     }
 

@@ -1,15 +1,14 @@
-//! Loads Tidewire, and the designs that people use in its place, side by side: the same work, the same machine, one run.
+//! A benchmark of Tidewire and of alternative feed designs: the same work, the same machine, one run.
 //!
 //! Responsible for:
-//! - worlds of users (`world`) and the work they make (`workload`), posts with ids and times (`mint`);
-//! - doing that work on each design (`target`), in a closed loop or at intended times (`drive`), and first of all checking
-//!   that each design answers right (`check`), and afterwards that it still does (`verifier`);
-//! - the same when more is asked for than is possible (`overload`, `recovery`), for hours (`soak`), and of connections that are
-//!   told live (`live`);
-//! - what was measured (`measure`), whether to believe it (`warning`), and telling it (`report`).
+//! - worlds of users (`world`), the operations on them (`workload`), and posts with ids and times (`mint`);
+//! - running these operations on each design (`target`), in a closed loop or at intended times (`drive`), after checking that each design
+//!   answers correctly (`check`), and checking again afterwards (`verifier`);
+//! - the same under overload (`overload`, `recovery`), for hours (`soak`), and for live connections (`live`);
+//! - computing the results (`measure`), whether they are reliable (`warning`), and reporting them (`report`).
 //!
 //! Not responsible for:
-//! - what a feed is: that is `tidewire`, and for the check a naive model.
+//! - the definition of a feed: this is in `tidewire`, and in a naive model for the checks.
 
 pub mod check;
 pub mod cli;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// As the server has it, which this program becomes.
+/// The same allocator as in the server: the engine also runs inside this process.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,17 +1,17 @@
-//! From runs to what is told of them.
+//! Computes the reported results from runs.
 
 use crate::drive::Run;
 use crate::drive::recorder::{INTERVALS, INTERVALS_MAX, Record, Stretch};
 use crate::report::{Case, Interval, Latency};
 
-/// What a case counts.
+/// The quantity that a case reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Figure {
-    /// Feeds that got a post, a second.
+    /// Feeds that received a post, per second.
     Deliveries,
-    /// Operations, a second.
+    /// Operations per second, with the name of the unit.
     Operations(&'static str),
-    /// How long 99 in 100 operations took, in microseconds.
+    /// The p99 latency in microseconds.
     P99,
 }
 
@@ -34,12 +34,12 @@ impl Figure {
     }
 }
 
-/// The p99 of the kind of operation that has the highest, in microseconds.
+/// Returns the highest p99 of all kinds of operations, in microseconds.
 pub fn p99_us(record: &Record) -> f64 {
     record.latencies.values().map(|latencies| Latency::of(latencies).p99_us).fold(0.0, f64::max)
 }
 
-/// What is told of the rounds of a case.
+/// Returns the results of the rounds of a case.
 pub fn case(runs: &[Run], figure: Figure) -> Case {
     let rounds: Vec<f64> = runs.iter().map(|run| figure.of(run)).collect();
     let mut all = Record::default();
@@ -61,25 +61,25 @@ pub fn case(runs: &[Run], figure: Figure) -> Case {
     }
 }
 
-/// The place of the median; of an even number, of the lower of the two in the middle.
+/// Returns the index of the median. For an even count it is the lower of the two middle values.
 pub(crate) fn middle(rounds: &[f64]) -> Option<usize> {
     let mut places: Vec<usize> = (0..rounds.len()).collect();
     places.sort_by(|a, b| rounds[*a].total_cmp(&rounds[*b]));
     places.get(rounds.len().checked_sub(1)? / 2).copied()
 }
 
-/// Operations behind the figure of a round, of the kind that has the fewest.
+/// Returns the number of samples of the kind that has the fewest in a round.
 fn samples(run: &Run) -> u64 {
     run.record.latencies.values().map(|latencies| latencies.len()).min().unwrap_or(0)
 }
 
-/// In stretches of the time that was planned, as many as it took; the last may be a shorter one.
+/// Returns the results by intervals of the planned duration, as many as the run needed. The last interval can be shorter.
 fn over_time(run: &Run, figure: Figure) -> Vec<Interval> {
     let (lasted_s, length_s) = (run.lasted.as_secs_f64(), run.planned.as_secs_f64() / f64::from(INTERVALS));
     if length_s == 0.0 {
         return Vec::new();
     }
-    // What ends in the very moment in which a run does belongs to the stretch before.
+    // An operation that ends exactly at the end of the run belongs to the interval before.
     let count = ((lasted_s / length_s - 1e-6).ceil() as u32).clamp(1, INTERVALS_MAX);
     let interval = |nth: u32| {
         let (from_s, to_s) = (f64::from(nth) * length_s, f64::from(nth + 1) * length_s);
@@ -107,8 +107,8 @@ mod tests {
     use crate::operation::Kind;
     use std::time::Duration;
 
-    /// So many seconds in place of ten, with a page in each half of a second that takes as many milliseconds as seconds have
-    /// passed.
+    /// Creates a run of `seconds` seconds instead of ten, with one page per half second. Its latency in ms is the elapsed time in s,
+    /// rounded up.
     fn run(seconds: u64) -> Run {
         let mut record = Record::default();
         for half in 0..2 * seconds {
@@ -121,21 +121,21 @@ mod tests {
 
     #[test]
     fn a_run_that_takes_longer_than_planned_is_told_in_seconds_that_passed() {
-        let told = over_time(&run(15), Figure::P99);
-        assert_eq!(told.len(), 90);
-        assert_eq!((told[59].at_s, told[89].at_s), (10.0, 15.0));
-        assert!(told.iter().filter(|interval| interval.value > 0.0).count() == 30, "{told:?}");
-        // What was done at ten and a half seconds took eleven milliseconds.
-        let (interval, p99) = (told[63], 11_000.0);
+        let reported = over_time(&run(15), Figure::P99);
+        assert_eq!(reported.len(), 90);
+        assert_eq!((reported[59].at_s, reported[89].at_s), (10.0, 15.0));
+        assert!(reported.iter().filter(|interval| interval.value > 0.0).count() == 30, "{reported:?}");
+        // The operation that ended at 10.5 s took 11 ms.
+        let (interval, p99) = (reported[63], 11_000.0);
         assert!(interval.at_s > 10.5 && (interval.value - p99).abs() < p99 / 100.0, "{interval:?}");
     }
 
     #[test]
     fn rates_are_of_the_seconds_in_which_it_was_done() {
         let sum = |seconds, figure| {
-            let told = over_time(&run(seconds), figure);
-            let starts = std::iter::once(0.0).chain(told.iter().map(|interval| interval.at_s));
-            told.iter().zip(starts).map(|(interval, from_s)| interval.value * (interval.at_s - from_s)).sum::<f64>()
+            let reported = over_time(&run(seconds), figure);
+            let starts = std::iter::once(0.0).chain(reported.iter().map(|interval| interval.at_s));
+            reported.iter().zip(starts).map(|(interval, from_s)| interval.value * (interval.at_s - from_s)).sum::<f64>()
         };
         for seconds in [5, 10, 15, 200] {
             assert!((sum(seconds, Figure::Operations("pages/s")) - 2.0 * seconds as f64).abs() < 1e-6);

@@ -1,11 +1,11 @@
-//! Ids and times of posts, as those who publish hand them out.
+//! Creates ids and times of posts.
 //!
 //! Responsible for:
-//! - ids as Tidewire mints them, as Snowflake services do, or without any order;
-//! - times that grow, for posts of now and for those that are dated back.
+//! - ids like those of Tidewire, like those of Snowflake services, or random ones;
+//! - increasing times, for current posts and for backdated posts.
 //!
 //! Not responsible for:
-//! - who publishes (`workload`), how far posts lie apart that are there before (`prepare`).
+//! - the authors (`workload`), the interval between posts of the initial load (`prepare`).
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,30 +15,30 @@ use tidewire::clock::{Clock, SystemClock};
 
 use crate::operation::{Post, User};
 
-/// What ids are like. All designs get the same.
+/// The kind of post ids. All designs get the same ids.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Ids {
-    /// As Tidewire mints them: microseconds, shifted by 12 bits. These it packs best
+    /// As Tidewire mints them: microseconds, shifted by 12 bits. Tidewire packs these best
     Minted,
-    /// As a Snowflake service makes them: 41 bits of milliseconds, 10 of the machine, 12 of a count
+    /// As a Snowflake service makes them: 41 bits of milliseconds, 10 bits of the machine, a counter of 12 bits
     #[default]
     Snowflake,
-    /// Any number of 63 bits, in no order
+    /// Random numbers of 63 bits
     Random,
 }
 
 impl Ids {
-    /// All kinds.
+    /// All kinds of ids.
     pub const ALL: [Self; 3] = [Self::Minted, Self::Snowflake, Self::Random];
 
-    /// Whether ids are in the order of time.
+    /// Returns true if ids are ordered by time.
     pub fn are_in_order(self) -> bool {
         self != Self::Random
     }
 
-    /// What is told of them.
-    pub fn told(self) -> &'static str {
+    /// Returns a description for the report.
+    pub fn describe(self) -> &'static str {
         match self {
             Self::Minted => "minted: microseconds, shifted by 12 bits, as Tidewire makes and packs them best",
             Self::Snowflake => "snowflake: milliseconds, one of 16 machines, a count",
@@ -47,20 +47,20 @@ impl Ids {
     }
 }
 
-/// Bits of a minted id below the microsecond.
+/// Number of bits of a minted id below the microsecond.
 const MINTED_SUB_BITS: u32 = 12;
 
-/// What Snowflake counts milliseconds from: 4 November 2010. Nothing can be dated back further.
+/// The epoch of Snowflake timestamps: 4 November 2010. No post can be dated before it.
 const EPOCH_MS: i64 = 1_288_834_974_657;
 
-/// Machines of a service, of the 1,024 that there is room for.
+/// Number of machines of a service, of at most 1,024.
 const MACHINES: u64 = 16;
 
-/// Bits of the machine, and of the count on it within a millisecond.
+/// Number of bits of the machine number. A counter of `COUNT_BITS` bits within a millisecond follows it.
 const MACHINE_BITS: u32 = 10;
 const COUNT_BITS: u32 = 12;
 
-/// Hands out ids and times of posts: ids once, times growing.
+/// Creates unique ids and increasing times of posts.
 #[derive(Debug)]
 pub struct Mint {
     ids: Ids,
@@ -68,12 +68,12 @@ pub struct Mint {
     state: Mutex<State>,
 }
 
-/// Who hands out. Ids of different ones are never the same, but for random ones, of which that is as unlikely as can be.
+/// The service that creates the ids. Ids of different services never collide; for random ids a collision is only extremely unlikely.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Service {
-    /// For the posts that are measured.
+    /// The service for the posts of measurements.
     Load,
-    /// For histories by which answers are checked.
+    /// The service for the histories that check answers.
     Check,
 }
 
@@ -81,7 +81,7 @@ pub enum Service {
 struct State {
     last_us: i64,
     rng: fastrand::Rng,
-    /// Of each machine: the last millisecond, and how many ids it has made in that.
+    /// For each machine: the last millisecond, and the number of ids created in it.
     counts: [(i64, u64); MACHINES as usize],
 }
 
@@ -92,26 +92,27 @@ impl Default for Mint {
 }
 
 impl Mint {
-    /// A mint of such ids. The seed decides what is random about them.
+    /// Creates a mint for this kind of ids. The seed determines the random parts.
     pub fn new(ids: Ids, service: Service, seed: u64) -> Self {
         let rng = fastrand::Rng::with_seed(seed.wrapping_mul(2).wrapping_add(service as u64));
         let state = State { last_us: i64::MIN, rng, counts: [(0, 0); MACHINES as usize] };
         Self { ids, service, state: Mutex::new(state) }
     }
 
-    /// What its ids are like.
+    /// Returns the kind of the ids.
     pub fn ids(&self) -> Ids {
         self.ids
     }
 
-    /// A post by `author` that is published now.
+    /// Creates a post by `author` that is published now.
     pub fn post(&self, author: User) -> Post {
         self.post_at(author, SystemClock.now().0)
     }
 
-    /// A post by `author` of this time, in microseconds since 1970, or of a later one if there were posts as late already.
+    /// Creates a post by `author` with this time in microseconds since 1970, or a later time if an earlier post has the same or a later
+    /// one.
     pub fn post_at(&self, author: User, at_us: i64) -> Post {
-        // Nothing panics while it has the lock.
+        // No code panics while it holds the lock, so a poisoned lock can be used.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (id, published_at_us) = match self.ids {
             Ids::Minted => {
@@ -119,7 +120,7 @@ impl Mint {
                 (at_us.cast_unsigned() << MINTED_SUB_BITS | self.service as u64, at_us)
             }
             Ids::Snowflake => state.snowflake(at_us / 1_000, self.service),
-            // 0 is no id.
+            // Id 0 is not valid.
             Ids::Random => (state.rng.u64(1..1 << 63), at_us.max(state.last_us.saturating_add(1))),
         };
         state.last_us = published_at_us;
@@ -129,8 +130,8 @@ impl Mint {
 }
 
 impl State {
-    /// Id and time. The time is the one in the id, which such services take for the time of a post: a millisecond that
-    /// several posts may have.
+    /// Returns an id and a time. The time is the one in the id, as in services that use the id's timestamp as the time of the post:
+    /// several posts can have the same millisecond.
     fn snowflake(&mut self, at_ms: i64, service: Service) -> (u64, i64) {
         let mut at_ms = at_ms.max(self.last_us / 1_000).max(EPOCH_MS);
         loop {
@@ -151,21 +152,21 @@ impl State {
     }
 }
 
-/// A body of a good hundred bytes that names its post, so that no two are the same.
+/// Returns a body of a bit over 100 bytes that contains the id, so that no two bodies are the same.
 pub fn body(id: u64) -> String {
     format!(
         r#"{{"text":"Post {id} says what a post says on an ordinary day: not much, in a hundred bytes or so of text."}}"#
     )
 }
 
-/// Least time between two posts that are dated back: several milliseconds, so that no two have the same.
+/// Minimum time between two backdated posts: several milliseconds, so that no two have the same time.
 pub const GAP_MIN: Duration = Duration::from_millis(10);
 
-/// Times of so many posts that are there before, in microseconds since 1970: the oldest first, all before `until_us`, `gap`
-/// from one to the next on average, and at least half of that.
+/// Returns the times of `count` backdated posts in microseconds since 1970: oldest first, all before `until_us`. The interval is `gap` on
+/// average, and at least half of it.
 ///
 /// # Errors
-/// When the oldest would be before anything can be dated back to.
+/// If the oldest time is before the epoch of the ids.
 pub fn dated_back(
     count: usize,
     gap: Duration,

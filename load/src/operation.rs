@@ -1,88 +1,88 @@
-//! What is asked of every design alike, and what it answers.
+//! The operations that every design supports, and their answers.
 //!
 //! Not responsible for:
-//! - how a design does it (`target`), how often it is asked (`workload`).
+//! - how a design does them (`target`), how frequent they are (`workload`).
 
-/// A user, by number from 0 on. A design names it as it likes.
+/// The number of a user, from 0 on. Each design maps it to an id of its own.
 pub type User = u32;
 
-/// A post as the one who loads makes it, the same in every design. Feeds are in the order of time, then of ids.
+/// A post, the same in every design. Feeds are ordered by time, then by id.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Post {
-    /// Each is given once; whether in the order of time is up to who hands them out.
+    /// The unique id. Whether ids are ordered by time depends on the kind of ids.
     pub id: u64,
-    /// Who publishes it.
+    /// The user who publishes it.
     pub author: User,
-    /// Microseconds since 1970: where it stands in feeds.
+    /// Microseconds since 1970, which determine the position in feeds.
     pub published_at_us: i64,
-    /// What it says, as JSON text.
+    /// The body as JSON text.
     pub body: String,
 }
 
-/// One thing to do.
+/// An operation on a design.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// The reader's feed has the source's posts from now on, earlier ones too.
+    /// Adds the posts of a source to the feed of a reader, including earlier posts.
     Follow {
-        /// Who follows.
+        /// The user who follows.
         follower: User,
-        /// Whom.
+        /// The user who is followed.
         source: User,
     },
-    /// None of the source's posts are in the reader's feed any more.
+    /// Removes all posts of the source from the feed of the reader.
     Unfollow {
-        /// Who followed.
+        /// The user who follows.
         follower: User,
-        /// Whom.
+        /// The user who is followed.
         source: User,
     },
-    /// Done when the post is in the feed of every active follower, and in the author's own.
+    /// Publishes a post. It ends when the post is in the feed of every active follower and of the author.
     Publish(Post),
-    /// The post is in no feed any more.
+    /// Removes a post from all feeds.
     Delete {
-        /// The post.
+        /// The id of the post.
         id: u64,
-        /// Who published it.
+        /// The author of the post.
         author: User,
     },
-    /// The newest [`PAGE_POSTS`] of a reader's feed, with bodies.
+    /// Reads the newest [`PAGE_POSTS`] posts of a reader's feed, with bodies.
     Page {
-        /// Whose feed.
+        /// The reader of the feed.
         reader: User,
     },
-    /// The newest [`PAGE_POSTS`] that a user published, with bodies.
+    /// Reads the newest [`PAGE_POSTS`] posts of an author, with bodies.
     OwnPage {
-        /// Whose posts.
+        /// The author of the posts.
         author: User,
     },
 }
 
-/// Posts on a page.
+/// Number of posts on a page.
 pub const PAGE_POSTS: usize = 20;
 
-/// The kind of an [`Operation`], by which latencies are told.
+/// The kind of an [`Operation`]. Latencies are reported by kind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// [`Operation::Page`]
+    /// The kind of [`Operation::Page`].
     Page,
-    /// [`Operation::OwnPage`]
+    /// The kind of [`Operation::OwnPage`].
     OwnPage,
-    /// [`Operation::Publish`]
+    /// The kind of [`Operation::Publish`].
     Publish,
-    /// [`Operation::Follow`]
+    /// The kind of [`Operation::Follow`].
     Follow,
-    /// [`Operation::Unfollow`]
+    /// The kind of [`Operation::Unfollow`].
     Unfollow,
-    /// [`Operation::Delete`]
+    /// The kind of [`Operation::Delete`].
     Delete,
 }
 
 impl Kind {
-    /// All of them, in the order they are told.
+    /// All kinds, in the order of the reports.
     pub const ALL: [Self; 6] = [Self::Page, Self::OwnPage, Self::Publish, Self::Follow, Self::Unfollow, Self::Delete];
 
-    /// Its name for people.
+    /// Returns the name of the kind for people.
     pub fn label(self) -> &'static str {
         match self {
             Self::Page => "feed page",
@@ -96,7 +96,7 @@ impl Kind {
 }
 
 impl Operation {
-    /// Its kind.
+    /// Returns the kind of the operation.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Follow { .. } => Kind::Follow,
@@ -108,41 +108,41 @@ impl Operation {
         }
     }
 
-    /// Whether it asks for a page.
+    /// Returns true if the operation reads a page.
     pub fn is_page(&self) -> bool {
         matches!(self, Self::Page { .. } | Self::OwnPage { .. })
     }
 }
 
-/// What an operation came to, as far as it is looked at under load.
+/// The answer to an operation, as far as it is checked under load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Answer {
-    /// Posts on the page, with bodies; 0 for what is no page.
+    /// Number of posts with bodies on the page; 0 if the operation reads no page.
     pub entries: usize,
-    /// Feeds of others that got the post, if it was one and the design tells.
+    /// Number of feeds, besides the author's own, that received the post, if the design reports it.
     pub deliveries: Option<u64>,
 }
 
-/// A post on a page that is looked at closely.
+/// A post on a page whose content is compared.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Item {
-    /// The post.
+    /// The id of the post.
     pub id: u64,
-    /// Who published it.
+    /// The author of the post.
     pub author: User,
-    /// What it says, as JSON text.
+    /// The body as JSON text.
     pub body: String,
 }
 
 impl Post {
-    /// Where it stands in feeds: of two, the greater comes first.
+    /// Returns the position in feeds. The post with the greater position is listed first.
     pub fn position(&self) -> (i64, u64) {
         (self.published_at_us, self.id)
     }
 }
 
 impl Item {
-    /// A post as it is on a page.
+    /// Returns the post as an entry of a page.
     pub fn of(post: &Post) -> Self {
         Self { id: post.id, author: post.author, body: post.body.clone() }
     }

@@ -1,10 +1,10 @@
-//! A design that is asked for more than it can do: what is still done, how fast, and how soon all is well again.
+//! A design under overload: the throughput, the latencies, and the time to recover.
 //!
 //! Responsible for:
-//! - what is told of such a run, from what was done in each stretch of it.
+//! - the results of such a run, computed from its intervals.
 //!
 //! Not responsible for:
-//! - running (`drive`), finding out what it can do (`cli`).
+//! - running the load (`drive`), finding the maximum throughput (`cli`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,22 +18,22 @@ use crate::operation::Kind;
 use crate::recovery;
 use crate::report::{Case, Latency, figure};
 
-/// A run with a calm time, an overload, and a calm time again.
+/// A run with three phases: normal load, overload, and normal load again.
 #[derive(Clone, Debug)]
 pub struct Overload {
-    /// How many times what is possible was asked for.
+    /// The overload rate as a multiple of the maximum throughput.
     pub times: f64,
-    /// Operations a second that are possible at most, by kind.
+    /// Maximum throughput in operations per second, by kind.
     pub most: BTreeMap<Kind, f64>,
-    /// How long each of the three lasted.
+    /// Duration of each of the three phases.
     pub lasts: [Duration; 3],
-    /// What was done.
+    /// The results of the run.
     pub run: Run,
-    /// Most memory that the server took meanwhile.
+    /// Highest resident memory of the server during the run, in bytes.
     pub resident_most: Option<u64>,
 }
 
-/// What was done in one of the three.
+/// The results of one phase.
 #[derive(Clone, Debug, Default)]
 struct Phase {
     lasted_s: f64,
@@ -60,7 +60,7 @@ impl Phase {
 }
 
 impl Overload {
-    /// The stretches from the start to the end of one of the three.
+    /// Sums up the intervals of one phase.
     fn phase(&self, nth: usize) -> Phase {
         let seconds = |phases: &[Duration]| phases.iter().sum::<Duration>().as_secs_f64();
         let stretch = |at_s: f64| (at_s / seconds(&self.lasts) * f64::from(INTERVALS)).round() as u32;
@@ -69,21 +69,21 @@ impl Overload {
         for (_, Stretch { refused, latencies, .. }) in self.run.record.over_time.range(from..to) {
             phase.refused += refused;
             for (kind, latencies) in latencies {
-                // Within the same bounds, and with as many digits or more.
+                // Adding cannot fail: the bounds are the same, with at least as many digits.
                 let _ = phase.latencies.entry(*kind).or_insert_with(histogram).add(latencies);
             }
         }
         phase
     }
 
-    /// What is done of what is possible at most: of the kind of operation of which the least is.
+    /// Returns the throughput under overload as a share of the maximum, for the kind of operation where it is lowest.
     fn of_most(&self, overload: &Phase) -> f64 {
         let done = |kind: &Kind| overload.latencies.get(kind).map_or(0, Histogram::len);
         let share = |(kind, most): (&Kind, &f64)| overload.a_second(done(kind)) / most.max(f64::EPSILON);
         self.most.iter().map(share).reduce(f64::min).unwrap_or(0.0)
     }
 
-    /// What is told of it, by name.
+    /// Returns the cases of the report by name.
     pub fn cases(&self) -> Vec<(String, Case)> {
         let (calm, overload, record) = (self.phase(0), self.phase(1), &self.run.record);
         let figure = |unit: &str, figure: f64| Case {
@@ -117,11 +117,11 @@ impl Overload {
         all.into_iter().filter_map(named).collect()
     }
 
-    /// A line for people.
-    pub fn told(&self) -> String {
+    /// Returns a one-line summary for people.
+    pub fn summary(&self) -> String {
         let (calm, overload) = (self.phase(0), self.phase(1));
         let asked_for = self.times * self.most.values().sum::<f64>();
-        let told = [
+        let summary = [
             format!(
                 "{} done of {} asked for",
                 figure::rate(overload.a_second(overload.done())),
@@ -131,7 +131,7 @@ impl Overload {
             format!("{} refused", figure::rate(overload.a_second(overload.refused))),
         ];
         let kind = |kind: &Kind| format!("{} p99 {} ({} before)", kind.label(), overload.p99(*kind), calm.p99(*kind));
-        told.into_iter().chain(overload.latencies.keys().map(kind)).collect::<Vec<_>>().join(", ")
+        summary.into_iter().chain(overload.latencies.keys().map(kind)).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -140,8 +140,8 @@ mod tests {
     use super::*;
     use crate::drive::recorder::{Done, Record};
 
-    /// Ten seconds of calm, of overload and of calm again: ten pages a second are done, in a millisecond each, and in the overload
-    /// in fifty, while 90 a second are refused.
+    /// Three phases of ten seconds: normal load, overload and normal load. Ten pages per second are done; they take 1 ms each, and 50 ms
+    /// in the overload, where 90 per second are also refused.
     fn overload() -> Overload {
         let mut record = Record::default();
         for nth in 0..300 {
@@ -170,13 +170,13 @@ mod tests {
 
     #[test]
     fn a_line_says_what_matters() {
-        let told = overload().told();
+        let summary = overload().summary();
         assert!(
-            told.starts_with(
+            summary.starts_with(
                 "10.0/s done of 125/s asked for, of each kind at least 80 % of the most, 90.0/s refused, feed page p99 "
             ),
-            "{told}"
+            "{summary}"
         );
-        assert!(told.ends_with("(1.0 ms before)"), "{told}");
+        assert!(summary.ends_with("(1.0 ms before)"), "{summary}");
     }
 }

@@ -1,11 +1,11 @@
-//! A design, started and loaded, its answers checked.
+//! Starts a design, loads it and checks its answers.
 //!
 //! Responsible for:
-//! - the posts that are there before anything is measured, enough to fill inboxes;
-//! - what inboxes take of memory, by what the server grows when readers become active.
+//! - the posts of the initial load, enough to fill inboxes;
+//! - the memory of inboxes, measured as the growth of the server when readers become active.
 //!
 //! Not responsible for:
-//! - measuring anything else (`compare`).
+//! - all other measurements (`compare`).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -33,54 +33,55 @@ use crate::verifier::{Allowance, Verifier};
 use crate::workload::Mix;
 use crate::world::World;
 
-/// Clients that publish what is there before anyone is active.
+/// Number of clients that publish the initial posts before any reader is active.
 const LOADERS: usize = 16;
 
-/// Readers whose pages are checked once the world is loaded.
+/// Number of readers whose pages are checked after loading.
 const READERS_CHECKED: usize = 100;
 
-/// One page in so many may be short where posts are deleted: a design that asks twice for a page may find one gone meanwhile.
+/// If posts are deleted, one page in this many may be short: a design that makes two requests for a page may find a post deleted in
+/// between.
 const ODD_PAGES_SHARE: u64 = 100;
 
-/// Sources that a reader follows at most in worlds for which Tidewire's default limit is enough.
+/// Up to this number of sources per reader, the default limit of Tidewire is sufficient.
 const FOLLOWING_USUAL: usize = 2_500;
 
-/// Sources more than that, which mixes may have a reader follow.
+/// How far the limit is raised above the largest number of sources in the world, for mixes with follows.
 const FOLLOWS_MORE: usize = 100_000;
 
-/// The world that all designs are loaded with.
+/// The initial data that all designs are loaded with.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Users and edges.
+    /// The users and their edges.
     pub world: Arc<World>,
-    /// What is published before anyone is active, by author, oldest first.
+    /// The posts that are published before any reader is active, by author, oldest first.
     pub posts: Arc<BTreeMap<User, Vec<Post>>>,
-    /// Makes more posts.
+    /// Creates the posts of the runs.
     pub mint: Arc<Mint>,
-    /// Posts that an inbox holds.
+    /// Number of posts in an inbox.
     pub inbox_posts: usize,
-    /// Readers who have a live connection meanwhile.
+    /// Readers who have a live connection during the measurement.
     pub online: Arc<[User]>,
 }
 
-/// How posts are made.
+/// How posts are created.
 #[derive(Clone, Copy, Debug)]
 pub struct Posts {
-    /// Their ids.
+    /// The kind of their ids.
     pub ids: Ids,
-    /// Time between two of those that are there before, on average.
+    /// Average time between two posts of the initial load.
     pub gap: Duration,
-    /// Seed of what is random about them.
+    /// The seed of the random parts.
     pub seed: u64,
 }
 
 impl Load {
-    /// A load of enough posts to fill the inboxes of most readers, dated back.
+    /// Creates a load with enough backdated posts to fill the inboxes of most readers.
     ///
     /// # Errors
-    /// When they reach back too far.
+    /// If the oldest post would be dated before the epoch of the ids.
     pub fn new(world: World, inbox_posts: usize, posts: &Posts) -> Result<Self, String> {
-        // A tenth more than what fills them on average. Chance deals unequally, so that some still have room.
+        // 10 % more posts than fill the inboxes on average. The distribution is random, so some inboxes are still not full.
         let wanted = world.users() as f64 * inbox_posts as f64 * 1.1 / world.mean_followers().max(1.0);
         let rounds = ((wanted / world.authors.len().max(1) as f64).ceil() as usize).max(1);
         let mint = Mint::new(posts.ids, Service::Load, posts.seed);
@@ -99,7 +100,7 @@ impl Load {
         })
     }
 
-    /// The same with a share of the active readers online, 0 to 1, chosen at random.
+    /// Returns the same load with a random share (0 to 1) of the active readers online.
     #[must_use]
     pub fn with_online(self, share: f64, seed: u64) -> Self {
         let count = (self.world.active.len() as f64 * share).round() as usize;
@@ -107,12 +108,12 @@ impl Load {
         Self { online: online.into(), ..self }
     }
 
-    /// Cores that clients may use: one for each of their threads, and one for readers online.
+    /// Returns the number of cores that clients may use: one for each of their threads, and one for readers online.
     pub fn client_cores(&self, threads: NonZeroUsize) -> f64 {
         threads.get() as f64 + if self.online.is_empty() { 0.0 } else { 1.0 }
     }
 
-    /// What designs must be set to for this world.
+    /// Returns the settings of the designs for this world.
     fn settings(&self, settings: &Settings) -> Settings {
         let most = self.world.most_following();
         let following_max = (most > FOLLOWING_USUAL).then(|| most + FOLLOWS_MORE);
@@ -122,23 +123,23 @@ impl Load {
 
 /// A design that is ready to be measured.
 pub struct Prepared {
-    /// Which one.
+    /// The kind of the design.
     pub kind: Kind,
-    /// It itself.
+    /// The running design.
     pub target: Arc<dyn Target>,
-    /// Pages that were compared, and right.
+    /// Number of pages that were compared and found correct.
     pub pages_checked: usize,
-    /// What inboxes take, of a server that was started for this and pushes.
+    /// Memory of the inboxes, for a design that pushes and has a server process of its own.
     pub memory: Option<Memory>,
-    /// Sees what is done on it; none of what answers nothing.
+    /// Observes all operations on the design; `None` for the mock, whose pages are empty.
     pub verifier: Option<Arc<Verifier>>,
-    /// Readers who are online, of a design that pushes to them.
+    /// Readers who are online, for a design with live connections.
     pub online: Option<Online>,
-    /// The runtime that it was started on, which drives what it may have left there.
+    /// The runtime that the design was started on. It drives tasks that the design has spawned there.
     pub runtime: Runtime,
 }
 
-/// What inboxes took.
+/// The memory of the inboxes.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     bytes: u64,
@@ -146,7 +147,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// As it is told.
+    /// Returns it as a case of the report.
     pub fn case(self) -> Case {
         let each = self.bytes as f64 / self.inboxes.max(1) as f64;
         Case { unit: "bytes/inbox".to_owned(), median: each, rounds: vec![each], ..Case::default() }
@@ -157,7 +158,7 @@ impl Prepared {
     /// Starts a design, loads it, and checks its answers.
     ///
     /// # Errors
-    /// When it does not start, or an answer is wrong.
+    /// If it does not start, or an answer is wrong.
     pub fn start(
         kind: Kind,
         settings: &Settings,
@@ -167,24 +168,24 @@ impl Prepared {
     ) -> Result<Self, Failure> {
         let runtime = runtime()?;
         progress.step(kind.name(), "starting");
-        make_room(load)?;
+        raise_open_files(load)?;
         let target = runtime.block_on(kind.start(&load.settings(settings)))?;
         Self::load(kind, target, runtime, load, seed, progress)
     }
 
-    /// The same with a Tidewire server that runs already.
+    /// Does the same with a Tidewire server that is already running.
     ///
     /// # Errors
-    /// When it does not answer, or wrong.
+    /// If it does not answer, or an answer is wrong.
     pub fn running(address: SocketAddr, load: &Load, seed: u64, progress: &Progress) -> Result<Self, Failure> {
-        make_room(load)?;
+        raise_open_files(load)?;
         Self::load(Kind::TidewireHttp, Arc::new(Http::at(address)), runtime()?, load, seed, progress)
     }
 
-    /// Whether what was done in a run of a mix shows; how many pages were compared.
+    /// Checks that the results of a run are visible. Returns the number of compared pages.
     ///
     /// # Errors
-    /// When something is wrong: it says what was expected, and what was there.
+    /// If something is wrong: the message has the expected and the actual result.
     pub fn check_after(&self, mix: &Mix, run: &Run) -> Result<usize, Failure> {
         let Some(verifier) = &self.verifier else { return Ok(0) };
         let pages = [OperationKind::Page, OperationKind::OwnPage].iter().filter_map(|kind| run.record.done.get(kind));
@@ -193,7 +194,7 @@ impl Prepared {
         self.runtime.block_on(verifier.check(&*self.target, allowance))
     }
 
-    /// One that is loaded with nothing.
+    /// Creates a design without any data.
     #[cfg(test)]
     pub(crate) fn of(kind: Kind, target: Arc<dyn Target>) -> Self {
         Self {
@@ -221,7 +222,7 @@ impl Prepared {
             .block_on(async {
                 step("loading follows");
                 target.load_follows(&load.world.edges()).await?;
-                step("publishing what is there before");
+                step("publishing the initial posts");
                 publish(&*target, load).await?;
                 let before = settled_bytes(&*target).await;
                 step("filling inboxes");
@@ -253,12 +254,12 @@ impl Prepared {
     }
 }
 
-/// Room for the connections of readers, in this process and in servers that it starts.
-fn make_room(load: &Load) -> Result<(), Failure> {
+/// Raises the limit on open files for the connections of readers, in this process and in servers that it starts.
+fn raise_open_files(load: &Load) -> Result<(), Failure> {
     online::make_room(load.online.len()).map_err(|cause| Failure::of(&cause))
 }
 
-/// Memory of a server of its own, once that has done what it was asked for.
+/// Returns the settled memory of the server process, or `None` if there is no such process.
 async fn settled_bytes(target: &dyn Target) -> Option<u64> {
     let process = target.process()?;
     Some(settled(|| resident_bytes(process)).await)
@@ -284,12 +285,12 @@ async fn publish(target: &dyn Target, load: &Load) -> Result<(), Failure> {
     try_join_all(loaders).await.map(drop)
 }
 
-/// Checks a random history of users of their own, and pages of the loaded world. Returns how many pages were right.
+/// Checks a random history of separate users, and pages of the loaded world. Returns the number of correct pages.
 async fn check(target: &dyn Target, load: &Load, verifier: &Verifier, seed: u64) -> Result<usize, Failure> {
     let (ids, inbox_posts) = (load.mint.ids(), load.inbox_posts);
     let history = History { first_user: load.world.users() as User, seed, ids, inbox_posts };
     let in_history = history.check(target).await?;
-    // What was delivered so far is no run's.
+    // Reset the counter: the deliveries up to now belong to no run.
     verifier.check_deliveries(target).await?;
     let readers: Vec<User> = load.world.active.iter().copied().take(READERS_CHECKED).collect();
     Ok(in_history + verifier.check_pages(target, &readers, false).await?)
@@ -328,7 +329,7 @@ mod tests {
         let mut times: Vec<i64> = load.posts.values().flatten().map(|post| post.published_at_us).collect();
         assert!(load.posts.values().all(|theirs| theirs.is_sorted_by_key(Post::position)));
         times.sort_unstable();
-        // Each on average a minute after the one before, so that what is published now comes after all of them.
+        // Posts are a minute apart on average, and posts published now are newer than all of them.
         let span = times[times.len() - 1] - times[0];
         assert!((span / 60_000_000).abs_diff(times.len() as i64) <= 2, "{span}");
         assert!(load.mint.post(0).published_at_us > times[times.len() - 1]);

@@ -1,4 +1,4 @@
-//! How long a design takes to be as it was before a burst.
+//! The time that a design needs to recover from a burst.
 //!
 //! Not responsible for:
 //! - the burst itself (`compare`, `overload`).
@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use crate::report::{Case, Interval};
 
-/// A p99 that is no longer than this is no trace of a burst, however short it was before.
+/// A p99 up to this value always counts as recovered, even if it was lower before.
 const UNNOTICED_US: f64 = 1_000.0;
 
-/// By how much ends of stretches may be off.
+/// Tolerance for the ends of intervals, in seconds.
 const ROUNDING_S: f64 = 1e-6;
 
-/// What is told of the time from the end of a burst until the p99 is back: at most twice the median of what it was before, or
-/// a millisecond. `over_time` has the p99, `lasts` the time before, during and after the burst.
+/// Returns the time from the end of a burst until the p99 has recovered: at most twice the median before the burst, or a millisecond.
+/// `over_time` has the p99 of each interval, `lasts` the time before, during and after the burst.
 pub fn case(over_time: &[Interval], lasts: [Duration; 3]) -> Case {
     let case = Case { unit: "s".to_owned(), ..Case::default() };
     match recovery_s(over_time, lasts) {
@@ -26,19 +26,19 @@ pub fn case(over_time: &[Interval], lasts: [Duration; 3]) -> Case {
     }
 }
 
-/// None if the p99 is not back when it ends.
+/// Returns `None` if the p99 has not recovered at the end of the run.
 fn recovery_s(over_time: &[Interval], [before, lasts, after]: [Duration; 3]) -> Option<f64> {
     let (calm_s, end_s) = (before.as_secs_f64(), (before + lasts).as_secs_f64());
-    // What ended only after all that was planned are a few stragglers, of which the worst is no p99.
+    // Operations that end after the planned time are a few stragglers, too few for a p99.
     let over_s = (before + lasts + after).as_secs_f64() + ROUNDING_S;
-    // In a stretch of which nothing is known nothing was done.
+    // An interval without a p99 had no completed operation.
     let known = || over_time.iter().filter(|interval| interval.p99_us > 0.0 && interval.at_s <= over_s);
     let mut calm: Vec<f64> =
         known().filter(|interval| interval.at_s <= calm_s).map(|interval| interval.p99_us).collect();
     calm.sort_by(f64::total_cmp);
     let back_us = calm.get(calm.len() / 2).map_or(0.0, |median| 2.0 * median).max(UNNOTICED_US);
     let is_bad = |interval: &&Interval| interval.p99_us > back_us || interval.p99_us <= 0.0;
-    // While a burst's rest is being done, a stretch in which nothing ended is a stall.
+    // After the burst, an interval in which no operation ended is a stall.
     let after = || over_time.iter().filter(|interval| interval.at_s > end_s && interval.at_s <= over_s);
     if after().next_back().is_some_and(|last| is_bad(&last)) {
         return None;
@@ -52,7 +52,7 @@ mod tests {
 
     const LASTS: [Duration; 3] = [Duration::from_secs(4), Duration::from_secs(2), Duration::from_secs(5)];
 
-    /// A p99 in milliseconds for each second.
+    /// Takes a p99 in milliseconds for each second.
     fn of(p99_ms: [f64; 11]) -> Option<f64> {
         let interval = |(nth, ms): (usize, f64)| Interval { at_s: nth as f64 + 1.0, value: 0.0, p99_us: ms * 1_000.0 };
         recovery_s(&p99_ms.into_iter().enumerate().map(interval).collect::<Vec<_>>(), LASTS)
@@ -82,11 +82,11 @@ mod tests {
     #[test]
     fn what_is_not_back_at_the_end_has_no_time() {
         assert_eq!(of([3.0, 3.0, 3.0, 3.0, 90.0, 90.0, 50.0, 5.0, 5.0, 5.0, 50.0]), None);
-        // Nothing was done in the last seconds, since all waited.
+        // In the last seconds no operation ended, because all were waiting.
         assert_eq!(of([3.0, 3.0, 3.0, 3.0, 90.0, 90.0, 50.0, 50.0, 50.0, 0.0, 0.0]), None);
-        let told = case(&[Interval { at_s: 7.0, value: 0.0, p99_us: 9_000.0 }], LASTS);
-        assert_eq!(told.instead.as_deref(), Some("not back within 5 s"));
-        assert!(told.rounds.is_empty() && told.median.is_nan());
+        let reported = case(&[Interval { at_s: 7.0, value: 0.0, p99_us: 9_000.0 }], LASTS);
+        assert_eq!(reported.instead.as_deref(), Some("not back within 5 s"));
+        assert!(reported.rounds.is_empty() && reported.median.is_nan());
     }
 
     #[test]

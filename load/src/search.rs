@@ -1,17 +1,17 @@
-//! The most that a design can do: more and more clients, until more bring no more.
+//! Searches the maximum throughput of a design: doubles the clients until the rate stops growing.
 //!
-//! Pure, but for the run it is given.
+//! It has no side effects except those of the `rate` function.
 
 use std::num::NonZeroUsize;
 
-/// Clients at most.
+/// Maximum number of clients.
 const CLIENTS_MAX: usize = 1_024;
 
-/// Twice as many clients must bring so much more to go on.
+/// The factor by which the rate must grow, when the clients double, for the search to continue.
 const WORTH: f64 = 1.05;
 
-/// Tries 1, 2, 4 … clients until twice as many bring less than a twentieth more, two times in a row. `rate` measures what so many
-/// do a second. Returns what was tried, in order, and what ended it if measuring failed.
+/// Tries 1, 2, 4 … clients until doubling them gains less than 5 % two times in a row. `rate` measures the operations per second of that
+/// many clients. Returns all measurements in order, and the error that ended the search, if any.
 pub fn most<E>(mut rate: impl FnMut(NonZeroUsize) -> Result<f64, E>) -> (Vec<(NonZeroUsize, f64)>, Option<E>) {
     let (mut tried, mut best, mut in_vain) = (Vec::new(), 0.0, 0);
     let mut clients = NonZeroUsize::MIN;

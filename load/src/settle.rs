@@ -1,20 +1,20 @@
-//! Memory of a server that has done what it had to do.
+//! Measures the memory of a server after it has finished its work.
 //!
 //! Not responsible for:
-//! - whose memory, and what follows from it (`prepare`).
+//! - which server is read and what the memory means (`prepare`).
 
 use std::time::Duration;
 
-/// How far apart two readings in a row may lie, as a share of the later one.
+/// Maximum difference between two consecutive readings, as a share of the later one.
 const APART_MAX: f64 = 0.01;
 
-/// Between readings.
+/// Time between two readings.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Readings at most: half a minute of them.
+/// Maximum number of readings: half a minute of them.
 const READINGS_MAX: usize = 60;
 
-/// Reads until two readings in a row agree, or it was long enough; returns the last.
+/// Reads until two consecutive readings agree or `READINGS_MAX` is reached. Returns the last reading.
 pub async fn settled(read: impl FnMut() -> u64) -> u64 {
     settled_with(read, PAUSE).await
 }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
     use tokio::runtime;
 
-    /// Returns the memory that was settled on, and how often it was read.
+    /// Returns the settled memory and the number of readings.
     fn of(readings: impl Fn(usize) -> u64) -> (u64, usize) {
         let mut count = 0;
         let read = || {

@@ -1,46 +1,46 @@
-//! Hours at a part of what is possible: does anything drift?
+//! Long runs at a part of the maximum load, to detect drift.
 //!
 //! Responsible for:
 //! - comparing the last quarter of a long run with its first;
-//! - what is told of its windows.
+//! - the results of its windows.
 //!
 //! Not responsible for:
-//! - running (`drive`); what is measured in each window is given.
+//! - running the load (`drive`); the caller measures each window.
 
 use std::time::Duration;
 
 use crate::report::{Case, Interval};
 
-/// What was seen in one window of a long run.
+/// The results of one window of a long run.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Window {
-    /// Operations a second.
+    /// Operations per second.
     pub per_second: f64,
-    /// 99 in 100 took at most this.
+    /// The p99 latency in microseconds.
     pub p99_us: f64,
-    /// Memory of the server at its end.
+    /// Resident memory of the server at the end of the window.
     pub resident_bytes: u64,
-    /// Open files of the server at its end.
+    /// Open file descriptors of the server at the end of the window.
     pub descriptors: u64,
-    /// Operations that failed or were refused.
+    /// Number of operations that failed or were refused.
     pub failed: u64,
 }
 
-/// How the last quarter of a run compares with its first, as ratios of medians; more than 1 is growth.
+/// The last quarter of a run compared with its first, as ratios of medians. Values over 1 are growth.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Drift {
-    /// Of the rate.
+    /// Ratio of the rates.
     pub per_second: f64,
-    /// Of the p99.
+    /// Ratio of the p99 latencies.
     pub p99: f64,
-    /// Of memory.
+    /// Ratio of the resident memory.
     pub resident: f64,
-    /// Of open files.
+    /// Ratio of the open file descriptors.
     pub descriptors: f64,
 }
 
 impl Drift {
-    /// The drift over these windows; none if there are fewer than four.
+    /// Computes the drift over these windows, or `None` if there are fewer than four.
     pub fn over(windows: &[Window]) -> Option<Self> {
         let quarter = windows.len() / 4;
         let (first, last) = (windows.get(..quarter)?, windows.get(windows.len() - quarter..)?);
@@ -56,7 +56,7 @@ impl Drift {
         })
     }
 
-    /// Name and figure of each, as cases are told.
+    /// Returns the name and the case of each ratio.
     pub fn cases(self) -> [(String, Case); 4] {
         let case = |drift| Case { unit: "times".to_owned(), median: drift, rounds: vec![drift], ..Case::default() };
         [
@@ -69,7 +69,7 @@ impl Drift {
     }
 }
 
-/// What is told of these windows, each of which lasted so long. `last` is what was measured in the last of them.
+/// Returns the cases of these windows, each of which lasted `lasted`. `last` has the results of the last window.
 pub fn cases(windows: &[Window], lasted: Duration, last: &Case) -> Vec<(String, Case)> {
     let case = |unit: &str, figure: fn(&Window) -> f64, p99_us: fn(&Window) -> f64| {
         let interval = |(nth, window): (usize, &Window)| Interval {
@@ -132,11 +132,11 @@ mod tests {
         let windows = windows(3, |nth| 1_000 * (nth + 1));
         let cases: std::collections::BTreeMap<_, _> =
             cases(&windows, Duration::from_secs(20), &Case::default()).into_iter().collect();
-        let told =
+        let reported =
             |name: &str| (cases[name].unit.as_str(), cases[name].over_time[2].value, cases[name].over_time[2].at_s);
-        assert_eq!(told("resident"), ("bytes", 3_000.0, 60.0));
-        assert_eq!(told("soak_p99"), ("us", 5.0, 60.0));
-        assert_eq!(told("soak"), ("operations/s", 10.0, 60.0));
+        assert_eq!(reported("resident"), ("bytes", 3_000.0, 60.0));
+        assert_eq!(reported("soak_p99"), ("us", 5.0, 60.0));
+        assert_eq!(reported("soak"), ("operations/s", 10.0, 60.0));
         assert!(super::cases(&[], Duration::from_secs(20), &Case::default()).is_empty());
     }
 

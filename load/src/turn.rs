@@ -1,11 +1,12 @@
-//! One turn of a design: a run of it alone, what the machine did meanwhile, and whether its server outlived it.
+//! One turn of a design: it runs alone while the others are idle. The turn also records the load of the machine, and whether the server
+//! is still alive.
 //!
 //! Responsible for:
-//! - telling the processor time of designs that only wait for their turns from that of other programs;
-//! - noticing a server that ended.
+//! - separating the processor time of idle designs from that of other programs;
+//! - detecting that a server has ended.
 //!
 //! Not responsible for:
-//! - whose turn it is (`compare`), what follows from what was seen (`warning`).
+//! - the order of the turns (`compare`), conclusions from the observations (`warning`).
 
 use std::cell::Cell;
 use std::fs;
@@ -20,20 +21,20 @@ use crate::target::process::{processor_time, processor_time_in, resident_bytes};
 use crate::target::{Failure, Target};
 use crate::workload::Workload;
 
-/// What a turn came to.
+/// The result of a turn.
 #[derive(Debug)]
 pub struct Turn {
-    /// What was done, if clients could be opened at all.
+    /// The results of the run, unless its clients could not be opened.
     pub ran: Result<Run, Failure>,
-    /// Whether the server ended: what was done then says nothing of the design.
+    /// True if the server ended. The results are then invalid.
     pub died: bool,
-    /// Most memory that the server was seen to take; none if it has no process of its own.
+    /// Highest resident memory of the server in bytes; `None` if it has no process of its own.
     pub resident_most: Option<u64>,
-    /// What the machine did meanwhile.
+    /// The load of the machine during the turn.
     pub stretch: Stretch,
 }
 
-/// Does the work on one design, while others wait for their turns. `what` names it for people.
+/// Runs the workload on one design while the others are idle. `what` names the turn in messages.
 pub fn take(
     target: &Arc<dyn Target>,
     waiting: &[Arc<dyn Target>],
@@ -43,11 +44,11 @@ pub fn take(
 ) -> Turn {
     let (sampler, before) = (Sampler::start(), Times::now(&**target, waiting));
     let resident_most = Cell::new(None);
-    let tell = |share| {
+    let on_progress = |share| {
         resident_most.set(resident_most.get().max(target.process().map(resident_bytes)));
         progress.tick(share, "");
     };
-    let ran = drive::run(target, workload, plan, &tell);
+    let ran = drive::run(target, workload, plan, &on_progress);
     let times = Times::now(&**target, waiting).since(&before);
     let names = waiting.iter().map(|target| target.name());
     let idle: Vec<(&str, Duration)> = names.zip(times.waiting).collect();
@@ -56,11 +57,11 @@ pub fn take(
     Turn { ran, died, resident_most: resident_most.get(), stretch }
 }
 
-/// Processor times so far.
+/// Processor times up to now.
 struct Times {
-    /// Of the design whose turn it is, and of this program, which is its client.
+    /// Of the design that is measured, plus this program, which is its client.
     ours: Duration,
-    /// Of each design that waits.
+    /// Of each idle design.
     waiting: Vec<Duration>,
 }
 
@@ -72,7 +73,7 @@ impl Times {
             times.push(match target.process() {
                 Some(process) => processor_time(process),
                 None if target.name() == Kind::TidewireInProcess.name() => {
-                    // It waits within this program, which is counted as the client.
+                    // The idle engine runs inside this program, whose time is otherwise counted as the client's.
                     let time = engine_time();
                     ours = ours.saturating_sub(time);
                     time
@@ -89,27 +90,27 @@ impl Times {
     }
 }
 
-/// Processor time of the threads of an engine that is embedded in this program.
+/// Returns the processor time of all threads of an engine embedded in this program.
 fn engine_time() -> Duration {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let of_engine = threads.filter_map(|thread| {
         let name = fs::read_to_string(thread.path().join("comm")).ok()?;
-        // By its number alone, as a process, a thread would be told with all others.
+        // Read the `stat` file of the thread: `/proc/<id>/stat` sums up all threads of the process.
         let stat = fs::read_to_string(thread.path().join("stat")).ok()?;
         is_of_engine(name.trim()).then(|| processor_time_in(&stat))
     });
     of_engine.sum()
 }
 
-/// Whether an engine names its threads so. Clients' threads are called as the program is.
+/// Returns true if the name is one that an engine gives its threads. Client threads have the name of the program.
 fn is_of_engine(name: &str) -> bool {
     name.starts_with("actix-rt") || (name.starts_with("tidewire-") && !name.starts_with("tidewire-load"))
 }
 
-/// Whether a process has not ended. One that has is there as a zombie, until whoever started it looks.
+/// Returns true if a process has not ended. An ended process stays a zombie until its parent waits for it.
 pub fn is_alive(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name of the program, in brackets, may hold anything. After it comes the state.
+    // The program name in brackets can contain any character. The state follows it.
     let state = stat.rsplit_once(") ").and_then(|(_, after)| after.chars().next());
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
@@ -150,7 +151,7 @@ mod tests {
         let engine = thread::Builder::new().name("tidewire-scribe".to_owned()).spawn(move || {
             begun.recv().unwrap();
             let before = engine_time();
-            // On a busy machine it gets little of the time that passes.
+            // On a busy machine the thread gets only a small part of the elapsed time.
             while engine_time() < before + ms(30) {}
         });
         let all = || processor_time(std::process::id());

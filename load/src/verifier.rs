@@ -1,11 +1,11 @@
-//! What a design must show, also after it was under load.
+//! Verifies the answers of a design after it was under load.
 //!
 //! Responsible for:
-//! - remembering what is published and deleted, beside what was there before;
-//! - comparing pages of some readers with a naive computation, and counts under load with what the world says.
+//! - remembering what is published and deleted, in addition to the posts of the initial load;
+//! - comparing the pages of some readers with a naive computation, and the counts under load with the expected counts.
 //!
 //! Not responsible for:
-//! - follows: whose pages are compared follow and leave nobody meanwhile (`workload`).
+//! - follow edges: the readers whose pages are compared never change theirs (`workload`).
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -22,84 +22,86 @@ use crate::prepare::Load;
 use crate::target::{Failure, Target};
 use crate::world::World;
 
-/// Readers whose pages are compared.
+/// Number of readers whose pages are compared.
 const READERS: usize = 20;
 
-/// Posts of one run that are remembered. Three words each.
+/// Maximum number of posts of one run that are remembered. Each takes three words.
 const POSTS_MAX: usize = 10_000_000;
 
-/// Newest posts of an author that are remembered from one run to the next: those of a page, and what may be swapped with them.
+/// Number of newest posts of an author that are remembered from one run to the next: those of a page, plus those that can be swapped with
+/// them.
 const KEPT: usize = 300;
 
-/// A design that has delivered nothing for so many looks has delivered all.
-const LOOKS: usize = 8;
+/// Number of consecutive readings without a new delivery after which all deliveries count as done.
+const READINGS: usize = 8;
 
-/// Time between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Time between two readings.
+const READ_EVERY: Duration = Duration::from_millis(250);
 
-/// Where a post stands: when it was published, and its id. Of two, the greater comes first.
+/// The position of a post in feeds: the time of publishing, then the id. The greater position is listed first.
 type Position = (i64, u64);
 
-/// Sees what is done on one design.
+/// Observes all operations on one design.
 #[derive(Debug)]
 pub struct Verifier {
     world: Arc<World>,
-    /// Whose pages are compared, sorted.
+    /// Readers whose pages are compared, sorted.
     readers: Vec<User>,
-    /// Posts that each user's feed and own page have at least: what was there before is never deleted.
+    /// Minimum number of posts on the feed page and the own page of each user: posts of the initial load are never deleted.
     least: Vec<[u8; 2]>,
-    /// Somebody followed. Where feeds end with the inbox, a source that comes and goes leaves less there than was before.
+    /// True after a follow. In designs whose feeds end with the inbox, following and unfollowing a source can leave fewer posts than
+    /// before.
     is_changed: AtomicBool,
     seen: Mutex<Seen>,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// What was published, by author.
+    /// Positions of the published posts, by author.
     posts: Vec<Vec<Position>>,
-    /// How many since they were compared last.
+    /// Number of posts since the last comparison.
     new: usize,
-    /// What was deleted since.
+    /// Posts deleted since the last comparison.
     deleted: HashSet<u64>,
-    /// Posts that may be there or not, since publishing or deleting them failed.
+    /// Posts that may exist or not, because publishing or deleting them failed.
     unclear: HashSet<u64>,
-    /// Longest time from when a post was made until it was in all feeds, in microseconds.
+    /// Longest time from the creation of a post until it was in all feeds, in microseconds.
     slowest_us: i64,
-    /// Pages that had too few posts or too many, since pages were compared last.
+    /// Number of pages with too few or too many posts since the last comparison.
     odd_pages: u64,
     first_odd_page: Option<String>,
-    /// The first publish that reached more feeds than it should, or fewer.
+    /// The first publish that reached more or fewer feeds than it should.
     first_odd_publish: Option<String>,
     deliveries: Deliveries,
 }
 
-/// What a design should have put into inboxes since it was asked last, and what it had by then.
+/// The expected deliveries since the last query, and the count of the design at that time.
 #[derive(Debug, Default)]
 struct Deliveries {
     expected: u64,
-    /// Who follows whom at the moment of a publish is not known, or whether it was done.
+    /// True if the followers at the moment of a publish, or its outcome, are not known.
     is_unclear: bool,
     before: Option<u64>,
 }
 
-/// What a design does by its nature, and mixes do to it.
+/// Deviations that are allowed for a design or a mix.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Allowance {
-    /// Posts stand in the order in which they arrived: those that were under way at the same time may be swapped.
+    /// The design orders posts by arrival: posts that were published concurrently may be swapped.
     pub by_arrival: bool,
-    /// Pages that may be a post short, since that was deleted between two statements.
+    /// Number of pages that may lack a post that was deleted between two statements.
     pub odd_pages: u64,
 }
 
 impl Verifier {
-    /// One of a design that has what is there before.
+    /// Creates a verifier of a design that has the posts of the initial load.
     pub fn new(load: &Load) -> Self {
         let world = Arc::clone(&load.world);
         let mut posts = vec![Vec::new(); world.users()];
         for (author, theirs) in &*load.posts {
             posts[*author as usize].extend(theirs.iter().map(|post| post.position()));
         }
-        // The last of them: whoever reads most comes first, and is to follow too.
+        // Take the last active readers: the first ones read most, and must be free to follow.
         let count = READERS.min(world.active.len().div_ceil(2));
         let mut readers: Vec<User> = world.active.iter().rev().copied().take(count).collect();
         readers.sort_unstable();
@@ -116,13 +118,13 @@ impl Verifier {
         }
     }
 
-    /// Whether this reader's pages are compared.
+    /// Returns true if the pages of this reader are compared.
     pub fn watches(&self, reader: User) -> bool {
         self.readers.binary_search(&reader).is_ok()
     }
 
-    /// Sees what came of an operation. `deliveries` are the feeds that it was to reach, if that is known.
-    pub fn saw(&self, operation: &Operation, answer: &Result<Answer, Failure>, deliveries: Option<u64>) {
+    /// Observes the result of an operation. `deliveries` is the number of feeds that it must reach, if that is known.
+    pub fn observe(&self, operation: &Operation, answer: &Result<Answer, Failure>, deliveries: Option<u64>) {
         match (operation, answer) {
             (Operation::Page { reader: user } | Operation::OwnPage { author: user }, Ok(answer)) => {
                 let least = self.least(operation, *user);
@@ -145,7 +147,7 @@ impl Verifier {
             }
             (Operation::Delete { id, .. }, Ok(_)) => drop(self.seen().deleted.insert(*id)),
             (Operation::Follow { .. }, _) => self.is_changed.store(true, Ordering::Relaxed),
-            // What is refused was not done. Anything else may have been, or not.
+            // A refused operation was not done. After any other error it may have been done or not.
             (_, Err(Failure::Refused(_))) => {}
             (Operation::Publish(post), Err(_)) => {
                 self.seen().deliveries.expect(None);
@@ -156,7 +158,7 @@ impl Verifier {
         }
     }
 
-    /// Posts that a page has at least.
+    /// Returns the minimum number of posts of a page.
     fn least(&self, operation: &Operation, user: User) -> u8 {
         let [feed, own] = self.least.get(user as usize).copied().unwrap_or_default();
         match operation {
@@ -166,10 +168,10 @@ impl Verifier {
         }
     }
 
-    /// Compares what was counted since the last time, and pages. Returns how many pages were right.
+    /// Compares the counts since the last check, and the pages. Returns the number of correct pages.
     ///
     /// # Errors
-    /// When something is wrong: it says what was expected, and what was there.
+    /// If something is wrong: the message has the expected and the actual result.
     pub async fn check(&self, target: &dyn Target, allowance: Allowance) -> Result<usize, Failure> {
         let counted = self.seen().take_odd(allowance.odd_pages);
         let delivered = self.check_deliveries(target).await;
@@ -180,19 +182,19 @@ impl Verifier {
         pages
     }
 
-    /// Compares what the design says it put into inboxes since this was asked last with what it should have. The first time
-    /// nothing is compared.
+    /// Compares the number of deliveries that the design reports since the last query with the expected one. The first call only stores
+    /// the count.
     ///
     /// # Errors
-    /// When it is more or less.
+    /// If the numbers differ.
     pub async fn check_deliveries(&self, target: &dyn Target) -> Result<(), Failure> {
         let Deliveries { expected, is_unclear, before } = std::mem::take(&mut self.seen().deliveries);
         let mut now = target.delivered().await?;
         let delivered = |now: Option<u64>| now.zip(before).map(|(now, before)| now.saturating_sub(before));
-        // What nobody waited for may still be on its way.
+        // Deliveries that no client waited for can still be in progress.
         let mut still = 0;
-        while still < LOOKS && delivered(now).is_some_and(|delivered| is_unclear || delivered < expected) {
-            tokio::time::sleep(LOOK_EVERY).await;
+        while still < READINGS && delivered(now).is_some_and(|delivered| is_unclear || delivered < expected) {
+            tokio::time::sleep(READ_EVERY).await;
             let earlier = std::mem::replace(&mut now, target.delivered().await?);
             still = if now == earlier { still + 1 } else { 0 };
         }
@@ -208,7 +210,7 @@ impl Verifier {
     /// Compares the pages of these readers.
     ///
     /// # Errors
-    /// When one is another than a naive computation's.
+    /// If a page differs from the naive computation.
     pub async fn check_pages(&self, target: &dyn Target, readers: &[User], by_arrival: bool) -> Result<usize, Failure> {
         if self.seen().new > POSTS_MAX {
             return Err(Failure::Failed(format!("pages were not checked: more than {POSTS_MAX} posts in one run")));
@@ -222,7 +224,7 @@ impl Verifier {
         Ok(readers.len())
     }
 
-    /// Whether a reader's page is right; if not, what it would be.
+    /// Checks the page of a reader. The error has the correct page.
     fn compare(&self, reader: User, page: &[Item], by_arrival: bool) -> Result<(), Vec<Item>> {
         let seen = self.seen();
         let feed = self.feed(&seen, reader);
@@ -234,11 +236,11 @@ impl Verifier {
         } else {
             known.iter().zip(&feed).all(|(found, place)| **found == item(place))
         };
-        // What may be there takes the place of something else.
+        // Posts with an unknown state can take the place of others.
         if is_right && page.len() >= full && known.len() <= feed.len() { Ok(()) } else { Err(right()) }
     }
 
-    /// What a reader's feed must have, newest first; without what may be there or not.
+    /// Computes the feed of a reader, newest first, without posts whose state is unknown.
     fn feed(&self, seen: &Seen, reader: User) -> Vec<(Position, User)> {
         let sources = self.world.following.of(reader).iter().chain([&reader]);
         let of = |source: &User| {
@@ -253,13 +255,13 @@ impl Verifier {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        // Nothing panics while it has the lock.
+        // No code panics while it holds the lock, so a poisoned lock can be used.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Deliveries {
-    /// A publish was to reach so many inboxes, if that is known.
+    /// Adds the number of inboxes that a publish must reach, or marks the count as unclear.
     fn expect(&mut self, deliveries: Option<u64>) {
         match deliveries {
             Some(deliveries) => self.expected += deliveries,
@@ -291,7 +293,7 @@ impl Seen {
         self.first_odd_page.get_or_insert_with(wrong);
     }
 
-    /// What was counted wrong since it was asked last.
+    /// Takes the wrong counts since the last call.
     fn take_odd(&mut self, pages_allowed: u64) -> Result<(), Failure> {
         let (pages, page) = (std::mem::take(&mut self.odd_pages), self.first_odd_page.take());
         if let Some(wrong) = self.first_odd_publish.take() {
@@ -305,7 +307,7 @@ impl Seen {
         }
     }
 
-    /// Forgets what no page shows any more.
+    /// Forgets the posts that no page can show any more.
     fn tidy(&mut self) {
         let (deleted, unclear) = (std::mem::take(&mut self.deleted), &self.unclear);
         for posts in &mut self.posts {
@@ -321,7 +323,7 @@ fn item(&((_, id), author): &(Position, User)) -> Item {
     Item { id, author, body: body(id) }
 }
 
-/// Whether a page may be that of a feed in order of arrival, where a post arrives at most so long after its time.
+/// Returns true if a page is valid for a feed in order of arrival, where a post arrives at most `slowest_us` after its time.
 fn is_by_arrival(feed: &[(Position, User)], page: &[&Item], slowest_us: i64) -> bool {
     let place_of = |found: &&Item| feed.iter().find(|place| item(place) == **found).map(|((at_us, _), _)| *at_us);
     let Some(times) = page.iter().map(place_of).collect::<Option<Vec<i64>>>() else { return false };

@@ -1,11 +1,11 @@
-//! Whether to believe a run's own figures.
+//! Decides whether the results of a run are reliable.
 //!
 //! Responsible for:
-//! - saying what speaks against a figure, where, and by how much, in a sentence each.
+//! - one sentence for each problem: which results are affected and by how much.
 //!
 //! Not responsible for:
-//! - looking at the machine (`environment`), telling the warnings (`report`);
-//! - answers that are wrong: designs that give such are left out before anything is timed (`check`).
+//! - measuring the load of the machine (`environment`), printing the warnings (`report`);
+//! - wrong answers: designs that give them are excluded before the measurement (`check`).
 
 use std::collections::BTreeSet;
 
@@ -14,31 +14,31 @@ use crate::operation::Kind;
 use crate::report::figure::{count, time_us};
 use crate::report::{Case, Report, TargetReport, compare};
 
-/// How far apart rounds may lie, as a share of their median.
+/// Maximum spread of rounds, as a share of their median.
 pub const SPREAD_MAX: f64 = 0.3;
-/// Of the cores that the client may use, the share up to which it is not what holds the server up.
+/// Maximum share of its cores that the client may use without counting as the bottleneck.
 pub const CLIENT_SHARE_MAX: f64 = 0.9;
-/// How many times the server's processor time a client may take, once it is busy at all.
+/// Maximum ratio of the processor time of the client to that of the server, if the client is busy.
 pub const CLIENT_OVER_SERVER_MAX: f64 = 2.0;
-/// Of the cores that the client may use, the share from which on it counts as busy.
+/// Share of its cores from which on the client counts as busy.
 const CLIENT_BUSY_SHARE: f64 = 0.5;
-/// Of the whole machine, what other programs may take.
+/// Maximum share of the whole machine that other programs may use.
 pub const OTHERS_SHARE_MAX: f64 = 0.1;
-/// Of the whole machine, what other machines on the same hardware may take.
+/// Maximum share of the whole machine that other virtual machines on the same hardware may use.
 pub const STEAL_SHARE_MAX: f64 = 0.02;
-/// Of the whole machine, what designs may take whose turn it is not.
+/// Maximum share of the whole machine that idle designs may use.
 pub const WAITING_SHARE_MAX: f64 = 0.02;
-/// Samples that a p99 needs.
+/// Minimum number of samples for a p99.
 pub const P99_SAMPLES_MIN: u64 = 1_000;
-/// How late operations of an open loop may begin, at the p99.
+/// Maximum delay of operations of an open loop at the p99, in microseconds.
 pub const LATE_P99_MAX_US: f64 = 1_000.0;
-/// Rounds without which nothing is known of noise.
+/// Minimum number of rounds to estimate the noise.
 pub const ROUNDS_MIN: usize = 3;
 
-/// What speaks against a case, if anything does.
+/// A check of one case. It returns a text if there is a problem.
 type Rule<'a> = dyn Fn(&Case) -> Option<String> + 'a;
 
-/// All that speaks against the figures of a run, the gravest first. Empty if nothing does.
+/// Returns all problems of a run, the most serious first.
 pub fn warnings(report: &Report, environment: &Environment) -> Vec<String> {
     let mut warnings = Vec::new();
     if environment.unoptimised {
@@ -65,7 +65,7 @@ pub fn warnings(report: &Report, environment: &Environment) -> Vec<String> {
     warnings
 }
 
-/// One rule, wherever it is broken: each place by itself would tombstone the other rules.
+/// Returns one sentence for all places where a rule is broken: a warning for each place would hide the other rules.
 fn everywhere(report: &Report, what: &str, rule: &Rule) -> Option<String> {
     let of_case = |name: &str| {
         let of_target = |target: &TargetReport| Some(format!("{} {}", target.name, rule(target.cases.get(name)?)?));
@@ -86,7 +86,7 @@ fn steal(stretches: &[Stretch]) -> Option<String> {
     Some(format!("Other machines on the same hardware took {found}, so the slowest operations may be theirs."))
 }
 
-/// All servers run all the time, so whoever has much to do after its turn takes it from the next.
+/// Returns the warning about idle designs. All servers run all the time, so background work of an idle one slows the measured one down.
 fn waiting(stretches: &[Stretch]) -> Option<String> {
     let found = worst(stretches, WAITING_SHARE_MAX, |stretch| stretch.waiting_share)?;
     let over = stretches.iter().filter(|stretch| stretch.waiting_share > WAITING_SHARE_MAX);
@@ -95,7 +95,7 @@ fn waiting(stretches: &[Stretch]) -> Option<String> {
     Some(format!("Designs whose turn it was not took {found}. Those that took most: {names}."))
 }
 
-/// The worst of those over a limit, and how many more there are: every stretch by itself would tombstone the rest.
+/// Describes the worst period over a limit and the number of others: a warning for each would hide the rest.
 fn worst(stretches: &[Stretch], limit: f64, share: impl Fn(&Stretch) -> f64) -> Option<String> {
     let over = || stretches.iter().filter(|stretch| share(stretch) > limit);
     let worst = over().max_by(|one, other| share(one).total_cmp(&share(other)))?;
@@ -106,7 +106,7 @@ fn worst(stretches: &[Stretch], limit: f64, share: impl Fn(&Stretch) -> f64) -> 
     Some(format!("{} of the machine during {} (limit {}){more}", percent(share(worst)), worst.what, percent(limit)))
 }
 
-/// Sizes hardly vary, and are measured once. So is what comes of another case, which has rounds of its own.
+/// Sizes hardly vary and are measured once. Cases without latencies are derived from another case, which has its own rounds.
 fn few_rounds(case: &Case) -> Option<String> {
     let rounds = case.rounds.len();
     let once = case.unit.starts_with("bytes") || case.latencies.is_empty();
@@ -125,7 +125,7 @@ fn spread(case: &Case) -> Option<String> {
     (spread > SPREAD_MAX).then(|| percent(spread))
 }
 
-/// What runs within this program has no server of its own: what it takes is the design's.
+/// A design within this program has no server process: its processor time is part of the client's.
 fn bottleneck(case: &Case, cores_max: f64) -> Option<String> {
     let over = case.server_cores > 0.0 && case.client_cores > cores_max * CLIENT_SHARE_MAX;
     over.then(|| format!("{:.2} of {cores_max:.2}", case.client_cores))
@@ -142,7 +142,7 @@ fn late(case: &Case) -> Option<String> {
     case.late_p99_us.filter(|late| *late > LATE_P99_MAX_US).map(time_us)
 }
 
-/// Kinds of operations whose p99 has fewer samples than it needs. Where p99s are the figures, each round needs them.
+/// Lists the kinds of operations whose p99 has too few samples. If the p99 is the result itself, each round needs enough.
 fn few_samples(case: &Case) -> Option<String> {
     if let Some(least) = case.round_samples_min {
         return (least < P99_SAMPLES_MIN).then(|| format!("{} in a round", count(least)));
@@ -153,7 +153,7 @@ fn few_samples(case: &Case) -> Option<String> {
     (!few.is_empty()).then(|| few.join(" and "))
 }
 
-/// A tenth of a percent matters where the limit is a few percent: 2.1 % must not read as the limit itself.
+/// Formats with one decimal place, because some limits are a few percent: 2.1 % must not read as the limit itself.
 fn percent(share: f64) -> String {
     let text = format!("{:.1} %", share * 100.0);
     text.replace(".0 %", " %")
@@ -300,8 +300,8 @@ mod tests {
 
     #[test]
     fn operations_that_failed_are_counted() {
-        let told = "Operations that were refused or failed. Feed pages: redis_list 1,234.";
-        check(|case, _| case.failed = 1_234, &[told]);
+        let reported = "Operations that were refused or failed. Feed pages: redis_list 1,234.";
+        check(|case, _| case.failed = 1_234, &[reported]);
     }
 
     #[test]
@@ -330,9 +330,9 @@ mod tests {
         let target =
             |name: &str| TargetReport { name: name.to_owned(), cases: cases.clone().into(), ..Default::default() };
         report.targets = vec![target("redis_list"), target("redis_zset")];
-        let told = "Operations that were refused or failed. Feed pages: redis_list 7, redis_zset 7; Mix: redis_list 7, \
+        let reported = "Operations that were refused or failed. Feed pages: redis_list 7, redis_zset 7; Mix: redis_list 7, \
                     redis_zset 7.";
-        assert_eq!(warnings(&report, &quiet()), [told]);
+        assert_eq!(warnings(&report, &quiet()), [reported]);
     }
 
     #[test]

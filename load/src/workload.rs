@@ -1,11 +1,11 @@
-//! What users do: which operation comes next.
+//! The operations of users: which operation is next.
 //!
 //! Responsible for:
-//! - mixes of operations by weight, and that some of what was done is undone soon after;
-//! - choosing who does it: by Zipf's law, a seed for each client.
+//! - mixes of operations by weight, in which a share of the operations is undone soon after;
+//! - choosing the users by Zipf's law, with one random seed for each client.
 //!
 //! Not responsible for:
-//! - when it is done (`drive`), ids and times of posts (`mint`).
+//! - the time of each operation (`drive`), ids and times of posts (`mint`).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,21 +18,21 @@ use crate::target::Failure;
 use crate::verifier::Verifier;
 use crate::world::World;
 
-/// How often each kind of operation comes, as weights.
+/// The frequency of each kind of operation, as weights.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Mix {
-    /// Weight of each kind; deletes come from `undone` alone.
+    /// Weight of each kind. Deletes come only from `undone`.
     pub weights: Vec<(Kind, u32)>,
-    /// Share of publishes and follows that are taken back soon after, 0 to 1.
+    /// Share of publishes and follows that are undone soon after, 0 to 1.
     pub undone: f64,
 }
 
 impl Mix {
-    /// A mix by its name.
+    /// Returns a mix by its name.
     ///
-    /// `social`: 60 % feed pages, 30 % own pages, 10 % publishes, as the social network of DeathStarBench. `pequod`: of 116
-    /// operations one publishes, 100 read, 10 follow and 5 leave, as the experiments of Pequod (NSDI 2014). `even`: half feed
-    /// pages, half publishes. A kind's name: that alone.
+    /// `social`: 60 % feed pages, 30 % own pages, 10 % publishes, as in the social network of DeathStarBench. `pequod`: of 116 operations
+    /// 1 publishes, 100 read, 10 follow and 5 unfollow, as in the experiments of Pequod (NSDI 2014). `even`: half feed pages, half
+    /// publishes. The name of a kind: only that kind.
     pub fn named(name: &str) -> Option<Self> {
         let weights = match name {
             "social" => vec![(Kind::Page, 60), (Kind::OwnPage, 30), (Kind::Publish, 10)],
@@ -46,10 +46,10 @@ impl Mix {
         Some(Self { weights, undone: 0.0 })
     }
 
-    /// The names that [`Mix::named`] knows.
+    /// The names that [`Mix::named`] accepts.
     pub const NAMES: [&str; 6] = ["social", "pequod", "even", "page", "own_page", "publish"];
 
-    /// Operations of other kinds for each publish.
+    /// Returns the number of other operations for each publish.
     pub fn between_publishes(&self) -> u64 {
         let of = |wanted: bool| {
             let counted = self.weights.iter().filter(|(kind, _)| (*kind == Kind::Publish) == wanted);
@@ -58,32 +58,32 @@ impl Mix {
         of(false) / of(true).max(1)
     }
 
-    /// Whether it changes who follows whom.
+    /// Returns true if the mix changes follow edges.
     pub fn follows(&self) -> bool {
         self.weights.iter().any(|(kind, _)| matches!(kind, Kind::Follow | Kind::Unfollow))
     }
 
-    /// Whether posts go that were there.
+    /// Returns true if the mix deletes posts.
     pub fn deletes(&self) -> bool {
         self.undone > 0.0
     }
 
-    /// The same, with a share of its publishes and follows taken back.
+    /// Returns the same mix with a share of its publishes and follows undone.
     #[must_use]
     pub fn undoing(self, undone: f64) -> Self {
         Self { undone, ..self }
     }
 }
 
-/// Chooses numbers from 0 on by Zipf's law: the n-th with a weight of n to minus the exponent. 0 chooses all alike.
+/// Chooses numbers from 0 on by Zipf's law: the n-th number has the weight n^(-exponent). An exponent of 0 gives a uniform choice.
 #[derive(Clone, Debug)]
 pub struct Zipf {
-    /// The weights up to each number, or how many numbers there are if all are alike.
+    /// Cumulative weights, or the count of numbers if all have the same weight.
     sums: Result<Vec<f64>, usize>,
 }
 
 impl Zipf {
-    /// A choice among so many numbers.
+    /// Creates a choice among `count` numbers.
     pub fn new(count: usize, exponent: f64) -> Self {
         if exponent == 0.0 {
             return Self { sums: Err(count) };
@@ -96,7 +96,7 @@ impl Zipf {
         Self { sums: Ok((0..count).map(&mut up_to).collect()) }
     }
 
-    /// One of the numbers.
+    /// Chooses one of the numbers at random.
     pub fn choose(&self, rng: &mut fastrand::Rng) -> usize {
         match &self.sums {
             Err(count) => rng.usize(..(*count).max(1)),
@@ -108,7 +108,7 @@ impl Zipf {
     }
 }
 
-/// Who does what, for all clients together.
+/// The operations of all clients of a run.
 #[derive(Debug)]
 pub struct Workload {
     world: Arc<World>,
@@ -118,52 +118,52 @@ pub struct Workload {
     mint: Arc<Mint>,
     seed: u64,
     verifier: Option<Arc<Verifier>>,
-    /// Edges that clients made and did not end.
+    /// Edges that clients created and did not remove.
     left: Mutex<BTreeSet<(User, User)>>,
 }
 
 impl Workload {
-    /// A workload in which authors publish, and readers read, by Zipf's law with these exponents.
+    /// Creates a workload whose authors and readers are chosen by Zipf's law with these exponents.
     pub fn new(world: Arc<World>, mix: Mix, (publishing, reading): (f64, f64), mint: Arc<Mint>, seed: u64) -> Self {
         let authors = Zipf::new(world.authors.len(), publishing);
         let readers = Zipf::new(world.active.len(), reading);
         Self { world, mix, authors, readers, mint, seed, verifier: None, left: Mutex::default() }
     }
 
-    /// Whose users do it.
+    /// Returns the world whose users act.
     pub fn world(&self) -> &World {
         &self.world
     }
 
-    /// The same, seen by a verifier.
+    /// Returns the same workload, with a verifier that observes all results.
     #[must_use]
-    pub fn seen_by(self, verifier: Option<Arc<Verifier>>) -> Self {
+    pub fn observed_by(self, verifier: Option<Arc<Verifier>>) -> Self {
         Self { verifier, ..self }
     }
 
-    /// Tells the verifier what came of an operation, and remembers what is to be taken back.
-    pub fn came_to(&self, operation: &Operation, answer: &Result<Answer, Failure>) {
+    /// Passes the result of an operation to the verifier, and remembers a failed unfollow for the cleanup.
+    pub fn record_outcome(&self, operation: &Operation, answer: &Result<Answer, Failure>) {
         if let (Operation::Unfollow { follower, source }, Err(_)) = (operation, answer) {
             self.leave([(*follower, *source)]);
         }
         if let Some(verifier) = &self.verifier {
-            // Who follows whom at the moment of a publish, nobody knows if that changes.
+            // If the mix changes edges, the followers at the moment of a publish are not known.
             let deliveries = (!self.mix.follows()).then(|| self.deliveries(operation));
-            verifier.saw(operation, answer, deliveries);
+            verifier.observe(operation, answer, deliveries);
         }
     }
 
-    /// Edges that clients made and did not end. Asked once all have done what they do.
+    /// Takes the edges that clients created and did not remove. Called after all clients have ended.
     pub fn take_left(&self) -> BTreeSet<(User, User)> {
         std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn leave(&self, edges: impl IntoIterator<Item = (User, User)>) {
-        // Nothing panics while it has the lock.
+        // No code panics while it holds the lock, so a poisoned lock can be used.
         self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(edges);
     }
 
-    /// Feeds of others that get what is published by this operation: those of active followers.
+    /// Returns the number of feeds, besides the author's own, that a publish must reach: those of active followers.
     pub fn deliveries(&self, operation: &Operation) -> u64 {
         match operation {
             Operation::Publish(post) => u64::from(self.world.audience.get(post.author as usize).copied().unwrap_or(0)),
@@ -171,33 +171,33 @@ impl Workload {
         }
     }
 
-    /// What one client does; each has its number.
-    pub fn client(self: &Arc<Self>, number: u64) -> Doings {
+    /// Returns the operations of one client. Each client has its own number.
+    pub fn client(self: &Arc<Self>, number: u64) -> Operations {
         let rng = fastrand::Rng::with_seed(self.seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
-        Doings { workload: Arc::clone(self), rng, done: 0, to_undo: VecDeque::new(), followed: VecDeque::new() }
+        Operations { workload: Arc::clone(self), rng, done: 0, to_undo: VecDeque::new(), followed: VecDeque::new() }
     }
 }
 
-/// What one client does, one operation after the other.
+/// The sequence of operations of one client.
 #[derive(Debug)]
-pub struct Doings {
+pub struct Operations {
     workload: Arc<Workload>,
     rng: fastrand::Rng,
     done: u64,
-    /// What is taken back, and after how many operations.
+    /// Operations that undo earlier ones, and the number of the operation at which each is due.
     to_undo: VecDeque<(u64, Operation)>,
-    /// Edges this client made, which it may end.
+    /// Edges that this client created and may remove later.
     followed: VecDeque<(User, User)>,
 }
 
-/// Operations between what is done and its undoing.
+/// Number of operations between an operation and its undo.
 const UNDONE_AFTER: u64 = 10;
 
-/// Edges of a client that are not ended yet, at most.
+/// Maximum number of edges that one client creates and does not remove yet.
 const FOLLOWED_MAX: usize = 10_000;
 
-impl Doings {
-    /// The next operation.
+impl Operations {
+    /// Returns the next operation.
     pub fn next_operation(&mut self) -> Operation {
         self.done += 1;
         if self.to_undo.front().is_some_and(|(at, _)| *at <= self.done)
@@ -220,7 +220,7 @@ impl Doings {
         operation
     }
 
-    /// Ends. What it followed and did not leave is to be taken back.
+    /// Ends the client. The edges that it created and did not remove are left for the cleanup.
     pub fn end(self) {
         let undone = self.to_undo.into_iter().filter_map(|(_, undo)| match undo {
             Operation::Unfollow { follower, source } => Some((follower, source)),
@@ -229,7 +229,7 @@ impl Doings {
         self.workload.leave(self.followed.into_iter().chain(undone));
     }
 
-    /// A publish by this author, whatever the mix says.
+    /// Returns a publish by this author, regardless of the mix.
     pub fn publish_by(&mut self, author: User) -> Operation {
         Operation::Publish(self.workload.mint.post(author))
     }
@@ -254,19 +254,19 @@ impl Doings {
                 let author = self.author();
                 self.publish_by(author)
             }
-            // What is not followed yet cannot be left.
+            // Only an existing edge can be removed.
             Kind::Unfollow => match self.followed.pop_back() {
                 Some((follower, source)) => Operation::Unfollow { follower, source },
                 None => self.operation(Kind::Follow),
             },
-            // One for another, so that a long run does not have everybody follow everybody.
+            // Remove an edge instead, so that the graph does not become complete in a long run.
             Kind::Follow if self.followed.len() >= FOLLOWED_MAX => self.operation(Kind::Unfollow),
             Kind::Follow => {
                 let (follower, source) = (self.reader(), self.author());
                 let watched = self.workload.verifier.as_ref().is_some_and(|verifier| verifier.watches(follower));
                 match watched || follower == source || self.workload.world.following.of(follower).contains(&source) {
                     false => Operation::Follow { follower, source },
-                    // Edges of the world stay, so that its fan-out does.
+                    // Edges of the world are never changed, so that the fan-out of its posts stays the same.
                     true => Operation::Page { reader: follower },
                 }
             }
@@ -290,7 +290,7 @@ mod tests {
     use crate::world::generated::Recipe;
     use std::collections::HashMap;
 
-    fn doings(mix: Mix) -> Doings {
+    fn operations(mix: Mix) -> Operations {
         let recipe = Recipe {
             users: 200,
             authors: 50,
@@ -304,9 +304,9 @@ mod tests {
     }
 
     fn counts(mix: Mix) -> HashMap<Kind, usize> {
-        let mut doings = doings(mix);
+        let mut operations = operations(mix);
         let mut counts = HashMap::new();
-        (0..11_600).for_each(|_| *counts.entry(doings.next_operation().kind()).or_default() += 1);
+        (0..11_600).for_each(|_| *counts.entry(operations.next_operation().kind()).or_default() += 1);
         counts
     }
 
@@ -326,8 +326,8 @@ mod tests {
 
     #[test]
     fn a_share_of_what_is_published_is_deleted_later_by_its_author() {
-        let mut doings = doings(Mix::named("publish").unwrap().undoing(0.1));
-        let all: Vec<Operation> = (0..5_000).map(|_| doings.next_operation()).collect();
+        let mut operations = operations(Mix::named("publish").unwrap().undoing(0.1));
+        let all: Vec<Operation> = (0..5_000).map(|_| operations.next_operation()).collect();
         let deleted: Vec<_> = all.iter().enumerate().filter(|(_, done)| done.kind() == Kind::Delete).collect();
         assert!(deleted.len().abs_diff(455) < 100, "{}", deleted.len());
         for (at, delete) in deleted {
@@ -343,7 +343,7 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(3);
         let zipf = Zipf::new(100, 1.0);
         let firsts = (0..10_000).filter(|_| zipf.choose(&mut rng) == 0).count();
-        // One over the sum of 1/1 to 1/100.
+        // The expected share is 1 divided by the sum of 1/1 to 1/100.
         assert!(firsts.abs_diff(1_928) < 200, "{firsts}");
         let alike = Zipf::new(100, 0.0);
         assert!((0..10_000).filter(|_| alike.choose(&mut rng) == 0).count() < 200);
@@ -353,8 +353,8 @@ mod tests {
     #[test]
     fn the_seed_and_the_client_decide() {
         let of = |number| {
-            let mut doings = doings(Mix::named("page").unwrap()).workload.client(number);
-            (0..20).map(|_| doings.next_operation()).collect::<Vec<_>>()
+            let mut operations = operations(Mix::named("page").unwrap()).workload.client(number);
+            (0..20).map(|_| operations.next_operation()).collect::<Vec<_>>()
         };
         assert_eq!(of(1), of(1));
         assert_ne!(of(1), of(2));

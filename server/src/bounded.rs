@@ -1,13 +1,13 @@
-//! Text files of operators, read with a bound: a path may name a device that never ends.
+//! Reads text files of operators with a size limit, because a path may name a device that never ends.
 
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// The text of a file of at most `bytes_max` bytes.
+/// Returns the text of a file of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// When it cannot be read, is larger, or is not UTF-8.
+/// Fails if the file cannot be read, is larger than `bytes_max`, or is not UTF-8.
 pub(crate) fn read_text(file: &Path, bytes_max: u64) -> io::Result<String> {
     let mut text = Vec::new();
     File::open(file)?.take(bytes_max + 1).read_to_end(&mut text)?;

@@ -1,14 +1,14 @@
-//! What fuzzers call of the server. Those of the engine are in `tidewire::fuzzing`.
+//! The fuzz targets of the server. The targets of the engine are in `tidewire::fuzzing`.
 
 #[path = "../../src/fuzzing/replay.rs"]
 mod replay;
 
 pub use crate::http::fuzzing::{access_file, bodies, frames, tokens};
 
-/// One target: panics if anything is wrong.
+/// One fuzz target. It panics if a check fails.
 pub type Target = fn(&[u8]);
 
-/// Those of the server, by the names that they have in `fuzz/`.
+/// All fuzz targets of the server, by the names they have in `fuzz/`.
 pub const TARGETS: [(&str, Target); 4] =
     [("bodies", bodies), ("frames", frames), ("tokens", tokens), ("access_file", access_file)];
 

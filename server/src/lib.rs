@@ -2,6 +2,9 @@
 //!
 //! [`http`] answers requests, [`console`] is the operator's page, [`cli`] is the command line with its tools for data directories.
 
+// Documents are for those who work on the server: it is a program, not a library for others.
+#![allow(rustdoc::private_intra_doc_links)]
+
 mod bounded;
 pub mod cli;
 pub mod console;
@@ -13,7 +16,7 @@ mod peer_error_log;
 
 #[cfg(test)]
 mod test_support {
-    //! What unit tests of several rooms use.
+    //! Helpers for the unit tests of several modules.
 
     use tidewire::clock::UnixMicros;
     use tidewire::feed::position::Position;

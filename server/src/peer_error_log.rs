@@ -1,11 +1,11 @@
-//! Log lines of libraries that strangers cause: by what is no HTTP, by connections that break off, and when no more can be accepted.
+//! Filters log lines that remote peers cause in libraries: invalid HTTP, broken connections, and failed accepts.
 //!
 //! Responsible for:
-//! - counting them, whatever the log shows, and keeping them out of it;
-//! - one line in their place now and then, which says how many there were and shows the last.
+//! - counting these lines at every log level, and keeping them out of the log;
+//! - writing one summary line from time to time, with the number of lines and the text of the first one.
 //!
 //! Not responsible for:
-//! - lines of this program's own, which are written where they happen ([`tidewire::throttle`]).
+//! - log lines of this program itself: these are written where the event happens ([`tidewire::throttle`]).
 
 use std::fmt::{self, Write as _};
 
@@ -20,10 +20,10 @@ use tracing_subscriber::layer::{Context, Filter};
 use tidewire::runtime::counters::Counter;
 use tidewire::throttle::Throttle;
 
-/// Lines of one kind.
+/// One kind of suppressed log line.
 struct Kind {
     name: &'static str,
-    /// How the names of the modules begin that write them.
+    /// The prefix of the names of the modules that write these lines.
     target: &'static str,
     count: Counter,
     waiting: Mutex<Waiting>,
@@ -51,7 +51,7 @@ impl Kind {
         self.count.add(1);
         let waiting = &mut *self.waiting.lock();
         waiting.count += 1;
-        // Of masses only the first is put into words.
+        // Only the first message of each period is formatted, because formatting every message is too expensive during a flood.
         if waiting.count == 1 {
             waiting.last.clear();
             event.record(&mut Message(&mut waiting.last));
@@ -67,21 +67,21 @@ impl Kind {
     }
 }
 
-/// All of them. A log is one of the process.
+/// All kinds. They are static because a process has one log.
 static KINDS: [Kind; 3] =
     [Kind::new("http", "actix_http"), Kind::new("accept", "actix_server::accept"), Kind::new("tls", "actix_tls")];
 
-/// How many there were since the start, by kind.
+/// Returns the number of suppressed lines since the start, by kind.
 pub(crate) fn counts() -> impl Iterator<Item = (&'static str, u64)> {
     KINDS.iter().map(|kind| (kind.name, kind.count.get()))
 }
 
-/// Writes the lines that are due.
+/// Writes the summary lines that are due.
 pub(crate) fn report() {
     KINDS.iter().for_each(Kind::report);
 }
 
-/// Longest text that is shown of one.
+/// Maximum bytes of a message in the log.
 const MESSAGE_BYTES_MAX: usize = 256;
 
 struct Message<'a>(&'a mut String);
@@ -89,7 +89,7 @@ struct Message<'a>(&'a mut String);
 impl Visit for Message<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
-            // A text takes all there is.
+            // Writing to a `String` cannot fail.
             let _ = write!(self.0, "{value:?}");
             let end = (0..=MESSAGE_BYTES_MAX.min(self.0.len())).rev().find(|at| self.0.is_char_boundary(*at));
             self.0.truncate(end.unwrap_or(0));
@@ -97,7 +97,7 @@ impl Visit for Message<'_> {
     }
 }
 
-/// The filter of a log, with such lines left out.
+/// A log filter that suppresses and counts the lines that remote peers cause.
 pub(crate) struct WithoutPeerErrors(pub(crate) EnvFilter);
 
 impl<S: Subscriber> Filter<S> for WithoutPeerErrors

@@ -1,4 +1,4 @@
-//! Edges: following and what follows from it, as the engine's users ask for it.
+//! Follow edges and their lists: this part of the engine's interface.
 
 use crate::clock::UnixMicros;
 use crate::engine::Engine;
@@ -11,40 +11,40 @@ use crate::runtime::message::{Command, Followed};
 /// One line of a list of sources.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listed {
-    /// Who.
+    /// The id of the source.
     pub id: SourceId,
-    /// The logical instant since when: no two edges share one.
+    /// The logical instant at which it was added. No two edges have the same.
     pub since: UnixMicros,
-    /// Since when, as people are shown it.
+    /// The time at which it was added, as shown to people.
     pub shown: UnixMicros,
 }
 
 impl Engine {
-    /// Makes follow edges, all or none.
+    /// Creates follow edges, either all of them or none.
     ///
     /// # Errors
-    /// Names every edge that cannot be made.
+    /// The error lists every edge that cannot be created.
     pub async fn follow(&self, edges: Vec<NewEdge>) -> Result<Followed, Error> {
         self.command(|reply| Command::Follow { edges, reply }).await
     }
 
-    /// Removes an edge, if there is one: what it brought leaves the feed.
+    /// Removes an edge, if there is one. Its posts are removed from the feed.
     ///
     /// # Errors
-    /// As every write.
+    /// Fails for the same reasons as every write.
     pub async fn unfollow(&self, follower: SourceId, source: SourceId) -> Result<(), Error> {
         self.command(|reply| Command::Unfollow { follower, source, keep: false, reply }).await
     }
 
-    /// Removes an edge, if there is one: what it brought until now stays in the feed.
+    /// Removes an edge, if there is one. The posts that it has brought until now are kept in the feed.
     ///
     /// # Errors
-    /// As every write.
+    /// Fails for the same reasons as every write.
     pub async fn unfollow_but_keep(&self, follower: SourceId, source: SourceId) -> Result<(), Error> {
         self.command(|reply| Command::Unfollow { follower, source, keep: true, reply }).await
     }
 
-    /// At most `max` sources that `follower` follows, the newest edge before `before` first.
+    /// Returns at most `max` sources that `follower` follows by edges from before `before`, newest edge first.
     pub fn following(&self, follower: &SourceId, before: UnixMicros, max: usize) -> Vec<Listed> {
         let Some(follower) = self.inner.shared.world.sources.get(follower) else { return Vec::new() };
         let following = follower.following();
@@ -53,8 +53,8 @@ impl Engine {
         self.listed(before, max, read)
     }
 
-    /// At most `max` sources that `follower` follows virtually, the newest edge before `before` first. For operators: no
-    /// reader is shown them.
+    /// Returns at most `max` sources that `follower` follows virtually, by edges from before `before`, newest edge
+    /// first. For operators only: no reader sees these edges.
     pub fn hidden_following(&self, follower: &SourceId, before: UnixMicros, max: usize) -> Vec<Listed> {
         let Some(follower) = self.inner.shared.world.sources.get(follower) else { return Vec::new() };
         let following = follower.following();
@@ -63,8 +63,8 @@ impl Engine {
         self.listed(before, max, read)
     }
 
-    /// At most `max` lines of a list, those before `before`, the newest first, as `read` has them. Users who are being erased are on lists
-    /// until their erasure comes to these, and not named.
+    /// Returns at most `max` lines of a list from before `before`, newest first, as `read` returns them. Users who
+    /// are being erased are on lists until their erasure reaches them; they are omitted.
     pub(super) fn listed(
         &self,
         mut before: UnixMicros,
@@ -85,7 +85,7 @@ impl Engine {
         }
     }
 
-    /// At most `max` followers of `source`, the newest edge before `before` first.
+    /// Returns at most `max` followers of `source` by edges from before `before`, newest edge first.
     pub fn followers(&self, source: &SourceId, before: UnixMicros, max: usize) -> Vec<Listed> {
         let sources = &self.inner.shared.world.sources;
         let Some(source) = sources.get(source) else { return Vec::new() };
@@ -94,7 +94,7 @@ impl Engine {
         newest.into_iter().map(|(since, slot)| listed(since, slot)).collect()
     }
 
-    /// Makes the lines of a list.
+    /// Returns a function that makes the lines of a list.
     fn lister(&self) -> impl Fn(UnixMicros, SourceSlot) -> Listed {
         let shared = &self.inner.shared;
         let now = shared.clock.now();

@@ -1,4 +1,4 @@
-//! Erasing users, as the engine's owner asks for it.
+//! Erasing users: this part of the engine's interface, for administrators of the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,44 +14,45 @@ use crate::runtime::background::eraser::Eraser;
 pub use crate::runtime::message::Erasing;
 use crate::runtime::message::{Command, Reply, SnapshotTaken};
 
-/// The engine's hold on its eraser, which ends when it is let go.
+/// The engine's handle of its eraser. The eraser ends when the handle is dropped.
 pub(super) struct EraserHandle {
     wake: Sender<()>,
     thread: JoinHandle<()>,
     stopping: Arc<AtomicBool>,
 }
 
-/// The erasures that are under way.
+/// The erasures in progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ErasuresUnderWay {
-    /// How many.
+    /// The number of erasures.
     pub count: usize,
-    /// Seconds since the oldest began.
+    /// Seconds since the oldest one began.
     pub oldest_seconds: Option<u64>,
 }
 
 impl Engine {
-    /// Erases a user for good. Once it is answered nobody sees anything of the user any more; what is on disk goes in the background, and
-    /// until then the id cannot be used.
+    /// Erases a user permanently. After the answer no reader sees anything of the user. The data on disk is removed
+    /// in the background, and until then the id cannot be used.
     ///
     /// # Errors
-    /// When it is no user, too many are being erased, or as every write.
+    /// Fails if the id is not a user's, too many users are being erased, or for the same reasons as every write.
     pub async fn erase(&self, user: SourceId) -> Result<Erasing, Error> {
         let erasures = self.inner.shared.world.sources.erasures();
         let before = erasures.len();
         let erasing = self.command(|reply| Command::Erase { user, reply }).await?;
-        // Who merely asks how far it is does not hurry what is held up.
+        // A repeated request for an erasure in progress does not wake the eraser, so that its retry delay stays in
+        // effect.
         if erasures.len() == before {
             return Ok(erasing);
         }
         if let Some(eraser) = self.inner.eraser.lock().as_ref() {
-            // Full if it is to look already.
+            // The channel is full if the eraser has already been woken.
             let _ = eraser.wake.try_send(());
         }
         Ok(erasing)
     }
 
-    /// The erasures that are under way.
+    /// Returns the erasures in progress.
     pub fn erasures(&self) -> ErasuresUnderWay {
         let shared = &self.inner.shared;
         let (erasures, now) = (shared.world.sources.erasures(), shared.clock.now());
@@ -59,7 +60,7 @@ impl Engine {
         ErasuresUnderWay { count: erasures.len(), oldest_seconds: erasures.oldest().map(seconds) }
     }
 
-    /// Starts the eraser, which goes on with what an earlier process began.
+    /// Starts the eraser. It continues the erasures that an earlier process began.
     pub(super) fn start_eraser(&self, snapshotter: Option<Sender<Reply<SnapshotTaken>>>) {
         let (wake, woken) = crossbeam_channel::bounded(1);
         let stopping = Arc::<AtomicBool>::default();
@@ -80,7 +81,7 @@ impl Engine {
 }
 
 impl Inner {
-    /// Ends the eraser. What it works on goes on with the next start.
+    /// Stops the eraser. The next start continues the erasures in progress.
     pub(super) fn stop_eraser(&self) {
         if let Some(EraserHandle { wake, thread, stopping }) = self.eraser.lock().take() {
             stopping.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Watching feeds, as the engine's users ask for it.
+//! Live connections: this part of the engine's interface.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::live::subscriber_queue::{Closing, SubscriberQueue};
 use crate::live::watchers::NotAdmitted;
 use crate::runtime::message::{Ask, Command, Detach};
 
-/// One live connection: what changes in a reader's home feed, as `docs/live.md` has it. Ends when it is dropped.
+/// One live connection: the changes of a reader's home feed, as specified in `docs/live.md`. Dropping it ends the
+/// connection.
 pub struct Watcher {
     shared: Arc<Shared>,
     reader: SourceSlot,
@@ -24,7 +25,8 @@ pub struct Watcher {
     key: usize,
 }
 
-/// A connection that does not watch anybody yet, and takes no place among those that do. Is forgotten when it is dropped.
+/// A connection that does not watch any reader yet and does not count toward the limit of those that do. Dropping it
+/// removes it.
 pub struct Unauthenticated {
     shared: Arc<Shared>,
     subscriber: Arc<SubscriberQueue>,
@@ -32,10 +34,10 @@ pub struct Unauthenticated {
 }
 
 impl Unauthenticated {
-    /// How the connection ends, once it must.
+    /// Returns the reason why the connection ends, once it has to end.
     pub fn poll_closed(&mut self, task: &mut Context<'_>) -> Poll<Closing> {
-        // Nothing is told before anybody is watched.
-        self.subscriber.poll_next(task).map(|told| told.err().unwrap_or(Closing::Gone))
+        // No event is queued before the connection watches a reader.
+        self.subscriber.poll_next(task).map(|event| event.err().unwrap_or(Closing::Gone))
     }
 }
 
@@ -46,27 +48,27 @@ impl Drop for Unauthenticated {
 }
 
 impl Engine {
-    /// Takes note of a connection that may come to watch somebody, so that it hears of a shutdown.
+    /// Registers a connection that may later watch a reader, so that a shutdown closes it.
     ///
     /// # Errors
-    /// While that is under way. How many there may be is for the caller to bound.
-    pub fn stranger(&self) -> Result<Unauthenticated, Error> {
+    /// Fails during a shutdown. The caller has to limit the number of such connections.
+    pub fn unauthenticated(&self) -> Result<Unauthenticated, Error> {
         let (shared, subscriber) = (Arc::clone(&self.inner.shared), Arc::new(SubscriberQueue::default()));
-        let key = shared.watchers.meet(&subscriber).ok_or(Error::ShuttingDown)?;
+        let key = shared.watchers.add_unauthenticated(&subscriber).ok_or(Error::ShuttingDown)?;
         Ok(Unauthenticated { shared, subscriber, key })
     }
 
-    /// Watches a reader's home feed. The first event says whether all that was missed since `resume` follows.
+    /// Watches a reader's home feed. The first event reports whether all events missed since `resume` follow.
     ///
     /// # Errors
-    /// When there are too many connections, of this reader or in all, or a queue is full.
+    /// Fails if there are too many connections, of this reader or in total, or a queue is full.
     pub async fn watch(&self, reader: &SourceId, resume: Option<Place>) -> Result<Watcher, Error> {
-        let mut watcher = self.seat()?;
+        let mut watcher = self.admit()?;
         let shared = &self.inner.shared;
-        // After it was let in: who is refused leaves nothing behind.
+        // The user is registered only after the connection is admitted, so that a refused connection adds no user.
         let source = match shared.world.sources.get(reader).filter(|source| source.id.is_user()) {
             Some(known) => known,
-            None => self.command(|reply| Command::Meet { user: reader.clone(), reply }).await?,
+            None => self.command(|reply| Command::RegisterUser { user: reader.clone(), reply }).await?,
         };
         watcher.reader = source.slot;
         let mut crashes_before = None;
@@ -77,7 +79,7 @@ impl Engine {
             if let Ok(answer) = answer.await {
                 return answer.map(|()| watcher);
             }
-            // As for a page: it fell asleep, or it crashed.
+            // As for a page, the actor fell asleep or crashed.
             let crashes = shared.directory.crashes(source.slot);
             if crashes >= *crashes_before.get_or_insert(crashes) + READ_CRASHES_MAX {
                 return Err(Error::ReaderCrashed(reader.clone()));
@@ -86,8 +88,8 @@ impl Engine {
         Err(shared.overloaded("wake_up", WAKE_QUEUE_MAX))
     }
 
-    /// A place among the live connections.
-    fn seat(&self) -> Result<Watcher, Error> {
+    /// Admits a connection to those that watch readers.
+    fn admit(&self) -> Result<Watcher, Error> {
         let shared = &self.inner.shared;
         let subscriber = Arc::new(SubscriberQueue::default());
         let key = shared.watchers.admit(&subscriber, shared.config.live_max).map_err(|cause| match cause {
@@ -97,22 +99,22 @@ impl Engine {
         Ok(Watcher { shared: Arc::clone(shared), reader: SourceSlot::NONE, subscriber, key })
     }
 
-    /// Ends all live connections, and lets none in any more. The first step of a shutdown.
+    /// Closes all live connections, and admits no more. This is the first step of a shutdown.
     pub fn stop_live(&self) {
         self.inner.shared.watchers.stop();
     }
 }
 
 impl Watcher {
-    /// The next event, or how the connection ends.
+    /// Waits for the next event.
     ///
     /// # Errors
-    /// When there are no more events.
+    /// Returns the reason why the connection ends, if there are no more events.
     pub async fn next(&mut self) -> Result<Event, Closing> {
         poll_fn(|task| self.poll_next(task)).await
     }
 
-    /// As [`Watcher::next`].
+    /// Polls for the next event, as [`Watcher::next`].
     pub fn poll_next(&mut self, task: &mut Context<'_>) -> Poll<Result<Event, Closing>> {
         self.subscriber.poll_next(task)
     }
@@ -121,9 +123,9 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.subscriber.close(Closing::Gone);
-        self.shared.watchers.dismiss(self.key);
+        self.shared.watchers.remove(self.key);
         if let Err(actix::dev::SendError::Full(_)) = self.shared.directory.send(self.reader, Detach) {
-            self.shared.watchers.unsettle(self.reader);
+            self.shared.watchers.note_mailbox_full(self.reader);
         }
     }
 }

@@ -1,13 +1,14 @@
-//! The engine: everything Tidewire does, as one plain type. HTTP merely wraps it; embed it to do without.
+//! The engine: all functions of Tidewire as one plain type. The server wraps it in HTTP; applications can embed it.
 //!
 //! Responsible for:
 //! - stopping the threads (`engine::start` starts them);
-//! - carrying requests to the scribe and to user actors, and answers back, without ever waiting for room in a queue.
+//! - passing requests to the scribe and to user actors, and returning the answers, without waiting for a full queue.
 //!
 //! Not responsible for:
-//! - any wire format (`api`), settings files (`cli`).
+//! - wire formats and settings files (the server).
 
 mod edges;
+mod embed;
 mod erase;
 mod live;
 mod personal;
@@ -62,7 +63,7 @@ use crate::state::world::World;
 use crate::storage::journal::writer::JournalFigures;
 use crate::storage::lock::DirectoryLock;
 
-/// A running engine. Clones are handles to the same one.
+/// A running engine. Clones are handles to the same engine.
 #[derive(Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
@@ -75,17 +76,17 @@ struct Inner {
     threads: Mutex<Option<Threads>>,
     snapshotter: Mutex<Option<SnapshotterHandle>>,
     eraser: Mutex<Option<erase::EraserHandle>>,
-    /// One at a time: a courier's mailbox has room for the slices it has credit for, and for little else.
+    /// Allows one collection at a time: besides its slices, a courier's mailbox has capacity for few messages.
     collect_statistics: tokio::sync::Mutex<()>,
 }
 
-/// The engine's hold on its snapshotter, which ends when it is let go.
+/// The engine's handle of its snapshotter. The snapshotter ends when the handle is dropped.
 struct SnapshotterHandle {
     requests: Sender<Reply<SnapshotTaken>>,
     thread: JoinHandle<()>,
     figures: Arc<JournalFigures>,
     stopping: Arc<AtomicBool>,
-    hurries: Arc<AtomicBool>,
+    without_pauses: Arc<AtomicBool>,
 }
 
 #[derive(Clone)]
@@ -100,56 +101,56 @@ struct Threads {
     system_thread: JoinHandle<()>,
     scribe_thread: JoinHandle<()>,
     archive_thread: Option<JoinHandle<()>>,
-    /// Given up when they have ended, and the archive is closed.
+    /// Released after all threads have ended and the archive is closed.
     _lock: Option<Arc<DirectoryLock>>,
 }
 
-/// A page of a feed.
+/// One page of a feed.
 #[derive(Clone, Debug)]
 pub struct FeedPage {
-    /// Entries and cursors.
+    /// The entries and cursors.
     pub page: Page<Entry>,
-    /// The sources that could not be read in time: the first of those that `page` has, if they are many.
+    /// The sources that could not be read in time. If there are many, only the first of those in `page`.
     pub partial: Vec<SourceId>,
 }
 
-/// What is known of a source.
+/// The public facts about a source.
 #[derive(Clone, Debug)]
 pub struct SourceInfo {
-    /// Its id.
+    /// The id of the source.
     pub id: SourceId,
-    /// Followers that show.
+    /// The number of visible followers.
     pub followers: usize,
-    /// Followed sources that show.
+    /// The number of visible followed sources.
     pub following: usize,
-    /// Posts in its outbox.
+    /// The number of posts in its outbox.
     pub posts: usize,
-    /// Whether its posts are pulled.
+    /// True if followers pull its posts on read, instead of fan-out pushing them.
     pub celebrity: bool,
-    /// Whether it is awake.
+    /// True if the source is awake.
     pub active: bool,
-    /// When it last read its feed.
+    /// The time at which it last read its feed.
     pub last_seen: Option<UnixMicros>,
 }
 
-/// A queue, as an operator sees it.
+/// The fill level of a queue, for operators.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueDepth {
-    /// Its name.
+    /// The name of the queue, as in metrics.
     pub name: &'static str,
-    /// How much is in it.
+    /// The current number of elements, or of bytes for byte limits.
     pub depth: usize,
-    /// How much may be.
+    /// The maximum of `depth`.
     pub limit: usize,
 }
 
 impl Engine {
-    /// Publishes a post; with `wait`, answers only once it is in the inbox of every active follower.
+    /// Publishes a post. With `wait`, answers only after it is in the inbox of every active follower.
     ///
     /// # Errors
-    /// When the post is refused, or a queue is full; nothing was done then.
+    /// Fails if the post is refused, or a queue is full. The state is then unchanged.
     pub async fn publish(&self, draft: Draft, wait: bool) -> Result<Published, Error> {
-        // In an overload most are refused: before they take any of the scribe's time.
+        // In an overload most posts are refused; this check refuses them before they cost time of the scribe.
         if let Some(refusal) = self.inner.shared.refusal_if_behind(0) {
             return Err(refusal);
         }
@@ -159,26 +160,26 @@ impl Engine {
         Ok(published)
     }
 
-    /// Changes a post. Its place in feeds stays.
+    /// Changes a post. Its position in feeds is unchanged.
     ///
     /// # Errors
-    /// When there is no such post.
+    /// Fails if there is no such post.
     pub async fn edit(&self, id: PostId, body: Option<Body>, hidden: Option<bool>) -> Result<Arc<Post>, Error> {
         self.command(|reply| Command::Edit { id, body, hidden, reply }).await
     }
 
-    /// Deletes a post for good. Deleting what is not there is fine.
+    /// Deletes a post permanently. Deleting a post that does not exist succeeds.
     ///
     /// # Errors
-    /// When a queue is full.
+    /// Fails if a queue is full.
     pub async fn delete(&self, id: PostId) -> Result<(), Error> {
         self.command(|reply| Command::Delete { id, reply }).await
     }
 
-    /// The post with this id.
+    /// Returns the post with this id.
     ///
     /// # Errors
-    /// When there is none, or it was deleted.
+    /// Fails if there is no such post, or it was deleted.
     pub async fn post(&self, id: PostId) -> Result<Arc<Post>, Error> {
         let shared = &self.inner.shared;
         let stored = match shared.world.posts.stored(id) {
@@ -201,10 +202,10 @@ impl Engine {
         if taken { Ok(()) } else { Err(shared.overloaded("archive", ARCHIVE_QUEUE_MAX)) }
     }
 
-    /// A page of a reader's feed. Wakes the reader if it sleeps.
+    /// Returns a page of a reader's feed. Wakes the reader if it is asleep.
     ///
     /// # Errors
-    /// When a queue is full, the reader's turn does not come in time, or its actor crashes.
+    /// Fails if a queue is full, the read gets no permit in time, or the reader's actor crashes.
     pub async fn feed(&self, reader: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
         let began = Instant::now();
         let page = self.page(reader, request).await?;
@@ -214,11 +215,11 @@ impl Engine {
 
     async fn page(&self, reader: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
         let world = &self.inner.shared.world;
-        let Some(source) = world.sources.get(reader) else { return Ok(self.nothing(request)) };
+        let Some(source) = world.sources.get(reader) else { return Ok(self.empty_page(request)) };
         let has_feed = source.id.is_user() && (source.following().reach_len() > 0 || !source.outbox().is_empty());
-        // The actor of a watched reader has to know of every page, or what it tells may not agree with that.
+        // The actor of a watched reader has to see every page; otherwise the events it sends may contradict the page.
         if !has_feed && !self.inner.shared.watchers.is_watched(source.slot) {
-            return Ok(self.nothing(request));
+            return Ok(self.empty_page(request));
         }
         let directory = &self.inner.shared.directory;
         let mut crashes_before = None;
@@ -226,10 +227,10 @@ impl Engine {
             let (reply, answer) = oneshot::channel();
             self.read_scheduler(&source).read(&source, request, reply);
             if let Ok(answer) = answer.await {
-                return answer.map(|page| self.named(page));
+                return answer.map(|page| self.with_names(page));
             }
-            // Without an answer the actor went away under the question. It fell asleep just then, which is no failure, or
-            // it crashed, maybe by this very question.
+            // No answer means that the actor ended before it handled the request. It fell asleep at that moment,
+            // which is no failure, or it crashed, possibly because of this request.
             let crashes = directory.crashes(source.slot);
             if crashes >= *crashes_before.get_or_insert(crashes) + READ_CRASHES_MAX {
                 return Err(Error::ReaderCrashed(reader.clone()));
@@ -238,22 +239,23 @@ impl Engine {
         Err(self.inner.shared.overloaded("wake_up", WAKE_QUEUE_MAX))
     }
 
-    /// The page of a feed in which nothing can be. Whoever has a token keeps it.
-    fn nothing(&self, request: PageRequest) -> FeedPage {
+    /// Returns the page of a feed that cannot have entries. The token of the request is kept.
+    fn empty_page(&self, request: PageRequest) -> FeedPage {
         let resume = match request.range {
             Range::Resume(token) => Some(token),
             _ => None,
         };
-        self.named(Page { newest: resume.map(|token| token.position), resume, ..Page::empty() })
+        self.with_names(Page { newest: resume.map(|token| token.position), resume, ..Page::empty() })
     }
 
-    /// Compares a reader's inbox with one built anew, which takes its place with `rebuild`. Wakes the reader if it sleeps.
+    /// Compares a reader's inbox with a newly built one. With `rebuild`, the new one replaces it. Wakes the reader if
+    /// it is asleep.
     ///
     /// # Errors
-    /// When nothing ever named the reader or it is no user, or its mailbox is full.
+    /// Fails if the reader is unknown or is no user, or its mailbox is full.
     pub async fn verify_feed(&self, reader: &SourceId, rebuild: bool) -> Result<Verdict, Error> {
         let shared = &self.inner.shared;
-        // Tags and topics have no feed, and nobody wakes for them.
+        // Tags and topics have no feed, so they are never woken.
         let source = shared.world.sources.get(reader).filter(|source| source.id.is_user());
         let source = source.ok_or_else(|| Error::UnknownSource(reader.clone()))?;
         for _ in 0..READ_ATTEMPTS_MAX {
@@ -268,7 +270,7 @@ impl Engine {
                 Err(SendError::Closed(_)) => {
                     let (reply, answer) = oneshot::channel();
                     self.read_scheduler(&source).read(&source, PageRequest { range: Range::Newest, limit: 1 }, reply);
-                    // However else it is answered, the reader was awake then.
+                    // Any other answer means that the reader was awake at that moment.
                     match answer.await {
                         Ok(Err(Error::Overloaded { queue: "archive", .. })) => {}
                         Ok(Err(
@@ -284,18 +286,19 @@ impl Engine {
         Err(shared.overloaded("wake_up", WAKE_QUEUE_MAX))
     }
 
-    /// A page of a source's own posts, as everybody sees it.
+    /// Returns a page of a source's own posts, as every user sees it.
     ///
     /// # Errors
-    /// When it needs the archive, and too much is waiting for that.
+    /// Fails if it needs the archive, and the queue for the archive is full.
     pub async fn own_page(&self, source: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
         self.page_of_source(source, |source| Viewer::everybody(source.slot), request).await
     }
 
-    /// The same as the source's owner sees it: without what they repeat of authors that they block or that block them.
+    /// Returns the same page as the owner of the source sees it: without reposts of authors that the owner blocks or
+    /// that block the owner.
     ///
     /// # Errors
-    /// As [`Engine::own_page`].
+    /// Fails for the same reasons as [`Engine::own_page`].
     pub async fn own_page_for_owner(&self, source: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
         self.page_of_source(source, Viewer::own_page, request).await
     }
@@ -307,32 +310,32 @@ impl Engine {
         request: PageRequest,
     ) -> Result<FeedPage, Error> {
         let world = &self.inner.shared.world;
-        let Some(source) = world.sources.get(source) else { return Ok(self.nothing(request)) };
+        let Some(source) = world.sources.get(source) else { return Ok(self.empty_page(request)) };
         let settled = world.arrivals.applied();
         self.pulled_page(viewer(&source), settled, request).await
     }
 
-    /// A page of a feed that nothing is pushed to.
+    /// Returns a page of a feed that has no inbox, built from outboxes.
     async fn pulled_page(&self, viewer: Viewer, settled: Settled, request: PageRequest) -> Result<FeedPage, Error> {
         let shared = &self.inner.shared;
         let now = shared.clock.now();
         let page = pulled_page(&viewer, settled, Finder::Memory(&shared.world), request, shared.read_clock(now));
         if !page.needs_archive && page.reach == Reach::Full {
             shared.count_page(&page);
-            return Ok(self.named(page));
+            return Ok(self.with_names(page));
         }
         let (reply, answer) = oneshot::channel();
         let build = move |world: &World, clock: ReadClock<'_>| {
             pulled_page(&viewer, settled, Finder::Archive(world), request, clock)
         };
         shared.read_cold(reply, page, build);
-        answer.await.unwrap_or(Err(Error::ShuttingDown)).map(|page| self.named(page))
+        answer.await.unwrap_or(Err(Error::ShuttingDown)).map(|page| self.with_names(page))
     }
 
-    /// What is known of a source.
+    /// Returns the public facts about a source.
     ///
     /// # Errors
-    /// When nothing ever named it.
+    /// Fails if the source is unknown.
     pub fn source(&self, id: &SourceId) -> Result<SourceInfo, Error> {
         let shared = &self.inner.shared;
         let source = shared.world.sources.get(id).ok_or_else(|| Error::UnknownSource(id.clone()))?;
@@ -348,18 +351,18 @@ impl Engine {
         })
     }
 
-    /// Whether a reader's inbox is there, so that a page of it is a matter of microseconds.
+    /// Returns true if a reader's inbox is in memory, so that a page takes only microseconds.
     pub fn is_awake(&self, reader: &SourceId) -> bool {
         let shared = &self.inner.shared;
         shared.world.sources.get(reader).is_some_and(|reader| shared.directory.is_active(reader.slot))
     }
 
-    /// What all actors share: settings, state, counters.
+    /// Returns the state that all actors share: settings, world, counters.
     pub fn shared(&self) -> &Shared {
         &self.inner.shared
     }
 
-    /// The engine's queues.
+    /// Returns the fill levels of the engine's queues.
     pub fn queues(&self) -> Vec<QueueDepth> {
         let shared = &self.inner.shared;
         vec![
@@ -390,7 +393,7 @@ impl Engine {
         ]
     }
 
-    /// Counts what all inboxes hold. Walks every inbox, shard by shard.
+    /// Counts the contents of all inboxes. Iterates over every inbox, shard by shard.
     pub async fn inbox_totals(&self) -> InboxTotals {
         let _one_at_a_time = self.inner.collect_statistics.lock().await;
         let mut totals = InboxTotals::default();
@@ -407,23 +410,23 @@ impl Engine {
         totals
     }
 
-    /// Takes no more writes, finishes those that were taken, and ends all threads. Blocks until they have ended, also where somebody else ends
-    /// them. Gives up a snapshot that is being taken, and begins none.
+    /// Accepts no more writes, finishes the accepted ones, and ends all threads. Blocks until they have ended, even
+    /// if another caller ends them. Aborts a snapshot in progress, and starts none.
     pub fn shutdown(&self) {
-        // Held to the end: whoever asks meanwhile waits for it.
+        // The lock is held until the end, so that a concurrent caller waits for the shutdown.
         let mut running = self.inner.threads.lock();
         let Some(threads) = running.take() else { return };
         self.stop_live();
         self.inner.stop_waiting();
         let snapshotter = self.inner.snapshotter.lock().take();
-        // Before the eraser ends, which may wait for a snapshot.
+        // This precedes the end of the eraser, which may be waiting for a snapshot.
         snapshotter.iter().for_each(|snapshotter| snapshotter.stopping.store(true, Ordering::Relaxed));
         self.inner.stop_eraser();
         if let Some(SnapshotterHandle { requests, thread, .. }) = snapshotter {
             drop(requests);
             let _ = thread.join();
         }
-        // Fails only if the scribe has ended.
+        // This fails only if the scribe has already ended.
         let _ = self.inner.commands.send(Command::Stop);
         let _ = threads.scribe_thread.join();
         self.finish_fanouts();
@@ -437,7 +440,7 @@ impl Engine {
         let _ = threads.system_thread.join();
     }
 
-    /// Waits, for a while, until what was published is delivered: callers may wait for that.
+    /// Waits for a limited time until all published posts are delivered, since callers may wait for their delivery.
     fn finish_fanouts(&self) {
         let began = Instant::now();
         while !self.inner.shared.open_fanouts.is_empty() && began.elapsed() < FANOUT_DRAIN_MAX {
@@ -450,7 +453,7 @@ impl Engine {
         let (command, resolved) = (command(reply), Resolved::default());
         let needs = needs(&command, &self.inner.shared.world, &resolved);
         if !needs.is_empty() {
-            // No thread waits: the command is queued, or refused, once that is looked up.
+            // No thread waits here: the command is queued or refused after the lookup.
             let resolver = Resolver::new(Arc::clone(&self.inner.shared), self.inner.commands.clone());
             resolver.resolve(command, resolved, 0, needs);
             return answer.await.unwrap_or(Err(Error::ShuttingDown));
@@ -462,12 +465,12 @@ impl Engine {
         }
     }
 
-    /// Where a reader is asked.
+    /// Returns the read scheduler of a reader's shard.
     pub(crate) fn read_scheduler(&self, reader: &Source) -> &Arc<ReadScheduler> {
         &self.inner.shards[self.inner.shared.world.sharding.shard_of(reader.slot)].read_scheduler
     }
 
-    fn named(&self, page: Page<Entry>) -> FeedPage {
+    fn with_names(&self, page: Page<Entry>) -> FeedPage {
         let sources = &self.inner.shared.world.sources;
         let named = page.partial.iter().take(PARTIAL_NAMES_MAX);
         let partial = named.map(|slot| sources.at(*slot).id.clone()).collect();
@@ -476,7 +479,7 @@ impl Engine {
 }
 
 impl Inner {
-    /// Nobody waits for room on a full disk any more.
+    /// Stops all waits for free space on a full disk.
     fn stop_waiting(&self) {
         if let Some(archive) = self.shared.world.archive() {
             archive.stop_waiting();
@@ -488,7 +491,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.stop_waiting();
         self.shared.watchers.stop();
-        // The last handle is gone. Threads end by themselves; nobody is left to wait for them.
+        // The last handle is dropped. The threads end on their own, since no caller is left to join them.
         if let Some(threads) = self.threads.get_mut().take() {
             let _ = self.commands.try_send(Command::Stop);
             threads.system.stop();

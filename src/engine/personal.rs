@@ -1,4 +1,4 @@
-//! What readers decide about their feeds, as the engine's users ask for it.
+//! Preferences, lists and unread counts of readers: this part of the engine's interface.
 
 use std::ops::Bound;
 
@@ -24,32 +24,33 @@ use crate::state::view::Finder;
 use crate::state::viewer::Viewer;
 use crate::state::world::World;
 
-/// How much a reader has not read.
+/// The number of unread entries of a reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unread {
-    /// How far the reader has read, if that was ever said.
+    /// The position up to which the reader has read, if the reader ever set it.
     pub marker: Option<Position>,
-    /// Entries above it by others than the reader: exact, unless `capped`.
+    /// The number of entries above the marker by other authors: exact, unless `capped`.
     pub entries: usize,
-    /// There may be more than were counted.
+    /// True if there may be more entries than were counted.
     pub capped: bool,
-    /// The count came to its end: there are no more, or more than are counted. If not, what is missing is not known, and `capped` is set.
+    /// True if counting finished: there are no more entries, or more than the maximum. If false, the number of
+    /// missing entries is unknown, and `capped` is true.
     pub complete: bool,
-    /// What was done to count.
+    /// The work that counting required.
     pub work: Work,
 }
 
 impl Engine {
-    /// Mutes or blocks a source, or does so no more. False if that is so already. A block takes away the edges between both,
-    /// which do not come back with its end.
+    /// Mutes or blocks a source, or removes the mute or block. Returns false if nothing changes. A block removes the
+    /// follow edges in both directions; removing the block does not restore them.
     ///
     /// # Errors
-    /// When it is the reader itself, or there are too many.
+    /// Fails if the source is the reader itself, or the limit is reached.
     pub async fn silence(&self, reader: SourceId, source: SourceId, how: MuteOrBlock, on: bool) -> Result<bool, Error> {
         self.choose(reader, Choice::Silence { source, how, on }).await
     }
 
-    /// At most `max` muted or blocked sources, silenced before `before`, the newest first.
+    /// Returns at most `max` sources that were muted or blocked before `before`, newest first.
     pub fn silenced(&self, reader: &SourceId, how: MuteOrBlock, before: UnixMicros, max: usize) -> Vec<Listed> {
         let sources = &self.inner.shared.world.sources;
         let Some(preferences) = sources.get(reader).and_then(|reader| reader.own_preferences()) else {
@@ -63,40 +64,40 @@ impl Engine {
         self.listed(before, max, |before, max| silenced.newest_before(before, max).into_iter().map(line).collect())
     }
 
-    /// A reader's rules.
+    /// Returns a reader's rules.
     pub fn rules(&self, reader: &SourceId) -> Rules {
         let reader = self.inner.shared.world.sources.get(reader);
         reader.map(|reader| reader.preferences().rules).unwrap_or_default()
     }
 
-    /// Changes some of a reader's rules, and returns all.
+    /// Changes some of a reader's rules, and returns all of them.
     ///
     /// # Errors
-    /// As every write.
+    /// Fails for the same reasons as every write.
     pub async fn change_rules(&self, reader: SourceId, patch: RulesPatch) -> Result<Rules, Error> {
         self.choose(reader.clone(), Choice::Rules(patch)).await?;
         Ok(self.rules(&reader))
     }
 
-    /// Notes how far a reader has read: up to a position, or what a page's token stands for. What arrives later counts as unread
-    /// wherever it stands.
+    /// Moves the read marker to a position, or to the state that a page's token describes. Posts that arrive later
+    /// count as unread at any position.
     ///
     /// # Errors
-    /// As every write.
+    /// Fails for the same reasons as every write.
     pub async fn mark(&self, reader: SourceId, up_to: impl Into<Resume>) -> Result<(), Error> {
         let Resume { position, below, ahead_us, .. } = up_to.into();
         let given = below.map(|through| Settled { through, ahead_us });
         let now = self.inner.shared.world.arrivals.settled();
-        // A token from the future was made where more was known than was kept.
+        // A token that is ahead of this state was issued before a recovery that lost events.
         let seen = given.filter(|given| given.through <= now.through).unwrap_or(now);
         self.choose(reader, Choice::Mark(Marker { at: position, seen: Some(seen) })).await.map(drop)
     }
 
-    /// Counts what a reader has not read, by the state of this moment: it builds one page, however much there is, and says so if that came
-    /// to no end.
+    /// Counts the unread entries at this moment. It builds a single page, whatever the size of the feed, and reports
+    /// if the count is not complete.
     ///
     /// # Errors
-    /// As [`Engine::feed`].
+    /// Fails for the same reasons as [`Engine::feed`].
     pub async fn unread(&self, reader: &SourceId) -> Result<Unread, Error> {
         let known = self.inner.shared.world.sources.get(reader);
         let marker = known.and_then(|reader| reader.preferences().marker);
@@ -108,10 +109,10 @@ impl Engine {
         Ok(Unread { marker, entries: page.items.len(), capped: page.next.is_some() || !complete, complete, work })
     }
 
-    /// Puts a source on a list of a reader's, or takes it off. False if that is so already.
+    /// Adds a source to a list of a reader, or removes it. Returns false if nothing changes.
     ///
     /// # Errors
-    /// When there are too many lists or members.
+    /// Fails if the limit of lists or members is reached.
     pub async fn set_listed(
         &self,
         reader: SourceId,
@@ -122,15 +123,16 @@ impl Engine {
         self.choose(reader, Choice::List { list, source, on }).await
     }
 
-    /// Drops a list. False if there is none.
+    /// Deletes a list. Returns false if there is none.
     ///
     /// # Errors
-    /// As every write.
+    /// Fails for the same reasons as every write.
     pub async fn drop_list(&self, reader: SourceId, list: ListName) -> Result<bool, Error> {
-        self.choose(reader, Choice::Unlist(list)).await
+        self.choose(reader, Choice::DropList(list)).await
     }
 
-    /// At most `max` of a reader's lists, by name from behind `after` on, with how many members each has.
+    /// Returns at most `max` of a reader's lists in the order of their names, starting after `after`, with their
+    /// numbers of members.
     pub fn lists(&self, reader: &SourceId, after: Option<&ListName>, max: usize) -> Vec<(ListName, usize)> {
         let Some(reader) = self.inner.shared.world.sources.get(reader) else { return Vec::new() };
         let (preferences, from) = (reader.preferences(), after.map_or(Bound::Unbounded, Bound::Excluded));
@@ -138,10 +140,10 @@ impl Engine {
         lists.map(|(name, members)| (name.clone(), members.len())).collect()
     }
 
-    /// At most `max` members of a list, put on it before `before`, the newest first.
+    /// Returns at most `max` members of a list that were added before `before`, newest first.
     ///
     /// # Errors
-    /// When there is no such list.
+    /// Fails if there is no such list.
     pub fn members(
         &self,
         reader: &SourceId,
@@ -154,10 +156,10 @@ impl Engine {
         Ok(self.listed(before, max, |before, max| members.newest_before(before, max).iter().map(edge).collect()))
     }
 
-    /// A page of a list: what its members published, by the reader's rules.
+    /// Returns a page of a list: the posts of its members, filtered by the reader's rules.
     ///
     /// # Errors
-    /// When there is no such list.
+    /// Fails if there is no such list.
     pub async fn list_feed(&self, reader: &SourceId, list: &ListName, request: PageRequest) -> Result<FeedPage, Error> {
         let settled = self.inner.shared.world.arrivals.applied();
         self.pulled_page(self.list_viewer(reader, list)?, settled, request).await
@@ -171,10 +173,10 @@ impl Engine {
         Ok(Viewer::list(&source, members))
     }
 
-    /// Says why a post is, or is not, in a reader's home feed.
+    /// Explains why a post is, or is not, in a reader's home feed.
     ///
     /// # Errors
-    /// When the archive cannot be read.
+    /// Fails if the archive cannot be read.
     pub async fn explain(&self, reader: &SourceId, post: PostId) -> Result<Explanation, Error> {
         let shared = &self.inner.shared;
         let viewer = match shared.world.sources.get(reader).filter(|reader| reader.id.is_user()) {
@@ -186,7 +188,7 @@ impl Engine {
         }
         let (reply, answer) = oneshot::channel();
         let job = move |world: &World| {
-            // Whoever asked may have gone.
+            // The caller may have disconnected.
             let _ = reply.send(explain(Finder::Archive(world), &viewer, post));
         };
         if !shared.archive_readers.ask(job) {

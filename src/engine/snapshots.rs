@@ -1,4 +1,4 @@
-//! Snapshots and the journal, as the engine's users ask for them.
+//! Snapshots and the journal: this part of the engine's interface.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,35 +13,40 @@ use crate::limits::SNAPSHOT_REQUESTS_MAX;
 use crate::runtime::message::SnapshotTaken;
 use crate::storage::journal::writer::JournalFigures;
 
-/// How often it is looked whether more snapshots may be asked for.
-const ROOM_LOOK: Duration = Duration::from_millis(100);
+/// The period after which a refused snapshot request is repeated.
+const RETRY_PERIOD: Duration = Duration::from_millis(100);
 
 impl Engine {
     /// Takes a snapshot.
     ///
     /// # Errors
-    /// When there is no data directory, or the snapshot cannot be written.
+    /// Fails if there is no data directory, or the snapshot cannot be written.
     pub async fn snapshot(&self) -> Result<SnapshotTaken, Error> {
         self.ask_snapshotter()?.await.unwrap_or(Err(Error::ShuttingDown))
     }
 
-    /// Takes a snapshot before a shutdown, when nobody else is served: as fast as it goes, and without waiting for room on a full disk.
+    /// Takes a snapshot before a shutdown, when no requests are served: without pauses, and without waiting for free
+    /// space on a full disk.
     ///
     /// # Errors
-    /// As [`Engine::snapshot`].
+    /// Fails for the same reasons as [`Engine::snapshot`].
     pub async fn last_snapshot(&self) -> Result<SnapshotTaken, Error> {
         self.inner.stop_waiting();
-        self.inner.snapshotter.lock().iter().for_each(|snapshotter| snapshotter.hurries.store(true, Ordering::Relaxed));
+        self.inner
+            .snapshotter
+            .lock()
+            .iter()
+            .for_each(|snapshotter| snapshotter.without_pauses.store(true, Ordering::Relaxed));
         loop {
             match self.snapshot().await {
-                // Those who asked while one was being taken are first.
-                Err(Error::Overloaded { .. }) => tokio::time::sleep(ROOM_LOOK).await,
+                // The queue of requests is full; earlier requests are answered first.
+                Err(Error::Overloaded { .. }) => tokio::time::sleep(RETRY_PERIOD).await,
                 taken => return taken,
             }
         }
     }
 
-    /// Takes a snapshot, on a thread that may wait.
+    /// Takes a snapshot, and blocks the calling thread until it is done.
     pub(super) fn snapshot_now(&self) -> Result<SnapshotTaken, Error> {
         let mut answer = self.ask_snapshotter()?;
         loop {
@@ -63,18 +68,18 @@ impl Engine {
         }
     }
 
-    /// The snapshots that are kept, newest first.
+    /// Returns the snapshots that are stored, newest first.
     pub fn snapshots(&self) -> Vec<SnapshotTaken> {
         self.inner.shared.snapshots.lock().clone()
     }
 
-    /// Whether a start would have events to replay, since no snapshot has them.
+    /// Returns true if a start would have to replay events that no snapshot contains.
     pub fn has_to_replay(&self) -> bool {
         let newest = self.inner.shared.snapshots.lock().first().map_or(0, |newest| newest.sequence.0);
         self.journal().is_some_and(|journal| journal.last.load(Ordering::Relaxed) > newest)
     }
 
-    /// What is known of the journal, if there is one on disk.
+    /// Returns the figures of the journal, if it is on disk.
     pub fn journal(&self) -> Option<Arc<JournalFigures>> {
         self.inner.snapshotter.lock().as_ref().map(|snapshotter| Arc::clone(&snapshotter.figures))
     }

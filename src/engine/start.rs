@@ -1,4 +1,4 @@
-//! Starting an engine: its threads and actors, on an empty state or on one that was kept.
+//! Starting an engine: its threads and actors, on an empty state or on a recovered one.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -25,6 +25,7 @@ use crate::limits::{
     SLICES_IN_FLIGHT_MAX, SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
 };
 use crate::live::watchers::Watchers;
+use crate::recovery::{Progress, Recovered, Recovery, Report, UnderWay};
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::background::archiver::{self, ArchiveReaders};
 use crate::runtime::background::resolver::Resolver;
@@ -53,18 +54,17 @@ use crate::storage::identity::{self, Identified, Identity};
 use crate::storage::journal::writer::{JournalFigures, JournalOptions, SegmentJournal};
 use crate::storage::journal::{Journal, MemoryJournal};
 use crate::storage::lock::DirectoryLock;
-use crate::storage::recovery::{Progress, Recovered, Recovery, Report, UnderWay};
 
-/// Where and how an engine keeps its state.
+/// The place and the options of an engine's persistent state.
 #[derive(Clone, Debug)]
 pub struct StorageConfig {
     /// The data directory. Default `./snapshots`.
     pub directory: PathBuf,
-    /// How the journal is written.
+    /// The options for writing the journal.
     pub journal: JournalOptions,
-    /// When and how snapshots are taken.
+    /// The options for taking snapshots.
     pub snapshots: SnapshotOptions,
-    /// Start although events that were acknowledged are gone. Default: no.
+    /// Starts even if acknowledged events are lost. Default: no.
     pub repair: bool,
 }
 
@@ -79,17 +79,17 @@ impl Default for StorageConfig {
     }
 }
 
-/// A data directory that no other process works on.
+/// A data directory that this process has locked.
 pub struct Claimed {
     files: DiskFiles,
     lock: Arc<DirectoryLock>,
 }
 
 impl StorageConfig {
-    /// Makes the directory if there is none, and takes its lock.
+    /// Creates the directory if it does not exist, and takes its lock.
     ///
     /// # Errors
-    /// When it cannot be used, or another process does.
+    /// Fails if the directory cannot be used, or another process has locked it.
     pub fn claim(&self) -> Result<Claimed, StorageError> {
         let place = self.directory.display().to_string();
         let files = DiskFiles::open(&self.directory).map_err(StorageError::io("use the data directory", &*place))?;
@@ -100,7 +100,7 @@ impl StorageConfig {
     }
 }
 
-/// What an engine starts from.
+/// The parts from which an engine is started.
 struct Foundation<J> {
     config: Arc<EngineConfig>,
     clock: Arc<dyn Clock>,
@@ -112,12 +112,12 @@ struct Foundation<J> {
 }
 
 impl Engine {
-    /// Starts an engine on the machine's clock, keeping everything in memory.
+    /// Starts an engine on the system clock that stores everything in memory only.
     pub fn start(config: EngineConfig) -> Self {
         Self::start_with(config, MemoryJournal::default(), Arc::new(SystemClock))
     }
 
-    /// Starts an engine on an empty state, with a journal and a clock of one's own.
+    /// Starts an engine on an empty state, with the given journal and clock.
     pub fn start_with<J: Journal>(config: EngineConfig, journal: J, clock: Arc<dyn Clock>) -> Self {
         let (world, writer) = World::create(config.celebrity, Sharding::new(config.shards.get()));
         let config = Arc::new(config);
@@ -126,10 +126,10 @@ impl Engine {
         engine
     }
 
-    /// Starts an engine on what a data directory holds, and keeps everything there.
+    /// Starts an engine on the contents of a data directory, and stores all changes there.
     ///
     /// # Errors
-    /// Says what is wrong with the directory, where, and what to do.
+    /// The error describes what is wrong with the directory, at which place, and what to do.
     pub fn open(
         config: EngineConfig,
         storage: &StorageConfig,
@@ -139,10 +139,10 @@ impl Engine {
         Self::open_claimed(config, storage, storage.claim()?, clock, progress)
     }
 
-    /// Starts an engine on what a directory holds that was claimed before, by these settings.
+    /// Starts an engine on a directory that was claimed before, with these settings.
     ///
     /// # Errors
-    /// As [`Engine::open`].
+    /// Fails for the same reasons as [`Engine::open`].
     pub fn open_claimed(
         config: EngineConfig,
         storage: &StorageConfig,
@@ -151,7 +151,8 @@ impl Engine {
         progress: &Progress,
     ) -> Result<(Self, Report), StorageError> {
         let path = storage.directory.join(archive::FILE);
-        // Before it is opened, which writes to it: one of another directory is left as it is.
+        // The identity is checked before the archive is opened, since opening writes to it. An archive of another
+        // directory is left unchanged.
         let of_archive = archive::identity_in(&path)?;
         identity::establish(&files, of_archive.map(|found| (path.display().to_string(), found)))?;
         let archive = match storage.repair {
@@ -162,10 +163,10 @@ impl Engine {
         Self::open_on(config, Arc::new(files), Some(&archive), Some(lock), storage, clock, progress)
     }
 
-    /// Starts an engine on files of one's own.
+    /// Starts an engine on the given file system.
     ///
     /// # Errors
-    /// As [`Engine::open`].
+    /// Fails for the same reasons as [`Engine::open`].
     pub fn open_on(
         config: EngineConfig,
         files: Arc<dyn Files>,
@@ -198,9 +199,9 @@ impl Engine {
             start(Foundation { config, clock, world, writer, journal, last_instant, lock: lock.clone() });
         progress.enter("waking readers");
         engine.restore_inboxes(&inboxes);
-        engine.fan_out_again(&fanout, under_way);
-        engine.keep_snapshots(files, storage.snapshots, figures, report.journal_bytes, lock);
-        tell(&report, began.elapsed());
+        engine.resume_fanouts(&fanout, under_way);
+        engine.start_snapshotter(files, storage.snapshots, figures, report.journal_bytes, lock);
+        log_recovery(&report, began.elapsed());
         if !report.lost.is_empty() {
             engine.snapshot_now().map_err(|cause| StorageError::Repair(cause.to_string()))?;
         }
@@ -224,7 +225,7 @@ impl Engine {
             }
             for (shard, readers) in self.inner.shards.iter().zip(by_shard) {
                 let (reply, done) = std::sync::mpsc::channel();
-                // One at a time per shard, so its mailbox has room.
+                // Only one message per shard is sent at a time, so its mailbox has capacity.
                 if shard.activator.try_send(Restore { readers, reply }).is_ok() {
                     let _ = done.recv();
                 }
@@ -232,17 +233,18 @@ impl Engine {
         }
     }
 
-    /// Delivers what the restored inboxes may lack, and waits until that is done: a feed that had a post before must not lack it
-    /// after. Where a post is already, its delivery changes nothing.
-    fn fan_out_again(&self, fanout: &FanoutQueue, under_way: Vec<UnderWay>) {
+    /// Delivers the posts that the restored inboxes may lack, and waits until this is done: a feed that contained a
+    /// post before the restart must contain it afterwards. Delivering a post that is already in an inbox changes
+    /// nothing.
+    fn resume_fanouts(&self, fanout: &FanoutQueue, under_way: Vec<UnderWay>) {
         for (position, sources) in under_way {
-            while !fanout.has_room_for(FANOUT_QUEUE_MAX / 2) {
+            while !fanout.has_capacity_for(FANOUT_QUEUE_MAX / 2) {
                 thread::park_timeout(Duration::from_millis(1));
             }
             let author = sources.first().copied().unwrap_or(SourceSlot::NONE);
             let fanout_routes = sources.iter().copied().map(FanoutRoute::Inboxes).collect();
             fanout.push(FanoutOrder {
-                mail: Invalidation::Published(position),
+                invalidation: Invalidation::Published(position),
                 author,
                 fanout_routes,
                 accepted_at: None,
@@ -254,7 +256,7 @@ impl Engine {
         }
     }
 
-    fn keep_snapshots(
+    fn start_snapshotter(
         &self,
         files: Arc<dyn Files>,
         options: SnapshotOptions,
@@ -262,7 +264,7 @@ impl Engine {
         replayed_bytes: u64,
         lock: Option<Arc<DirectoryLock>>,
     ) {
-        let (stopping, hurries) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+        let (stopping, without_pauses) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
         let (requests, receiver) = crossbeam_channel::bounded(SNAPSHOT_REQUESTS_MAX);
         let couriers = self.inner.shards.iter().map(|shard| shard.courier.clone()).collect();
         let snapshotter = Snapshotter {
@@ -275,7 +277,7 @@ impl Engine {
             requests: receiver,
             replayed_bytes,
             stopping: Arc::clone(&stopping),
-            hurries: Arc::clone(&hurries),
+            without_pauses: Arc::clone(&without_pauses),
         };
         snapshotter.list();
         let thread = spawn("tidewire-snapshotter", move || {
@@ -285,11 +287,12 @@ impl Engine {
         });
         self.start_eraser(Some(requests.clone()));
         *self.inner.snapshotter.lock() =
-            Some(super::SnapshotterHandle { requests, thread, figures, stopping, hurries });
+            Some(super::SnapshotterHandle { requests, thread, figures, stopping, without_pauses });
     }
 }
 
-/// The identity of a directory. An archive of another one is refused, and one that has none yet gets it.
+/// Establishes the identity of a data directory. Refuses an archive of another directory, and gives an archive
+/// without identity this one.
 fn establish(files: &dyn Files, archive: Option<&dyn Archive>) -> Result<Identity, StorageError> {
     let Some(archive) = archive else { return identity::establish(files, None) };
     let found = archive.identity()?;
@@ -301,10 +304,10 @@ fn establish(files: &dyn Files, archive: Option<&dyn Archive>) -> Result<Identit
     Ok(identity)
 }
 
-/// What a start cannot do without.
+/// The panic message if the system cannot start a thread.
 pub(super) const THREADS: &str = "the machine lets the engine start its threads";
 
-fn tell(report: &Report, took: Duration) {
+fn log_recovery(report: &Report, took: Duration) {
     if let Some(torn) = &report.torn {
         warn!(
             "cut {} bytes that are not known to have been synced off {}, after byte {}; {} whole events were among them",
@@ -313,7 +316,7 @@ fn tell(report: &Report, took: Duration) {
     }
     for lost in &report.lost {
         let until = lost.until.map_or("the end".to_owned(), |until| (until.0 - 1).to_string());
-        error!("gone: events {} to {until}, {}: {}", lost.from, lost.place, lost.reason);
+        error!("lost: events {} to {until}, {}: {}", lost.from, lost.place, lost.reason);
     }
     let from = report.snapshot.map_or("nothing".to_owned(), |sequence| format!("the snapshot at event {sequence}"));
     info!("recovered from {from} and {} journaled events in {took:.1?}", report.events);
@@ -340,7 +343,8 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
         snapshots: Mutex::default(),
     });
     let (system, system_thread) = start_system();
-    // On a thread of its own, since it sets that thread's actor system, and the caller's may be another.
+    // The actors are started on a separate thread, since starting sets that thread's actor system, and the caller may
+    // have another one.
     let started = thread::scope(|scope| scope.spawn(|| start_actors(&system, &shared)).join());
     let (fanout, shards) = started.expect(THREADS);
     let (commands, receiver) = queue::queue(SCRIBE_QUEUE_MAX, SCRIBE_QUEUE_BYTES_MAX);
@@ -370,18 +374,18 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
     (Engine { inner: Arc::new(inner) }, fanout)
 }
 
-/// Starts the actor system, on a thread of its own so that the engine runs under any runtime, or none.
+/// Starts the actor system on its own thread, so that the engine works under any async runtime, or without one.
 fn start_system() -> (System, JoinHandle<()>) {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let thread = spawn("tidewire-system", move || {
         let runner = System::new();
-        // Fails only if the starting thread died meanwhile.
-        let _ = tell.send(System::current());
+        // This fails only if the starting thread has ended in the meantime.
+        let _ = sender.send(System::current());
         if let Err(cause) = runner.run() {
             tracing::error!("the actor system ended: {cause}");
         }
     });
-    (told.recv().expect("a new system says so first of all"), thread)
+    (receiver.recv().expect("a new system sends its handle first"), thread)
 }
 
 fn start_actors(system: &System, shared: &Arc<Shared>) -> (FanoutQueue, Vec<ShardAddrs>) {
@@ -395,12 +399,12 @@ fn start_actors(system: &System, shared: &Arc<Shared>) -> (FanoutQueue, Vec<Shar
     });
     let started: Vec<ShardAddrs> = (0..shards).map(|shard| start_shard(shard, shared, &supervisor)).collect();
     let couriers = started.iter().map(|shard| shard.courier.clone()).collect();
-    supervisor.try_send(RegisterCouriers(couriers)).expect("the mailbox of a new actor has room");
+    supervisor.try_send(RegisterCouriers(couriers)).expect("the mailbox of a new actor is empty");
     (fanout, started)
 }
 
 fn start_shard(shard: usize, shared: &Arc<Shared>, supervisor: &Addr<FanoutSupervisor>) -> ShardAddrs {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let (shared, supervisor) = (Arc::clone(shared), supervisor.clone());
     Arbiter::new().spawn_fn(move || {
         let inbox_store = Rc::new(RefCell::new(InboxStore::default()));
@@ -413,10 +417,10 @@ fn start_shard(shard: usize, shared: &Arc<Shared>, supervisor: &Addr<FanoutSuper
             Activator::new(shard, Arc::clone(&shared), inbox_store)
         });
         let read_scheduler = Arc::new(ReadScheduler::new(shared, activator.clone()));
-        actix::spawn(Arc::clone(&read_scheduler).usher());
-        let _ = tell.send(ShardAddrs { courier, activator, read_scheduler });
+        actix::spawn(Arc::clone(&read_scheduler).grant_permits());
+        let _ = sender.send(ShardAddrs { courier, activator, read_scheduler });
     });
-    told.recv().expect("a new arbiter runs what it is given")
+    receiver.recv().expect("a new arbiter runs its first task")
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {

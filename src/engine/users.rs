@@ -1,4 +1,4 @@
-//! What the server's owner does about users.
+//! Token revocation: this part of the engine's interface, for administrators of the server.
 
 use std::sync::Arc;
 
@@ -10,11 +10,12 @@ use crate::live::sessions::Session;
 use crate::runtime::message::Command;
 
 impl Engine {
-    /// Revokes the tokens of a user that were made before `not_before`, and calls the user's sessions. Returns the instant that
-    /// counts from now on: a later one of before stays. Revocations before `forget_before` refuse nothing that is not refused anyway.
+    /// Revokes the tokens of a user that were issued before `not_before`, and signals the user's sessions. Returns
+    /// the instant that is valid from now on: a later one from an earlier revocation is kept. Revocations before
+    /// `forget_before` may be forgotten, since the tokens they concern are refused anyway.
     ///
     /// # Errors
-    /// When it is no user, or there are too many revocations.
+    /// Fails if the id is not a user's, or there are too many revocations.
     pub async fn revoke_tokens(
         &self,
         user: SourceId,
@@ -23,21 +24,22 @@ impl Engine {
     ) -> Result<UnixMicros, Error> {
         let of = user.clone();
         self.command(|reply| Command::RevokeTokens { user: of, not_before, forget_before, reply }).await?;
-        // It may be forgotten already.
+        // The revocation may already be forgotten.
         Ok(self.tokens_not_before(&user).map_or(not_before, |counts| counts.max(not_before)))
     }
 
-    /// Before which instant tokens of a user must not have been made, if that was said.
+    /// Returns the instant before which tokens of a user are revoked, if there is one.
     pub fn tokens_not_before(&self, user: &SourceId) -> Option<UnixMicros> {
         self.inner.shared.world.revocations.not_before(user)
     }
 
-    /// Whether tokens of a user were revoked that were made then. One that does not say when it was made is as old as any.
+    /// Returns true if a token of a user issued at this time is revoked. A token without a time of issue counts as
+    /// older than all others.
     pub fn is_token_revoked(&self, user: &SourceId, issued_at: Option<UnixMicros>) -> bool {
         self.tokens_not_before(user).is_some_and(|not_before| issued_at < Some(not_before))
     }
 
-    /// A session of a user: it is called whenever tokens of that user are revoked.
+    /// Begins a session of a user. It is signalled whenever tokens of that user are revoked.
     pub fn session(&self, user: SourceId) -> Session {
         Arc::clone(&self.inner.shared.watchers.sessions).begin(user)
     }

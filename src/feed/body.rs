@@ -1,11 +1,12 @@
-//! Bodies of posts: JSON that every parser takes.
+//! Bodies of posts: JSON that every parser accepts.
 //!
-//! A body is copied into the pages of all who follow its author, so that one which some parser refuses would take those pages from its users.
-//! It is I-JSON ([RFC 7493](https://www.rfc-editor.org/rfc/rfc7493)) but for one rule: whole numbers may be of 64 bits.
+//! A body is copied into the pages of all followers of its author. A body that some parser refuses would therefore make those pages
+//! unreadable for its users. A body is I-JSON ([RFC 7493](https://www.rfc-editor.org/rfc/rfc7493)) with one exception: whole numbers may
+//! have 64 bits.
 //!
 //! Responsible for:
-//! - checking a body once, and keeping it as the bytes it came in;
-//! - serving what was stored before these checks in a form that every parser takes.
+//! - validating a body once, and storing exactly the received bytes;
+//! - converting bodies that were stored before this validation to a form that every parser accepts.
 
 mod names;
 
@@ -20,24 +21,24 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::id::Text;
 use crate::limits::{POST_BODY_BYTES_MAX, POST_BODY_DEPTH_MAX, POST_NUMBER_BYTES_MAX};
 
-/// The content of a post: checked JSON text, byte for byte as the author sent it. Cheap to clone.
+/// The content of a post: validated JSON text, byte for byte as the author sent it. It is cheap to clone.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Body(Arc<str>);
 
-/// Why a text is no [`Body`].
+/// The reason why a text is not a valid [`Body`].
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// Longer than the limit.
+    /// The text is longer than the limit.
     #[error("a body may have at most {POST_BODY_BYTES_MAX} bytes of JSON, this one has {bytes}")]
     TooLarge {
-        /// Its length.
+        /// The length in bytes.
         bytes: usize,
     },
-    /// Arrays and objects inside each other beyond the limit.
+    /// Arrays and objects are nested more deeply than the limit.
     #[error("a body may nest at most {POST_BODY_DEPTH_MAX} arrays and objects")]
     TooDeep,
-    /// Not JSON.
+    /// The text is not JSON.
     #[error("a body must be JSON")]
     NotJson(#[from] serde_json::Error),
     /// A number that some parsers refuse.
@@ -46,30 +47,30 @@ pub enum BodyError {
          characters: the one at byte {at} is not; send it as text"
     )]
     Number {
-        /// Where it begins, in bytes of the body.
+        /// The start of the number, in bytes of the body.
         at: usize,
     },
-    /// An escape of half a character, which no text can hold.
+    /// An escape of half a surrogate pair, which no Unicode text can contain.
     #[error("text in a body must be Unicode: the escape at byte {at} is half of a surrogate pair")]
     Surrogate {
-        /// Where it begins, in bytes of the body.
+        /// The start of the escape, in bytes of the body.
         at: usize,
     },
-    /// A name that another member of the same object has.
-    #[error("names in an object of a body must differ: {name:?} at byte {at} is there already")]
+    /// An object has two members of the same name.
+    #[error("names in an object of a body must be unique: {name:?} at byte {at} is a duplicate")]
     Name {
-        /// The name, cut if it is long.
+        /// The name, truncated if it is long.
         name: String,
-        /// Where the second begins, in bytes of the body.
+        /// The start of the second name, in bytes of the body.
         at: usize,
     },
 }
 
 impl Body {
-    /// Checks `json` and keeps it as it is, without the white space around it.
+    /// Validates `json` and stores it unchanged, without surrounding white space.
     ///
     /// # Errors
-    /// Says which limit the text breaks, where it stops being JSON, or what in it some parsers refuse.
+    /// Returns the violated limit, the place of the syntax error, or the part that some parsers refuse.
     pub fn new(json: &str) -> Result<Self, BodyError> {
         let json = json.trim_matches([' ', '\t', '\n', '\r']);
         if json.len() > POST_BODY_BYTES_MAX {
@@ -90,27 +91,27 @@ impl Body {
         }
     }
 
-    /// JSON that was checked when it came in, or is served so already.
+    /// Creates a body from JSON that was validated before, or is served in this form already.
     pub(crate) fn kept(json: &str) -> Self {
         Self(json.into())
     }
 
-    /// The JSON text.
+    /// Returns the JSON text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// From storage, which checksums what was checked when it came in. What was accepted before bodies were checked for what some parsers refuse
-/// is taken in a form that every parser takes.
+/// Reads a body from storage, which protects the validated text with a checksum. Bodies that were accepted before this validation existed
+/// are converted to a form that every parser accepts.
 impl<'de> Deserialize<'de> for Body {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_str(Text(|json: &str| Ok::<_, BodyError>(Self(portable(json).into()))))
     }
 }
 
-/// JSON in a form that every parser takes: numbers that some refuse as text, halves of characters as U+FFFD, of members with the same
-/// name the last.
+/// Converts JSON to a form that every parser accepts: numbers that some parsers refuse become strings, halves of surrogate pairs become
+/// U+FFFD, and of members with the same name only the last is kept.
 fn portable(json: &str) -> Cow<'_, str> {
     match without_flaws(json) {
         Cow::Borrowed(json) => without_superseded(json).map_or(Cow::Borrowed(json), Cow::Owned),
@@ -136,26 +137,26 @@ fn without_flaws(json: &str) -> Cow<'_, str> {
     Cow::Owned(portable)
 }
 
-/// JSON without the members that another one of their name follows, if there are any.
+/// Returns the JSON without the members that a later one of the same name overrides, or `None` if there are no such members.
 fn without_superseded(json: &str) -> Option<String> {
     let mut superseded = names::repeated(json).superseded;
     if superseded.is_empty() {
         return None;
     }
     superseded.sort_unstable_by_key(|range| range.start);
-    let (mut kept, mut done) = (String::new(), 0);
+    let (mut remaining, mut done) = (String::new(), 0);
     for range in superseded {
-        // One may be within another.
+        // A superseded member may be inside another one.
         if range.start >= done {
-            kept.push_str(&json[done..range.start]);
+            remaining.push_str(&json[done..range.start]);
             done = range.end;
         }
     }
-    kept.push_str(&json[done..]);
-    Some(kept)
+    remaining.push_str(&json[done..]);
+    Some(remaining)
 }
 
-/// How deep arrays and objects nest in a JSON text.
+/// Returns the maximum nesting of arrays and objects in a JSON text.
 fn depth(json: &str) -> usize {
     let (mut depth, mut deepest) = (0usize, 0);
     let (mut in_string, mut escaped) = (false, false);
@@ -175,14 +176,14 @@ fn depth(json: &str) -> usize {
     deepest
 }
 
-/// What some parsers refuse in JSON that follows the grammar, with where it stands.
+/// A part of grammatically valid JSON that some parsers refuse, with its byte range.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Flaw {
     Number(Range<usize>),
     Surrogate(Range<usize>),
 }
 
-/// The flaws of a JSON text, from its beginning.
+/// An iterator over the flaws of a JSON text, from its beginning.
 struct Flaws<'a> {
     json: &'a str,
     at: usize,
@@ -190,12 +191,12 @@ struct Flaws<'a> {
 }
 
 impl<'a> Flaws<'a> {
-    /// `json` must follow the grammar of JSON.
+    /// Starts at the beginning of `json`, which must follow the grammar of JSON.
     fn of(json: &'a str) -> Self {
         Self { json, at: 0, in_string: false }
     }
 
-    /// Goes on behind the next quote or escape of a string.
+    /// Advances past the next quote or escape in a string, and returns a flaw there.
     fn in_string(&mut self) -> Option<Flaw> {
         let bytes = self.json.as_bytes();
         let Some(next) = memchr2(b'"', b'\\', &bytes[self.at..]) else {
@@ -218,13 +219,13 @@ impl<'a> Flaws<'a> {
         is_half.then_some(Flaw::Surrogate(at..at + 6))
     }
 
-    /// The UTF-16 unit that `\uXXXX` at a place stands for.
+    /// Returns the UTF-16 code unit of the escape `\uXXXX` at `at`, if there is one.
     fn escaped_unit(&self, at: usize) -> Option<u16> {
         let digits = self.json.get(at..at + 6)?.strip_prefix("\\u")?;
         u16::from_str_radix(digits, 16).ok()
     }
 
-    /// Goes on behind the next number, or into the next string.
+    /// Advances past the next number or into the next string, and returns a flaw there.
     fn outside(&mut self) -> Option<Flaw> {
         let bytes = self.json.as_bytes();
         let is_next = |byte: &u8| matches!(byte, b'"' | b'-' | b'0'..=b'9');
@@ -258,8 +259,8 @@ impl Iterator for Flaws<'_> {
     }
 }
 
-/// Parsers that refuse some numbers: simdjson whole ones beyond 64 bits, Python those of more than 4,300 digits, Jackson those of more than
-/// 1,000 characters, Go and most others what is beyond a double.
+/// Returns true if all known parsers accept the number. simdjson refuses whole numbers beyond 64 bits, Python those of more than 4,300
+/// digits, Jackson those of more than 1,000 characters, Go and most others those beyond the range of a double.
 fn is_portable_number(number: &str) -> bool {
     let is_whole = !number.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E'));
     match number.len() {

@@ -1,8 +1,8 @@
 //! Cursors and resume tokens: positions as opaque, URL-safe text.
 //!
-//! A cursor carries the position itself, not a reference to a post, so that it stays good across restarts and when the
-//! post it was made from is gone. Feed cursors compare as their positions do, byte by byte, so that a client can merge what
-//! it has with what comes later. Layout before base64: a kind byte, then big-endian fields.
+//! A cursor contains the position itself, not a reference to a post, so that it stays valid across restarts and after the post is deleted.
+//! Feed cursors compare like their positions, byte by byte, so that a client can merge its entries with later ones. Layout before base64: a
+//! kind byte, then big-endian fields.
 
 use base64::Engine as _;
 use base64::alphabet::Alphabet;
@@ -14,14 +14,14 @@ use crate::feed::position::Position;
 use crate::feed::resume::Resume;
 use crate::id::ListName;
 
-/// The bytes of a resume token behind its cursor: flags, preferences, an offset and two instants.
+/// Maximum bytes of a resume token after its cursor: flags, preferences, an offset and two instants.
 const RESUME_BYTES_MAX: usize = 1 + 4 + 8 + 8 + 8;
 
 const FEED: u8 = 1;
 const EDGES: u8 = 2;
 const NAMES: u8 = 3;
 
-/// The characters of base64url, in the order of their bytes, so that texts of one length compare as what they encode.
+/// The characters of base64url, in the order of their bytes, so that texts of equal length compare like the encoded bytes.
 const ASCENDING: Alphabet = match Alphabet::new("-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz") {
     Ok(alphabet) => alphabet,
     Err(_) => panic!("64 different printable characters make an alphabet"),
@@ -29,36 +29,36 @@ const ASCENDING: Alphabet = match Alphabet::new("-0123456789ABCDEFGHIJKLMNOPQRST
 
 const TEXT: GeneralPurpose = GeneralPurpose::new(&ASCENDING, NO_PAD);
 
-/// A text that is no cursor, or a cursor of another kind of list.
+/// The text is not a cursor, or is a cursor of another kind of list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a cursor of this list: pass on `next`, `newest` or an item's `cursor` unchanged")]
 pub struct CursorError;
 
-/// Writes a feed cursor. Of two positions the greater has the greater text, compared byte by byte.
+/// Encodes a feed cursor. Of two positions the greater one has the greater text, compared byte by byte.
 pub fn encode(position: Position) -> String {
     let mut text = String::new();
     encode_into(position, &mut text);
     text
 }
 
-/// Appends the feed cursor that [`encode`] writes to `text`.
+/// Appends the feed cursor that [`encode`] returns to `text`.
 pub fn encode_into(position: Position, text: &mut String) {
     let mut bytes = [FEED; 17];
     bytes[1..].copy_from_slice(&position.rank().to_be_bytes());
     TEXT.encode_string(bytes, text);
 }
 
-/// Reads a feed cursor.
+/// Decodes a feed cursor.
 ///
 /// # Errors
-/// When the text was not made by [`encode`].
+/// Returns an error if the text was not written by [`encode`].
 pub fn decode(text: &str) -> Result<Position, CursorError> {
     let bytes: [u8; 17] = bytes_of(text, FEED)?;
     Ok(Position::of_rank(u128::from_be_bytes(after_kind(&bytes))))
 }
 
-/// Appends a resume token to `text`: the cursor of its position, and what else it carries behind a dot. So tokens compare with
-/// cursors as plain text, and right above that of the same position.
+/// Appends a resume token to `text`: the cursor of its position, and its other fields after a dot. So tokens and cursors compare as plain
+/// text, and a token is directly above the cursor of the same position.
 pub fn encode_resume_into(resume: Resume, text: &mut String) {
     encode_into(resume.position, text);
     let Resume { above, below, ahead_us, preferences, is_partial, may_fall, .. } = resume;
@@ -77,21 +77,21 @@ pub fn encode_resume_into(resume: Resume, text: &mut String) {
     TEXT.encode_string(bytes, text);
 }
 
-/// Writes a resume token.
+/// Encodes a resume token.
 pub fn encode_resume(resume: Resume) -> String {
     let mut text = String::new();
     encode_resume_into(resume, &mut text);
     text
 }
 
-/// Reads a resume token, or a feed cursor as the token of a client that has everything up to there.
+/// Decodes a resume token, or a feed cursor as the token of a client that has everything up to that position.
 ///
 /// # Errors
-/// When the text was not made by [`encode_resume`] or [`encode`].
+/// Returns an error if the text was not written by [`encode_resume`] or [`encode`].
 pub fn decode_resume(text: &str) -> Result<Resume, CursorError> {
     let Some((cursor, rest)) = text.split_once('.') else { return decode(text).map(Resume::at) };
     let mut bytes = [0; RESUME_BYTES_MAX];
-    // Checked first: the decoder would have to guess at room for longer texts.
+    // The length is checked first: for longer texts the decoder only estimates whether its output fits into the buffer.
     if rest.len() > (RESUME_BYTES_MAX * 8).div_ceil(6) {
         return Err(CursorError);
     }
@@ -114,37 +114,37 @@ pub fn decode_resume(text: &str) -> Result<Resume, CursorError> {
         is_partial: flag(0),
         may_fall: flag(4),
     };
-    // One text for each token: what could be written otherwise was not written here.
+    // Each token has one canonical text; any other text with the same fields is refused.
     if rest.is_empty() && encode_resume(resume) == text { Ok(resume) } else { Err(CursorError) }
 }
 
-/// Writes a cursor into a list of follow edges: the instant of the last edge shown, which no two edges share.
+/// Encodes a cursor for a list of follow edges: the instant of the last listed edge, which no two edges share.
 pub fn encode_edge(since: UnixMicros) -> String {
     let mut bytes = [EDGES; 9];
     bytes[1..].copy_from_slice(&since.0.to_be_bytes());
     TEXT.encode(bytes)
 }
 
-/// Reads a cursor into a list of follow edges.
+/// Decodes a cursor for a list of follow edges.
 ///
 /// # Errors
-/// When the text was not made by [`encode_edge`].
+/// Returns an error if the text was not written by [`encode_edge`].
 pub fn decode_edge(text: &str) -> Result<UnixMicros, CursorError> {
     let bytes: [u8; 9] = bytes_of(text, EDGES)?;
     Ok(UnixMicros(i64::from_be_bytes(after_kind(&bytes))))
 }
 
-/// Writes a cursor into a list by name: the last name shown.
+/// Encodes a cursor for a list ordered by name: the last listed name.
 pub fn encode_name(name: &ListName) -> String {
     let mut bytes = vec![NAMES];
     bytes.extend_from_slice(name.as_str().as_bytes());
     TEXT.encode(bytes)
 }
 
-/// Reads a cursor into a list by name.
+/// Decodes a cursor for a list ordered by name.
 ///
 /// # Errors
-/// When the text was not made by [`encode_name`].
+/// Returns an error if the text was not written by [`encode_name`].
 pub fn decode_name(text: &str) -> Result<ListName, CursorError> {
     match TEXT.decode(text).map_err(|_| CursorError)?.as_slice() {
         [NAMES, name @ ..] => str::from_utf8(name).ok().and_then(|name| name.parse().ok()).ok_or(CursorError),
@@ -154,7 +154,7 @@ pub fn decode_name(text: &str) -> Result<ListName, CursorError> {
 
 fn bytes_of<const N: usize>(text: &str, kind: u8) -> Result<[u8; N], CursorError> {
     let mut bytes = [0; N];
-    // Checked first: the decoder would have to guess at room for longer texts.
+    // The length is checked first: for longer texts the decoder only estimates whether its output fits into the buffer.
     if text.len() != (N * 8).div_ceil(6) {
         return Err(CursorError);
     }
@@ -176,7 +176,7 @@ mod tests {
     use crate::feed::position::at;
     use proptest::prelude::*;
 
-    /// Some are equal, so that ids decide, and some on either side of 1970.
+    /// Generates times of which some are equal, so that ids decide, and some are on either side of 1970.
     fn times() -> impl Strategy<Value = i64> {
         prop_oneof![any::<i64>(), -2..2_i64]
     }

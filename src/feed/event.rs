@@ -1,7 +1,7 @@
-//! Events: what the journal holds, and all that state is made of.
+//! Events: the content of the journal, from which all state is derived.
 //!
-//! Every event carries what replay needs, names sources by their external ids, and is idempotent: applied twice it
-//! leaves the state it left the first time. Deliveries are no events, since inboxes are derived.
+//! Every event contains all that a replay needs, names sources by their external ids, and is idempotent: applied twice it leaves the same
+//! state as applied once. Deliveries are not events, since inboxes are derived.
 //!
 //! The names of variants and fields are part of the stored format (`storage::frame` holds its version).
 
@@ -14,171 +14,171 @@ use crate::feed::resume::Settled;
 use crate::feed::rules::Rules;
 use crate::id::{ListName, PostId, SourceId};
 
-/// A change of state that was accepted.
+/// An accepted change of state.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Event {
     /// A post was published. Key: its author.
     Published {
-        /// Its final place.
+        /// Its final position in feeds.
         position: Position,
-        /// Its content.
+        /// The content of the post.
         draft: Draft,
         /// The logical instant at which it was accepted (see `runtime::monotonic_clock`).
         accepted_at: UnixMicros,
     },
-    /// A post was changed. Key: the post.
+    /// A post was edited. Key: the post.
     Edited {
-        /// The post.
+        /// The id of the post.
         id: PostId,
-        /// Its new body, if that changed.
+        /// The new body, if it changed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         body: Option<Body>,
-        /// Whether it is kept out of feeds, if that changed.
+        /// The new value of `hidden`, if it changed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hidden: Option<bool>,
-        /// When, as people are shown it.
+        /// The time of the edit, as displayed to users.
         at: UnixMicros,
     },
     /// A post was deleted for good. Key: the post.
     Deleted {
-        /// The post.
+        /// The id of the post.
         id: PostId,
-        /// What it repeated: a replay may find it gone already, but not its trace there.
+        /// The post that it reposted: a replay may find the repost already deleted, but not its record with that post.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         repost_of: Option<PostId>,
     },
-    /// Sources were followed, together. Key: each follower.
+    /// Sources were followed, in one request. Key: each follower.
     Followed {
-        /// The new edges, in order; the first is made at `since`, each other one microsecond after the one before.
+        /// The new edges, in order. The first is created at `since`, each other one microsecond after the one before it.
         edges: Vec<NewEdge>,
-        /// When the first was made.
+        /// The instant of the first edge.
         since: UnixMicros,
     },
-    /// A source is not followed any more. Key: the follower.
+    /// A source was unfollowed. Key: the follower.
     Unfollowed {
-        /// Who followed.
+        /// The user who followed.
         follower: SourceId,
-        /// Whom.
+        /// The source that was followed.
         source: SourceId,
-        /// What the edge brought up to here stays in the feed.
+        /// The posts that the edge delivered up to this position stay in the feed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         keep_until: Option<Position>,
     },
-    /// A reader muted or blocked a source, or does not any more. Key: the reader, and for a block the source as well.
+    /// A reader muted, blocked, unmuted or unblocked a source. Key: the reader, and for a block the source as well.
     Silenced {
-        /// The reader.
+        /// The id of the reader.
         reader: SourceId,
-        /// Of whom nothing shows.
+        /// The source that is muted or blocked.
         source: SourceId,
         /// A mute or a block.
         how: MuteOrBlock,
-        /// When; nothing if it is taken back.
+        /// The instant of the change; none if the mute or block is removed.
         since: Option<UnixMicros>,
     },
-    /// A reader has other rules. Key: the reader.
+    /// A reader changed the rules. Key: the reader.
     Ruled {
-        /// The reader.
+        /// The id of the reader.
         reader: SourceId,
-        /// All of them.
+        /// All rules, changed or not.
         rules: Rules,
     },
-    /// A reader has read up to a position. Key: the reader.
+    /// A reader moved the read marker. Key: the reader.
     Marked {
-        /// The reader.
+        /// The id of the reader.
         reader: SourceId,
-        /// The position.
+        /// The position of the last entry that was read.
         at: Position,
-        /// Up to when posts had arrived by then.
+        /// The instant up to which posts had arrived at that time.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seen: Option<Settled>,
     },
-    /// A source is on a list, or not any more. Key: the reader.
+    /// A source was added to a list or removed from it. Key: the reader.
     Listed {
-        /// Whose list.
+        /// The owner of the list.
         reader: SourceId,
-        /// Its name. A list begins with its first member.
+        /// The name of the list. The first member creates the list.
         list: ListName,
-        /// The source.
+        /// The source that was added or removed.
         source: SourceId,
-        /// When; nothing if it is taken off.
+        /// The instant of the change; none if the source is removed.
         since: Option<UnixMicros>,
     },
-    /// A list is gone. Key: the reader.
+    /// A list was deleted. Key: the reader.
     Unlisted {
-        /// Whose list.
+        /// The owner of the list.
         reader: SourceId,
-        /// Its name.
+        /// The name of the list.
         list: ListName,
     },
     /// Tokens of a user were revoked. Key: the user.
     Revoked {
-        /// The user.
+        /// The owner of the tokens.
         user: SourceId,
-        /// Those made before it are refused, unless an earlier event named a later instant.
+        /// Tokens issued before this instant are refused, unless an earlier event set a later instant.
         not_before: UnixMicros,
-        /// Revocations before it are forgotten: what they refuse has expired.
+        /// Revocations before this instant are deleted: the tokens that they refuse have expired.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         forget_before: Option<UnixMicros>,
     },
-    /// A user is to be erased. From here on the user is nobody's name and what they published shows to nobody; what goes of it goes by
-    /// events that follow. Key: the user, and whoever they follow or block.
+    /// The erasure of a user began. From here on the user's id is not registered and the user's posts are shown to nobody. The events that
+    /// follow delete the data. Key: the user, and the users whom the user follows or blocks.
     Erased {
-        /// The user.
+        /// The user who is being erased.
         user: SourceId,
-        /// When, which is the name of the erasure from here on.
+        /// The instant of this event, which identifies the erasure from here on.
         at: UnixMicros,
     },
-    /// The archive has nothing of a user who is being erased any more, and neither has the state. Key: the erasure.
+    /// Neither the archive nor the state contains data of a user who is being erased any more. Key: the erasure.
     ErasureScrubbed {
-        /// When the erasure began.
+        /// The instant at which the erasure began.
         at: UnixMicros,
     },
-    /// Nothing is left of an erased user: neither snapshots nor segments of before are. Key: the erasure.
+    /// An erasure is complete: the earlier snapshots and journal segments are deleted too. Key: the erasure.
     ErasureEnded {
-        /// When the erasure began.
+        /// The instant at which the erasure began.
         at: UnixMicros,
     },
-    /// The clock jumped, or what is kept had been written while it was ahead. Before the event that took the instant. Key: none.
+    /// The clock jumped, or stored data was written while the clock was ahead. It precedes the event that took the instant. Key: none.
     ClockJumped {
-        /// The first logical instant since.
+        /// The first logical instant after the jump.
         at: UnixMicros,
-        /// Microseconds by which logical instants are ahead of times shown from then on; negative if behind.
+        /// Microseconds by which logical instants are ahead of displayed times from then on; negative if they are behind.
         lead_us: i64,
     },
 }
 
-/// How a reader keeps a source out of the feed.
+/// The way in which a reader excludes a source from the feed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MuteOrBlock {
-    /// Nothing of it shows.
+    /// No post of the source is shown.
     Mute,
-    /// Nothing of it shows, and there are no edges between the two.
+    /// No post of the source is shown, and there are no edges between the two.
     Block,
 }
 
-/// One edge that is asked for.
+/// A requested follow edge.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewEdge {
-    /// Who follows.
+    /// The source that follows.
     pub follower: SourceId,
-    /// Whom.
+    /// The source to be followed.
     pub source: SourceId,
-    /// A virtual follow: it works, but shows in no list and no count.
+    /// True for a virtual follow: it delivers posts, but no list and no count includes it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub hidden: bool,
-    /// Posts below it do not come by this edge.
+    /// Posts below this position are not delivered by this edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<Position>,
-    /// How many earlier posts may come by this edge, if not all. Not stored: an edge that is made has a start.
+    /// The number of earlier posts that the edge may deliver, if not all. It is not stored: the edge that is created has a start.
     #[serde(skip)]
     pub backfill: Option<usize>,
 }
 
 impl NewEdge {
-    /// An edge that shows, and brings everything.
+    /// Creates a request for a visible edge that delivers everything.
     pub fn new(follower: SourceId, source: SourceId) -> Self {
         Self { follower, source, hidden: false, start: None, backfill: None }
     }
@@ -189,7 +189,7 @@ fn is_false(flag: &bool) -> bool {
 }
 
 impl Event {
-    /// The last logical instant that the event took, while the lead over times shown was `lead_us`.
+    /// Returns the last logical instant that the event took, given the lead over displayed times at that moment.
     pub fn taken(&self, lead_us: i64) -> Option<Taken> {
         let instant = match self {
             Self::Published { accepted_at, .. } => *accepted_at,

@@ -1,66 +1,66 @@
-//! Following: whom one reader follows, and how far back and forth each of them reaches.
+//! Following: the sources that one reader follows, and the range of posts that each follow edge delivers.
 //!
 //! Responsible for:
-//! - the edges of one follower ([`Following`]), with a version that tells a cache when to look again;
-//! - which posts of a source an edge brings: all, those from a start on (`backfill`), or, once it is gone, those that
-//!   were to be kept.
+//! - the edges of one follower ([`Following`]), with a version that invalidates caches;
+//! - which posts of a source an edge delivers: all of them, those from a start position (`backfill`) or, after it is removed, those that
+//!   were to be retained.
 //!
 //! Not responsible for:
 //! - the source's side of an edge (`feed::graph`), limits (`runtime::writer`).
 //!
-//! The members of a list are edges too: a list is a reader that nothing is pushed to.
+//! The members of a list are edges too: a list behaves like a reader to whom nothing is pushed.
 
 use crate::clock::UnixMicros;
 use crate::feed::position::Position;
 use crate::id::SourceSlot;
 use crate::limits::KEPT_PER_SOURCE_MAX;
 
-/// One followed source, as its follower keeps it.
+/// One follow edge, as its follower stores it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Edge {
     /// The followed source.
     pub source: SourceSlot,
-    /// A virtual follow: it works, but shows in no list and no count.
+    /// True for a virtual follow: it delivers posts, but no list and no count includes it.
     pub hidden: bool,
-    /// When it was made. No two edges are made at the same instant, and a later one never has an earlier instant.
+    /// The instant of its creation. No two edges have the same instant, and a later edge never has an earlier one.
     pub since: UnixMicros,
 }
 
-/// How a post came from a source.
+/// The kind of edge by which a post reached the reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Brought {
-    /// By an edge that shows nowhere.
+    /// True if the edge is hidden.
     pub hidden: bool,
-    /// By an edge that is gone, and left what it had brought.
+    /// True if the edge is removed and its posts are retained.
     pub kept: bool,
 }
 
-/// Whom one reader follows.
+/// The sources that one reader follows.
 #[derive(Clone, Debug)]
 pub struct Following {
-    /// Sorted by source.
+    /// The edges, sorted by source.
     edges: Vec<Edge>,
-    /// Where edges begin that do not bring all a source has ever published. Sorted by source; few edges have one.
+    /// Start positions of the edges that do not deliver all posts of their source. Sorted by source; few edges have one.
     starts: Vec<(SourceSlot, Position)>,
-    /// What is kept of sources that are not followed any more, or are again. Sorted by source.
+    /// Retained ranges of sources that are no longer followed, or are followed again. Sorted by source.
     kept: Vec<Kept>,
     hidden: usize,
     version: u64,
     last_made: UnixMicros,
 }
 
-/// Posts of a source that stay in a feed though their edge is gone.
+/// A range of a source's posts that stays in a feed although the edge is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kept {
-    /// The source.
+    /// The source of the posts.
     pub source: SourceSlot,
-    /// The first post, if it exists.
+    /// The position of the first post, inclusive.
     pub from: Position,
-    /// The last one.
+    /// The position of the last post, inclusive.
     pub until: Position,
-    /// When the edge was made.
+    /// The instant at which the edge was created.
     pub since: UnixMicros,
-    /// Whether the edge was hidden.
+    /// True if the edge was hidden.
     pub hidden: bool,
 }
 
@@ -72,7 +72,7 @@ impl Default for Following {
 }
 
 impl Following {
-    /// Adds an edge; false if there is one, which then stays as it is.
+    /// Adds an edge. Returns false, and changes nothing, if there is one.
     pub fn insert(&mut self, source: SourceSlot, since: UnixMicros, hidden: bool) -> bool {
         let Err(at) = self.find(source) else { return false };
         self.version += 1;
@@ -82,7 +82,7 @@ impl Following {
         true
     }
 
-    /// Lets an edge show or not, and takes it for made anew. What it brings stays, and so does what is kept.
+    /// Makes an edge hidden or visible, and sets its creation instant. Its start and the retained ranges do not change.
     pub fn set_hidden(&mut self, source: SourceSlot, since: UnixMicros, hidden: bool) {
         let Ok(at) = self.find(source) else { return };
         self.version += 1;
@@ -91,7 +91,7 @@ impl Following {
         self.hidden = self.hidden - usize::from(before.hidden) + usize::from(hidden);
     }
 
-    /// Lets the edge to `source` bring only posts from `start` on.
+    /// Restricts the edge to `source` to posts from `start` on.
     pub fn set_start(&mut self, source: SourceSlot, start: Position) {
         self.version += 1;
         match self.starts.binary_search_by_key(&source, |start| start.0) {
@@ -100,15 +100,15 @@ impl Following {
         }
     }
 
-    /// Where the edge to `source` begins; below every post if it has no start.
+    /// Returns the start position of the edge to `source`; [`Position::MIN`] if it has none.
     pub fn start(&self, source: SourceSlot) -> Position {
         let found = self.starts.binary_search_by_key(&source, |start| start.0);
         found.map_or(Position::MIN, |at| self.starts[at].1)
     }
 
-    /// Takes an edge out and returns it. Nothing stays of what it brought.
+    /// Removes an edge and returns it. None of its posts are retained, nor are those of earlier edges.
     pub fn remove(&mut self, source: SourceSlot) -> Option<Edge> {
-        self.drop_kept(source);
+        self.remove_kept(source);
         let at = self.find(source).ok()?;
         self.version += 1;
         let edge = self.edges.remove(at);
@@ -117,15 +117,15 @@ impl Following {
         Some(edge)
     }
 
-    /// Takes an edge out and returns it. What it brought up to `until` stays.
+    /// Removes an edge and returns it. The posts that it delivered up to `until` are retained.
     pub fn remove_but_keep(&mut self, source: SourceSlot, until: Position) -> Option<Edge> {
-        // A replay may find the edge taken out already, and what it brought kept.
+        // A replay may find that the edge is already removed and its posts are retained.
         self.get(source)?;
         let before: Vec<Kept> = self.kept_of(source).copied().collect();
         let from = self.start(source);
         let edge = self.remove(source)?;
         let kept = Kept { source, from, until, since: edge.since, hidden: edge.hidden };
-        // What one note keeps needs no other. An edge that was taken out before comes here again in a replay.
+        // A range inside another one is superfluous. In a replay, an edge that was removed before is removed here again.
         let is_kept = from > until || before.iter().any(|older| older.from <= from && until <= older.until);
         before.into_iter().filter(|older| older.from < from || older.until > until).for_each(|older| self.keep(older));
         if !is_kept {
@@ -134,13 +134,13 @@ impl Following {
         Some(edge)
     }
 
-    /// Drops the notes of what the edge to `source` brings anyway.
+    /// Removes the retained ranges that the edge to `source` delivers anyway.
     pub fn drop_superfluous(&mut self, source: SourceSlot) {
         let start = self.start(source);
         self.kept.retain(|kept| kept.source != source || kept.from < start);
     }
 
-    /// Notes posts that stay without an edge. Of too many notes on one source the oldest goes.
+    /// Adds a retained range. Beyond the maximum for one source, its oldest range is removed.
     pub fn keep(&mut self, kept: Kept) {
         self.version += 1;
         self.last_made = self.last_made.max(kept.since);
@@ -153,24 +153,24 @@ impl Following {
         }
     }
 
-    fn drop_kept(&mut self, source: SourceSlot) {
+    fn remove_kept(&mut self, source: SourceSlot) {
         let before = self.kept.len();
         self.kept.retain(|kept| kept.source != source);
         self.version += u64::from(self.kept.len() < before);
     }
 
-    /// What stays of `source` without an edge, oldest note first.
+    /// Returns the retained ranges of `source`, oldest first.
     pub fn kept_of(&self, source: SourceSlot) -> impl Iterator<Item = &Kept> {
         let start = self.kept.partition_point(|kept| kept.source < source);
         self.kept[start..].iter().take_while(move |kept| kept.source == source)
     }
 
-    /// What stays without edges, by source.
+    /// Returns all retained ranges, sorted by source.
     pub fn kept(&self) -> &[Kept] {
         &self.kept
     }
 
-    /// Whether an edge, or what is kept of one, brings a post of `source`; and whether that edge is hidden.
+    /// Returns how the post of `source` at `position` reaches the reader: by an edge or by a retained range. None if it does not.
     pub fn brings(&self, source: SourceSlot, position: Position) -> Option<Brought> {
         let edge = self.get(source).filter(|_| self.starts.is_empty() || position >= self.start(source));
         if let Some(edge) = edge {
@@ -180,110 +180,110 @@ impl Following {
         self.kept_of(source).find(within).map(|kept| Brought { hidden: kept.hidden, kept: true })
     }
 
-    /// The edge to `source`.
+    /// Returns the edge to `source`, if there is one.
     pub fn get(&self, source: SourceSlot) -> Option<&Edge> {
         self.find(source).ok().map(|at| &self.edges[at])
     }
 
-    /// Whether there is an edge to `source`, hidden or not.
+    /// Returns true if there is an edge to `source`, hidden or not.
     pub fn contains(&self, source: SourceSlot) -> bool {
         self.find(source).is_ok()
     }
 
-    /// The edges that were stored somewhere, sorted by source.
+    /// Restores stored edges, which must be sorted by source.
     pub fn restored(edges: Vec<Edge>) -> Self {
         let last_made = edges.iter().map(|edge| edge.since).max().unwrap_or(UnixMicros(i64::MIN));
         let hidden = edges.iter().filter(|edge| edge.hidden).count();
         Self { hidden, version: 1, last_made, edges, ..Self::default() }
     }
 
-    /// Where edges begin that do not bring everything, by source.
+    /// Returns the start positions of edges that do not deliver everything, sorted by source.
     pub fn starts(&self) -> &[(SourceSlot, Position)] {
         &self.starts
     }
 
-    /// All edges, by source.
+    /// Returns all edges, sorted by source.
     pub fn edges(&self) -> &[Edge] {
         &self.edges
     }
 
-    /// All sources that bring anything: followed ones, hidden ones too, and those of which something is kept.
+    /// Returns all sources that deliver anything: the followed ones, hidden ones included, and those with retained ranges.
     pub fn sources(&self) -> impl Iterator<Item = SourceSlot> + Clone {
         self.edges.iter().map(|edge| edge.source).chain(self.only_kept())
     }
 
-    /// The sources without an edge of which something is kept. They push nothing any more, not even what is dated back to
-    /// where they did.
+    /// Returns the sources with retained ranges but without an edge. They push nothing any more, not even posts that are backdated into
+    /// those ranges.
     pub fn only_kept(&self) -> impl Iterator<Item = SourceSlot> + Clone {
         let is_last = |nth: usize| self.kept.get(nth + 1).is_none_or(|next| next.source != self.kept[nth].source);
         let kept = self.kept.iter().enumerate().filter(move |(nth, _)| is_last(*nth));
         kept.map(|(_, kept)| kept.source).filter(|source| !self.contains(*source))
     }
 
-    /// Whether something of a source is kept that has no edge.
+    /// Returns true if a source has retained ranges but no edge.
     pub fn is_only_kept(&self, source: SourceSlot) -> bool {
         self.kept_of(source).next().is_some() && !self.contains(source)
     }
 
-    /// The sources whose edges were made after `since`.
+    /// Returns the sources whose edges were created after `since`.
     pub fn made_after(&self, since: UnixMicros) -> impl Iterator<Item = SourceSlot> + Clone {
         self.edges.iter().filter(move |edge| edge.since > since).map(|edge| edge.source)
     }
 
-    /// When the last edge was made, whether it is still there or not.
+    /// Returns the instant at which the last edge was created, even if that edge is removed by now.
     pub fn last_made(&self) -> UnixMicros {
         self.last_made
     }
 
-    /// Grows with every change.
+    /// Returns the version, which increases with every change.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// How many sources bring anything.
+    /// Returns the number of edges and retained ranges: an upper bound of the sources that deliver anything.
     pub fn reach_len(&self) -> usize {
         self.edges.len() + self.kept.len()
     }
 
-    /// How many edges there are that are hidden, or that show.
+    /// Returns the number of hidden edges, or of visible ones.
     pub fn len_of(&self, hidden: bool) -> usize {
         if hidden { self.hidden } else { self.visible_len() }
     }
 
-    /// How many edges there are, hidden ones too.
+    /// Returns the number of edges, hidden ones included.
     pub fn len(&self) -> usize {
         self.edges.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no edges.
     pub fn is_empty(&self) -> bool {
         self.edges.is_empty()
     }
 
-    /// How many edges show.
+    /// Returns the number of visible edges.
     pub fn visible_len(&self) -> usize {
         self.edges.len() - self.hidden
     }
 
-    /// At most `max` edges that show and were made before `before`, newest first.
+    /// Returns at most `max` visible edges that were created before `before`, newest first.
     pub fn newest_before(&self, before: UnixMicros, max: usize) -> Vec<Edge> {
         self.newest_of(false, before, max)
     }
 
-    /// At most `max` hidden edges that were made before `before`, newest first.
+    /// Returns at most `max` hidden edges that were created before `before`, newest first.
     pub fn hidden_before(&self, before: UnixMicros, max: usize) -> Vec<Edge> {
         self.newest_of(true, before, max)
     }
 
     fn newest_of(&self, hidden: bool, before: UnixMicros, max: usize) -> Vec<Edge> {
-        let is_asked = |edge: &&Edge| edge.hidden == hidden && edge.since < before;
-        let mut edges: Vec<Edge> = self.edges.iter().filter(is_asked).copied().collect();
+        let is_requested = |edge: &&Edge| edge.hidden == hidden && edge.since < before;
+        let mut edges: Vec<Edge> = self.edges.iter().filter(is_requested).copied().collect();
         edges.sort_unstable_by_key(|edge| std::cmp::Reverse(edge.since));
         edges.truncate(max);
         edges
     }
 
-    /// Bytes on the heap, without the allocator's own.
+    /// Returns the bytes on the heap, without the overhead of the allocator.
     pub fn heap_bytes(&self) -> usize {
         let edges = self.edges.capacity() * size_of::<Edge>();
         edges + self.starts.capacity() * size_of::<(SourceSlot, Position)>() + self.kept.capacity() * size_of::<Kept>()

@@ -1,10 +1,10 @@
-//! The follow graph, read from the source: who follows it.
+//! The follow graph from the side of the sources: the followers of each source.
 //!
 //! Responsible for:
-//! - the followers of one source ([`Followers`]), in age order for people and in slot order, by shard, for fan-out.
+//! - the followers of one source ([`Followers`]): by age for listings, and by slot and shard for fan-out.
 //!
 //! Not responsible for:
-//! - whom somebody follows (`feed::following`), keeping both sides of an edge in step (`state::world`).
+//! - the sources that a reader follows (`feed::following`), keeping both sides of an edge consistent (`state::world`).
 
 use roaring::RoaringBitmap;
 
@@ -14,51 +14,51 @@ use crate::feed::runs::SortedRuns;
 use crate::feed::runs::packed::{Key, unzigzag, zigzag};
 use crate::id::SourceSlot;
 
-/// Below this many followers a sorted vector is smaller than bitmaps per shard.
+/// Up to this many followers, a sorted vector is smaller than one bitmap per shard.
 const SMALL_FOLLOWERS_MAX: usize = 64;
 
-/// How sources are dealt out to shards: round-robin by slot, so that the slots of one shard are dense again.
+/// The assignment of sources to shards: round-robin by slot, so that the slots of one shard are dense again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sharding {
     shards: u32,
 }
 
 impl Sharding {
-    /// Deals sources out to `shards` shards, at least one.
+    /// Distributes sources over `shards` shards, at least one.
     pub fn new(shards: usize) -> Self {
         Self { shards: u32::try_from(shards.max(1)).unwrap_or(u32::MAX) }
     }
 
-    /// How many shards there are.
+    /// Returns the number of shards.
     pub fn shards(self) -> usize {
         self.shards as usize
     }
 
-    /// The shard of a source.
+    /// Returns the shard of a source.
     pub fn shard_of(self, source: SourceSlot) -> usize {
         (source.0 % self.shards) as usize
     }
 
-    /// The number of a source within its shard.
+    /// Returns the number of a source within its shard.
     pub fn local(self, source: SourceSlot) -> u32 {
         source.0 / self.shards
     }
 
-    /// The source that has number `local` in `shard`.
+    /// Returns the source with the number `local` in `shard`.
     pub fn source(self, shard: usize, local: u32) -> SourceSlot {
         SourceSlot(local * self.shards + shard as u32)
     }
 }
 
-/// Who follows one source.
+/// The followers of one source.
 #[derive(Clone, Debug, Default)]
 pub struct Followers {
-    /// Those whose edge shows, by the instant it was made.
+    /// The visible followers, by the instant at which the edge was created.
     by_age: SortedRuns<(UnixMicros, SourceSlot)>,
     recipients: Recipients,
 }
 
-/// The time, and by how much the slot differs.
+/// Packs the time, and the difference of the slot.
 impl Key for (UnixMicros, SourceSlot) {
     type Numbers = [u64; 2];
 
@@ -73,11 +73,11 @@ impl Key for (UnixMicros, SourceSlot) {
     }
 }
 
-/// Everyone a post goes to, in slot order.
+/// All followers that receive a post, hidden ones included, in slot order.
 #[derive(Clone, Debug)]
 enum Recipients {
     Few(Vec<SourceSlot>),
-    /// By shard: the numbers within the shard.
+    /// One bitmap for each shard, of the numbers within the shard.
     Many(Vec<RoaringBitmap>),
 }
 
@@ -87,17 +87,17 @@ impl Default for Recipients {
     }
 }
 
-/// Where a slice of followers ended.
+/// The place at which a slice of followers ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SliceEnd {
-    /// All followers of the shard were looked at.
+    /// All followers of the shard were scanned.
     Done,
-    /// Go on with the follower of this number within the shard.
+    /// Continue with the follower of this number within the shard.
     Resume(u32),
 }
 
 impl Followers {
-    /// Adds a follower; false if it was there.
+    /// Adds a follower. Returns false if it was there.
     pub fn insert(&mut self, follower: SourceSlot, since: UnixMicros, hidden: bool, sharding: Sharding) -> bool {
         if !self.recipients.insert(follower, sharding) {
             return false;
@@ -108,13 +108,13 @@ impl Followers {
         true
     }
 
-    /// Takes a follower out, by the edge it had.
+    /// Removes a follower. `since` is the creation instant of its edge. Returns false if it was not there.
     pub fn remove(&mut self, follower: SourceSlot, since: UnixMicros, sharding: Sharding) -> bool {
         self.by_age.remove(&(since, follower));
         self.recipients.remove(follower, sharding)
     }
 
-    /// How many followers a post goes to, hidden ones too.
+    /// Returns the number of followers that receive a post, hidden ones included.
     pub fn len(&self) -> u64 {
         match &self.recipients {
             Recipients::Few(slots) => slots.len() as u64,
@@ -122,17 +122,17 @@ impl Followers {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no followers.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many followers show.
+    /// Returns the number of visible followers.
     pub fn visible_len(&self) -> usize {
         self.by_age.len()
     }
 
-    /// At most `max` followers that show and whose edge was made before `before`, newest first.
+    /// Returns at most `max` visible followers whose edge was created before `before`, newest first.
     pub fn newest_before(&self, before: UnixMicros, max: usize) -> Vec<(UnixMicros, SourceSlot)> {
         let mut newest = Vec::with_capacity(max.min(self.by_age.len()));
         let bounds = ((UnixMicros(i64::MIN), SourceSlot(0)), (before, SourceSlot(0)));
@@ -140,10 +140,10 @@ impl Followers {
         newest
     }
 
-    /// Appends to `into` the numbers within `shard` of followers that are `active`, in ascending order from number `from` on:
-    /// at most `max` of them, after at most `scan_max` looked at.
+    /// Appends to `into` the numbers within the shard of the active followers, in ascending order from number `from` on: at most `max` of
+    /// them, after at most `scan_max` were scanned.
     ///
-    /// A follower list may change between two slices: whoever follows throughout is met exactly once.
+    /// The followers may change between two slices: a follower that follows throughout is returned exactly once.
     pub fn slice(&self, of: Slice<'_>, into: &mut Vec<u32>) -> SliceEnd {
         match &self.recipients {
             Recipients::Few(slots) => {
@@ -156,7 +156,7 @@ impl Followers {
         }
     }
 
-    /// Whether a post has anyone to go to in `shard`.
+    /// Returns true if a post has any recipient in `shard`.
     pub fn reaches(&self, shard: usize, sharding: Sharding) -> bool {
         match &self.recipients {
             Recipients::Few(slots) => slots.iter().any(|slot| sharding.shard_of(*slot) == shard),
@@ -164,7 +164,7 @@ impl Followers {
         }
     }
 
-    /// Bytes on the heap, without the allocator's own.
+    /// Returns the bytes on the heap, without the overhead of the allocator.
     pub fn heap_bytes(&self) -> usize {
         let recipients = match &self.recipients {
             Recipients::Few(slots) => slots.capacity() * size_of::<SourceSlot>(),
@@ -174,45 +174,45 @@ impl Followers {
     }
 }
 
-/// What a bitmap has for each of its containers, which hold the numbers of one range of 65,536: `roaring` 0.12 on 64 bits.
+/// Bytes of a bitmap for each of its containers, which hold the numbers of one range of 65,536: measured with `roaring` 0.12 on 64 bits.
 const CONTAINER_BYTES: usize = 40;
 
-/// A container that holds more than 4,096 numbers has a bit for each of its range.
+/// Bytes of a container that holds more than 4,096 numbers: one bit for each number of its range.
 const BITSET_BYTES: usize = 65_536 / 8;
 
-/// Bytes of a bitmap on the heap, without the allocator's own. Its size as a file is no measure: a follower alone in its range
-/// takes ten bytes there, and sixty here.
+/// Returns the bytes of a bitmap on the heap, without the overhead of the allocator. Its serialized size is no estimate: a follower that is
+/// alone in its range takes ten bytes there, and sixty here.
 fn bitmap_bytes(bitmap: &RoaringBitmap) -> usize {
     let statistics = bitmap.statistics();
     let containers = match statistics.n_containers as usize {
         0 => 0,
-        // A vector that doubles.
+        // The containers are in a vector whose capacity doubles.
         some => some.next_power_of_two().max(4),
     };
-    // The statistics count four bytes for each number that an array has room for, and it takes two.
+    // The statistics count four bytes of capacity for each number of an array; it takes two.
     let arrays = statistics.n_bytes_array_containers as usize / 2;
     let bitsets = statistics.n_bitset_containers as usize * BITSET_BYTES;
     containers * CONTAINER_BYTES + arrays + bitsets + statistics.n_bytes_run_containers as usize
 }
 
-/// Which followers a slice of a fan-out asks for.
+/// The followers that a slice of a fan-out requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice<'a> {
-    /// How sources are dealt out.
+    /// The assignment of sources to shards.
     pub sharding: Sharding,
-    /// The shard asked for.
+    /// The requested shard.
     pub shard: usize,
-    /// The first number within the shard to look at.
+    /// The first number within the shard to scan.
     pub from: u32,
-    /// The numbers within the shard whose readers have a live actor.
+    /// The numbers within the shard of the readers that have an actor.
     pub active: &'a RoaringBitmap,
-    /// Recipients at most.
+    /// Maximum number of recipients.
     pub max: usize,
-    /// Followers looked at, at most.
+    /// Maximum number of followers that are scanned.
     pub scan_max: usize,
 }
 
-/// Walks two sorted sets by leaps: the work follows the smaller one.
+/// Intersects two sorted sets by galloping: the work is proportional to the smaller one.
 fn intersect(followers: &RoaringBitmap, of: Slice<'_>, into: &mut Vec<u32>) -> SliceEnd {
     let full = into.len() + of.max;
     let mut followers = followers.range(of.from..);
@@ -292,7 +292,7 @@ mod tests {
         followers
     }
 
-    /// All slices of all shards, as slots.
+    /// Returns all slices of all shards, as slots.
     fn sliced(
         followers: &Followers,
         active: &[RoaringBitmap],
@@ -318,24 +318,24 @@ mod tests {
         found
     }
 
-    /// Bytes on the heap of a source that is followed by so many, each `step` numbers after the one before.
+    /// Returns the bytes on the heap per follower of a source whose followers have numbers `step` apart.
     fn bytes_each(followers: u32, step: u32) -> f64 {
         let (mut all, sharding) = (Followers::default(), Sharding::new(2));
         (0..followers).for_each(|nth| assert!(all.insert(SourceSlot(nth * step), UnixMicros(0), true, sharding)));
         all.heap_bytes() as f64 / f64::from(followers)
     }
 
-    /// The figures in brackets were measured: the resident memory of thousands of such sources, with mimalloc.
+    /// The figures in brackets are measurements of the resident memory of thousands of such sources, with mimalloc.
     #[test]
     fn scattered_followers_count_with_the_memory_they_take_and_not_with_that_of_a_file() {
         // Each alone in its container (62.7), ten to a container (8.9), one bit of eight (0.67), every number (0.27).
         for (followers, step, measured) in
             [(400, 131_072, 62.7), (4_000, 13_106, 8.9), (60_000, 8, 0.67), (60_000, 1, 0.27)]
         {
-            let told = bytes_each(followers, step);
+            let estimated = bytes_each(followers, step);
             assert!(
-                (0.75..=1.1).contains(&(told / measured)),
-                "{told:.1} of {measured} for each of {followers} by {step}"
+                (0.75..=1.1).contains(&(estimated / measured)),
+                "{estimated:.1} of {measured} for each of {followers} by {step}"
             );
         }
     }

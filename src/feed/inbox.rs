@@ -1,16 +1,16 @@
-//! An inbox: the newest posts pushed to one reader, capped.
+//! An inbox: a bounded set of the newest posts pushed to one reader.
 //!
 //! Responsible for:
-//! - keeping at most `posts_max` positions, each once, and knowing the floor above which it is complete;
-//! - answering runs of positions in either direction.
+//! - storing at most `posts_max` positions, without duplicates, and the floor above which it is complete;
+//! - returning ranges of positions in either direction.
 //!
 //! Not responsible for:
-//! - who receives a post (`feed::policy`), merging pulled sources (`feed::merge`), what may be shown (`feed::page`);
+//! - the recipients of a post (`feed::policy`), merging pulled sources (`feed::merge`), the visibility rules (`feed::page`);
 //! - durability: an inbox is derived state and can be rebuilt from outboxes and the follow graph;
-//! - time: positions carry it, no clock is read here.
+//! - time: positions contain it, and no clock is read here.
 //!
-//! An entry is the bare position: who wrote the post and by which route it came is read from the post itself when a page
-//! is built, since only that answer is current.
+//! An entry is only a position. The author of the post and the route by which it arrived are read from the post itself when a page is
+//! built, because only the post has their current values.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 
@@ -18,42 +18,43 @@ use crate::clock::UnixMicros;
 use crate::feed::position::{Direction, Position, Span};
 use crate::feed::runs::SortedRuns;
 
-/// The newest posts pushed to one reader, capped. Complete for every position above [`Inbox::floor`].
+/// A bounded set of the newest posts pushed to one reader. It has every pushed position above [`Inbox::floor`].
 #[derive(Clone, Debug)]
 pub struct Inbox {
     posts: SortedRuns<Position>,
     floor: Position,
     synced: UnixMicros,
     posts_max: NonZeroU32,
-    /// [`Inbox::last_late`] in whole seconds, rounded up: each byte here counts a million times, and a delivery touches all of them.
+    /// [`Inbox::last_late`] in whole seconds, rounded up. The field is small because there may be millions of inboxes, and a delivery
+    /// accesses the whole struct.
     last_late_seconds: u32,
 }
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
-/// What became of a pushed post.
+/// The result of pushing a post.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Push {
-    /// It is in the inbox now; the oldest made room if one had to.
+    /// It was added. If the inbox was full, the oldest position was removed.
     Added {
-        /// The position that made room.
+        /// The position that was removed, if any.
         evicted: Option<Position>,
     },
-    /// It was there already.
+    /// It was already in the inbox.
     Duplicate,
-    /// It is older than what the inbox covers. Reads find it by pull.
+    /// It is older than the range that the inbox covers. Reads find it by pull.
     BelowFloor,
 }
 
 impl Inbox {
-    /// An empty inbox that is complete: right for a reader none of whose sources has pushed anything.
+    /// Creates an empty inbox that is complete: correct for a reader whose sources have not pushed anything.
     pub fn new(posts_max: NonZeroUsize) -> Self {
         let posts_max = posts_max.try_into().unwrap_or(NonZeroU32::MAX);
         let (posts, floor, synced) = (SortedRuns::default(), Position::MIN, UnixMicros(i64::MIN));
         Self { posts, floor, synced, posts_max, last_late_seconds: 0 }
     }
 
-    /// Adds a post. Idempotent: the same position twice changes nothing.
+    /// Adds a post. It is idempotent: pushing a position again changes nothing.
     pub fn push(&mut self, position: Position) -> Push {
         if position <= self.floor {
             return Push::BelowFloor;
@@ -69,10 +70,10 @@ impl Inbox {
         Push::Added { evicted }
     }
 
-    /// Adds the newest positions of one source, or of several merged, given newest first.
+    /// Adds the newest positions of one source, or of several merged sources, newest first.
     ///
-    /// `left_out` is the newest position that the caller knew of and did not give. The floor rises to it: without that
-    /// the inbox would claim to be complete where it is not.
+    /// `left_out` is the newest position that the caller knew and omitted. The floor rises to it: otherwise the inbox would claim to be
+    /// complete where it is not.
     pub fn absorb(&mut self, newest_first: &[Position], left_out: Option<Position>) {
         if let Some(left_out) = left_out {
             self.raise_floor(left_out);
@@ -82,8 +83,7 @@ impl Inbox {
         }
     }
 
-    /// An inbox that was kept somewhere: complete above `floor`, with what the sources of edges made until `synced` had
-    /// published.
+    /// Restores a stored inbox: complete above `floor`, with the posts of the sources of all edges created until `synced`.
     pub fn restored(
         posts_max: NonZeroUsize,
         floor: Position,
@@ -97,33 +97,33 @@ impl Inbox {
         inbox
     }
 
-    /// It has what the sources of all edges made until then had published.
+    /// Returns the instant up to which the posts of all created edges are included.
     pub fn synced(&self) -> UnixMicros {
         self.synced
     }
 
-    /// Notes up to which edges it was brought in step.
+    /// Sets the instant of the last edge whose posts are included.
     pub fn set_synced(&mut self, synced: UnixMicros) {
         self.synced = synced;
     }
 
-    /// Notes that a post may have come in at `at` that stands far below others.
+    /// Records that a post far below others may have arrived at `at`.
     pub fn note_late(&mut self, at: UnixMicros) {
         let seconds = u32::try_from(at.0.max(0).cast_unsigned().div_ceil(MICROS_PER_SECOND)).unwrap_or(u32::MAX);
         self.last_late_seconds = self.last_late_seconds.max(seconds);
     }
 
-    /// When such a post last came in, or later: after it none did.
+    /// Returns an upper bound of the instant at which such a post last arrived.
     pub fn last_late(&self) -> UnixMicros {
         match self.last_late_seconds {
             0 => UnixMicros(i64::MIN),
-            // The last that can be counted stands for all later ones.
+            // The largest storable value represents all later instants.
             u32::MAX => UnixMicros(i64::MAX),
             seconds => UnixMicros((u64::from(seconds) * MICROS_PER_SECOND).cast_signed()),
         }
     }
 
-    /// Drops every post at or below `floor`, and says no more to know about them.
+    /// Removes every post at or below `floor`; the inbox is no longer complete there.
     pub fn raise_floor(&mut self, floor: Position) {
         if floor <= self.floor {
             return;
@@ -134,37 +134,37 @@ impl Inbox {
         self.floor = floor;
     }
 
-    /// Takes out a post that is gone for good.
+    /// Removes a post that is deleted for good. Returns false if it was not there.
     pub fn remove(&mut self, position: Position) -> bool {
         self.posts.remove(&position)
     }
 
-    /// The inbox has every pushed post above this position, and none at or below it.
+    /// Returns the position above which the inbox has every pushed post, and at or below which it has none.
     pub fn floor(&self) -> Position {
         self.floor
     }
 
-    /// The newest post. Reading it touches the memory that the next [`Inbox::push`] writes to.
+    /// Returns the newest post. Reading it prefetches the memory to which the next [`Inbox::push`] writes.
     pub fn newest(&self) -> Option<Position> {
         self.posts.last()
     }
 
-    /// Whether it holds a post.
+    /// Returns true if the inbox has this post.
     pub fn contains(&self, position: Position) -> bool {
         self.posts.contains(&position)
     }
 
-    /// How many posts it holds.
+    /// Returns the number of posts.
     pub fn len(&self) -> usize {
         self.posts.len()
     }
 
-    /// Whether it holds none.
+    /// Returns true if the inbox has no posts.
     pub fn is_empty(&self) -> bool {
         self.posts.is_empty()
     }
 
-    /// How many posts it may hold.
+    /// Returns the maximum number of posts.
     pub fn posts_max(&self) -> NonZeroUsize {
         self.posts_max.try_into().unwrap_or(NonZeroUsize::MAX)
     }
@@ -174,17 +174,17 @@ impl Inbox {
         self.posts.copy_between(span.above, span.below, direction, max, into);
     }
 
-    /// All positions, newest first.
+    /// Returns all positions, newest first.
     pub fn iter(&self) -> impl Iterator<Item = Position> {
         self.posts.below(Position::MAX)
     }
 
-    /// All positions, oldest first.
+    /// Returns all positions, oldest first.
     pub fn oldest_first(&self) -> impl Iterator<Item = Position> {
         self.posts.above(Position::MIN)
     }
 
-    /// Bytes on the heap, without the allocator's own.
+    /// Returns the bytes on the heap, without the overhead of the allocator.
     pub fn heap_bytes(&self) -> usize {
         self.posts.heap_bytes()
     }

@@ -1,15 +1,15 @@
-//! Look-ups for one live stream: which of them a newer notice has overtaken.
+//! Archive look-ups of one live stream, and which of them a newer invalidation has overtaken.
 //!
 //! Responsible for:
-//! - remembering, while anything is looked up in the archive, which posts there were notices of meanwhile;
-//! - saying whether what was found may be older than what clients were told since.
+//! - recording, during any look-up in the archive, the posts for which invalidations were processed;
+//! - deciding whether a result may be older than what was sent to clients since.
 //!
 //! Not responsible for:
-//! - looking anything up (`runtime::reader::user`), what is told (`feed::stream`).
+//! - the look-ups themselves (`runtime::reader::user`), what is sent to clients (`feed::stream`).
 //!
-//! A look-up finds posts as they were when they were read. When its answer comes, a post may have been edited, looked at by the
-//! notice of that, and be in the archive again, so that memory does not correct what was found. Invalidations are numbered in the order
-//! in which they are looked at: an answer is good if there was none of its post since it was asked for.
+//! A look-up returns posts as they were when they were read. When its result arrives, a post may have been edited, its invalidation may
+//! have been processed, and the post may be in the archive again, so that memory does not correct the result. Invalidations are numbered in
+//! the order in which they are processed: a result is current if none of its post was processed since the look-up was requested.
 
 use std::collections::VecDeque;
 
@@ -17,73 +17,73 @@ use crate::feed::stream::{Epoch, Invalidation};
 use crate::id::PostId;
 use crate::limits::LIVE_LOOKUP_NOTICES_MAX;
 
-/// The look-ups of one stream.
+/// The pending look-ups of one stream.
 #[derive(Debug)]
 pub struct Lookups {
-    /// Of the stream: the reader's next one may get answers that were asked for by this one.
+    /// The epoch of the stream: the reader's next stream may receive results that this one requested.
     epoch: Epoch,
-    /// The number of the last notice.
+    /// The number of the last invalidation.
     last: u64,
-    /// Look-ups that wait for an answer.
+    /// The number of look-ups that wait for a result.
     open: usize,
-    /// Those asked for before this notice are not counted in `open` any more: some may have got lost.
+    /// Look-ups that were requested before this invalidation are no longer counted in `open`: some of their results may be lost.
     counted_from: u64,
-    /// This notice may have been of any post.
+    /// The number of the last invalidation that may have concerned any post.
     last_of_all: u64,
-    /// Later notices of single posts, oldest first, each with whether it was one of [`Invalidation::Turned`]. Empty while nothing is looked up.
+    /// Later invalidations of single posts, oldest first; true for [`Invalidation::Turned`]. Empty while no look-up is pending.
     noted: VecDeque<(u64, PostId, bool)>,
 }
 
-/// When a look-up was asked for.
+/// The time at which a look-up was requested, as the number of an invalidation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Asked {
     epoch: Epoch,
-    /// The number of the last notice by then.
+    /// The number of the last invalidation at that time.
     after: u64,
 }
 
-/// What an answer is worth.
+/// The validity of a look-up's result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// Nothing newer is known of its post.
+    /// No newer invalidation of its post is known.
     Good,
-    /// The post was looked at since, or is looked up by now, for a notice after which everything is told that this one would tell: or
-    /// another stream asked, and this one looked at the feed since.
+    /// The result is not needed. A later invalidation of the post, which is processed or being looked up, sends everything that this one
+    /// would; or another stream requested it, and the current stream has read the feed since.
     Superseded,
-    /// The post may have been looked at since: it has to be looked at again.
+    /// The post may have changed since: it has to be looked up again.
     Outdated,
 }
 
 impl Lookups {
-    /// None, for a stream.
+    /// Creates the state of a new stream, without pending look-ups.
     pub fn new(epoch: Epoch) -> Self {
         Self { epoch, last: 0, open: 0, counted_from: 0, last_of_all: 0, noted: VecDeque::new() }
     }
 
-    /// A notice is looked at.
+    /// Records that an invalidation is being processed.
     pub fn note(&mut self, invalidation: Invalidation) {
         self.last += 1;
         match invalidation {
             Invalidation::Edited(post) => self.note_post(post, false),
             Invalidation::Turned(post) => self.note_post(post, true),
-            // It stands for notices of any post.
+            // It may stand for invalidations of any post.
             Invalidation::Everything => self.note_all(),
             Invalidation::Missed => {
                 self.note_all();
                 (self.open, self.counted_from) = (0, self.last);
             }
-            // No post is another by that.
+            // These do not change an existing post.
             Invalidation::Published(_) | Invalidation::Marked => {}
         }
     }
 
-    /// Something is to be looked up for the last notice.
+    /// Registers a look-up that is requested for the last invalidation.
     pub fn ask(&mut self) -> Asked {
         self.open += 1;
         Asked { epoch: self.epoch, after: self.last }
     }
 
-    /// What the answer to a look-up is worth that is about `post`.
+    /// Returns the validity of a look-up's result for `post`.
     pub fn judge(&self, asked: Asked, post: PostId) -> Answer {
         let newer = || self.noted.iter().filter(|(number, noted, _)| *number > asked.after && *noted == post);
         if asked.epoch != self.epoch || newer().any(|(_, _, is_turned)| *is_turned) {
@@ -92,7 +92,7 @@ impl Lookups {
         if asked.after < self.last_of_all || newer().next().is_some() { Answer::Outdated } else { Answer::Good }
     }
 
-    /// A look-up has its answer, and that was dealt with.
+    /// Unregisters a look-up whose result has been processed.
     pub fn end(&mut self, asked: Asked) {
         if asked.epoch == self.epoch && asked.after >= self.counted_from {
             self.open = self.open.saturating_sub(1);
@@ -178,7 +178,7 @@ mod tests {
         let lost = lookups.ask();
         lookups.note(Invalidation::Missed);
         let asked = lookups.ask();
-        // It comes nevertheless, and does not count for the other.
+        // The result arrives nevertheless, and is not counted for the other look-up.
         lookups.end(lost);
         lookups.note(Invalidation::Edited(ONE));
         assert_eq!((lookups.judge(asked, ONE), lookups.open), (Answer::Outdated, 1));

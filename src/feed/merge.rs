@@ -1,12 +1,12 @@
-//! The k-way merge: one run of positions out of an inbox and many outboxes.
+//! The k-way merge: merges the positions of an inbox and many outboxes into one sorted sequence.
 //!
 //! Responsible for:
-//! - walking all streams together in one direction, each position once, by a heap of stream heads;
-//! - asking each source only for what the page can need, a little at a time;
-//! - ending where the budget does: what was yielded by then is all there is above the last of it.
+//! - traversing all streams together in one direction, with each position once, by a heap of stream heads;
+//! - reading from each source only what the page can need, in small chunks;
+//! - stopping when the budget is spent: no position before the last returned one is missing.
 //!
 //! Not responsible for:
-//! - what may be shown (`feed::page`), where outboxes are kept ([`Outboxes`] is the seam).
+//! - the visibility rules (`feed::page`), storing outboxes ([`Outboxes`] is the interface).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,73 +17,73 @@ use crate::feed::position::{Direction, Position, Span};
 use crate::feed::work::Budget;
 use crate::id::SourceSlot;
 
-/// Where outboxes are read from.
+/// Reads positions from outboxes.
 pub trait Outboxes {
-    /// Appends to `into` what is asked of the outbox of `source`.
+    /// Appends the requested positions of the outbox of `source` to `into`.
     ///
     /// # Errors
-    /// When there is more than what was appended, though less than `ask.max`.
+    /// Returns an error if positions are missing although fewer than `ask.max` were appended.
     fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing>;
 
-    /// Whether reading a source may take long: all others are read before it.
+    /// Returns true if reading a source may take long: all others are read before it.
     fn is_slow(&self, _: SourceSlot) -> bool {
         false
     }
 }
 
-/// Something to merge.
+/// An input of the merge.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
-    /// An inbox.
+    /// The inbox of a reader.
     Inbox(&'a Inbox),
     /// A part of a source's outbox.
     Outbox(SourceSlot, Part),
-    /// Some positions, ascending.
+    /// A list of positions, ascending.
     Listed(&'a [Position]),
 }
 
-/// A walk over all inputs together. Yields each position once, however many inputs have it.
+/// A merge of all inputs. It yields each position once, however many inputs have it.
 pub struct Merge<'a, O> {
     outboxes: &'a O,
     budget: &'a Budget<'a>,
     direction: Direction,
-    /// How long the walk is expected to be: what the inbox, likely to have most of it, is asked for at a time.
+    /// The expected length of the sequence. The inbox, which is likely to have most of it, is read in chunks of this size.
     wanted: usize,
-    /// How many positions an outbox is asked for at a time.
+    /// The number of positions that are read from an outbox at a time.
     chunk: usize,
     streams: Vec<Stream<'a>>,
     /// The head of every stream that is not exhausted, the next position on top.
     heads: BinaryHeap<Reverse<(u128, u32)>>,
-    /// Chunks of all streams, one behind the other, so that a stream costs no allocation of its own.
+    /// The chunks of all streams, one after the other, so that a stream costs no allocation of its own.
     buffer: Vec<Position>,
     unavailable: Vec<SourceSlot>,
     /// At and below this position some outbox has posts that are not in memory.
     archived: Option<Position>,
-    /// The budget was spent before the next position was known.
+    /// True if the budget was spent before the next position was known.
     is_cut: bool,
-    /// How many streams have their head in the heap, or had it there once.
+    /// The number of streams whose head is, or was, in the heap.
     filled: usize,
 }
 
-/// What a walk could not give.
+/// What is missing from a merge.
 #[derive(Debug, Default)]
 pub struct Shortfall {
     /// The sources whose outboxes could not be read.
     pub unavailable: Vec<SourceSlot>,
-    /// The walk ended at this position, since some outbox goes on in the archive.
+    /// The position at which the merge ended, because some outbox continues in the archive.
     pub archived: Option<Position>,
-    /// The walk ended with the budget, before it was through.
+    /// True if the budget was spent before the merge was complete.
     pub is_cut: bool,
 }
 
 struct Stream<'a> {
     input: Input<'a>,
-    /// What was not asked for yet.
+    /// The span that was not read yet.
     rest: Span,
-    /// What is left of the last chunk, in the buffer.
+    /// The index in the buffer of the rest of the last chunk.
     at: usize,
     end: usize,
-    /// The last chunk came up short: there is nothing more.
+    /// True if the last chunk was shorter than requested: the stream has no more positions.
     dry: bool,
 }
 
@@ -94,7 +94,7 @@ impl Stream<'_> {
 }
 
 impl<'a, O: Outboxes> Merge<'a, O> {
-    /// Starts a walk over `inputs` through `span` that is expected to be `wanted` positions long.
+    /// Starts a merge of `inputs` through `span` that is expected to yield `wanted` positions.
     pub fn new(
         outboxes: &'a O,
         budget: &'a Budget<'a>,
@@ -105,7 +105,7 @@ impl<'a, O: Outboxes> Merge<'a, O> {
     ) -> Self {
         let streams: Vec<_> =
             inputs.map(|input| Stream { input, rest: span, at: 0, end: 0, dry: span.is_empty() }).collect();
-        // Twice an even share, so that most streams are asked once; never more than the whole.
+        // The chunk is twice an even share, so that most streams are read once, and never more than the whole.
         let share = (2 * wanted).div_ceil(streams.len().max(1));
         let chunk = share.clamp(2, wanted.max(2));
         let mut merge = Self {
@@ -127,7 +127,8 @@ impl<'a, O: Outboxes> Merge<'a, O> {
         merge
     }
 
-    /// Where some outboxes may have to be left out, those that are known to be slow come last, and the others must not always be the same.
+    /// On the last attempt some outboxes may be omitted. The known slow ones are read last, and the order of the others is random, so that
+    /// not always the same ones are omitted.
     fn shuffle(&mut self) {
         if self.budget.allowance().is_last {
             fastrand::Rng::with_seed(self.budget.allowance().seed).shuffle(&mut self.streams);
@@ -145,14 +146,14 @@ impl<'a, O: Outboxes> Merge<'a, O> {
         }
     }
 
-    /// Whether the budget was spent before the next position was known.
+    /// Returns true if the budget was spent before the next position was known.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Gives up on outboxes that the walk could not begin with before the budget was spent, so that what the others have is walked. The
-    /// budget must have been extended by then.
-    pub fn leave_out_the_rest(&mut self) {
+    /// Omits the outboxes that were not read before the budget was spent, so that the positions of the others are merged. The budget must
+    /// have been extended before.
+    pub fn omit_unread(&mut self) {
         self.is_cut = false;
         for nth in self.filled..self.streams.len() {
             match self.streams[nth].input {
@@ -165,7 +166,7 @@ impl<'a, O: Outboxes> Merge<'a, O> {
         }
     }
 
-    /// What could not be given so far.
+    /// Returns what is missing so far.
     pub fn into_shortfall(self) -> Shortfall {
         let ended =
             self.heads.peek().is_none_or(|&Reverse((next, _))| self.is_archived(position(next, self.direction)));
@@ -173,16 +174,16 @@ impl<'a, O: Outboxes> Merge<'a, O> {
         Shortfall { unavailable: self.unavailable, archived, is_cut: self.is_cut }
     }
 
-    /// Whether something that is not in memory may come before `next`, or be it.
+    /// Returns true if a position that is not in memory may be at `next` or before it.
     fn is_archived(&self, next: Position) -> bool {
         match self.direction {
             Direction::Older => self.archived.is_some_and(|archived| next <= archived),
-            // Going up, what is archived comes first.
+            // In ascending order, archived positions are first.
             Direction::Newer => self.archived.is_some(),
         }
     }
 
-    /// Puts the next position of a stream into the heap.
+    /// Pushes the next position of a stream onto the heap.
     fn advance(&mut self, nth: usize) {
         let stream = &mut self.streams[nth];
         if stream.at == stream.end && !stream.dry {
@@ -205,7 +206,7 @@ impl<'a, O: Outboxes> Merge<'a, O> {
         let start = self.buffer.len();
         let max = match stream.input {
             Input::Inbox(_) | Input::Listed(_) => self.wanted,
-            // A second read of it may not fit into the page's time.
+            // A slow outbox is read once in full: a second read may not fit into the page's time.
             Input::Outbox(..) if stream.is_slow(self.outboxes) => self.wanted,
             Input::Outbox(..) => self.chunk,
         };
@@ -260,7 +261,7 @@ fn copy(listed: &[Position], span: Span, direction: Direction, max: usize, into:
     }
 }
 
-/// A number that is smallest for the position that comes first.
+/// Returns a number whose order is the order of the merge: the first position has the smallest one.
 fn order(position: Position, direction: Direction) -> u128 {
     match direction {
         Direction::Newer => position.rank(),
@@ -290,13 +291,13 @@ pub(crate) mod tests {
         Budget::untimed(Allowance::UNLIMITED)
     }
 
-    /// Outboxes by slot, which count what they are asked for and fail from the n-th pull on.
+    /// Outboxes by slot. They count the copied positions and fail after a number of pulls.
     #[derive(Default)]
     pub(crate) struct Shelf {
         pub(crate) outboxes: Vec<Outbox>,
         pub(crate) copied: Cell<usize>,
         pub(crate) pulls_left: Option<Cell<usize>>,
-        /// These are late for ever.
+        /// Sources that are always late.
         pub(crate) late: BTreeSet<SourceSlot>,
     }
 
@@ -374,8 +375,8 @@ pub(crate) mod tests {
         let inputs = || (0..2).map(|slot| Input::Outbox(SourceSlot(slot), Part::Whole));
         for wanted in 1..12 {
             let mut merge = Merge::new(&shelf, &budget, inputs(), Span::ALL, Direction::Older, wanted);
-            let walked: Vec<_> = merge.by_ref().map(|position| position.published_at.0).collect();
-            assert_eq!((walked, merge.into_shortfall().archived), (vec![10, 9, 8, 7, 6, 5], Some(at(4, 0))));
+            let merged: Vec<_> = merge.by_ref().map(|position| position.published_at.0).collect();
+            assert_eq!((merged, merge.into_shortfall().archived), (vec![10, 9, 8, 7, 6, 5], Some(at(4, 0))));
             let mut merge = Merge::new(&shelf, &budget, inputs(), Span::ALL, Direction::Newer, wanted);
             assert_eq!((merge.next(), merge.into_shortfall().archived), (None, Some(at(4, 0))));
             let above = Span { above: at(4, 0), ..Span::ALL };
@@ -384,7 +385,7 @@ pub(crate) mod tests {
         }
         let mut short = Merge::new(&shelf, &budget, inputs(), Span::ALL, Direction::Older, 20);
         assert_eq!(short.by_ref().take(3).count(), 3);
-        assert_eq!(short.into_shortfall().archived, None, "the walk did not come that far");
+        assert_eq!(short.into_shortfall().archived, None, "the merge did not reach that far");
     }
 
     #[test]

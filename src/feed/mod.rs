@@ -1,4 +1,4 @@
-//! The pure core: what a feed is, without actors, files, sockets, locks or clocks.
+//! The pure core: the data structures and algorithms of a feed, without actors, files, sockets, locks or clocks.
 //!
 //! Everything here is a plain value with plain methods. The rest of the crate decides when they are called.
 

@@ -1,8 +1,8 @@
-//! An outbox: the posts of one source, newest first, as far as they are in memory, and where the archive goes on.
+//! An outbox: the posts of one source that are in memory, newest first, and where the archived ones begin.
 //!
 //! Responsible for:
-//! - remembering for each post whether it was pushed to the followers or is left for them to pull;
-//! - answering runs of positions in either direction, and saying where they are not all in memory.
+//! - recording for each post whether it was pushed to the followers or is left for them to pull;
+//! - returning ranges of positions in either direction, and reporting which of them are not in memory.
 //!
 //! Not responsible for:
 //! - choosing between push and pull (`feed::policy`), the posts themselves (`state::posts`).
@@ -12,47 +12,47 @@ use crate::feed::position::{Direction, Position, Span};
 use crate::feed::resume::LatePosts;
 use crate::feed::runs::SortedRuns;
 
-/// How a post reaches the followers of one of its sources.
+/// The way by which a post reaches the followers of one of its sources.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
-    /// Written into their inboxes.
+    /// The post is written into their inboxes.
     Push,
-    /// Merged from the outbox when they read.
+    /// The post is merged from the outbox when they read.
     Pull,
 }
 
-/// Which posts of an outbox are asked for.
+/// The part of an outbox that a read requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// Those that went into the followers' inboxes.
+    /// The posts that were written into the followers' inboxes.
     Pushed,
-    /// Those that did not.
+    /// The posts that were left to be pulled.
     Pulled,
-    /// All.
+    /// All posts of the outbox.
     Whole,
 }
 
-/// What is asked of an outbox.
+/// A read of an outbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ask {
-    /// Pushed posts, pulled ones, or all.
+    /// The requested part of the outbox.
     pub part: Part,
-    /// Between these positions.
+    /// The span of positions.
     pub span: Span,
-    /// Nearest first in this direction.
+    /// The order: nearest first in this direction.
     pub direction: Direction,
-    /// At most so many.
+    /// Maximum number of positions.
     pub max: usize,
 }
 
-/// Why what was appended is not all there is.
+/// The reason why a read returned fewer positions than there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Missing {
-    /// The outbox could not be read in time. What was appended comes before all that is missing.
+    /// The outbox could not be read in time. The appended positions are before all missing ones.
     Late,
-    /// Some of the outbox could not be read at all. What was appended comes before all that is missing.
+    /// Some of the outbox could not be read at all. The appended positions are before all missing ones.
     Unreadable,
-    /// Only what stands above this position is in memory. What was appended at or below it may have gaps.
+    /// Only positions above this one are in memory. There may be gaps between the appended positions at or below it.
     Archived(Position),
 }
 
@@ -61,24 +61,24 @@ pub enum Missing {
 pub struct Outbox {
     pushed: SortedRuns<Position>,
     pulled: SortedRuns<Position>,
-    /// What is in the archive, once anything is.
+    /// Counters of the archived posts; none until a post is archived.
     shelf: Option<Box<Shelf>>,
-    /// The last posts that came in late, once there were any.
+    /// The last late posts; none until there is one.
     late: Option<Box<LatePosts>>,
 }
 
-/// The newest posts of one outbox that are left to be pulled, as they were at one moment: nearly all that readers ask of a source whose
-/// posts they pull, and never changed, so that any number of them look at it together.
+/// The newest posts of one outbox that are left to be pulled, as of one moment. Most reads of a pulled source need nothing else. The value
+/// is immutable, so that any number of readers share it.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Newest {
-    /// Newest first.
+    /// The positions, newest first.
     positions: Box<[Position]>,
-    /// From here up they are all there are.
+    /// From this position up, no post is missing.
     floor: Position,
 }
 
 impl Newest {
-    /// Appends to `into` what is asked for. Returns whether that is all of it; if not, nothing was appended.
+    /// Appends the requested positions to `into`. Returns true if they are complete; otherwise nothing was appended.
     pub fn pull(&self, ask: Ask, into: &mut Vec<Position>) -> bool {
         if ask.part != Part::Pulled || ask.direction != Direction::Older {
             return false;
@@ -94,32 +94,32 @@ impl Newest {
         is_all
     }
 
-    /// Bytes it takes on the heap, without the allocator's own.
+    /// Returns the bytes on the heap, without the overhead of the allocator.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.positions)
     }
 }
 
-/// What is archived of one outbox.
+/// Counters of the archived posts of one outbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Shelf {
-    /// Of the posts that were pushed.
+    /// Counters of the posts that were pushed.
     pub pushed: Stock,
-    /// Of the posts left to be pulled.
+    /// Counters of the posts that are left to be pulled.
     pub pulled: Stock,
 }
 
-/// What is archived of the posts of one source that took one route.
+/// Counters of the archived posts of one source and one route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stock {
-    /// The newest ever placed: an upper bound, since it does not fall when that post is removed.
+    /// The newest position ever archived: an upper bound, since it does not decrease when that post is removed.
     pub newest: Option<Position>,
-    /// How many are there now.
+    /// The current number of archived posts.
     pub posts: u64,
 }
 
 impl Stock {
-    /// Counts a post in.
+    /// Counts an archived post.
     pub fn add(&mut self, position: Position) {
         self.posts += 1;
         self.newest = self.newest.max(Some(position));
@@ -127,7 +127,7 @@ impl Stock {
 }
 
 impl Shelf {
-    /// What is archived of the posts that took `route`.
+    /// Returns the counters of the posts that took `route`.
     pub fn stock(&self, route: Route) -> &Stock {
         match route {
             Route::Push => &self.pushed,
@@ -135,7 +135,7 @@ impl Shelf {
         }
     }
 
-    /// The same, to change it.
+    /// The same, as a mutable reference.
     pub fn stock_mut(&mut self, route: Route) -> &mut Stock {
         match route {
             Route::Push => &mut self.pushed,
@@ -145,7 +145,7 @@ impl Shelf {
 }
 
 impl Outbox {
-    /// Adds a post; false if it was there, in memory. A post keeps the route it first had.
+    /// Adds a post. Returns false if it was in memory already. A post keeps its first route.
     pub fn insert(&mut self, position: Position, route: Route) -> bool {
         let (set, other) = match route {
             Route::Push => (&mut self.pushed, &self.pulled),
@@ -154,34 +154,34 @@ impl Outbox {
         !other.contains(&position) && set.insert(position)
     }
 
-    /// Takes out a post that was deleted.
+    /// Removes a deleted post from memory. Returns false if it was not there.
     pub fn remove(&mut self, position: Position) -> bool {
         self.pushed.remove(&position) || self.pulled.remove(&position)
     }
 
-    /// How many posts there are, archived ones too.
+    /// Returns the number of posts, archived ones included.
     pub fn len(&self) -> usize {
         let archived = self.shelf.as_ref().map_or(0, |shelf| shelf.pushed.posts + shelf.pulled.posts);
         self.in_memory() + archived as usize
     }
 
-    /// How many posts are in memory.
+    /// Returns the number of posts in memory.
     pub fn in_memory(&self) -> usize {
         self.pushed.len() + self.pulled.len()
     }
 
-    /// Whether a post is here, in memory.
+    /// Returns true if the post is in memory.
     pub fn contains(&self, position: Position) -> bool {
         self.pushed.contains(&position) || self.pulled.contains(&position)
     }
 
-    /// The route of a post that is here, in memory.
+    /// Returns the route of a post that is in memory.
     pub fn route(&self, position: Position) -> Option<Route> {
         let pushed = self.pushed.contains(&position).then_some(Route::Push);
         pushed.or_else(|| self.pulled.contains(&position).then_some(Route::Pull))
     }
 
-    /// Takes a post out of memory that is in the archive now.
+    /// Removes a post from memory after it was moved to the archive. Returns false if it was not in memory.
     pub fn shelve(&mut self, position: Position) -> bool {
         let Some(route) = self.route(position) else { return false };
         self.remove(position);
@@ -189,46 +189,46 @@ impl Outbox {
         true
     }
 
-    /// Takes note that an archived post is gone.
+    /// Subtracts a deleted post from the counters of the archive.
     pub fn unshelve(&mut self, position: Position) {
         let Some(shelf) = &mut self.shelf else { return };
         let stocks = [&mut shelf.pushed, &mut shelf.pulled].into_iter();
         let holds = |stock: &&mut Stock| stock.posts > 0 && stock.newest >= Some(position);
-        // Which of both had it is not known here; their sum is what counts.
+        // It is not known here which of the two had it; only their sum matters.
         if let Some(stock) = stocks.into_iter().find(holds) {
             stock.posts -= 1;
         }
     }
 
-    /// Notes that a post came in at `at`, though it may stand far below others.
+    /// Records that a post arrived at `at`, although its position may be far below others.
     pub fn note_late(&mut self, at: UnixMicros, position: Position) {
         self.late.get_or_insert_default().note(at, position);
     }
 
-    /// The last posts that came in late, if there were any.
+    /// Returns the last late posts, if there were any.
     pub fn late(&self) -> Option<&LatePosts> {
         self.late.as_deref()
     }
 
-    /// Sets which posts came in late.
+    /// Sets the record of late posts.
     pub fn set_late(&mut self, late: LatePosts) {
         self.late = Some(Box::new(late));
     }
 
-    /// What is in the archive.
+    /// Returns the counters of the archived posts.
     pub fn shelf(&self) -> Shelf {
         self.shelf.as_deref().copied().unwrap_or_default()
     }
 
-    /// Sets what is in the archive.
+    /// Sets the counters of the archived posts.
     pub fn set_shelf(&mut self, shelf: Shelf) {
         self.shelf = Some(Box::new(shelf));
     }
 
-    /// Appends to `into` what is asked for, as far as it is in memory.
+    /// Appends the requested positions that are in memory to `into`.
     ///
     /// # Errors
-    /// When some of it may not be.
+    /// Returns an error if some of the requested positions may not be in memory.
     pub fn pull(&self, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
         let start = into.len();
         self.copy(ask.part, ask.span, ask.direction, ask.max, into);
@@ -242,7 +242,7 @@ impl Outbox {
         if is_reached { Err(Missing::Archived(archived)) } else { Ok(()) }
     }
 
-    /// At and below this position a part is not all in memory.
+    /// Returns the position at and below which a part is not entirely in memory.
     pub fn archived(&self, part: Part) -> Option<Position> {
         let shelf = self.shelf.as_ref()?;
         match part {
@@ -252,17 +252,17 @@ impl Outbox {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if the outbox has no posts, archived ones included.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether any post is left for the followers to pull.
+    /// Returns true if any post is left for the followers to pull.
     pub fn has_pulled(&self) -> bool {
         !self.pulled.is_empty() || self.shelf.as_ref().is_some_and(|shelf| shelf.pulled.posts > 0)
     }
 
-    /// At most `max` of the newest posts that are left for the followers to pull; nothing if there never was any.
+    /// Returns at most `max` of the newest posts that are left for the followers to pull; none if there never was any.
     pub fn newest_pulled(&self, max: usize) -> Option<Newest> {
         let mut positions = Vec::with_capacity(max.min(self.pulled.len()));
         self.copy(Part::Pulled, Span::ALL, Direction::Older, max, &mut positions);
@@ -276,12 +276,12 @@ impl Outbox {
         Some(Newest { positions: positions.into(), floor })
     }
 
-    /// Changes whenever those that are left to be pulled do, or what of them is in memory.
+    /// Returns a value that changes whenever the posts left to be pulled change, or which of them are in memory.
     pub fn pulled_stock(&self) -> (usize, Stock) {
         (self.pulled.len(), self.shelf().pulled)
     }
 
-    /// Whether a post is here and was pushed.
+    /// Returns true if a post is in memory and was pushed.
     pub fn was_pushed(&self, position: Position) -> bool {
         self.pushed.contains(&position)
     }
@@ -306,7 +306,7 @@ impl Outbox {
         }
     }
 
-    /// Bytes on the heap, without the allocator's own.
+    /// Returns the bytes on the heap, without the overhead of the allocator.
     pub fn heap_bytes(&self) -> usize {
         let shelf = self.shelf.as_ref().map_or(0, |_| size_of::<Shelf>());
         let late = self.late.as_ref().map_or(0, |late| size_of::<LatePosts>() + late.heap_bytes());
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(pull(Part::Pushed, 3, Direction::Older, 6), Ok(3));
         assert_eq!(pull(Part::Whole, 3, Direction::Newer, 1), Err(Missing::Archived(at(4, 0))));
         assert_eq!(pull(Part::Whole, 4, Direction::Newer, 9), Ok(5));
-        // A late post below what is archived, in memory for now: between the two there may be others.
+        // A late post below the archived ones, in memory for now: between the two there may be others.
         outbox.insert(at(0, 7), Route::Push);
         assert_eq!(
             outbox.pull(
@@ -399,7 +399,7 @@ mod tests {
             for time in 0..shelved {
                 outbox.shelve(at(time, 0));
             }
-            // These may stand below what is archived.
+            // These may be below the archived posts.
             for time in late {
                 outbox.insert(at(time, 1), Route::Pull);
             }

@@ -1,15 +1,15 @@
-//! Pages: what a reader is shown of a feed.
+//! Pages: the entries of a feed that one read returns.
 //!
 //! Responsible for:
 //! - filling a page from the inbox, from pulled outboxes, and below the inbox's floor from all outboxes;
-//! - deciding at this moment, by the [`View`], what shows; a page is full while anything is left, as far as its budget goes;
-//! - saying where to go on, always further than where the page began, and what could not be read.
+//! - deciding at read time, with the [`View`], what is visible; a page is full while entries are left, as far as its budget permits;
+//! - returning where to continue, always further than where the page began, and what could not be read.
 //!
 //! Not responsible for:
-//! - the rules of what shows ([`View`] is the seam), turning entries into text.
+//! - the visibility rules ([`View`] is the interface), serializing entries.
 //!
-//! A feed has two zones. Above the inbox's floor ("warm") the inbox has all pushed posts, and only what was left to be
-//! pulled must be merged. At and below it ("cold") the inbox knows nothing, and every followed outbox is merged whole.
+//! A feed has two zones. Above the inbox's floor ("warm") the inbox has all pushed posts, and only the posts left to be pulled must be
+//! merged. At and below the floor ("cold") the inbox has no posts, and the whole outbox of every followed source is merged.
 
 use std::num::NonZeroUsize;
 
@@ -24,68 +24,69 @@ use crate::feed::resume::Resume;
 use crate::feed::work::{Budget, Work};
 use crate::id::SourceSlot;
 
-/// Which entries are asked for.
+/// The range of entries that a read requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Range {
-    /// The newest.
+    /// The newest entries.
     Newest,
-    /// Those right below a position: load more.
+    /// The entries directly below a position: for loading more.
     Before(Position),
-    /// Those right above a position: fill a gap.
+    /// The entries directly above a position: for filling a gap.
     After(Position),
-    /// Those that came into the feed after a client was given it, oldest first where not all fit.
+    /// The entries that were added to the feed since a client's token, oldest first if not all fit.
     Resume(Resume),
-    /// The newest, as far as they are new: what is unread.
+    /// The newest entries, as far as they are new to a token: the unread ones.
     Since(Resume),
 }
 
-/// What became of a candidate.
+/// The visibility of a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Look<E> {
-    /// It shows, as this entry.
+    /// It is visible, as this entry.
     Shown(E),
-    /// It does not show, for now.
+    /// It is not visible at present.
     Hidden,
-    /// It does not show here: its entry stands elsewhere.
+    /// It is not visible here: its entry is at another position.
     Elsewhere,
-    /// It is gone for good: whoever still keeps it may drop it.
+    /// It is deleted for good: any holder may drop it.
     Gone,
-    /// What became of it is in the archive.
+    /// Its state is in the archive.
     Archived,
     /// It is in the archive, and cannot be read.
     Unreadable,
 }
 
 impl<E> Look<E> {
-    /// Whether it is gone for good.
+    /// Returns true if the candidate is deleted for good.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Gone)
     }
 }
 
-/// Decides what shows.
+/// Decides which candidates are visible.
 pub trait View {
-    /// What an entry looks like.
+    /// The data of a visible entry.
     type Entry;
 
-    /// Judges the post at `position` by the present state.
+    /// Returns the visibility of the post at `position` in the present state.
     fn look(&mut self, position: Position) -> Look<Self::Entry>;
 
-    /// When the post at `position` was accepted, if it can be looked up.
+    /// Returns the time of acceptance of the post at `position`, if it can be looked up.
     fn accepted_at(&self, position: Position) -> Option<UnixMicros>;
 
-    /// Of whom a page may have only so many entries.
+    /// Returns the source to which the entry counts for the limit of entries per source.
     fn source(entry: &Self::Entry) -> SourceSlot;
 }
 
-/// How far a page came with its budget.
+/// How much of the page was built within its budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// As far as was asked for, or to the end.
+    /// All that was requested, or up to the end of the feed.
     Full,
-    /// Less far. It shows all there is up to where it says to go on.
+    /// A part. The page shows everything up to the position where it continues.
     Short,
-    /// Not even the first candidate was known when the budget was spent. The page is not to be shown, but to be built again with a larger one.
+    /// Nothing: the budget was spent before the first candidate was known. The page must not be shown, but built again with a larger
+    /// budget.
     Nothing,
 }
 
@@ -94,39 +95,38 @@ pub enum Reach {
 pub struct Page<E> {
     /// The entries, each with its position.
     pub items: Vec<(Position, E)>,
-    /// Where to go on with older entries; none when there is nothing older.
+    /// Where to continue with older entries; none if there is nothing older.
     pub next: Option<Position>,
-    /// The newest entry of the feed, as far as is known, or the newest that was given, where newer ones did not fit.
+    /// The newest known entry of the feed; or the newest entry on the page, if newer ones did not fit.
     pub newest: Option<Position>,
-    /// Newer entries did not fit: they come next.
+    /// True if newer entries did not fit: the next page has them.
     pub is_cut: bool,
-    /// An entry was passed over because it stands elsewhere, maybe among those that come next.
+    /// True if an entry was skipped because it is at another position, maybe on a later page.
     pub may_fall: bool,
-    /// Where to go on with what comes in after this page, once `newest` is known.
+    /// Where to continue with entries that are added after this page, once `newest` is known.
     pub resume: Option<Resume>,
-    /// What came in after a token was made is not known any more: this is the newest page, and the client has to read the feed
-    /// again.
+    /// True if the entries added since a token are no longer known: this is the newest page, and the client has to read the feed again.
     pub gap: bool,
-    /// Sources whose outboxes could not be read, or not in time. What they have is missing here and appears on a later read.
+    /// Sources whose outboxes could not be read, or not in time. Their posts are missing here and appear on a later read.
     pub partial: Vec<SourceSlot>,
-    /// Entries between those shown that were passed over, since their source has as many as a page may have of it.
+    /// Number of entries between those shown that were skipped, because their source has the maximum number of entries on the page.
     pub passed_over: usize,
-    /// Positions met that are gone for good.
+    /// Candidate positions whose posts are deleted for good.
     pub gone: Vec<Position>,
-    /// Positions met whose posts cannot be read. They are missing here.
+    /// Candidate positions whose posts cannot be read. They are missing here.
     pub unreadable: Vec<Position>,
-    /// How far the page came with its budget.
+    /// How much of the page was built within its budget.
     pub reach: Reach,
-    /// It shows as many entries as were asked for and there are more, or all there are: nothing is missing.
+    /// True if nothing is missing: the page shows as many entries as requested and there are more, or it shows all there are.
     pub is_complete: bool,
-    /// The page needs what is not in memory. It is not to be shown, but to be built again with the archive.
+    /// True if the page needs data that is not in memory. It must not be shown, but built again with the archive.
     pub needs_archive: bool,
-    /// What was done to build it.
+    /// The work that building the page took.
     pub work: Work,
 }
 
 impl<E> Page<E> {
-    /// The page of a feed without entries.
+    /// Returns the page of a feed without entries.
     pub fn empty() -> Self {
         Self {
             items: Vec::new(),
@@ -148,36 +148,36 @@ impl<E> Page<E> {
     }
 }
 
-/// What a feed is made of.
+/// The inputs from which the pages of a feed are built.
 #[derive(Debug)]
 pub struct Feed<'a, O, S> {
     /// The reader's inbox; without one the whole feed is cold.
     pub inbox: Option<&'a Inbox>,
-    /// What must be merged with the inbox above its floor.
+    /// The outbox parts that must be merged with the inbox above its floor.
     pub warm: &'a [(SourceSlot, Part)],
     /// Every source of the feed.
     pub sources: S,
-    /// Where outboxes are read.
+    /// The place from which outboxes are read.
     pub outboxes: &'a O,
-    /// What may be done for the page, in all.
+    /// The limit of work for the page, in total.
     pub budget: &'a Budget<'a>,
-    /// Entries of one source in one page, at most.
+    /// Maximum number of entries of one source on one page.
     pub per_source_max: Option<NonZeroUsize>,
-    /// Positions of late posts that are new to whoever resumes, ascending.
+    /// Positions of late posts that are new to the resuming client, ascending.
     pub late: &'a [Position],
 }
 
 struct Scan<E> {
     found: Vec<(Position, E)>,
-    /// How many were passed over before each of them, since their source has enough.
+    /// For each entry, the number of candidates skipped before it because their source has its maximum.
     before: Vec<usize>,
-    /// How many were passed over in all.
+    /// Total number of these skipped candidates.
     passed_over: usize,
-    /// Any of them has its entry elsewhere.
-    met_elsewhere: bool,
-    /// The budget was spent before the scan was through.
+    /// True if any candidate has its entry at another position.
+    found_elsewhere: bool,
+    /// True if the budget was spent before the scan was complete.
     is_cut: bool,
-    /// Then: everything up to here was merged and judged. None if that is nothing.
+    /// If so, the position up to which everything was merged and checked. None if that is nothing.
     stopped_at: Option<Position>,
 }
 
@@ -219,13 +219,13 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         page.partial.dedup();
         page.unreadable.sort_unstable();
         page.unreadable.dedup();
-        let lacks_nothing = page.partial.is_empty() && page.unreadable.is_empty() && page.reach == Reach::Full;
-        page.is_complete |= lacks_nothing && !page.needs_archive;
+        let nothing_missing = page.partial.is_empty() && page.unreadable.is_empty() && page.reach == Reach::Full;
+        page.is_complete |= nothing_missing && !page.needs_archive;
         page.work = self.budget.work();
         page
     }
 
-    /// Fills the page from the newest entry of `span` on, and returns where to go on.
+    /// Fills the page from the newest entry of `span` on, and returns where to continue.
     fn fill_older<V: View>(
         &self,
         span: Span,
@@ -233,9 +233,9 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         view: &mut V,
         page: &mut Page<V::Entry>,
     ) -> Option<Position> {
-        let mut scan = self.scan(span, Direction::Older, limit + 1, Late::LeftOut, view, page);
+        let mut scan = self.scan(span, Direction::Older, limit + 1, Late::Omit, view, page);
         page.reach = scan.reach();
-        // One entry more than asked for tells whether there is a next page.
+        // One entry more than requested shows that there is a next page.
         let more = scan.found.len() > limit;
         page.is_complete = more;
         scan.found.truncate(limit);
@@ -244,10 +244,10 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         if more {
             return page.items.last().map(|item| item.0);
         }
-        // What could not be read may be anywhere below the bound: that the rest is at an end is not known. A page without entries does
-        // not send its reader back to where it began, since what is late may be late for ever.
+        // Posts that could not be read may be anywhere below the bound, so it is not known that the feed ends here. A page without entries
+        // does not send its reader back to its own start, because a late source may stay late forever.
         let unknown = page.items.last().filter(|_| !page.partial.is_empty()).map(|item| item.0);
-        // Their source may have so many on the next page again.
+        // The source of a skipped entry may have entries on the next page again.
         let passed_over = page.items.last().filter(|_| scan.passed_over > page.passed_over).map(|item| item.0);
         passed_over.or(scan.stopped_at).or(unknown)
     }
@@ -255,36 +255,37 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
     fn fill_newer<V: View>(&self, resume: Resume, limit: usize, view: &mut V, page: &mut Page<V::Entry>) {
         let (span, above) = (Span { above: resume.floor(), ..Span::ALL }, resume.position);
         let mut new = NewTo { view, resume, late: self.late };
-        let mut scan = self.scan(span, Direction::Newer, limit + 1, Late::LeftOut, &mut new, page);
+        let mut scan = self.scan(span, Direction::Newer, limit + 1, Late::Omit, &mut new, page);
         let view = new.view;
         (page.reach, page.is_complete) = (scan.reach(), false);
         let is_full = scan.found.len() > limit;
         scan.found.truncate(limit);
         page.passed_over = scan.found.len().checked_sub(1).map_or(0, |last| scan.before[last]);
-        // Cut short, the page names where it stopped, so that the rest is asked for from there on.
+        // If the page is cut, it returns where it stopped, so that the client continues from there.
         let stopped_at = if is_full { scan.found.last().map(|item| item.0) } else { scan.stopped_at };
         scan.found.reverse();
         page.items = scan.found;
         page.is_cut = is_full || scan.is_cut;
-        page.may_fall = scan.met_elsewhere;
+        page.may_fall = scan.found_elsewhere;
         let known = page.items.first().map_or(above, |item| item.0);
         let newest = || if scan.is_cut { Some(above) } else { self.head(Some(known), view, page) };
         page.newest = stopped_at.or_else(newest);
         let oldest = page.items.last().map_or(above, |item| item.0);
-        let older = self.scan(Span { below: oldest, ..Span::ALL }, Direction::Older, 1, Late::Ends, view, page);
+        let older = self.scan(Span { below: oldest, ..Span::ALL }, Direction::Older, 1, Late::End, view, page);
         let anything_older = !older.found.is_empty() || older.is_cut || !page.partial.is_empty();
         page.next = anything_older.then_some(oldest);
     }
 
-    /// The newest entry; `known`, which all newer ones are above, if the budget does not reach as far as that.
+    /// Returns the newest entry of the feed. If the budget ends before it is found, returns `known`; all newer entries
+    /// are above it.
     fn head<V: View>(&self, known: Option<Position>, view: &mut V, page: &mut Page<V::Entry>) -> Option<Position> {
-        let scan = self.scan(Span::ALL, Direction::Older, 1, Late::Ends, view, page);
-        // Where nothing showed for as far as was looked, everything newer is above where the scan stopped.
+        let scan = self.scan(Span::ALL, Direction::Older, 1, Late::End, view, page);
+        // If no candidate was visible as far as the scan went, every newer entry is above the position where the scan stopped.
         let unreached = || known.filter(|_| scan.reach() == Reach::Nothing);
         scan.found.first().map(|item| item.0).or(scan.stopped_at).or_else(unreached)
     }
 
-    /// Looks at candidates until `wanted` of them show, nothing is left, or the budget is spent.
+    /// Examines candidates until `wanted` of them are visible, none are left, or the budget is spent.
     fn scan<V: View>(
         &self,
         span: Span,
@@ -295,7 +296,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         page: &mut Page<V::Entry>,
     ) -> Scan<V::Entry> {
         let (found, before) = (Vec::with_capacity(wanted), Vec::new());
-        let mut scan = Scan { found, before, passed_over: 0, met_elsewhere: false, is_cut: false, stopped_at: None };
+        let mut scan = Scan { found, before, passed_over: 0, found_elsewhere: false, is_cut: false, stopped_at: None };
         let mut reached = None;
         let mut share = Share { most: self.per_source_max, taken: FxHashMap::default() };
         for (nth, zone) in self.zones(span, direction).enumerate() {
@@ -303,9 +304,9 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
                 reached = Some(zone.start(direction));
             }
             let mut candidates = self.merge(zone, direction, wanted - scan.found.len());
-            if candidates.is_cut() && reached.is_none() && late == Late::LeftOut && self.budget.allowance().is_last {
+            if candidates.is_cut() && reached.is_none() && late == Late::Omit && self.budget.allowance().is_last {
                 self.budget.extend_a_little();
-                candidates.leave_out_the_rest();
+                candidates.omit_unread();
             }
             let mut is_spent = false;
             for position in candidates.by_ref() {
@@ -317,7 +318,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
                     }
                     Look::Shown(_) => scan.passed_over += 1,
                     Look::Hidden => {}
-                    Look::Elsewhere => scan.met_elsewhere = true,
+                    Look::Elsewhere => scan.found_elsewhere = true,
                     Look::Gone => page.gone.push(position),
                     Look::Unreadable => page.unreadable.push(position),
                     Look::Archived => page.needs_archive = true,
@@ -341,7 +342,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         scan
     }
 
-    /// The parts of `span` above and below the inbox's floor, in the order of reading.
+    /// Returns the parts of `span` above and below the inbox's floor, in the order of reading.
     fn zones(&self, span: Span, direction: Direction) -> impl Iterator<Item = Zone> {
         let floor = self.inbox.map_or(Position::MAX, Inbox::floor);
         let warm = Zone::Warm(Span { above: span.above.max(floor), ..span });
@@ -352,8 +353,8 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
             Direction::Newer => [late, cold, warm],
         };
         let has_late = !self.late.is_empty();
-        let is_asked = move |zone: &Zone| has_late || !matches!(zone, Zone::Late(_));
-        ordered.into_iter().filter(move |zone| is_asked(zone) && !zone.span().is_empty())
+        let is_requested = move |zone: &Zone| has_late || !matches!(zone, Zone::Late(_));
+        ordered.into_iter().filter(move |zone| is_requested(zone) && !zone.span().is_empty())
     }
 
     fn merge(&self, zone: Zone, direction: Direction, wanted: usize) -> Merge<'_, O> {
@@ -375,11 +376,11 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
     }
 }
 
-/// A view of what is new to whoever resumes.
+/// A view that shows only what is new to a resuming client.
 struct NewTo<'a, V> {
     view: &'a mut V,
     resume: Resume,
-    /// As [`Feed::late`].
+    /// The same positions as [`Feed::late`].
     late: &'a [Position],
 }
 
@@ -387,7 +388,7 @@ impl<V: View> View for NewTo<'_, V> {
     type Entry = V::Entry;
 
     fn look(&mut self, position: Position) -> Look<V::Entry> {
-        // When a post was accepted is only looked up where it matters.
+        // The time of acceptance is only looked up if the result depends on it.
         let is_new = match (position > self.resume.position, self.resume.above) {
             (true, None) => true,
             _ => self.view.accepted_at(position).is_none_or(|at| self.resume.is_new(position, at)),
@@ -405,14 +406,14 @@ impl<V: View> View for NewTo<'_, V> {
     }
 }
 
-/// How many entries each source has in a page.
+/// Counts the entries of each source on a page.
 struct Share {
     most: Option<NonZeroUsize>,
     taken: FxHashMap<SourceSlot, usize>,
 }
 
 impl Share {
-    /// Whether a source may have one more.
+    /// Counts one more entry of a source. Returns false if the source already has its maximum.
     fn take(&mut self, source: SourceSlot) -> bool {
         let Some(most) = self.most else { return true };
         let taken = self.taken.entry(source).or_default();
@@ -422,20 +423,20 @@ impl Share {
     }
 }
 
-/// What is done about outboxes that could not be read before the budget was spent, where nothing else is known yet.
+/// What to do about outboxes that were not read before the budget was spent, if nothing else is known yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Late {
-    /// They are left out, if nobody goes on with a larger budget: the rest is shown.
-    LeftOut,
-    /// The scan ends.
-    Ends,
+    /// Omit them if no larger budget follows, so that the rest is shown.
+    Omit,
+    /// End the scan.
+    End,
 }
 
 #[derive(Clone, Copy)]
 enum Zone {
     Warm(Span),
     Cold(Span),
-    /// Below what is looked through, there are only the late posts.
+    /// Below the scanned span: only the late posts are read there.
     Late(Span),
 }
 
@@ -446,7 +447,7 @@ impl Zone {
         }
     }
 
-    /// Where reading it begins: what comes before is in no zone, or in the one before.
+    /// Returns the position where reading the zone begins. Everything before it is in the previous zone or in none.
     fn start(self, direction: Direction) -> Position {
         match direction {
             Direction::Older => self.span().below,

@@ -4,20 +4,20 @@ use std::num::NonZeroU64;
 
 use crate::feed::outbox::Route;
 
-/// Which sources are celebrities, whose posts are pulled.
+/// Decides which sources are celebrities, whose posts are pulled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// No source is: every post is pushed.
+    /// No source is a celebrity: every post is pushed.
     PushAll,
-    /// Every source is: every post is pulled.
+    /// Every source is a celebrity: every post is pulled.
     PullAll,
-    /// A source with more followers than this is, until it has fallen to 80 % of it: without that gap a source that
-    /// wavers around the threshold would change sides with every follower.
+    /// A source becomes a celebrity with more followers than this, and stops being one when it has fallen to 80 % of it. Without that
+    /// hysteresis, a source near the threshold would change its route with every follower.
     Above(NonZeroU64),
 }
 
 impl Policy {
-    /// Whether a source with `followers` is a celebrity, given whether it was one before.
+    /// Returns true if a source with `followers` is a celebrity, given whether it was one before.
     pub fn is_celebrity(self, followers: u64, before: bool) -> bool {
         match self {
             Self::PushAll => false,
@@ -27,7 +27,7 @@ impl Policy {
         }
     }
 
-    /// How a post of a source reaches the source's followers.
+    /// Returns the route of new posts of a source to the source's followers.
     pub fn route(celebrity: bool) -> Route {
         if celebrity { Route::Pull } else { Route::Push }
     }

@@ -1,4 +1,4 @@
-//! A position: where a post stands in every feed.
+//! A position: the place of a post in every feed.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,23 +6,23 @@ use crate::clock::UnixMicros;
 use crate::feed::runs::packed::{Key, unzigzag, zigzag};
 use crate::id::PostId;
 
-/// Where a post stands: by publish time, and among equal times by id. Feeds show the largest position first.
+/// The place of a post in the order of a feed: by publish time, and by id if the times are equal. Feeds show the largest position first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Position {
-    /// When the post was published.
+    /// The publish time of the post.
     pub published_at: UnixMicros,
-    /// The post.
+    /// The id of the post.
     pub id: PostId,
 }
 
 impl Position {
-    /// Below every post.
+    /// The lowest position, below every post.
     pub const MIN: Self = Self { published_at: UnixMicros(i64::MIN), id: PostId(0) };
-    /// Above every post.
+    /// The highest position, above every post.
     pub const MAX: Self = Self { published_at: UnixMicros(i64::MAX), id: PostId(u64::MAX) };
 
-    /// The position right above this one. [`Position::MAX`] stays.
+    /// Returns the position directly above this one, or [`Position::MAX`] itself.
     #[must_use]
     pub fn next_up(self) -> Self {
         let Self { published_at, id } = self;
@@ -33,21 +33,22 @@ impl Position {
         }
     }
 
-    /// The same order as a plain number, so that a heap can turn it round by complementing it.
+    /// Returns a number with the same order, so that a heap can reverse the order by complementing it.
     pub(crate) fn rank(self) -> u128 {
         let time = self.published_at.0.cast_unsigned() ^ (1 << 63);
         (u128::from(time) << 64) | u128::from(self.id.0)
     }
 
-    /// The position that has this [`Position::rank`].
+    /// Returns the position with this [`Position::rank`].
     pub(crate) fn of_rank(rank: u128) -> Self {
         let time = ((rank >> 64) as u64 ^ (1 << 63)).cast_signed();
         Self { published_at: UnixMicros(time), id: PostId(rank as u64) }
     }
 }
 
-/// The time, and by how much the id is not what the time lets expect. Ids may follow from it as `runtime::monotonic_clock` mints them, as
-/// "snowflakes" do from milliseconds, or not at all: these are the ways of counting.
+/// Packs the time and the difference between the id and the id that is predicted from the time. Ids may follow from the time as
+/// `runtime::monotonic_clock` mints them (12 bits per microsecond), as "snowflake" ids do from milliseconds, or not at all: each of these
+/// is one way of prediction.
 impl Key for Position {
     type Numbers = [u64; 2];
 
@@ -66,7 +67,7 @@ impl Key for Position {
 }
 
 impl Position {
-    /// The id of a post at another time, if it is as far from this one's as one way of counting lets expect.
+    /// Predicts the id of a post at another time from this position's id, under one way of prediction.
     fn expected_id(self, at: UnixMicros, way: u8) -> u64 {
         let (from, to) = (self.published_at.0, at.0);
         let further = match way {
@@ -78,7 +79,7 @@ impl Position {
     }
 }
 
-/// Which way a page is read.
+/// The direction in which a page is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// From new to old.
@@ -87,7 +88,7 @@ pub enum Direction {
     Newer,
 }
 
-/// The positions strictly between two others.
+/// The positions strictly between two bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     /// Exclusive lower bound.
@@ -97,15 +98,15 @@ pub struct Span {
 }
 
 impl Span {
-    /// Every post.
+    /// A span that contains every post.
     pub const ALL: Self = Self { above: Position::MIN, below: Position::MAX };
 
-    /// Whether no position can lie in it.
+    /// Returns true if no position can be inside the span.
     pub fn is_empty(self) -> bool {
         self.above.next_up() >= self.below
     }
 
-    /// What is left of the span once everything up to and including `at` was read in `direction`.
+    /// Returns the rest of the span after everything up to and including `at` was read in `direction`.
     #[must_use]
     pub fn beyond(self, at: Position, direction: Direction) -> Self {
         match direction {

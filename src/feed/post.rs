@@ -1,10 +1,10 @@
-//! Posts: as an author hands them in, and as the engine keeps them.
+//! Posts: the draft that an author submits, and the post that the engine stores.
 //!
 //! Responsible for:
-//! - encoding a post to JSON once, so that pages and live events are assembled by copying.
+//! - encoding a post to JSON once, so that pages and live events are assembled by copying;
 //!
 //! Not responsible for:
-//! - what a body may be (`feed::body`), ids and times of posts that come without (`runtime::monotonic_clock`), storing posts (`state::posts`).
+//! - the rules for a body (`feed::body`), assigning missing ids and times (`runtime::monotonic_clock`), storing posts (`state::posts`).
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -20,26 +20,26 @@ use crate::feed::record::PostRecord;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::POST_TAGS_MAX;
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Something an author published.
+    /// A post that an author published.
     #[default]
     Post,
     /// A recommended user.
     User,
-    /// An advertisement.
+    /// An advertisement in the feed.
     Ad,
 }
 
 impl Kind {
-    /// Whether this is the usual kind.
+    /// Returns true for ordinary posts, the default kind.
     pub fn is_post(&self) -> bool {
         *self == Self::Post
     }
 
-    /// As written in JSON.
+    /// Returns the name that JSON uses for this kind.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Post => "post",
@@ -49,46 +49,46 @@ impl Kind {
     }
 }
 
-/// A post as its author hands it in.
+/// A post as its author submits it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Draft {
-    /// The author's own id for it. Publishing the same id and content again changes nothing. Not stored: a published post has
-    /// a position.
+    /// The id that the author assigned. Publishing the same id and content again changes nothing. It is not stored here: a published post
+    /// has a position.
     #[serde(skip)]
     pub id: Option<PostId>,
-    /// Who publishes.
+    /// The publishing user.
     pub author: SourceId,
-    /// When it was published, if not now. Not stored either.
+    /// The publish time, if it is not the present. It is not stored here either.
     #[serde(skip)]
     pub published_at: Option<UnixMicros>,
-    /// What it is.
+    /// The kind of the entry.
     #[serde(default, skip_serializing_if = "Kind::is_post")]
     pub kind: Kind,
-    /// Its content.
+    /// The content, as JSON.
     pub body: Body,
-    /// The tags it joins, as sources, each once.
+    /// The tags of the post, as sources, without duplicates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<SourceId>,
-    /// The topic it joins, as a source.
+    /// The topic of the post, as a source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topic: Option<SourceId>,
-    /// The post it repeats.
+    /// The reposted post, if this is a repost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repost_of: Option<PostId>,
-    /// The post that the repeated one repeats itself, if it does, and the author may see the repeated one. Found out when it is published.
+    /// The original post, if the reposted one is itself a repost and the author may see it. It is determined when the post is published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<PostId>,
-    /// The post it answers.
+    /// The post to which this one replies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<PostId>,
-    /// Who published that, if it was known when this one was published.
+    /// The author of that post, if it was known when this one was published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<SourceId>,
 }
 
 impl Draft {
-    /// A post of `author` with `body` and nothing else.
+    /// Creates a draft by `author` with `body` and nothing else.
     pub fn new(author: SourceId, body: Body) -> Self {
         Self {
             id: None,
@@ -105,27 +105,27 @@ impl Draft {
         }
     }
 
-    /// Checks what is said of tags and topic: that they are such, each once, and not too many.
+    /// Validates the tags and the topic: each has the right kind, there are no duplicate tags, and not too many.
     ///
     /// # Errors
-    /// Says what is wrong.
+    /// Returns a description of the first violation.
     pub fn check(&self) -> Result<(), String> {
         if self.tags.len() > POST_TAGS_MAX {
-            return Err(format!("{} tags are more than the {POST_TAGS_MAX} a post may have", self.tags.len()));
+            return Err(format!("a post may have at most {POST_TAGS_MAX} tags, this one has {}", self.tags.len()));
         }
         for (nth, tag) in self.tags.iter().enumerate() {
             if tag.tag_name().is_none() || self.tags[..nth].contains(tag) {
-                return Err(format!("{tag} is no tag, or stands twice"));
+                return Err(format!("{tag} is not a tag, or is a duplicate"));
             }
         }
         match &self.topic {
-            Some(topic) if topic.topic_name().is_none() => Err(format!("{topic} is no topic")),
+            Some(topic) if topic.topic_name().is_none() => Err(format!("{topic} is not a topic")),
             _ => Ok(()),
         }
     }
 
-    /// A number that tells contents apart, whatever the id and time. Part of the stored format: XXH3-64 over the fields,
-    /// each under its letter and length.
+    /// Returns a hash that distinguishes contents, independent of id and time. It is part of the stored format: XXH3-64 over the fields,
+    /// each preceded by its letter and its length.
     pub fn fingerprint(&self) -> u64 {
         let mut hash = Xxh3::new();
         let mut field = |letter: u8, bytes: &[u8]| {
@@ -143,52 +143,52 @@ impl Draft {
         hash.digest()
     }
 
-    /// The sources whose outboxes the post joins: its author, its tags, its topic.
+    /// Returns the sources whose outboxes contain the post: its author, its tags, its topic.
     pub fn sources(&self) -> impl Iterator<Item = &SourceId> + Clone {
         std::iter::once(&self.author).chain(&self.tags).chain(&self.topic)
     }
 }
 
-/// A source a post belongs to, under both its names.
+/// A source of a post, by its internal and its external identifier.
 #[derive(Clone, Debug)]
 pub struct Membership {
-    /// Inside this process.
+    /// The identifier inside this process.
     pub slot: SourceSlot,
-    /// Outside.
+    /// The external identifier.
     pub id: SourceId,
 }
 
-/// A post as the engine keeps it. Never changed: an edit makes another one.
+/// A post as the engine stores it. It is immutable: an edit creates another one.
 #[derive(Clone, Debug)]
 pub struct Post {
-    /// Where it stands in feeds.
+    /// The position of the post in feeds.
     pub position: Position,
-    /// When it was accepted: increases from post to post, whatever times they carry.
+    /// The time of acceptance. It increases from post to post, whatever their publish times are.
     pub accepted_at: UnixMicros,
-    /// What it is.
+    /// The kind of the entry.
     pub kind: Kind,
-    /// Kept out of every feed until it is shown again.
+    /// True while the post is excluded from every feed; an edit can show it again.
     pub hidden: bool,
-    /// When its body was last changed.
+    /// The time of the last change of the body.
     pub edited_at: Option<UnixMicros>,
-    /// The post it repeats, which repeats none.
+    /// The reposted post. If that one is a repost which the author may see, it is the original post instead.
     pub repost_of: Option<PostId>,
-    /// The post it answers.
+    /// The post to which this one replies.
     pub reply_to: Option<PostId>,
-    /// Who published that, if it is known.
+    /// The author of that post, if it is known.
     pub answered: Option<Box<Membership>>,
-    /// [`Draft::fingerprint`] of what was first published, whatever was edited since.
+    /// The [`Draft::fingerprint`] of the content as it was first published, whatever edits followed.
     pub fingerprint: u64,
-    /// Its author, its tags, its topic, in this order.
+    /// The author, the tags and the topic, in this order.
     sources: Box<[Membership]>,
-    /// The whole post as JSON.
+    /// The whole post, encoded as JSON.
     json: Box<str>,
-    /// Where in `json` the body stands.
+    /// The byte range of the body in `json`.
     body: Range<u32>,
 }
 
 impl Post {
-    /// A post from what was published. Its sources have no slots yet: [`Post::join`] gives them.
+    /// Creates a post from a published draft. Its sources have no slots yet: [`Post::join`] assigns them.
     pub fn new(position: Position, draft: &Draft, accepted_at: UnixMicros) -> Self {
         let sources = draft.sources().map(|id| Membership { slot: SourceSlot::NONE, id: id.clone() }).collect();
         let mut post = Self {
@@ -209,14 +209,14 @@ impl Post {
         post
     }
 
-    /// Gives its sources, and the author it answers, their slots.
+    /// Assigns slots to its sources, and to the author to whom it replies.
     pub fn join(&mut self, slot: impl Fn(&SourceId) -> SourceSlot) {
         for source in self.sources.iter_mut().chain(self.answered.as_deref_mut()) {
             source.slot = slot(&source.id);
         }
     }
 
-    /// A post that was kept somewhere, as of [`PostRecord`]. `sources` are those of the record, in that order.
+    /// Restores a post from a stored [`PostRecord`]. `sources` are those of the record, in the same order.
     pub fn restored<S>(record: &PostRecord<S>, sources: Box<[Membership]>, answered: Option<Membership>) -> Self {
         let mut post = Self {
             position: record.at,
@@ -236,7 +236,7 @@ impl Post {
         post
     }
 
-    /// The same post after an edit.
+    /// Returns the same post after an edit.
     #[must_use]
     pub fn edited(&self, body: Option<&Body>, hidden: Option<bool>, at: UnixMicros) -> Self {
         let mut post = self.clone();
@@ -248,38 +248,38 @@ impl Post {
         post
     }
 
-    /// Its id.
+    /// Returns the id of the post.
     pub fn id(&self) -> PostId {
         self.position.id
     }
 
-    /// Who published it.
+    /// Returns the author of the post.
     pub fn author(&self) -> &Membership {
         &self.sources[0]
     }
 
-    /// Its author, its tags, its topic.
+    /// Returns the author, the tags and the topic, in this order.
     pub fn sources(&self) -> &[Membership] {
         &self.sources
     }
 
-    /// Its content, as JSON.
+    /// Returns the content, as JSON.
     pub fn body(&self) -> &str {
         &self.json[self.body.start as usize..self.body.end as usize]
     }
 
-    /// The whole post as JSON, encoded when it was made.
+    /// Returns the whole post as JSON, which was encoded when the post was created.
     pub fn json(&self) -> &str {
         &self.json
     }
 
-    /// Bytes it takes, without the allocator's own.
+    /// Returns the bytes that the post occupies, without the overhead of the allocator.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + size_of_val::<[Membership]>(&self.sources) + self.json.len()
     }
 
     fn encode(&mut self, body: &str) {
-        // Written aside, to be kept in just as many bytes as it has.
+        // Encodes into a scratch buffer first, so that the stored text is allocated with its exact size.
         thread_local!(static SCRATCH: RefCell<String> = const { RefCell::new(String::new()) });
         SCRATCH.with_borrow_mut(|json| {
             json.clear();
@@ -292,11 +292,11 @@ impl Post {
         });
     }
 
-    // Ids and times hold no character that JSON escapes. Writing to a `String` cannot fail.
+    // Ids and times contain no character that JSON escapes. Writing to a `String` cannot fail.
     fn encode_head(&self, json: &mut String) {
         let Position { published_at, id } = self.position;
         let (author, kind) = (&self.author().id, self.kind.as_str());
-        // Piece by piece: `write!` would take several times as long.
+        // Appends piece by piece: `write!` would take several times as long.
         json.push_str(r#"{"id":""#);
         json.push_str(itoa::Buffer::new().format(id.0));
         json.push_str(r#"","author":""#);

@@ -1,10 +1,10 @@
-//! Preferences: what one reader has decided about the feed, beside whom to follow.
+//! Preferences: the decisions of one reader about the feed, in addition to the followed sources.
 //!
 //! Responsible for:
 //! - mutes, blocks, rules, lists and the read marker of one reader.
 //!
 //! Not responsible for:
-//! - what they do to a page (`state::viewer`), limits (`runtime::writer`).
+//! - the effect of preferences on a page (`state::viewer`), limits (`runtime::writer`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,73 +18,73 @@ use crate::feed::resume::{Resume, Settled};
 use crate::feed::rules::Rules;
 use crate::id::{ListName, SourceSlot};
 
-/// What one reader has decided.
+/// The preferences of one reader.
 #[derive(Clone, Debug, Default)]
 pub struct Preferences {
-    /// What shows of what reaches the reader.
+    /// Rules for the posts that reach the reader.
     pub rules: Rules,
-    /// Sources of which nothing shows.
+    /// Muted sources, whose posts are not shown.
     pub mutes: Silenced,
-    /// Sources of which nothing shows, and with which there are no edges either way.
+    /// Blocked sources: their posts are not shown, and there are no follow edges in either direction.
     pub blocks: Silenced,
-    /// How far the reader has read.
+    /// The position up to which the reader has read.
     pub marker: Option<Marker>,
     /// Named feeds of chosen sources.
     pub lists: BTreeMap<ListName, Arc<Following>>,
-    /// As of the last [`Preferences::note_change`].
+    /// The fingerprint as of the last [`Preferences::note_change`].
     pub fingerprint: u32,
 }
 
-/// How far a reader has read.
+/// The read marker of a reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Marker {
-    /// The position of the last entry read.
+    /// The position of the last entry that was read.
     pub at: Position,
-    /// Up to when posts had arrived by then: what arrives later is not read, wherever it stands. None in markers of earlier versions,
-    /// below which everything counts as read.
+    /// The instant up to which posts had arrived at that time: a post that arrives later is unread, wherever its position is. None in
+    /// markers of earlier versions, below which everything counts as read.
     pub seen: Option<Settled>,
 }
 
 impl Marker {
-    /// As a client that has what was read.
+    /// Returns the marker as the resume token of a client that has the entries that were read.
     pub fn resume(self) -> Resume {
         let (below, ahead_us) = self.seen.map_or((None, 0), |seen| (Some(seen.through), seen.ahead_us));
         Resume { below, ahead_us, ..Resume::at(self.at) }
     }
 }
 
-/// A set of sources, and since when each is in it.
+/// A set of sources, each with the instant at which it was added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Silenced {
-    /// Sorted by source.
+    /// The entries, sorted by source.
     sources: Vec<(SourceSlot, UnixMicros)>,
 }
 
 impl Silenced {
-    /// Adds a source; false if it was there, and then stays as it is.
+    /// Adds a source. Returns false, and changes nothing, if it was there.
     pub fn insert(&mut self, source: SourceSlot, since: UnixMicros) -> bool {
         let Err(at) = self.find(source) else { return false };
         self.sources.insert(at, (source, since));
         true
     }
 
-    /// Takes a source out, and returns since when it was there.
+    /// Removes a source, and returns the instant at which it had been added.
     pub fn remove(&mut self, source: SourceSlot) -> Option<UnixMicros> {
         let at = self.find(source).ok()?;
         Some(self.sources.remove(at).1)
     }
 
-    /// Whether a source is in the set.
+    /// Returns true if a source is in the set.
     pub fn contains(&self, source: SourceSlot) -> bool {
         !self.sources.is_empty() && self.find(source).is_ok()
     }
 
-    /// All sources, with the instants they came in, by source.
+    /// Returns all sources with the instants at which they were added, sorted by source.
     pub fn iter(&self) -> impl Iterator<Item = (SourceSlot, UnixMicros)> {
         self.sources.iter().copied()
     }
 
-    /// At most `max` sources that came in before `before`, newest first.
+    /// Returns at most `max` sources that were added before `before`, newest first.
     pub fn newest_before(&self, before: UnixMicros, max: usize) -> Vec<(SourceSlot, UnixMicros)> {
         let mut newest: Vec<_> = self.iter().filter(|(_, since)| *since < before).collect();
         newest.sort_unstable_by_key(|(_, since)| std::cmp::Reverse(*since));
@@ -92,12 +92,12 @@ impl Silenced {
         newest
     }
 
-    /// How many sources there are.
+    /// Returns the number of sources.
     pub fn len(&self) -> usize {
         self.sources.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }
@@ -108,32 +108,33 @@ impl Silenced {
 }
 
 impl Preferences {
-    /// Whether nothing of a source shows.
+    /// Returns true if a source is muted or blocked.
     pub fn silences(&self, source: SourceSlot) -> bool {
         self.mutes.contains(source) || self.blocks.contains(source)
     }
 
-    /// Tells what is shown of a feed from what was shown by other rules, mutes and blocks: a number that survives a restart.
+    /// Returns a number that changes with the rules, mutes and blocks, and that survives a restart.
     pub fn fingerprint(&self) -> u32 {
         self.fingerprint
     }
 
-    /// Takes the fingerprint anew.
+    /// Computes the fingerprint again after a change.
     pub fn note_change(&mut self) {
         let Rules { show_own, replies, reposts, per_source_max } = self.rules;
         let per_source_max = per_source_max.map_or(0, |max| max.get() as u64);
         let rules = [u8::from(show_own), replies as u8, u8::from(reposts)];
-        // Zero for whoever has decided nothing.
+        // The fingerprint of default preferences is zero.
         let mut sum = if self.rules == Rules::default() { 0 } else { xxh3_64_with_seed(&rules, per_source_max) };
         for (seed, silenced) in [&self.mutes, &self.blocks].into_iter().enumerate() {
-            // Instants, since no two sources are silenced at the same one, in any order: slots do not survive a restart.
+            // Hashes the instants, not the slots, which do not survive a restart. No two sources are muted or blocked at the same instant,
+            // and the sum does not depend on the order.
             let each = silenced.iter().map(|(_, since)| xxh3_64_with_seed(&since.0.to_le_bytes(), seed as u64));
             sum = each.fold(sum, u64::wrapping_add);
         }
         self.fingerprint = sum as u32;
     }
 
-    /// Bytes on the heap, without the allocator's own.
+    /// Returns the bytes on the heap, without the overhead of the allocator.
     pub fn heap_bytes(&self) -> usize {
         let silenced = (self.mutes.sources.capacity() + self.blocks.sources.capacity()) * size_of::<(u32, i64)>();
         let list = |(name, members): (&ListName, &Arc<Following>)| {

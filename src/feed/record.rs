@@ -1,4 +1,4 @@
-//! A post as it is stored outside the journal: in snapshots and in the archive.
+//! The stored form of a post outside the journal: in snapshots and in the archive.
 //!
 //! The names of fields are part of the stored format.
 
@@ -10,56 +10,56 @@ use crate::feed::position::Position;
 use crate::feed::post::{Body, Kind};
 use crate::id::PostId;
 
-/// A post. `S` is how sources are named: by number in a snapshot, by id in the archive.
+/// A stored post. `S` is the identifier of a source: its number in a snapshot, its id in the archive.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PostRecord<S> {
-    /// Where it stands.
+    /// The position in feeds.
     pub at: Position,
-    /// When it was accepted, if not at the instant of its place.
+    /// The time of acceptance, if it differs from the publish time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_at: Option<UnixMicros>,
-    /// What it is.
+    /// The kind of the entry.
     #[serde(default, skip_serializing_if = "Kind::is_post")]
     pub kind: Kind,
-    /// Its content, JSON text.
+    /// The content, as JSON text.
     pub body: Body,
-    /// Its author, its tags, its topic.
+    /// The author, the tags and the topic, in this order.
     pub sources: Vec<S>,
-    /// To which of them it was left to be pulled: a bit each.
+    /// One bit for each source: set if the post was left to be pulled from it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub pulled: u32,
-    /// Whose outboxes have it in the archive only: a bit each.
+    /// One bit for each source: set if its outbox has the post in the archive only.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub archived: u32,
-    /// Whether it is kept out of feeds.
+    /// True if the post is excluded from feeds.
     #[serde(default, skip_serializing_if = "is_false")]
     pub hidden: bool,
-    /// When its body was last changed.
+    /// The time of the last change of the body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited_at: Option<UnixMicros>,
-    /// The post it repeats.
+    /// The same as [`crate::feed::post::Post::repost_of`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repost_of: Option<PostId>,
-    /// The post it answers.
+    /// The post to which this one replies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<PostId>,
-    /// Who published that, if it is known.
+    /// The author of that post, if it is known.
     #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     pub answered: Option<S>,
-    /// [`crate::feed::post::Draft::fingerprint`].
+    /// The [`crate::feed::post::Draft::fingerprint`] of the post.
     pub fingerprint: u64,
 }
 
 impl<S> PostRecord<S> {
-    /// How the post reaches the followers of its `nth` source, if that has it in memory.
+    /// Returns the route to the followers of its `nth` source, or `None` if that source's outbox has the post in the archive only.
     pub fn route(&self, nth: usize) -> Option<Route> {
         let route = if self.pulled & (1 << nth) != 0 { Route::Pull } else { Route::Push };
         (self.archived & (1 << nth) == 0).then_some(route)
     }
 }
 
-// Without it, a default would be asked of `S` as well.
+// A function, because `#[serde(default)]` alone would require that `S` implements `Default`.
 fn none<S>() -> Option<S> {
     None
 }

@@ -1,8 +1,8 @@
-//! Reposts: which posts repeat one post, and by which sources each of them can come into a feed.
+//! Reposts of one post, and the sources through which each of them can reach a feed.
 //!
 //! Responsible for:
-//! - finding, for a reader, the reposts that could bring an entry, in time that follows the smaller of two numbers: how
-//!   many reposts there are, and how many sources the reader has chosen.
+//! - finding, for a reader, the reposts that could add an entry, in time proportional to the smaller of two numbers: the reposts, and the
+//!   sources that the reader follows.
 //!
 //! Not responsible for:
 //! - whether a repost counts for a reader (`state::viewer`), the reposts themselves (`state::posts`).
@@ -15,18 +15,19 @@ use crate::feed::position::Position;
 use crate::feed::runs::packed::{Key, unzigzag, zigzag};
 use crate::id::SourceSlot;
 
-/// One repost, as one of its sources has it.
+/// One repost in the outbox of one of its sources.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Repost {
-    /// Its author, one of its tags, or its topic.
+    /// The author of the repost, one of its tags, or its topic.
     pub source: SourceSlot,
-    /// Where it stands.
+    /// The position of the repost.
     pub at: Position,
-    /// Who published it.
+    /// The author of the repost.
     pub author: SourceSlot,
 }
 
-/// The source, by how much the author's number differs from it, and the position. Most have their author as the source.
+/// Packs the source, the difference between the numbers of author and source, and the position. For most reposts author and source are the
+/// same.
 impl Key for Repost {
     type Numbers = [u64; 4];
 
@@ -47,20 +48,19 @@ impl Key for Repost {
     }
 }
 
-/// The posts that repeat one post.
+/// The reposts of one post.
 #[derive(Clone, Debug, Default)]
 pub struct Reposts {
     by_source: BySource,
-    /// Those that are kept out of feeds for now. Sorted.
+    /// The positions of hidden reposts, sorted.
     hidden: Vec<Position>,
 }
 
-/// Sources looked up one by one cost about as much as so many reposts met in a row.
+/// The cost of looking up one source, as a number of reposts that are scanned in sequence at the same cost.
 const LOOKUP_COST: usize = 8;
 
 impl Reposts {
-    /// Adds a post that repeats this one, as all of its sources have it, each of which is named once. Returns how many of these
-    /// reposts were not there.
+    /// Adds one repost for each of its sources, which must be distinct. Returns how many of these entries were new.
     pub fn insert_post(
         &mut self,
         at: Position,
@@ -68,7 +68,7 @@ impl Reposts {
         sources: impl Iterator<Item = SourceSlot>,
     ) -> usize {
         let before = self.len();
-        // Nearly every one is newer than all before it: then there is nothing to look for.
+        // Nearly every repost is newer than all before it: then no search is needed.
         let is_new = at > self.by_source.highest();
         for repost in sources.map(|source| Repost { source, at, author }) {
             if is_new {
@@ -80,7 +80,7 @@ impl Reposts {
         self.len() - before
     }
 
-    /// Adds reposts, each as one of its sources has it; fastest in ascending order. Returns how many were not there.
+    /// Adds reposts, each for one of its sources; ascending order is fastest. Returns how many of them were new.
     pub fn extend(&mut self, reposts: &[Repost]) -> usize {
         let before = self.len();
         let mut last = self.by_source.last();
@@ -95,13 +95,13 @@ impl Reposts {
         self.len() - before
     }
 
-    /// Takes a repost out; false if it was not there.
+    /// Removes a repost. Returns false if it was not there.
     pub fn remove(&mut self, repost: Repost) -> bool {
         self.hide(repost.at, false);
         self.by_source.remove(repost)
     }
 
-    /// Keeps a repost out of feeds, or lets it in again.
+    /// Hides a repost from feeds, or shows it again.
     pub fn hide(&mut self, at: Position, hidden: bool) {
         match (self.hidden.binary_search(&at), hidden) {
             (Err(place), true) => self.hidden.insert(place, at),
@@ -112,33 +112,33 @@ impl Reposts {
         }
     }
 
-    /// Whether a repost is kept out of feeds.
+    /// Returns true if a repost is hidden from feeds.
     pub fn is_hidden(&self, at: Position) -> bool {
         self.hidden.binary_search(&at).is_ok()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no reposts.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many there are, each counted once for each of its sources.
+    /// Returns the number of reposts, each counted once for each of its sources.
     pub fn len(&self) -> usize {
         self.by_source.len()
     }
 
-    /// Bytes on the heap, without the allocator's own.
+    /// Returns the bytes on the heap, without the overhead of the allocator.
     pub fn heap_bytes(&self) -> usize {
         self.by_source.heap_bytes() + self.hidden.capacity() * size_of::<Position>()
     }
 
-    /// All of them, in no order.
+    /// Returns all reposts, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = Repost> {
         self.by_source.iter()
     }
 
-    /// Appends to `into` the reposts that any of `chosen` sources has. `is_chosen` says of one source whether it is among
-    /// these, and `chosen_len` how many there are. Returns how many reposts were looked at; a source looked up counts as a few.
+    /// Appends to `into` the reposts of any of the `chosen` sources. `is_chosen` returns true for these sources, and `chosen_len` is their
+    /// number. Returns the work in examined reposts; the look-up of a source counts as `LOOKUP_COST` of them.
     pub fn of(
         &self,
         chosen: impl Iterator<Item = SourceSlot>,
@@ -172,7 +172,7 @@ mod tests {
             chosen in prop::collection::btree_set(0..30u32, 0..12),
         ) {
             let mut reposts = Reposts::default();
-            // As many by the source itself as by others, whose numbers are larger or smaller.
+            // As many by the source itself as by other authors, whose numbers are larger or smaller.
             let author = |source: u32, time: i64| SourceSlot(if time % 2 == 0 { source } else { u32::MAX - source * 7 });
             let repost = |&(source, time)| Repost { source: SourceSlot(source), at: at(time, 0), author: author(source, time) };
             for repost in all.iter().map(repost) {

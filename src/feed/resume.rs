@@ -1,17 +1,16 @@
-//! Resume tokens: how far a client that polls has been given a feed.
+//! Resume tokens: how much of a feed a polling client has received.
 //!
 //! Responsible for:
-//! - saying of a post whether it came into the feed after a token was made, by its place and by when it was accepted;
-//! - remembering, for one source, the posts whose place alone does not say so ([`LatePosts`]).
+//! - deciding whether a post was added to the feed after a token was made, by its position and its time of acceptance;
+//! - recording, for one source, the posts for which the position alone does not decide it ([`LatePosts`]).
 //!
 //! Not responsible for:
 //! - the text of a token (`feed::cursor`), which posts are delivered by now (`state::arrivals`), pages (`feed::page`).
 //!
-//! A place in the feed does not say what a client has: a post that is delivered late, or dated back by its author, comes
-//! in below entries that were given before. When a post was accepted does say it. A token therefore carries an instant up
-//! to which every accepted post had been delivered, and a client is given what was accepted later, wherever that stands.
-//! Nearly all such posts stand above that instant less [`LATE_AFTER`], where a page finds them; the others are noted with
-//! their sources.
+//! A position in the feed does not show what a client has received: a post that is delivered late, or backdated by its author, is added
+//! below entries that were returned before. The time of acceptance does show it. A token therefore contains an instant up to which every
+//! accepted post had been delivered, and a client receives the posts that were accepted later, wherever their positions are. Nearly all of
+//! them are above that instant minus [`LATE_AFTER`], where a page finds them; the others are recorded with their sources.
 
 use std::collections::VecDeque;
 
@@ -22,47 +21,48 @@ use crate::feed::position::Position;
 use crate::id::PostId;
 use crate::limits::{LATE_AFTER, LATE_POSTS_PER_SOURCE_MAX};
 
-/// How far posts have been applied and delivered.
+/// The instant up to which accepted posts have been applied and delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settled {
     /// Every post accepted up to this instant is in the outboxes and in the inboxes of active readers.
     pub through: UnixMicros,
-    /// How far instants of acceptance are ahead of the times that posts get, in microseconds: not zero only after a
-    /// clock was far ahead and came back.
+    /// Microseconds by which instants of acceptance are ahead of the publish times that posts get. It is zero unless a clock was far ahead
+    /// and was corrected.
     pub ahead_us: i64,
 }
 
 impl Settled {
-    /// Posts accepted after this moment stand above here, unless they are late ([`is_late`]).
+    /// Returns a position that is below all posts accepted after this moment, except the late ones ([`is_late`]).
     fn floor(through: UnixMicros, ahead_us: i64) -> Position {
         let published_at = UnixMicros(through.0.saturating_sub(ahead_us)).saturating_sub(LATE_AFTER);
         Position { published_at, id: PostId(0) }
     }
 }
 
-/// Whether a post accepted at `accepted_at` must be noted as late, since it may stand below where pages look for new posts.
+/// Returns true if a post accepted at `accepted_at` must be recorded as late, because it may be below the range that pages scan for new
+/// posts.
 pub fn is_late(position: Position, accepted_at: UnixMicros, ahead_us: i64) -> bool {
     position <= Settled::floor(accepted_at, ahead_us)
 }
 
-/// What a client has been given of a feed.
+/// The part of a feed that a client has received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resume {
-    /// Where the two bounds below meet: the newest entry that was given.
+    /// The newest received entry, at which the ranges of the two bounds below meet.
     pub position: Position,
-    /// Of what stands above `position`, the posts accepted after this instant are new. Without it all are.
+    /// Above `position`, the posts accepted after this instant are new. Without it all of them are.
     pub above: Option<UnixMicros>,
-    /// Of what stands at or below `position`, the posts accepted after this instant are new. Without it none is.
+    /// At or below `position`, the posts accepted after this instant are new. Without it none of them is.
     pub below: Option<UnixMicros>,
-    /// As [`Settled::ahead_us`] was.
+    /// The value of [`Settled::ahead_us`] when the token was made.
     pub ahead_us: i64,
-    /// A fingerprint of the reader's rules, mutes and blocks: with others the feed is another.
+    /// A fingerprint of the reader's rules, mutes and blocks. If it differs, the feed has changed as a whole.
     pub preferences: u32,
-    /// The page lacked something that could not be read in time: the feed has to be read again.
+    /// True if the page lacked something that could not be read in time: the feed has to be read again.
     pub is_partial: bool,
-    /// Pages up to `position` passed over an entry because it stands further up, at a repost. If that is taken back, the entry falls to
-    /// where nobody looks for it again.
+    /// True if pages up to `position` skipped an entry because it is at a repost further up. If that repost is removed, the entry moves
+    /// down to where the client does not look for it again.
     pub may_fall: bool,
 }
 
@@ -73,31 +73,31 @@ impl From<Position> for Resume {
 }
 
 impl Resume {
-    /// A client that has everything up to `position`, as a plain cursor says, and nothing above it.
+    /// Returns the token of a client that has everything up to `position`, like a plain cursor, and nothing above it.
     pub fn at(position: Position) -> Self {
         Self { position, above: None, below: None, ahead_us: 0, preferences: 0, is_partial: false, may_fall: false }
     }
 
-    /// A client that has been given the newest page of a feed at this moment.
+    /// Returns the token of a client that has received the newest page of a feed at this moment.
     pub fn whole(newest: Position, settled: Settled) -> Self {
         let through = Some(settled.through);
         Self { above: through, below: through, ahead_us: settled.ahead_us, ..Self::at(newest) }
     }
 
-    /// The same client after it was given everything that was new up to `position`.
+    /// Returns the token of the same client after it has received everything that was new up to `position`.
     #[must_use]
     pub fn given_up_to(self, position: Position, settled: Settled) -> Self {
-        // The smaller bound holds for both parts.
+        // The smaller bound is correct for both parts.
         let ahead_us = if self.above.is_some() { self.ahead_us.max(settled.ahead_us) } else { settled.ahead_us };
         Self { position, below: Some(settled.through), ahead_us, ..self }
     }
 
-    /// The earliest instant that anything depends on; none for a plain cursor.
+    /// Returns the earlier of the two instants; none for a plain cursor.
     pub fn since(self) -> Option<UnixMicros> {
         self.above.into_iter().chain(self.below).min()
     }
 
-    /// Whether a post is new to the client.
+    /// Returns true if a post is new to the client.
     pub fn is_new(self, position: Position, accepted_at: UnixMicros) -> bool {
         match position > self.position {
             true => self.above.is_none_or(|above| accepted_at > above),
@@ -105,7 +105,7 @@ impl Resume {
         }
     }
 
-    /// What is new stands above here, but for posts that are noted as late.
+    /// Returns a position below all new posts, except those recorded as late.
     pub fn floor(self) -> Position {
         let bound = |through| Settled::floor(through, self.ahead_us);
         let above = self.above.map_or(self.position, |through| bound(through).max(self.position));
@@ -114,17 +114,18 @@ impl Resume {
     }
 }
 
-/// The last posts of one source that came in far below the newest, by when they did.
+/// The last posts of one source that arrived far below the newest ones, with the instants of their arrival.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct LatePosts {
-    /// Oldest instant first.
+    /// The late posts, oldest instant first.
     posts: VecDeque<(UnixMicros, Position)>,
-    /// What came in up to this instant may be forgotten.
+    /// Posts that arrived up to this instant may have been dropped.
     forgotten: Option<UnixMicros>,
 }
 
 impl LatePosts {
-    /// Notes a post that came in at `at`. Of several times the last counts: what was new by an earlier one is new by that.
+    /// Records a post that arrived at `at`. Of several instants of one post the last is kept: a post that is new by an earlier instant is
+    /// also new by the later one.
     pub fn note(&mut self, at: UnixMicros, position: Position) {
         if self.forgotten.is_some_and(|forgotten| at <= forgotten) {
             return;
@@ -143,7 +144,7 @@ impl LatePosts {
         }
     }
 
-    /// Appends the posts that are new to whoever has `token` to `into`. Returns false if some of them may be forgotten.
+    /// Appends the posts that are new to a client with `token` to `into`. Returns false if some of them may have been dropped.
     pub fn new_to(&self, token: Resume, into: &mut Vec<Position>) -> bool {
         let Some(since) = token.since() else { return true };
         let start = self.posts.partition_point(|(at, _)| *at <= since);
@@ -152,19 +153,19 @@ impl LatePosts {
         self.forgotten.is_none_or(|forgotten| forgotten <= since)
     }
 
-    /// What is noted, to be stored: the posts, oldest instant first, and up to when they may be forgotten.
+    /// Returns the state to be stored: the posts, oldest instant first, and the instant up to which they may have been dropped.
     pub fn parts(&self) -> (impl Iterator<Item = (UnixMicros, Position)> + '_, Option<UnixMicros>) {
         (self.posts.iter().copied(), self.forgotten)
     }
 
-    /// What was stored.
+    /// Restores the stored state.
     pub fn restored(posts: impl IntoIterator<Item = (UnixMicros, Position)>, forgotten: Option<UnixMicros>) -> Self {
         let mut restored = Self { posts: VecDeque::new(), forgotten };
         posts.into_iter().for_each(|(at, position)| restored.note(at, position));
         restored
     }
 
-    /// Bytes on the heap, without the allocator's own.
+    /// Returns the bytes on the heap, without the overhead of the allocator.
     pub fn heap_bytes(&self) -> usize {
         self.posts.capacity() * size_of::<(UnixMicros, Position)>()
     }
@@ -219,7 +220,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is accepted after a token was made is above its floor or late.
+        /// A post that is accepted after a token was made is above its floor, or late.
         #[test]
         fn what_is_new_is_found_above_the_floor_or_noted(
             newest in -2 * MARGIN..2 * MARGIN,

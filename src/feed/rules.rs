@@ -1,4 +1,4 @@
-//! Rules: what of the posts that reach a reader the reader wants to see.
+//! Rules: which of the posts that reach a reader the reader wants to see.
 //!
 //! The names of fields are part of the stored format, and of the HTTP contract.
 
@@ -9,16 +9,16 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::json::{Name, Whole};
 
-/// Which answers to posts show.
+/// Which replies are shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Replies {
-    /// Those to posts of authors whom the reader follows, and of the reader.
+    /// Replies to posts of the reader, and of authors whom the reader follows.
     #[default]
     Followed,
-    /// All.
+    /// All replies are shown.
     All,
-    /// None.
+    /// No replies are shown.
     None,
 }
 
@@ -26,13 +26,13 @@ pub enum Replies {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rules {
-    /// Whether the reader's own posts show.
+    /// True if the reader's own posts are shown.
     pub show_own: bool,
-    /// Which answers show.
+    /// Which replies are shown.
     pub replies: Replies,
-    /// Whether reposts are a reason to show a post.
+    /// True if a repost is a reason to show a post.
     pub reposts: bool,
-    /// How many entries of one author a page has at most.
+    /// Maximum number of entries of one author on a page.
     pub per_source_max: Option<NonZeroUsize>,
 }
 
@@ -42,35 +42,36 @@ impl Default for Rules {
     }
 }
 
-/// Rules to be changed; the others stay. Null is a value as any other: only a limit can be lifted by it.
+/// A change of rules; the rules that are absent stay unchanged. Null is not the same as absent: only `per_source_max` accepts it, to remove
+/// the limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RulesPatch {
-    /// [`Rules::show_own`].
+    /// The new value of [`Rules::show_own`].
     #[serde(deserialize_with = "given")]
     pub show_own: Option<bool>,
-    /// [`Rules::replies`].
+    /// The new value of [`Rules::replies`].
     #[serde(deserialize_with = "given_name")]
     pub replies: Option<Replies>,
-    /// [`Rules::reposts`].
+    /// The new value of [`Rules::reposts`].
     #[serde(deserialize_with = "given")]
     pub reposts: Option<bool>,
-    /// [`Rules::per_source_max`]; an inner nothing lifts the limit.
+    /// The new value of [`Rules::per_source_max`]; `Some(None)` removes the limit.
     #[serde(deserialize_with = "given_number")]
     pub per_source_max: Option<Option<NonZeroUsize>>,
 }
 
-/// Tells a field that is null from one that is not there.
+/// Deserializes a field that is present, so that null is not treated as absent.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }
 
-/// The same of a name.
+/// The same for a name.
 fn given_name<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     Name::deserialize(from).map(|Name(name)| Some(name))
 }
 
-/// The same of a number.
+/// The same for a number.
 fn given_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<NonZeroUsize>>, D::Error> {
     let Some(Whole(number)) = Option::deserialize(from)? else { return Ok(Some(None)) };
     let number = NonZeroUsize::new(number).ok_or_else(|| D::Error::custom("at least one entry has to be allowed"))?;
@@ -78,7 +79,7 @@ fn given_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<NonZ
 }
 
 impl Rules {
-    /// These rules, but for what `patch` names.
+    /// Returns these rules with the values of `patch` in place of the old ones.
     #[must_use]
     pub fn patched(self, patch: RulesPatch) -> Self {
         Self {

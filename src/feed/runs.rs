@@ -1,16 +1,16 @@
-//! A sorted set in runs: dense like an array, cheap at both ends, never slow in the middle.
+//! A sorted set that is stored in runs: dense like an array, cheap at both ends, never slow in the middle.
 //!
 //! Responsible for:
-//! - a set of small copyable keys that mostly arrive in ascending order and mostly leave from the low end;
-//! - walking it from any bound in either direction.
+//! - a set of small copyable keys that are mostly inserted in ascending order and mostly removed from the low end;
+//! - iterating over it from any bound in either direction.
 //!
 //! Not responsible for:
-//! - what the keys mean, how many there may be, how a run of them becomes bytes (`feed::runs::packed`).
+//! - the meaning and the number of the keys, the encoding of a run as bytes (`feed::runs::packed`).
 //!
-//! A plain `BTreeMap` filled in ascending order leaves its nodes half empty and splits one every few insertions. Here
-//! the tree's values are runs of keys, packed, and the newest keys stand outside the tree as they are: adding near the
-//! high end, which is what nearly every delivery does, writes one small array. Only its settled lower half is packed and
-//! moves into the tree, so runs are full even when keys arrive a little out of order, as posts fanned out in turns do.
+//! A plain `BTreeMap` filled in ascending order leaves its nodes half empty and splits one every few insertions. Here the values of the
+//! tree are packed runs of keys, and the newest keys are stored unpacked outside the tree: an insertion near the high end, which nearly
+//! every delivery is, writes one small array. Only the lower half of this array, which is unlikely to change, is packed and moved into the
+//! tree. So runs are full even if keys are inserted slightly out of order, as posts of interleaved fan-outs are.
 
 pub mod packed;
 
@@ -20,26 +20,27 @@ use std::ops::Bound;
 use crate::feed::position::Direction;
 use crate::feed::runs::packed::{Key, Packed};
 
-/// Keys outside the tree: 32 positions fill eight cache lines, and are a fifth of what an inbox of 300 takes.
+/// Maximum number of keys outside the tree: 32 positions fill eight cache lines, a fifth of the memory of an inbox of 300.
 const NEWEST_KEYS_MAX: usize = 32;
 
-/// Keys that leave the newest together. The others stay for a while, so that those next to them can still come cheaply.
+/// Number of the newest keys that are packed together. The others stay unpacked for a while, so that keys next to them can still be
+/// inserted cheaply.
 const SETTLED_KEYS: usize = NEWEST_KEYS_MAX / 2;
 
-/// A run takes settled keys until it has so many. Larger ones save little, and leave more behind when they are used up
-/// from the low end.
+/// Number of settled keys up to which a run is extended. Larger runs save little, and leave more unused bytes when they are consumed from
+/// the low end.
 const PACKED_KEYS: usize = 2 * SETTLED_KEYS;
 
-/// Keys in one run, with those that came late. One more splits it.
+/// Maximum number of keys in one run, including those inserted later. One more splits the run.
 const RUN_KEYS_MAX: usize = 2 * PACKED_KEYS;
 
-/// A sorted set of `K`, in runs.
+/// A sorted set of `K`, stored in runs.
 #[derive(Clone, Debug)]
 pub struct SortedRuns<K> {
-    /// The highest keys. Empty only if the set is.
+    /// The highest keys. Empty only if the set is empty.
     newest: VecDeque<K>,
-    /// The other runs, none of them empty, each under the key it is counted from: no larger than its smallest and larger
-    /// than all before it.
+    /// The other runs, none of them empty. The key of each is the base of its run: not above the smallest key of the run and above all keys
+    /// before it.
     older: BTreeMap<K, Packed>,
     len: usize,
 }
@@ -51,17 +52,17 @@ impl<K> Default for SortedRuns<K> {
 }
 
 impl<K: Key> SortedRuns<K> {
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The smallest key.
+    /// Returns the smallest key.
     pub fn first(&self) -> Option<K> {
         match self.older.first_key_value() {
             Some((base, run)) => Some(run.get(*base, 0)),
@@ -69,14 +70,14 @@ impl<K: Key> SortedRuns<K> {
         }
     }
 
-    /// The largest key.
+    /// Returns the largest key.
     pub fn last(&self) -> Option<K> {
         self.newest.back().copied()
     }
 
-    /// Whether `key` is in the set.
+    /// Returns true if `key` is in the set.
     pub fn contains(&self, key: &K) -> bool {
-        // Nearly every key asked for is a new one.
+        // Most look-ups are for keys above all others.
         if self.last().is_none_or(|last| *key > last) {
             return false;
         }
@@ -87,7 +88,7 @@ impl<K: Key> SortedRuns<K> {
         run.is_some_and(|(base, run)| run.search(*base, *key).is_ok())
     }
 
-    /// Adds a key; false if it was there already.
+    /// Adds a key. Returns false if it was there.
     pub fn insert(&mut self, key: K) -> bool {
         let added = match self.newest.back() {
             Some(&last) if key <= last => self.insert_below(key),
@@ -100,14 +101,14 @@ impl<K: Key> SortedRuns<K> {
         added
     }
 
-    /// Takes a key out; false if it was not there.
+    /// Removes a key. Returns false if it was not there.
     pub fn remove(&mut self, key: &K) -> bool {
         let removed = if self.is_among_newest(key) { self.remove_newest(key) } else { self.remove_older(key) };
         self.len -= usize::from(removed);
         removed
     }
 
-    /// Takes out the smallest key.
+    /// Removes the smallest key and returns it.
     pub fn pop_first(&mut self) -> Option<K> {
         let key = match self.older.first_entry() {
             Some(mut oldest) => {
@@ -124,20 +125,20 @@ impl<K: Key> SortedRuns<K> {
         key
     }
 
-    /// The keys below `bound`, largest first.
+    /// Returns the keys below `bound`, largest first.
     pub fn below(&self, bound: K) -> impl Iterator<Item = K> {
         let newest = self.newest.range(..self.newest.partition_point(|key| *key < bound)).rev();
         let older = self.older.range(..bound).rev().enumerate().flat_map(move |(nth, (base, run))| {
-            // Only the first run met can hold keys beyond the bound.
+            // Only the first run visited can have keys beyond the bound.
             let end = if nth == 0 { run.partition_point(*base, |key| key < bound) } else { run.len() };
             run.range(*base, 0..end).rev()
         });
         newest.copied().chain(older)
     }
 
-    /// The keys above `bound`, smallest first.
+    /// Returns the keys above `bound`, smallest first.
     pub fn above(&self, bound: K) -> impl Iterator<Item = K> {
-        // The run that starts at or before the bound may still reach beyond it.
+        // The run whose base is at or before the bound may still have keys beyond it.
         let start = self.older.range(..=bound).next_back().map_or(Bound::Unbounded, |(&base, _)| Bound::Included(base));
         let older = self.older.range((start, Bound::Unbounded)).enumerate().flat_map(move |(nth, (base, run))| {
             let begin = if nth == 0 { run.partition_point(*base, |key| key <= bound) } else { 0 };
@@ -155,9 +156,10 @@ impl<K: Key> SortedRuns<K> {
         }
     }
 
-    /// Bytes on the heap, without the allocator's own.
+    /// Returns the bytes on the heap, without the overhead of the allocator.
     pub fn heap_bytes(&self) -> usize {
-        // A tree node has room for 11 entries. Of several, those filled in ascending order hold 6, split at random about 8.
+        // A tree node has space for 11 entries. In a tree of several nodes, those filled in ascending order hold 6, those split at random
+        // about 8.
         const NODE_ROOM: usize = 11;
         const NODE_ENTRIES: usize = 6;
         let runs = self.older.len();
@@ -217,7 +219,7 @@ impl<K: Key> SortedRuns<K> {
         true
     }
 
-    /// Adds a key below all others: in front of the first run while there is room.
+    /// Adds a key below all others: to the front of the first run while it has space.
     fn insert_lowest(&mut self, key: K) {
         let mut keys = vec![key];
         match self.older.first_entry() {
@@ -274,7 +276,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Op<K> {
         Insert(K),
-        /// So many keys above all others, one after the other.
+        /// Appends this many keys above all others, one after the other.
         Append(u8),
         Remove(K),
         PopFirst(u8),
@@ -301,7 +303,7 @@ mod tests {
         }
     }
 
-    /// Few enough positions that some are met again, at all kinds of distances, with the largest and smallest there are.
+    /// Generates few enough positions that some occur again, at various distances, including the largest and the smallest.
     fn position() -> impl Strategy<Value = Position> + Clone {
         let time = prop_oneof![
             8 => 0..30i64,

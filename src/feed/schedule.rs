@@ -1,12 +1,12 @@
-//! The fan-out schedule: whose turn it is.
+//! The fan-out schedule: the order in which the slices of fan-out jobs are processed.
 //!
 //! Responsible for:
-//! - serving sources in turns, slice by slice, separately for each shard, so that neither a huge author, however many posts
-//!   it has waiting, nor a slow shard holds up the others; the jobs of one source go in their order;
-//! - how many slices a shard has in its hands, and which job has reached all it goes to.
+//! - scheduling sources round-robin, slice by slice, separately for each shard, so that neither a huge author with many waiting posts nor a
+//!   slow shard delays the others; the jobs of one source are processed in their order;
+//! - the number of slices that each shard has in flight, and which jobs are complete.
 //!
 //! Not responsible for:
-//! - finding recipients or reaching them (`runtime::fanout`).
+//! - finding the recipients and delivering to them (`runtime::fanout`).
 
 use std::collections::VecDeque;
 
@@ -14,27 +14,27 @@ use rustc_hash::FxHashMap;
 
 use crate::id::SourceSlot;
 
-/// Names a job: something being fanned out.
+/// The id of a job: a post or an invalidation that is being fanned out.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct JobId(u64);
 
-/// Whom a part of a job goes to.
+/// The recipients of a part of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FanoutRoute {
-    /// The followers of a source that are awake: into their inboxes.
+    /// The awake followers of a source: the post is added to their inboxes.
     Inboxes(SourceSlot),
-    /// Those being watched who follow a source or keep what it brought, and the source itself.
+    /// The watched readers that follow a source or have retained posts of it, and the source itself if watched.
     Watched(SourceSlot),
-    /// Of those the source itself, and who keeps what it brought.
+    /// Of those, only the source itself and the readers that have retained posts of it.
     Concerned(SourceSlot),
-    /// One reader, if watched.
+    /// One reader, if it is watched.
     Reader(SourceSlot),
-    /// All who are watched.
+    /// All watched readers.
     AllWatched,
 }
 
 impl FanoutRoute {
-    /// Whose route it is.
+    /// Returns the source of the route; [`SourceSlot::NONE`] for [`Self::AllWatched`].
     pub fn source(self) -> SourceSlot {
         match self {
             Self::Inboxes(source) | Self::Watched(source) | Self::Concerned(source) | Self::Reader(source) => source,
@@ -42,7 +42,7 @@ impl FanoutRoute {
         }
     }
 
-    /// The source, if mail goes into its followers' inboxes.
+    /// Returns the source if the post is added to the inboxes of its followers.
     pub fn into_inboxes(&self) -> Option<SourceSlot> {
         if let Self::Inboxes(source) = self { Some(*source) } else { None }
     }
@@ -50,79 +50,79 @@ impl FanoutRoute {
 
 #[derive(Debug)]
 struct Job<M, T> {
-    mail: M,
+    payload: M,
     fanout_routes: Box<[FanoutRoute]>,
-    /// Shards that have not received all of it.
+    /// The number of shards that have not received all of it.
     shards_left: usize,
-    /// Handed back when all is delivered.
+    /// Returned to the caller when everything is delivered.
     token: T,
 }
 
-/// How far a job is in one shard. Copied into every slice, and put back when the slice is cut.
+/// The progress of a job in one shard. It is copied into every slice, and updated when the slice is cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// The job.
+    /// The id of the job.
     pub job: JobId,
-    /// Which of its routes.
+    /// The index of the current route.
     nth_route: usize,
-    /// The reader to go on with, by its number within the shard.
+    /// The number within the shard of the reader to continue with.
     pub from: u32,
 }
 
-/// What to do next for a shard.
+/// The next slice to cut for a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Turn<M> {
-    /// Where the job stands.
+    /// The progress of the job.
     pub progress: Progress,
-    /// What is fanned out.
+    /// The post or invalidation that is fanned out.
     pub mail: M,
-    /// To whom next.
+    /// The recipients of the slice.
     pub fanout_route: FanoutRoute,
 }
 
-/// Where a cut slice left its job.
+/// The place at which a slice of a job was cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
-    /// All readers of this route in this shard were looked at.
+    /// All readers of this route in this shard were scanned.
     RouteDone,
-    /// Go on from this reader.
+    /// Continue with this reader.
     Resume(u32),
 }
 
-/// What is left of one job in one shard.
+/// The unfinished part of one job in one shard.
 #[derive(Clone, Copy, Debug, Default)]
 struct Open {
-    /// Slices cut and not yet confirmed.
+    /// The number of slices that are cut and not yet confirmed.
     in_flight: u32,
-    /// No more slices will be cut.
+    /// True if no more slices will be cut.
     all_cut: bool,
 }
 
-/// Whose turn a job is part of: that of its first route, which is a post's author unless that is pulled.
+/// Returns the source with whose jobs a job is scheduled: that of its first route, which is a post's author unless the author is pulled.
 fn lane_of(fanout_routes: &[FanoutRoute]) -> SourceSlot {
     fanout_routes[0].source()
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// The sources with slices left to cut. The front one is next; after its slice it goes to the back.
-    turns: VecDeque<SourceSlot>,
-    /// The jobs of each of these, the one being cut first.
+    /// The sources with slices left to cut. The first one is next; after its slice it moves to the end.
+    order: VecDeque<SourceSlot>,
+    /// The jobs of each of these sources, the one being cut first.
     lanes: FxHashMap<SourceSlot, VecDeque<Progress>>,
     open: FxHashMap<JobId, Open>,
     in_flight: InFlight,
 }
 
-/// What a shard has in its hands.
+/// The slices that a shard has received and not yet confirmed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InFlight {
-    /// Slices.
+    /// The number of slices.
     pub slices: usize,
-    /// Recipients in them.
+    /// The total number of their recipients.
     pub recipients: usize,
 }
 
-/// What is being fanned out: `M`. `T` is handed back for each when it is delivered.
+/// A schedule of jobs with payload `M`. `T` is a token of each job that is returned when the job is delivered.
 #[derive(Debug)]
 pub struct Schedule<M, T> {
     jobs: FxHashMap<JobId, Job<M, T>>,
@@ -132,27 +132,27 @@ pub struct Schedule<M, T> {
 }
 
 impl<M: Copy, T> Schedule<M, T> {
-    /// A schedule for `shards` shards, each of which gets slices until it has `in_flight_max` of either in its hands.
+    /// Creates a schedule for `shards` shards. A shard gets slices until it has `in_flight_max` slices or recipients in flight.
     pub fn new(shards: usize, in_flight_max: InFlight) -> Self {
         let shards = (0..shards).map(|_| Shard::default()).collect();
         Self { jobs: FxHashMap::default(), shards, in_flight_max, next_id: 0 }
     }
 
-    /// How many jobs there are.
+    /// Returns the number of unfinished jobs.
     pub fn jobs(&self) -> usize {
         self.jobs.len()
     }
 
-    /// What `shard` has in its hands.
+    /// Returns what `shard` has in flight.
     pub fn in_flight(&self, shard: usize) -> InFlight {
         self.shards[shard].in_flight
     }
 
-    /// Adds a job, in the shards where `reaches` says that its routes have anyone to go to. Hands the token straight back if there
-    /// are none.
+    /// Adds a job in each shard for which `reaches` returns true, that is, where its routes have any recipient. Returns the token at once
+    /// if there is no such shard.
     pub fn add(
         &mut self,
-        mail: M,
+        payload: M,
         fanout_routes: Box<[FanoutRoute]>,
         token: T,
         reaches: impl Fn(usize) -> bool,
@@ -164,7 +164,7 @@ impl<M: Copy, T> Schedule<M, T> {
             let lane = lane_of(&fanout_routes);
             let jobs = shard.lanes.entry(lane).or_default();
             if jobs.is_empty() {
-                shard.turns.push_back(lane);
+                shard.order.push_back(lane);
             }
             jobs.push_back(Progress { job, nth_route: 0, from: 0 });
             shard.open.insert(job, Open::default());
@@ -173,26 +173,26 @@ impl<M: Copy, T> Schedule<M, T> {
         if shards_left == 0 {
             return Some(token);
         }
-        self.jobs.insert(job, Job { mail, fanout_routes, shards_left, token });
+        self.jobs.insert(job, Job { payload, fanout_routes, shards_left, token });
         None
     }
 
-    /// The next turn of `shard`, if it may take another slice. The caller cuts the slice and says so by
-    /// [`Schedule::cut`] before it asks again.
+    /// Returns the next slice to cut for `shard`, if it may receive another one. The caller cuts the slice and calls [`Schedule::cut`]
+    /// before it calls this again.
     pub fn turn(&mut self, shard: usize) -> Option<Turn<M>> {
         let of = &mut self.shards[shard];
         let max = self.in_flight_max;
         if of.in_flight.slices >= max.slices || of.in_flight.recipients >= max.recipients {
             return None;
         }
-        let lane = of.turns.pop_front()?;
+        let lane = of.order.pop_front()?;
         let progress = of.lanes.get_mut(&lane)?.pop_front()?;
         let job = &self.jobs[&progress.job];
-        Some(Turn { progress, mail: job.mail, fanout_route: job.fanout_routes[progress.nth_route] })
+        Some(Turn { progress, mail: job.payload, fanout_route: job.fanout_routes[progress.nth_route] })
     }
 
-    /// Says where the slice of a turn was cut, and how many recipients it has, who must then be confirmed by
-    /// [`Schedule::delivered`]. Returns the token if that was all of the job.
+    /// Records where the slice was cut, and its number of recipients, which must then be confirmed by [`Schedule::delivered`]. Returns the
+    /// token if the job is complete.
     pub fn cut(&mut self, shard: usize, progress: Progress, cut: Cut, recipients: usize) -> Option<T> {
         let next = match cut {
             Cut::Resume(from) => Progress { from, ..progress },
@@ -208,7 +208,7 @@ impl<M: Copy, T> Schedule<M, T> {
         if jobs.is_empty() {
             of.lanes.remove(&lane);
         } else {
-            of.turns.push_back(lane);
+            of.order.push_back(lane);
         }
         let open = of.open.get_mut(&progress.job)?;
         open.all_cut = all_cut;
@@ -220,7 +220,7 @@ impl<M: Copy, T> Schedule<M, T> {
         self.close_if_done(shard, progress.job)
     }
 
-    /// Says that the recipients of a slice have it. Returns the token if that was all of the job.
+    /// Records that the recipients of a slice have received it. Returns the token if the job is complete.
     pub fn delivered(&mut self, shard: usize, job: JobId, recipients: usize) -> Option<T> {
         let of = &mut self.shards[shard];
         of.open.get_mut(&job)?.in_flight -= 1;
@@ -333,7 +333,7 @@ mod tests {
     }
 
     proptest! {
-        /// Jobs of `slices` slices per route and shard, some of them empty, confirmed in any order.
+        /// Jobs of `slices` slices per route and shard, some of them empty, are confirmed in any order.
         #[test]
         fn every_job_ends_once_and_only_when_all_of_it_is_confirmed(
             jobs in prop::collection::vec((1..4usize, prop::collection::vec(0..4u32, 2)), 1..12),

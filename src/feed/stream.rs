@@ -1,17 +1,17 @@
-//! A live stream: what the clients of one reader were told of the feed, and what they must be told next.
+//! A live stream: the state of the feed that was sent to the clients of one reader, and the changes to send next.
 //!
 //! Responsible for:
-//! - comparing what is seen of the feed now with what was told, so that nothing is left out, and little is told twice;
-//! - numbering what is told, and remembering the last of it for clients that come back.
+//! - comparing the present feed with what was sent, so that no change is omitted and few are sent twice;
+//! - numbering the changes, and storing the last of them for clients that reconnect.
 //!
 //! Not responsible for:
-//! - what the feed is (`state::reader`), clients (`runtime::reader::watch`), words (`api`).
+//! - building the feed (`state::reader`), connections of clients (`runtime::reader::watch`), message texts (the server's `http::live`).
 //!
-//! Whatever happens to a feed comes as a [`Invalidation`] that something may have changed, and what is told is how the feed stands
-//! by then. So notices may come twice, late, in any order, and many may be taken for one that says less.
+//! Every possible change of a feed arrives as an [`Invalidation`]. What is sent is the present state of the feed. So invalidations may
+//! arrive twice, late and in any order, and many of them may be replaced by a less specific one.
 //!
-//! The newest entries, from [`Stream::floor`] up, are known exactly. What is further down is told without knowing whether
-//! anybody has it; clients ignore what concerns entries they do not have.
+//! The newest entries, from [`Stream::floor`] up, are known exactly. Changes below are sent without knowing whether any client has the
+//! entry; clients ignore changes of entries that they do not have.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,82 +19,83 @@ use std::ops::Range;
 use crate::feed::position::Position;
 use crate::id::PostId;
 
-/// Why a feed may have changed.
+/// The reason why a feed may have changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Invalidation {
-    /// There is a new post.
+    /// A post was published at this position.
     Published(Position),
-    /// The body of a post is another.
+    /// The body of a post was edited.
     Edited(PostId),
-    /// The entry of this post may have come, gone, or stand elsewhere.
+    /// The entry of this post may have been added, removed or moved.
     Turned(PostId),
-    /// Anything may have changed by what readers decide.
+    /// Anything may have changed, because of a decision of a reader.
     Everything,
-    /// The reader has read on.
+    /// The reader has moved the read marker.
     Marked,
-    /// Invalidations were lost: anything may have come and gone.
+    /// Invalidations were lost: any entry may have been added or removed.
     Missed,
 }
 
 impl Invalidation {
-    /// Whether whoever gets this one needs not get the other as well.
+    /// Returns true if a recipient of this invalidation does not need the other one as well.
     pub fn covers(self, other: Self) -> bool {
         match self {
             Self::Missed => true,
-            // What shows by now is seen. That something showed for a moment, and somebody read of it, is not: see `again`.
+            // It shows all entries that are visible now. It does not show an entry that was visible only for a moment, in which a client
+            // may have read it: see `resend`.
             Self::Everything => matches!(other, Self::Published(_) | Self::Edited(_) | Self::Everything),
             Self::Published(_) | Self::Edited(_) | Self::Turned(_) | Self::Marked => self == other,
         }
     }
 }
 
-/// An entry of the feed, as far as it is compared.
+/// An entry of the feed, reduced to what is compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EntryFingerprint {
-    /// Where it stands.
+    /// The position of the entry.
     pub at: Position,
-    /// The post it shows.
+    /// The post that the entry shows.
     pub post: PostId,
-    /// A hash of what brings it.
+    /// A hash of the reasons why the entry is in the feed.
     pub reasons: u64,
-    /// Changes with the text of the post.
+    /// A number that changes with the text of the post.
     pub version: u64,
 }
 
-/// Something to tell.
+/// A change that is sent to clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// The entry of a post, in place of any other it had.
+    /// The post has this entry, which replaces any other entry of it.
     Post(PostId),
-    /// The new text of a post whose entry stays where it is.
+    /// The text of the post changed; its entry stays where it is.
     Update(PostId),
-    /// That a post has no entry.
+    /// The post has no entry.
     Remove(PostId),
-    /// That all entries below here may be others; all there are, without.
+    /// All entries below this position may have changed; without one, all entries.
     Stale(Option<Position>),
-    /// How far the reader has read.
+    /// The read marker changed.
     Marker,
 }
 
-/// Names one stream: no two have the same.
+/// The id of one stream, which no other stream has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Epoch(pub u64);
 
-/// A place in a stream: how much of it a client has.
+/// A place in a stream: the changes that a client has received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The stream.
+    /// The epoch of the stream.
     pub epoch: Epoch,
-    /// The number of the last change the client has.
+    /// The number of the last change that the client has.
     pub last: u64,
 }
 
-/// How much a stream keeps.
+/// The maximum sizes of a stream's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamLimits {
-    /// Newest entries of the feed that are known exactly. 32 bytes each.
+    /// Maximum number of newest entries that are known exactly, 32 bytes each.
     pub window_entries: usize,
-    /// Changes that are remembered. 24 bytes each.
+    /// Maximum number of stored changes, 24 bytes each.
     pub history_changes: usize,
 }
 
@@ -104,7 +105,7 @@ impl Default for StreamLimits {
     }
 }
 
-/// What the clients of one reader were told.
+/// The state of the feed that was sent to the clients of one reader.
 #[derive(Debug)]
 pub struct Stream {
     limits: StreamLimits,
@@ -117,22 +118,22 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A stream of a feed whose newest entries, from `floor` up, are these, newest first.
+    /// Creates a stream of a feed whose newest entries, complete from `floor` up, are `window`, newest first.
     pub fn new(limits: StreamLimits, epoch: Epoch, window: Vec<EntryFingerprint>, floor: Position) -> Self {
         Self { limits, epoch, last: 0, window, floor, history: VecDeque::new() }
     }
 
-    /// Where it is now.
+    /// Returns the present place.
     pub fn place(&self) -> Place {
         Place { epoch: self.epoch, last: self.last }
     }
 
-    /// From here up all entries are known.
+    /// Returns the position from which up all entries are known.
     pub fn floor(&self) -> Position {
         self.floor
     }
 
-    /// Takes in how the entry of `post` stands now, if it has one, and returns what that changes.
+    /// Applies the present entry of `post`, or its absence, and returns the change to send.
     pub fn see(&mut self, post: PostId, now: Option<EntryFingerprint>, invalidation: Invalidation) -> Option<Change> {
         let known = self.window.iter().position(|entry_fingerprint| entry_fingerprint.post == post);
         match (known, now) {
@@ -141,7 +142,7 @@ impl Stream {
                 Some(Change::Remove(post))
             }
             (Some(nth), Some(now)) => {
-                let change = difference(self.window[nth], now).or(again(post, invalidation))?;
+                let change = difference(self.window[nth], now).or(resend(post, invalidation))?;
                 self.window.remove(nth);
                 self.insert(now);
                 Some(change)
@@ -151,20 +152,20 @@ impl Stream {
                 let is_edit = is_deep && matches!(invalidation, Invalidation::Edited(_));
                 Some(if is_edit { Change::Update(post) } else { Change::Post(post) })
             }
-            // Somebody may have scrolled to it, or have read of it before it went again.
+            // A client may have scrolled to the entry, or may have read it before it was removed again.
             (None, None) => matches!(invalidation, Invalidation::Turned(_)).then_some(Change::Remove(post)),
         }
     }
 
-    /// Takes in the newest entries as they are now, complete from `floor` up, newest first, and returns what that changes.
+    /// Applies the present newest entries, complete from `floor` up, newest first, and returns the changes to send.
     pub fn see_all(&mut self, window: Vec<EntryFingerprint>, floor: Position) -> Vec<Change> {
-        // Below either floor there is nothing to compare, and an entry that went there is gone.
+        // Below the higher of both floors no comparison is possible, and an entry that moved there counts as removed.
         let compared = self.floor.max(floor);
         let is_here = |post| window.iter().any(|now: &EntryFingerprint| now.post == post && now.at >= compared);
         let is_gone = |before: &&EntryFingerprint| before.at >= compared && !is_here(before.post);
         let mut changes: Vec<Change> =
             self.window.iter().filter(is_gone).map(|before| Change::Remove(before.post)).collect();
-        // Oldest first, as if they came one by one.
+        // Oldest first, in the order in which entries are added one by one.
         for now in window.iter().rev().filter(|now| now.at >= compared) {
             match self.window.iter().find(|before| before.post == now.post) {
                 Some(before) => changes.extend(difference(*before, *now)),
@@ -178,8 +179,8 @@ impl Stream {
         changes
     }
 
-    /// Whether a page shows what is known here. `shown` are its entries, newest first: all there are in `range` but so many that it passed
-    /// over. Below the floor nothing is known.
+    /// Returns true if a page shows the entries that are known here. `shown` are its entries, newest first: all entries in `range` except
+    /// `passed_over` skipped ones. Nothing is known below the floor.
     pub fn agrees(&self, shown: &[EntryFingerprint], range: Range<Position>, passed_over: usize) -> bool {
         let is_compared = |entry_fingerprint: &&EntryFingerprint| {
             range.contains(&entry_fingerprint.at) && entry_fingerprint.at >= self.floor
@@ -188,11 +189,11 @@ impl Stream {
         let mut shown = shown.iter().filter(is_compared);
         let missing = known.clone().count().saturating_sub(shown.clone().count());
         let is_known = shown.all(|shown| known.any(|known| known == shown));
-        // Others may have been passed over below the floor.
+        // Others may have been skipped below the floor.
         is_known && (missing == passed_over || missing < passed_over && range.start < self.floor)
     }
 
-    /// Numbers what is told, and remembers it.
+    /// Stores a change, and returns its number.
     pub fn tell(&mut self, change: Change) -> u64 {
         if self.history.len() >= self.limits.history_changes {
             self.history.pop_front();
@@ -202,15 +203,15 @@ impl Stream {
         self.last
     }
 
-    /// What was told after a place, each with its number, if all of it is remembered.
+    /// Returns the changes sent after a place, each with its number; none if some of them are no longer stored.
     pub fn told_after(&self, place: Place) -> Option<impl Iterator<Item = (u64, Change)>> {
         let missing = self.last.checked_sub(place.last).filter(|_| place.epoch == self.epoch)?;
         let missing = usize::try_from(missing).ok().filter(|missing| *missing <= self.history.len())?;
-        let told = self.history.range(self.history.len() - missing..).copied();
-        Some((place.last + 1..).zip(told))
+        let sent = self.history.range(self.history.len() - missing..).copied();
+        Some((place.last + 1..).zip(sent))
     }
 
-    /// False if it stands below what is known.
+    /// Inserts an entry into the window. Returns false if it is below the floor.
     fn insert(&mut self, now: EntryFingerprint) -> bool {
         if now.at < self.floor {
             return false;
@@ -225,8 +226,8 @@ impl Stream {
     }
 }
 
-/// What is told though nothing is different: it may have been for a moment, in which somebody read a page.
-fn again(post: PostId, invalidation: Invalidation) -> Option<Change> {
+/// Returns the change to send although the entry did not change: it may have been different for a moment, in which a client read a page.
+fn resend(post: PostId, invalidation: Invalidation) -> Option<Change> {
     match invalidation {
         Invalidation::Turned(_) => Some(Change::Post(post)),
         Invalidation::Edited(_) => Some(Change::Update(post)),
@@ -234,7 +235,7 @@ fn again(post: PostId, invalidation: Invalidation) -> Option<Change> {
     }
 }
 
-/// What it takes to make of one sight of an entry another.
+/// Returns the change between two states of an entry, if there is any.
 fn difference(before: EntryFingerprint, now: EntryFingerprint) -> Option<Change> {
     if (before.at, before.reasons) != (now.at, now.reasons) {
         return Some(Change::Post(now.post));
@@ -251,7 +252,7 @@ mod tests {
 
     const LIMITS: StreamLimits = StreamLimits { window_entries: 20, history_changes: 30 };
 
-    /// The feed as it is: entries by post.
+    /// The present feed: entries by post.
     type Feed = BTreeMap<PostId, EntryFingerprint>;
 
     fn newest(feed: &Feed, max: usize) -> (Vec<EntryFingerprint>, Position) {
@@ -262,7 +263,7 @@ mod tests {
         (all, floor)
     }
 
-    /// A client as `docs/live.md` says it should be: entries complete from a bound up.
+    /// A client as `docs/live.md` describes it: its entries are complete from a bound up.
     #[derive(Clone)]
     struct Client {
         entries: Feed,
@@ -283,7 +284,7 @@ mod tests {
             }
         }
 
-        /// Applies what was told; a post's content is how it stands now, as a message that is sent again has it.
+        /// Applies a change. A post has its present content, as a repeated message would have it.
         fn apply(&mut self, seq: u64, change: Change, feed: &Feed) {
             assert_eq!(seq, self.place.last + 1);
             self.place.last = seq;
@@ -308,15 +309,15 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Op {
-        /// The entry of a post comes, moves or goes, for other reasons or not.
+        /// The entry of a post is added, moved or removed, for the same or other reasons.
         Turn { post: u8, at: Option<u8>, reasons: u8 },
-        /// Its text changes.
+        /// The text of the post changes.
         Edit { post: u8 },
-        /// Many change together.
+        /// Many entries change together.
         Upheaval(Vec<(u8, Option<u8>)>),
-        /// The client goes, and is back after so many further operations.
+        /// The client disconnects, and reconnects after this many operations.
         Away { operations: u8 },
-        /// It reads the feed anew, so many entries of it.
+        /// The client reads the feed again, this many entries of it.
         Read { entries: u8 },
     }
 

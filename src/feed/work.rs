@@ -1,74 +1,74 @@
-//! The work of building a page: what was done, and how much may be.
+//! The work of building a page, and its limit.
 //!
 //! Responsible for:
-//! - counting, as plain integers, all that a page is made of: candidates, outboxes read, positions copied, reposts, look-ups;
-//! - saying when that is enough, by count and by the caller's clock.
+//! - counting the operations of a page as plain integers: candidates, outboxes read, positions copied, reposts, look-ups;
+//! - deciding when the limit is reached, by count and by the caller's clock.
 //!
 //! Not responsible for:
-//! - what happens to a page that ends early (`feed::page`), the clock (an argument).
+//! - the handling of a page that ends early (`feed::page`), the clock (an argument).
 //!
-//! Time alone would make tests of bounds depend on the machine, and counts alone would make pages depend on its speed. So the
-//! same counters serve both: they bound the page, and they say when to look at the clock.
+//! With a limit of time alone, tests of the limits would depend on the speed of the machine; with counts alone, the latency of pages would.
+//! So the same counters serve both: they limit the page, and they decide when to check the clock.
 
 use std::cell::Cell;
 use std::fmt;
 
 use crate::limits::{PAGE_WORK_GRACE, PAGE_WORK_MAX, PAGE_WORK_ON_SHARD_MAX, PAGE_WORK_PER_CLOCK_LOOK};
 
-/// What was done to build a page.
+/// The operations that building a page took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Work {
-    /// Candidates judged.
+    /// Candidates that were checked for visibility.
     pub candidates: u64,
     /// Times an outbox was read.
     pub pulls: u64,
     /// Positions copied out of outboxes.
     pub positions: u64,
-    /// Reposts looked at, to find those that count for the reader.
+    /// Reposts examined, to find those that count for the reader.
     pub reposts: u64,
-    /// Searches among edges, mutes, blocks, and in the inbox, for single reposts.
+    /// Searches among edges, mutes, blocks and in the inbox, for single reposts.
     pub lookups: u64,
     /// Times a disk may have been read.
     pub disk_reads: u64,
 }
 
 impl Work {
-    /// All of it as one number: about ten nanoseconds each, when what is looked at is not in the processor's cache.
-    /// Reads of a disk are not in it, since they take whatever time they take; each is followed by a look at the clock.
+    /// Returns the work as one number, in units of about ten nanoseconds when the data is not in the processor's cache. Disk reads are not
+    /// included, since their time varies; a check of the clock follows each of them.
     pub fn units(self) -> u64 {
         200 * self.candidates + 20 * self.pulls + self.positions + 2 * self.reposts + 10 * self.lookups
     }
 }
 
-/// How much may be done for one page.
+/// The maximum work for one page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allowance {
-    /// Units of work.
+    /// Maximum units of work.
     pub units_max: u64,
-    /// Nobody goes on with a larger allowance: what could not be read by then is left out, so that the rest is shown.
+    /// True if no larger allowance follows: what could not be read by then is omitted, so that the rest is shown.
     pub is_last: bool,
-    /// Decides the order in which outboxes are read, where some may have to be left out: not always the same ones.
+    /// Seed for the order in which outboxes are read, so that not always the same ones are omitted.
     pub seed: u64,
 }
 
 impl Allowance {
-    /// On a thread that others wait for. What needs more is built elsewhere.
+    /// The allowance on a shared shard thread. Pages that need more are built elsewhere.
     pub const ON_SHARD: Self = Self { units_max: PAGE_WORK_ON_SHARD_MAX, is_last: false, seed: 0 };
 
-    /// For something that is bounded otherwise.
+    /// No limit, for work that is bounded in another way.
     pub const UNLIMITED: Self = Self { units_max: u64::MAX, is_last: false, seed: 0 };
 
-    /// On a thread that nobody else waits for.
+    /// Returns the allowance on a thread that nobody else waits for.
     pub fn last(seed: u64) -> Self {
         Self { units_max: PAGE_WORK_MAX, is_last: true, seed }
     }
 }
 
-/// Counts work, and says when it is enough.
+/// Counts the work of a page, and reports when its limit is reached.
 pub struct Budget<'a> {
     allowance: Allowance,
     is_late: Option<&'a dyn Fn() -> bool>,
-    /// It was extended: the clock says nothing any more.
+    /// True after an extension: the clock is no longer checked.
     is_extended: Cell<bool>,
     candidates: Cell<u64>,
     pulls: Cell<u64>,
@@ -77,18 +77,18 @@ pub struct Budget<'a> {
     lookups: Cell<u64>,
     disk_reads: Cell<u64>,
     units_max: Cell<u64>,
-    /// From so many units on the clock is looked at again.
+    /// The number of units at which the clock is checked next.
     next_look: Cell<u64>,
     was_late: Cell<bool>,
 }
 
 impl<'a> Budget<'a> {
-    /// A budget that ends with its units, or once `is_late`.
+    /// Creates a budget that is spent when its units are used up, or once `is_late` returns true.
     pub fn new(allowance: Allowance, is_late: &'a dyn Fn() -> bool) -> Self {
         Self { is_late: Some(is_late), ..Self::untimed(allowance) }
     }
 
-    /// A budget that ends with its units.
+    /// Creates a budget that is spent when its units are used up.
     pub fn untimed(allowance: Allowance) -> Self {
         let zero = || Cell::new(0);
         Self {
@@ -107,39 +107,39 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// How much it was to begin with.
+    /// Returns the initial allowance.
     pub fn allowance(&self) -> Allowance {
         self.allowance
     }
 
-    /// Counts a candidate.
+    /// Counts one candidate.
     pub fn candidate(&self) {
         add(&self.candidates, 1);
     }
 
-    /// Counts a read of an outbox, and what was copied.
+    /// Counts a read of an outbox, and the copied positions.
     pub fn pull(&self, positions: usize) {
         add(&self.pulls, 1);
         add(&self.positions, positions);
     }
 
-    /// Counts reposts looked at.
+    /// Counts examined reposts.
     pub fn reposts(&self, reposts: usize) {
         add(&self.reposts, reposts);
     }
 
-    /// Counts searches.
+    /// Counts searches among edges, mutes, blocks and in the inbox.
     pub fn lookups(&self, lookups: usize) {
         add(&self.lookups, lookups);
     }
 
-    /// Counts what may have been a read of a disk. It may have taken long: the clock is looked at next.
+    /// Counts a possible disk read. It may have taken long, so the clock is checked next.
     pub fn disk_read(&self) {
         add(&self.disk_reads, 1);
         self.next_look.set(self.next_look.get().min(self.work().units()));
     }
 
-    /// What was done so far.
+    /// Returns the work done so far.
     pub fn work(&self) -> Work {
         Work {
             candidates: self.candidates.get(),
@@ -151,7 +151,7 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// Whether no more is to be done.
+    /// Returns true if no more work may be done.
     pub fn is_spent(&self) -> bool {
         let units = self.work().units();
         if units >= self.units_max.get() || self.was_late.get() {
@@ -166,7 +166,7 @@ impl<'a> Budget<'a> {
         self.was_late.get()
     }
 
-    /// Lets a little more be done, whatever the time: as much as it takes to show something.
+    /// Permits [`PAGE_WORK_GRACE`] more units, whatever the time: enough to show something.
     pub fn extend_a_little(&self) {
         self.was_late.set(false);
         self.is_extended.set(true);

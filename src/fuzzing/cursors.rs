@@ -1,4 +1,4 @@
-//! Cursors, and the other texts that stand in paths and queries: what is read is written as the same text again.
+//! Fuzz target for cursors and for the other texts in paths and queries: a text that is parsed must be written as the same text again.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -8,19 +8,19 @@ use crate::feed::cursor;
 use crate::feed::position::Position;
 use crate::id::{ListName, PostId, SourceId};
 
-/// Reads `data` as every kind of cursor, id and time.
+/// Parses `data` as every kind of cursor, id and time.
 ///
 /// # Panics
-/// If one is read that is written in another way, or if cursors do not compare as what they stand for.
+/// If a parsed value is written as another text, or if cursors do not compare like their positions.
 pub fn cursors(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let feed = cursor::decode(text);
     if let Ok(position) = feed {
-        assert_eq!(cursor::encode(position), text, "a feed cursor is written in two ways");
+        assert_eq!(cursor::encode(position), text, "a feed cursor has two texts");
         in_order(text, position);
     }
     if let Ok(resume) = cursor::decode_resume(text) {
-        assert_eq!(cursor::encode_resume(resume), text, "a resume token is written in two ways");
+        assert_eq!(cursor::encode_resume(resume), text, "a resume token has two texts");
     }
     let edge = cursor::decode_edge(text).inspect(|since| assert_eq!(cursor::encode_edge(*since), text));
     let name = cursor::decode_name(text).inspect(|name| assert_eq!(cursor::encode_name(name), text));
@@ -33,7 +33,7 @@ pub fn cursors(data: &[u8]) {
         assert_eq!(name.as_str(), text);
     }
     if let Ok(at) = text.parse::<UnixMicros>() {
-        assert_eq!(at.to_string().parse(), Ok(at), "a time is read as another one once it was written");
+        assert_eq!(at.to_string().parse(), Ok(at), "a time changes when it is written and parsed again");
     }
 }
 

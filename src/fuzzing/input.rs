@@ -1,10 +1,10 @@
-//! Bytes that a fuzzer made up, taken as numbers, pieces and changes of what was right.
+//! The bytes of a fuzzer, read as numbers, byte strings and modifications of valid data.
 
-/// Changes of one file. CRC-32C tells any five flipped bits in so short frames and blocks, and runs of bytes but for one in four
-/// billion, so damage that nothing notices is a bug and no accident.
+/// Maximum number of modifications of one file. CRC-32C detects any five flipped bits in frames and blocks this short, and detects damaged
+/// runs of bytes except for one in four billion. So damage that is not detected is a bug and not an accident.
 pub(super) const CHANGES_MAX: usize = 4;
 
-/// What is left of an input. Behind its end come zeros.
+/// The rest of an input. Reads beyond its end return zeros.
 pub(super) struct Input<'a>(pub(super) &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -18,12 +18,12 @@ impl<'a> Input<'a> {
         *first
     }
 
-    /// A number of two bytes.
+    /// Reads a number of two bytes.
     pub(super) fn number(&mut self) -> usize {
         usize::from(u16::from_le_bytes([self.byte(), self.byte()]))
     }
 
-    /// A number of two bytes, and as many bytes as it says or there are.
+    /// Reads a length of two bytes, and that many bytes or all that are left.
     pub(super) fn piece(&mut self) -> &'a [u8] {
         let length = self.number().min(self.0.len());
         let (piece, rest) = self.0.split_at(length);
@@ -31,7 +31,7 @@ impl<'a> Input<'a> {
         piece
     }
 
-    /// Flips a bit, cuts off, blanks or takes out a run.
+    /// Damages `bytes`: flips a bit, truncates them, overwrites a run with zeros, or removes a run.
     pub(super) fn damage(&mut self, bytes: &mut Vec<u8>) {
         let (how, run) = (self.byte(), self.run(bytes.len()));
         match how % 4 {
@@ -42,7 +42,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Writes a run once more, elsewhere: over what is there, or in front of it.
+    /// Copies a run to another place, where it overwrites the bytes or is inserted.
     pub(super) fn repeat(&mut self, bytes: &mut Vec<u8>) {
         let (how, run, to) = (self.byte(), self.run(bytes.len()), self.number().min(bytes.len()));
         let copy = bytes[run].to_vec();

@@ -1,10 +1,12 @@
-//! The journal: damage is refused or leaves the beginning of what was written, and content that no version wrote does no harm.
+//! Fuzz target for the journal: a damaged journal is refused or yields a prefix of its events, and events that no version has written do no
+//! harm.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::feed::event::Event;
 use crate::fuzzing::input::{CHANGES_MAX, Input};
 use crate::fuzzing::sample;
+use crate::recovery;
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::files::memory::MemoryFiles;
@@ -12,22 +14,21 @@ use crate::storage::frame::{pack, unpack};
 use crate::storage::journal::reader::{self, Read, Reading};
 use crate::storage::journal::writer::{JournalOptions, SegmentJournal, Tail};
 use crate::storage::journal::{Durability, Journal, Sequence};
-use crate::storage::recovery;
 
-/// Bytes of a segment: all in one, or a few events in each.
+/// Bytes of a segment: all events in one segment, or a few events in each.
 const SEGMENT_BYTES: [u64; 2] = [1 << 20, 400];
 
-/// Damages a journal, or makes one up whose checksums are right, and reads it.
+/// Damages a journal, or builds one with arbitrary payloads and valid checksums, and reads it.
 ///
 /// # Panics
-/// If damage changes or loses an event without a word, or if what can be read is not the same again.
+/// If damage changes or loses an event without an error, or if what was read differs when it is written and read again.
 pub fn journal(data: &[u8]) {
     let mut input = Input(data);
     let how = input.byte();
     if how % 2 == 0 { damaged(how, input) } else { hostile(input) }
 }
 
-/// What is damaged: in one segment or several, closed or not.
+/// Returns the intact journal to be damaged: in one segment or several, closed or not.
 fn whole(how: u8) -> &'static MemoryFiles {
     static WHOLE: OnceLock<[MemoryFiles; 4]> = OnceLock::new();
     let whole = WHOLE.get_or_init(|| {
@@ -39,12 +40,13 @@ fn whole(how: u8) -> &'static MemoryFiles {
 fn written(segment_bytes: u64, close: bool) -> MemoryFiles {
     let files = MemoryFiles::default();
     let options = JournalOptions { durability: Durability::Always, segment_bytes };
-    let mut journal = SegmentJournal::open(Arc::new(files.clone()), &Tail::default(), options).expect("there is room");
+    let mut journal =
+        SegmentJournal::open(Arc::new(files.clone()), &Tail::default(), options).expect("memory has space");
     for event in sample::events() {
-        journal.append(&event).and_then(|_| journal.commit()).expect("there is room");
+        journal.append(&event).and_then(|_| journal.commit()).expect("memory has space");
     }
     if close {
-        journal.close().expect("there is room");
+        journal.close().expect("memory has space");
     }
     files
 }
@@ -58,7 +60,7 @@ fn damaged(how: u8, mut input: Input<'_>) {
         }
         let (what, name) = (input.byte(), &names[usize::from(input.byte()) % names.len()]);
         match what % 4 {
-            0 => files.remove(name).expect("it is there"),
+            0 => files.remove(name).expect("the file exists"),
             1 => files.tamper(name, |bytes| input.repeat(bytes)),
             _ => files.tamper(name, |bytes| input.damage(bytes)),
         }
@@ -72,17 +74,20 @@ fn damaged(how: u8, mut input: Input<'_>) {
     }
     if let Ok((found, read)) = read(&files, true) {
         for (at, event) in &found {
-            assert_eq!(Some(event), written.get(at.0 as usize - 1), "event {at} is another one after the repair");
+            assert_eq!(Some(event), written.get(at.0 as usize - 1), "event {at} differs after the repair");
         }
-        assert!(found.is_sorted_by(|(one, _), (other, _)| one < other), "repeated or out of order after the repair");
+        assert!(
+            found.is_sorted_by(|(one, _), (other, _)| one < other),
+            "events are repeated or out of order after the repair"
+        );
         for at in (1..=read.tail.last.0).map(Sequence) {
-            let told = read.lost.iter().any(|lost| lost.from <= at && lost.until.is_none_or(|until| at < until));
-            assert!(told || found.iter().any(|(there, _)| *there == at), "event {at} is lost without a word");
+            let reported = read.lost.iter().any(|lost| lost.from <= at && lost.until.is_none_or(|until| at < until));
+            assert!(reported || found.iter().any(|(there, _)| *there == at), "event {at} is lost and not reported");
         }
     }
 }
 
-/// What a journal gives out.
+/// Reads the events of a journal.
 fn read(files: &MemoryFiles, repair: bool) -> Result<(Vec<(Sequence, Event)>, Read), StorageError> {
     let mut events = Vec::new();
     let read = reader::read(files, Reading { after: Sequence(0), repair }, |found| {
@@ -92,7 +97,8 @@ fn read(files: &MemoryFiles, repair: bool) -> Result<(Vec<(Sequence, Event)>, Re
     Ok((events, read))
 }
 
-/// Payloads that may be anything: a start refuses them by their number, or makes a state of them that twice the same events make.
+/// Tests arbitrary payloads: a start refuses them with their sequence number, or builds a state that does not change when the same events
+/// are applied twice.
 fn hostile(mut input: Input<'_>) {
     let mut payloads = Vec::new();
     while !input.is_empty() {
@@ -105,7 +111,7 @@ fn hostile(mut input: Input<'_>) {
             assert_eq!(
                 unpack::<Event>(&packed).as_ref(),
                 Ok(&event),
-                "an event is read as another once it was written"
+                "an event changes when it is written and read again"
             );
         }
     }
@@ -113,7 +119,11 @@ fn hostile(mut input: Input<'_>) {
     let twice = sample::recover(&sample::journal_of(payloads.iter().flat_map(|payload| [*payload, *payload])));
     match (once, twice) {
         (Ok(once), Ok(twice)) => {
-            assert_eq!(sample::image(&once.world), sample::image(&twice.world), "twice is not the same as once");
+            assert_eq!(
+                sample::image(&once.world),
+                sample::image(&twice.world),
+                "applying the events twice gives another state"
+            );
         }
         (Err(StorageError::Damaged { sequence, .. }), Err(StorageError::Damaged { .. })) => {
             assert!((1..=payloads.len() as u64).contains(&sequence.0), "there is no event {sequence}");

@@ -1,12 +1,12 @@
-//! What fuzzers call: each function takes any bytes, gives them to one reader of what comes from outside, and checks what that
-//! makes of them against what must hold.
+//! Fuzz targets: each function takes arbitrary bytes, passes them to one parser of external input, and checks the result against its
+//! invariants.
 //!
 //! Responsible for:
-//! - one function for each target of `fuzz/` that is about the engine, by name ([`TARGETS`]);
-//! - their replay in the usual tests: the corpora as they are, and changed a little.
+//! - one function for each target in `fuzz/` that belongs to the engine, by name ([`TARGETS`]);
+//! - their replay in the ordinary tests: the corpora unchanged, and with small modifications.
 //!
 //! Not responsible for:
-//! - making inputs up (`fuzz/`, by cargo-fuzz; `scripts/fuzz.sh`), what was ever found (a unit test where it was mended).
+//! - generating inputs (`fuzz/`, by cargo-fuzz; `scripts/fuzz.sh`), failures found earlier (a unit test where each was fixed).
 
 mod cursors;
 mod input;
@@ -19,10 +19,10 @@ pub use cursors::cursors;
 pub use journal::journal;
 pub use snapshot::snapshot;
 
-/// One target: panics if anything is wrong.
+/// A fuzz target: it panics if an invariant is violated.
 pub type Target = fn(&[u8]);
 
-/// Those of the engine, by the names that they have in `fuzz/`.
+/// The targets of the engine, under their names in `fuzz/`.
 pub const TARGETS: [(&str, Target); 3] = [("cursors", cursors), ("journal", journal), ("snapshot", snapshot)];
 
 #[cfg(test)]

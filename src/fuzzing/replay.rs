@@ -1,14 +1,14 @@
-//! Replays the corpora of fuzzers, as they are and changed a little. The server's tests include this file too.
+//! Replays the corpora of the fuzz targets, unchanged and with small modifications. The server's tests include this file too.
 #![cfg(test)]
 
 use std::fs;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
-/// Changes of each file of a corpus that are tried: more by `TIDEWIRE_SEEDS`.
+/// Number of modifications of each corpus file that are tested; `TIDEWIRE_SEEDS` overrides it.
 const CHANGES: u64 = 40;
 
-/// All targets of all crates.
+/// The number of targets of all crates.
 const TARGETS: usize = 7;
 
 type Targets<'a> = &'a [(&'a str, fn(&[u8]))];
@@ -44,10 +44,10 @@ fn changed(bytes: &[u8], other: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
-/// Runs each target on its corpus, and on changes of it.
+/// Runs each target on its corpus, and on modifications of it.
 ///
 /// # Panics
-/// If any of them does, with the inputs.
+/// If any of the targets panics; the message lists the inputs.
 pub(crate) fn replay(targets: Targets<'_>) {
     let changes = std::env::var("TIDEWIRE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(CHANGES);
     let mut failed = Vec::new();
@@ -71,10 +71,10 @@ pub(crate) fn replay(targets: Targets<'_>) {
     assert!(failed.is_empty(), "{} inputs fail:\n{}", failed.len(), failed.join("\n"));
 }
 
-/// Checks that the fuzzer has each of these targets of a crate, and no target that nobody knows.
+/// Checks that `fuzz/` defines each of these targets of a crate, and no unknown target.
 ///
 /// # Panics
-/// If it has not, or if a corpus is too large to keep.
+/// If a target is missing or unknown, or if a corpus is too large to store.
 pub(crate) fn check_manifest(of: &str, targets: Targets<'_>) {
     let manifest = fs::read_to_string(folder().join("Cargo.toml")).unwrap();
     for (name, _) in targets {
@@ -84,5 +84,5 @@ pub(crate) fn check_manifest(of: &str, targets: Targets<'_>) {
     }
     assert_eq!(manifest.matches("[[bin]]").count(), TARGETS);
     let bytes: usize = targets.iter().flat_map(|(name, _)| corpus(name)).map(|(_, bytes)| bytes.len()).sum();
-    assert!(bytes < 1 << 20, "the corpora have {bytes} bytes, which is too much to keep");
+    assert!(bytes < 1 << 20, "the corpora have {bytes} bytes, which is too much to store");
 }

@@ -1,4 +1,4 @@
-//! A small history, a start from files, and the whole of a state as records: what is damaged, done and compared.
+//! Test data of the fuzz targets: a small event history, a start from files, and the whole of a state as records.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft};
 use crate::feed::rules::{Replies, Rules};
 use crate::id::{PostId, SourceId};
+use crate::recovery::{Progress, Recovered, Recovery};
 use crate::state::records::Walk;
 use crate::state::world::{World, Writer};
 use crate::storage::error::StorageError;
@@ -18,7 +19,6 @@ use crate::storage::files::Files;
 use crate::storage::files::memory::MemoryFiles;
 use crate::storage::frame::{self, FrameKind, pack};
 use crate::storage::journal::Sequence;
-use crate::storage::recovery::{Progress, Recovered, Recovery};
 use crate::storage::segment;
 
 fn source(id: &str) -> SourceId {
@@ -37,7 +37,7 @@ fn published(id: u64, author: &str) -> Event {
     Event::Published { position, draft, accepted_at: position.published_at }
 }
 
-/// One of each kind of event, and posts between them.
+/// Returns one event of each kind, and posts between them.
 pub(super) fn events() -> Vec<Event> {
     let (ann, bob, tea) = (source("ann"), source("bob"), source("tag:tea"));
     let list = || "close".parse().expect("this is a name");
@@ -77,7 +77,7 @@ fn make_world() -> (Arc<World>, Writer) {
     World::create(Policy::Above(NonZeroU64::MIN), Sharding::new(2))
 }
 
-/// The state after these events.
+/// Returns the state after these events.
 pub(super) fn world_of(events: &[Event]) -> Arc<World> {
     let (world, mut writer) = make_world();
     for event in events {
@@ -86,12 +86,12 @@ pub(super) fn world_of(events: &[Event]) -> Arc<World> {
     world
 }
 
-/// A start on these files.
+/// Recovers the state from these files, as a start does.
 pub(super) fn recover(files: &dyn Files) -> Result<Recovered, StorageError> {
     Recovery { files, make_world: &make_world, repair: false, progress: &Progress::default() }.run()
 }
 
-/// A journal of one segment with these payloads, each in a frame whose checksums are right.
+/// Builds a journal of one segment with these payloads, each in a frame with valid checksums.
 pub(super) fn journal_of<'a>(payloads: impl IntoIterator<Item = &'a [u8]>) -> MemoryFiles {
     let mut bytes = segment::header(Sequence(1));
     for (sequence, payload) in (1..).zip(payloads) {
@@ -104,7 +104,7 @@ pub(super) fn journal_of<'a>(payloads: impl IntoIterator<Item = &'a [u8]>) -> Me
     files
 }
 
-/// All that a snapshot would have of a state, in an order of its own.
+/// Returns all records that a snapshot of this state would have, sorted.
 pub(super) fn image(world: &World) -> Vec<Vec<u8>> {
     fn packed<T: serde::Serialize>(record: &T) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -1,28 +1,30 @@
-//! Snapshots: any damage is noticed, and records that no version wrote are skipped or make a state that is kept as it is.
+//! Fuzz target for snapshots: any damage is detected, and records that no version has written are skipped or build a state that survives
+//! writing and reading.
 
 use std::sync::OnceLock;
 
 use crate::clock::UnixMicros;
 use crate::fuzzing::input::{CHANGES_MAX, Input};
 use crate::fuzzing::sample;
+use crate::recovery::decode;
+use crate::recovery::write_world;
 use crate::state::records::Walk;
 use crate::state::world::World;
 use crate::storage::error::StorageError;
 use crate::storage::files::memory::MemoryFiles;
 use crate::storage::frame::pack;
 use crate::storage::journal::Sequence;
-use crate::storage::recovery::decode;
-use crate::storage::snapshot::{self, EndRecord, SnapshotHeader, SnapshotReader, SnapshotWriter, write_world};
+use crate::storage::snapshot::{self, EndRecord, SnapshotHeader, SnapshotReader, SnapshotWriter};
 
 const AT: Sequence = Sequence(0);
 
-/// The bytes that say what a block holds; two that nothing is.
+/// The bytes for the kind of a block, two of which have no meaning.
 const KINDS: [u8; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 255, 0, 99];
 
-/// Damages a snapshot, or makes one up whose checksums are right, and reads it.
+/// Damages a snapshot, or builds one with arbitrary records and valid checksums, and reads it.
 ///
 /// # Panics
-/// If damage goes unnoticed, or if a state that is taken is not the same when it was written and read once more.
+/// If damage is not detected, or if an accepted state differs after it is written and read again.
 pub fn snapshot(data: &[u8]) {
     let mut input = Input(data);
     let how = input.byte();
@@ -45,10 +47,10 @@ fn damaged(how: u8, mut input: Input<'_>) {
     let is_whole = bytes == *whole;
     let files = MemoryFiles::default();
     files.put(&snapshot::name(AT), bytes);
-    assert_eq!(read(&files).is_ok(), is_whole, "damage went unnoticed, or there was none");
+    assert_eq!(read(&files).is_ok(), is_whole, "damage was not detected, or was reported without any");
 }
 
-/// A snapshot of a state, beside an empty journal.
+/// Writes a snapshot of a state, beside an empty journal.
 fn written(world: &World, compress: bool) -> MemoryFiles {
     let files = sample::journal_of([]);
     let write = || {
@@ -57,7 +59,7 @@ fn written(world: &World, compress: bool) -> MemoryFiles {
         write_world(Walk { world, sources: world.sources.len() }, &mut writer)?;
         writer.finish(AT, UnixMicros(5), false)
     };
-    write().expect("there is room");
+    write().expect("memory has space");
     files
 }
 
@@ -96,16 +98,16 @@ fn hostile(mut input: Input<'_>) {
     bytes.extend(stored((255, 0), 1, end.len() as u32, &end));
     let files = sample::journal_of([]);
     files.put(&snapshot::name(AT), bytes);
-    let found = sample::recover(&files).expect("a snapshot that is no good is skipped");
+    let found = sample::recover(&files).expect("an invalid snapshot is skipped");
     if found.report.skipped.is_empty() {
         let image = sample::image(&found.world);
-        let again = sample::recover(&written(&found.world, false)).expect("what was written can be read");
-        assert_eq!(again.report.skipped, [""; 0], "what was taken is refused once it was written");
-        assert_eq!(sample::image(&again.world), image, "a state changes by being written and read");
+        let again = sample::recover(&written(&found.world, false)).expect("the written snapshot can be read");
+        assert_eq!(again.report.skipped, [""; 0], "accepted records are refused after they are written");
+        assert_eq!(sample::image(&again.world), image, "a state changes when it is written and read");
     }
 }
 
-/// A block of one of the kinds: compressed here, said to be, or plain, and with any number of records.
+/// Builds a block of any kind with any number of records: compressed, plain, or plain but marked as compressed.
 fn block(input: &mut Input<'_>) -> Vec<u8> {
     let (how, records) = (input.byte(), u32::from(input.byte()));
     let kind = KINDS[usize::from(how) % KINDS.len()];
@@ -126,7 +128,7 @@ fn block(input: &mut Input<'_>) -> Vec<u8> {
     }
 }
 
-/// A block as the format describes it, its checksums right.
+/// Encodes a block as the format describes it, with valid checksums.
 fn stored((kind, compression): (u8, u8), records: u32, raw_bytes: u32, content: &[u8]) -> Vec<u8> {
     let mut block = vec![kind, compression];
     block.extend(records.to_le_bytes());

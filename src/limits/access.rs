@@ -1,83 +1,85 @@
-//! Limits of access: keys, tokens, and what may be asked without being let in.
+//! Limits of access control: keys, tokens, and requests without valid credentials.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// Longest credential that is looked at: it has to fit into a live client's frame.
+/// Maximum bytes of a credential: it has to fit into a live client's frame.
 pub const CREDENTIAL_BYTES_MAX: usize = 3 * 1024;
 
-/// Largest settings file.
+/// Maximum bytes of a settings file.
 pub const SETTINGS_FILE_BYTES_MAX: u64 = 256 * 1024;
 
-/// Largest access file.
+/// Maximum bytes of an access file.
 pub const ACCESS_FILE_BYTES_MAX: u64 = 256 * 1024;
 
-/// Server keys in an access file, and as many keys that tokens are signed with.
+/// Maximum number of server keys in an access file, and the same number of token signing keys.
 pub const ACCESS_KEYS_MAX: usize = 64;
 
-/// Shortest secret that tokens may be signed with: as long as the signature.
+/// Minimum bytes of a secret that signs tokens: the length of the signature.
 pub const TOKEN_SECRET_BYTES_MIN: usize = 32;
 
-/// By how much the clock of who makes tokens may be ahead of the server's.
+/// Maximum time by which the clock of a token issuer may be ahead of the server's clock.
 pub const TOKEN_CLOCK_AHEAD_MAX: Duration = Duration::from_secs(60);
 
-/// Users whose tokens are revoked at the same time: some 120 bytes each, with the longest ids twice that. Beyond it another
-/// revocation is refused. Where tokens have a longest lifetime, one is forgotten after that time.
+/// Maximum number of users with revoked tokens: some 120 bytes each, twice that with the longest ids. Beyond it another revocation is
+/// refused. If tokens have a maximum lifetime, a revocation is deleted after that time.
 pub const REVOCATIONS_MAX: usize = 1 << 20;
 
-/// Revocations that are forgotten with a new one, so that it takes no longer after a quiet time.
+/// Maximum number of expired revocations that are deleted with a new one, so that it takes no longer after a quiet period.
 pub const REVOCATIONS_FORGOTTEN_TOGETHER: usize = 1_024;
 
-/// Time between two looks whether the access file changed.
+/// Interval of the checks whether the access file has changed.
 pub const ACCESS_FILE_LOOK: Duration = Duration::from_secs(1);
 
-/// Live connections at the same time that have yet to say who they are.
+/// Maximum number of unauthenticated live connections at the same time.
 pub const LIVE_UNAUTHENTICATED_MAX: usize = 1_024;
 
-/// The same from one address (of IPv6: one network) that is no proxy's.
+/// The same for one address (with IPv6: one network) that is not a proxy's.
 pub const LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX: usize = LIVE_UNAUTHENTICATED_MAX / 16;
 
-/// How long such a connection may take to say it.
+/// Maximum time that a live connection may take to authenticate.
 pub const LIVE_UNAUTHENTICATED_TIME: Duration = Duration::from_secs(10);
 
-/// Origins whose pages may use the server.
+/// Maximum number of origins whose pages may use the server.
 pub const CORS_ORIGINS_MAX: usize = 64;
 
-/// Names that the server may go by.
+/// Maximum number of host names of the server.
 pub const HOSTS_MAX: usize = 64;
 
-/// Requests a second from one address that is no proxy's with credentials that are not known, twice as many at once. More are not told apart.
+/// Requests with unknown credentials that one address, unless it is a proxy's, may send per second; the burst is twice as many. Beyond it,
+/// these requests are refused without distinguishing their credentials.
 pub const UNKNOWN_CREDENTIALS_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("it is not 0");
 
-/// Signatures of tokens that are computed in vain a second for one network (an address; of IPv6, 64 bits): on one core, 5 to 10 ms of
-/// work. A token costs one for each key that may have signed it, and nothing if it is good.
+/// Signatures of invalid tokens that are computed per second for one network (an IPv4 address or 64 bits of an IPv6 address): on one core,
+/// 5 to 10 ms of work. A token costs one for each key that may have signed it, and a valid token costs nothing.
 pub const FORGED_SIGNATURES_PER_SECOND: u32 = 100;
 
-/// The same for all `--proxies` together, by which many clients come.
+/// The same for all `--proxies` together, which forward the requests of many clients.
 pub const FORGED_SIGNATURES_OF_PROXIES_PER_SECOND: u32 = 16 * FORGED_SIGNATURES_PER_SECOND;
 
-/// How many of one network at once, of proxies as many times more: what is earned in two seconds.
+/// Burst of such signatures for one network, and a proportionally larger one for proxies: the allowance of two seconds.
 pub const FORGED_SIGNATURES_AT_ONCE: u32 = 2 * FORGED_SIGNATURES_PER_SECOND;
 
-/// Tokens that are remembered as verified, so that their signature is not computed for each request: some 150 bytes each, with
-/// the longest ids twice that.
+/// Maximum number of verified tokens that are cached, so that their signature is not computed for each request: some 150 bytes each, twice
+/// that with the longest ids.
 pub const VERIFIED_TOKENS_MAX: usize = 64 * 1_024;
 
-/// Sources that a user's tokens may make known at once, and again within [`NEW_SOURCES_PERIOD`]: about what a reader may follow
-/// and mute. Nothing that is known is ever forgotten, followed or not.
+/// Number of new sources that a user's tokens may register at once, and again within [`NEW_SOURCES_PERIOD`]: about as many as a reader may
+/// follow and mute. A registered source is never forgotten, followed or not.
 pub const NEW_SOURCES_OF_USER_MAX: NonZeroU32 = NonZeroU32::new(10_000).expect("it is not 0");
 
-/// See there.
+/// The period in which the allowance of new sources is restored in full.
 pub const NEW_SOURCES_PERIOD: Duration = Duration::from_secs(24 * 3_600);
 
-/// Time between two lines of the log of one kind that strangers cause: denials, malformed requests, refused connections and their like.
+/// Minimum interval of the log lines of one kind that unauthenticated connections can cause: denials, malformed requests, refused
+/// connections and similar events.
 pub const LOG_THROTTLE_PERIOD: Duration = Duration::from_secs(10);
 
-/// Keys for tokens of one algorithm that have no `kid`: each of them is tried on a token without one.
+/// Maximum number of token keys of one algorithm without a `kid`: each of them is tried on a token that has none.
 pub const KEYS_TRIED_MAX: usize = 8;
 
-/// Clients whose rate is known one by one at the same time. Others share [`RATED_GROUPS`] rates.
+/// Maximum number of clients whose rate is tracked individually. Others share [`RATED_GROUPS`] rates.
 pub const RATED_CLIENTS_MAX: usize = 128 * 1024;
 
-/// Rates that clients share while there are too many to know each one's.
+/// Number of rates that clients share while there are too many to track each of them.
 pub const RATED_GROUPS: u64 = 1_024;

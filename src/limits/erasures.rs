@@ -1,25 +1,25 @@
-//! Limits of erasing users.
+//! Limits of the erasure of users.
 
 use std::time::Duration;
 
-/// Users that may be being erased at the same time. They share one pass over the archive.
+/// Maximum number of users that are being erased at the same time. They share one pass over the archive.
 pub const ERASURES_MAX: usize = 1_024;
 
-/// Changes that an erasure asks for together: posts that it deletes, or edges and decisions of others that it takes back.
+/// Maximum number of changes that an erasure requests together: posts to delete, or edges and preferences of other users to remove.
 pub const ERASURE_STEP_MAX: usize = 256;
 
-/// How many times as long as it worked an erasure rests.
+/// Length of the pause of an erasure, as a multiple of the work before it.
 pub const ERASURE_RESTS: u32 = 1;
 
-/// Posts that an erasure deletes in the archive between two times that it waits until the archive has that.
+/// Number of posts that an erasure deletes in the archive before it waits until the archive has written the deletions.
 pub const ERASURE_FLUSH_POSTS: usize = 4 * 1024;
 
-/// How long after a first failed attempt an erasure goes on, and twice as long after each further one. What fails may be a disk without room
-/// for another copy of the archive.
+/// Delay after the first failed attempt of an erasure; it doubles after each further one. The reason of a failure may be a disk without
+/// space for another copy of the archive.
 pub const ERASURE_RETRY: Duration = Duration::from_secs(1);
 
-/// Longest time between two attempts.
+/// Maximum delay between two attempts.
 pub const ERASURE_RETRY_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// Bytes of rows after which a copy of the archive is handed to the system, while it is rewritten.
+/// Bytes of rows after which the copy of an archive that is being rewritten is passed to the operating system.
 pub const REWRITE_CHUNK_BYTES: usize = 8 << 20;

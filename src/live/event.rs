@@ -1,4 +1,4 @@
-//! What a live client is told.
+//! The events that a live client receives.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,55 +8,57 @@ use crate::feed::stream::Place;
 use crate::id::PostId;
 use crate::state::view::Entry;
 
-/// One thing told to a live client. Clones share what is large.
+/// One event for a live client. Clones share the large parts.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// Where the stream is with it.
+    /// The position in the event stream after this event.
     pub place: Place,
-    /// What is told.
+    /// The content of the event.
     pub what: What,
 }
 
-/// What is told.
+/// The content of an event.
 #[derive(Clone, Debug)]
 pub enum What {
-    /// The first of all: either that exactly what the client misses follows, or that it has to read the feed anew.
+    /// The first event of a connection. It reports whether exactly the missed events follow, or the client has to
+    /// read the feed again.
     Hello {
-        /// Whether nothing is missing.
+        /// True if the missed events follow, so that the client lacks nothing.
         recovered: bool,
-        /// How far the reader has read, if that was ever said.
+        /// The position up to which the reader has read, if the reader ever set it.
         marker: Option<Position>,
     },
-    /// Nothing: the connection is alive, and the client has all if it has what came before.
+    /// A keep-alive without content. The client is up to date if it has received all events before this one.
     Beat,
-    /// An entry is in the feed, in place of any other of the same post.
+    /// Adds an entry to the feed. It replaces any other entry of the same post.
     Post(Arc<Item>),
-    /// The post of an entry has another text.
+    /// Replaces the text of the post of an entry.
     Update(Arc<Post>),
-    /// A post has no entry.
+    /// Removes the entry of a post.
     Remove(PostId),
-    /// All below here may be different; all there is, without.
+    /// All entries below this position may have changed. Without a position, the whole feed may have changed.
     Stale(Option<Position>),
-    /// How far the reader has read.
+    /// The position up to which the reader has read.
     Marker(Position),
 }
 
-/// An entry, with a place for its text: whoever needs it first writes it, and for many readers it is the same.
+/// An entry with a cache for its serialized text. The first connection that needs the text writes it; for many
+/// readers it is the same.
 #[derive(Debug)]
 pub struct Item {
-    /// Where it stands.
+    /// The position of the entry in the feed.
     pub at: Position,
-    /// The entry.
+    /// The entry itself.
     pub entry: Entry,
-    /// Its text.
+    /// The serialized text, empty until a connection needs it.
     pub text: OnceLock<Box<str>>,
 }
 
-/// What an event takes beside the text of a post.
+/// The estimated bytes of an event, without the text of a post.
 const EVENT_BYTES: usize = 192;
 
 impl Event {
-    /// About how many bytes it takes while it waits, as if they were not shared.
+    /// Returns the approximate bytes of the event while it is queued. Shared parts count in full.
     pub fn bytes(&self) -> usize {
         let text = match &self.what {
             What::Post(item) => item.entry.post.json().len() + item.entry.reposts().len() * EVENT_BYTES,
@@ -67,7 +69,8 @@ impl Event {
     }
 }
 
-/// The items made last: followers of one source are told of its post right after each other.
+/// The most recent items of a shard. Followers of one source receive its post one directly after the other, so they
+/// can share an item.
 #[derive(Debug, Default)]
 pub struct RecentItems {
     items: [Option<Arc<Item>>; RecentItems::MAX],
@@ -75,10 +78,10 @@ pub struct RecentItems {
 }
 
 impl RecentItems {
-    /// As many as posts take turns in being delivered.
+    /// The number of cached items: about as many posts as fan-out delivers alternately.
     const MAX: usize = 8;
 
-    /// The item of an entry: one that was made already, if it looks the same.
+    /// Returns the item of an entry. Reuses a cached item if it has the same content.
     pub fn item(&mut self, at: Position, entry: Entry) -> Arc<Item> {
         let is_same = |item: &&Arc<Item>| item.at == at && item.entry.is_like(&entry);
         if let Some(item) = self.items.iter().flatten().find(is_same) {

@@ -1,11 +1,12 @@
-//! Live: what passes between a watched reader's actor and the connections that watch.
+//! Live connections: the data shared by the actor of a watched reader and the connections that watch this reader.
 //!
 //! Responsible for:
-//! - what is told ([`event`]), the bounded queue of each connection ([`subscriber`]), and who is watched ([`watchers`]),
-//!   which connections came by a user's token ([`sessions`]).
+//! - the events ([`event`]), the bounded queue of each connection ([`subscriber_queue`]), the set of watched readers
+//!   ([`watchers`]), and the connections that a user's token authenticated ([`sessions`]).
 //!
 //! Not responsible for:
-//! - what must be told (`feed::stream`, `runtime::reader::watch`), sockets and words (`http::live` of the server).
+//! - deciding which events to send (`feed::stream`, `runtime::reader::watch`), sockets and the wire format
+//!   (`http::live` of the server).
 
 pub mod event;
 pub mod sessions;

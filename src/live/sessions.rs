@@ -1,10 +1,12 @@
-//! Sessions: live connections that came by a user's token, to be called when tokens of that user are revoked.
+//! Sessions: the live connections that a user's token authenticated. They are signalled when tokens of that user are
+//! revoked.
 //!
 //! Responsible for:
-//! - calling all sessions of one user, and no others; a call is not lost, whenever it comes.
+//! - signalling all sessions of one user, and no others. A signal is never lost, whenever it is sent.
 //!
 //! Not responsible for:
-//! - whether a session then ends (`http::auth` of the server), how many there may be: each is a live connection's, and they are bounded.
+//! - deciding whether a session then ends (`http::auth` of the server), limiting the number of sessions: each one
+//!   belongs to a live connection, and the number of these is limited.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,51 +16,52 @@ use parking_lot::Mutex;
 
 use crate::id::SourceId;
 
-/// All sessions, by user.
+/// All sessions, grouped by user.
 #[derive(Debug, Default)]
-pub struct Sessions(Mutex<HashMap<SourceId, Vec<Arc<Called>>, foldhash::fast::RandomState>>);
+pub struct Sessions(Mutex<HashMap<SourceId, Vec<Arc<Signal>>, foldhash::fast::RandomState>>);
 
-/// One live connection. It is forgotten when this is dropped.
+/// One session of a user, for one live connection. Dropping it removes the session.
 #[derive(Debug)]
 pub struct Session {
     sessions: Arc<Sessions>,
     user: SourceId,
-    called: Arc<Called>,
+    signal: Arc<Signal>,
 }
 
-/// Whether a session was called.
+/// The state of one session: whether it was signalled, and the task to wake.
 #[derive(Debug, Default)]
-struct Called(Mutex<State>);
+struct Signal(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    is_called: bool,
+    is_set: bool,
     waker: Option<Waker>,
 }
 
 impl Sessions {
-    /// Begins a session of a user. It is called already: what came before it began is for it to look at.
+    /// Begins a session of a user. The session starts in the signalled state, so that its task also checks
+    /// revocations from before the start.
     pub fn begin(self: &Arc<Self>, user: SourceId) -> Session {
-        let called = Arc::new(Called(Mutex::new(State { is_called: true, waker: None })));
-        self.0.lock().entry(user.clone()).or_default().push(Arc::clone(&called));
-        Session { sessions: Arc::clone(self), user, called }
+        let signal = Arc::new(Signal(Mutex::new(State { is_set: true, waker: None })));
+        self.0.lock().entry(user.clone()).or_default().push(Arc::clone(&signal));
+        Session { sessions: Arc::clone(self), user, signal }
     }
 
-    /// Calls all sessions of a user, after what they are called for was done.
-    pub fn call(&self, user: &SourceId) {
-        // Copied: tasks that wake may end their sessions.
-        let called = self.0.lock().get(user).cloned().unwrap_or_default();
-        for session in called {
+    /// Signals all sessions of a user. The caller does this after the change that the sessions have to check.
+    pub fn signal(&self, user: &SourceId) {
+        // The list is copied first, since a woken task may end its session, which needs the lock.
+        let signals = self.0.lock().get(user).cloned().unwrap_or_default();
+        for signal in signals {
             let waker = {
-                let state = &mut *session.0.lock();
-                state.is_called = true;
+                let state = &mut *signal.0.lock();
+                state.is_set = true;
                 state.waker.take()
             };
             waker.into_iter().for_each(Waker::wake);
         }
     }
 
-    /// How many users have any.
+    /// Returns the number of users with at least one session.
     #[cfg(test)]
     fn users(&self) -> usize {
         self.0.lock().len()
@@ -66,15 +69,15 @@ impl Sessions {
 }
 
 impl Session {
-    /// Whose it is.
+    /// Returns the user of this session.
     pub fn user(&self) -> &SourceId {
         &self.user
     }
 
-    /// Whether it was called since it was last asked. If not, the task is woken once it is.
-    pub fn was_called(&self, task: &Context<'_>) -> bool {
-        let state = &mut *self.called.0.lock();
-        if std::mem::take(&mut state.is_called) {
+    /// Returns true if the session was signalled since the last call. If not, the task is woken at the next signal.
+    pub fn was_signalled(&self, task: &Context<'_>) -> bool {
+        let state = &mut *self.signal.0.lock();
+        if std::mem::take(&mut state.is_set) {
             return true;
         }
         if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(task.waker())) {
@@ -88,7 +91,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         let mut sessions = self.sessions.0.lock();
         let Some(of_user) = sessions.get_mut(&self.user) else { return };
-        of_user.retain(|other| !Arc::ptr_eq(other, &self.called));
+        of_user.retain(|other| !Arc::ptr_eq(other, &self.signal));
         if of_user.is_empty() {
             sessions.remove(&self.user);
         }
@@ -118,17 +121,17 @@ mod tests {
         let [ann, bob] = ["ann", "bob"].map(|user| SourceId::new(user).unwrap());
         let (first, second, other) = (sessions.begin(ann.clone()), sessions.begin(ann.clone()), sessions.begin(bob));
         let all = [&first, &second, &other];
-        assert_eq!(all.map(|session| session.was_called(&task)), [true; 3], "for what came before");
-        assert_eq!(all.map(|session| session.was_called(&task)), [false; 3]);
-        sessions.call(&ann);
+        assert_eq!(all.map(|session| session.was_signalled(&task)), [true; 3], "for what came before");
+        assert_eq!(all.map(|session| session.was_signalled(&task)), [false; 3]);
+        sessions.signal(&ann);
         assert_eq!(woken.0.load(Ordering::Relaxed), 2);
-        assert_eq!(all.map(|session| session.was_called(&task)), [true, true, false]);
-        // Nobody waits at this moment.
-        sessions.call(&ann);
-        sessions.call(&ann);
-        assert!(first.was_called(&task) && !first.was_called(&task));
+        assert_eq!(all.map(|session| session.was_signalled(&task)), [true, true, false]);
+        // No task waits at this moment.
+        sessions.signal(&ann);
+        sessions.signal(&ann);
+        assert!(first.was_signalled(&task) && !first.was_signalled(&task));
         drop((first, second));
-        sessions.call(&ann);
+        sessions.signal(&ann);
         assert_eq!(sessions.users(), 1);
         drop(other);
         assert_eq!(sessions.users(), 0);

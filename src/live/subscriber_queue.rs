@@ -1,10 +1,10 @@
-//! An subscriber queue: the bounded queue between a watched reader's actor and one live connection.
+//! A subscriber queue: the bounded queue between the actor of a watched reader and one live connection.
 //!
 //! Responsible for:
-//! - never making the actor wait: a connection that is too far behind is cut off, and what waited for it is dropped.
+//! - never blocking the actor: a connection that is too far behind is closed, and its queued events are dropped.
 //!
 //! Not responsible for:
-//! - what goes through it, sockets.
+//! - the content of events, sockets.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::id::PostId;
 use crate::limits::{LIVE_BEHIND_MAX, LIVE_QUEUE_BYTES_MAX};
 use crate::live::event::{Event, What};
 
-/// Why a live connection ends.
+/// The reason why a live connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Closing {
-    /// It was too far behind.
+    /// The connection was too far behind.
     TooSlow,
-    /// The server stops, or what fed it was lost: come back.
+    /// The server stops, or the actor that fed the queue ended. The client can reconnect.
     Restart,
-    /// The connection has gone by itself.
+    /// The client closed the connection.
     Gone,
 }
 
@@ -36,32 +36,32 @@ pub struct SubscriberQueue(Mutex<Queue>);
 struct Queue {
     events: VecDeque<Event>,
     bytes: usize,
-    /// Since when nothing was taken though something waits; unknown right after something was.
+    /// Since when events have been queued without any being taken. None directly after an event was taken.
     behind_since: Option<Instant>,
     closing: Option<Closing>,
     waker: Option<Waker>,
 }
 
-/// What became of an event.
+/// The result of pushing an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pushed {
-    /// It waits for the connection.
-    Waits,
-    /// The connection was cut off just now.
+    /// The event is in the queue.
+    Queued,
+    /// The connection exceeded a limit and was closed by this push.
     CutOff,
-    /// There was no connection any more.
+    /// The connection was closed before.
     Closed,
 }
 
 impl SubscriberQueue {
-    /// Puts an event into the queue. At the limit of bytes or time the connection is cut off.
+    /// Adds an event to the queue. Closes the connection if the queue exceeds the limit of bytes or of time.
     pub fn push(&self, event: Event, now: Instant) -> Pushed {
         let queue = &mut *self.0.lock();
         if queue.closing.is_some() {
             return Pushed::Closed;
         }
         if let What::Remove(post) = event.what {
-            queue.take_back(post);
+            queue.retract(post);
         }
         let behind_since = *queue.behind_since.get_or_insert(now);
         queue.bytes += event.bytes();
@@ -71,10 +71,10 @@ impl SubscriberQueue {
         }
         queue.events.push_back(event);
         queue.wake();
-        Pushed::Waits
+        Pushed::Queued
     }
 
-    /// The next event, or how the connection ends.
+    /// Returns the next event, or the reason why the connection ends.
     pub fn poll_next(&self, task: &mut Context<'_>) -> Poll<Result<Event, Closing>> {
         let queue = &mut *self.0.lock();
         if let Some(event) = queue.events.pop_front() {
@@ -91,7 +91,7 @@ impl SubscriberQueue {
         Poll::Pending
     }
 
-    /// Ends the connection. The first reason stays.
+    /// Ends the connection. If it has already ended, the first reason is kept.
     pub fn close(&self, closing: Closing) {
         let queue = &mut *self.0.lock();
         if queue.closing.is_none() {
@@ -99,20 +99,20 @@ impl SubscriberQueue {
         }
     }
 
-    /// Bytes that wait in it.
+    /// Returns the bytes of the queued events.
     pub fn bytes(&self) -> usize {
         self.0.lock().bytes
     }
 
-    /// Whether the connection has ended, or is about to.
+    /// Returns true if the connection has ended or is about to end.
     pub fn is_closed(&self) -> bool {
         self.0.lock().closing.is_some()
     }
 }
 
 impl Queue {
-    /// What waits and shows a post that is gone is not to be sent any more.
-    fn take_back(&mut self, post: PostId) {
+    /// Replaces queued events that show a removed post, so that its text is not sent any more.
+    fn retract(&mut self, post: PostId) {
         for event in &mut self.events {
             let shows = match &event.what {
                 What::Post(item) => item.entry.post.id() == post,
@@ -140,11 +140,11 @@ impl Queue {
     }
 }
 
-/// Closes an subscriber queue when the actor that fed it goes, however that ends.
+/// Closes a subscriber queue when the actor that feeds it is dropped, for whatever reason.
 #[derive(Debug)]
-pub struct Feeding(pub Arc<SubscriberQueue>);
+pub struct SubscriberGuard(pub Arc<SubscriberQueue>);
 
-impl Drop for Feeding {
+impl Drop for SubscriberGuard {
     fn drop(&mut self) {
         self.0.close(Closing::Restart);
     }
@@ -167,7 +167,7 @@ mod tests {
     fn events_come_out_in_their_order_until_it_is_closed() {
         let subscriber = SubscriberQueue::default();
         assert_eq!(next(&subscriber), Poll::Pending);
-        (1..=2).for_each(|last| assert_eq!(subscriber.push(event(last), Instant::now()), Pushed::Waits));
+        (1..=2).for_each(|last| assert_eq!(subscriber.push(event(last), Instant::now()), Pushed::Queued));
         assert_eq!(next(&subscriber), Poll::Ready(Ok(1)));
         subscriber.close(Closing::Restart);
         subscriber.close(Closing::TooSlow);
@@ -179,17 +179,17 @@ mod tests {
     fn who_is_too_far_behind_is_cut_off_and_keeps_no_memory() {
         let (by_bytes, start) = (SubscriberQueue::default(), Instant::now());
         let fit = LIVE_QUEUE_BYTES_MAX / event(1).bytes();
-        (0..fit as u64).for_each(|last| assert_eq!(by_bytes.push(event(last), start), Pushed::Waits));
+        (0..fit as u64).for_each(|last| assert_eq!(by_bytes.push(event(last), start), Pushed::Queued));
         assert_eq!(by_bytes.push(event(0), start), Pushed::CutOff);
         assert_eq!(next(&by_bytes), Poll::Ready(Err(Closing::TooSlow)));
         assert_eq!(by_bytes.0.lock().events.capacity(), 0);
 
         let (by_time, at_limit) = (SubscriberQueue::default(), start + LIVE_BEHIND_MAX);
-        assert_eq!(by_time.push(event(1), start), Pushed::Waits);
-        assert_eq!(by_time.push(event(2), at_limit), Pushed::Waits);
+        assert_eq!(by_time.push(event(1), start), Pushed::Queued);
+        assert_eq!(by_time.push(event(2), at_limit), Pushed::Queued);
         assert_eq!(next(&by_time), Poll::Ready(Ok(1)));
         let later = at_limit + LIVE_BEHIND_MAX;
-        assert_eq!(by_time.push(event(3), later), Pushed::Waits, "it took something meanwhile");
+        assert_eq!(by_time.push(event(3), later), Pushed::Queued, "it took something meanwhile");
         assert_eq!(by_time.push(event(4), later + 2 * LIVE_BEHIND_MAX), Pushed::CutOff);
     }
 }

@@ -1,11 +1,12 @@
-//! Watchers: who is watched, for those who must tell.
+//! Watchers: the registry of watched readers, used by the parts that send notices about changes.
 //!
 //! Responsible for:
-//! - the bitmap of watched readers that changes are intersected with, and whom what was kept of a source concerns;
-//! - how many live connections there are, and ending all of them.
+//! - the bitmaps of watched readers, which are intersected with the recipients of a change, and the index of readers
+//!   that keep posts of a source they unfollowed;
+//! - counting the live connections, and closing all of them.
 //!
 //! Not responsible for:
-//! - what a watched reader is told (`runtime::reader::watch`).
+//! - the events that a watched reader receives (`runtime::reader::watch`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -20,58 +21,59 @@ use crate::id::SourceSlot;
 use crate::live::sessions::Sessions;
 use crate::live::subscriber_queue::{Closing, SubscriberQueue};
 
-/// Who is watched.
+/// The watched readers and the live connections.
 #[derive(Debug)]
 pub struct Watchers {
     sharding: Sharding,
     readers: AtomicUsize,
-    /// By shard: the numbers within the shard of readers that are watched.
+    /// The watched readers of each shard, by their numbers within the shard.
     watched: Box<[RwLock<RoaringBitmap>]>,
-    /// Watched readers that keep what a source brought though they do not follow it any more.
-    keeping: RwLock<FxHashMap<SourceSlot, Vec<SourceSlot>>>,
-    /// Something could not be told to those concerned: all are told that they missed it.
+    /// For each source, the watched readers that no longer follow it but keep the posts it brought before.
+    kept_by_source: RwLock<FxHashMap<SourceSlot, Vec<SourceSlot>>>,
+    /// Set if a notice could not be queued. All watched readers are then notified that they missed something.
     missed: AtomicBool,
     connections: Mutex<Connections>,
-    /// Those of users, by their tokens.
+    /// The sessions of users, which their tokens authenticated.
     pub sessions: Arc<Sessions>,
 }
 
 #[derive(Debug, Default)]
 struct Connections {
     subscribers: Slab<Arc<SubscriberQueue>>,
-    /// Those that do not watch anybody yet.
-    strangers: Slab<Arc<SubscriberQueue>>,
+    /// Connections that do not watch any reader yet.
+    unauthenticated: Slab<Arc<SubscriberQueue>>,
     stopping: bool,
-    /// Readers whose actor had no room to be told something.
-    unsettled: Vec<SourceSlot>,
-    /// Readers that were to sleep when somebody had just connected.
-    sleepless: Vec<SourceSlot>,
+    /// Readers whose actor could not receive a notice, since its mailbox was full.
+    mailbox_full: Vec<SourceSlot>,
+    /// Readers that were not put to sleep, since a client had just connected.
+    kept_awake: Vec<SourceSlot>,
 }
 
-/// Why a connection is not let in.
+/// The reason why a connection is not admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotAdmitted {
-    /// There are as many as there may be.
+    /// The number of connections has reached its limit.
     Full,
-    /// All are being ended.
+    /// The server is closing all connections.
     Stopping,
 }
 
 impl Watchers {
-    /// Nobody is watched.
+    /// Creates a registry without any watched reader.
     pub fn new(sharding: Sharding) -> Self {
         Self {
             sharding,
             readers: AtomicUsize::new(0),
             watched: (0..sharding.shards()).map(|_| RwLock::default()).collect(),
-            keeping: RwLock::default(),
+            kept_by_source: RwLock::default(),
             missed: AtomicBool::new(false),
             connections: Mutex::default(),
             sessions: Arc::default(),
         }
     }
 
-    /// Tells a reader of changes from now on. Must come before its feed is looked at: a change that is not seen then is told.
+    /// Adds a reader to the watched readers. The caller does this before it reads the feed: a change that this read
+    /// does not see then causes a notice.
     pub fn enter(&self, reader: SourceSlot) {
         if self.watched[self.sharding.shard_of(reader)].write().insert(self.sharding.local(reader)) {
             self.readers.fetch_add(1, Ordering::Relaxed);
@@ -79,77 +81,80 @@ impl Watchers {
         fence(Ordering::SeqCst);
     }
 
-    /// Tells a reader of nothing any more.
+    /// Removes a reader from the watched readers.
     pub fn leave(&self, reader: SourceSlot, kept: &[SourceSlot]) {
-        self.keep(reader, kept, &[]);
+        self.replace_kept(reader, kept, &[]);
         if self.watched[self.sharding.shard_of(reader)].write().remove(self.sharding.local(reader)) {
             self.readers.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Replaces the sources of which a watched reader keeps what they brought.
-    pub fn keep(&self, reader: SourceSlot, before: &[SourceSlot], now: &[SourceSlot]) {
+    /// Replaces the list of unfollowed sources whose posts a watched reader keeps.
+    pub fn replace_kept(&self, reader: SourceSlot, before: &[SourceSlot], now: &[SourceSlot]) {
         if before == now {
             return;
         }
-        let mut keeping = self.keeping.write();
+        let mut kept_by_source = self.kept_by_source.write();
         for source in before {
-            if let Some(readers) = keeping.get_mut(source) {
+            if let Some(readers) = kept_by_source.get_mut(source) {
                 readers.retain(|other| *other != reader);
                 if readers.is_empty() {
-                    keeping.remove(source);
+                    kept_by_source.remove(source);
                 }
             }
         }
         for source in now {
-            keeping.entry(*source).or_default().push(reader);
+            kept_by_source.entry(*source).or_default().push(reader);
         }
     }
 
-    /// Whether anybody is watched. Asked after a change was applied: whoever comes later sees the change.
+    /// Returns true if any reader is watched. The caller asks after it applied a change: a reader that is added later
+    /// sees the change.
     pub fn any(&self) -> bool {
         fence(Ordering::SeqCst);
         self.readers.load(Ordering::Relaxed) > 0
     }
 
-    /// How many readers are watched.
+    /// Returns the number of watched readers.
     pub fn readers(&self) -> usize {
         self.readers.load(Ordering::Relaxed)
     }
 
-    /// Whether this reader is watched.
+    /// Returns true if this reader is watched.
     pub fn is_watched(&self, reader: SourceSlot) -> bool {
         self.watched(self.sharding.shard_of(reader)).contains(self.sharding.local(reader))
     }
 
-    /// The watched readers of a shard. The guard must be short-lived.
+    /// Returns the watched readers of a shard. The caller releases the guard soon, since [`Self::enter`] and
+    /// [`Self::leave`] wait for it.
     pub fn watched(&self, shard: usize) -> RwLockReadGuard<'_, RoaringBitmap> {
         self.watched[shard].read()
     }
 
-    /// Appends to `into` the numbers within `shard` of the source itself and of those who keep what it brought, if watched.
+    /// Appends to `into` the numbers within `shard` of the source itself and of the readers that keep its posts, if
+    /// they are watched.
     pub fn concerned(&self, source: SourceSlot, shard: usize, into: &mut Vec<u32>) {
-        let keeping = self.keeping.read();
-        let keeping = keeping.get(&source).map(Vec::as_slice).unwrap_or_default();
+        let kept_by_source = self.kept_by_source.read();
+        let keepers = kept_by_source.get(&source).map(Vec::as_slice).unwrap_or_default();
         let watched = self.watched(shard);
-        let here = keeping.iter().chain([&source]).filter(|reader| self.sharding.shard_of(**reader) == shard);
+        let here = keepers.iter().chain([&source]).filter(|reader| self.sharding.shard_of(**reader) == shard);
         into.extend(here.map(|reader| self.sharding.local(*reader)).filter(|local| watched.contains(*local)));
     }
 
-    /// Notes that something could not be told to those concerned.
-    pub fn miss(&self) {
+    /// Records that a notice could not be queued for its recipients.
+    pub fn note_missed(&self) {
         self.missed.store(true, Ordering::Release);
     }
 
-    /// Whether that was noted since the last time.
+    /// Returns true if [`Self::note_missed`] was called since the last call, and resets this state.
     pub fn take_missed(&self) -> bool {
         self.missed.load(Ordering::Relaxed) && self.missed.swap(false, Ordering::AcqRel)
     }
 
-    /// Lets a connection in, unless there are `max`.
+    /// Admits a connection, unless there are already `max`. Returns its key.
     ///
     /// # Errors
-    /// Why not.
+    /// Fails if the limit is reached, or all connections are being closed.
     pub fn admit(&self, subscriber: &Arc<SubscriberQueue>, max: usize) -> Result<usize, NotAdmitted> {
         let mut connections = self.connections.lock();
         if connections.stopping {
@@ -161,61 +166,63 @@ impl Watchers {
         Ok(connections.subscribers.insert(Arc::clone(subscriber)))
     }
 
-    /// Takes note of a connection that does not watch anybody yet. None: all are being ended.
-    pub fn meet(&self, subscriber: &Arc<SubscriberQueue>) -> Option<usize> {
+    /// Registers a connection that does not watch any reader yet. Returns its key, or None if all connections are
+    /// being closed.
+    pub fn add_unauthenticated(&self, subscriber: &Arc<SubscriberQueue>) -> Option<usize> {
         let mut connections = self.connections.lock();
-        (!connections.stopping).then(|| connections.strangers.insert(Arc::clone(subscriber)))
+        (!connections.stopping).then(|| connections.unauthenticated.insert(Arc::clone(subscriber)))
     }
 
-    /// Forgets such a connection by the key that was returned for it.
+    /// Removes an unauthenticated connection by its key.
     pub fn remove_unauthenticated(&self, key: usize) {
-        self.connections.lock().strangers.try_remove(key);
+        self.connections.lock().unauthenticated.try_remove(key);
     }
 
-    /// Forgets a connection by the key it was let in with.
-    pub fn dismiss(&self, key: usize) {
+    /// Removes an admitted connection by its key.
+    pub fn remove(&self, key: usize) {
         self.connections.lock().subscribers.try_remove(key);
     }
 
-    /// How many connections there are that watch somebody, or are about to.
+    /// Returns the number of connections that watch a reader or are about to.
     pub fn connections(&self) -> usize {
         self.connections.lock().subscribers.len()
     }
 
-    /// Bytes that wait for live connections to take them; a text that waits for several counts for each of them.
+    /// Returns the bytes queued for live connections. A text that is queued for several connections counts once for
+    /// each of them.
     pub fn waiting_bytes(&self) -> usize {
-        // Copied first: whoever wants to be let in does not wait for all to be asked.
+        // The list is copied first, so that admitting a connection does not wait until all queues have been read.
         let subscribers: Vec<Arc<SubscriberQueue>> =
             self.connections.lock().subscribers.iter().map(|(_, subscriber)| Arc::clone(subscriber)).collect();
         subscribers.iter().map(|subscriber| subscriber.bytes()).sum()
     }
 
-    /// Ends all connections, and lets none in any more.
+    /// Closes all connections, and admits no more.
     pub fn stop(&self) {
         let mut connections = self.connections.lock();
         connections.stopping = true;
-        let all = connections.subscribers.iter().chain(&connections.strangers);
+        let all = connections.subscribers.iter().chain(&connections.unauthenticated);
         all.for_each(|(_, subscriber)| subscriber.close(Closing::Restart));
     }
 
-    /// Notes that a reader's actor had no room to be told something.
-    pub fn unsettle(&self, reader: SourceSlot) {
-        self.connections.lock().unsettled.push(reader);
+    /// Records that the mailbox of a reader's actor was too full for a notice.
+    pub fn note_mailbox_full(&self, reader: SourceSlot) {
+        self.connections.lock().mailbox_full.push(reader);
     }
 
-    /// Those of a shard that were noted since the last time.
-    pub fn take_unsettled(&self, shard: usize) -> Vec<SourceSlot> {
-        self.of_shard(&mut self.connections.lock().unsettled, shard)
+    /// Returns the readers of a shard that were recorded since the last call.
+    pub fn take_mailbox_full(&self, shard: usize) -> Vec<SourceSlot> {
+        self.of_shard(&mut self.connections.lock().mailbox_full, shard)
     }
 
-    /// Notes that a reader was to sleep when somebody had just connected.
-    pub fn stay_awake(&self, reader: SourceSlot) {
-        self.connections.lock().sleepless.push(reader);
+    /// Records that a reader was not put to sleep, since a client had just connected.
+    pub fn note_kept_awake(&self, reader: SourceSlot) {
+        self.connections.lock().kept_awake.push(reader);
     }
 
-    /// Those of a shard that were noted since the last time.
-    pub fn take_sleepless(&self, shard: usize) -> Vec<SourceSlot> {
-        self.of_shard(&mut self.connections.lock().sleepless, shard)
+    /// Returns the readers of a shard that were recorded since the last call.
+    pub fn take_kept_awake(&self, shard: usize) -> Vec<SourceSlot> {
+        self.of_shard(&mut self.connections.lock().kept_awake, shard)
     }
 
     fn of_shard(&self, readers: &mut Vec<SourceSlot>, shard: usize) -> Vec<SourceSlot> {

@@ -1,12 +1,12 @@
-//! The end of the process when an actor crashes that nothing can replace.
+//! Aborts the process when an actor panics that cannot be restarted.
 
 use std::process;
 use std::thread;
 
 use tracing::error;
 
-/// Held by an actor whose state cannot be rebuilt while the process runs. A panic in it ends the process, since an engine
-/// without it would take requests and never serve them; a restart recovers.
+/// A guard for an actor whose state cannot be rebuilt while the process runs. If the actor panics, the process
+/// aborts, since an engine without it accepts requests and never answers them. A restart recovers the state.
 #[derive(Debug)]
 pub struct AbortOnExit(pub &'static str);
 

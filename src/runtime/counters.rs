@@ -1,48 +1,48 @@
-//! What happened since the start, in numbers anyone may read at any time.
+//! Counters since the start of the engine, which any thread may read at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::latency::Latency;
 use crate::runtime::fanout::latency::AUDIENCES;
 
-/// A number that only grows.
+/// A number that only increases.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Nothing was counted.
+    /// Creates a counter with the value zero.
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds to it.
+    /// Adds `count` to the value.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// What it shows.
+    /// Returns the current value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A number that several contribute to, and change what they contribute.
+/// The sum of parts that several threads contribute and update.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// Puts one part of it in place of what that was before.
+    /// Replaces one part of the sum.
     pub fn change(&self, before: u64, now: u64) {
         self.0.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
     }
 
-    /// What it shows.
+    /// Returns the current sum.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What refuses requests when it is full.
+/// The queues and limits that refuse requests when they are full.
 pub const SHEDDING: [&str; 13] = [
     "scribe",
     "scribe_bytes",
@@ -59,24 +59,24 @@ pub const SHEDDING: [&str; 13] = [
     "live_connections",
 ];
 
-/// Requests refused, by what was full.
+/// The number of refused requests, by the full queue.
 #[derive(Debug, Default)]
 pub struct Shed([Counter; SHEDDING.len()]);
 
 impl Shed {
-    /// Counts a refusal.
+    /// Counts a refusal by this queue.
     pub fn count(&self, queue: &'static str) {
         let nth = SHEDDING.iter().position(|known| *known == queue);
         debug_assert!(nth.is_some(), "{queue} is not among those that are counted");
         nth.into_iter().for_each(|nth| self.0[nth].add(1));
     }
 
-    /// How many, by what was full.
+    /// Returns the number of refusals of each queue.
     pub fn by_queue(&self) -> impl Iterator<Item = (&'static str, u64)> {
         SHEDDING.into_iter().zip(self.0.iter().map(Counter::get))
     }
 
-    /// How many in all.
+    /// Returns the number of all refusals.
     pub fn get(&self) -> u64 {
         self.by_queue().map(|(_, count)| count).sum()
     }
@@ -85,48 +85,48 @@ impl Shed {
 /// The engine's counters.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Posts published, pushed or not.
+    /// Published posts, pushed or not.
     pub published: Counter,
-    /// Posts pushed into inboxes, one for each recipient.
+    /// Posts pushed into inboxes, counted once for each recipient.
     pub deliveries: Counter,
-    /// Deliveries of a post that was there already.
+    /// Deliveries of a post that was already in the inbox.
     pub duplicates: Counter,
-    /// Deliveries of a post older than what the inbox covers.
+    /// Deliveries of a post below the floor of the inbox.
     pub below_floor: Counter,
-    /// Pages built by user actors.
+    /// Pages built, on shards and on other threads.
     pub pages: Counter,
     /// Pages built with the archive.
     pub cold_pages: Counter,
-    /// Pages built beside the shards, since they took long.
+    /// Pages built outside the shards, since they took too long.
     pub long_pages: Counter,
-    /// Pages that lacked a post which could not be read, or an outbox, or one that could not be in time.
+    /// Pages that lack a post or an outbox that could not be read, or not in time.
     pub partial_pages: Counter,
-    /// Readers woken.
+    /// Readers that were woken.
     pub wakes: Counter,
-    /// Readers put to sleep.
+    /// Readers that were put to sleep.
     pub sleeps: Counter,
-    /// User actors that crashed.
+    /// User actors that panicked.
     pub user_crashes: Counter,
-    /// Snapshots taken.
+    /// Snapshots that were taken.
     pub snapshots: Counter,
-    /// Work done to find out what live connections are to be sent, in units of [`Work::units`](crate::feed::work::Work::units).
+    /// Work to determine the events of live connections, in units of [`Work::units`](crate::feed::work::Work::units).
     pub live_work: Counter,
-    /// Times that the entry of a single post was looked at for that.
+    /// Lookups of the entry of a single post for live connections.
     pub live_looks: Counter,
-    /// Messages handed to live connections.
+    /// Messages queued for live connections.
     pub live_messages: Counter,
-    /// Live connections cut off since they were too slow.
+    /// Live connections that were closed since they were too slow.
     pub live_cut_off: Counter,
     /// Requests refused because a queue was full.
     pub shed: Shed,
-    /// From a publish until it was answered.
+    /// The time from a publish to its answer.
     pub publish_latency: Latency,
-    /// From the hand-over of a post until all inboxes had it, by the magnitude of its followers.
+    /// The time from the queueing of a post until all inboxes contain it, by the class of its audience.
     pub fanout_latency: [Latency; AUDIENCES.len()],
-    /// From asking for a home feed's page until it was there.
+    /// The time from the request of a home feed's page to its answer.
     pub page_latency: Latency,
-    /// Filling the inbox of a reader that woke.
+    /// The time to fill the inbox of a reader that wakes.
     pub wake_latency: Latency,
-    /// Bytes that inboxes take, as of about a second ago and by a sample.
+    /// Bytes of all inboxes, estimated from a sample that is about a second old.
     pub inboxes_bytes: Gauge,
 }

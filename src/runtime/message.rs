@@ -1,26 +1,27 @@
-//! Every message between actors, on one page.
+//! All messages between actors, in one file.
 //!
-//! | message | from | to | twice? |
+//! | message | from | to | may be repeated? |
 //! |---|---|---|---|
-//! | [`Command`] | engine, snapshotter, archiver, resolver, eraser | scribe | yes for all but a publish without id |
+//! | [`Command`] | engine, snapshotter, archiver, resolver, eraser | scribe | yes, except a publish without id |
 //! | [`crate::runtime::background::archiver::Task`] | scribe | archiver | yes |
 //! | [`FanoutOrder`] | scribe | fan-out supervisor | yes: deliveries are idempotent |
-//! | [`Ring`] | scribe | fan-out supervisor | yes: it only says "look at your queue" |
+//! | [`OrdersPending`] | scribe | fan-out supervisor | yes: it only asks the supervisor to read its queue |
 //! | [`RegisterCouriers`] | engine | fan-out supervisor | no, once at start |
-//! | [`Deliver`] | fan-out supervisor | courier | yes: the same post twice appears once |
+//! | [`Deliver`] | fan-out supervisor | courier | yes: the same post delivered twice is stored once |
 //! | [`SliceDelivered`] | courier | fan-out supervisor | no: it returns the shard's credit |
 //! | [`CollectStatistics`] | engine | courier | yes |
 //! | [`CopyInboxes`] | snapshotter | courier | yes |
 //! | [`Restore`] | engine | activator | no, once at start |
-//! | [`Wake`] | read scheduler | activator | yes: a reader that is awake is just asked |
+//! | [`Wake`] | read scheduler | activator | yes: a reader that is awake only gets the request |
 //! | [`Ask`] | read scheduler, activator | user actor | yes |
 //! | [`Detach`] | live connection | user actor | yes |
-//! | [`Bell`] | courier | user actor | yes: it only says "look at your notices" |
-//! | [`Fetched`] | archive thread | user actor | yes: it is told as it stands by then |
+//! | [`InvalidationsPending`] | courier, activator | user actor | yes: it only asks the actor to read its invalidations |
+//! | [`Fetched`] | archive thread | user actor | yes: the event shows the state at that moment |
 //! | [`Verify`] | engine | user actor | yes |
-//! | [`Sleep`] | activator | user actor | yes |
+//! | [`Sleep`] | activator, eraser | user actor | yes |
 //!
-//! Answers go through one-shot channels inside the messages, so that a queue's limit is felt by its sender at once.
+//! Answers are sent through one-shot channels inside the messages, so that a sender learns at once if a queue has
+//! reached its limit.
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ use crate::feed::stream::{Invalidation, Place};
 use crate::id::{ListName, PostId, SourceId, SourceSlot};
 use crate::live::subscriber_queue::SubscriberQueue;
 use crate::runtime::fanout::courier::Courier;
-use crate::runtime::reader::read_scheduler::{Turn, Waking};
+use crate::runtime::reader::read_scheduler::{ReadPermit, Waking};
 use crate::state::reader::PageRequest;
 use crate::state::records::InboxRecord;
 use crate::state::resolved::Resolved;
@@ -51,128 +52,129 @@ use crate::state::verify::Verdict;
 use crate::state::view::{Entry, Found};
 use crate::storage::journal::Sequence;
 
-/// Where an answer goes.
+/// The sending half of the channel for an answer.
 pub type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
-/// A change that is asked for.
+/// A requested change.
 #[derive(Debug)]
 pub enum Command {
-    /// Publish a post; with `wait`, answer once it is in every active follower's inbox.
+    /// Publish a post. With `wait`, answer after it is in the inbox of every active follower.
     Publish {
-        /// The post.
+        /// The post to publish.
         draft: Box<Draft>,
-        /// Answer after delivery instead of after the journal.
+        /// True to answer after delivery instead of after the commit to the journal.
         wait: bool,
-        /// The answer.
+        /// The channel for the answer.
         reply: Reply<Published>,
     },
-    /// Change a post.
+    /// Change the body or the visibility of a post.
     Edit {
-        /// The post.
+        /// The id of the post.
         id: PostId,
-        /// Its new body.
+        /// The new body, if it changes.
         body: Option<Body>,
-        /// Whether to keep it out of feeds.
+        /// True to hide the post from feeds, false to show it, None for no change.
         hidden: Option<bool>,
-        /// The answer.
+        /// The channel for the answer.
         reply: Reply<Arc<Post>>,
     },
-    /// Delete a post for good.
+    /// Delete a post permanently.
     Delete {
-        /// The post.
+        /// The id of the post.
         id: PostId,
-        /// The answer.
+        /// The channel for the answer.
         reply: Reply<()>,
     },
-    /// Make edges, all or none.
+    /// Create follow edges, either all of them or none.
     Follow {
-        /// The edges.
+        /// The edges to create.
         edges: Vec<NewEdge>,
-        /// The answer.
+        /// The channel for the answer.
         reply: Reply<Followed>,
     },
-    /// Make a user known that nothing named so far.
-    Meet {
-        /// The user.
+    /// Register a user id that no event has named so far.
+    RegisterUser {
+        /// The id of the user.
         user: SourceId,
-        /// The answer.
+        /// The channel for the answer.
         reply: Reply<Arc<Source>>,
     },
-    /// Remove an edge.
+    /// Remove a follow edge.
     Unfollow {
-        /// Who follows.
+        /// The follower's id.
         follower: SourceId,
-        /// Whom.
+        /// The id of the followed source.
         source: SourceId,
-        /// What it has brought so far stays.
+        /// True to keep the posts in the feed that the edge has brought so far.
         keep: bool,
-        /// The answer.
+        /// The channel for the answer.
         reply: Reply<()>,
     },
-    /// Change what a reader has decided.
+    /// Change the preferences of a reader.
     Choose {
-        /// The reader.
+        /// The id of the reader.
         reader: SourceId,
-        /// What is different from now on.
+        /// The change to make.
         choice: Choice,
-        /// The answer: false if nothing is.
+        /// The channel for the answer: false if nothing changed.
         reply: Reply<bool>,
     },
     /// Revoke tokens of a user.
     RevokeTokens {
-        /// The user.
+        /// The id of the user.
         user: SourceId,
-        /// Those made before it.
+        /// Tokens issued before this instant are revoked.
         not_before: UnixMicros,
-        /// Revocations before it may be forgotten.
+        /// Revocations before this instant may be forgotten.
         forget_before: Option<UnixMicros>,
-        /// The answer.
+        /// The channel for the answer.
         reply: Reply<()>,
     },
-    /// Erase a user for good.
+    /// Erase a user permanently.
     Erase {
-        /// The user.
+        /// The id of the user.
         user: SourceId,
-        /// The answer, once nobody sees anything of the user any more.
+        /// The channel for the answer. It is sent once no reader sees anything of the user.
         reply: Reply<Erasing>,
     },
-    /// Bring erasures on by a step. Only the eraser sends it.
+    /// Perform a step of the erasures in progress. Only the eraser sends it.
     EraseStep {
-        /// Which.
+        /// The step to perform.
         step: EraseStep,
-        /// The answer, once it is done.
+        /// The channel for the answer, which is sent when the step is done.
         reply: Reply<()>,
     },
-    /// Say where the journal stands. A snapshot begins with one without sync and ends with one with it; in between nothing goes
-    /// from memory to the archive.
+    /// Report the position of the journal. A snapshot begins with a mark without sync and ends with a mark with sync.
+    /// In between no post leaves memory for the archive.
     Mark {
-        /// Sync it first, and the archive.
+        /// True to sync the journal and the archive first.
         sync: bool,
-        /// The answer.
+        /// The channel for the answer.
         reply: Reply<Mark>,
     },
-    /// Take out of memory what is in the archive now, or keep it if it could not be written.
-    Shelved(Box<Written>),
-    /// Judge a command by what was found for it in the archive beside what is in memory.
+    /// Drop the posts from memory that are in the archive now, or keep them if they could not be written.
+    TieringWritten(Box<Written>),
+    /// Execute a command with the records that were looked up for it in the archive, in addition to those in memory.
     Resolved {
-        /// The command.
+        /// The command to execute.
         command: Box<Command>,
-        /// What was found.
+        /// The records that were found.
         resolved: Box<Resolved>,
-        /// How often it was looked up.
+        /// The number of lookups so far.
         attempts: u32,
     },
-    /// Take note of the next ids that the archive has.
+    /// Store the next ids that the archive contains.
     IdsListed {
-        /// The ids, ascending; fewer than were asked for if there are no more.
+        /// The ids in ascending order. Fewer than requested if there are no more.
         listed: Result<Vec<PostId>, Error>,
     },
-    /// Finish what was taken, then end.
+    /// Finish the accepted commands, then end.
     Stop,
 }
 
 impl Command {
-    /// Bytes that it holds apart from itself, of those that callers can make many.
+    /// Returns the bytes that the command holds on the heap. Zero for commands that callers cannot send in large
+    /// numbers.
     pub fn bytes(&self) -> usize {
         let edge = |edge: &NewEdge| size_of::<NewEdge>() + edge.follower.as_str().len() + edge.source.as_str().len();
         match self {
@@ -182,21 +184,21 @@ impl Command {
             Self::Resolved { command, resolved, .. } => command.bytes() + resolved.bytes(),
             Self::Delete { .. }
             | Self::IdsListed { .. }
-            | Self::Meet { .. }
+            | Self::RegisterUser { .. }
             | Self::Unfollow { .. }
             | Self::Choose { .. }
             | Self::RevokeTokens { .. }
             | Self::Erase { .. }
             | Self::EraseStep { .. }
             | Self::Mark { .. }
-            | Self::Shelved(_)
+            | Self::TieringWritten(_)
             | Self::Stop => 0,
         }
     }
 }
 
 impl Command {
-    /// Answers with a refusal. Whoever went away needs none.
+    /// Answers with a refusal. A caller that has disconnected gets no answer.
     pub fn refuse(self, cause: Error) {
         fn answer<T>(reply: Reply<T>, cause: Error) {
             let _ = reply.send(Err(cause));
@@ -208,149 +210,149 @@ impl Command {
                 answer(reply, cause);
             }
             Self::Follow { reply, .. } => answer(reply, cause),
-            Self::Meet { reply, .. } => answer(reply, cause),
+            Self::RegisterUser { reply, .. } => answer(reply, cause),
             Self::Choose { reply, .. } => answer(reply, cause),
             Self::Erase { reply, .. } => answer(reply, cause),
             Self::EraseStep { reply, .. } => answer(reply, cause),
             Self::Mark { reply, .. } => answer(reply, cause),
             Self::Resolved { command, .. } => command.refuse(cause),
-            Self::Shelved(_) | Self::IdsListed { .. } | Self::Stop => {}
+            Self::TieringWritten(_) | Self::IdsListed { .. } | Self::Stop => {}
         }
     }
 }
 
-/// Something a reader decides.
+/// A change of a reader's preferences.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Choice {
-    /// Mute or block a source, or not any more.
+    /// Mute or block a source, or end the mute or block.
     Silence {
-        /// The source.
+        /// The id of the source.
         source: SourceId,
-        /// Which of both.
+        /// Selects between mute and block.
         how: MuteOrBlock,
-        /// Whether it is to be so.
+        /// True to mute or block, false to end it.
         on: bool,
     },
-    /// Change rules.
+    /// Change some rules.
     Rules(RulesPatch),
     /// Move the read marker.
     Mark(Marker),
-    /// Put a source on a list, or take it off.
+    /// Add a source to a list, or remove it.
     List {
-        /// The list.
+        /// The name of the list.
         list: ListName,
-        /// The source.
+        /// The id of the source.
         source: SourceId,
-        /// Whether it is to be on it.
+        /// True to add the source, false to remove it.
         on: bool,
     },
-    /// Drop a list.
-    Unlist(ListName),
+    /// Delete a list.
+    DropList(ListName),
 }
 
-/// What became of a request to erase a user.
+/// The result of a request to erase a user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Erasing {
-    /// It is under way.
+    /// The erasure is in progress.
     UnderWay,
-    /// Nothing is known of such a user: nothing ever was, or it was erased.
+    /// The user is unknown: the id was never used, or the user has been erased.
     Unknown,
 }
 
-/// A step of the erasures that are under way.
+/// A step of the erasures in progress.
 #[derive(Debug)]
 pub enum EraseStep {
-    /// Journal these events, all of which name a user who is being erased, and apply them.
+    /// Journal and apply these events. All of them name a user who is being erased.
     Apply(Vec<Event>),
-    /// Write to the archive what it lacks, and then the archive anew without these users.
+    /// Write all pending posts to the archive, and then rewrite the archive without these users.
     Rewrite(Vec<SourceId>),
-    /// Begin another segment of the journal.
+    /// Begin a new segment of the journal.
     BeginSegment,
 }
 
-/// Where the journal stands, and the state with it.
+/// The position of the journal, and of the state at that moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
-    /// The last event that was applied.
+    /// The sequence number of the last journaled event.
     pub last: Sequence,
-    /// How many sources there were.
+    /// The number of sources at that moment.
     pub sources: usize,
-    /// The last instant that was handed out.
+    /// The last instant that the clock issued.
     pub last_instant: Taken,
-    /// At the end of a snapshot: the archive was persisted with this event, and has something.
+    /// At the end of a snapshot: true if the archive, persisted up to `last`, contains any post.
     pub has_archived: bool,
 }
 
 /// The answer to a publish.
 #[derive(Clone, Debug)]
 pub struct Published {
-    /// The post.
+    /// The published post.
     pub post: Arc<Post>,
-    /// False if the same post had been published before.
+    /// False if the same post was published before.
     pub created: bool,
 }
 
 /// The answer to a follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Followed {
-    /// Edges that are new.
+    /// The number of new edges.
     pub created: usize,
-    /// Edges that were there.
+    /// The number of edges that existed before.
     pub existing: usize,
 }
 
-/// Something to be fanned out: a post into inboxes, a notice to those who are watched.
+/// An order for fan-out: a post for inboxes, or an invalidation for watched readers.
 #[derive(Debug)]
 pub struct FanoutOrder {
-    /// What.
-    pub mail: Invalidation,
-    /// Whose post it is; nobody's if it is no post.
+    /// The change to deliver.
+    pub invalidation: Invalidation,
+    /// The author of the post, or `SourceSlot::NONE` if the order is no post.
     pub author: SourceSlot,
-    /// To whom, at least one; inboxes first.
+    /// The routes to the recipients, at least one; routes into inboxes come first.
     pub fanout_routes: Box<[FanoutRoute]>,
-    /// When a post was accepted that is delivered for the first time.
+    /// The time at which the post was accepted. None if it was delivered before.
     pub accepted_at: Option<UnixMicros>,
-    /// Who waits for the delivery.
+    /// The caller that waits for the delivery, and its answer.
     pub waiting: Option<(Reply<Published>, Published)>,
 }
 
-/// There are orders in the queue.
+/// Asks the supervisor to read its queue of orders.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
-pub struct Ring;
+pub struct OrdersPending;
 
-/// The couriers are there, in the order of their shards.
+/// Gives the supervisor the addresses of the couriers, in the order of their shards.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct RegisterCouriers(pub Vec<Addr<Courier>>);
 
-/// Put a post into inboxes, or just tell those who are watched.
+/// Deliver a post to inboxes, or only an invalidation to watched readers.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Deliver {
-    /// The job this slice is of.
+    /// The job that this slice belongs to.
     pub job: JobId,
-    /// What.
-    pub mail: Invalidation,
-    /// Whether it is a post for inboxes.
+    /// The change to deliver.
+    pub invalidation: Invalidation,
+    /// True if the change is a post to put into inboxes.
     pub into_inboxes: bool,
-    /// Whose, by their numbers within the shard, ascending.
+    /// The recipients' numbers within the shard, in ascending order.
     pub recipients: Vec<u32>,
 }
 
-/// A slice is in its inboxes.
+/// Reports that a slice is delivered.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct SliceDelivered {
-    /// The shard.
+    /// The number of the shard.
     pub shard: usize,
-    /// The job.
+    /// The job that the slice belongs to.
     pub job: JobId,
-    /// Recipients in the slice.
+    /// The number of recipients in the slice.
     pub recipients: usize,
 }
 
-/// Count what the shard's inboxes hold.
+/// Count the contents of the shard's inboxes.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct CollectStatistics(pub oneshot::Sender<InboxTotals>);
@@ -359,9 +361,9 @@ pub struct CollectStatistics(pub oneshot::Sender<InboxTotals>);
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct CopyInboxes {
-    /// Those of readers from this number within the shard on.
+    /// The first reader to copy, by its number within the shard.
     pub from: u32,
-    /// The inboxes, and from where to go on if there are more.
+    /// The channel for the copied inboxes, and for the next start if there are more.
     pub reply: oneshot::Sender<(Vec<InboxRecord>, Option<u32>)>,
 }
 
@@ -371,72 +373,72 @@ pub struct CopyInboxes {
 pub struct Restore {
     /// The readers and their inboxes.
     pub readers: Vec<(Arc<Source>, Inbox)>,
-    /// Documentation when it is done.
+    /// The channel for the confirmation.
     pub reply: std::sync::mpsc::Sender<()>,
 }
 
-/// A snapshot that was taken.
+/// A stored snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SnapshotTaken {
     /// The name of its file.
     pub file: String,
-    /// Replay goes on after this event.
+    /// The last event that it contains. Replay continues after it.
     pub sequence: Sequence,
-    /// Its size.
+    /// The size of the file in bytes.
     pub bytes: u64,
-    /// When it was begun.
+    /// The time at which it was begun.
     pub taken_at: UnixMicros,
 }
 
-/// What inboxes hold, in total.
+/// The total contents of inboxes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InboxTotals {
-    /// Inboxes.
+    /// The number of inboxes.
     pub inboxes: usize,
-    /// Entries in them.
+    /// The number of entries in all inboxes.
     pub entries: usize,
-    /// Bytes they take, without the allocator's own.
+    /// Bytes of all inboxes, without the allocator's overhead.
     pub bytes: usize,
 }
 
-/// Wake a reader, if it sleeps, and ask it.
+/// Wake a reader if it is asleep, and pass the request to its actor.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Wake {
-    /// The reader.
+    /// The reader to wake.
     pub reader: Arc<Source>,
-    /// What to ask.
+    /// The request for its actor.
     pub ask: Ask,
-    /// Counts it for as long as it waits.
+    /// Counts the reader as waiting to be woken, until it is dropped.
     pub waking: Waking,
 }
 
-/// What a reader is woken for.
+/// A request for which a sleeping reader is woken.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub enum Ask {
-    /// Build a page.
+    /// Build a page of the feed.
     Read {
-        /// Which.
+        /// The requested page.
         request: PageRequest,
-        /// The answer.
+        /// The channel for the answer.
         reply: Reply<Page<Entry>>,
-        /// Ends with it.
-        turn: Turn,
+        /// The read permit, released when the read ends.
+        permit: ReadPermit,
     },
-    /// Tell a live connection what changes, first of all how it stands.
+    /// Attach a live connection. Its first event reports the state of the stream.
     Attach {
-        /// Where it goes.
+        /// The queue of the connection.
         subscriber: Arc<SubscriberQueue>,
-        /// What the client has already.
+        /// The position in the stream up to which the client has the events.
         resume: Option<Place>,
-        /// The answer.
+        /// The channel for the answer.
         reply: Reply<()>,
     },
 }
 
 impl Ask {
-    /// Answers with a refusal. Whoever went away needs none.
+    /// Answers with a refusal. A caller that has disconnected gets no answer.
     pub fn refuse(self, cause: Error) {
         match self {
             Self::Read { reply, .. } => drop(reply.send(Err(cause))),
@@ -445,39 +447,40 @@ impl Ask {
     }
 }
 
-/// A live connection has gone.
+/// Reports that a live connection has ended.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Detach;
 
-/// There are notices.
+/// Asks a user actor to read the invalidations collected for it.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
-pub struct Bell;
+pub struct InvalidationsPending;
 
-/// What was missing to tell of a change.
+/// The result of an archive lookup for an invalidation.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Fetched {
-    /// The change.
+    /// The invalidation that waits for the lookup.
     pub invalidation: Invalidation,
-    /// When it was asked for.
+    /// The lookup, which shows whether its result is outdated.
     pub asked: Asked,
-    /// Whose entry it is about, with what was looked up for it; nothing if the archive could not be read.
+    /// The post whose entry is affected, with the posts that were looked up for it. None if the archive could not be
+    /// read.
     pub found: Option<(PostId, Vec<Found>)>,
 }
 
-/// Compare the inbox with one built anew, and replace it if told to.
+/// Compare the inbox with a newly built one, and replace it on request.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Verify {
-    /// Whether the one built anew takes its place.
+    /// True to replace the inbox with the new one.
     pub rebuild: bool,
-    /// The answer.
+    /// The channel for the answer.
     pub reply: Reply<Verdict>,
 }
 
-/// Give up the inbox and end.
+/// Drop the inbox and end the actor.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Sleep;

@@ -1,16 +1,17 @@
-//! Actors: thin shells around `feed` and `state` that decide which thread does what, and when.
+//! Actors: thin shells around `feed` and `state`. They decide which thread performs which work, and when.
 //!
-//! | who | runs on | may change |
+//! | actor | runs on | may change |
 //! |---|---|---|
 //! | scribe | its own thread | the world, through the one `Writer` |
 //! | fan-out supervisor | its own arbiter | the fan-out schedule |
 //! | courier, one per shard | the shard's arbiter | the inboxes of its shard |
-//! | activator, one per shard | the shard's arbiter | who is awake |
+//! | activator, one per shard | the shard's arbiter | which readers are awake |
 //! | user actor, one per active reader | the shard's arbiter | its own inbox |
 //!
-//! The eraser, the snapshotter and the archiver are threads beside them, which may wait, and change the world by commands to the scribe.
+//! The eraser, the snapshotter and the archiver are separate threads. They may block, and they change the world by
+//! sending commands to the scribe.
 //!
-//! Nothing here blocks an actor's thread, and every queue has a limit in `limits`.
+//! No code here blocks an actor's thread, and every queue has a limit in `limits`.
 
 pub mod abort_on_exit;
 pub mod background;

@@ -1,17 +1,18 @@
-//! Instants and post ids that only ever increase, and the times people see, which follow the clock.
+//! The monotonic clock: instants and post ids that always increase, and the times shown to people, which follow the
+//! system clock.
 //!
 //! Responsible for:
-//! - logical instants: unique and increasing, across restarts too, whatever the clock shows. Ids are made from them, and edges
-//!   are ordered by them;
-//! - the time that is shown of a post or an edit: the logical instant less its lead over the clock. It increases as well, but for one
-//!   case: a clock that is set back by more than [`CLOCK_STEP_MAX`] takes it along;
-//! - noticing jumps of the clock: ahead of the monotonic clock, and back behind what was handed out.
+//! - logical instants: unique and increasing, also across restarts, whatever the system clock shows. Ids are made
+//!   from them, and edges are ordered by them;
+//! - the time shown for a post or an edit: the logical instant minus its lead over the clock. It also increases, with
+//!   one exception: a clock that is set back by more than [`CLOCK_STEP_MAX`] sets it back, too;
+//! - detecting jumps of the clock: ahead of the operating system's monotonic clock, and back behind the issued times.
 //!
 //! Not responsible for:
-//! - what else reads the clock: time limits, ages, who is idle.
+//! - other uses of the clock: time limits, ages, idle times.
 //!
-//! The lead is 0 as long as the clock is right. A jump changes it and nothing else, so that a clock that showed 2036 for one post
-//! neither moves ids ahead by ten years nor dates what is published after it was set right.
+//! The lead is 0 as long as the clock is correct. A jump changes only the lead. So if a clock shows the year 2036 for
+//! one post, ids do not move ahead by ten years, and posts published after the correction have correct dates.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -24,18 +25,18 @@ use crate::id::PostId;
 use crate::limits::{CLOCK_EARLIEST, CLOCK_GAP_REPORTED, CLOCK_STEP_MAX};
 use crate::runtime::counters::Counter;
 
-/// Hands out instants and ids. Each instant is given once.
+/// Issues instants and ids. Each instant is issued once.
 pub struct MonotonicClock {
     clock: Arc<dyn Clock>,
-    /// What the clocks showed when they were last looked at.
+    /// The values of both clocks when they were last read.
     seen: Seen,
     last: UnixMicros,
-    /// Microseconds by which logical instants are ahead of the times that are shown; negative if behind.
+    /// Microseconds by which logical instants are ahead of the times shown; negative if they are behind.
     lead_us: i64,
     last_id: u64,
-    /// The lead at the end of the earlier life.
+    /// The lead that was in effect when the earlier process ended.
     kept_lead_us: i64,
-    /// The clock is before [`CLOCK_EARLIEST`], and was not before.
+    /// True while the clock shows a time before [`CLOCK_EARLIEST`], after it has shown a later time.
     is_disbelieved: bool,
     report: Arc<ClockReport>,
 }
@@ -49,30 +50,31 @@ struct Seen {
 /// Jumps of the clock, for operators.
 #[derive(Debug, Default)]
 pub struct ClockReport {
-    /// How often the clock was found ahead of the monotonic clock.
+    /// The number of times that the clock was ahead of the monotonic clock.
     pub jumps_ahead: Counter,
-    /// How often it was found behind the times that had been shown.
+    /// The number of times that the clock was behind the times already shown.
     pub jumps_back: Counter,
-    /// The last of these, in microseconds; 0 if there was none.
+    /// The last jump in microseconds; 0 if there was none.
     last_jump_us: AtomicI64,
-    /// [`MonotonicClock::lead_us`].
+    /// A copy of [`MonotonicClock::lead_us`].
     lead_us: AtomicI64,
 }
 
 impl ClockReport {
-    /// By how many seconds the clock last jumped, negative if back; 0 if it did not.
+    /// Returns the seconds by which the clock last jumped, negative if back; 0 if it has not jumped.
     pub fn last_jump_seconds(&self) -> i64 {
         self.last_jump_us.load(Ordering::Relaxed) / 1_000_000
     }
 
-    /// By how many seconds ids and instants of edges are ahead of the clock.
+    /// Returns the seconds by which ids and instants of edges are ahead of the clock.
     pub fn lead_seconds(&self) -> i64 {
         self.lead_us.load(Ordering::Relaxed) / 1_000_000
     }
 
-    /// When something happened, as people count, that has this logical instant.
+    /// Returns the time to show to people for this logical instant.
     pub fn shown(&self, at: UnixMicros, now: UnixMicros) -> UnixMicros {
-        // An instant in the future was handed out with about today's lead, or it would have been in the future then.
+        // An instant in the future was issued with about the current lead; otherwise it would have been in the future
+        // at that time.
         let is_ahead = at > now.saturating_add(CLOCK_STEP_MAX);
         let lead_us = if is_ahead { self.lead_us.load(Ordering::Relaxed).max(0) } else { 0 };
         UnixMicros(at.0.saturating_sub(lead_us))
@@ -84,18 +86,18 @@ impl ClockReport {
     }
 }
 
-/// Bits of an id below the microsecond: room for ids minted faster than the clock ticks.
+/// The bits of an id below the microsecond, for ids that are issued faster than the clock ticks.
 const ID_SUB_BITS: u32 = 12;
 
-/// Ids run out here, in the year 2112.
+/// The end of the range of ids, in the year 2112.
 const END: UnixMicros = UnixMicros((u64::MAX >> ID_SUB_BITS) as i64);
 
-/// The latest instant a clock is believed, a year before. A clock that once showed more would leave no ids for after it was
-/// set right.
+/// The latest time at which the clock is believed, one year before [`END`]. A clock that once showed a later time
+/// would leave no ids for the time after its correction.
 const LATEST: UnixMicros = UnixMicros(END.0 - 366 * 24 * 3_600 * 1_000_000);
 
 impl MonotonicClock {
-    /// A monotonic clock on `clock`, which reports its jumps to `report`.
+    /// Creates a monotonic clock on `clock` that reports its jumps to `report`.
     pub fn new(clock: Arc<dyn Clock>, report: Arc<ClockReport>) -> Self {
         let seen = Seen { now: clock.now().min(LATEST), monotonic: clock.monotonic() };
         Self {
@@ -110,27 +112,27 @@ impl MonotonicClock {
         }
     }
 
-    /// A monotonic clock that goes on after `last`, which was taken in an earlier life. How long ago that was nobody knows: a clock that is
-    /// ahead of it is believed, and one that is far behind it means that one of both is wrong, which the clock is less likely to be.
+    /// Continues after `last`, which an earlier process issued. The time since then is unknown. A clock that is ahead
+    /// of `last` is believed. If the clock is far behind, one of the two is wrong, which is more likely `last`.
     #[must_use]
     pub fn after(mut self, last: Taken) -> Self {
         self.kept_lead_us = last.lead_us;
-        // What was handed out is never near the end, whatever a journal says.
+        // Issued instants are never near the end, whatever a journal contains.
         let possible = |at: UnixMicros| if at.0 < LATEST.0 + (END.0 - LATEST.0) / 2 { at } else { LATEST };
         self.last = possible(last.instant);
         let shown = possible(UnixMicros(self.last.0.saturating_sub(last.lead_us)));
         self.lead_us = self.last.0.saturating_sub(shown.0);
-        // Nothing is known of the time between: the monotonic clock begins with the process.
+        // The monotonic clock starts with the process, so it does not measure the time between.
         self.seen = Seen { now: shown, monotonic: self.clock.monotonic() };
         let now = self.believe(shown);
         if is_behind(now, shown) {
             self.set_back(now);
         } else {
             if shown > UnixMicros(i64::MIN) && now > shown.saturating_add(CLOCK_GAP_REPORTED) {
-                warn!("the clock shows {now}, {} days after all that is kept here", days(now, shown));
+                warn!("the clock shows {now}, {} days after all stored data", days(now, shown));
             }
             let next = now.0.max(shown.0.saturating_add(1));
-            // Instants that were behind the times shown catch up; a lead shrinks by the time that passed.
+            // Instants that were behind the times shown catch up. A lead shrinks by the time that has passed.
             self.last = self.last.max(shown);
             self.lead_us = self.last.0.saturating_add(1).saturating_sub(next).max(0);
         }
@@ -140,22 +142,22 @@ impl MonotonicClock {
         self
     }
 
-    /// The last instant that was taken.
+    /// Returns the last issued instant.
     pub fn last(&self) -> Taken {
         Taken { instant: self.last, lead_us: self.lead_us }
     }
 
-    /// The lead that an earlier life ended with.
+    /// Returns the lead that was in effect when the earlier process ended.
     pub fn kept_lead_us(&self) -> i64 {
         self.kept_lead_us
     }
 
-    /// What the clock shows, without taking it.
+    /// Returns the current time without issuing an instant.
     pub fn now(&self) -> UnixMicros {
         self.believed().unwrap_or_else(|_| self.expected(self.clock.monotonic()))
     }
 
-    /// Takes `count` instants in a row, one microsecond apart, and returns the first.
+    /// Issues `count` consecutive instants, one microsecond apart, and returns the first.
     pub fn take(&mut self, count: usize) -> Taken {
         let now = self.look();
         let wanted = now.0.saturating_add(self.lead_us).min(LATEST.0);
@@ -164,7 +166,7 @@ impl MonotonicClock {
         Taken { instant: UnixMicros(first), lead_us: self.lead_us }
     }
 
-    /// The smallest id that it may mint next.
+    /// Returns the smallest id that [`Self::mint`] may issue next.
     pub fn next_id(&self) -> PostId {
         PostId(
             id_at(UnixMicros(self.now().0.saturating_add(self.lead_us)).min(LATEST))
@@ -172,13 +174,14 @@ impl MonotonicClock {
         )
     }
 
-    /// Mints an id in time order: microseconds since 1970, shifted (until the year 2112), and a count.
+    /// Issues an id in time order: microseconds since 1970 in the upper bits (until the year 2112), a count in the
+    /// lower ones.
     pub fn mint(&mut self, at: UnixMicros) -> PostId {
         self.last_id = id_at(at).max(self.last_id + 1);
         PostId(self.last_id)
     }
 
-    /// Looks at both clocks, and adapts the lead if the one people read has jumped.
+    /// Reads both clocks, and changes the lead if the system clock has jumped.
     fn look(&mut self) -> UnixMicros {
         let monotonic = self.clock.monotonic();
         let expected = self.expected(monotonic);
@@ -188,26 +191,26 @@ impl MonotonicClock {
         if now > expected.saturating_add(CLOCK_STEP_MAX) {
             let by_us = now.0.saturating_sub(expected.0);
             self.set_lead(self.lead_us.saturating_sub(by_us), by_us);
-            warn!("the clock jumped ahead by {} s, to {now}; posts are dated as it shows", by_us / 1_000_000);
+            warn!("the clock jumped ahead by {} s, to {now}; posts are dated by the new time", by_us / 1_000_000);
         } else if is_behind(now, shown) {
             self.set_back(now);
         }
         now
     }
 
-    /// What the clock would show if only time had passed since it was last looked at.
+    /// Returns the time that the clock would show without a jump since it was last read.
     fn expected(&self, monotonic: Duration) -> UnixMicros {
         self.seen.now.saturating_add(monotonic.saturating_sub(self.seen.monotonic))
     }
 
-    /// What the clock shows. An error, with that, if it shows what certainly is not now: some machines start without a clock, and have
-    /// one a minute later.
+    /// Returns the time of the clock, as an error if it is certainly wrong: some machines start without a valid time,
+    /// and get one a minute later.
     fn believed(&self) -> Result<UnixMicros, UnixMicros> {
         let now = self.clock.now().min(LATEST);
         if now < CLOCK_EARLIEST && self.seen.now >= CLOCK_EARLIEST { Err(now) } else { Ok(now) }
     }
 
-    /// What the clock shows if it is believed, and else what is expected.
+    /// Returns the time of the clock if it is believed, otherwise the expected time.
     fn believe(&mut self, expected: UnixMicros) -> UnixMicros {
         let believed = self.believed();
         if let Err(now) = believed
@@ -215,32 +218,32 @@ impl MonotonicClock {
         {
             self.report.jumped(now.0.saturating_sub(expected.0));
             warn!(
-                "the clock shows {now}, which is not believed; posts are dated from {expected} on until it is set right"
+                "the clock shows {now}, which is not believed; posts are dated from {expected} on until it is corrected"
             );
         }
         self.is_disbelieved = believed.is_err();
         believed.unwrap_or(expected)
     }
 
-    /// The clock shows an instant long before times that were shown already: from now on what is shown follows it.
+    /// Handles a clock that shows a time long before times already shown: from now on the times shown follow it.
     fn set_back(&mut self, now: UnixMicros) {
         let shown = UnixMicros(self.last.0.saturating_sub(self.lead_us));
         let lead_us = self.last.0.saturating_add(1).saturating_sub(now.0).max(0);
         let by_us = now.0.saturating_sub(shown.0);
         self.set_lead(lead_us, by_us);
         let by_seconds = by_us / 1_000_000;
-        warn!("the clock shows {now}, {by_seconds} s from what was handed out last; new posts are dated as it shows");
+        warn!("the clock shows {now}, {by_seconds} s from the last issued time; new posts are dated by the new time");
     }
 
     fn set_lead(&mut self, lead_us: i64, jumped_us: i64) {
-        // A clock that is set right is never right to the microsecond: what remains is what any step leaves.
+        // A corrected clock is never exact to the microsecond. A lead within one step counts as zero.
         self.lead_us = if lead_us.unsigned_abs() <= micros(CLOCK_STEP_MAX).unsigned_abs() { 0 } else { lead_us };
         self.report.jumped(jumped_us);
         self.report.lead_us.store(self.lead_us, Ordering::Relaxed);
     }
 }
 
-/// Whether a clock is too far behind what was shown to wait until it catches up.
+/// Returns true if a clock is too far behind the times shown to wait until it catches up.
 fn is_behind(now: UnixMicros, shown: UnixMicros) -> bool {
     shown > now.saturating_add(CLOCK_STEP_MAX)
 }
@@ -249,7 +252,7 @@ fn days(now: UnixMicros, before: UnixMicros) -> i64 {
     now.0.saturating_sub(before.0) / (24 * 3_600 * 1_000_000)
 }
 
-/// The first id of an instant.
+/// Returns the first id of an instant.
 fn id_at(at: UnixMicros) -> u64 {
     u64::try_from(at.0).unwrap_or(0) << ID_SUB_BITS
 }
@@ -300,7 +303,8 @@ mod tests {
         assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "{ids:?}");
     }
 
-    /// What is done to the clock, in seconds, and what is shown then: seconds after the start, and the lead.
+    /// An action on the clock, in seconds. The cases list the times shown after it, as seconds after the start, and
+    /// the leads.
     #[derive(Clone, Copy)]
     enum Does {
         Set(i64),
@@ -369,7 +373,8 @@ mod tests {
     }
 
     proptest! {
-        /// What increases, whatever happens to the clock; and what is shown, by what the clock showed at most.
+        /// Instants and ids increase after any actions on the clock; the times shown are limited by what the clock
+        /// has shown.
         #[test]
         fn instants_and_ids_always_increase_and_what_is_shown_does_unless_the_clock_is_set_back_far(
             steps in prop::collection::vec((0..4u8, any::<i32>(), 1..2_000usize), 1..60),
@@ -391,7 +396,7 @@ mod tests {
                 prop_assert!(taken.instant > last && taken.instant < END);
                 let minted = ticking.mint(taken.instant);
                 prop_assert!(minted > id);
-                // Behind what was shown only with the clock, and to where it is.
+                // It is less than an earlier time only if the clock was set back, and then it follows the clock.
                 let now = clock.now().min(LATEST);
                 let is_set_back = shown > now.saturating_add(CLOCK_STEP_MAX);
                 prop_assert!(!has_shown || taken.shown() > shown || is_set_back, "{taken:?} after {shown}");

@@ -1,4 +1,4 @@
-//! What all actors of an engine share.
+//! The state that all actors of an engine share.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -23,41 +23,42 @@ use crate::state::reader::ReadClock;
 use crate::state::view::Entry;
 use crate::state::world::World;
 
-/// What all actors share.
+/// The state that all actors of an engine share.
 pub struct Shared {
-    /// The settings.
+    /// The settings of the engine.
     pub config: Arc<EngineConfig>,
-    /// Posts, outboxes, graph.
+    /// Posts, outboxes and the follow graph.
     pub world: Arc<World>,
-    /// Who is awake.
+    /// The directory of awake readers.
     pub directory: Directory,
-    /// What happened so far.
+    /// The engine's counters since its start.
     pub counters: Counters,
-    /// Where "now" comes from.
+    /// The source of the current time.
     pub clock: Arc<dyn Clock>,
-    /// Whether it has jumped.
+    /// The observed jumps of this clock.
     pub clock_report: Arc<ClockReport>,
-    /// The threads that may wait for the archive, and build pages that take long.
+    /// The threads that may wait for the archive, and that build slow pages.
     pub(crate) archive_readers: ArchiveReaders,
-    /// The snapshots that are kept, newest first.
+    /// The snapshots that are stored, newest first.
     pub snapshots: Mutex<Vec<SnapshotTaken>>,
-    /// Posts handed to the fan-out supervisor and not yet delivered everywhere.
+    /// Posts that are queued for fan-out and not yet delivered to all inboxes.
     pub open_fanouts: OpenFanouts,
-    /// Who is watched live.
+    /// The readers that live connections watch.
     pub watchers: Watchers,
-    /// How long those took that were delivered of late.
+    /// The recent latencies of fan-out, by audience.
     pub fanout_latency: Mutex<FanoutLatency>,
-    /// Since when counters count.
+    /// The instant at which the counters started.
     pub started: Instant,
 }
 
 impl Shared {
-    /// How a read that starts now looks at time.
+    /// Returns the clock and the deadline for a read that starts at `now`.
     pub(crate) fn read_clock(&self, now: UnixMicros) -> ReadClock<'_> {
         ReadClock { clock: &*self.clock, deadline: now.saturating_add(self.config.pull_budget) }
     }
 
-    /// Has `build` make a page on a thread that may wait for a disk, and that nobody else waits for. `begun` is how far it came elsewhere.
+    /// Runs `build` on a thread that may wait for a disk, so that no other request is delayed. `begun` is the page as
+    /// far as it could be built before.
     pub(crate) fn read_cold(
         self: &Arc<Self>,
         reply: Reply<Page<Entry>>,
@@ -67,18 +68,18 @@ impl Shared {
         let shared = Arc::clone(self);
         let deadline = self.clock.now().saturating_add(self.config.archive_budget);
         let time = if begun.needs_archive { self.config.archive_budget } else { self.config.pull_budget };
-        // Shared by the job and the refusal: one of them takes it.
+        // The job and the refusal share the reply; one of them takes it.
         let reply = Arc::new(Mutex::new(Some((reply, begun))));
         let waiting = Arc::clone(&reply);
         let job = move |world: &World| {
             let Some((reply, begun)) = waiting.lock().take() else { return };
-            // In an overload most who asked for what is done last have gone, or would not wait any longer.
+            // In an overload, most callers whose jobs run last have disconnected or exceeded their time limit.
             if reply.is_closed() {
                 return;
             }
             let now = shared.clock.now();
             let built = if now > deadline {
-                shared.as_begun(begun)
+                shared.as_far_as_built(begun)
             } else {
                 let counters = &shared.counters;
                 let counter = if begun.needs_archive { &counters.cold_pages } else { &counters.long_pages };
@@ -90,12 +91,13 @@ impl Shared {
         if !self.archive_readers.ask(job)
             && let Some((reply, begun)) = reply.lock().take()
         {
-            let _ = reply.send(self.as_begun(begun));
+            let _ = reply.send(self.as_far_as_built(begun));
         }
     }
 
-    /// A page that nobody can build further now: as far as it came, if it shows from where to go on.
-    fn as_begun(&self, begun: Page<Entry>) -> Result<Page<Entry>, Error> {
+    /// Returns a page that cannot be continued now as it is, if it has a cursor to continue from. Otherwise returns a
+    /// refusal.
+    fn as_far_as_built(&self, begun: Page<Entry>) -> Result<Page<Entry>, Error> {
         if begun.needs_archive || begun.reach == Reach::Nothing {
             return Err(self.overloaded("archive", ARCHIVE_QUEUE_MAX));
         }
@@ -110,7 +112,7 @@ impl Shared {
         build: impl FnOnce(&World, ReadClock<'_>) -> Page<Entry>,
     ) -> Result<Page<Entry>, Error> {
         let clock = ReadClock { clock: &*self.clock, deadline };
-        // A crash costs the page that was being built, and no thread.
+        // A panic loses only the page that was being built; the thread continues.
         let built = panic::catch_unwind(AssertUnwindSafe(|| build(world, clock)));
         let page = built.map_err(|_| Error::ArchiveFailed("building a page from it crashed".to_owned()))?;
         if page.needs_archive {
@@ -126,14 +128,15 @@ impl Shared {
         self.counters.partial_pages.add(u64::from(is_partial));
     }
 
-    /// The refusal of a post because fan-out is too far behind, counted. `before` are deliveries that come on top.
+    /// Returns the refusal of a post if fan-out is too far behind, and counts it. `before` are deliveries that are
+    /// accepted but not yet queued.
     pub(crate) fn refusal_if_behind(&self, before: usize) -> Option<Error> {
         let limit = self.config.fanout_backlog_max();
         let is_behind = self.open_fanouts.deliveries().saturating_add(before) >= limit;
         is_behind.then(|| self.overloaded("fanout_deliveries", limit))
     }
 
-    /// The refusal of a full queue, counted.
+    /// Returns the refusal of a full queue, and counts it.
     pub(crate) fn overloaded(&self, queue: &'static str, limit: usize) -> Error {
         self.counters.shed.count(queue);
         Error::Overloaded { queue, limit }

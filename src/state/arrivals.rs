@@ -1,11 +1,11 @@
-//! Arrivals: up to when accepted posts have reached everybody who reads.
+//! Arrivals: up to which instant accepted posts have reached all readers.
 //!
 //! Responsible for:
-//! - the instant up to which every accepted post is applied and delivered, which resume tokens carry;
-//! - when a post last came in late, so that pages look for late posts only if there are any.
+//! - the instant up to which every accepted post is applied and delivered, which resume tokens contain;
+//! - the instant at which a post last arrived late, so that pages look for late posts only if there are any.
 //!
 //! Not responsible for:
-//! - which posts those are (`feed::resume`, with each source), handing out instants (`runtime::monotonic_clock`).
+//! - which posts those are (`feed::resume`, stored with each source), assigning instants (`runtime::monotonic_clock`).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -20,30 +20,31 @@ use crate::state::revealed::RevealedOrigins;
 
 const NEVER: i64 = i64::MIN;
 const NONE_OPEN: i64 = i64::MAX;
-/// Fewer instants that have ended are not worth a pass over all.
+/// With fewer ended instants than this, a pass over the whole queue is not worth its cost.
 const OPEN_INSTANTS_ENDED_MIN: usize = 1_024;
 
-/// What is known of arrivals. Pages read it without a lock.
+/// The arrival state. Pages read it without a lock.
 #[derive(Debug)]
 pub struct Arrivals {
-    /// Everything accepted up to here is applied.
+    /// Every post accepted up to this instant is applied.
     applied: AtomicI64,
-    /// The instants of posts that are applied, and not delivered everywhere yet.
+    /// The instants of posts that are applied but not yet delivered to every inbox.
     open: Mutex<OpenInstants>,
-    /// The first of them.
+    /// The earliest instant in `open`.
     oldest_open: AtomicI64,
     ahead_us: AtomicI64,
-    /// The last post that was late came in then.
+    /// The instant at which the last late post arrived.
     last_late: AtomicI64,
-    /// A post last came to be seen then that was delivered before: one that was hidden, or what a repost had named.
+    /// The instant at which a post that had been delivered before last became visible: it had been hidden, or it is the
+    /// original of a repost that arrived first.
     last_revealed: AtomicI64,
-    /// Posts that came to be seen and have too many reposts to note each.
+    /// Posts that became visible and have too many reposts to note each repost.
     pub revealed: RevealedOrigins,
-    /// A repost was last taken back then, or somebody unfollowed: entries may stand lower than before.
-    last_taken_back: AtomicI64,
-    /// How often that began or ended, so that it is odd meanwhile.
-    takings_back: AtomicU64,
-    /// Tokens from before this instant are not good any more.
+    /// The instant at which a repost or a follow was last removed. Entries may have moved to lower positions since.
+    last_removed: AtomicI64,
+    /// The number of starts and ends of such removals. Odd while one is in progress.
+    removals: AtomicU64,
+    /// Tokens older than this instant are rejected.
     tokens_from: AtomicI64,
 }
 
@@ -57,30 +58,30 @@ impl Default for Arrivals {
             last_late: AtomicI64::new(NEVER),
             last_revealed: AtomicI64::new(NEVER),
             revealed: RevealedOrigins::default(),
-            last_taken_back: AtomicI64::new(NEVER),
-            takings_back: AtomicU64::new(0),
+            last_removed: AtomicI64::new(NEVER),
+            removals: AtomicU64::new(0),
             tokens_from: AtomicI64::new(NEVER),
         }
     }
 }
 
 impl Arrivals {
-    /// Up to when posts have arrived. To be asked before an inbox or outbox is read.
+    /// Returns up to which instant posts have arrived. Must be called before an inbox or outbox is read.
     pub fn settled(&self) -> Settled {
-        // In this order: a post is noted as open before it counts as applied.
+        // Read in this order, because a post is noted as open before it counts as applied.
         let applied = self.applied.load(Ordering::Acquire);
         let oldest_open = self.oldest_open.load(Ordering::Acquire);
         let ahead_us = self.ahead_us.load(Ordering::Acquire);
         Settled { through: UnixMicros(applied.min(oldest_open.saturating_sub(1))), ahead_us }
     }
 
-    /// The same for a reader to whom nothing is pushed.
+    /// Returns the same for a reader that receives no pushed posts.
     pub fn applied(&self) -> Settled {
         let applied = self.applied.load(Ordering::Acquire);
         Settled { through: UnixMicros(applied), ahead_us: self.ahead_us.load(Ordering::Acquire) }
     }
 
-    /// A post is on its way into inboxes. It counts as applied afterwards.
+    /// Notes that the fan-out of a post begins. The post counts as applied afterwards.
     pub fn begin(&self, accepted_at: UnixMicros) {
         let mut open = self.open.lock();
         open.begin(accepted_at.0);
@@ -89,139 +90,144 @@ impl Arrivals {
         self.set_applied(accepted_at);
     }
 
-    /// A post has been delivered everywhere.
+    /// Notes that a post is delivered to every inbox.
     pub fn end(&self, accepted_at: UnixMicros) {
         let mut open = self.open.lock();
         open.end(accepted_at.0);
         self.oldest_open.store(open.oldest(), Ordering::Release);
     }
 
-    /// Everything accepted up to `at` is applied.
+    /// Notes that every post accepted up to `at` is applied.
     pub fn set_applied(&self, at: UnixMicros) {
         self.applied.fetch_max(at.0, Ordering::AcqRel);
     }
 
-    /// A recovery has ended: up to `last` everything is applied, and what of it was late is not known here.
+    /// Notes the end of a recovery. Every post accepted up to `last` is applied; which of these arrived late is not
+    /// known here.
     pub fn recovered(&self, last: UnixMicros) {
         self.set_applied(last);
         self.note_late(last);
         self.note_revealed(last);
-        self.last_taken_back.fetch_max(last.0, Ordering::AcqRel);
+        self.last_removed.fetch_max(last.0, Ordering::AcqRel);
     }
 
-    /// How far instants of acceptance are ahead of publish times from `at` on, where that has changed; everything earlier is applied.
-    /// Tokens from before are no longer good: they do not say where what comes from now on will stand.
+    /// Sets how far acceptance instants are ahead of publish times from `at` on, if that has changed; everything
+    /// accepted earlier is applied. Older tokens are rejected, because they do not determine at which positions later posts
+    /// appear.
     pub fn set_ahead(&self, ahead_us: i64, at: UnixMicros) {
         if self.ahead_us() == ahead_us {
-            // Said again: whether the journal has it was not known, as with a full disk.
+            // The event was repeated, because it was not known whether the journal had stored it, for example with a
+            // full disk.
             return;
         }
         let before = UnixMicros(at.0.saturating_sub(1));
         self.forget_before(before);
-        // Or there would be no good token until something is accepted.
+        // Without this, no valid token could be made until the next post is accepted.
         self.set_applied(before);
         self.ahead_us.store(ahead_us, Ordering::Release);
     }
 
-    /// What a snapshot has: how far instants are ahead, since when tokens are good, if not all are, and the posts of
-    /// [`Arrivals::revealed`].
+    /// Restores the values of a snapshot: how far instants are ahead, the instant before which tokens are rejected, if
+    /// there is one, and the posts of [`Arrivals::revealed`].
     pub fn restore(&self, ahead_us: i64, tokens_from: Option<UnixMicros>, revealed: &[(UnixMicros, PostId)]) {
         self.ahead_us.store(ahead_us, Ordering::Release);
         revealed.iter().for_each(|(at, origin)| self.note_origin(*origin, *at));
         tokens_from.into_iter().for_each(|from| self.forget_before(from));
     }
 
-    /// Tokens from before this instant are not good any more, if there is one.
+    /// Returns the instant before which tokens are rejected, if there is one.
     pub fn tokens_from(&self) -> Option<UnixMicros> {
         let from = self.tokens_from.load(Ordering::Acquire);
         (from != NEVER).then_some(UnixMicros(from))
     }
 
-    /// As [`Settled::ahead_us`].
+    /// The current value of [`Settled::ahead_us`], in microseconds.
     pub fn ahead_us(&self) -> i64 {
         self.ahead_us.load(Ordering::Acquire)
     }
 
-    /// Whether a post must be noted as late.
+    /// Returns true if a post must be noted as late.
     pub fn is_late(&self, position: Position, accepted_at: UnixMicros) -> bool {
         is_late(position, accepted_at, self.ahead_us())
     }
 
-    /// A post was noted as late.
+    /// Records the instant at which a post was noted as late.
     pub fn note_late(&self, at: UnixMicros) {
         self.last_late.fetch_max(at.0, Ordering::AcqRel);
     }
 
-    /// A post that had been delivered was noted as late, since it shows only now.
+    /// Records the instant at which a post that had been delivered before became visible, and was therefore noted as
+    /// late.
     pub fn note_revealed(&self, at: UnixMicros) {
         self.note_late(at);
         self.last_revealed.fetch_max(at.0, Ordering::AcqRel);
     }
 
-    /// A post came to be seen that has too many reposts to note each.
+    /// Notes a post that became visible and has too many reposts to note each repost.
     pub fn note_origin(&self, origin: PostId, at: UnixMicros) {
         self.revealed.note(at, origin, |forgotten| self.forget_before(forgotten));
         self.note_late(at);
     }
 
-    /// A repost is taken back, or a follow is, until what is returned goes. For the one writer.
-    pub fn take_back(&self) -> TakingBack<'_> {
-        // Such events take no instants.
-        self.last_taken_back.fetch_max(self.applied.load(Ordering::Acquire), Ordering::AcqRel);
-        self.takings_back.fetch_add(1, Ordering::AcqRel);
-        TakingBack(&self.takings_back)
+    /// Marks that a repost or a follow is being removed, until the returned guard is dropped. Only the writer calls it.
+    pub fn begin_removal(&self) -> RemovalGuard<'_> {
+        // Such events have no acceptance instant of their own.
+        self.last_removed.fetch_max(self.applied.load(Ordering::Acquire), Ordering::AcqRel);
+        self.removals.fetch_add(1, Ordering::AcqRel);
+        RemovalGuard(&self.removals)
     }
 
-    /// Whether nothing was being taken back while `work` was done, with what it returned.
-    pub fn while_nothing_is_taken_back<T>(&self, work: impl FnOnce() -> T) -> (bool, T) {
-        let before = self.takings_back.load(Ordering::Acquire);
+    /// Runs `work` and returns its result, with true if no repost or follow was being removed meanwhile.
+    pub fn watch_for_removals<T>(&self, work: impl FnOnce() -> T) -> (bool, T) {
+        let before = self.removals.load(Ordering::Acquire);
         let done = work();
-        let is_same = self.takings_back.load(Ordering::Acquire) == before;
+        let is_same = self.removals.load(Ordering::Acquire) == before;
         (is_same && before.is_multiple_of(2), done)
     }
 
-    /// Whether anything may have been taken back after everything accepted up to `since` was given.
-    pub fn any_taken_back(&self, since: Option<UnixMicros>) -> bool {
-        since.is_some_and(|since| self.last_taken_back.load(Ordering::Acquire) >= since.0)
+    /// Returns true if a repost or a follow may have been removed after the client received everything accepted up to
+    /// `since`.
+    pub fn any_removed(&self, since: Option<UnixMicros>) -> bool {
+        since.is_some_and(|since| self.last_removed.load(Ordering::Acquire) >= since.0)
     }
 
-    /// Too much came to be seen at `at` to be noted.
+    /// Rejects tokens older than `at`, because more became visible at that instant than can be noted.
     pub fn forget_before(&self, at: UnixMicros) {
         self.tokens_from.fetch_max(at.0, Ordering::AcqRel);
     }
 
-    /// Whether a token can be resumed from, as far as can be said without its reader.
+    /// Returns true if a client can resume from a token, as far as this can be decided without its reader.
     pub fn knows(&self, token: Resume) -> bool {
         let (from, applied) = (self.tokens_from.load(Ordering::Acquire), self.applied.load(Ordering::Acquire));
-        // One from the future was made where more was known than was kept.
+        // An instant later than `applied` is from a process that had applied more than was stored durably.
         let is_known = |since: UnixMicros| from <= since.0 && since.0 <= applied;
         let is_of_today = token.since().is_none() || token.ahead_us == self.ahead_us();
         !token.is_partial && is_of_today && token.above.into_iter().chain(token.below).all(is_known)
     }
 
-    /// Whether any post came in late after `since`.
+    /// Returns true if any post arrived late after `since`.
     pub fn any_late(&self, since: UnixMicros) -> bool {
         self.last_late.load(Ordering::Acquire) > since.0
     }
 
-    /// Whether any post came to be seen after `since` that had been delivered before.
+    /// Returns true if any post that had been delivered before became visible after `since`.
     pub fn any_revealed(&self, since: UnixMicros) -> bool {
         self.last_revealed.load(Ordering::Acquire) > since.0
     }
 }
 
-/// Instants in ascending order, each until it ends. A queue and not a set, since the writer begins them in order and most end in
-/// nearly that order: this is once per post, on the writer's thread and on the supervisor's.
+/// Instants in ascending order, each until it ends. A queue and not a set, because the writer begins instants in order
+/// and most end in nearly that order: this runs once per post, on the writer's thread and on the supervisor's.
 #[derive(Debug, Default)]
 struct OpenInstants {
-    /// Each with whether it has ended. The first has not.
+    /// Each instant with true if it has ended. The first one has not.
     instants: VecDeque<(i64, bool)>,
-    /// How many have ended and wait behind one that has not.
+    /// The number of ended instants behind one that has not ended.
     ended: usize,
 }
 
 impl OpenInstants {
-    /// The first that has not ended, or [`NONE_OPEN`].
+    /// Returns the first instant that has not ended, or [`NONE_OPEN`].
     fn oldest(&self) -> i64 {
         self.instants.front().map_or(NONE_OPEN, |(first, _)| *first)
     }
@@ -241,7 +247,7 @@ impl OpenInstants {
             self.instants.pop_front();
             self.ended -= 1;
         }
-        // Behind a fan-out that takes long there would be ever more of them.
+        // Otherwise ended instants would accumulate behind a long fan-out.
         if self.ended > OPEN_INSTANTS_ENDED_MIN.max(self.instants.len() / 2) {
             self.instants.retain(|(_, has_ended)| !has_ended);
             self.ended = 0;
@@ -249,11 +255,11 @@ impl OpenInstants {
     }
 }
 
-/// While there is one, something is being taken back.
+/// A guard: while it exists, a repost or a follow is being removed.
 #[derive(Debug)]
-pub struct TakingBack<'a>(&'a AtomicU64);
+pub struct RemovalGuard<'a>(&'a AtomicU64);
 
-impl Drop for TakingBack<'_> {
+impl Drop for RemovalGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::AcqRel);
     }

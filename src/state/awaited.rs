@@ -1,4 +1,5 @@
-//! Posts that are answered before they are known: whether an answer shows may depend on who published what it answers.
+//! Posts that have replies before they are known themselves: whether a reply is visible may depend on the author of its
+//! parent.
 
 use std::collections::VecDeque;
 
@@ -7,14 +8,15 @@ use rustc_hash::FxHashMap;
 use crate::id::PostId;
 use crate::limits::{AWAITED_ANSWERS_IN_ALL_MAX, AWAITED_ANSWERS_MAX, AWAITED_POSTS_MAX};
 
-/// Answers by the post that they answer, which was unknown when they were published.
+/// Replies by their parent post, which was unknown when they were published.
 #[derive(Debug, Default)]
 pub(super) struct Awaited {
     waiting: FxHashMap<PostId, Waiting>,
-    /// The posts in the order of their first answers, by the number that each then got. Some have become known since.
+    /// The posts in the order of their first replies, each with the number assigned to it then. Some of them are known
+    /// by now.
     order: VecDeque<(u64, PostId)>,
     next_number: u64,
-    /// Answers in all.
+    /// The number of replies to all posts together.
     answers: usize,
 }
 
@@ -24,17 +26,18 @@ struct Waiting {
     answers: Vec<PostId>,
 }
 
-/// The answers to a post that is known now.
+/// The remembered replies to a post that has become known.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answers {
-    /// All of them.
+    /// All replies to the post.
     All(Vec<PostId>),
-    /// There were more than are remembered.
+    /// There were more replies than are remembered.
     TooMany,
 }
 
 impl Awaited {
-    /// Remembers an answer to a post that is not known. Of too many such posts the one that waits longest is forgotten.
+    /// Remembers a reply to a post that is not known. If there are too many such posts or replies, forgets the post
+    /// that has waited longest.
     pub(super) fn note(&mut self, post: PostId, answer: PostId) {
         let number = self.next_number;
         let Waiting { answers, .. } = self.waiting.entry(post).or_insert_with(|| {
@@ -64,14 +67,15 @@ impl Awaited {
         self.waiting.get(&post).is_some_and(|waiting| waiting.number == number)
     }
 
-    /// Forgets posts that are known already.
+    /// Forgets the replies to posts that are known by now.
     pub(super) fn forget_known(&mut self, is_known: impl Fn(PostId) -> bool) {
         self.waiting.retain(|post, _| !is_known(*post));
         self.answers = self.waiting.values().map(|waiting| waiting.answers.len()).sum();
         self.tidy();
     }
 
-    /// Drops places of posts that do not wait any more, once they are most: one at a time each would cost a walk over all.
+    /// Removes posts that no longer wait from the order, once they are the majority: to remove them one by one would
+    /// cost a full pass for each.
     fn tidy(&mut self) {
         if self.order.len() > 2 * self.waiting.len() + 16 {
             let mut order = std::mem::take(&mut self.order);
@@ -80,7 +84,7 @@ impl Awaited {
         }
     }
 
-    /// The answers to a post that has become known.
+    /// Takes the remembered replies to a post that has become known.
     pub(super) fn take(&mut self, post: PostId) -> Option<Answers> {
         let answers = self.remove(post)?;
         self.tidy();
@@ -111,7 +115,8 @@ mod tests {
     fn what_does_not_wait_any_more_keeps_no_place_and_takes_none_from_others() {
         let mut awaited = Awaited::default();
         for post in 0..1_000 {
-            // Known and awaited anew: by its first place it would go before others that wait longer.
+            // The post becomes known and is awaited again: with its first number it would be forgotten before others
+            // that wait longer.
             for _ in 0..2 {
                 awaited.note(PostId(post), PostId(1));
                 assert!(awaited.take(PostId(post)).is_some());

@@ -1,11 +1,11 @@
-//! Catching up: what a client that comes back with a token has missed.
+//! Catching up: what a client that returns with a token has missed.
 //!
 //! Responsible for:
 //! - finding the late posts that are new to a client, and whether all of them are known;
 //! - making the token of a page.
 //!
 //! Not responsible for:
-//! - what a token says (`feed::resume`), filling the page (`feed::page`).
+//! - the contents of a token (`feed::resume`), filling the page (`feed::page`).
 
 use crate::clock::UnixMicros;
 use crate::feed::outbox::Part;
@@ -17,8 +17,8 @@ use crate::limits::LATE_POSTS_PER_PAGE_MAX;
 use crate::state::view::{Entry, FeedView};
 use crate::state::viewer::Viewer;
 
-/// What is asked for, the late posts that are new, ascending, and whether others may be missing. A client that resumes gets the
-/// newest page then.
+/// Returns the range to read, the new late posts in ascending order, and true if others may be missing. In that case a
+/// client that resumes gets the newest page.
 pub(super) fn catch_up(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], range: Range) -> (Range, Vec<Position>, bool) {
     match range {
         Range::Newest | Range::Before(_) | Range::After(_) => (range, Vec::new(), false),
@@ -33,10 +33,11 @@ pub(super) fn catch_up(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], range: 
     }
 }
 
-/// Whether nothing but posts has come into the feed since the token was made: the reader follows nobody else, has the same rules,
-/// mutes and blocks, nobody else blocks the reader, and no entry fell below others that were passed over since.
+/// Returns true if only new posts have entered the feed since the token was made: the reader has no new edges and the
+/// same rules, mutes and blocks, is blocked by the same users, and no entry has moved below entries that were passed
+/// over.
 fn is_same_feed(view: &FeedView<'_>, token: Resume) -> bool {
-    if token.may_fall && view.finder.world().arrivals.any_taken_back(token.below) {
+    if token.may_fall && view.finder.world().arrivals.any_removed(token.below) {
         return false;
     }
     let Some(since) = token.since() else { return true };
@@ -45,10 +46,11 @@ fn is_same_feed(view: &FeedView<'_>, token: Resume) -> bool {
     last_made <= since && viewer.shown_by == token.preferences
 }
 
-/// The late posts that are new; nothing if not all are known, or others may stand where nobody looks.
+/// Returns the late posts that are new, or `None` if not all are known or others may be at positions where pages do not
+/// look.
 fn late(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], token: Resume) -> Option<Vec<Position>> {
     let world = view.finder.world();
-    // Looked at first: what is forgotten meanwhile makes the token unknown before.
+    // Read first: if an origin is forgotten meanwhile, the check below rejects the token.
     let revealed = token.since().map_or_else(Vec::new, |since| world.arrivals.revealed.since(since));
     if !world.arrivals.knows(token) {
         return None;
@@ -77,8 +79,8 @@ fn late(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], token: Resume) -> Opti
     all_known.then_some(late)
 }
 
-/// Appends to `late` where those reposts stand that bring a post which came to be seen at `at`, as far as they are new. Returns false if
-/// they are too many, or too much work.
+/// Appends to `late` the positions of the reposts through which a post that became visible at `at` enters the feed, if
+/// they are new. Returns false if there are too many, or finding them is too much work.
 fn add_reposts(view: &FeedView<'_>, token: Resume, origin: PostId, at: UnixMicros, late: &mut Vec<Position>) -> bool {
     if view.budget.is_spent() {
         return false;
@@ -90,7 +92,7 @@ fn add_reposts(view: &FeedView<'_>, token: Resume, origin: PostId, at: UnixMicro
     late.len() <= LATE_POSTS_PER_PAGE_MAX
 }
 
-/// The token of a page that was asked for by `range`.
+/// Makes the token of a page that was requested with `range`.
 pub(super) fn resume(page: &Page<Entry>, range: Range, viewer: &Viewer, settled: Settled) -> Option<Resume> {
     let given = match range {
         Range::Newest | Range::Before(_) => None,

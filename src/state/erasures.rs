@@ -1,8 +1,8 @@
-//! Erasures that are under way.
+//! Erasures that are in progress.
 //!
 //! Responsible for:
-//! - knowing which users are being erased, since when, and how far that is;
-//! - finding such a user by the id that snapshots, the journal and the archive still have.
+//! - which users are being erased, since when, and which of these erasures are scrubbed;
+//! - finding such a user by the id that snapshots, the journal and the archive still contain.
 //!
 //! Not responsible for:
 //! - what an erasure changes (`state::world::erased`), carrying it out (`runtime::background::eraser`).
@@ -21,30 +21,32 @@ use crate::state::sources::Source;
 /// The erasure of one user.
 #[derive(Debug)]
 pub struct Erasure {
-    /// When it began, which is its name.
+    /// When it began. This instant identifies the erasure.
     pub at: UnixMicros,
-    /// What the user was.
+    /// The source that represented the user.
     pub source: Arc<Source>,
-    /// The user's id; unknown after a start from a snapshot that was taken when nothing but older files had it.
+    /// The id of the user. `None` after a start from a snapshot that was taken when only older files still contained
+    /// the id.
     pub user: Option<SourceId>,
     is_scrubbed: AtomicBool,
 }
 
 impl Erasure {
-    /// Whether nothing has the user's id any more but older snapshots and segments, and this process.
+    /// Returns true if only older snapshots, older journal segments and this process still contain the id of the user.
     pub fn is_scrubbed(&self) -> bool {
         self.is_scrubbed.load(Ordering::Acquire)
     }
 }
 
-/// All erasures that are under way.
+/// All erasures that are in progress.
 #[derive(Debug, Default)]
 pub struct Erasures {
     count: AtomicUsize,
     were_any: AtomicBool,
     under_way: RwLock<UnderWay>,
-    /// Held while a snapshot is taken, and while an erasure is noted as scrubbed. So no snapshot begins before an erasure and sees it without
-    /// the id by which the events in between are replayed.
+    /// Locked while a snapshot is taken, and while an erasure is marked as scrubbed. Otherwise a snapshot that begins
+    /// before an erasure could store the erasure without the user's id, which is needed to replay the events between
+    /// the two.
     snapshots: Mutex<()>,
 }
 
@@ -55,12 +57,12 @@ struct UnderWay {
 }
 
 impl Erasures {
-    /// Whether there are any. Cheap, and true from before anybody finds a user erased.
+    /// Returns true if any erasure is in progress. Cheap, and true before any reader can see the user as erased.
     pub fn any(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Whether anybody was ever erased, as far as is known. True from before anybody is found so.
+    /// Returns true if any user is known to have been erased. True before any reader can see a user as erased.
     pub(super) fn were_any(&self) -> bool {
         self.were_any.load(Ordering::Acquire)
     }
@@ -69,42 +71,43 @@ impl Erasures {
         self.were_any.store(true, Ordering::Release);
     }
 
-    /// How many there are.
+    /// The number of erasures in progress.
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Whether there are none.
+    /// Returns true if no erasure is in progress.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them, the oldest first.
+    /// Returns all erasures in progress, oldest first.
     pub fn all(&self) -> Vec<Arc<Erasure>> {
         self.under_way.read().by_instant.values().cloned().collect()
     }
 
-    /// When the oldest began.
+    /// Returns when the oldest erasure in progress began.
     pub fn oldest(&self) -> Option<UnixMicros> {
         self.under_way.read().by_instant.keys().next().copied()
     }
 
-    /// The one that began at an instant.
+    /// Returns the erasure that began at an instant.
     pub fn at(&self, at: UnixMicros) -> Option<Arc<Erasure>> {
         self.under_way.read().by_instant.get(&at).cloned()
     }
 
-    /// Whether a user is being erased.
+    /// Returns true if a user is being erased.
     pub fn is_of(&self, user: &SourceId) -> bool {
         self.any() && self.under_way.read().by_user.contains_key(user)
     }
 
-    /// Whether any is scrubbed: a snapshot that is taken now makes all that is older superfluous.
+    /// Returns true if any erasure is scrubbed: a snapshot taken now makes all older files with the id unnecessary.
     pub fn any_scrubbed(&self) -> bool {
         self.any() && self.under_way.read().by_instant.values().any(|erasure| erasure.is_scrubbed())
     }
 
-    /// Keeps erasures from being noted as scrubbed, or snapshots from being taken. Waits, maybe for as long as a snapshot takes.
+    /// Prevents erasures from being marked as scrubbed, or snapshots from being taken, while the guard exists. Blocks,
+    /// possibly for as long as a snapshot takes.
     pub fn hold_snapshots(&self) -> MutexGuard<'_, ()> {
         self.snapshots.lock()
     }
@@ -121,7 +124,7 @@ impl Erasures {
         if under_way.by_instant.contains_key(&at) {
             return;
         }
-        // Before anything is found in it.
+        // Set before the erasure can be found.
         self.note_any();
         self.count.fetch_add(1, Ordering::Release);
         let is_scrubbed = AtomicBool::new(user.is_none());

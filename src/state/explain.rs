@@ -1,10 +1,10 @@
 //! Explanations: why a post is, or is not, in a feed.
 //!
 //! Responsible for:
-//! - collecting every reason and every blocker of one post in one reader's home feed.
+//! - collecting all reasons and all blockers of one post in one reader's home feed.
 //!
 //! Not responsible for:
-//! - what reasons and blockers are (`state::viewer`, which decides for pages as well), words (`api`).
+//! - what reasons and blockers are (`state::viewer`, which pages use too), texts (`api`).
 
 use crate::feed::outbox::{Part, Route};
 use crate::feed::page::Look;
@@ -15,81 +15,82 @@ use crate::id::{PostId, SourceId, SourceSlot};
 use crate::state::view::Finder;
 use crate::state::viewer::{Blocker, Viewer};
 
-/// Why a post is in a feed.
+/// A reason why a post is in a feed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// It is the reader's own.
+    /// The reader is the author of the post.
     Own,
-    /// The reader follows a source of it.
+    /// The reader follows a source of the post.
     Follows(SourceId),
-    /// The reader followed a source of it, and kept what that had brought.
+    /// The reader has unfollowed a source of the post, and chose to keep its earlier posts.
     Kept(SourceId),
-    /// A virtual follow brings it, which is named nowhere.
+    /// A virtual follow brings the post. It must not be named.
     Virtual,
-    /// Somebody repeated it, which a source brings.
+    /// A repost of it is in the feed.
     Repost {
-        /// Who.
+        /// The author of the repost.
         user: SourceId,
-        /// The repost.
+        /// The position of the repost.
         at: Position,
         /// The source: `user`, or a tag or topic of the repost.
         source: SourceId,
     },
 }
 
-/// Why a post is not in a feed.
+/// A reason why a post is not in a feed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Bar {
     /// No post has this id.
     Unknown(PostId),
-    /// It was deleted.
+    /// The post with this id was deleted.
     Deleted(PostId),
-    /// It is kept out of all feeds.
+    /// The post with this id is kept out of all feeds.
     Hidden(PostId),
-    /// It belongs to a muted source.
+    /// The post belongs to a muted source.
     Muted(SourceId),
-    /// It belongs to a blocked source.
+    /// The post belongs to a blocked source.
     Blocked(SourceId),
-    /// Its author blocks the reader.
+    /// The author of the post blocks the reader.
     BlockedBy(SourceId),
-    /// The rules leave out the reader's own posts.
+    /// The rules exclude the reader's own posts.
     OwnPost,
-    /// The rules leave out answers to this author, if that is known.
+    /// The rules exclude replies to this author; `None` if the author is not known.
     Reply(Option<SourceId>),
-    /// The rules leave out reposts.
+    /// The rules exclude all reposts.
     Repost,
 }
 
-/// Why a post is, or is not, in a feed.
+/// The explanation why a post is, or is not, in a feed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Explanation {
-    /// Whether it shows; of a repost, whether it counts for the entry of what it repeats.
+    /// True if the post is shown; for a repost, if it counts for the entry of the original.
     pub shown: bool,
-    /// All that brings it and nothing speaks against.
+    /// All reasons that bring it and that no blocker removes.
     pub reasons: Vec<Reason>,
-    /// What keeps it out. Nothing if it shows, or if nothing brings it.
+    /// The blockers that keep it out. Empty if it is shown, or if nothing brings it.
     pub blockers: Vec<Bar>,
-    /// How the newest of its reasons came. Nothing if it does not show.
+    /// The route of the newest of its reasons. `None` if it is not shown.
     pub route: Option<Route>,
-    /// Whose matter it is.
+    /// The party whose decisions determine the result.
     pub concerns: Concern,
 }
 
-/// Whose matter it is that a post is, or is not, in a feed.
+/// The party whose decisions determine that a post is, or is not, in a feed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Concern {
-    /// Nothing brings the post, or others keep it from the reader: it is hidden, deleted, or its author blocks them.
+    /// Nothing brings the post, or others keep it from the reader: it is hidden, deleted, or its author blocks the
+    /// reader.
     #[default]
     Others,
-    /// Something brings it, and nothing but what the reader decided may keep it out.
+    /// Something brings the post, and only decisions of the reader may keep it out.
     Reader,
-    /// It is the reader's own.
+    /// The reader is the author of the post.
     Author,
 }
 
 impl Explanation {
-    /// What the reader may know of it. A post that others keep from them, or that nothing brings, is as if it were not there: an explanation
-    /// says no more of an id than a feed does.
+    /// Removes what the reader must not learn. A post that others keep from the reader, or that nothing brings, is
+    /// reported as unknown: an explanation reveals no more about an id than a feed does.
     #[must_use]
     pub fn for_reader(mut self, id: PostId) -> Self {
         match self.concerns {
@@ -99,7 +100,7 @@ impl Explanation {
             }
             Concern::Reader => {
                 self.blockers.retain(|bar| !bar.is_by_others());
-                // Whom it answers may be somebody of whom the reader is to know nothing.
+                // The author of the parent post may be a user about whom the reader must not learn anything.
                 self.blockers
                     .iter_mut()
                     .filter(|bar| matches!(bar, Bar::Reply(_)))
@@ -117,19 +118,19 @@ impl Bar {
     }
 }
 
-/// What an explanation needs is not in memory, or cannot be read.
+/// Why an explanation cannot be given now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Missing {
-    /// It may be in the archive.
+    /// A required post may be in the archive.
     Archived,
-    /// The archive has it, but cannot be read.
+    /// A required post is in the archive, but cannot be read.
     Unreadable,
 }
 
-/// Explains a post by the state of this moment.
+/// Explains a post by the current state.
 ///
 /// # Errors
-/// When not everything it takes is at hand.
+/// Fails if a required post is not available.
 pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explanation, Missing> {
     let post = match found(finder, id)? {
         Ok(post) => post,
@@ -231,7 +232,7 @@ impl Collected {
     }
 }
 
-/// Names of sources.
+/// Converts slots to external ids.
 #[derive(Clone, Copy)]
 struct Names<'a>(Finder<'a>);
 
@@ -253,7 +254,7 @@ impl Names<'_> {
     }
 }
 
-/// How a post came from one of its sources: as it was noted when it was published.
+/// Returns the route by which a post came from one of its sources, as recorded when it was published.
 fn route(finder: Finder<'_>, at: Position, source: SourceSlot) -> Route {
     let world = finder.world();
     let source = world.sources.at(source);

@@ -1,7 +1,7 @@
-//! What could not be read from the archive: counted, and each cause told once.
+//! Failed reads of the archive: counted, and each cause logged once.
 //!
 //! Not responsible for:
-//! - what a page does without it (`state::view`).
+//! - what a page does without the missing data (`state::view`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,31 +9,31 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 use tracing::error;
 
-use crate::limits::READ_FAILURES_TOLD_MAX;
+use crate::limits::READ_FAILURES_REPORTED_MAX;
 use crate::storage::archive::ArchiveError;
 
-/// What could not be read so far.
+/// The reads that have failed so far.
 #[derive(Debug, Default)]
 pub struct ReadFailures {
     count: AtomicU64,
-    /// Causes that were told. A page that is asked for again and again must not fill the log.
-    told: Mutex<FxHashSet<String>>,
+    /// Causes that were logged. Repeated requests for the same page must not fill the log.
+    logged: Mutex<FxHashSet<String>>,
 }
 
 impl ReadFailures {
-    /// How often something could not be read.
+    /// The number of failed reads.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Takes note of a failure.
+    /// Counts a failed read, and logs its cause if it is new.
     pub fn note(&self, cause: &ArchiveError) {
         self.count.fetch_add(1, Ordering::Relaxed);
         let cause = cause.with_sources();
-        let mut told = self.told.lock();
-        if told.len() < READ_FAILURES_TOLD_MAX && !told.contains(&cause) {
-            error!("{cause}; going on without what could not be read");
-            told.insert(cause);
+        let mut logged = self.logged.lock();
+        if logged.len() < READ_FAILURES_REPORTED_MAX && !logged.contains(&cause) {
+            error!("{cause}; continuing without the data that could not be read");
+            logged.insert(cause);
         }
     }
 }

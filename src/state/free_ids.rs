@@ -1,39 +1,39 @@
-//! Which of the ids that are minted next are taken in the archive.
+//! Free ids: which of the ids that will be minted next the archive already contains.
 //!
 //! Responsible for:
-//! - answering that from memory, for a stretch of ids that was listed once.
+//! - answering that from memory, for a range of ids that was listed once.
 //!
 //! Not responsible for:
 //! - minting (`runtime::monotonic_clock`), listing ids (`storage::archive`), ids that are in memory (`state::posts`).
 //!
-//! Callers may give posts any ids, also such as would be minted years from now. So ids that are minted may be taken, though most
-//! archived ids are smaller. The archive lists the next few that are taken; whatever else comes to be archived leaves
-//! memory first, and is noted then.
+//! Callers may choose any post ids, even ids that would be minted years from now. So an id that is minted may be taken,
+//! though most archived ids are smaller. The archive lists the next few ids that are taken. Any other id that is
+//! archived later leaves memory first, and is noted then.
 
 use std::collections::BTreeSet;
 
 use crate::id::PostId;
 use crate::limits::ARCHIVED_IDS_LISTED_MAX;
 
-/// Ids that the archive has, of those that may be minted next.
+/// The archived ids within the range that will be minted next.
 #[derive(Debug, Default)]
 pub struct FreeIds {
-    known: Option<Stretch>,
-    /// What has left memory since a listing was asked for.
-    asked: Option<Stretch>,
+    known: Option<IdRange>,
+    /// The range that is being listed, with the ids that have left memory since the listing began.
+    asked: Option<IdRange>,
 }
 
-/// Ids between two bounds, both inclusive, and which of them are taken.
+/// A range of ids, both bounds inclusive, and which of them are taken.
 #[derive(Debug)]
-struct Stretch {
+struct IdRange {
     from: PostId,
     through: PostId,
     taken: BTreeSet<PostId>,
-    /// From here on it is time to list the next ones.
+    /// From this id on, the next ids should be listed.
     renew_at: PostId,
 }
 
-impl Stretch {
+impl IdRange {
     fn from(from: PostId) -> Self {
         Self { from, through: PostId(u64::MAX), taken: BTreeSet::new(), renew_at: PostId(u64::MAX) }
     }
@@ -44,7 +44,7 @@ impl Stretch {
             if self.taken.len() > 2 * ARCHIVED_IDS_LISTED_MAX
                 && let Some(last) = self.taken.pop_last()
             {
-                // Ends before what it does not remember.
+                // The range ends before the id that is not remembered.
                 self.end(PostId(last.0 - 1));
             }
         }
@@ -57,18 +57,18 @@ impl Stretch {
 }
 
 impl FreeIds {
-    /// Takes note of an id that the archive has from now on, and memory no more.
+    /// Notes an id that the archive has from now on, and memory no longer has.
     pub fn note(&mut self, id: PostId) {
-        self.known.iter_mut().chain(&mut self.asked).for_each(|stretch| stretch.note(id));
+        self.known.iter_mut().chain(&mut self.asked).for_each(|range| range.note(id));
     }
 
-    /// Whether the archive does not have an id; nothing if that is not known.
+    /// Returns true if the archive does not contain an id, or `None` if this is not known.
     pub fn is_free(&self, id: PostId) -> Option<bool> {
         let known = self.known.as_ref().filter(|known| known.from <= id && id <= known.through)?;
         Some(!known.taken.contains(&id))
     }
 
-    /// Takes note that the ids below this one will not be asked for any more. Whether the next ones are to be listed.
+    /// Notes that ids below this one will not be queried again. Returns true if the next ids should be listed.
     pub fn pass(&mut self, id: PostId) -> bool {
         let Some(known) = &mut self.known else { return self.asked.is_none() };
         while known.taken.first().is_some_and(|first| *first < id) {
@@ -77,19 +77,19 @@ impl FreeIds {
         self.asked.is_none() && (id >= known.renew_at || id > known.through || id < known.from)
     }
 
-    /// The ids from this one on are about to be listed.
+    /// Notes that a listing of the ids from this one on begins.
     pub fn ask(&mut self, from: PostId) {
-        self.asked = Some(Stretch::from(from));
+        self.asked = Some(IdRange::from(from));
     }
 
-    /// Those that were listed, ascending; nothing if they could not be. `is_all` if there are no more.
+    /// Ends the listing with the ids found, ascending, or `None` if it failed. `is_all` is true if there are no more.
     pub fn answer(&mut self, listed: Option<(&[PostId], bool)>) {
-        let (Some(mut stretch), Some((ids, is_all))) = (self.asked.take(), listed) else { return };
+        let (Some(mut range), Some((ids, is_all))) = (self.asked.take(), listed) else { return };
         if let Some(last) = ids.last().filter(|_| !is_all) {
-            stretch.end(*last);
+            range.end(*last);
         }
-        ids.iter().for_each(|id| stretch.note(*id));
-        self.known = Some(stretch);
+        ids.iter().for_each(|id| range.note(*id));
+        self.known = Some(range);
     }
 }
 

@@ -1,14 +1,14 @@
-//! Posts and outboxes that stay in memory for a moment, because a command was looked up for them.
+//! Posts and outboxes that are kept in memory for a short time, because a command has looked them up.
 //!
 //! Responsible for:
-//! - keeping what a command needs, and what changes of it until the scribe judges the command, from leaving memory.
+//! - keeping in memory what a command needs, and the changes to it, until the scribe validates the command.
 //!
 //! Not responsible for:
 //! - looking anything up (`state::resolved`), what leaves memory otherwise (`state::tiering`).
 //!
-//! Whoever looks something up in the archive holds it first. From then on every change of it is in memory and stays there, so
-//! that memory and what was found are together as good as looking now: memory where it knows the post, what was found
-//! where it does not.
+//! A hold is taken before anything is looked up in the archive. From then on every change of the held posts and
+//! outboxes is kept in memory. So memory and the result of the look-up together are as good as a new look-up: memory is
+//! used where it has the post, the result where it does not.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -19,30 +19,30 @@ use rustc_hash::FxHashMap;
 
 use crate::id::{PostId, SourceSlot};
 
-/// What must stay in memory.
+/// The posts and outboxes that must be kept in memory.
 #[derive(Debug, Default)]
 pub struct Held(Mutex<Counts>);
 
-/// How many hold each.
+/// The number of holds on each post and outbox.
 #[derive(Debug, Default)]
 struct Counts {
     posts: FxHashMap<PostId, u32>,
-    outboxes: FxHashMap<SourceSlot, (u32, Arc<Grip>)>,
+    outboxes: FxHashMap<SourceSlot, (u32, Arc<ReleaseFlag>)>,
 }
 
-/// How long what was found of an outbox is good.
+/// Shared by the holds on one outbox: set when what was found of that outbox is no longer valid.
 #[derive(Debug, Default)]
-pub struct Grip(AtomicBool);
+pub struct ReleaseFlag(AtomicBool);
 
 /// Holds some posts and outboxes until it is dropped.
 #[derive(Debug)]
 pub struct Hold {
     held: Arc<Held>,
     posts: Vec<PostId>,
-    outboxes: Vec<(SourceSlot, Arc<Grip>)>,
+    outboxes: Vec<(SourceSlot, Arc<ReleaseFlag>)>,
 }
 
-/// What is held at one moment.
+/// The posts and outboxes held at one moment.
 #[derive(Debug, Default)]
 pub(super) struct HeldNow {
     posts: Vec<PostId>,
@@ -50,20 +50,21 @@ pub(super) struct HeldNow {
 }
 
 impl Held {
-    /// Holds posts and outboxes.
+    /// Adds a hold on posts and outboxes.
     pub(super) fn hold(self: &Arc<Self>, posts: Vec<PostId>, outboxes: impl Iterator<Item = SourceSlot>) -> Hold {
         let counts = &mut *self.0.lock();
         posts.iter().for_each(|id| *counts.posts.entry(*id).or_default() += 1);
-        let mut grip = |slot| {
-            let (count, grip) = counts.outboxes.entry(slot).or_default();
+        let mut hold = |slot| {
+            let (count, flag) = counts.outboxes.entry(slot).or_default();
             *count += 1;
-            (slot, Arc::clone(grip))
+            (slot, Arc::clone(flag))
         };
-        let outboxes = outboxes.map(&mut grip).collect();
+        let outboxes = outboxes.map(&mut hold).collect();
         Hold { held: Arc::clone(self), posts, outboxes }
     }
 
-    /// What is held. A hold that begins later has yet to look at anything, so that it finds what left memory in the archive.
+    /// Returns what is held. A hold that begins later has not looked up anything yet, so it finds in the archive what
+    /// left memory.
     pub(super) fn now(&self) -> HeldNow {
         let counts = self.0.lock();
         let mut now = HeldNow {
@@ -76,24 +77,24 @@ impl Held {
         now
     }
 
-    /// Lets an outbox go that is too large to be held any longer: whoever holds it has to look it up again.
-    pub(super) fn let_go(&self, slot: SourceSlot) {
-        if let Some((_, grip)) = self.0.lock().outboxes.remove(&slot) {
-            grip.0.store(true, Ordering::Release);
+    /// Releases an outbox that has become too large to be held: every command that holds it must look it up again.
+    pub(super) fn release(&self, slot: SourceSlot) {
+        if let Some((_, flag)) = self.0.lock().outboxes.remove(&slot) {
+            flag.0.store(true, Ordering::Release);
         }
     }
 }
 
-impl Grip {
-    /// Whether the outbox was let go.
-    pub(super) fn is_lost(&self) -> bool {
+impl ReleaseFlag {
+    /// Returns true if the outbox was released.
+    pub(super) fn is_released(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
 impl Hold {
-    /// The outboxes that it holds.
-    pub(super) fn outboxes(&self) -> &[(SourceSlot, Arc<Grip>)] {
+    /// Returns the outboxes that this hold covers.
+    pub(super) fn outboxes(&self) -> &[(SourceSlot, Arc<ReleaseFlag>)] {
         &self.outboxes
     }
 }
@@ -119,9 +120,9 @@ impl Drop for Hold {
                 }
             }
         }
-        for (slot, grip) in &self.outboxes {
+        for (slot, flag) in &self.outboxes {
             if let Entry::Occupied(mut held) = counts.outboxes.entry(*slot)
-                && Arc::ptr_eq(&held.get().1, grip)
+                && Arc::ptr_eq(&held.get().1, flag)
             {
                 held.get_mut().0 -= 1;
                 if held.get().0 == 0 {
@@ -152,11 +153,11 @@ mod tests {
     fn an_outbox_that_was_let_go_is_held_anew_by_whoever_comes_later() {
         let held = Arc::<Held>::default();
         let early = held.hold(Vec::new(), [SourceSlot(1)].into_iter());
-        held.let_go(SourceSlot(1));
-        assert!(early.outboxes()[0].1.is_lost() && !held.now().has_outbox(SourceSlot(1)));
+        held.release(SourceSlot(1));
+        assert!(early.outboxes()[0].1.is_released() && !held.now().has_outbox(SourceSlot(1)));
         let late = held.hold(Vec::new(), [SourceSlot(1)].into_iter());
         drop(early);
-        assert!(!late.outboxes()[0].1.is_lost() && held.now().has_outbox(SourceSlot(1)));
+        assert!(!late.outboxes()[0].1.is_released() && held.now().has_outbox(SourceSlot(1)));
         drop(late);
         assert!(!held.now().has_outbox(SourceSlot(1)));
     }

@@ -1,10 +1,10 @@
-//! Sources whose posts stay in memory, since a damaged page of the archive is in the way of writing them there.
+//! Sources whose posts are kept in memory, because a damaged page of the archive prevents writing them.
 //!
 //! Responsible for:
-//! - which these are, at most [`HELD_BACK_SOURCES_MAX`], and how many, for whoever asks.
+//! - which sources these are, at most [`HELD_BACK_SOURCES_MAX`], and their number, for the metrics.
 //!
 //! Not responsible for:
-//! - finding them (`state::tiering::parts`), the damage: a restart tries again.
+//! - finding them (`state::tiering::parts`), repairing the damage: a restart tries again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,23 +22,23 @@ pub struct HeldBack {
 }
 
 impl HeldBack {
-    /// Holds one back. False if there are too many already: then it is tried again and again.
+    /// Holds a source back. Returns false if there are too many already: then writing it is tried again in every round.
     pub(super) fn insert(&self, slot: SourceSlot) -> bool {
         let mut slots = self.slots.lock();
-        let has_room = slots.len() < HELD_BACK_SOURCES_MAX || slots.contains(&slot);
-        if has_room {
+        let has_capacity = slots.len() < HELD_BACK_SOURCES_MAX || slots.contains(&slot);
+        if has_capacity {
             slots.insert(slot);
             self.count.store(slots.len(), Ordering::Relaxed);
         }
-        has_room
+        has_capacity
     }
 
     pub(super) fn contains(&self, slot: SourceSlot) -> bool {
-        // Mostly there is none.
+        // Usually no source is held back.
         self.sources() > 0 && self.slots.lock().contains(&slot)
     }
 
-    /// How many there are.
+    /// The number of sources that are held back.
     pub fn sources(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
-//! The shared state: read by many threads, written by the scribe alone.
+//! The shared state: read by many threads, written only by the scribe.
 //!
-//! State is a function of the events applied to it, in their order; replay runs the same code. Nothing here starts a
-//! thread, touches a file or a socket.
+//! The state depends only on the events applied to it and on their order, and replay runs the same code. No code in
+//! this module starts a thread or accesses a file or a socket directly; the archive is accessed through its trait.
 
 pub mod arrivals;
 mod awaited;

@@ -1,8 +1,8 @@
-//! Posts by id.
+//! Posts and tombstones in memory, by id.
 //!
 //! Responsible for:
-//! - finding a post, and remembering ids that were deleted, so that a late redelivery cannot bring a post back;
-//! - how many bytes posts take.
+//! - finding a post, and remembering deleted ids, so that a late redelivery cannot restore a post;
+//! - the number of bytes that posts take.
 //!
 //! Not responsible for:
 //! - which outboxes a post is in (`state::world`).
@@ -16,19 +16,19 @@ use crate::feed::position::Position;
 use crate::feed::post::Post;
 use crate::id::PostId;
 
-/// What is known under a post id.
+/// The data stored for a post id: a post, or a tombstone.
 #[derive(Clone, Debug)]
 pub enum Stored {
-    /// A post.
+    /// A post that is not deleted.
     Live(Arc<Post>),
-    /// A post that was deleted: the tombstone wins over every later publish.
+    /// A post that was deleted: the tombstone takes precedence over every later publish.
     Deleted,
 }
 
 type State = foldhash::fast::RandomState;
 
 impl Stored {
-    /// The post, unless it was deleted.
+    /// Returns the post, unless it was deleted.
     pub fn live(self) -> Option<Arc<Post>> {
         match self {
             Self::Live(post) => Some(post),
@@ -37,54 +37,55 @@ impl Stored {
     }
 }
 
-/// All posts.
+/// All posts and tombstones in memory.
 #[derive(Debug, Default)]
 pub struct Posts {
     by_id: DashMap<PostId, Arc<Post>, State>,
     deleted: DashSet<PostId, State>,
-    /// How many of them there are, never less: the set itself counts slowly.
+    /// At least the number of ids in `deleted`; counting the set itself is slow.
     tombstones: AtomicUsize,
-    /// How many there ever were, counted once they are in the set.
+    /// The number of tombstones ever written. Each is counted after it is in the set.
     tombstoned: AtomicUsize,
     live: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-/// What a map entry takes beside the post: key, value, control byte, at the usual load.
+/// Bytes of a map entry besides the post: key, value, control byte, at the usual load factor.
 const ENTRY_BYTES: usize = 24;
 
-/// What a tombstone takes, reckoned likewise.
+/// Bytes of a tombstone, estimated in the same way.
 const TOMBSTONE_BYTES: usize = 16;
 
 impl Posts {
-    /// What is known under `id`.
+    /// Returns what is known for `id`.
     pub fn stored(&self, id: PostId) -> Option<Stored> {
-        // A delete buries before it removes, so an id is never found in neither.
+        // A delete writes the tombstone before it removes the post, so a known id is always found in one of the two.
         let live = self.get(id).map(Stored::Live);
         live.or_else(|| self.is_deleted(id).then_some(Stored::Deleted))
     }
 
-    /// Whether an id was deleted, as far as memory knows.
+    /// Returns true if an id has a tombstone in memory.
     pub(super) fn is_deleted(&self, id: PostId) -> bool {
         self.tombstones.load(Ordering::Relaxed) > 0 && self.deleted.contains(&id)
     }
 
-    /// How often an id was deleted. Whatever is counted is found deleted, for as long as memory keeps its tombstone.
+    /// The number of tombstones ever written. Every counted id is found as deleted as long as its tombstone is in
+    /// memory.
     pub(super) fn tombstoned(&self) -> usize {
         self.tombstoned.load(Ordering::Acquire)
     }
 
-    /// The post with this id, unless it was deleted.
+    /// Returns the post with this id, unless it was deleted.
     pub fn get(&self, id: PostId) -> Option<Arc<Post>> {
         self.by_id.get(&id).map(|entry| Arc::clone(entry.value()))
     }
 
-    /// How many posts there are, without deleted ones.
+    /// The number of posts in memory, without deleted ones.
     pub fn len(&self) -> usize {
         self.live.load(Ordering::Relaxed)
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no posts.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -94,7 +95,8 @@ impl Posts {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Posts picked by the hash of their ids, so as good as at random: at most `max`, the same ones if nothing changes.
+    /// Returns the positions of at most `max` posts. They are chosen by the hash of their ids, so practically at
+    /// random, but are the same ones if nothing changes.
     #[expect(
         clippy::disallowed_methods,
         reason = "a thousand entries are in one shard or two, and held for microseconds"
@@ -103,12 +105,12 @@ impl Posts {
         self.by_id.iter().take(max).map(|post| post.position).collect()
     }
 
-    /// The ids of deleted posts, in no order. Whatever is deleted meanwhile may be among them or not.
+    /// Returns the ids of deleted posts, in no order. An id that is deleted meanwhile may or may not be included.
     pub fn deleted(&self) -> impl Iterator<Item = PostId> {
         self.deleted.iter().map(|id| *id)
     }
 
-    /// Stores a post, new or edited. Only the writer calls it.
+    /// Stores a new or edited post. Only the writer calls it.
     pub(super) fn put(&self, post: Arc<Post>) {
         self.bytes.fetch_add(post.bytes() + ENTRY_BYTES, Ordering::Relaxed);
         match self.by_id.insert(post.id(), post) {
@@ -121,7 +123,7 @@ impl Posts {
         }
     }
 
-    /// Lets go of a post that the archive has now. Only the writer calls it.
+    /// Removes a post that the archive has now. Only the writer calls it.
     pub(super) fn forget(&self, id: PostId) {
         if let Some((_, post)) = self.by_id.remove(&id) {
             self.live.fetch_sub(1, Ordering::Relaxed);
@@ -129,7 +131,7 @@ impl Posts {
         }
     }
 
-    /// Lets go of a tombstone that the archive has now. Only the writer calls it.
+    /// Removes a tombstone that the archive has now. Only the writer calls it.
     pub(super) fn forget_deleted(&self, id: PostId) {
         if self.deleted.remove(&id).is_some() {
             self.tombstones.fetch_sub(1, Ordering::Relaxed);
@@ -137,8 +139,8 @@ impl Posts {
         }
     }
 
-    /// Puts a tombstone in place of a post, and returns the post if there was one. Only the writer calls it.
-    pub(super) fn bury_as_tombstone(&self, id: PostId) -> Option<Arc<Post>> {
+    /// Writes a tombstone, and removes and returns the post if there was one. Only the writer calls it.
+    pub(super) fn write_tombstone(&self, id: PostId) -> Option<Arc<Post>> {
         if !self.is_deleted(id) {
             self.tombstones.fetch_add(1, Ordering::Relaxed);
             self.bytes.fetch_add(TOMBSTONE_BYTES, Ordering::Relaxed);

@@ -1,15 +1,16 @@
-//! What becomes of an archived post when users are erased.
+//! Pruning: how an archived post is changed when users are erased.
 
 use std::collections::HashSet;
 
 use crate::id::SourceId;
-use crate::state::tiering::{decode, seal};
+use crate::state::tiering::{decode, encode_record};
 use crate::storage::archive::Fate;
 
-/// What becomes of a post that the archive keeps as these bytes, once these users are to be found nowhere in it.
+/// Decides what happens to an archived post, so that the archive no longer contains the given users. `bytes` is its
+/// stored encoding.
 pub fn fate(users: &HashSet<SourceId>, bytes: &[u8]) -> Fate {
     let Ok(mut record) = decode(bytes) else {
-        // Nobody can read it, and it may be one of theirs.
+        // The post cannot be decoded, and its author may be one of the users.
         let names = |user: &SourceId| bytes.windows(user.as_str().len()).any(|part| part == user.as_str().as_bytes());
         return if users.iter().any(names) { Fate::Tombstone } else { Fate::Keep };
     };
@@ -17,7 +18,7 @@ pub fn fate(users: &HashSet<SourceId>, bytes: &[u8]) -> Fate {
         return Fate::Tombstone;
     }
     match record.answered.take_if(|answered| users.contains(answered)) {
-        Some(_) => Fate::Replace(seal(&record)),
+        Some(_) => Fate::Replace(encode_record(&record)),
         None => Fate::Keep,
     }
 }

@@ -1,11 +1,12 @@
-//! One reader: how an inbox is rebuilt, kept in step with the follow graph, and turned into pages.
+//! One reader: how its inbox is rebuilt, synchronized with the follow graph, and turned into pages.
 //!
 //! Responsible for:
-//! - filling an inbox by pull, whole when the reader wakes, and from a source when the reader starts to follow it;
+//! - filling an inbox by pull: completely when the reader wakes, and from one source when the reader starts to follow
+//!   it;
 //! - knowing which followed sources have posts that must be pulled.
 //!
 //! Not responsible for:
-//! - the inbox's place in memory and who else writes to it (`runtime::reader::inbox_store`).
+//! - where the inbox is stored and what else writes to it (`runtime::reader::inbox_store`).
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -29,32 +30,33 @@ use crate::state::view::{Entry, FeedView, Finder, Found, FoundOutboxes};
 use crate::state::viewer::Viewer;
 use crate::state::world::World;
 
-/// A page that is asked for.
+/// A request for a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageRequest {
-    /// Which entries.
+    /// Which entries are requested.
     pub range: Range,
-    /// How many at most: 1 to [`PAGE_POSTS_MAX`]. What lies outside counts as the nearer of these.
+    /// Maximum number of entries: 1 to [`PAGE_POSTS_MAX`]. A value outside is replaced by the nearer of these two.
     pub limit: usize,
 }
 
 impl PageRequest {
-    /// The limit that is kept to: a page's memory is taken before it is filled.
+    /// Returns the limit that is applied. It is bounded, because the memory of a page is allocated before the page is
+    /// filled.
     fn bounded_limit(self) -> usize {
         self.limit.clamp(1, PAGE_POSTS_MAX)
     }
 }
 
-/// What it takes may be in the archive.
+/// A required post may be in the archive only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Archived;
 
-/// How a read looks at time.
+/// The clock and the deadline of a read.
 #[derive(Clone, Copy)]
 pub struct ReadClock<'a> {
-    /// Where "now" comes from.
+    /// The source of the current time.
     pub clock: &'a dyn Clock,
-    /// After this the page ends, as far as it came.
+    /// After this instant the page ends with the entries found so far.
     pub deadline: UnixMicros,
 }
 
@@ -64,14 +66,14 @@ impl ReadClock<'_> {
     }
 }
 
-/// What a reader's actor knows beside its inbox. All of it can be made anew from the world.
+/// The state of a reader's actor besides its inbox. All of it can be rebuilt from the world.
 #[derive(Debug)]
 pub struct Reader {
     source: Arc<Source>,
     pulled: PulledSources,
 }
 
-/// The followed sources that have posts to pull, as of a version of the edges and an epoch of the world.
+/// The followed sources that have posts to pull, for one version of the edges and one epoch of the world.
 #[derive(Debug, Default)]
 struct PulledSources {
     as_of: Option<(u64, u64)>,
@@ -79,31 +81,33 @@ struct PulledSources {
 }
 
 impl Reader {
-    /// A reader whose inbox is not filled yet.
+    /// Creates a reader whose inbox is not filled yet.
     pub fn new(source: Arc<Source>) -> Self {
         Self { source, pulled: PulledSources::default() }
     }
 
-    /// Who reads.
+    /// The source that reads this feed.
     pub fn source(&self) -> &Arc<Source> {
         &self.source
     }
 
-    /// Fills the inbox from every followed outbox. Posts pushed into it meanwhile stay.
+    /// Fills the inbox from every followed outbox. Posts that are pushed into it meanwhile are kept.
     pub fn rebuild(&mut self, inbox: &mut Inbox, world: &World) {
         inbox.set_synced(UnixMicros(i64::MIN));
-        // What came while the reader slept was not pushed: the sources know of it.
+        // Posts published while the reader was asleep were not pushed. Late ones among them are noted only with their
+        // sources.
         inbox.note_late(world.arrivals.applied().through);
         sync(&self.source.following(), inbox, world);
     }
 
-    /// Brings the inbox in step with the edges.
+    /// Synchronizes the inbox with the edges.
     pub fn sync(&self, inbox: &mut Inbox, world: &World) {
         sync(&self.source.following(), inbox, world);
     }
 
-    /// Builds a page, by the state of this moment, and says through whose eyes and as of when. It is one to be shown if it came as far as was asked for:
-    /// others wait for the thread this is done on, and what takes long is to be built elsewhere.
+    /// Builds a page from the current state, and returns it with the viewer and the instant up to which posts had
+    /// arrived. The page can be shown if it reached as far as requested: other readers wait for this thread, so a page
+    /// that takes long must be built elsewhere.
     pub fn page(
         &mut self,
         inbox: &mut Inbox,
@@ -112,9 +116,10 @@ impl Reader {
         oldest: UnixMicros,
         time: ReadClock<'_>,
     ) -> (Page<Entry>, Viewer, Settled) {
-        // First of all: what arrives from here on may be on the page, and does not count as given.
+        // Taken first: a post that arrives from here on may be on the page, but does not count as delivered to the
+        // client.
         let settled = world.arrivals.settled();
-        let viewer = self.keep_up(inbox, world, oldest);
+        let viewer = self.synchronize(inbox, world, oldest);
         let is_late = || time.is_late();
         let budget = Budget::new(Allowance::ON_SHARD, &is_late);
         let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox), &budget);
@@ -125,8 +130,8 @@ impl Reader {
         (page, viewer, settled)
     }
 
-    /// The newest entries of the whole feed, newest first, as far as they are in memory, from where up they are all there are,
-    /// and through whose eyes. None may be known, where finding them would take long.
+    /// Returns the newest entries of the whole feed in memory, newest first, the position from which upwards they are
+    /// complete, and the viewer. Returns no entries if finding them would take long.
     pub fn newest(
         &mut self,
         inbox: &mut Inbox,
@@ -135,7 +140,7 @@ impl Reader {
         oldest: UnixMicros,
         budget: &Budget<'_>,
     ) -> (Vec<(Position, Entry)>, Position, Viewer) {
-        let viewer = self.keep_up(inbox, world, oldest);
+        let viewer = self.synchronize(inbox, world, oldest);
         let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox), budget);
         let request = PageRequest { range: Range::Newest, limit: entries };
         let page = fill(&mut view, &self.pulled.parts, &[], request, None);
@@ -148,10 +153,10 @@ impl Reader {
         (page.items, floor, viewer)
     }
 
-    /// The entry of a post, if it has one. What is not in memory may be among `fetched`.
+    /// Returns the entry of a post, if it has one. Posts that are not in memory may be among `fetched`.
     ///
     /// # Errors
-    /// When something of it may be in the archive, and was not fetched.
+    /// Fails if a required post may be in the archive and was not fetched.
     pub fn entry_of(
         &self,
         inbox: &mut Inbox,
@@ -171,9 +176,9 @@ impl Reader {
         }
     }
 
-    /// Brings what is known beside the world in step with it, and says what the reader has decided by then.
-    fn keep_up(&mut self, inbox: &mut Inbox, world: &World, oldest: UnixMicros) -> Viewer {
-        // By age the inbox forgets what is older; reads go on below by pull.
+    /// Synchronizes the inbox and the list of pulled sources with the world, and returns the viewer for the edges used.
+    fn synchronize(&mut self, inbox: &mut Inbox, world: &World, oldest: UnixMicros) -> Viewer {
+        // The inbox forgets entries older than this; reads of older positions continue by pull.
         inbox.raise_floor(Position { published_at: oldest, id: PostId(0) });
         let following = self.source.following();
         sync(&following, inbox, world);
@@ -181,12 +186,13 @@ impl Reader {
         Viewer::home(&self.source, &following)
     }
 
-    /// Through whose eyes the feed is seen now.
+    /// Returns the viewer for the current edges and preferences of the reader.
     pub fn viewer(&self) -> Viewer {
         Viewer::home(&self.source, &self.source.following())
     }
 
-    /// What it takes to build a page elsewhere, with the archive, as of when the viewer looked.
+    /// Copies what is needed to build a page elsewhere, with the archive, as of the state that the viewer was made
+    /// from.
     pub fn cold_read(&mut self, viewer: Viewer, settled: Settled, inbox: &Inbox, world: &World) -> ColdRead {
         self.pulled.refresh(&self.source, &viewer.feed, world);
         ColdRead { viewer, settled, inbox: inbox.clone(), warm: self.pulled.parts.clone() }
@@ -198,12 +204,12 @@ impl Reader {
     }
 }
 
-/// Brings in what was published before by sources that are followed since the last time.
+/// Adds the earlier posts of sources that were followed since the last synchronization.
 fn sync(following: &Following, inbox: &mut Inbox, world: &World) {
     if following.last_made() <= inbox.synced() {
         return;
     }
-    // Posts that came late to its sources come late to this inbox with the edge.
+    // Posts that arrived late at these sources arrive late at this inbox, together with the edge.
     if following.made_after(inbox.synced()).any(|source| world.sources.at(source).outbox().late().is_some()) {
         inbox.note_late(world.arrivals.applied().through);
     }
@@ -214,7 +220,7 @@ fn sync(following: &Following, inbox: &mut Inbox, world: &World) {
     let mut merge = Merge::new(&world.sources, &budget, inputs, span, Direction::Older, posts_max + 1);
     let newest: Vec<Position> = merge.by_ref().take(posts_max + 1).collect();
     let kept = newest.len().min(posts_max);
-    // What is archived is left out as well: pages that go that far are built with the archive.
+    // Archived posts are left out as well: pages that reach them are built with the archive.
     let left_out = newest.get(posts_max).copied().or(merge.into_shortfall().archived);
     inbox.absorb(&newest[..kept], left_out);
     inbox.set_synced(following.last_made());
@@ -222,7 +228,7 @@ fn sync(following: &Following, inbox: &mut Inbox, world: &World) {
 
 impl PulledSources {
     fn refresh(&mut self, own: &Source, following: &Following, world: &World) {
-        // The epoch is read first: a source that joins after it changes it again.
+        // The epoch is read first: if a source gets posts to pull after that, the epoch changes again.
         let as_of = Some((following.version(), world.pulled_epoch()));
         if self.as_of == as_of {
             return;
@@ -237,32 +243,33 @@ impl PulledSources {
     }
 }
 
-/// Which entry is looked up in the archive.
+/// Which entry to look up in the archive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sought {
-    /// The one that shows this post.
+    /// The entry that shows this post.
     Of(PostId),
-    /// The one that this post brings: of what it repeats, or its own if it repeats nothing.
+    /// The entry to which this post belongs: of the original if it is a repost, otherwise its own.
     BroughtBy(PostId),
 }
 
-/// What a page is built from away from the reader's actor, on a thread that may wait for a disk.
+/// The data to build a page outside the reader's actor, on a thread that may block on disk reads.
 #[derive(Debug)]
 pub struct ColdRead {
     viewer: Viewer,
-    /// As of before the viewer looked and the inbox was copied.
+    /// Taken before the viewer was made and the inbox was copied.
     settled: Settled,
     inbox: Inbox,
     warm: Vec<(SourceSlot, Part)>,
 }
 
 impl ColdRead {
-    /// Looks up what it takes to see an entry: the post that it shows, with the posts of that entry. Nothing if that cannot be read.
+    /// Looks up the posts needed to find an entry. Returns the id of the post that the entry shows, and these posts, or
+    /// `None` if one cannot be read.
     pub fn entry_of(&self, world: &World, sought: Sought) -> Option<(PostId, Vec<Found>)> {
         let find = |id: PostId| Some((id, world.find(id).ok()?.and_then(Stored::live)));
         let (Sought::Of(post) | Sought::BroughtBy(post)) = sought;
         let mut found = vec![find(post)?];
-        // A post that repeats another may be repeated itself, where the repost came first: that entry is its own.
+        // A repost may itself have reposts, if they arrived before it: their entry is its own.
         let repeated = found[0].1.as_ref().and_then(|post| post.repost_of);
         if let Some(origin) = repeated.filter(|_| matches!(sought, Sought::BroughtBy(_))) {
             found.push(find(origin)?);
@@ -276,7 +283,7 @@ impl ColdRead {
         Some((origin, found))
     }
 
-    /// Builds the page, from memory and the archive.
+    /// Builds the page from memory and the archive.
     pub fn page(&self, world: &World, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
         let seed = time.clock.now().0 as u64;
         let time = PageTime::new(time, self.viewer.has_one_source(world));
@@ -288,8 +295,9 @@ impl ColdRead {
     }
 }
 
-/// Builds a page of a feed that nothing is pushed to: a list, or a source's own posts. From memory alone it is one to be shown if it came as
-/// far as was asked for: others wait for the thread that this is done on. `settled` is as of before the viewer looked.
+/// Builds a page of a feed that receives no pushed posts: a list, or a source's own posts. A page built from memory
+/// alone can be shown if it reached as far as requested: other readers wait for this thread. `settled` is as of before
+/// the viewer was made.
 pub fn pulled_page(
     viewer: &Viewer,
     settled: Settled,
@@ -309,24 +317,23 @@ pub fn pulled_page(
     build(&mut view, &[], settled, request)
 }
 
-/// Builds a page. `warm` is what must be merged with the inbox.
+/// Builds a page. `warm` has the outboxes that must be merged with the inbox.
 fn build(view: &mut FeedView<'_>, warm: &[(SourceSlot, Part)], settled: Settled, request: PageRequest) -> Page<Entry> {
     let (viewer, arrivals) = (view.viewer, &view.finder.world().arrivals);
-    let (is_steady, (range, gap, mut page)) =
-        arrivals.while_nothing_is_taken_back(|| build_by_token(view, warm, request));
+    let (is_steady, (range, gap, mut page)) = arrivals.watch_for_removals(|| build_by_token(view, warm, request));
     page.gap = gap;
     page.resume = resume(&page, range, viewer, settled);
     if let Some(resume) = &mut page.resume {
-        // An entry may have fallen behind this page while it was built.
+        // An entry may have moved below this page while it was built.
         resume.is_partial |= !is_steady && (page.may_fall || resume.may_fall);
     }
-    // Nor is it said of a virtual follow that it could not be read.
+    // A virtual follow is hidden, so the page does not report that its source could not be read.
     page.partial.retain(|source| !viewer.feed.get(*source).is_some_and(|edge| edge.hidden));
     page
 }
 
-/// Fills a page with what is new to whoever has a token, if it is asked for by one: the range that it shows, whether the feed has to be
-/// read again, and the page.
+/// Fills a page; if the request has a token, with the entries that are new to the client. Returns the range that the
+/// page shows, true if the client has to read the feed again, and the page.
 fn build_by_token(
     view: &mut FeedView<'_>,
     warm: &[(SourceSlot, Part)],
@@ -335,7 +342,7 @@ fn build_by_token(
     let viewer = view.viewer;
     let (range, late, gap) = catch_up(view, warm, request.range);
     let request = PageRequest { range, ..request };
-    // A limit for each page says nothing of how many entries there are, and one's own need no reading.
+    // A count of unread entries ignores the limit per source of one page, and the reader's own posts are never unread.
     let is_count = matches!(request.range, Range::Since(_));
     view.of_others = is_count;
     let per_source_max = viewer.preferences.rules.per_source_max.filter(|_| !is_count);

@@ -1,16 +1,17 @@
-//! The image: the world as records, for snapshots, and back.
+//! The image: the world converted to records for snapshots, and restored from them.
 //!
 //! Responsible for:
-//! - what each record holds, and its names, which are part of the stored format (`storage::snapshot` holds its version);
-//! - walking a world while it changes, and building one from records.
+//! - the contents of each record, and the field names, which are part of the stored format (`storage::snapshot` holds its version);
+//! - traversing a world while it changes, and building a world from records.
 //!
 //! Not responsible for:
-//! - files, checksums, when to take a snapshot (`storage::snapshot`, `runtime::background::snapshotter`), inboxes (`runtime::fanout::courier`).
+//! - files, checksums, when to take a snapshot (`storage::snapshot`, `runtime::background::snapshotter`), inboxes
+//!   (`runtime::fanout::courier`).
 //!
-//! The walk does not stop the writer, so records may already hold what later events did. That does no harm: those events are
-//! replayed, and twice is once. What names a source that came after the walk began is left out, since the event that made
-//! it is replayed as well. Followers are not in the image; they are the edges read the other way. Neither are the outboxes
-//! of tags and topics: posts say where they belong.
+//! The traversal does not stop the writer, so records may already contain the effects of later events. That is harmless: those events are
+//! replayed, and applying an event is idempotent. Records leave out every source that was added after the traversal began, because the
+//! event that added it is replayed too. Follower sets are not stored: they are the edges in the other direction. Outboxes are not stored
+//! either: each post names its sources.
 
 mod erased;
 mod preferences;
@@ -39,62 +40,63 @@ use crate::limits::POST_SOURCES_MAX;
 use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
 
-/// A source, in the order of slots: others name it by its place in that order.
+/// A source. Records are in the order of slots: other records name a source by its index in that order.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceRecord {
-    /// Its id.
+    /// The external id of the source.
     pub id: SourceId,
-    /// When it last read its feed.
+    /// When the source last read its feed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<UnixMicros>,
-    /// Whether its posts are pulled: within the hysteresis that depends on the past.
+    /// True if its posts are pulled. Stored, because within the hysteresis it depends on earlier follower counts.
     #[serde(default, skip_serializing_if = "is_false")]
     pub celebrity: bool,
-    /// The last posts that came in late: when, and where they stand.
+    /// The last posts that arrived late: the instant and the position of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late: Vec<(UnixMicros, Position)>,
-    /// Up to when such posts may be missing from these.
+    /// Posts that arrived late up to this instant may be missing from `late`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_forgotten: Option<UnixMicros>,
-    /// Its erasure, if it was or is being erased. Its id is a name then that nobody can look up.
+    /// Its erasure, if it was or is being erased. `id` is then a placeholder that nobody can look up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub erased: Option<ErasedRecord>,
 }
 
 impl SourceRecord {
-    /// A source of which nothing is known but its id.
+    /// Creates the record of a source of which only the id is known.
     pub fn new(id: SourceId) -> Self {
         Self { id, last_seen: None, celebrity: false, late: Vec::new(), late_forgotten: None, erased: None }
     }
 }
 
-/// Whom one source follows, as columns: numbers little-endian, one after the other.
+/// The edges of one follower, as columns of consecutive little-endian numbers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct EdgesRecord {
-    /// Who follows.
+    /// The index of the follower.
     pub follower: u32,
-    /// Whom: 4 bytes each, ascending.
+    /// The followed sources: 4 bytes each, ascending.
     pub sources: ByteBuf,
-    /// Since when: 8 bytes each, in the same order.
+    /// When each edge was made, in microseconds: 8 bytes each, in the same order.
     pub since: ByteBuf,
-    /// Which of them, by place, are hidden: 4 bytes each.
+    /// The indexes, within the columns, of the hidden edges: 4 bytes each.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub hidden: ByteBuf,
-    /// Sources whose edges begin somewhere. As of the same moment as the edges, and so is what is kept.
+    /// Sources whose edges have a start position. From the same moment as the edges, and so is `kept`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub starts: Vec<(u32, Position)>,
-    /// What is kept of sources: which, from, until, since, and whether the edge was hidden.
+    /// Posts that remain in the feed after an unfollow: source, first position, last position, when the edge was made, and true if it was
+    /// hidden.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<(u32, Position, Position, UnixMicros, bool)>,
 }
 
-/// Ids of deleted posts, 8 bytes each, little-endian.
+/// Tombstones: ids of deleted posts, 8 bytes each, little-endian.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeletedRecord {
-    /// The ids.
+    /// The ids, one after the other.
     pub ids: ByteBuf,
 }
 
@@ -102,21 +104,21 @@ pub struct DeletedRecord {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InboxRecord {
-    /// Whose.
+    /// The index of the reader.
     pub reader: u32,
-    /// It has what the sources of all edges made until then had published.
+    /// The inbox contains the earlier posts of all edges made up to this instant.
     pub synced: UnixMicros,
-    /// It is complete above this position.
+    /// The inbox is complete above this position.
     pub floor: Position,
     /// Its posts, oldest first: 8 bytes time and 8 bytes id each, little-endian.
     pub posts: ByteBuf,
 }
 
-/// Posts whose fan-out was under way, each as in [`InboxRecord::posts`].
+/// Posts whose fan-out was in progress, each encoded as in [`InboxRecord::posts`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnderWayRecord {
-    /// The posts.
+    /// The posts, in the encoding of positions.
     pub posts: ByteBuf,
 }
 
@@ -128,7 +130,7 @@ fn is_empty(bytes: &ByteBuf) -> bool {
     bytes.is_empty()
 }
 
-/// Positions as bytes.
+/// Encodes positions as bytes, 16 each.
 pub fn pack_positions(positions: impl Iterator<Item = Position>) -> ByteBuf {
     let mut bytes = ByteBuf::new();
     for Position { published_at, id } in positions {
@@ -138,7 +140,7 @@ pub fn pack_positions(positions: impl Iterator<Item = Position>) -> ByteBuf {
     bytes
 }
 
-/// Positions from bytes; a rest that is none is ignored.
+/// Decodes positions from bytes; an incomplete position at the end is ignored.
 pub fn unpack_positions(bytes: &[u8]) -> impl Iterator<Item = Position> {
     let (pairs, _) = bytes.as_chunks::<16>();
     pairs.iter().map(|pair| Position {
@@ -151,27 +153,27 @@ fn half(pair: &[u8; 16], at: usize) -> [u8; 8] {
     pair[at..at + 8].try_into().expect("eight of sixteen bytes")
 }
 
-/// A record does not fit the others: no version writes such a snapshot.
+/// A record contradicts the other records. No version writes such a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidRecordError(pub String);
 
-fn misfit<T>(what: impl Into<String>) -> Result<T, InvalidRecordError> {
+fn invalid<T>(what: impl Into<String>) -> Result<T, InvalidRecordError> {
     Err(InvalidRecordError(what.into()))
 }
 
-/// Tombstones in one record.
+/// Maximum number of tombstones in one record.
 const DELETED_PER_RECORD: usize = 64 * 1_024;
 
-/// Posts looked at while an outbox is locked.
+/// Maximum number of posts copied while an outbox is locked.
 const OUTBOX_CHUNK: usize = 1_024;
 
-/// Walks the first `sources` sources of a world.
+/// A traversal of the first `sources` sources of a world.
 #[derive(Clone, Copy)]
 pub struct Walk<'a> {
-    /// The world.
+    /// The world to traverse.
     pub world: &'a World,
-    /// How many sources there were when the walk began.
+    /// The number of sources when the traversal began.
     pub sources: usize,
 }
 
@@ -180,7 +182,7 @@ impl<'a> Walk<'a> {
         (0..self.sources).map(move |slot| self.world.sources.at(SourceSlot(slot as u32)))
     }
 
-    /// All sources.
+    /// Returns the records of all sources, in the order of slots.
     pub fn sources(self) -> impl Iterator<Item = SourceRecord> {
         self.readers().map(move |source| {
             if let Some(at) = source.erased_at() {
@@ -202,7 +204,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// All edges, by follower.
+    /// Returns the records of all edges, one record per follower.
     pub fn edges(self) -> impl Iterator<Item = EdgesRecord> {
         self.readers().filter_map(move |follower| {
             let mut record = EdgesRecord { follower: follower.slot.0, ..EdgesRecord::default() };
@@ -224,15 +226,15 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Gives all posts in memory to `each`, source by source in the order of slots, each source's newest first.
+    /// Passes all posts in memory to `each`, source by source in the order of slots, the newest post of each source first.
     ///
-    /// Outboxes may shelve posts meanwhile. What an outbox has in memory when the walk comes to it is given, then or with an
-    /// outbox before; what it shelved sooner is in the archive, which is persisted before the snapshot gets its name. A post
-    /// that outboxes shelve one after the other, just before the walk comes to them, is given more than once: restoring it
-    /// twice is the same as once, and the later record is the newer.
+    /// Outboxes may archive posts meanwhile. A post that an outbox has in memory when the traversal reaches it is passed with that outbox
+    /// or with an earlier one. A post that it archived before is in the archive, which is made durable before the snapshot gets its name.
+    /// If several outboxes archive a post, each just before the traversal reaches it, the post is passed more than once: restoring it
+    /// again is harmless, and the later record is the newer one.
     ///
     /// # Errors
-    /// What `each` fails with.
+    /// Returns the error of `each`.
     pub fn posts<E>(self, mut each: impl FnMut(PostRecord<u32>) -> Result<(), E>) -> Result<(), E> {
         let mut positions = Vec::with_capacity(OUTBOX_CHUNK);
         for source in self.readers() {
@@ -251,9 +253,9 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The record of a post that the outbox of `at` has, unless it was given with an outbox before: one that still has it had
-    /// it when the walk came there. To ask for the first outbox of all in place of those before would lose a post that the
-    /// first one shelves between the walk's coming to the others and to it.
+    /// Returns the record of a post in the outbox of `at`, unless it was passed with an earlier outbox: an outbox that still has the post
+    /// had it when the traversal reached that outbox. To pass a post only with the first of all its outboxes would lose a post that this
+    /// outbox archives after the traversal has passed the others and before it reaches this one.
     fn record(self, post: &Post, at: SourceSlot) -> Option<PostRecord<u32>> {
         let is_known = |source: &Membership| (source.slot.0 as usize) < self.sources;
         if !post.sources().iter().chain(post.answered.as_deref()).all(is_known) {
@@ -264,7 +266,7 @@ impl<'a> Walk<'a> {
         (!was_given).then(|| record(self.world, post, |source| source.slot.0))
     }
 
-    /// All tombstones in memory.
+    /// Returns the records of all tombstones in memory.
     pub fn deleted(self) -> impl Iterator<Item = DeletedRecord> {
         let ids: Vec<PostId> = self.world.posts.deleted().collect();
         let record = |ids: &[PostId]| DeletedRecord {
@@ -274,7 +276,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// A post as a record, its sources named by `name`.
+/// Converts a post to a record; `name` converts each of its sources.
 pub fn record<S>(world: &World, post: &Post, name: impl Fn(&Membership) -> S) -> PostRecord<S> {
     let (mut pulled, mut archived) = (0, 0);
     for (nth, source) in post.sources().iter().enumerate() {
@@ -301,12 +303,12 @@ pub fn record<S>(world: &World, post: &Post, name: impl Fn(&Membership) -> S) ->
     }
 }
 
-/// Builds a world from records. The order is: all sources, then edges, preferences, reposts and posts, then tombstones.
+/// Builds a world from records. Required order: all sources, then edges, preferences, reposts and posts, then tombstones.
 impl Writer {
-    /// Takes a source in.
+    /// Restores a source.
     ///
     /// # Errors
-    /// When it is known already.
+    /// Fails if the source is known already.
     pub fn restore_source(&mut self, record: &SourceRecord) -> Result<(), InvalidRecordError> {
         if let Some(erased) = &record.erased {
             self.restore_erased(&record.id, erased);
@@ -315,7 +317,7 @@ impl Writer {
         let before = self.world().sources.len();
         let source = self.world().sources.intern(&record.id);
         if source.slot.0 as usize != before {
-            return misfit(format!("source {} stands in it twice", record.id));
+            return invalid(format!("source {} stands in it twice", record.id));
         }
         record.last_seen.into_iter().for_each(|at| source.seen(at));
         if !record.late.is_empty() || record.late_forgotten.is_some() {
@@ -326,14 +328,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes the edges of one follower in.
+    /// Restores the edges of one follower.
     ///
     /// # Errors
-    /// When a source is not known, or the columns do not fit each other.
+    /// Fails if a source is not known, or the columns do not match each other.
     pub fn restore_edges(&mut self, record: &EdgesRecord) -> Result<(), InvalidRecordError> {
         let ((slots, rest), (instants, rest2)) = (record.sources.as_chunks::<4>(), record.since.as_chunks::<8>());
         if slots.len() != instants.len() || !rest.is_empty() || !rest2.is_empty() {
-            return misfit(format!("the columns of the edges of source {} are of different length", record.follower));
+            return invalid(format!("the columns of the edges of source {} are of different length", record.follower));
         }
         let edge = |(slot, since): (&[u8; 4], &[u8; 8])| Edge {
             source: SourceSlot(u32::from_le_bytes(*slot)),
@@ -344,18 +346,18 @@ impl Writer {
         for place in record.hidden.as_chunks::<4>().0 {
             match edges.get_mut(u32::from_le_bytes(*place) as usize) {
                 Some(edge) => edge.hidden = true,
-                None => return misfit(format!("a hidden edge of source {} is not there", record.follower)),
+                None => return invalid(format!("a hidden edge of source {} is not there", record.follower)),
             }
         }
         let known = self.world().sources.len();
         let ascending = edges.windows(2).all(|pair| pair[0].source < pair[1].source);
         let all_known = edges.iter().all(|edge| (edge.source.0 as usize) < known);
         if !ascending || !all_known || record.follower as usize >= known {
-            return misfit(format!("the edges of source {} name sources that are not there", record.follower));
+            return invalid(format!("the edges of source {} name sources that are not there", record.follower));
         }
         let follower = SourceSlot(record.follower);
         if self.world().sources.at(follower).following().reach_len() > 0 {
-            return misfit(format!("the edges of source {} stand in it twice", record.follower));
+            return invalid(format!("the edges of source {} stand in it twice", record.follower));
         }
         self.restore_following(follower, edges);
         self.restore_bounds(follower, record)
@@ -365,7 +367,10 @@ impl Writer {
         let known = self.world().sources.len();
         let mut bounded = record.starts.iter().map(|start| start.0).chain(record.kept.iter().map(|kept| kept.0));
         if bounded.any(|source| source as usize >= known) {
-            return misfit(format!("the bounds of source {} name sources that are not there", record.follower));
+            return invalid(format!(
+                "the starts or kept posts of source {} name sources that do not exist",
+                record.follower
+            ));
         }
         let follower = Arc::clone(self.world().sources.at(follower));
         let mut following = follower.following.write();
@@ -381,25 +386,25 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes a post in.
+    /// Restores a post into its outboxes.
     ///
     /// # Errors
-    /// When a source is not known.
+    /// Fails if a source is not known.
     pub fn restore_post(&mut self, record: &PostRecord<u32>) -> Result<(), InvalidRecordError> {
         let sources = &self.world().sources;
         let known = sources.len();
         if record.sources.is_empty() || record.sources.iter().any(|slot| *slot as usize >= known) {
-            return misfit(format!("post {} names sources that are not there", record.at.id));
+            return invalid(format!("post {} names sources that are not there", record.at.id));
         }
         if record.sources.len() > POST_SOURCES_MAX {
-            return misfit(format!("post {} belongs to {} sources", record.at.id, record.sources.len()));
+            return invalid(format!("post {} belongs to {} sources", record.at.id, record.sources.len()));
         }
         let member = |slot: &u32| {
             let slot = SourceSlot(*slot);
             Membership { slot, id: sources.at(slot).id.clone() }
         };
         if record.answered.is_some_and(|slot| slot as usize >= known) {
-            return misfit(format!("post {} answers a source that is not there", record.at.id));
+            return invalid(format!("post {} is a reply to an author who does not exist", record.at.id));
         }
         let answered = record.answered.as_ref().map(member);
         let post = Post::restored(record, record.sources.iter().map(member).collect(), answered);
@@ -407,7 +412,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes tombstones in.
+    /// Restores tombstones of deleted posts.
     pub fn restore_deleted(&mut self, record: &DeletedRecord) {
         for id in record.ids.as_chunks::<8>().0 {
             self.restore_tombstone(PostId(u64::from_le_bytes(*id)));
@@ -428,7 +433,7 @@ mod tests {
         NewEdge { start, ..NewEdge::new(id("ann"), id("bob")) }
     }
 
-    /// Every state that a walk may find, and the events behind it applied again: what is kept stays what it was.
+    /// Tests every state that a traversal may find, with the following events applied again: the kept posts must be the same.
     #[test]
     fn what_an_unfollow_kept_is_the_same_whatever_moment_a_snapshot_had_of_it() {
         let NewEdge { follower, source, .. } = edge(None);

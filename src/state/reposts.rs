@@ -1,4 +1,4 @@
-//! Reposts by the post they repeat.
+//! The repost index: the reposts of each post.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,22 +11,23 @@ use crate::feed::reposts::{Repost, Reposts};
 use crate::id::{PostId, SourceSlot};
 use crate::limits::REPOSTS_SAMPLE_MAX;
 
-/// The reposts of all posts that have any. They stay in memory though posts go to the archive: who scrolls must not meet
-/// again what was shown further up.
+/// The reposts of all posts that have any. They are kept in memory even if the posts are archived: a reader who scrolls
+/// down must not see again a post that was shown further up.
 #[derive(Debug, Default)]
 pub struct RepostIndex {
     by_origin: DashMap<PostId, Arc<RwLock<Reposts>>, foldhash::fast::RandomState>,
-    /// How many posts have reposts, never less.
+    /// At least the number of posts that have reposts.
     origins: AtomicUsize,
-    /// How many reposts there are, each counted once for each of its sources.
+    /// The number of reposts, each counted once for each of its sources.
     reposts: AtomicUsize,
 }
 
-/// What the index itself has of a post that is repeated: its entry in a table that is two thirds full, and what that points to.
+/// Bytes of the index itself for one original post: its entry in a table that is two thirds full, and the allocation to
+/// which that points.
 const ENTRY_BYTES: usize = size_of::<(PostId, usize)>() * 3 / 2 + size_of::<RwLock<Reposts>>() + 2 * size_of::<usize>();
 
 impl RepostIndex {
-    /// The reposts of a post, if it has any.
+    /// Returns the reposts of a post, if it has any.
     pub fn of(&self, origin: PostId) -> Option<Arc<RwLock<Reposts>>> {
         if self.origins.load(Ordering::Acquire) == 0 {
             return None;
@@ -34,17 +35,18 @@ impl RepostIndex {
         self.by_origin.get(&origin).map(|found| Arc::clone(&found))
     }
 
-    /// How many reposts there are, each counted once for each of its sources.
+    /// The number of reposts, each counted once for each of its sources.
     pub fn len(&self) -> usize {
         self.reposts.load(Ordering::Relaxed)
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no reposts.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The sources by which reposts of a post can come into feeds, each once; nothing if there are more than `max` to look at.
+    /// Returns the sources that have reposts of a post, each once, or `None` if there are more than `max` reposts to
+    /// look at.
     pub fn sources_of(&self, origin: PostId, max: usize) -> Option<Vec<SourceSlot>> {
         let Some(reposts) = self.of(origin) else { return Some(Vec::new()) };
         let reposts = reposts.read();
@@ -57,16 +59,16 @@ impl RepostIndex {
         Some(sources)
     }
 
-    /// Takes note of reposts, each as one of its sources has it. Only the writer calls it.
+    /// Adds reposts, each as stored for one of its sources. Only the writer calls it.
     pub(super) fn extend(&self, origin: PostId, reposts: &[Repost]) {
         if !reposts.is_empty() {
-            let added = self.of_or_none_yet(origin).write().extend(reposts);
+            let added = self.get_or_create(origin).write().extend(reposts);
             self.reposts.fetch_add(added, Ordering::Relaxed);
         }
     }
 
-    /// The reposts of a post, which has some from now on.
-    fn of_or_none_yet(&self, origin: PostId) -> Arc<RwLock<Reposts>> {
+    /// Returns the reposts of a post, and creates the set if the post has none yet.
+    fn get_or_create(&self, origin: PostId) -> Arc<RwLock<Reposts>> {
         self.of(origin).unwrap_or_else(|| {
             self.origins.fetch_add(1, Ordering::Release);
             let reposts = Arc::default();
@@ -75,7 +77,8 @@ impl RepostIndex {
         })
     }
 
-    /// Bytes that reposts take, without the allocator's own: by what some take, picked by the hash of what they repeat.
+    /// Estimates the bytes that reposts take, without the allocator's own, from a sample chosen by the hash of the
+    /// original's id.
     #[expect(
         clippy::disallowed_methods,
         reason = "a few hundred entries are in one shard or two, and held for microseconds"
@@ -93,10 +96,10 @@ impl RepostIndex {
         on_heap as usize + self.origins.load(Ordering::Relaxed) * ENTRY_BYTES
     }
 
-    /// Takes note of a post that repeats another, and of whether it is hidden. Only the writer calls it.
+    /// Adds a repost, and whether it is hidden. Does nothing if the post is not a repost. Only the writer calls it.
     pub(super) fn note(&self, post: &Post) {
         let Some(origin) = post.repost_of else { return };
-        let reposts = self.of_or_none_yet(origin);
+        let reposts = self.get_or_create(origin);
         let sources = post.sources().iter().map(|source| source.slot);
         let mut reposts = reposts.write();
         let added = reposts.insert_post(post.position, post.author().slot, sources);
@@ -104,28 +107,28 @@ impl RepostIndex {
         self.reposts.fetch_add(added, Ordering::Relaxed);
     }
 
-    /// Takes note of whether a post that repeats another is hidden. Only the writer calls it.
+    /// Updates whether a repost is hidden. Only the writer calls it.
     pub(super) fn hide(&self, post: &Post) {
         if let Some(reposts) = post.repost_of.and_then(|origin| self.of(origin)) {
             reposts.write().hide(post.position, post.hidden);
         }
     }
 
-    /// Forgets a post that is deleted: as a repost, and with all that repeat it. Only the writer calls it.
+    /// Removes a deleted post: as a repost, and with all its own reposts. Only the writer calls it.
     pub(super) fn forget(&self, post: &Post) {
         self.remove(post.id());
-        self.take_out(post.repost_of, |_| each(post).collect());
+        self.remove_some(post.repost_of, |_| each(post).collect());
     }
 
-    /// Forgets a post of which nothing else is left: as a repost of `origin`, and with all that repeat it. Only the writer calls
-    /// it.
+    /// Removes a post of which only the id is known: as a repost of `origin`, and with all its own reposts. Only the
+    /// writer calls it.
     pub(super) fn forget_id(&self, id: PostId, origin: Option<PostId>) {
         self.remove(id);
-        self.take_out(origin, |reposts| reposts.iter().filter(|repost| repost.at.id == id).collect());
+        self.remove_some(origin, |reposts| reposts.iter().filter(|repost| repost.at.id == id).collect());
     }
 
-    /// Takes some of the reposts of `origin` out, and all that is known of them with the last.
-    fn take_out(&self, origin: Option<PostId>, which: impl FnOnce(&Reposts) -> Vec<Repost>) {
+    /// Removes some of the reposts of `origin`, and the whole set with the last one.
+    fn remove_some(&self, origin: Option<PostId>, which: impl FnOnce(&Reposts) -> Vec<Repost>) {
         let Some((origin, reposts)) = origin.and_then(|origin| Some((origin, self.of(origin)?))) else { return };
         let is_last = {
             let reposts = &mut *reposts.write();
@@ -145,7 +148,7 @@ impl RepostIndex {
         }
     }
 
-    /// The posts that have reposts, in no order. Only the snapshotter of snapshots asks.
+    /// Returns the posts that have reposts, in no order. Called only for snapshots.
     pub(super) fn origins(&self) -> Vec<PostId> {
         #[expect(clippy::disallowed_methods, reason = "a snapshot walks it once, and only copies ids")]
         let origins = self.by_origin.iter().map(|entry| *entry.key()).collect();
@@ -153,7 +156,7 @@ impl RepostIndex {
     }
 }
 
-/// A repost, as each of its sources has it.
+/// Returns a repost as stored for each of its sources.
 fn each(post: &Post) -> impl Iterator<Item = Repost> {
     let (at, author) = (post.position, post.author().slot);
     post.sources().iter().map(move |source| Repost { source: source.slot, at, author })
@@ -180,9 +183,13 @@ mod tests {
         assert_eq!(index.bytes(), of_many, "twice is once");
         index.extend(PostId(2), &[repost(3)]);
         (10..510).for_each(|id| index.forget_id(PostId(id), Some(PostId(1))));
-        assert!(index.bytes() < of_many * 3 / 4, "half are gone, and {} of {of_many} bytes are told", index.bytes());
+        assert!(
+            index.bytes() < of_many * 3 / 4,
+            "half are gone, and {} of {of_many} bytes are reported",
+            index.bytes()
+        );
         index.forget_id(PostId(1), None);
-        assert!(index.bytes() < 1_000, "one is left, and {} bytes are told", index.bytes());
+        assert!(index.bytes() < 1_000, "one is left, and {} bytes are reported", index.bytes());
         index.forget_id(PostId(3), Some(PostId(2)));
         assert_eq!(index.bytes(), 0);
     }

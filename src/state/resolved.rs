@@ -1,11 +1,12 @@
-//! What a command needs of the archive, and what was found there before the scribe judges it.
+//! The archive data that a command needs, looked up before the scribe validates the command.
 //!
 //! Responsible for:
-//! - which posts and outboxes a command needs that memory does not have;
-//! - looking them up, and joining what was found with what memory has by the time the command is judged.
+//! - determining which posts and outboxes a command needs that memory does not have;
+//! - looking them up, and merging them with what memory has when the command is validated.
 //!
 //! Not responsible for:
-//! - on which thread that waits for a disk, how often it is tried (`runtime::background::resolver`), judging commands (`runtime::writer`).
+//! - the thread that blocks on disk reads, retries (`runtime::background::resolver`), validating commands
+//!   (`runtime::writer`).
 
 use std::sync::Arc;
 
@@ -15,21 +16,21 @@ use crate::feed::outbox::{Ask, Part};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::TOMBSTONES_IN_MEMORY_MAX;
-use crate::state::held::{Grip, Hold};
+use crate::state::held::{Hold, ReleaseFlag};
 use crate::state::posts::Stored;
 use crate::state::sources::Source;
 use crate::state::world::World;
 use crate::storage::archive::ArchiveError;
 
-/// What a command needs that memory does not have.
+/// The posts and outboxes that a command needs and memory does not have.
 #[derive(Debug, Default)]
 pub struct Needs {
     posts: Vec<PostId>,
-    /// How many of the newest posts of which outbox.
+    /// For each outbox, how many of its newest posts are needed.
     newest: FxHashMap<SourceSlot, usize>,
 }
 
-/// What was found for a command, and holds for as long as this is there.
+/// The result of the look-ups for a command. It remains valid as long as this value exists.
 #[derive(Debug, Default)]
 pub struct Resolved {
     posts: Vec<(PostId, Option<Stored>)>,
@@ -37,32 +38,32 @@ pub struct Resolved {
     holds: Vec<Hold>,
 }
 
-/// The newest posts that the archive has of an outbox.
+/// The newest posts of an outbox in the archive.
 #[derive(Debug)]
 struct Newest {
     /// Newest first, without those that were deleted.
     positions: Vec<Position>,
-    /// From here up they are all there are.
+    /// The list is complete from this position upwards.
     floor: Position,
-    /// Posts that had been deleted by then: if there are no more, none of these was since.
+    /// The value of `Posts::tombstoned` before the read. If it is still the same, none of the posts was deleted since.
     tombstoned: usize,
-    grip: Arc<Grip>,
+    flag: Arc<ReleaseFlag>,
 }
 
 impl Needs {
-    /// Whether it needs nothing.
+    /// Returns true if nothing has to be looked up.
     pub fn is_empty(&self) -> bool {
         self.posts.is_empty() && self.newest.is_empty()
     }
 
-    /// A post, unless memory or `resolved` has it.
+    /// Adds a post, unless memory or `resolved` has it.
     pub fn post(&mut self, id: PostId, world: &World, resolved: &Resolved) {
         if world.posts.stored(id).is_none() && world.may_have_archived(id) && resolved.find(id).is_none() {
             self.posts.push(id);
         }
     }
 
-    /// At most `max` of the newest posts of an outbox, unless memory or `resolved` has them.
+    /// Adds at most `max` of the newest posts of an outbox, unless memory or `resolved` has them.
     pub fn newest_of(&mut self, source: &SourceId, max: usize, world: &World, resolved: &Resolved) {
         if let Some(source) = world.sources.get(source)
             && resolved.newest(world, &source, max).is_none()
@@ -74,52 +75,53 @@ impl Needs {
 }
 
 impl Resolved {
-    /// Looks up what is needed, beside what was found before. Waits for a disk.
+    /// Looks up what is needed, in addition to what was found before. Blocks on disk reads.
     ///
     /// # Errors
-    /// When the archive cannot be read.
+    /// Fails if the archive cannot be read.
     pub fn look_up(&mut self, needs: Needs, world: &World) -> Result<(), ArchiveError> {
-        // Held first: what changes after it is looked up has to be in memory when the command is judged.
+        // Held first: what changes after the look-up must be in memory when the command is validated.
         let hold = world.held.hold(needs.posts.clone(), needs.newest.keys().copied());
         for id in needs.posts {
             self.posts.push((id, world.find(id)?));
         }
-        for (slot, grip) in hold.outboxes() {
+        for (slot, flag) in hold.outboxes() {
             let max = needs.newest.get(slot).copied().unwrap_or(0);
-            let grip = Arc::clone(grip);
-            self.newest.insert(*slot, Newest::look_up(world, world.sources.at(*slot), max, grip)?);
+            let flag = Arc::clone(flag);
+            self.newest.insert(*slot, Newest::look_up(world, world.sources.at(*slot), max, flag)?);
         }
         self.holds.push(hold);
         Ok(())
     }
 
-    /// What was found under an id, if it was looked for.
+    /// Returns what was found for an id, if it was looked up.
     fn find(&self, id: PostId) -> Option<&Option<Stored>> {
         self.posts.iter().rev().find(|(found, _)| *found == id).map(|(_, stored)| stored)
     }
 
-    /// What is known under an id. Needs to have been looked up if memory may not have it: nothing is read here.
+    /// Returns what is known for an id. If memory may not have it, the id must have been looked up: this function reads
+    /// nothing.
     pub fn stored(&self, world: &World, id: PostId) -> Option<Stored> {
         world.posts.stored(id).or_else(|| self.find(id).cloned().flatten())
     }
 
-    /// At most `max` of the newest positions of an outbox, newest first; nothing, if they have to be looked up.
+    /// Returns at most `max` of the newest positions of an outbox, newest first, or `None` if they must be looked up.
     pub fn newest(&self, world: &World, source: &Source, max: usize) -> Option<Vec<Position>> {
         let mut newest = Vec::new();
         let ask = Ask { part: Part::Whole, span: Span::ALL, direction: Direction::Older, max };
         if source.pull(ask, &mut newest).is_ok() {
             return Some(newest);
         }
-        let archived = self.newest.get(&source.slot).filter(|archived| !archived.grip.is_lost())?;
+        let archived = self.newest.get(&source.slot).filter(|archived| !archived.flag.is_released())?;
         let deleted_since = world.posts.tombstoned() - archived.tombstoned;
         if deleted_since > TOMBSTONES_IN_MEMORY_MAX / 2 {
-            // Memory may have forgotten some of them.
+            // Memory may have dropped some of these tombstones.
             return None;
         }
         let is_unchanged = deleted_since == 0;
         let is_there = |position: &&Position| is_unchanged || !world.posts.is_deleted(position.id);
         newest.extend(archived.positions.iter().filter(is_there));
-        // Two sorted runs, which a stable sort merges.
+        // Two sorted runs, which a stable sort merges in linear time.
         newest.sort_by(|a, b| b.cmp(a));
         newest.dedup();
         newest.truncate(max);
@@ -127,7 +129,7 @@ impl Resolved {
         is_complete.then_some(newest)
     }
 
-    /// Bytes that it holds apart from itself.
+    /// Bytes of its lists on the heap, without the posts themselves.
     pub fn bytes(&self) -> usize {
         let newest = self.newest.values().map(|newest| newest.positions.capacity() * size_of::<Position>());
         newest.sum::<usize>() + self.posts.capacity() * size_of::<(PostId, Option<Stored>)>()
@@ -135,12 +137,12 @@ impl Resolved {
 }
 
 impl Newest {
-    /// At least `max` posts, if there are as many.
-    fn look_up(world: &World, source: &Source, max: usize, grip: Arc<Grip>) -> Result<Self, ArchiveError> {
-        // Before anything is read: what is deleted meanwhile counts as deleted since.
+    /// Reads at least `max` posts, if there are as many.
+    fn look_up(world: &World, source: &Source, max: usize, flag: Arc<ReleaseFlag>) -> Result<Self, ArchiveError> {
+        // Taken before the read: posts that are deleted meanwhile count as deleted since.
         let tombstoned = world.posts.tombstoned();
         let Some(archive) = world.archive() else {
-            return Ok(Self { positions: Vec::new(), floor: Position::MIN, tombstoned, grip });
+            return Ok(Self { positions: Vec::new(), floor: Position::MIN, tombstoned, flag });
         };
         let mut asked = max;
         loop {
@@ -148,10 +150,10 @@ impl Newest {
             archive.copy(&source.id, Part::Whole, Span::ALL, Direction::Older, asked, &mut positions)?;
             let is_all = positions.len() < asked;
             let floor = positions.last().filter(|_| !is_all).copied().unwrap_or(Position::MIN);
-            // What was deleted stands in the archive until the next round of tiering.
+            // The archive has the entries of deleted posts until the next round of tiering.
             positions.retain(|position| !world.posts.is_deleted(position.id));
             if is_all || positions.len() >= max {
-                return Ok(Self { positions, floor, tombstoned, grip });
+                return Ok(Self { positions, floor, tombstoned, flag });
             }
             asked = asked.saturating_mul(2);
         }

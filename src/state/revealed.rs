@@ -1,12 +1,13 @@
-//! Revealed origins: posts with very many reposts that came to be seen again, or only after them.
+//! Revealed origins: posts with very many reposts that became visible again, or were published only after their
+//! reposts.
 //!
 //! Responsible for:
-//! - remembering the last such posts and when they came to be seen, so that each client that resumes can look for those reposts of them
-//!   that its reader follows.
+//! - remembering the last such posts and when they became visible, so that each client that resumes can find those of
+//!   their reposts that its reader follows.
 //!
 //! Not responsible for:
-//! - reposts of posts with fewer, which are noted one by one with their sources (`feed::resume::LatePosts`);
-//! - clients to whom something forgotten may be new (`state::arrivals`).
+//! - posts with fewer reposts, whose reposts are noted one by one with their sources (`feed::resume::LatePosts`);
+//! - rejecting the tokens of clients to which a forgotten post may be new (`state::arrivals`).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -17,12 +18,12 @@ use crate::clock::UnixMicros;
 use crate::id::PostId;
 use crate::limits::REVEALED_ORIGINS_MAX;
 
-/// The last of these posts. Pages look at them under a lock only if there is one that is new to the client.
+/// The last of these posts. Pages lock them only if there is one that is new to the client.
 #[derive(Debug)]
 pub struct RevealedOrigins {
     /// Oldest instant first, each post once.
     origins: Mutex<VecDeque<(UnixMicros, PostId)>>,
-    /// The last of these instants.
+    /// The latest of these instants.
     newest: AtomicI64,
 }
 
@@ -33,13 +34,14 @@ impl Default for RevealedOrigins {
 }
 
 impl RevealedOrigins {
-    /// Notes that a post came to be seen at `at`. Calls `forget` with the instant of another before that is forgotten.
+    /// Notes that a post became visible at `at`. If the oldest post must be dropped, calls `forget` with its instant
+    /// first.
     pub(super) fn note(&self, at: UnixMicros, origin: PostId, forget: impl FnOnce(UnixMicros)) {
         let mut origins = self.origins.lock();
         match origins.iter().position(|(_, noted)| *noted == origin) {
-            // A replay may repeat what a snapshot has.
+            // A replay may repeat an event that the snapshot contains.
             Some(nth) if origins[nth].0 >= at => return,
-            // What was new by the earlier instant is new by the later one.
+            // A post that was new by the earlier instant is new by the later one too.
             Some(nth) => drop(origins.remove(nth)),
             None => {}
         }
@@ -52,7 +54,7 @@ impl RevealedOrigins {
         self.newest.fetch_max(at.0, Ordering::AcqRel);
     }
 
-    /// Those after `since`, oldest first.
+    /// Returns the posts noted after `since`, oldest first.
     pub fn since(&self, since: UnixMicros) -> Vec<(UnixMicros, PostId)> {
         if self.newest.load(Ordering::Acquire) <= since.0 {
             return Vec::new();
@@ -62,7 +64,7 @@ impl RevealedOrigins {
         origins.range(start..).copied().collect()
     }
 
-    /// All of them, oldest first, to be stored.
+    /// Returns all of them, oldest first, to be stored.
     pub fn all(&self) -> Vec<(UnixMicros, PostId)> {
         self.origins.lock().iter().copied().collect()
     }
@@ -80,7 +82,7 @@ mod tests {
         for at in 0..max {
             revealed.note(UnixMicros(at), PostId(at as u64), |at| forgotten.push(at.0));
         }
-        // Again, and from a replay: neither takes more room.
+        // The same post again, and one repeated by a replay: neither takes more space.
         revealed.note(UnixMicros(max), PostId(0), |at| forgotten.push(at.0));
         revealed.note(UnixMicros(0), PostId(0), |at| forgotten.push(at.0));
         assert_eq!((revealed.all().len(), revealed.all()[0]), (max as usize, (UnixMicros(1), PostId(1))));

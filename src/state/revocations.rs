@@ -1,10 +1,12 @@
-//! Revocations: of which users tokens are refused that were made before some instant.
+//! Revocations: for each user, the instant before which issued tokens are rejected.
 //!
 //! Responsible for:
-//! - the latest such instant of each user, in bounded memory; forgetting the oldest once they refuse nothing any more.
+//! - the latest such instant of each user, in bounded memory; forgetting the oldest ones when every token that they
+//!   reject has expired anyway.
 //!
 //! Not responsible for:
-//! - tokens, how long they are good (`http::auth` of the server), whether one more may be made (`runtime::writer`).
+//! - tokens and their lifetime (`http::auth` of the server), whether one more revocation may be made
+//!   (`runtime::writer`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
@@ -15,10 +17,10 @@ use crate::clock::UnixMicros;
 use crate::id::SourceId;
 use crate::limits::REVOCATIONS_FORGOTTEN_TOGETHER;
 
-/// Of a user, tokens made before this instant are refused. The oldest come first.
+/// The tokens of a user that were issued before this instant are rejected. Sorted with the oldest first.
 pub type Revocation = (UnixMicros, SourceId);
 
-/// All of them.
+/// All revocations, by user and by instant.
 #[derive(Debug, Default)]
 pub struct Revocations(RwLock<Kept>);
 
@@ -29,39 +31,40 @@ struct Kept {
 }
 
 impl Revocations {
-    /// Before which instant tokens of this user must not have been made.
+    /// Returns the instant before which tokens of this user are rejected.
     pub fn not_before(&self, user: &SourceId) -> Option<UnixMicros> {
         self.0.read().by_user.get(user).copied()
     }
 
-    /// How many there are.
+    /// The number of revocations stored.
     pub fn len(&self) -> usize {
         self.0.read().by_user.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no revocations.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether there would be more than `limit` with `more` beside them, once those before `forget_before` are forgotten.
+    /// Returns true if adding `more` revocations would exceed `limit`, after those before `forget_before` are
+    /// forgotten.
     pub fn would_exceed(&self, limit: usize, more: usize, forget_before: Option<UnixMicros>) -> bool {
         let kept = self.0.read();
         let Some(excess) = (kept.by_instant.len() + more).checked_sub(limit).filter(|excess| *excess > 0) else {
             return false;
         };
-        // No more are looked at than will be forgotten.
+        // Only as many are examined as one addition forgets.
         let oldest = kept.by_instant.iter().take(excess.min(REVOCATIONS_FORGOTTEN_TOGETHER));
         oldest.take_while(|(instant, _)| Some(*instant) < forget_before).count() < excess
     }
 
-    /// The next `max` of them, in their order.
+    /// Returns the next `max` revocations after `last`, in ascending order.
     pub fn after(&self, last: Option<&Revocation>, max: usize) -> Vec<Revocation> {
         let from = last.map_or(Bound::Unbounded, Bound::Excluded);
         self.0.read().by_instant.range((from, Bound::Unbounded)).take(max).cloned().collect()
     }
 
-    /// Forgets the one of a user who is being erased: it holds the user's id.
+    /// Removes the revocation of a user who is being erased, because it contains the user's id.
     pub(super) fn remove(&self, user: &SourceId) {
         let kept = &mut *self.0.write();
         if let Some(instant) = kept.by_user.remove(user) {
@@ -69,7 +72,7 @@ impl Revocations {
         }
     }
 
-    /// Adds one, unless there is a later one of the same user, and forgets some of those before `forget_before`.
+    /// Adds a revocation, unless the same user has a later one, and forgets some of those before `forget_before`.
     pub(super) fn add(&self, user: &SourceId, not_before: UnixMicros, forget_before: Option<UnixMicros>) {
         let kept = &mut *self.0.write();
         let before = kept.by_user.get(user).copied();

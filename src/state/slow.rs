@@ -1,16 +1,18 @@
-//! Slow sources: those whose archived posts took long to read lately, so that no page waits for them before it has read all others.
+//! Slow sources: sources whose archived posts recently took long to read. A page reads them only after all other
+//! sources.
 //!
 //! Responsible for:
-//! - remembering which sources were slow, for how long one read took, and when the next may be tried all the same;
-//! - whether a page may read such a source, and whether the time of a slow read counts against the page.
+//! - remembering which sources are slow, how long their last read took, and when the next read may be tried anyway;
+//! - deciding whether a page may read such a source, and whether the time of a slow read counts against the page.
 //!
 //! Not responsible for:
 //! - the order in which outboxes are read (`feed::merge`), what a page does without one (`feed::page`).
 //!
-//! A read of the archive cannot be broken off. So a source is found to be slow by a read that has taken the time already; that time is not
-//! counted against the page, or the sources that it had yet to read would be missing in place of the slow one. From then on the source
-//! is read last, if its last read would fit into the time that is left. If not, it is left out and named, but for a probe now and then, of
-//! one source at a time. A page of one source reads it all the same.
+//! A read of the archive cannot be cancelled. So a source is found to be slow only by a read that has already taken the
+//! time. That time does not count against the page: otherwise the sources still to be read would be missing instead of
+//! the slow one. From then on the source is read last, if the duration of its last read fits into the remaining time.
+//! If it does not fit, the source is left out and named on the page, except for an occasional probe, of one source at a
+//! time. A page of one source reads it in any case.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,38 +29,38 @@ use crate::limits::{
 };
 use crate::state::reader::ReadClock;
 
-/// Which sources were slow lately. At most [`SLOW_SOURCES_MAX`].
+/// The sources that were slow recently. At most [`SLOW_SOURCES_MAX`].
 #[derive(Debug, Default)]
 pub struct SlowSources {
     by_source: Mutex<FxHashMap<SourceSlot, Slow>>,
-    /// How many there are, read without the lock: nearly always none.
+    /// The number of slow sources, read without the lock: nearly always zero.
     count: AtomicUsize,
-    /// Held by the one page that tries a source again, so that the other archive threads are free of such reads.
+    /// Locked by the one page that probes a source, so that such reads do not occupy the other archive threads.
     probe: Mutex<()>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slow {
-    /// How long its last read took.
+    /// Duration of the last read.
     took: Duration,
-    /// From this moment of the monotonic clock on a page may try it, however long it took.
+    /// From this time of the monotonic clock on, a page may probe the source, regardless of `took`.
     due: Duration,
 }
 
-/// Whether a page may read a source.
+/// The decision if a page may read a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Admission {
-    /// It was not slow.
+    /// The source is not known to be slow.
     Unknown,
-    /// It was slow, but not too slow for the time that is left.
+    /// The source is slow, but its last read fits into the remaining time.
     Fits,
-    /// It was too slow, and is due to be tried again.
+    /// The source is too slow, and due for a probe.
     Due,
     TooSlow,
 }
 
 impl SlowSources {
-    /// Whether a source was slow when it was last read.
+    /// Returns true if a source was slow when it was last read.
     pub fn contains(&self, source: SourceSlot) -> bool {
         self.count.load(Ordering::Relaxed) > 0 && self.by_source.lock().contains_key(&source)
     }
@@ -75,7 +77,8 @@ impl SlowSources {
         }
     }
 
-    /// Takes note of how long a read took. One from `slow_from` on is slow; a source that was is so until a read takes less than half of it.
+    /// Records how long a read took. A read of at least `slow_from` marks the source as slow; it remains slow until a
+    /// read takes less than half of that.
     fn note(&self, source: SourceSlot, took: Duration, slow_from: Duration, now: Duration) {
         if took < slow_from && self.count.load(Ordering::Relaxed) == 0 {
             return;
@@ -89,42 +92,42 @@ impl SlowSources {
                 let first_due = by_source.iter().min_by_key(|(_, slow)| slow.due).map(|(source, _)| *source);
                 first_due.map(|first_due| by_source.remove(&first_due));
             }
-            by_source.insert(source, Slow { took, due: now + rest(took) });
+            by_source.insert(source, Slow { took, due: now + probe_delay(took) });
         }
         self.count.store(by_source.len(), Ordering::Relaxed);
     }
 }
 
-/// How long a source is left alone after a read that took too long.
-fn rest(took: Duration) -> Duration {
+/// Returns how long a source is not probed after a read that took too long.
+fn probe_delay(took: Duration) -> Duration {
     took.saturating_mul(SLOW_SOURCE_PROBE_RESTS).clamp(SLOW_SOURCE_PROBE_MIN, SLOW_SOURCE_PROBE_MAX)
 }
 
-/// The time of one page that may wait for a disk.
+/// The time limit of one page that may block on disk reads.
 pub struct PageTime<'a> {
     time: ReadClock<'a>,
-    /// It moves back by the slow reads that are excused.
+    /// Moved later by the duration of each excused slow read.
     deadline: Cell<UnixMicros>,
     slow_from: Duration,
-    excuses: Cell<u32>,
-    /// The page has one source, so that no others' posts wait for it: it is read however long that takes.
+    excused_reads_left: Cell<u32>,
+    /// True if the page has one source. It is read in any case, because no other posts wait for it.
     has_one_source: bool,
 }
 
 impl<'a> PageTime<'a> {
-    /// The time of a page that begins now.
+    /// Creates the time limit of a page that begins now.
     pub fn new(time: ReadClock<'a>, has_one_source: bool) -> Self {
         let slow_from = (left(time.clock.now(), time.deadline) / SLOW_READ_SHARE).max(SLOW_READ_MIN);
-        let (deadline, excuses) = (Cell::new(time.deadline), Cell::new(SLOW_READS_EXCUSED_MAX));
-        Self { time, deadline, slow_from, excuses, has_one_source }
+        let (deadline, excused_reads_left) = (Cell::new(time.deadline), Cell::new(SLOW_READS_EXCUSED_MAX));
+        Self { time, deadline, slow_from, excused_reads_left, has_one_source }
     }
 
-    /// Whether the page has to end.
+    /// Returns true if the page has to end.
     pub fn is_late(&self) -> bool {
         self.time.clock.now() > self.deadline.get()
     }
 
-    /// Reads the archived posts of a source, unless that would take too long.
+    /// Reads the archived posts of a source with `read`. Returns `None` without reading if that would take too long.
     pub fn read<T>(&self, slow: &SlowSources, source: SourceSlot, read: impl FnOnce() -> T) -> Option<T> {
         let clock = self.time.clock;
         let began = clock.monotonic();
@@ -133,15 +136,15 @@ impl<'a> PageTime<'a> {
         let _probe = match admission {
             Admission::Unknown | Admission::Fits => None,
             _ if self.has_one_source => None,
-            Admission::Due if self.excuses.get() > 0 => Some(slow.probe.try_lock()?),
+            Admission::Due if self.excused_reads_left.get() > 0 => Some(slow.probe.try_lock()?),
             Admission::Due | Admission::TooSlow => return None,
         };
         let done = read();
         let now = clock.monotonic();
         let took = now.saturating_sub(began);
         slow.note(source, took, self.slow_from, now);
-        if admission != Admission::Fits && took >= self.slow_from && self.excuses.get() > 0 {
-            self.excuses.set(self.excuses.get() - 1);
+        if admission != Admission::Fits && took >= self.slow_from && self.excused_reads_left.get() > 0 {
+            self.excused_reads_left.set(self.excused_reads_left.get() - 1);
             self.deadline.set(self.deadline.get().saturating_add(took));
         }
         Some(done)
@@ -164,7 +167,8 @@ mod tests {
         PageTime::new(ReadClock { clock, deadline: clock.now().saturating_add(TIME) }, false)
     }
 
-    /// Whether a page that begins now reads the source, which takes so long, and is late then.
+    /// Returns whether a page that begins now reads the source, which takes that long, and whether the page is late
+    /// then.
     fn read(slow: &SlowSources, clock: &ManualClock, takes: Duration) -> (bool, bool) {
         let page = page(clock);
         let is_read = page.read(slow, SLOW, || clock.advance(takes)).is_some();
@@ -191,7 +195,7 @@ mod tests {
             assert_eq!(read(&slow, &clock, takes), (false, false), "it is left alone");
             clock.advance(takes * SLOW_SOURCE_PROBE_RESTS);
         }
-        // While one page tries it no other does.
+        // While one page probes the source, no other page does.
         let (first, second) = (page(&clock), page(&clock));
         let tried = first.read(&slow, SLOW, || second.read(&slow, SLOW, || ()));
         assert_eq!(tried, Some(None));

@@ -1,11 +1,11 @@
-//! Sources: everything known about one followable thing, found by its external id or its slot.
+//! Sources: all data of one followable thing, found by its external id or its slot.
 //!
 //! Responsible for:
-//! - handing out slots, once per id and for good;
-//! - the locks around a source's outbox, followers and followed sources, and what is read without any.
+//! - assigning slots, once per id and permanently;
+//! - the locks of a source's outbox, followers and followed sources, and the values that are read without a lock.
 //!
 //! Not responsible for:
-//! - keeping several sources in step (`state::world`).
+//! - keeping several sources consistent with each other (`state::world`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
@@ -22,7 +22,7 @@ use crate::feed::outbox::{Ask, Missing, Newest, Outbox};
 use crate::feed::position::Position;
 use crate::feed::preferences::Preferences;
 use crate::id::{SourceId, SourceSlot};
-use crate::limits::{CROWD_SOURCES_MAX, NEWEST_PULLED_MAX, SOURCES_SAMPLE_MAX};
+use crate::limits::{FLOW_KEY_SOURCES_MAX, NEWEST_PULLED_MAX, SOURCES_SAMPLE_MAX};
 use crate::state::erasures::Erasures;
 
 /// A user, tag, topic or account of another kind.
@@ -30,30 +30,31 @@ use crate::state::erasures::Erasures;
 pub struct Source {
     /// Its number in this process.
     pub slot: SourceSlot,
-    /// Its name outside.
+    /// Its external id.
     pub id: SourceId,
     outbox: RwLock<Outbox>,
-    /// The newest of its posts that are left to be pulled, read without a lock: those of one celebrity by readers on all cores at once.
+    /// The newest of its posts that must be pulled. Read without a lock, because readers on all cores read those of one
+    /// celebrity at the same time.
     newest: ArcSwapOption<Newest>,
     pub(super) followers: RwLock<Followers>,
     pub(super) following: RwLock<Arc<Following>>,
-    /// Nothing for the many who have decided nothing.
+    /// `None` for the majority, who have never set any preference.
     pub(super) preferences: RwLock<Option<Arc<Preferences>>>,
-    /// By how many it is blocked, so that those whom nobody blocks need not ask any author.
+    /// The number of sources that block it. For readers with zero, pages need not check the blocks of any author.
     blocked_by: AtomicU32,
-    /// Tells by whom, and since when, with the instants of these blocks.
+    /// The sum of the hashes of the instants of these blocks, which identifies the set of blocks.
     blocked_since: AtomicU32,
     pub(super) celebrity: AtomicBool,
-    /// What [`Source::crowd`] found, and by which version of `following`.
-    crowd: Mutex<Option<(u64, SourceSlot)>>,
+    /// The result of [`Source::crowd`], and the version of `following` it was computed from.
+    flow_key: Mutex<Option<(u64, SourceSlot)>>,
     last_seen: AtomicI64,
-    /// When its erasure began, if it did.
+    /// When its erasure began, or `NEVER`.
     erased_at: AtomicI64,
 }
 
 const NEVER: i64 = i64::MIN;
 
-/// Tells being blocked from blocking at the same instant: mutes and blocks have 0 and 1.
+/// Seed of the hash that distinguishes being blocked from blocking at the same instant: mutes and blocks use 0 and 1.
 const BLOCKED_BY_SEED: u64 = 2;
 
 impl Source {
@@ -69,13 +70,14 @@ impl Source {
             blocked_by: AtomicU32::new(0),
             blocked_since: AtomicU32::new(0),
             celebrity: AtomicBool::new(false),
-            crowd: Mutex::default(),
+            flow_key: Mutex::default(),
             last_seen: AtomicI64::new(NEVER),
             erased_at: AtomicI64::new(NEVER),
         }
     }
 
-    /// When its erasure began, if it did. Its place stays for good, since slots do, and nothing else of it.
+    /// When its erasure began, if it did. Its slot remains allocated, because slots are permanent; nothing else of it
+    /// remains.
     pub fn erased_at(&self) -> Option<UnixMicros> {
         match self.erased_at.load(Ordering::Acquire) {
             NEVER => None,
@@ -84,24 +86,24 @@ impl Source {
     }
 
     fn set_erased(&self, at: UnixMicros) {
-        // No instant is the one that stands for none, but a file may have any.
+        // No real instant equals `NEVER`, but a file may contain any number.
         self.erased_at.store(at.0.max(NEVER + 1), Ordering::Release);
     }
 
-    /// Whether it is being erased, or was.
+    /// Returns true if it is being erased, or was erased.
     pub fn is_erased(&self) -> bool {
         self.erased_at().is_some()
     }
 
-    /// Its posts. The guard must be short-lived: publishing waits for it.
+    /// Locks its outbox for reading. The guard must be short-lived: publishing waits for it.
     pub fn outbox(&self) -> RwLockReadGuard<'_, Outbox> {
         self.outbox.read()
     }
 
-    /// Appends to `into` what is asked of its outbox, as far as it is in memory.
+    /// Appends to `into` the requested posts of its outbox that are in memory.
     ///
     /// # Errors
-    /// When some of it may not be.
+    /// Fails if some of the requested posts may not be in memory.
     pub fn pull(&self, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
         if self.newest.load().as_ref().is_some_and(|newest| newest.pull(ask, into)) {
             return Ok(());
@@ -120,58 +122,59 @@ impl Source {
         changed
     }
 
-    /// Its followers. The guard must be short-lived: following waits for it.
+    /// Locks its followers for reading. The guard must be short-lived: new follows wait for it.
     pub fn followers(&self) -> RwLockReadGuard<'_, Followers> {
         self.followers.read()
     }
 
-    /// Whom it follows, as of now. Later edits do not change the returned value.
+    /// Returns the sources that it follows now. Later edits do not change the returned value.
     pub fn following(&self) -> Arc<Following> {
         Arc::clone(&self.following.read())
     }
 
-    /// What it has decided about its feed, as of now.
+    /// Returns its preferences as of now, or the default ones.
     pub fn preferences(&self) -> Arc<Preferences> {
         self.preferences.read().clone().unwrap_or_default()
     }
 
-    /// The same, if it has decided anything at all.
+    /// Returns its preferences, if it has ever set any.
     pub fn own_preferences(&self) -> Option<Arc<Preferences>> {
         self.preferences.read().clone()
     }
 
-    /// Whether anybody blocks it.
+    /// Returns true if any source blocks it.
     pub fn is_blocked(&self) -> bool {
         self.blocked_by.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether it blocks another.
+    /// Returns true if it blocks another source.
     pub fn blocks(&self, other: SourceSlot) -> bool {
         self.preferences.read().as_ref().is_some_and(|preferences| preferences.blocks.contains(other))
     }
 
-    /// Tells what is shown to it from what was shown by other rules, mutes and blocks, its own and others': a number that survives a restart.
+    /// Returns a fingerprint of the rules, mutes and blocks that decide what it is shown, its own and those of others.
+    /// The value is the same after a restart.
     pub fn shown_by(&self) -> u32 {
         let own = self.preferences.read().as_ref().map_or(0, |preferences| preferences.fingerprint());
         own.wrapping_add(self.blocked_since.load(Ordering::Relaxed))
     }
 
-    /// Notes that another blocks it since an instant, or does so no more. Only the writer calls it.
+    /// Notes that another source blocks it since an instant, or no longer blocks it. Only the writer calls it.
     pub(super) fn note_blocked(&self, since: UnixMicros, is_on: bool) {
         let mark = xxh3_64_with_seed(&since.0.to_le_bytes(), BLOCKED_BY_SEED) as u32;
-        // Nobody else writes.
+        // Not a read-modify-write operation, because there is one writer.
         let (by, marks) = (self.blocked_by.load(Ordering::Relaxed), self.blocked_since.load(Ordering::Relaxed));
         let (by, marks) = if is_on { (by + 1, marks.wrapping_add(mark)) } else { (by - 1, marks.wrapping_sub(mark)) };
         self.blocked_since.store(marks, Ordering::Relaxed);
         self.blocked_by.store(by, Ordering::Release);
     }
 
-    /// Whether its posts are pulled.
+    /// Returns true if its posts are pulled.
     pub fn is_celebrity(&self) -> bool {
         self.celebrity.load(Ordering::Relaxed)
     }
 
-    /// When it last read its feed.
+    /// Returns when it last read its feed.
     pub fn last_seen(&self) -> Option<UnixMicros> {
         match self.last_seen.load(Ordering::Relaxed) {
             NEVER => None,
@@ -184,21 +187,22 @@ impl Source {
         self.last_seen.store(at.0, Ordering::Relaxed);
     }
 
-    /// Whom most follow of those that it follows, as of when it last followed somebody or ceased to: with whose followers it is likely
-    /// to come, when many do.
-    pub fn crowd(&self, sources: &Sources) -> SourceSlot {
+    /// Returns its flow key for fair queueing: the source with the most followers among those that it follows, as of
+    /// when its edges last changed. When many readers arrive at once, it is likely to arrive together with the
+    /// followers of that source.
+    pub fn flow_key(&self, sources: &Sources) -> SourceSlot {
         let following = self.following();
-        let mut known = self.crowd.lock();
-        if let Some((version, crowd)) = *known
+        let mut known = self.flow_key.lock();
+        if let Some((version, flow_key)) = *known
             && version == following.version()
         {
-            return crowd;
+            return flow_key;
         }
-        let step = following.reach_len().div_ceil(CROWD_SOURCES_MAX).max(1);
-        let crowd = following.sources().step_by(step).max_by_key(|source| sources.at(*source).followers().len());
-        let crowd = crowd.unwrap_or(self.slot);
-        *known = Some((following.version(), crowd));
-        crowd
+        let step = following.reach_len().div_ceil(FLOW_KEY_SOURCES_MAX).max(1);
+        let flow_key = following.sources().step_by(step).max_by_key(|source| sources.at(*source).followers().len());
+        let flow_key = flow_key.unwrap_or(self.slot);
+        *known = Some((following.version(), flow_key));
+        flow_key
     }
 
     /// Bytes it takes, without the allocator's own.
@@ -206,7 +210,7 @@ impl Source {
         self.own_bytes() + self.edges_bytes()
     }
 
-    /// Those that it takes however many edges it has.
+    /// Bytes it takes regardless of how many edges it has.
     fn own_bytes(&self) -> usize {
         let id = self.id.as_str().len() + 2 * size_of::<usize>();
         let preferences =
@@ -219,13 +223,13 @@ impl Source {
         self.followers().heap_bytes() + self.following.read().heap_bytes()
     }
 
-    /// Its ends of edges: whom it follows, and who follows it.
+    /// The number of edges that begin or end at it.
     fn ends(&self) -> usize {
         self.following.read().len() + self.followers().len() as usize
     }
 }
 
-/// All sources.
+/// All sources, by external id and by slot.
 #[derive(Debug, Default)]
 pub struct Sources {
     by_id: DashMap<SourceId, Arc<Source>, foldhash::fast::RandomState>,
@@ -234,32 +238,33 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// The erasures that are under way.
+    /// Returns the erasures that are in progress.
     pub fn erasures(&self) -> &Erasures {
         &self.erasures
     }
 
-    /// Whether what a source published is there for nobody, since it is being erased or was: a page that is built meanwhile may come
-    /// across it after that has ended. Asked of every post of a page.
+    /// Returns true if the posts of a source must not be shown to anybody, because it is being erased or was erased: a
+    /// page built meanwhile may find such a post even after the erasure has ended. Called for every post of a page.
     pub fn is_erased(&self, source: SourceSlot) -> bool {
         self.erasures.were_any() && self.at(source).is_erased()
     }
 
-    /// The source that has this id, or had it until its erasure began and still has it in what is stored.
+    /// Returns the source that has this id, or that had it until its erasure began, while the erasure is in progress
+    /// and stored data still contains the id.
     pub(super) fn known(&self, id: &SourceId) -> Option<Arc<Source>> {
         self.get(id).or_else(|| self.erasures.source_of(id))
     }
 
-    /// Takes a source's id away, for as long as the erasure that began at `at` is under way, and after.
+    /// Removes the id of a source permanently, because its erasure began at `at`.
     pub(super) fn begin_erasure(&self, source: &Arc<Source>, at: UnixMicros) {
-        // First of all: whoever finds it by its id or by a post of its own finds it so.
+        // Done first, so that nobody finds the source by its id or its posts without seeing that it is erased.
         self.erasures.begin(at, Arc::clone(source), Some(source.id.clone()));
         source.set_erased(at);
         self.by_id.remove(&source.id);
     }
 
-    /// Takes in a source that was erased, or is being: by its id, if that is stored somewhere yet, and else by a name that nobody can
-    /// look up.
+    /// Restores a source that is being erased or was erased: with its id, if stored data may still contain it,
+    /// otherwise with a placeholder that nobody can look up.
     pub(super) fn restore_erased(&self, name: &SourceId, at: UnixMicros, user: Option<SourceId>, is_under_way: bool) {
         let id = user.as_ref().unwrap_or(name);
         let slot = self.by_slot.push_with(|slot| Arc::new(Source::new(SourceSlot(slot as u32), id.clone())));
@@ -271,33 +276,35 @@ impl Sources {
         source.set_erased(at);
     }
 
-    /// The source with this id, if anything ever named it.
+    /// Returns the source with this id, if anything ever named it.
     pub fn get(&self, id: &SourceId) -> Option<Arc<Source>> {
         self.by_id.get(id).map(|entry| Arc::clone(&entry))
     }
 
-    /// The source in this slot.
+    /// Returns the source in this slot.
     ///
     /// # Panics
-    /// If no source has it: slots are only made here, and never taken back.
+    /// Panics if no source has the slot. Slots are created only here and never removed.
     pub fn at(&self, slot: SourceSlot) -> &Arc<Source> {
-        self.by_slot.get(slot.0 as usize).expect("slots are handed out with their source and kept for good")
+        self.by_slot.get(slot.0 as usize).expect("slots are assigned with their source and never removed")
     }
 
-    /// How many there are.
+    /// The number of sources.
     pub fn len(&self) -> usize {
         self.by_slot.count()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no sources.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that all of them take, with so many edges between them, by a sample: what each takes, and what each end of an edge.
+    /// Estimates the bytes of all sources with `edges` edges between them, from the average bytes per source and per
+    /// end of an edge in a sample.
     pub fn bytes(&self, edges: usize) -> usize {
         let step = self.len().div_ceil(SOURCES_SAMPLE_MAX).max(1);
-        // Anywhere within each step: sources that were made in turns, as users and their tags, are all looked at.
+        // A varying offset within each step, so that sources made in a regular pattern, such as users and their tags,
+        // are all sampled.
         let within = |start: usize| start + start.wrapping_mul(0x9E37_79B9) / 64 % step;
         let sample = (0..self.len()).step_by(step).filter_map(|start| self.by_slot.get(within(start)));
         let (mut looked, mut own, mut of_edges, mut ends) = (0_usize, 0, 0, 0_usize);
@@ -311,13 +318,14 @@ impl Sources {
         (per(own, looked) * self.len() as f64 + per(of_edges, ends) * 2.0 * edges as f64).round() as usize
     }
 
-    /// All sources, in the order of their slots.
+    /// Returns all sources, in the order of their slots.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Source>> {
         self.by_slot.iter().map(|(_, source)| source)
     }
 
-    /// The source with this id, made if there was none. Only the writer calls it. Events that name a user who is being erased are of before:
-    /// they are replayed over a snapshot that was taken meanwhile.
+    /// Returns the source with this id, and creates it if there is none. Only the writer calls it. An event that names
+    /// a user who is being erased is older than the erasure: it is replayed after a snapshot that was taken during the
+    /// erasure.
     pub(super) fn intern(&self, id: &SourceId) -> Arc<Source> {
         if let Some(known) = self.known(id) {
             return known;
@@ -340,7 +348,7 @@ mod tests {
         let (sources, sharding) = (Sources::default(), Sharding::new(2));
         let [ann, few, many, more] =
             ["ann", "few", "many", "more"].map(|id| sources.intern(&SourceId::new(id).unwrap()));
-        assert_eq!(ann.crowd(&sources), ann.slot, "of nobody's");
+        assert_eq!(ann.flow_key(&sources), ann.slot, "of nobody's");
         let follow = |source: &Source, followers: std::ops::Range<u32>| {
             let mut of_source = source.followers.write();
             followers.for_each(|nth| assert!(of_source.insert(SourceSlot(nth), UnixMicros(0), false, sharding)));
@@ -350,12 +358,12 @@ mod tests {
         for source in [&few, &many] {
             Arc::make_mut(&mut ann.following.write()).insert(source.slot, UnixMicros(0), false);
         }
-        assert_eq!(ann.crowd(&sources), many.slot);
+        assert_eq!(ann.flow_key(&sources), many.slot);
         follow(&more, 10..200);
         Arc::make_mut(&mut ann.following.write()).insert(more.slot, UnixMicros(1), false);
-        assert_eq!(ann.crowd(&sources), more.slot);
+        assert_eq!(ann.flow_key(&sources), more.slot);
         follow(&few, 100..500);
-        assert_eq!(ann.crowd(&sources), more.slot, "looked at only when it follows or leaves somebody");
+        assert_eq!(ann.flow_key(&sources), more.slot, "looked at only when it follows or leaves somebody");
     }
 
     #[test]
@@ -374,8 +382,8 @@ mod tests {
                 edges += 1;
             }
         }
-        let (told, all) =
+        let (estimate, all) =
             (sources.bytes(edges) as f64, sources.iter().map(|source| source.bytes()).sum::<usize>() as f64);
-        assert!((told / all - 1.0).abs() < 0.1, "{told} of {all}");
+        assert!((estimate / all - 1.0).abs() < 0.1, "{estimate} of {all}");
     }
 }

@@ -1,16 +1,16 @@
-//! Tiering: moving what is too old for memory into the archive.
+//! Tiering: moving posts that are too old for memory into the archive.
 //!
 //! Responsible for:
-//! - noticing which outboxes have too many posts in memory, and whether all posts take too many bytes;
-//! - what is written to the archive together, and taking it out of memory once that is done;
-//! - reading both levels as one (outboxes: `state::tiering::both`), and writing around damaged pages (`state::tiering::parts`).
+//! - noticing which outboxes have too many posts in memory, and whether all posts together take too many bytes;
+//! - choosing what is written to the archive together, and removing it from memory once it is written;
+//! - reading both tiers as one (outboxes: `state::tiering::both`), and writing around damaged pages (`state::tiering::parts`).
 //!
 //! Not responsible for:
-//! - how the archive keeps things (`storage::archive`), on which thread it is written (`runtime::background::archiver`).
+//! - the format of the archive (`storage::archive`), the thread that writes it (`runtime::background::archiver`).
 //!
-//! A post is in memory as long as any outbox in memory has it, and in the archive as soon as any outbox has shelved it. In
-//! between it is in both, and whoever reads both takes what memory says. So nothing is missing at any moment, and writing
-//! the same again, after a crash, changes nothing.
+//! A post is in memory as long as any outbox has it in memory, and in the archive as soon as any outbox has archived it. In between it is
+//! in both, and a reader of both uses the version in memory. So nothing is missing at any moment, and writing the same data again after a
+//! crash changes nothing.
 
 mod both;
 mod parts;
@@ -38,40 +38,40 @@ use crate::state::world::{World, Writer};
 use crate::storage::archive::{ArchiveError, Batch, Kept};
 use crate::storage::frame::{pack, unpack};
 
-/// How much stays in memory.
+/// How much is kept in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TieringLimits {
-    /// Posts of one outbox.
+    /// Maximum posts of one outbox in memory.
     pub outbox_posts: usize,
-    /// Bytes of all posts, beyond which outboxes keep less than they may.
+    /// Maximum bytes of all posts in memory. Above it, outboxes keep fewer posts than `outbox_posts`.
     pub posts_bytes: usize,
 }
 
-/// What the archive is to be told.
+/// The changes that still have to be written to the archive.
 #[derive(Default)]
 pub(super) struct Backlog {
     limits: Option<TieringLimits>,
-    /// Sources with more posts in memory than they may have.
+    /// Sources with more posts in memory than the limit.
     full: FxHashSet<SourceSlot>,
-    /// Archived posts that were edited, and are in memory until the archive has them anew.
+    /// Archived posts that were edited. They are kept in memory until the archive has the new version.
     rewrites: FxHashSet<PostId>,
-    /// Deleted posts: their entries go from the archive, their tombstones into it.
+    /// Deleted posts: their entries must be removed from the archive, and their tombstones written to it.
     tombstoned: Vec<Arc<Post>>,
-    /// Tombstones that the archive has, oldest first.
+    /// Tombstones in memory that the archive has too, oldest first.
     tombstones: VecDeque<PostId>,
-    /// Posts that are being written.
+    /// Posts that are being written to the archive.
     in_flight: FxHashSet<PostId>,
     lap: Option<Lap>,
-    /// While a snapshot is loaded: bytes of posts up to which nothing is compared with the archive.
+    /// While a snapshot is loaded: posts are compared with the archive only above this many bytes.
     load_bytes_max: usize,
 }
 
-/// A lap over all outboxes, made when posts take too many bytes: it takes what is older than most.
+/// A pass over all outboxes, made when posts take too many bytes: it moves every post below one position to the archive.
 #[derive(Clone, Copy)]
 struct Lap {
-    /// The source to look at next.
+    /// The index of the source to visit next.
     next: usize,
-    /// Posts below it go.
+    /// Posts below this position are moved.
     cutoff: Position,
 }
 
@@ -89,7 +89,7 @@ impl Backlog {
         Self { limits, ..Self::default() }
     }
 
-    /// Looks at how much of an outbox is in memory, after a post came in.
+    /// Checks how many posts of an outbox are in memory, after a post was added.
     pub(super) fn note_size(&mut self, source: &Source) {
         let Some(limits) = self.limits else { return };
         if source.outbox().in_memory() > limits.outbox_posts + TIERING_SLACK.min(limits.outbox_posts) {
@@ -101,19 +101,19 @@ impl Backlog {
         self.rewrites.insert(id);
     }
 
-    /// Whether the archive may be about to hold an older version of a post than memory.
+    /// Returns true if a post is being written, so that the archive may get an older version than memory has.
     pub(super) fn is_in_flight(&self, id: PostId) -> bool {
         self.in_flight.contains(&id)
     }
 
-    /// Takes note of a tombstone that the archive has.
+    /// Notes a tombstone that the archive has.
     pub(super) fn note_tombstone(&mut self, id: PostId) {
         if self.limits.is_some() {
             self.tombstones.push_back(id);
         }
     }
 
-    pub(super) fn bury_as_tombstone(&mut self, post: &Arc<Post>) {
+    pub(super) fn note_deleted(&mut self, post: &Arc<Post>) {
         if self.limits.is_some() {
             self.rewrites.remove(&post.id());
             self.tombstoned.push(Arc::clone(post));
@@ -122,7 +122,7 @@ impl Backlog {
 }
 
 impl Writer {
-    /// Whether there is enough to be shelved for a round.
+    /// Returns true if there is enough to archive for a round.
     pub fn is_tiering_due(&self) -> bool {
         let backlog = &self.backlog;
         let posts_bytes = backlog.limits.map_or(usize::MAX, |limits| limits.posts_bytes);
@@ -131,7 +131,7 @@ impl Writer {
             || self.world().posts.bytes() > posts_bytes
     }
 
-    /// What is to be shelved now, at most one round of it.
+    /// Collects what must be archived now, at most one round.
     pub fn collect_tiering(&mut self) -> Tiering {
         let mut tiering = Tiering::default();
         let Some(limits) = self.backlog.limits else { return tiering };
@@ -159,13 +159,13 @@ impl Writer {
         tiering
     }
 
-    /// When all posts take too many bytes, the oldest eighth of them goes, as the hand comes round to their outboxes.
+    /// When all posts take too many bytes, collects the oldest eighth of them, source by source as the pass reaches their outboxes.
     fn collect_for_budget(&mut self, limits: TieringLimits, tiering: &mut Tiering) {
         if self.world().posts.bytes() <= limits.posts_bytes {
             return;
         }
         let sources = self.world().sources.len();
-        // While it replays nobody waits for it, and nothing else makes it go on.
+        // In a replay no reader waits for this, and no later call would continue the pass.
         let looks = if self.is_replaying() { 2 * sources } else { BUDGET_SOURCES_PER_ROUND.min(sources) };
         for _ in 0..looks {
             if tiering.entries.len() >= TIERING_ENTRIES_MAX {
@@ -174,16 +174,16 @@ impl Writer {
             let lap = match self.backlog.lap.filter(|lap| lap.next < sources) {
                 Some(lap) => lap,
                 None if tiering.entries.is_empty() => Lap { next: 0, cutoff: self.oldest_eighth() },
-                // What it took is still in memory: another lap now would meet it again.
+                // The collected posts are still in memory: another pass now would collect them again.
                 None => break,
             };
-            let room = TIERING_ENTRIES_MAX - tiering.entries.len();
-            self.collect_oldest(SourceSlot(lap.next as u32), room, lap.cutoff, tiering);
+            let capacity = TIERING_ENTRIES_MAX - tiering.entries.len();
+            self.collect_oldest(SourceSlot(lap.next as u32), capacity, lap.cutoff, tiering);
             self.backlog.lap = Some(Lap { next: lap.next + 1, ..lap });
         }
     }
 
-    /// A position above about an eighth of all posts in memory.
+    /// Returns a position above about an eighth of all posts in memory.
     fn oldest_eighth(&self) -> Position {
         let mut sample = self.world().posts.sample(BUDGET_SAMPLE_POSTS);
         if sample.is_empty() {
@@ -202,19 +202,19 @@ impl Writer {
         let outbox = self.world().sources.at(slot).outbox();
         outbox.copy(Part::Whole, Span { below: cutoff, ..Span::ALL }, Direction::Newer, max, &mut oldest);
         for position in oldest {
-            let route = outbox.route(position).expect("it was copied from there, and nobody else writes");
+            let route = outbox.route(position).expect("it was copied from this outbox, and only this thread writes");
             tiering.entries.push((slot, position, route));
             tiering.posts.extend(self.world().posts.get(position.id));
         }
     }
 
-    /// Takes out of memory what is in the archive now.
+    /// Removes from memory what the archive has now.
     pub fn finish_tiering(&mut self, tiering: Tiering) {
-        self.land(&tiering);
+        self.clear_in_flight(&tiering);
         let held = self.world().held.now();
         for (slot, position, _) in &tiering.entries {
-            if held.has_outbox(*slot) && self.may_wait(*slot) {
-                // A command waits that was looked up beside what is in memory.
+            if held.has_outbox(*slot) && self.may_remain(*slot) {
+                // A command that has not been validated yet relies on this outbox being in memory.
                 self.backlog.full.insert(*slot);
                 continue;
             }
@@ -224,7 +224,7 @@ impl Writer {
             let id = post.id();
             let now = self.world().posts.get(id);
             if now.is_some_and(|now| !Arc::ptr_eq(&now, post)) {
-                // Edited while it was being written.
+                // The post was edited while it was being written.
                 self.backlog.rewrites.insert(id);
             } else if held.has_post(id) {
                 self.backlog.rewrites.insert(id);
@@ -248,26 +248,26 @@ impl Writer {
         }
     }
 
-    /// Whether an outbox that is held may stay in memory. One with twice what it may have is let go instead, however many
-    /// commands one after the other hold it.
-    fn may_wait(&self, slot: SourceSlot) -> bool {
+    /// Returns true if a held outbox may remain in memory. An outbox with more than twice the limit is released instead, even if further
+    /// commands keep holding it.
+    fn may_remain(&self, slot: SourceSlot) -> bool {
         let posts_max = self.backlog.limits.map_or(usize::MAX, |limits| limits.outbox_posts + TIERING_SLACK);
-        let may_wait = self.world().sources.at(slot).outbox().in_memory() <= posts_max.saturating_mul(2);
-        if !may_wait {
-            self.world().held.let_go(slot);
+        let may_remain = self.world().sources.at(slot).outbox().in_memory() <= posts_max.saturating_mul(2);
+        if !may_remain {
+            self.world().held.release(slot);
         }
-        may_wait
+        may_remain
     }
 
-    /// Puts back what could not be written.
+    /// Returns to the backlog what could not be written.
     pub fn give_up_tiering(&mut self, tiering: Tiering) {
-        self.land(&tiering);
+        self.clear_in_flight(&tiering);
         self.backlog.full.extend(tiering.entries.iter().map(|(slot, ..)| *slot));
         self.backlog.rewrites.extend(tiering.rewrites.iter().map(|post| post.id()));
         self.backlog.tombstoned.extend(tiering.tombstoned);
     }
 
-    fn land(&mut self, tiering: &Tiering) {
+    fn clear_in_flight(&mut self, tiering: &Tiering) {
         for id in tiering.ids() {
             self.backlog.in_flight.remove(&id);
         }
@@ -277,10 +277,10 @@ impl Writer {
         post.sources().iter().any(|source| self.world().sources.at(source.slot).outbox().contains(post.position))
     }
 
-    /// Takes note of what the archive has of each outbox. What a snapshot brought back that was shelved after it goes again.
+    /// Records what the archive has of each outbox. Removes from memory the posts of a snapshot that were archived after it was taken.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if the archive cannot be read.
     pub fn note_shelves(&mut self) -> Result<(), ArchiveError> {
         let Some(archive) = self.world().archive() else { return Ok(()) };
         for (id, shelf) in archive.shelves()? {
@@ -294,11 +294,12 @@ impl Writer {
         Ok(())
     }
 
-    /// While a snapshot is loaded: takes note of the archive early when posts take more bytes than they ever may. A snapshot has what was
-    /// in memory when its walk came there, which may be more in all than there was at any moment.
+    /// While a snapshot is loaded: records the contents of the archive early if posts take more bytes than they ever may. Each part of a
+    /// snapshot has the posts that were in memory when the traversal reached it, and together these may be more than were in memory at
+    /// any one moment.
     ///
     /// # Errors
-    /// When the archive cannot be read.
+    /// Fails if the archive cannot be read.
     pub fn keep_load_within_limit(&mut self) -> Result<(), ArchiveError> {
         let Some(limits) = self.backlog.limits else { return Ok(()) };
         let most = limits.posts_bytes / 7 * 8;
@@ -306,7 +307,7 @@ impl Writer {
             return Ok(());
         }
         self.note_shelves()?;
-        // What stays is not in the archive: without a margin all would be compared again with every batch.
+        // The remaining posts are not in the archive: without a margin all of them would be compared again after every batch.
         self.backlog.load_bytes_max = self.world().posts.bytes() + most / 8;
         Ok(())
     }
@@ -319,7 +320,7 @@ impl Writer {
             match self.world().is_archived(source, part, position) {
                 Ok(true) => {}
                 Ok(false) => continue,
-                // It stays in memory, where it does no harm if it is in the archive as well.
+                // The post remains in memory, which is harmless even if the archive has it too.
                 Err(cause @ ArchiveError::Damaged { .. }) => {
                     self.world().read_failures.note(&cause);
                     continue;
@@ -338,7 +339,7 @@ impl Writer {
 }
 
 impl Tiering {
-    /// Whether there is nothing in it.
+    /// Returns true if the round contains nothing.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.rewrites.is_empty() && self.tombstoned.is_empty()
     }
@@ -347,7 +348,7 @@ impl Tiering {
         self.posts.iter().chain(&self.rewrites).map(|post| post.id())
     }
 
-    /// What is to be written.
+    /// Builds the batch to be written to the archive.
     pub fn batch(&self, world: &World) -> Batch {
         let name = |slot: SourceSlot| world.sources.at(slot).id.clone();
         let post = |post: &Arc<Post>| (post.id(), Kept::Post(encode(world, post)));
@@ -370,29 +371,29 @@ fn damaged(path: PathBuf, id: PostId, why: &str) -> ArchiveError {
     ArchiveError::Damaged { path, what: format!("post {id}: {why}") }
 }
 
-/// A post as the archive keeps it: MessagePack, maps with named fields, and behind it the CRC-32C of that, since the archive
-/// itself does not notice when bytes change on disk.
+/// Encodes a post for the archive: MessagePack, maps with named fields, followed by its CRC-32C, because the archive itself does not
+/// detect changed bytes on disk.
 fn encode(world: &World, post: &Post) -> Vec<u8> {
     let mut record = records::record(world, post, |source| source.id.clone());
-    // An author who was erased is named nowhere, and the post that was answered is gone.
+    // An erased author must not be named anywhere, and the parent post no longer exists.
     if post.answered.as_ref().is_some_and(|answered| world.sources.at(answered.slot).is_erased()) {
         record.answered = None;
     }
-    seal(&record)
+    encode_record(&record)
 }
 
-/// A record as the archive keeps it.
-pub(super) fn seal(record: &PostRecord<SourceId>) -> Vec<u8> {
+/// Encodes a record for the archive.
+pub(super) fn encode_record(record: &PostRecord<SourceId>) -> Vec<u8> {
     let mut bytes = Vec::new();
     pack(record, &mut bytes);
     bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
     bytes
 }
 
-/// The post that the archive keeps as these bytes.
+/// Decodes a post from the bytes stored in the archive.
 ///
 /// # Errors
-/// Says what is wrong with them.
+/// Returns a description of what is wrong with the bytes.
 pub fn decode(bytes: &[u8]) -> Result<PostRecord<SourceId>, String> {
     let (packed, checksum) = bytes.split_last_chunk::<4>().ok_or("it is shorter than its checksum")?;
     if crc32c::crc32c(packed).to_le_bytes() != *checksum {
@@ -402,15 +403,15 @@ pub fn decode(bytes: &[u8]) -> Result<PostRecord<SourceId>, String> {
 }
 
 impl World {
-    /// What the archive has under an id. Waits for a disk.
+    /// Returns what the archive has for an id. Blocks on disk reads.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if the archive cannot be read.
     pub fn archived(&self, id: PostId) -> Result<Option<Stored>, ArchiveError> {
         self.archived_by(id, |source| self.sources.known(source))
     }
 
-    /// The same, with sources found by `source`.
+    /// Returns the same, with sources looked up by `source`.
     pub(super) fn archived_by(
         &self,
         id: PostId,
@@ -423,11 +424,11 @@ impl World {
             Some(Kept::Post(bytes)) => {
                 let record = decode(&bytes).map_err(|cause| damaged(archive.place(), id, &cause))?;
                 let member = |id: &SourceId| Some(Membership { slot: source(id)?.slot, id: id.clone() });
-                // Tags and topics may be unknown where events are gone. The author comes first, and there is no post without.
+                // Tags and topics may be unknown if their events are lost. The author is the first source, and every post has one.
                 let sources: Box<[Membership]> = record.sources.iter().filter_map(member).collect();
                 let (first, author) = (sources.first().map(|first| &first.id), record.sources.first());
                 if author.is_none() || first != author {
-                    return Err(damaged(archive.place(), id, "nothing else knows its author"));
+                    return Err(damaged(archive.place(), id, "its author is not a known source"));
                 }
                 let answered = record.answered.as_ref().and_then(member);
                 Ok(Some(Stored::Live(Arc::new(Post::restored(&record, sources, answered)))))
@@ -435,35 +436,39 @@ impl World {
         }
     }
 
-    /// Takes note that the archive lacks a post that an outbox or inbox names.
+    /// Records that the archive lacks a post that is named by an outbox or inbox.
     pub(super) fn note_missing(&self, id: PostId) {
         if let Some(archive) = self.archive() {
-            self.read_failures.note(&damaged(archive.place(), id, "an outbox or inbox names it, and it is not there"));
+            self.read_failures.note(&damaged(
+                archive.place(),
+                id,
+                "an outbox or inbox names it, but the archive does not contain it",
+            ));
         }
     }
 
-    /// Whether the archive may have anything under an id. Waits for nothing.
+    /// Returns true if the archive may have something for an id. Does not block.
     pub fn may_have_archived(&self, id: PostId) -> bool {
-        // Ids mostly grow, so that those of new posts are above all that are archived.
+        // Most ids ascend, so that the ids of new posts are larger than all archived ones.
         self.archive().is_some_and(|archive| archive.largest_id() >= Some(id))
     }
 
-    /// What is known under an id, in memory or in the archive. Waits for a disk.
+    /// Returns what is known for an id, in memory or in the archive. Blocks on disk reads.
     ///
     /// # Errors
-    /// When the archive cannot be read.
+    /// Fails if the archive cannot be read.
     pub fn find(&self, id: PostId) -> Result<Option<Stored>, ArchiveError> {
         match self.posts.stored(id) {
             Some(stored) => Ok(Some(stored)),
-            // Memory once more: an edit may have brought it back meanwhile.
+            // Memory is checked again: an edit may have brought the post back meanwhile.
             None => Ok(self.archived(id)?.map(|archived| self.posts.stored(id).unwrap_or(archived))),
         }
     }
 
-    /// Whether an outbox has shelved a post. Waits for a disk.
+    /// Returns true if an outbox has archived a post. Blocks on disk reads.
     ///
     /// # Errors
-    /// When the archive cannot be read.
+    /// Fails if the archive cannot be read.
     pub(super) fn is_archived(&self, source: &Source, part: Part, position: Position) -> Result<bool, ArchiveError> {
         let Some(archive) = self.archive().filter(|_| source.outbox().archived(part) >= Some(position)) else {
             return Ok(false);
@@ -474,7 +479,7 @@ impl World {
         Ok(newest == [position])
     }
 
-    /// Whether anything is in the archive.
+    /// Returns true if the archive contains anything.
     pub fn has_archived(&self) -> bool {
         self.archive().is_some_and(|archive| !archive.is_empty())
     }

@@ -1,4 +1,4 @@
-//! Verifying an inbox: one built anew beside it must hold the same.
+//! Verification of an inbox: an inbox rebuilt from the world must have the same entries.
 
 use std::collections::BTreeSet;
 
@@ -13,33 +13,34 @@ use crate::state::view::{FeedView, Finder};
 use crate::state::viewer::Viewer;
 use crate::state::world::World;
 
-/// How an inbox compares with one built anew.
+/// The result of comparing an inbox with a rebuilt one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// Entries of the inbox.
+    /// The number of entries of the inbox.
     pub entries: usize,
-    /// Entries of the one built anew.
+    /// The number of entries of the rebuilt inbox.
     pub rebuilt: usize,
     /// The inbox is complete above this position.
     pub floor: Position,
-    /// Posts it lacks, the newest first, at most [`VERDICT_POSTS_MAX`].
+    /// Missing posts, newest first, at most [`VERDICT_POSTS_MAX`].
     pub missing: Vec<PostId>,
-    /// Posts it should not show but does, likewise.
+    /// Posts that are shown but should not be, newest first, at most [`VERDICT_POSTS_MAX`].
     pub extra: Vec<PostId>,
-    /// Posts it lacks because they are just being delivered.
+    /// The number of posts that are missing because they are still being delivered.
     pub under_way: usize,
-    /// Entries that no page shows, of sources not followed any more or of deleted posts: they go by themselves.
+    /// The number of entries that no page shows: of sources no longer followed, or of deleted posts. They disappear
+    /// without a repair.
     pub stale: usize,
 }
 
 impl Verdict {
-    /// Whether the inbox is as it should be.
+    /// Returns true if the inbox has no missing and no extra posts.
     pub fn is_good(&self) -> bool {
         self.missing.is_empty() && self.extra.is_empty()
     }
 
-    /// This verdict, with only those faults that an earlier one found as well. What is missing once may be on its way: a
-    /// post is in its outbox a moment before its fan-out is known to be open.
+    /// Returns this verdict with only the faults that an earlier verdict has too. A post that is missing once may still
+    /// be in delivery: it is in its outbox a moment before its fan-out is known to be open.
     #[must_use]
     pub fn confirming(mut self, earlier: &Self) -> Self {
         let found = self.missing.len();
@@ -50,14 +51,15 @@ impl Verdict {
     }
 }
 
-/// Compares the inbox of a reader, in step with its edges, with one built anew. `under_way` says which posts are being delivered.
+/// Compares the inbox of a reader, synchronized with its edges, with a rebuilt one. `under_way` returns the posts that
+/// are being delivered.
 pub fn verify(reader: &mut Reader, inbox: &mut Inbox, world: &World, under_way: impl Fn() -> Vec<Position>) -> Verdict {
-    // Before looking at outboxes: what ends its way meanwhile is in the inbox.
+    // Before the outboxes are read: a post whose delivery ends meanwhile is in the inbox.
     let mut open: BTreeSet<Position> = under_way().into_iter().collect();
     reader.sync(inbox, world);
     let mut fresh = Inbox::new(inbox.posts_max());
     reader.rebuild(&mut fresh, world);
-    // And after: what came into an outbox meanwhile is on its way.
+    // And after: a post that entered an outbox meanwhile is still being delivered.
     open.extend(under_way());
     let floor = inbox.floor().max(fresh.floor());
     let above_floor = |inbox: &Inbox| inbox.iter().filter(|position| *position > floor).collect::<BTreeSet<Position>>();
@@ -68,9 +70,10 @@ pub fn verify(reader: &mut Reader, inbox: &mut Inbox, world: &World, under_way: 
     let viewer = Viewer::home(reader.source(), &following);
     let budget = Budget::untimed(Allowance::UNLIMITED);
     let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox), &budget);
-    // What shows must have come from somewhere, and nothing that is followed has it.
+    // An entry that the rebuilt inbox lacks is a fault if pages show it, unless it is being delivered or is a kept
+    // post.
     let is_kept = |position: &Position| {
-        // Of a source that is not followed any more everything is pulled, whatever the inbox still has of it.
+        // If a source is followed no longer, all kept posts of it are pulled, even those that the inbox still has.
         following.only_kept().any(|source| world.sources.at(source).outbox().contains(*position))
     };
     let shows = |position: &Position| {
@@ -89,7 +92,7 @@ pub fn verify(reader: &mut Reader, inbox: &mut Inbox, world: &World, under_way: 
     }
 }
 
-/// What is in the first set and not in the second.
+/// Returns what is in the first set and not in the second, newest first.
 fn newest_first(these: &BTreeSet<Position>, others: &BTreeSet<Position>) -> impl Iterator<Item = Position> {
     these.iter().rev().filter(|position| !others.contains(position)).copied()
 }
@@ -111,7 +114,8 @@ mod tests {
         SourceId::new(text).unwrap()
     }
 
-    /// A world in which ann follows bob, bob published posts 1 to 9, ann post 20 and a stranger post 30; and ann's inbox.
+    /// Returns a world in which ann follows bob, bob published posts 1 to 9, ann post 20, and cas, whom ann does not
+    /// follow, post 30; and ann's inbox.
     fn ann() -> (std::sync::Arc<World>, Reader, Inbox) {
         let (world, reader, inbox, _) = ann_and_writer();
         (world, reader, inbox)
@@ -143,9 +147,9 @@ mod tests {
         assert!(good.is_good() && (good.entries, good.rebuilt, good.stale) == (9, 9, 0), "{good:?}");
         inbox.remove(at(3, 3));
         inbox.remove(at(7, 7));
-        // Pages show it, but it is pulled from the reader's own outbox.
+        // Pages show it, but they pull it from the reader's own outbox.
         inbox.push(at(20, 20));
-        // These show nowhere: of a source that is not followed, and of nobody.
+        // These are shown nowhere: one is of a source that is not followed, and one does not exist.
         inbox.push(at(30, 30));
         inbox.push(at(40, 40));
         let bad = verify(&mut reader, &mut inbox, &world, Vec::new);
@@ -202,7 +206,7 @@ mod tests {
         let draft = Draft::new(id("bob"), Body::new("1").unwrap());
         writer.apply(&Event::Published { position: at(40, 40), draft, accepted_at: UnixMicros(40) });
         let verdict = verify(&mut reader, &mut inbox, &world, Vec::new);
-        // Pages pull what is kept of it.
+        // Pages pull the kept posts of the source.
         assert!(verdict.is_good() && verdict.rebuilt == 0, "{verdict:?}");
     }
 }

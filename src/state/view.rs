@@ -1,7 +1,7 @@
-//! What shows: the rules, applied to a candidate at the moment of reading.
+//! The view: decides whether a candidate is shown, by the rules that apply at the moment of reading.
 //!
-//! Nothing about visibility is stored with an inbox. A delete, a hidden post, an unfollow takes effect with the next
-//! page, and undoing it brings back exactly what was there.
+//! Inboxes store nothing about visibility. A delete, a hidden post or an unfollow takes effect with the next page, and
+//! undoing it restores exactly the earlier feed.
 
 use std::cmp::Reverse;
 use std::hash::{Hash, Hasher};
@@ -25,19 +25,19 @@ use crate::state::sources::Sources;
 use crate::state::viewer::{ByRepost, Direct, Viewer};
 use crate::state::world::World;
 
-/// An entry of a feed: a post, and why it is there.
+/// An entry of a feed: a post, and the reasons why it is there.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The post; of a repost the one it repeats.
+    /// The post; for a repost, the original.
     pub post: Arc<Post>,
-    /// Who published what the entry stands for: the post's author, or of its newest repost.
+    /// The author of the post or repost at whose position the entry is.
     pub by: SourceSlot,
-    /// Which of the post's sources brought it, a bit each, in the order of [`Post::sources`].
+    /// The sources of the post that brought it, one bit each, in the order of [`Post::sources`].
     via: u32,
     merged: Option<Box<Merged>>,
 }
 
-/// What reposts add to an entry.
+/// The reposts of an entry, and the sources that they add.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Hash)]
 struct Merged {
     reposts: Vec<Reposted>,
@@ -47,14 +47,14 @@ struct Merged {
 /// One of the reposts that an entry merges.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Reposted {
-    /// Who reposted.
+    /// The author of the repost.
     pub user: SourceId,
-    /// The repost.
+    /// The position of the repost.
     pub at: Position,
 }
 
 impl Entry {
-    /// The followed sources that brought it, each once. None for a reader's own post.
+    /// Returns the followed sources that brought the entry, each once. Empty for a reader's own post.
     pub fn via(&self) -> impl Iterator<Item = &SourceId> {
         let brought = move |nth: usize| self.via & (1 << nth) != 0;
         let direct = self.post.sources().iter().enumerate().filter(move |(nth, _)| brought(*nth));
@@ -62,17 +62,18 @@ impl Entry {
         direct.map(|(_, source)| &source.id).chain(merged)
     }
 
-    /// Those who reposted it, each by the newest repost, newest first.
+    /// Returns one repost of each user who reposted the post, the newest one of that user, newest first.
     pub fn reposts(&self) -> &[Reposted] {
         self.merged.as_deref().map_or(&[], |merged| &merged.reposts)
     }
 
-    /// Whether both show the same post, in the same words, for the same reasons: to different readers they look the same.
+    /// Returns true if both entries show the same version of the same post for the same reasons, so that they look the
+    /// same to different readers.
     pub fn is_like(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.post, &other.post) && self.via == other.via && self.merged == other.merged
     }
 
-    /// The entry at a position, as a live stream compares it.
+    /// Returns the fingerprint of the entry at a position, which a live stream compares.
     pub fn entry_fingerprint(&self, at: Position) -> EntryFingerprint {
         let mut reasons = FxHasher::default();
         self.via.hash(&mut reasons);
@@ -82,37 +83,38 @@ impl Entry {
     }
 }
 
-/// What was found under an id.
+/// The result of looking up an id: the post, if there is one.
 pub type Found = (PostId, Option<Arc<Post>>);
 
-/// Where a view finds posts.
+/// Where a view looks up posts.
 #[derive(Clone, Copy)]
 pub enum Finder<'a> {
-    /// In memory. What may be in the archive makes the page ask for it.
+    /// In memory. If a post may be in the archive, the page requires the archive.
     Memory(&'a World),
-    /// In memory, and among some that were looked up in the archive.
+    /// In memory, and among posts that were already looked up in the archive.
     Fetched(&'a World, &'a [Found]),
-    /// In memory and in the archive: only on a thread that may wait for a disk.
+    /// In memory and in the archive. Only on a thread that may block on disk reads.
     Archive(&'a World),
 }
 
 impl<'a> Finder<'a> {
-    /// The world it looks in.
+    /// Returns the world that is searched.
     pub fn world(self) -> &'a World {
         match self {
             Self::Memory(world) | Self::Fetched(world, _) | Self::Archive(world) => world,
         }
     }
 
-    /// The post with this id, or why it cannot be shown.
+    /// Returns the post with this id, or the reason why it cannot be shown.
     pub(super) fn find<E>(self, id: PostId) -> Result<Arc<Post>, Look<E>> {
         self.find_as(id, false)
     }
 
-    /// The same. One that is placed in an outbox or inbox was there once, and left a tombstone if it was deleted.
+    /// Returns the same. If `is_placed`, an outbox or inbox names the post: then it existed, and has a tombstone if it
+    /// was deleted.
     fn find_as<E>(self, id: PostId, is_placed: bool) -> Result<Arc<Post>, Look<E>> {
         let found = self.find_any(id, is_placed)?;
-        // The one place that makes all that an erased user published vanish at once, until it is deleted post by post.
+        // The single place that hides all posts of an erased user at once, until they are deleted one by one.
         if self.world().sources.is_erased(found.author().slot) { Err(Look::Gone) } else { Ok(found) }
     }
 
@@ -142,43 +144,44 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// What one feed shows: of posts that repeat each other one entry, at the newest that counts.
+/// The view of one feed. Of a post and its reposts it shows one entry, at the newest position that counts.
 pub struct FeedView<'a> {
-    /// Where posts are found.
+    /// Where posts are looked up.
     pub finder: Finder<'a>,
-    /// Through whose eyes.
+    /// The reader, with the edges and preferences that apply.
     pub viewer: &'a Viewer,
     /// The reader's inbox, if the feed has one.
     pub inbox: Option<&'a Inbox>,
-    /// What is done is counted here.
+    /// Counts the work done.
     pub budget: &'a Budget<'a>,
-    /// The time in which slow sources have to be read, if there is a bound.
+    /// The time limit for reading slow sources, if there is one.
     pub time: Option<&'a PageTime<'a>>,
-    /// Whether only entries show that stand for what others published.
+    /// True if entries are shown only where the newest post or repost is by someone other than the reader.
     pub of_others: bool,
-    /// Where entries stand whose posts are repeated, if anywhere, as far as the page has met any of them: found out once, also where no
-    /// repost counts, or a post that thousands repeat would be looked at thousands of times, and a change meanwhile could show it twice.
-    stands: FxHashMap<PostId, Option<Position>>,
+    /// For each reposted post that the page has reached: the position of its entry, or `None` if it has none.
+    /// Determined once, even if no repost counts. Otherwise a post with thousands of reposts would be evaluated
+    /// thousands of times, and a change meanwhile could show it twice.
+    entry_positions: FxHashMap<PostId, Option<Position>>,
 }
 
 impl<'a> FeedView<'a> {
-    /// A view for one page.
+    /// Creates a view for one page.
     pub fn new(finder: Finder<'a>, viewer: &'a Viewer, inbox: Option<&'a Inbox>, budget: &'a Budget<'a>) -> Self {
-        Self { finder, viewer, inbox, budget, time: None, of_others: false, stands: FxHashMap::default() }
+        Self { finder, viewer, inbox, budget, time: None, of_others: false, entry_positions: FxHashMap::default() }
     }
 
-    /// The entry of a post, wherever it stands.
+    /// Returns the entry of a post and its position.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Returns the reason why there is no entry.
     pub fn entry_of(&mut self, origin: PostId) -> Result<(Position, Entry), Look<Entry>> {
         let origin = self.find(origin, false)?;
         let (direct, reposts) = self.reasons(&origin);
-        let at = self.stands_at(&origin, direct, &reposts).ok_or(Look::Hidden)?;
+        let at = self.entry_position(&origin, direct, &reposts).ok_or(Look::Hidden)?;
         Ok((at, self.entry(at)?))
     }
 
-    /// What brings a post to this feed, and nothing speaks against.
+    /// Returns what brings a post to this feed and is not blocked.
     fn reasons(&self, origin: &Post) -> (Direct, Vec<ByRepost>) {
         let is_let_in = self.viewer.rule(self.finder.world(), origin).is_none();
         let direct = if is_let_in { self.viewer.direct(origin) } else { Direct::default() };
@@ -204,9 +207,9 @@ impl<'a> FeedView<'a> {
         if post.hidden {
             return Err(Look::Hidden);
         }
-        match self.stands.get(&origin_id) {
+        match self.entry_positions.get(&origin_id) {
             Some(None) => return Err(Look::Hidden),
-            Some(stands) if *stands != Some(position) => return Err(Look::Elsewhere),
+            Some(known) if *known != Some(position) => return Err(Look::Elsewhere),
             _ => {}
         }
         let origin = match post.repost_of {
@@ -215,19 +218,19 @@ impl<'a> FeedView<'a> {
         };
         if origin.hidden || self.viewer.silencer(self.finder.world(), &origin).is_some() {
             if is_repost {
-                self.stands.insert(origin_id, None);
+                self.entry_positions.insert(origin_id, None);
             }
             return Err(Look::Hidden);
         }
         let (direct, mut reposts) = self.reasons(&origin);
         if !reposts.is_empty() {
-            let stands = self.stands_at(&origin, direct, &reposts);
-            self.stands.insert(origin_id, stands);
-            if stands != Some(position) {
-                return Err(stands.map_or(Look::Hidden, |_| Look::Elsewhere));
+            let entry_position = self.entry_position(&origin, direct, &reposts);
+            self.entry_positions.insert(origin_id, entry_position);
+            if entry_position != Some(position) {
+                return Err(entry_position.map_or(Look::Hidden, |_| Look::Elsewhere));
             }
         } else if is_repost {
-            self.stands.insert(origin_id, direct.is_reached().then_some(origin.position));
+            self.entry_positions.insert(origin_id, direct.is_reached().then_some(origin.position));
             return Err(Look::Hidden);
         } else if !direct.is_reached() {
             return Err(Look::Hidden);
@@ -235,7 +238,7 @@ impl<'a> FeedView<'a> {
         if self.of_others && post.author().slot == self.viewer.reader {
             return Err(Look::Hidden);
         }
-        // What is newer cannot be met yet, so that it is as if it were not there.
+        // The page has not reached newer reposts yet, so they are ignored.
         reposts.retain(|by| by.repost.at <= position);
         let via = if self.viewer.names_sources { direct.named } else { 0 };
         self.budget.lookups(reposts.len());
@@ -243,23 +246,23 @@ impl<'a> FeedView<'a> {
         Ok(Entry { by: post.author().slot, post: origin, via, merged })
     }
 
-    /// Where an entry stands: at the newest of what brings it. A repost that is on its way into the inbox does not count until
-    /// it is there.
-    fn stands_at(&self, origin: &Post, direct: Direct, reposts: &[ByRepost]) -> Option<Position> {
+    /// Returns the position of an entry: the newest position of anything that brings it. A repost that is still being
+    /// delivered to the inbox does not count until it is there.
+    fn entry_position(&self, origin: &Post, direct: Direct, reposts: &[ByRepost]) -> Option<Position> {
         let sources = || origin.sources().iter().enumerate().filter(|(nth, _)| direct.by & (1 << nth) != 0);
-        let is_met = || direct.own || sources().any(|(_, source)| self.is_met(origin.position, source.slot));
-        let own_place = (direct.is_reached() && is_met()).then_some(origin.position);
+        let is_visited = || direct.own || sources().any(|(_, source)| self.is_visited(origin.position, source.slot));
+        let own_place = (direct.is_reached() && is_visited()).then_some(origin.position);
         let mut newest = own_place;
         for by in reposts {
-            if Some(by.repost.at) > newest && self.is_met(by.repost.at, by.repost.source) {
+            if Some(by.repost.at) > newest && self.is_visited(by.repost.at, by.repost.source) {
                 newest = Some(by.repost.at);
             }
         }
         newest
     }
 
-    /// Whether a page meets what a source brings at a position.
-    fn is_met(&self, at: Position, source: SourceSlot) -> bool {
+    /// Returns true if a page reaches what a source brings at a position.
+    fn is_visited(&self, at: Position, source: SourceSlot) -> bool {
         let Some(inbox) = self.inbox else { return true };
         self.budget.lookups(1);
         let is_pulled = || !self.finder.world().sources.at(source).outbox().was_pushed(at);
@@ -282,7 +285,7 @@ impl<'a> FeedView<'a> {
                 let user = sources.at(repost.author).id.clone();
                 merged.reposts.push(Reposted { user, at: repost.at });
             }
-            // At home a reader's own repost is brought by nobody.
+            // In a home feed, no source brings the reader's own repost.
             let is_own = self.viewer.has_own && repost.source == self.viewer.reader;
             if self.viewer.names_sources && !is_own && !named.contains(&repost.source) {
                 named.push(repost.source);
@@ -309,13 +312,13 @@ impl View for FeedView<'_> {
     }
 }
 
-/// Outboxes, read where posts are found.
+/// Outboxes, read from where the posts are looked up.
 pub struct FoundOutboxes<'a> {
-    /// Where posts are found.
+    /// Where posts are looked up.
     pub finder: Finder<'a>,
-    /// What may be a read of a disk is counted here.
+    /// Counts what may be a disk read.
     pub budget: &'a Budget<'a>,
-    /// The time in which slow sources have to be read, if there is a bound.
+    /// The time limit for reading slow sources, if there is one.
     pub time: Option<&'a PageTime<'a>>,
 }
 

@@ -1,12 +1,13 @@
-//! The viewer: through whose eyes a feed is seen, and what that lets through.
+//! The viewer: the reader of a feed, and what the reader's edges, blocks and rules let through.
 //!
 //! Responsible for:
-//! - the reasons a post has to show in one feed, and what speaks against each: follows, mutes, blocks by the reader and by authors, rules.
+//! - the reasons why a post is in one feed, and what blocks each: follows, mutes, blocks by the reader and by authors,
+//!   rules.
 //!
 //! Not responsible for:
-//! - pages (`feed::page`), where a merged entry stands (`state::view`), telling people (`state::explain`).
+//! - pages (`feed::page`), the position of a merged entry (`state::view`), explanations (`state::explain`).
 //!
-//! Pages and explanations both ask here, so they cannot disagree.
+//! Pages and explanations both use this module, so they cannot contradict each other.
 
 use std::sync::Arc;
 
@@ -23,95 +24,95 @@ use crate::state::reposts::RepostIndex;
 use crate::state::sources::Source;
 use crate::state::world::World;
 
-/// Through whose eyes a feed is seen.
+/// The reader of a feed, with the edges and preferences that apply.
 #[derive(Clone, Debug)]
 pub struct Viewer {
-    /// Who reads.
+    /// The slot of the reader.
     pub reader: SourceSlot,
-    /// What brings posts: whom the reader follows, or the members of a list.
+    /// The edges that bring posts: the reader's follows, or the members of a list.
     pub feed: Arc<Following>,
-    /// Whom the reader follows.
+    /// The edges to the sources that the reader follows.
     pub follows: Arc<Following>,
-    /// What the reader has decided.
+    /// The rules, mutes, blocks and lists of the reader.
     pub preferences: Arc<Preferences>,
-    /// [`Source::shown_by`] of the reader, taken before anything was looked at.
+    /// [`Source::shown_by`] of the reader, read before anything else.
     pub shown_by: u32,
-    /// Whether any author blocks the reader.
+    /// True if any author blocks the reader.
     pub is_blocked: bool,
-    /// Whether the reader's own posts belong to the feed.
+    /// True if the reader's own posts belong to the feed.
     pub has_own: bool,
-    /// Whether entries name the sources that brought them.
+    /// True if entries name the sources that brought them.
     pub names_sources: bool,
 }
 
-/// What keeps a post from showing.
+/// A reason that keeps a post from being shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Blocker {
-    /// It belongs to a muted source.
+    /// The post belongs to a muted source.
     Muted(SourceSlot),
-    /// It belongs to a blocked source.
+    /// The post belongs to a blocked source.
     Blocked(SourceSlot),
-    /// Its author blocks the reader.
+    /// The author of the post blocks the reader.
     BlockedBy(SourceSlot),
-    /// It is kept out of all feeds.
+    /// The post is kept out of all feeds.
     Hidden,
-    /// It is the reader's own.
+    /// The reader is the author of the post, and the rules exclude own posts.
     OwnPost,
-    /// It answers somebody, if that is known, whom the rules leave out.
+    /// The rules exclude replies to the author of the parent post; `None` if that author is not known.
     Reply(Option<SourceSlot>),
-    /// It repeats another, and the rules leave reposts out.
+    /// The post is a repost, and the rules exclude reposts.
     Repost,
 }
 
-/// What brings a post by itself.
+/// The edges that bring a post itself, without its reposts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Direct {
-    /// It is the reader's own.
+    /// True if it is the reader's own post.
     pub own: bool,
-    /// Which of its sources bring it, a bit each, in the order of [`Post::sources`].
+    /// The sources of the post that bring it, one bit each, in the order of [`Post::sources`].
     pub by: u32,
-    /// Those of them that may be named.
+    /// The sources in `by` that may be named, because their edges are not hidden.
     pub named: u32,
 }
 
 impl Direct {
-    /// Whether anything brings it.
+    /// Returns true if anything brings the post.
     pub fn is_reached(self) -> bool {
         self.own || self.by != 0
     }
 }
 
-/// A repost that brings what it repeats, by one of its sources.
+/// A repost that brings its original, by one of its sources.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ByRepost {
-    /// The repost, as that source has it.
+    /// The repost, as stored for that source.
     pub repost: Repost,
-    /// Whether the source may be named.
+    /// True if the source may be named.
     pub named: bool,
-    /// What speaks against it.
+    /// The reason why the repost does not count, if there is one.
     pub blocker: Option<Blocker>,
 }
 
 impl Viewer {
-    /// A reader's home feed.
+    /// Creates the viewer of a reader's home feed.
     pub fn home(reader: &Source, following: &Arc<Following>) -> Self {
         let (feed, follows) = (Arc::clone(following), Arc::clone(following));
         Self { feed, follows, has_own: true, ..Self::of(reader) }
     }
 
-    /// A list of the reader's. Its members' posts are under the same rules as those at home.
+    /// Creates the viewer of one of the reader's lists. The same rules apply to the members' posts as in the home feed.
     pub fn list(reader: &Source, members: &Arc<Following>) -> Self {
         let (feed, follows) = (Arc::clone(members), reader.following());
         Self { feed, follows, ..Self::of(reader) }
     }
 
-    /// A reader to whom nothing is brought.
+    /// Creates a viewer of a reader without any edges.
     fn of(reader: &Source) -> Self {
         let (shown_by, is_blocked) = (reader.shown_by(), reader.is_blocked());
         Self { reader: reader.slot, preferences: reader.preferences(), shown_by, is_blocked, ..Self::nobody() }
     }
 
-    /// A source's own page, before everybody.
+    /// Creates the viewer of a source's own page as the public sees it.
     pub fn everybody(source: SourceSlot) -> Self {
         let mut feed = Following::default();
         feed.insert(source, UnixMicros(0), false);
@@ -121,7 +122,8 @@ impl Viewer {
         Self { follows: Arc::clone(&feed), feed, preferences, names_sources: false, ..Self::nobody() }
     }
 
-    /// A source's own page, before its owner: what they repeat shows there as well, unless there is a block between them and its author.
+    /// Creates the viewer of a source's own page as the source sees it: the originals of its reposts are shown as well,
+    /// unless the source blocks their author or is blocked by that author.
     pub fn own_page(source: &Source) -> Self {
         let page = Self::everybody(source.slot);
         let preferences = Preferences {
@@ -138,31 +140,32 @@ impl Viewer {
         }
     }
 
-    /// A reader nobody has heard of.
+    /// Creates the viewer of an unknown reader.
     pub fn nobody() -> Self {
         let (feed, follows, preferences) = Default::default();
         let reader = SourceSlot::NONE;
         Self { reader, feed, follows, preferences, shown_by: 0, is_blocked: false, has_own: false, names_sources: true }
     }
 
-    /// Whether nobody's posts can be in the feed but those of one source.
+    /// Returns true if only posts of one source can be in the feed.
     pub fn has_one_source(&self, world: &World) -> bool {
         let has_own_posts = || self.has_own && !world.sources.at(self.reader).outbox().is_empty();
         self.feed.reach_len() == 1 && !has_own_posts()
     }
 
-    /// The source that keeps a post, and all that repeats it, from showing: one that is muted or blocked, or an author who blocks the reader.
+    /// Returns the first source that keeps a post and all its reposts from being shown: one that is muted or blocked,
+    /// or an author who blocks the reader.
     pub fn silencer(&self, world: &World, post: &Post) -> Option<Blocker> {
         self.silencers(world, post).next()
     }
 
-    /// All of them.
+    /// Returns all such sources, in the same order.
     pub fn silencers(&self, world: &World, post: &Post) -> impl Iterator<Item = Blocker> {
         let of_sources = post.sources().iter().filter_map(|source| self.silences(source.slot));
         of_sources.chain(self.blocked_by(world, post.author().slot))
     }
 
-    /// The one place that decides whether an author's posts are there for the reader at all.
+    /// The single place that decides if an author's posts exist for the reader at all.
     fn blocked_by(&self, world: &World, author: SourceSlot) -> Option<Blocker> {
         (self.is_blocked && world.sources.at(author).blocks(self.reader)).then_some(Blocker::BlockedBy(author))
     }
@@ -174,8 +177,8 @@ impl Viewer {
         self.preferences.mutes.contains(source).then_some(Blocker::Muted(source))
     }
 
-    /// What brings a post by itself, whatever speaks against it. A repost is brought only with what it repeats, also when
-    /// another that came before it names it as its origin.
+    /// Returns what brings a post itself, regardless of blockers. Nothing does if the post is a repost: it is shown only
+    /// with its original, even if an earlier repost names it as original.
     pub fn direct(&self, post: &Post) -> Direct {
         if post.repost_of.is_some() {
             return Direct::default();
@@ -190,17 +193,17 @@ impl Viewer {
         direct
     }
 
-    /// The rule that keeps a post from showing by itself. A repost of it may bring it nevertheless.
+    /// Returns the rule that keeps a post itself from being shown. A repost may show it nevertheless.
     pub fn rule(&self, world: &World, post: &Post) -> Option<Blocker> {
         let (rules, author) = (self.preferences.rules, post.author().slot);
         if author == self.reader {
             return (!rules.show_own).then_some(Blocker::OwnPost);
         }
         let reply_to = post.reply_to?;
-        // Posts do not always come in order: what is answered may have come after its answer.
+        // Posts do not always arrive in order: the parent may have arrived after the reply.
         let later = || world.posts.get(reply_to).map(|post| post.author().slot);
         let answered = post.answered.as_deref().map(|author| author.slot).or_else(later);
-        // Edges to who was erased go one by one, and count no more.
+        // Edges to an erased user are removed one by one, but no longer count.
         let answered = answered.filter(|answered| !world.sources.is_erased(*answered));
         let shows = match rules.replies {
             Replies::All => true,
@@ -213,7 +216,7 @@ impl Viewer {
         (!shows).then_some(Blocker::Reply(answered))
     }
 
-    /// The reposts that bring `post`, in no order, each once for each source that brings it.
+    /// Returns the reposts that bring `post`, in no order, once for each source that brings them.
     pub fn reposts(&self, world: &World, post: &Post, budget: &Budget<'_>) -> Vec<ByRepost> {
         let Some(reposts) = world.reposts.of(post.id()) else { return Vec::new() };
         let reposts = reposts.read();
@@ -226,7 +229,7 @@ impl Viewer {
             let named = brought.is_some_and(|brought| !brought.hidden);
             let is_silenced =
                 || silenced.binary_search_by_key(&repost.at, |(at, _)| *at).ok().map(|nth| silenced[nth].1);
-            // What others decided first: it is not to be known by what the reader decided beside.
+            // Decisions of others come first, so that the result does not reveal what the reader decided in addition.
             let by_others = || {
                 reposts
                     .is_hidden(repost.at)
@@ -240,14 +243,14 @@ impl Viewer {
         found.into_iter().filter_map(brought).collect()
     }
 
-    /// Where reposts of a post stand that sources of this feed have, whether they bring it or not.
+    /// Returns the positions of the reposts of a post in outboxes of this feed, even if they do not bring it.
     pub fn places_of_reposts(&self, index: &RepostIndex, origin: PostId, budget: &Budget<'_>) -> Vec<Position> {
         let Some(reposts) = index.of(origin) else { return Vec::new() };
         let found = self.of_feed(&reposts.read(), budget);
         found.into_iter().map(|repost| repost.at).collect()
     }
 
-    /// Those of the reposts of a post that sources of this feed have.
+    /// Returns the reposts of a post that are in outboxes of this feed.
     fn of_feed(&self, reposts: &Reposts, budget: &Budget<'_>) -> Vec<Repost> {
         let own = self.has_own.then_some(self.reader);
         let mut found = Vec::new();
@@ -261,7 +264,7 @@ impl Viewer {
         self.feed.kept().binary_search_by_key(&source, |kept| kept.source).is_ok()
     }
 
-    /// Which reposts belong to a source that is muted or blocked, each once, by position.
+    /// Returns the reposts that belong to a muted or blocked source, each once, by position.
     fn silenced(&self, reposts: &Reposts, budget: &Budget<'_>) -> Vec<(Position, Blocker)> {
         let (mutes, blocks) = (&self.preferences.mutes, &self.preferences.blocks);
         if mutes.is_empty() && blocks.is_empty() {

@@ -1,13 +1,13 @@
 //! The world: posts, outboxes and the follow graph, and how events change them.
 //!
 //! Responsible for:
-//! - applying events, each idempotently, and keeping both sides of an edge and a post's outboxes in step;
-//! - which sources are celebrities.
+//! - applying events, each idempotently, and keeping both sides of an edge, and a post and its outboxes, consistent with each other;
+//! - deciding which sources are celebrities.
 //!
 //! Not responsible for:
 //! - whether an event is allowed, its order and durability (`runtime::writer`).
 //!
-//! [`World`] is what everybody reads. Only [`Writer`] changes it, and there is one: the type has no copy.
+//! [`World`] is what all threads read. Only [`Writer`] changes it, and there is exactly one: the type cannot be cloned.
 
 mod arrivals;
 mod erased;
@@ -40,81 +40,81 @@ use crate::state::sources::{Source, Sources};
 use crate::state::tiering::{Backlog, TieringLimits};
 use crate::storage::archive::{Archive, ArchiveError};
 
-/// The shared state.
+/// The state shared by all threads.
 pub struct World {
-    /// All sources.
+    /// All sources, by external id and by slot.
     pub sources: Sources,
-    /// All posts.
+    /// All posts and tombstones in memory.
     pub posts: Posts,
-    /// Which posts repeat which.
+    /// The reposts of each post.
     pub reposts: RepostIndex,
-    /// Whose tokens are refused.
+    /// The users whose earlier tokens are rejected.
     pub revocations: Revocations,
-    /// How sources are dealt out to shards.
+    /// How followers are assigned to shards.
     pub sharding: Sharding,
     policy: Policy,
     archive: Option<Arc<dyn Archive>>,
-    /// Up to when posts have arrived.
+    /// Up to which instant posts are applied and delivered.
     pub arrivals: Arrivals,
-    /// What could not be read from it.
+    /// Failed reads of the archive.
     pub read_failures: ReadFailures,
-    /// What cannot be written to it.
+    /// Sources that cannot be written to the archive.
     pub held_back: super::held_back::HeldBack,
-    /// What takes long to be read from it.
+    /// Sources whose archive reads are slow.
     pub slow_sources: SlowSources,
-    /// What stays in memory because a command was looked up for it.
+    /// Posts and outboxes kept in memory for commands that looked them up.
     pub(super) held: Arc<Held>,
     edges: AtomicUsize,
     pulled_epoch: AtomicU64,
 }
 
-/// The one hand that changes a [`World`].
+/// The only object that can change a [`World`].
 pub struct Writer {
     world: Arc<World>,
-    /// What the archive is to be told.
+    /// Changes that still have to be written to the archive.
     pub(super) backlog: Backlog,
-    /// Which of the ids that are minted next the archive has.
+    /// Which of the ids that will be minted next the archive already contains.
     pub free_ids: FreeIds,
-    /// Events may be older than what the archive holds: they were judged in an earlier life.
+    /// True while replaying the journal: the events were validated by an earlier process, and the archive may be newer than they are.
     is_replaying: bool,
-    /// Answers to posts that are not known.
+    /// Replies to posts that are not known yet.
     awaited: Awaited,
-    /// Why a replay must not go on.
+    /// The archive error that makes the replay invalid, if one occurred.
     replay_failure: Option<ArchiveError>,
 }
 
-/// What applying an event did.
+/// The effect of applying an event.
 #[derive(Clone, Debug)]
 pub enum Applied {
-    /// A post is in its outboxes.
+    /// A post is now in its outboxes.
     Published {
-        /// The post.
+        /// The post that was published.
         post: Arc<Post>,
-        /// The sources to whose followers it must be pushed.
+        /// The sources to whose followers the post must be pushed.
         push: Box<[SourceSlot]>,
-        /// Posts that answered it before it was known; nothing if they are too many.
+        /// Replies to the post that arrived before it; `None` if there are too many.
         answers: Option<Vec<PostId>>,
     },
-    /// A post was changed.
+    /// The new version of an edited post.
     Edited(Arc<Post>),
     /// A post was deleted.
     Deleted {
-        /// The post.
+        /// The post that was deleted.
         post: Arc<Post>,
-        /// The sources by which it was repeated, unless they are too many.
+        /// The sources that have reposts of it; `None` if there are too many reposts.
         reposters: Option<Vec<SourceSlot>>,
     },
-    /// The state was changed, or already was as the event says.
+    /// The state was changed, or the event had already taken effect.
     Done,
 }
 
 impl World {
-    /// An empty world, and the hand that changes it.
+    /// Creates an empty world without an archive, and its writer.
     pub fn create(policy: Policy, sharding: Sharding) -> (Arc<Self>, Writer) {
         Self::create_with(policy, sharding, None)
     }
 
-    /// An empty world in front of an archive, and the hand that changes it.
+    /// Creates an empty world, with an archive if one is given, and its writer.
     pub fn create_with(
         policy: Policy,
         sharding: Sharding,
@@ -148,41 +148,41 @@ impl World {
         (world, writer)
     }
 
-    /// The second level, if there is one.
+    /// Returns the archive, the second storage level, if there is one.
     pub fn archive(&self) -> Option<&Arc<dyn Archive>> {
         self.archive.as_ref()
     }
 
-    /// Lets every reader look anew at which sources have posts to pull.
+    /// Makes every reader refresh its list of sources with posts to pull.
     pub(super) fn renew_pulled_epoch(&self) {
         self.pulled_epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Bytes that sources take with who follows whom, by a sample.
+    /// Estimates the bytes of all sources and their edges from a sample.
     pub fn sources_bytes(&self) -> usize {
         self.sources.bytes(self.edges())
     }
 
-    /// How many follow edges there are, hidden ones too.
+    /// The number of follow edges, including hidden ones.
     pub fn edges(&self) -> usize {
         self.edges.load(Ordering::Relaxed)
     }
 
-    /// Changes whenever a source comes to have posts that must be pulled: until then a reader's list of such sources
-    /// stays right.
+    /// A counter that changes whenever a source may get its first post to pull. Until it changes, a reader's list of such sources stays
+    /// valid.
     pub fn pulled_epoch(&self) -> u64 {
         self.pulled_epoch.load(Ordering::Acquire)
     }
 
-    /// The sources to whose followers a known post was pushed.
+    /// Returns the sources to whose followers a known post was pushed.
     pub fn pushed(&self, post: &Post) -> Box<[SourceSlot]> {
         let by_push = |slot: &SourceSlot| self.sources.at(*slot).outbox().was_pushed(post.position);
         post.sources().iter().map(|source| source.slot).filter(by_push).collect()
     }
 
-    /// How a post is routed to the followers of one of its sources at this moment.
+    /// Returns the route by which a post reaches the followers of one of its sources now.
     pub fn route(&self, source: &Source) -> Route {
-        // In the pure modes the flag is not consulted, since a source without an edge never had it set.
+        // The pure modes ignore the flag: it is computed when an edge changes, so a source without edges may not have it.
         match self.policy {
             Policy::PullAll => Route::Pull,
             Policy::PushAll => Route::Push,
@@ -192,42 +192,41 @@ impl World {
 }
 
 impl Writer {
-    /// The world it writes.
+    /// Returns the world that this writer changes.
     pub fn world(&self) -> &Arc<World> {
         &self.world
     }
 
-    /// Says whether the events that come were judged in an earlier life, and not against the state as it is.
+    /// Sets whether the following events are replayed, so that they were validated by an earlier process and not against the current state.
     pub fn set_replaying(&mut self, is_replaying: bool) {
         self.is_replaying = is_replaying;
     }
 
-    /// Whether it was said to be so.
+    /// Returns true while replaying the journal.
     pub(super) fn is_replaying(&self) -> bool {
         self.is_replaying
     }
 
-    /// Checks that the events replayed so far could be compared with what is archived.
+    /// Checks that the events replayed so far could be compared with the archive.
     ///
     /// # Errors
-    /// When the archive could not be read.
+    /// Returns the archive error, if the archive could not be read.
     pub fn check_replay(&mut self) -> Result<(), ArchiveError> {
         self.replay_failure.take().map_or(Ok(()), Err)
     }
 
-    /// Makes a source known.
-    pub fn meet(&self, id: &SourceId) -> Arc<Source> {
+    /// Interns a source id, and returns its source.
+    pub fn intern(&self, id: &SourceId) -> Arc<Source> {
         self.world.sources.intern(id)
     }
 
-    /// Applies an event. Twice is the same as once.
+    /// Applies an event. Idempotent.
     pub fn apply(&mut self, event: &Event) -> Applied {
-        self.apply_judged(event, None)
+        self.apply_validated(event, None)
     }
 
-    /// The same, for an event that changes a post which was found when it was judged, maybe in the archive. Reads no archive
-    /// but in a replay.
-    pub fn apply_judged(&mut self, event: &Event, found: Option<&Arc<Post>>) -> Applied {
+    /// Applies an event; `found` is the post that it changes, if it was found during validation. Reads the archive only in a replay.
+    pub fn apply_validated(&mut self, event: &Event, found: Option<&Arc<Post>>) -> Applied {
         match event {
             Event::Published { position, draft, accepted_at } => {
                 self.publish(Post::new(*position, draft, *accepted_at))
@@ -237,12 +236,13 @@ impl Writer {
             Event::Followed { edges, since } => self.follow(edges, *since),
             Event::Unfollowed { follower, source, keep_until } => self.unfollow(follower, source, *keep_until),
             Event::Silenced { reader, source, how, since } => self.silence(reader, source, *how, *since),
-            Event::Ruled { reader, rules } => self.choose(reader, |preferences| preferences.rules = *rules),
-            Event::Marked { reader, at, seen } => {
-                self.choose(reader, |preferences| preferences.marker = Some(Marker { at: *at, seen: *seen }))
-            }
+            Event::Ruled { reader, rules } => self.change_preferences(reader, |preferences| preferences.rules = *rules),
+            Event::Marked { reader, at, seen } => self
+                .change_preferences(reader, |preferences| preferences.marker = Some(Marker { at: *at, seen: *seen })),
             Event::Listed { reader, list, source, since } => self.list(reader, list, source, *since),
-            Event::Unlisted { reader, list } => self.choose(reader, |preferences| drop(preferences.lists.remove(list))),
+            Event::Unlisted { reader, list } => {
+                self.change_preferences(reader, |preferences| drop(preferences.lists.remove(list)))
+            }
             Event::Revoked { user, not_before, forget_before } => self.revoke(user, *not_before, *forget_before),
             Event::Erased { user, at } => self.erase(user, *at),
             Event::ErasureScrubbed { at } => self.note_scrubbed(*at),
@@ -254,11 +254,11 @@ impl Writer {
         }
     }
 
-    /// Applies the publishing of a post. Twice is the same as once.
+    /// Publishes a post. Idempotent.
     pub fn publish(&mut self, post: Post) -> Applied {
         let mut applied = self.put_in_outboxes(post);
         if let Applied::Published { post, answers, .. } = &mut applied {
-            // After it is in its outboxes: whoever finds it noted finds it there.
+            // After it is in its outboxes, so that a reader that sees the note also finds the post there.
             *answers = self.note_arrival(post);
         }
         applied
@@ -278,31 +278,31 @@ impl Writer {
         let post = Arc::new(post);
         let sources: Vec<Arc<Source>> =
             post.sources().iter().map(|source| Arc::clone(self.world.sources.at(source.slot))).collect();
-        // The post first: whoever meets its position in an outbox must find it.
+        // The post is stored first: a reader that finds its position in an outbox must also find the post.
         self.world.posts.put(Arc::clone(&post));
         let push = sources.iter().filter(|source| self.place(source, position) == Route::Push);
         let push = push.map(|source| source.slot).collect();
-        // After it is in its outboxes: what it repeats stays where it is for as long as it cannot be met here.
+        // After it is in its outboxes: until pages find the repost there, the entry of the original must keep its position.
         self.note_repost(&post);
         Applied::published(post, push)
     }
 
-    /// Takes note of a post that repeats another, unless that is gone for good.
+    /// Adds a repost to the index, unless the original was deleted.
     fn note_repost(&self, post: &Post) {
         if !post.repost_of.is_some_and(|origin| self.world.posts.is_deleted(origin)) {
             self.world.reposts.note(post);
         }
     }
 
-    /// Whether a post that is replayed may have been shelved by an outbox. A deleted one's deletion is replayed after it.
+    /// True if an outbox may have archived a replayed post. If the post was deleted, its deletion is replayed later.
     fn may_be_archived(&self, post: &Post) -> bool {
         let has_shelved = |source: Arc<Source>| source.outbox().archived(Part::Whole) >= Some(post.position);
         let mut sources = post.sources().iter();
         self.is_replaying && sources.any(|source| self.world.sources.get(&source.id).is_some_and(has_shelved))
     }
 
-    /// Publishes, in a replay, a post that is there already: as a snapshot or the archive had it. A snapshot that was taken
-    /// while it was applied may have it in some of its outboxes only. What was shelved stays so.
+    /// Completes, in a replay, the publishing of a post that a snapshot or the archive already has. A snapshot taken while the post was
+    /// being applied may have it in only some of its outboxes. Entries in the archive stay there.
     fn complete(&mut self, post: Arc<Post>) -> Applied {
         self.note_repost(&post);
         let mut push = Vec::new();
@@ -321,7 +321,7 @@ impl Writer {
         Applied::published(post, push.into())
     }
 
-    /// The sources to whose followers a post was pushed, wherever it is kept, if it still is. Only in a replay.
+    /// Returns the sources to whose followers a post was pushed, if it still exists in memory or in the archive. Used only in a replay.
     pub fn pushed_again(&mut self, position: Position) -> Option<Box<[SourceSlot]>> {
         let known = self.world.posts.stored(position.id).or_else(|| self.archived(position.id));
         match self.complete(known?.live()?) {
@@ -330,7 +330,7 @@ impl Writer {
         }
     }
 
-    /// Puts a post into an outbox, by the route its followers get it.
+    /// Puts a post into an outbox, by the route that applies to its followers now.
     fn place(&mut self, source: &Source, position: Position) -> Route {
         let route = self.world.route(source);
         self.place_by(route, source, position);
@@ -342,12 +342,12 @@ impl Writer {
             Route::Push => {
                 source.change_outbox(|outbox| outbox.insert(position, Route::Push));
             }
-            Route::Pull => self.leave_for_pull(source, position),
+            Route::Pull => self.insert_pulled(source, position),
         }
         self.backlog.note_size(source);
     }
 
-    /// Places a post that was kept somewhere, by the route it then had to each of its sources.
+    /// Restores a post into its outboxes; `route` returns the stored route for its n-th source, or `None` if the post is not placed there.
     pub(super) fn restore_placed(&mut self, post: &Arc<Post>, route: impl Fn(usize) -> Option<Route>) {
         let position = post.position;
         self.world.posts.put(Arc::clone(post));
@@ -361,12 +361,12 @@ impl Writer {
         }
     }
 
-    /// Remembers that an id was deleted: the archive was told before the snapshot was done.
+    /// Restores a tombstone. The archive may have been written before the snapshot was complete.
     pub(super) fn restore_tombstone(&mut self, id: PostId) {
         if self.world.posts.get(id).is_some() {
             self.delete(id, None, None);
         } else {
-            self.world.posts.bury_as_tombstone(id);
+            self.world.posts.write_tombstone(id);
             self.world.reposts.forget_id(id, None);
             if self.world.has_archived() {
                 self.backlog.note_tombstone(id);
@@ -374,7 +374,7 @@ impl Writer {
         }
     }
 
-    /// Makes all edges of one follower, which has none.
+    /// Restores all edges of one follower that has none yet.
     pub(super) fn restore_following(&mut self, follower: SourceSlot, edges: Vec<Edge>) {
         for edge in &edges {
             let source = self.world.sources.at(edge.source);
@@ -384,7 +384,7 @@ impl Writer {
         *self.world.sources.at(follower).following.write() = Arc::new(Following::restored(edges));
     }
 
-    fn leave_for_pull(&self, source: &Source, position: Position) {
+    fn insert_pulled(&self, source: &Source, position: Position) {
         let first = source.change_outbox(|outbox| {
             let first = !outbox.has_pulled();
             outbox.insert(position, Route::Pull);
@@ -405,14 +405,15 @@ impl Writer {
     ) -> Applied {
         let in_memory = self.world.posts.stored(id);
         let is_archived = in_memory.is_none();
-        // A tombstone in memory wins over a post that the archive still has.
+        // A tombstone in memory takes precedence over a post that the archive still has.
         let Some(post) = in_memory.or_else(|| self.found(id, found)).and_then(Stored::live) else {
             return Applied::Done;
         };
         let edited = Arc::new(post.edited(body, hidden, at));
-        // On both sides: what a hidden repost repeats must be met elsewhere before, and no sooner here than it shows.
+        // The index is updated on both sides of the store: when a repost is hidden, the entry of the original must move away before the
+        // repost is hidden; when it is shown again, the entry must not move here before the repost is visible.
         let world = Arc::clone(&self.world);
-        let _taking_back = edited.repost_of.filter(|_| edited.hidden).map(|_| world.arrivals.take_back());
+        let _removal = edited.repost_of.filter(|_| edited.hidden).map(|_| world.arrivals.begin_removal());
         if edited.hidden {
             self.world.reposts.hide(&edited);
         }
@@ -432,9 +433,9 @@ impl Writer {
         let in_memory = self.world.posts.get(id);
         let known = in_memory.map(Stored::Live).or_else(|| self.found(id, found));
         let world = Arc::clone(&self.world);
-        let _taking_back = repost_of.map(|_| world.arrivals.take_back());
+        let _removal = repost_of.map(|_| world.arrivals.begin_removal());
         let Some(Stored::Live(post)) = known else {
-            self.world.posts.bury_as_tombstone(id);
+            self.world.posts.write_tombstone(id);
             self.world.reposts.forget_id(id, repost_of);
             if known.is_some() {
                 self.backlog.note_tombstone(id);
@@ -442,10 +443,10 @@ impl Writer {
             return Applied::Done;
         };
         let reposters = self.world.reposts.sources_of(id, LIVE_REPOSTERS_MAX);
-        // What it repeats must be met elsewhere from now on.
+        // From now on the entry of the original post must be at another position.
         self.world.reposts.forget(&post);
-        // The tombstone first: from then on no page shows the post, wherever its position still is.
-        self.world.posts.bury_as_tombstone(id);
+        // The tombstone first: from then on no page shows the post, even where its position is still stored.
+        self.world.posts.write_tombstone(id);
         for source in post.sources() {
             self.world.sources.at(source.slot).change_outbox(|outbox| {
                 if !outbox.remove(post.position) {
@@ -453,11 +454,11 @@ impl Writer {
                 }
             });
         }
-        self.backlog.bury_as_tombstone(&post);
+        self.backlog.note_deleted(&post);
         Applied::Deleted { post, reposters }
     }
 
-    /// The route of a post that an outbox has shelved.
+    /// Returns the route of a post that an outbox has archived.
     fn archived_route(&mut self, source: &Source, position: Position) -> Option<Route> {
         let routes = [(Part::Pushed, Route::Push), (Part::Pulled, Route::Pull)];
         let is_archived = |part| self.world.is_archived(source, part, position);
@@ -469,7 +470,7 @@ impl Writer {
         })
     }
 
-    /// What there is under an id that memory does not have: what was found when the event was judged.
+    /// Returns the post for an id that memory does not have: as found during validation, or in a replay as archived.
     fn found(&mut self, id: PostId, found: Option<&Arc<Post>>) -> Option<Stored> {
         match found {
             Some(post) => Some(Stored::Live(Arc::clone(post))),
@@ -477,13 +478,13 @@ impl Writer {
         }
     }
 
-    /// In a replay, what the archive has under an id. A replay takes a post that is damaged there for none, and has it written anew: if the
-    /// event that published it is replayed, it is whole again.
+    /// Returns, in a replay, what the archive has for an id. A damaged post counts as absent and is marked to be rewritten: if the event
+    /// that published it is replayed too, it becomes whole again.
     fn archived(&mut self, id: PostId) -> Option<Stored> {
         if !self.is_replaying {
             return None;
         }
-        // In a replay that began before the post was archived its sources may not be known yet.
+        // If the replay began before the post was archived, its sources may not be known yet.
         let sources = &self.world.sources;
         let archived = self.world.archived_by(id, |source| Some(sources.intern(source)));
         match archived {

@@ -1,4 +1,4 @@
-//! What can be wrong with a data directory: what, where, and what to do about it.
+//! Errors of a data directory: which file is affected, what is wrong with it, and what the operator can do.
 
 use std::io;
 
@@ -7,177 +7,177 @@ use crate::storage::files::is_full;
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 
-/// Why a data directory cannot be used.
+/// The reason why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// The file system refused.
+    /// A file system operation failed.
     #[error("cannot {action} {place}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation that was attempted, as a verb for the message.
         action: &'static str,
-        /// On which file or directory.
+        /// The file or directory it was attempted on.
         place: String,
-        /// Why it failed.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Another process works on the directory.
+    /// Another process uses the directory.
     #[error("the data directory {directory} is in use{holder}; stop that process, or choose another by --data-dir")]
     Locked {
-        /// The directory.
+        /// Path of the data directory.
         directory: String,
-        /// Which process has it, if it says so.
+        /// The process that holds the lock, as text for the message. Empty if the lock file does not name one.
         holder: String,
     },
-    /// A file that has our name but is none of ours.
+    /// A file has a name of this format, but its content does not begin as this format does.
     #[error("{place} is no Tidewire {what}: it does not begin as one; move it out of the data directory")]
     Foreign {
-        /// The file.
+        /// Path of the file.
         place: String,
-        /// What its name claims.
+        /// The kind of file that its name stands for.
         what: &'static str,
     },
-    /// A file that is larger than any version writes. Nothing of it was read.
+    /// A file is larger than any version writes. None of it was read.
     #[error("{place} is no Tidewire {what}: it is larger than {bytes_max} bytes; move it out of the data directory")]
     TooLarge {
-        /// The file.
+        /// Path of the file.
         place: String,
-        /// What its name claims.
+        /// The kind of file that its name stands for.
         what: &'static str,
-        /// How large one may be.
+        /// Maximum bytes of such a file.
         bytes_max: u64,
     },
-    /// Files of two data directories.
+    /// The directory contains files of two data directories.
     #[error(
         "{place} is of another data directory: its identity is {found}, and that of {other} is {expected}; move out what does not belong \
          there, or restore the files of one directory together"
     )]
     Mixed {
-        /// A file.
+        /// Path of the first file.
         place: String,
-        /// The identity that it carries.
+        /// The identity in the first file.
         found: Identity,
-        /// Another file.
+        /// Path of the second file.
         other: String,
-        /// The identity that this one carries.
+        /// The identity in the second file.
         expected: Identity,
     },
-    /// The file with the identity of the directory holds none.
+    /// The file `identity` of the directory does not contain a valid identity.
     #[error(
         "{place} is damaged; restore it, or remove it if all files are of one directory: the next start takes the identity from them"
     )]
     BadIdentity {
-        /// The file.
+        /// Path of the file.
         place: String,
     },
-    /// Written by a later version.
+    /// A later version wrote the file.
     #[error(
         "{place} has format {found}, and this version reads up to {known}; use the version that wrote it, or a later one"
     )]
     NewerFormat {
-        /// The file.
+        /// Path of the file.
         place: String,
-        /// Its format.
+        /// The format of the file.
         found: u16,
-        /// The last format known here.
+        /// The latest format that this version can read.
         known: u16,
     },
-    /// Damage before the end of what was acknowledged.
+    /// The journal is damaged before the end of the acknowledged events.
     #[error(
         "{place} is damaged at byte {offset_bytes}, where event {sequence} should be: {reason}; restore the file from a \
-         backup, or start with --repair to go on without what is gone"
+         backup, or start with --repair to continue without the lost data"
     )]
     Damaged {
-        /// The file.
+        /// Path of the segment.
         place: String,
-        /// Where in it.
+        /// Offset of the damage in the file, in bytes.
         offset_bytes: u64,
-        /// The event that should be there.
+        /// The sequence of the event that is expected there.
         sequence: Sequence,
-        /// What is wrong.
+        /// Description of the damage.
         reason: String,
     },
-    /// Events between two files are nowhere.
+    /// Events between two segments are in no segment.
     #[error(
         "events {} to {} are in no journal segment before {place}; restore the missing segment, or start with --repair \
-         to go on without them", from, until.0 - 1
+         to continue without them", from, until.0 - 1
     )]
     Missing {
-        /// The file before which they should be.
+        /// Path of the segment before which the events are missing.
         place: String,
-        /// The first event that is missing.
+        /// The first missing event.
         from: Sequence,
         /// The first event after the gap.
         until: Sequence,
     },
-    /// Given up, since the engine ends.
+    /// The operation was cancelled because the engine is shutting down.
     #[error("the engine is shutting down")]
     Stopping,
-    /// No snapshot can be loaded, and the journal is not whole without one.
+    /// No snapshot can be loaded, and the journal is incomplete without one.
     #[error("{causes}. Without a snapshot, {without}")]
     NoSnapshot {
-        /// What is wrong with each of them.
+        /// The reasons why the snapshots cannot be loaded.
         causes: String,
-        /// What is wrong then.
+        /// The error of a recovery without a snapshot.
         without: Box<StorageError>,
     },
-    /// The journal ends before what a snapshot saw.
+    /// The journal ends before the last event that is contained in a snapshot.
     #[error(
         "the journal ends at event {last}, but {place} saw event {through}; restore the newest segments, or start with \
-         --repair to go on without the events between"
+         --repair to continue without the events in between"
     )]
     BehindSnapshot {
-        /// The snapshot.
+        /// Path of the snapshot.
         place: String,
         /// The last event of the journal.
         last: Sequence,
-        /// The last event the snapshot saw.
+        /// The last event that is contained in the snapshot.
         through: Sequence,
     },
-    /// A snapshot that cannot be read.
+    /// A snapshot cannot be read.
     #[error("the snapshot {place} is damaged at byte {offset_bytes}: {reason}")]
     BadSnapshot {
-        /// The file.
+        /// Path of the snapshot.
         place: String,
-        /// Where in it.
+        /// Offset of the damaged block, in bytes.
         offset_bytes: u64,
-        /// What is wrong.
+        /// Description of the damage.
         reason: String,
     },
-    /// The archive that a snapshot relies on is not there.
+    /// The archive that a snapshot relies on is missing or empty.
     #[error(
         "{place} was taken beside an archive with posts in it, and that archive is gone or empty; restore archive.redb, \
-         or start with --repair to go on without those posts"
+         or start with --repair to continue without those posts"
     )]
     NoArchive {
-        /// The snapshot.
+        /// Path of the snapshot.
         place: String,
     },
     /// The archive is an older copy of the one that a snapshot relies on.
     #[error(
         "{place} relies on what was archived up to event {needs}, but the archive {archive} ends at event {has}: it is an \
-         older copy; restore the newest one, or start with --repair to go on without the posts that were archived between"
+         older copy; restore the newest one, or start with --repair to continue without the posts that were archived in between"
     )]
     BehindArchive {
-        /// The snapshot.
+        /// Path of the snapshot.
         place: String,
-        /// The archive.
+        /// Path of the archive.
         archive: String,
-        /// The event it was persisted with last.
+        /// The journal event with which the archive was persisted last.
         has: Sequence,
-        /// The event it must have been persisted with, or a later one.
+        /// The earliest event with which the archive must have been persisted.
         needs: Sequence,
     },
-    /// The state after a repair could not be kept.
-    #[error("repaired, but cannot keep the result: {0}")]
+    /// The repaired state could not be written.
+    #[error("repaired, but cannot write the result: {0}")]
     Repair(String),
-    /// The second-level store failed.
+    /// The archive failed.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
 }
 
 impl StorageError {
-    /// Whether the disk was full: the same may succeed once there is room.
+    /// Returns true if the disk was full. The same operation may succeed once there is space.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Io { source, .. } => is_full(source),
@@ -186,7 +186,7 @@ impl StorageError {
         }
     }
 
-    /// For `map_err`: what was tried, on what.
+    /// Returns a closure for `map_err` that adds the attempted operation and the file to an error.
     pub fn io(action: &'static str, place: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let place = place.into();
         move |source| Self::Io { action, place, source }

@@ -1,13 +1,13 @@
-//! A frame: one event on disk.
+//! A frame: the representation of one event on disk.
 //!
 //! Responsible for:
-//! - the bytes of a frame, and telling a whole one from one that is cut short or damaged;
-//! - finding the next whole frame after damage.
+//! - encoding a frame, and distinguishing a complete frame from a truncated or damaged one;
+//! - finding the next complete frame after damage.
 //!
 //! Not responsible for:
 //! - files (`storage::segment`), the order of events (`storage::journal`).
 //!
-//! | bytes | what (numbers little-endian) |
+//! | bytes | content (numbers are little-endian) |
 //! |---|---|
 //! | 4 | length of the payload |
 //! | 8 | sequence |
@@ -17,10 +17,10 @@
 //! | 4 | CRC-32C of the 25 bytes before |
 //! | … | payload: for an event MessagePack, maps with named fields |
 //!
-//! The third field is what tells a torn tail from damage. After a power loss any part of what was not synced may be missing,
-//! even in front of whole frames. But a frame that says "up to 7 all is synced" proves that a broken frame 5 was once
-//! whole, and acknowledged. What was synced last has no frame behind it that could say so, until the journal is closed or has been
-//! idle for a moment: then a frame without an event says it.
+//! The third field makes it possible to distinguish a torn tail from damage. After a power loss any part of the unsynced data may be
+//! missing, even a part in front of complete frames. But if a later frame states that all events up to 7 are synced, then a broken frame 5
+//! was once complete and acknowledged, so it is damaged. After the events that are synced last there is no such frame until the journal is
+//! closed or has been idle for a moment: then the writer appends a frame without an event that contains this number.
 
 use std::ops::RangeInclusive;
 
@@ -30,19 +30,19 @@ use serde::de::DeserializeOwned;
 use crate::limits::FRAME_PAYLOAD_BYTES_MAX;
 use crate::storage::journal::Sequence;
 
-/// Bytes before the payload.
+/// Bytes before the payload: the fixed part of each frame.
 pub const FRAME_HEADER_BYTES: usize = 29;
 
-/// The payload of a frame that only says what is synced, which is not the end.
+/// The payload of a frame that only records which events are synced. The journal may continue after it.
 pub const MARK: &[u8] = b"synced";
 
-/// What a frame holds.
+/// The kind of content of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameKind {
-    /// An event.
+    /// The payload is an event.
     Event,
-    /// Nothing: the journal was closed in order, after the event of this sequence. Or [`MARK`]: nothing was written for a while, and it
-    /// is synced up to there.
+    /// The frame contains no event. With an empty payload: the journal was closed in order after the event of this sequence. With the
+    /// payload [`MARK`]: the writer was idle, and all events up to this sequence are synced.
     Closed,
 }
 
@@ -63,29 +63,29 @@ impl FrameKind {
     }
 }
 
-/// A frame, its checksums right.
+/// A decoded frame with correct checksums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame<'a> {
-    /// What it holds.
+    /// The kind of its content.
     pub kind: FrameKind,
-    /// Its number.
+    /// The sequence of its event, or of the event before it if it contains none.
     pub sequence: Sequence,
-    /// The last sequence that was known to be synced when it was written.
+    /// The last sequence that was known to be synced when the frame was written.
     pub synced: Sequence,
-    /// Its content.
+    /// Its content: for an event, MessagePack.
     pub payload: &'a [u8],
 }
 
-/// Why there is no frame.
+/// The reason why bytes cannot be decoded as a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameError {
-    /// The bytes end within it.
+    /// The bytes end within the frame.
     CutShort,
-    /// Its first bytes are not what was written.
+    /// The checksum of the header is wrong.
     BadHeader,
-    /// Its payload is not what was written.
+    /// The checksum of the payload is wrong.
     BadPayload,
-    /// Its checksums are right, but it says what no version has written.
+    /// The checksums are correct, but no version writes such a content.
     BadContent,
 }
 
@@ -95,7 +95,7 @@ impl std::fmt::Display for FrameError {
             Self::CutShort => "the frame is cut short",
             Self::BadHeader => "the checksum of the frame's header is wrong",
             Self::BadPayload => "the checksum of the frame's payload is wrong",
-            Self::BadContent => "the frame says what no version has written",
+            Self::BadContent => "the frame has a content that no version writes",
         })
     }
 }
@@ -121,10 +121,10 @@ pub fn encode(
     header[25..].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// The frame at the start of `bytes`.
+/// Decodes the frame at the start of `bytes`.
 ///
 /// # Errors
-/// Why there is none.
+/// Returns the reason if there is no valid frame.
 pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     let header = bytes.get(..FRAME_HEADER_BYTES).ok_or(FrameError::CutShort)?;
     if crc32c::crc32c(&header[..25]) != u32_at(header, 25) {
@@ -142,17 +142,17 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
 }
 
 impl Frame<'_> {
-    /// Bytes from its start to the next frame's.
+    /// Total bytes of the frame: header and payload.
     pub fn bytes(&self) -> usize {
         FRAME_HEADER_BYTES + self.payload.len()
     }
 }
 
-/// Where in `bytes` the first whole frame starts whose sequence is one of `among`. Others come from something that only looks
-/// like a frame.
+/// Returns the offset in `bytes` and the content of the first complete frame whose sequence is within `among`. Frames with another sequence
+/// are ignored: they are other data that happens to look like a frame.
 pub fn find<'a>(bytes: &'a [u8], among: &RangeInclusive<Sequence>) -> Option<(usize, Frame<'a>)> {
     (0..bytes.len().saturating_sub(FRAME_HEADER_BYTES - 1)).find_map(|at| {
-        // The sequence first: it tells nearly all places apart at once.
+        // The sequence is compared first: this excludes nearly all offsets without computing a checksum.
         let near = among.contains(&Sequence(u64_at(bytes, at + 4)));
         near.then(|| decode(&bytes[at..]).ok()).flatten().map(|frame| (at, frame))
     })
@@ -166,25 +166,25 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes were taken"))
 }
 
-/// Appends `value` as MessagePack, maps with named fields.
+/// Appends `value` as MessagePack, with maps that have named fields.
 pub fn pack<T: Serialize>(value: &T, into: &mut Vec<u8>) {
     let mut serializer = rmp_serde::Serializer::new(into).with_struct_map();
     value.serialize(&mut serializer).expect("plain data is written to memory");
 }
 
-/// The value that `bytes` are, all of them.
+/// Decodes a value from all of `bytes`.
 ///
 /// # Errors
-/// When they are not, or there are more.
+/// Fails if `bytes` is not such a value, or contains more bytes after it.
 pub fn unpack<T: DeserializeOwned>(mut bytes: &[u8]) -> Result<T, String> {
     let value = unpack_next(&mut bytes)?;
     if bytes.is_empty() { Ok(value) } else { Err(format!("{} bytes too many", bytes.len())) }
 }
 
-/// The value at the start of `bytes`, which moves on past it.
+/// Decodes the value at the start of `bytes`, and advances `bytes` past it.
 ///
 /// # Errors
-/// When there is none.
+/// Fails if `bytes` does not begin with such a value.
 pub fn unpack_next<T: DeserializeOwned>(bytes: &mut &[u8]) -> Result<T, String> {
     let mut deserializer = rmp_serde::Deserializer::new(&mut *bytes);
     T::deserialize(&mut deserializer).map_err(|cause| cause.to_string())

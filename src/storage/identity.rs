@@ -1,15 +1,16 @@
-//! The identity of a data directory: which files belong together.
+//! The identity of a data directory: it shows which files belong together.
 //!
 //! Responsible for:
-//! - making one with the first start, so that a kill at any moment leaves a directory that starts;
-//! - refusing files of another directory, which would be served as this one's.
+//! - creating an identity at the first start, so that a kill at any moment leaves a directory that can be started;
+//! - rejecting files of another directory, which would otherwise be served as data of this one.
 //!
 //! Not responsible for:
-//! - files of formats that have none: they belong to whatever directory they are in;
-//! - reading that of the archive, which has it among its rows (the callers pass it).
+//! - files of formats without an identity: they are accepted in any directory;
+//! - reading the identity of the archive, which is stored in a table of the archive (the callers pass it).
 //!
-//! The file `identity` holds it as a line of text: `tidewire`, 32 hexadecimal digits, and 8 of the CRC-32C of the 16 bytes. It is written under
-//! another name, and before anything that carries it. Where it is missing it is taken from the headers of the other files, or from the archive.
+//! The file `identity` contains one line of text: `tidewire`, the identity as 32 hexadecimal digits, and the CRC-32C of its 16 bytes as 8
+//! digits. It is written under another name and then renamed, before any file that contains the identity is written. If the file is
+//! missing, the identity is taken from the headers of the other files or from the archive.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -21,16 +22,16 @@ use crate::storage::journal::reader::segments;
 use crate::storage::segment::{self, SEGMENT_HEADER_BYTES_MAX};
 use crate::storage::snapshot::{self, SNAPSHOT_HEADER_BYTES_MAX};
 
-/// Bytes of an identity.
+/// Length of an identity in bytes.
 pub const IDENTITY_BYTES: usize = 16;
 
-/// The file that holds it.
+/// Name of the file that contains the identity.
 pub const FILE: &str = "identity";
 
-/// More than a good file has.
+/// Maximum bytes that are read from the file. A valid file is shorter.
 const FILE_BYTES_MAX: u64 = 100;
 
-/// Random bytes that the files of one directory share.
+/// Random bytes that are the same in all files of one directory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity(pub [u8; IDENTITY_BYTES]);
 
@@ -64,46 +65,48 @@ impl Identity {
     }
 }
 
-/// The identity of a directory; a new one gets one. `archive` is where the directory's archive is, and the identity in it, if there is one.
+/// Returns the identity of a directory, and creates one for a new directory. `archive` is the path of the directory's archive and the
+/// identity in it, if there is one.
 ///
 /// # Errors
-/// When the files there are of several directories, or it cannot be kept. Nothing was written then if they are of several.
+/// Fails if the files belong to several directories (nothing is written then), or if the identity cannot be written.
 pub fn establish(files: &dyn Files, archive: Option<(String, Identity)>) -> Result<Identity, StorageError> {
-    let (mut found, is_kept) = look(files)?;
+    let (mut found, has_file) = find_with_file(files)?;
     if let Some((place, of_archive)) = archive {
         match found {
             Some(expected) if expected != of_archive => {
                 return Err(StorageError::Mixed { place, found: of_archive, other: files.place(FILE), expected });
             }
-            // The only one that knows it: the other files are of format 1.
+            // The identity is only in the archive, since the other files have format 1.
             _ => found = Some(of_archive),
         }
     }
     let identity = found.map_or_else(Identity::random, Ok)?;
-    if !is_kept {
-        keep(files, identity)?;
+    if !has_file {
+        write_file(files, identity)?;
     }
     Ok(identity)
 }
 
-/// The identity that the files of a directory share, if any of them has one.
+/// Returns the identity that the files of a directory share, or none if no file has one.
 ///
 /// # Errors
-/// When they are of several directories.
+/// Fails if the files belong to several directories.
 pub fn find(files: &dyn Files) -> Result<Option<Identity>, StorageError> {
-    look(files).map(|(found, _)| found)
+    find_with_file(files).map(|(found, _)| found)
 }
 
-/// The same, and whether a file of its own holds it.
-fn look(files: &dyn Files) -> Result<(Option<Identity>, bool), StorageError> {
+/// As [`find`], and returns true if the file `identity` exists.
+fn find_with_file(files: &dyn Files) -> Result<(Option<Identity>, bool), StorageError> {
     let names = files.list().map_err(StorageError::io("read the directory", files.place("")))?;
-    let kept = if names.iter().any(|name| name == FILE) { Some(read(files)?) } else { None };
-    let mut known = kept.map(|identity| (FILE.to_owned(), identity));
+    let stored = if names.iter().any(|name| name == FILE) { Some(read(files)?) } else { None };
+    let mut known = stored.map(|identity| (FILE.to_owned(), identity));
     let of_segments = segments(files)?.into_iter().map(|(name, _)| (name, SEGMENT_HEADER_BYTES_MAX));
     let of_snapshots = snapshot::snapshots(files)?.into_iter().map(|(name, _)| (name, SNAPSHOT_HEADER_BYTES_MAX));
     for (name, header_bytes) in of_segments.chain(of_snapshots) {
-        let header = match begin(files, &name, header_bytes as u64) {
-            // A server that runs may drop one, and what cannot be read at all is reported by whoever needs it.
+        let header = match read_start(files, &name, header_bytes as u64) {
+            // A running server may delete a file meanwhile. A file that cannot be read is reported later, by the code that reads its
+            // content.
             Err(_) => continue,
             Ok(header) => header,
         };
@@ -117,24 +120,24 @@ fn look(files: &dyn Files) -> Result<(Option<Identity>, bool), StorageError> {
             _ => {}
         }
     }
-    Ok((known.map(|(_, identity)| identity), kept.is_some()))
+    Ok((known.map(|(_, identity)| identity), stored.is_some()))
 }
 
-fn begin(files: &dyn Files, name: &str, bytes: u64) -> io::Result<Vec<u8>> {
+fn read_start(files: &dyn Files, name: &str, bytes: u64) -> io::Result<Vec<u8>> {
     let mut header = Vec::new();
     files.read(name)?.0.take(bytes).read_to_end(&mut header)?;
     Ok(header)
 }
 
 fn read(files: &dyn Files) -> Result<Identity, StorageError> {
-    let line = begin(files, FILE, FILE_BYTES_MAX).map_err(StorageError::io("read", files.place(FILE)))?;
+    let line = read_start(files, FILE, FILE_BYTES_MAX).map_err(StorageError::io("read", files.place(FILE)))?;
     let identity = str::from_utf8(&line).ok().and_then(Identity::of_line);
     identity.ok_or_else(|| StorageError::BadIdentity { place: files.place(FILE) })
 }
 
-fn keep(files: &dyn Files, identity: Identity) -> Result<(), StorageError> {
+fn write_file(files: &dyn Files, identity: Identity) -> Result<(), StorageError> {
     let unfinished = format!("{FILE}.unfinished");
-    // One may be left from a process that died over it.
+    // A process that died before the rename may have left this file.
     let _ = files.remove(&unfinished);
     let write = || {
         let file = files.create(&unfinished)?;
@@ -146,14 +149,14 @@ fn keep(files: &dyn Files, identity: Identity) -> Result<(), StorageError> {
     write().map_err(StorageError::io("write", files.place(FILE)))
 }
 
-/// The files of a directory whose identity is known: what is made there carries it.
+/// The files of a directory with a known identity. New segments and snapshots in it contain this identity.
 pub struct Identified {
     files: Arc<dyn Files>,
     identity: Identity,
 }
 
 impl Identified {
-    /// These files, of this identity.
+    /// Adds `identity` to `files`.
     pub fn new(files: Arc<dyn Files>, identity: Identity) -> Self {
         Self { files, identity }
     }

@@ -1,4 +1,4 @@
-//! The lock on a data directory: one process at a time.
+//! The lock on a data directory: only one process at a time may use the directory.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -7,17 +7,17 @@ use std::path::Path;
 use crate::storage::error::StorageError;
 use crate::storage::files::guard;
 
-/// Held for as long as the process works on the directory. The system gives it up when the process ends, however that is.
+/// A lock that is held while the process uses the directory. The operating system releases it when the process ends for any reason.
 #[derive(Debug)]
 pub struct DirectoryLock {
     file: File,
 }
 
 impl DirectoryLock {
-    /// Takes the lock.
+    /// Acquires the lock, without waiting.
     ///
     /// # Errors
-    /// When another process has it.
+    /// Fails if another process holds the lock.
     pub fn take(directory: &Path) -> Result<Self, StorageError> {
         let path = directory.join("LOCK");
         let place = path.display().to_string();
@@ -28,7 +28,7 @@ impl DirectoryLock {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut process = String::new();
-                // Only for the message: without it the message says less.
+                // This is only for the message, which does not name the process if the read fails.
                 let _ = (&file).take(20).read_to_string(&mut process);
                 let process = process.trim();
                 let holder = if process.is_empty() { String::new() } else { format!(" by process {process}") };
@@ -37,16 +37,17 @@ impl DirectoryLock {
             Err(TryLockError::Error(cause)) => return Err(StorageError::io("lock", place)(cause)),
         }
         let process = format!("{}\n", std::process::id());
-        // Only for the message, too: on a full disk there is no room for it, and the lock is held nevertheless.
+        // This is only for the message, too. On a full disk the write fails, and the lock is held nevertheless.
         let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(process.as_bytes()));
         Ok(Self { file })
     }
 }
 
 impl Drop for DirectoryLock {
-    /// To close the file is not enough: a process that this one is just starting has it open as well until it runs.
+    /// Unlocks explicitly. Closing the file is not enough: a child process that is being started still has the file open until it executes
+    /// its program.
     fn drop(&mut self) {
-        // If that fails, the lock ends with the file.
+        // If this fails, the lock is released when the file is closed.
         let _ = self.file.unlock();
     }
 }

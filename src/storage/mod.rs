@@ -1,4 +1,4 @@
-//! What outlives the process: the journal, snapshots, and how both become state again.
+//! Persistent storage: the journal, snapshots and the archive, and recovery of the state from them.
 
 pub mod archive;
 pub mod error;
@@ -7,6 +7,6 @@ pub mod frame;
 pub mod identity;
 pub mod journal;
 pub mod lock;
-pub mod recovery;
+
 pub mod segment;
 pub mod snapshot;

@@ -1,14 +1,15 @@
-//! A segment: one file of the journal, frames behind a header.
+//! A segment: one file of the journal, which contains a header and frames.
 //!
 //! Responsible for:
 //! - names and headers of segment files;
-//! - walking the frames of one segment, and saying how it ends: whole, torn, or damaged.
+//! - iterating over the frames of one segment, and classifying its end as whole, torn or damaged.
 //!
 //! Not responsible for:
-//! - how segments follow each other (`storage::journal::reader`), writing (`storage::journal::writer`).
+//! - the order of segments (`storage::journal::reader`), writing (`storage::journal::writer`).
 //!
-//! A header is 40 bytes: magic, format version (2 bytes), 2 bytes zero, sequence of the first event (8 bytes, all numbers
-//! little-endian), identity of the data directory (16 bytes), CRC-32C of the 36 bytes before. In format 1 it is 24 bytes, without the identity.
+//! A header is 40 bytes: magic, format version (2 bytes), 2 zero bytes, sequence of the first event (8 bytes; all numbers are
+//! little-endian), identity of the data directory (16 bytes), CRC-32C of the 36 bytes before. In format 1 the header is 24 bytes, without
+//! the identity.
 
 use std::io::Read;
 use std::ops::RangeInclusive;
@@ -20,35 +21,35 @@ use crate::storage::frame::{self, FRAME_HEADER_BYTES, Frame, FrameError, FrameKi
 use crate::storage::identity::{IDENTITY_BYTES, Identity};
 use crate::storage::journal::Sequence;
 
-/// The format that is written, and the last that is read.
+/// The format that is written, and the latest format that can be read.
 pub const SEGMENT_FORMAT: u16 = 2;
 
-/// Bytes before the first frame, in format 1.
+/// Bytes of the header in format 1.
 pub const SEGMENT_HEADER_BYTES: usize = 24;
 
-/// The same in format 2.
+/// Bytes of the header in format 2, the longest one.
 pub const SEGMENT_HEADER_BYTES_MAX: usize = SEGMENT_HEADER_BYTES + IDENTITY_BYTES;
 
 const MAGIC: &[u8; 8] = b"TIDEJRNL";
 
-/// The name of the segment that starts with `first`.
+/// Returns the file name of the segment whose first event is `first`.
 pub fn name(first: Sequence) -> String {
     format!("journal-{:020}.log", first.0)
 }
 
-/// The first sequence of the segment that has this name, if it is one's name.
+/// Parses the name of a segment file, and returns the sequence of its first event. Returns none for another name.
 pub fn parse_name(name: &str) -> Option<Sequence> {
     let digits = name.strip_prefix("journal-")?.strip_suffix(".log")?;
     let all_digits = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
     if all_digits { digits.parse().ok().map(Sequence) } else { None }
 }
 
-/// The header of the segment that starts with `first`, in a directory without an identity.
+/// Returns the header of the segment whose first event is `first`, for a directory without an identity.
 pub fn header(first: Sequence) -> Vec<u8> {
     header_with(first, None)
 }
 
-/// The header of the segment that starts with `first`: of format 1 without an identity.
+/// Returns the header of the segment whose first event is `first`. Without an identity it has format 1.
 pub fn header_with(first: Sequence, identity: Option<Identity>) -> Vec<u8> {
     let mut header = Vec::with_capacity(SEGMENT_HEADER_BYTES_MAX);
     header.extend(MAGIC);
@@ -60,72 +61,72 @@ pub fn header_with(first: Sequence, identity: Option<Identity>) -> Vec<u8> {
     header
 }
 
-/// The sequence of the first event, if `bytes` begin with the header of a segment.
+/// Returns the sequence of the first event if `bytes` begins with a valid segment header.
 pub fn parse_header(bytes: &[u8]) -> Option<Sequence> {
     let first = bytes.get(12..20)?.try_into().expect("eight bytes were taken");
     whole_header(bytes).map(|_| Sequence(u64::from_le_bytes(first)))
 }
 
-/// The identity in the header of a segment, if `bytes` begin with one that has any.
+/// Returns the identity if `bytes` begins with a valid segment header that contains one.
 pub fn parse_identity(bytes: &[u8]) -> Option<Identity> {
     let header = whole_header(bytes).filter(|header| header.len() == SEGMENT_HEADER_BYTES_MAX)?;
     header[20..20 + IDENTITY_BYTES].try_into().ok().map(Identity)
 }
 
-/// A segment in memory.
+/// A segment that was read into memory.
 pub struct Segment {
-    /// Where it is.
+    /// Path of the file.
     pub place: String,
-    /// The first sequence, by its name.
+    /// The sequence of the first event, from the file name.
     pub first: Sequence,
     bytes: Vec<u8>,
 }
 
-/// An event met in a segment.
+/// An event that was read from a segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'a> {
-    /// Where its frame starts.
+    /// Offset of its frame in the file, in bytes.
     pub offset_bytes: u64,
-    /// Its number.
+    /// The sequence of the event.
     pub sequence: Sequence,
-    /// The event, as MessagePack.
+    /// The event, encoded as MessagePack.
     pub payload: &'a [u8],
 }
 
-/// How a segment ends.
+/// The state of the end of a segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
-    /// With a whole frame.
+    /// The segment ends with a complete frame.
     Whole,
-    /// With bytes that were not synced when writing stopped: they hold nothing that had to be kept.
+    /// The segment ends with bytes that were not synced when writing stopped. They contain no acknowledged event.
     Torn,
-    /// Something that was whole and synced once is not any more.
+    /// A part that was once complete and synced is damaged.
     Damaged {
-        /// What is wrong.
+        /// Description of the damage.
         reason: String,
     },
 }
 
-/// What a walk through a segment came to.
+/// The result of reading a segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Walk {
-    /// The event after the last one met.
+    /// The event after the last one that was read.
     pub next: Sequence,
-    /// Bytes from the start of the file that are good.
+    /// Bytes from the start of the file that are valid.
     pub good_bytes: u64,
-    /// Bytes behind them.
+    /// Bytes after the valid ones.
     pub rest_bytes: u64,
-    /// How it ends.
+    /// The state of the end.
     pub end: End,
-    /// Whether it was closed in order, and nothing was appended since.
+    /// True if the journal was closed in order after the last event, and nothing was appended since.
     pub closed: bool,
 }
 
 impl Segment {
-    /// Reads a segment.
+    /// Reads a segment into memory.
     ///
     /// # Errors
-    /// When the file cannot be read, is no segment, or is of a later format.
+    /// Fails if the file cannot be read, is not a segment, or has a later format.
     pub fn read(files: &dyn Files, name: &str, first: Sequence) -> Result<Self, StorageError> {
         let place = files.place(name);
         let (reader, bytes_max) = files.read(name).map_err(StorageError::io("read", &*place))?;
@@ -135,10 +136,10 @@ impl Segment {
             return Err(StorageError::TooLarge { place, what, bytes_max });
         }
         let mut bytes = Vec::with_capacity(bytes_max as usize);
-        // What says that it is empty may be a device that never ends.
+        // The read is limited: a file with length 0 may be a device that returns bytes without end.
         reader.take(bytes_max).read_to_end(&mut bytes).map_err(StorageError::io("read", &*place))?;
         let magic_is = &bytes[..bytes.len().min(MAGIC.len())];
-        // Zeros are what a power loss leaves of a header that was not synced.
+        // After a power loss an unsynced header may consist of zero bytes.
         if !MAGIC.starts_with(magic_is)
             && magic_is.iter().any(|byte| *byte != 0)
             && frame::find(&bytes, &reachable(first, &bytes)).is_none()
@@ -154,21 +155,21 @@ impl Segment {
         Ok(Self { place, first, bytes })
     }
 
-    /// The identity in its header, if it has one.
+    /// Returns the identity in its header, or none in format 1.
     pub fn identity(&self) -> Option<Identity> {
         parse_identity(&self.bytes)
     }
 
-    /// Gives every event, with its payload, to `each`.
+    /// Calls `each` with every event and its payload.
     ///
     /// # Errors
-    /// What `each` fails with.
+    /// Returns the error of `each`.
     pub fn walk<E>(&self, mut each: impl FnMut(Found<'_>) -> Result<(), E>) -> Result<Walk, E> {
         let rest_bytes = self.bytes.len() as u64;
         let mut walk = Walk { next: self.first, good_bytes: 0, rest_bytes, end: End::Whole, closed: false };
         let expected = header_with(self.first, parse_identity(&self.bytes));
         if !self.bytes.starts_with(&expected) {
-            // It was synced before the first frame was written, so a frame behind it proves that it was whole.
+            // The header was synced before the first frame was written. So a frame after it proves that the header was once valid.
             if frame::find(&self.bytes, &self.reachable(self.first)).is_some() {
                 walk.end = End::Damaged { reason: "the segment's header is wrong".to_owned() };
             } else {
@@ -180,11 +181,12 @@ impl Segment {
         Ok(walk)
     }
 
-    /// Goes on behind damage, with the next whole frame there is.
+    /// Continues after damage, with the next complete frame. Returns the sequence of the first event from there on, or none if there is no
+    /// such frame.
     ///
     /// # Errors
-    /// What `each` fails with.
-    pub fn walk_on<E>(
+    /// Returns the error of `each`.
+    pub fn resume_after_damage<E>(
         &self,
         broken: &Walk,
         mut each: impl FnMut(Found<'_>) -> Result<(), E>,
@@ -193,15 +195,15 @@ impl Segment {
         let Some((offset, frame)) = frame::find(&self.bytes[start..], &self.reachable(broken.next)) else {
             return Ok(None);
         };
-        // A frame that closes stands behind the event it names.
+        // A frame of kind `Closed` has the sequence of the event before it.
         let found = if frame.kind == FrameKind::Closed { frame.sequence.next() } else { frame.sequence };
         let mut walk = Walk { next: found, good_bytes: 0, rest_bytes: 0, end: End::Whole, closed: false };
         self.walk_from(start + offset, &mut walk, &mut each)?;
         Ok(Some((found, walk)))
     }
 
-    /// Whole events behind where a walk ended.
-    pub fn events_behind(&self, walk: &Walk) -> u64 {
+    /// Returns the number of complete events after the position where `walk` ended.
+    pub fn count_events_after(&self, walk: &Walk) -> u64 {
         let (mut from, mut count) = ((walk.good_bytes as usize).min(self.bytes.len()), 0);
         while let Some((offset, frame)) = frame::find(&self.bytes[from..], &self.reachable(walk.next)) {
             count += u64::from(frame.kind == FrameKind::Event);
@@ -244,7 +246,8 @@ impl Segment {
         from..=*reachable(self.first, &self.bytes).end()
     }
 
-    /// A frame further on that knows `expected` to be synced proves damage.
+    /// Classifies a broken frame at `at`. If a later frame states that `expected` was synced, the broken frame is damaged, else the tail is
+    /// torn.
     fn torn_or_damaged(&self, at: usize, expected: Sequence, reason: String) -> End {
         let mut from = (at + 1).min(self.bytes.len());
         while let Some((offset, frame)) = frame::find(&self.bytes[from..], &self.reachable(expected)) {
@@ -257,12 +260,12 @@ impl Segment {
     }
 }
 
-/// The sequences a segment may hold: no frame is smaller than its header.
+/// Returns the sequences that a segment of this length can contain. The smallest frame consists of a frame header only.
 fn reachable(first: Sequence, bytes: &[u8]) -> RangeInclusive<Sequence> {
     first..=Sequence(first.0.saturating_add((bytes.len() / FRAME_HEADER_BYTES) as u64))
 }
 
-/// The header that `bytes` begin with, if its checksum is right. Of a later format it is tried as either.
+/// Returns the header at the start of `bytes` if its checksum is correct. In a later format it may have either of the known lengths.
 fn whole_header(bytes: &[u8]) -> Option<&[u8]> {
     let format = bytes.get(8..10).filter(|_| bytes.starts_with(MAGIC))?;
     let lengths = match u16::from_le_bytes([format[0], format[1]]) {

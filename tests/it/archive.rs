@@ -9,11 +9,11 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::page::Range;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
+use tidewire::recovery::Progress;
 use tidewire::state::reader::PageRequest;
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::Files as _;
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::recovery::Progress;
 
 use crate::oracle::{NaivePost, Oracle};
 use crate::world::{above, draft, edge, entries, id, some, whole_feed, whole_feed_upward};

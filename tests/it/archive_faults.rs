@@ -9,13 +9,13 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::page::Range;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
+use tidewire::recovery::Report;
 use tidewire::state::reader::PageRequest;
 use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
 use tidewire::storage::archive::{Archive, Batch, Kept, MemoryArchive};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
-use tidewire::storage::recovery::Report;
 
 use crate::kept::{open_before, storage};
 use crate::world::{above, draft, edge, id, some, whole_feed};

@@ -11,10 +11,10 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::outbox::Part;
 use tidewire::feed::page::Range;
 use tidewire::feed::position::{Direction, Span};
+use tidewire::recovery::Progress;
 use tidewire::state::reader::PageRequest;
 use tidewire::storage::archive::{Archive, ArchiveError, RedbArchive};
 use tidewire::storage::journal::Durability;
-use tidewire::storage::recovery::Progress;
 
 use crate::kept::storage;
 use crate::world::{above, draft, id, some};

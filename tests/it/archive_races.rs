@@ -12,9 +12,9 @@ use tidewire::error::Error;
 use tidewire::feed::event::NewEdge;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
+use tidewire::recovery::Progress;
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::recovery::Progress;
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::world::{above, draft, id, some, whole_feed};

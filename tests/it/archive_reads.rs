@@ -11,10 +11,10 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::event::{MuteOrBlock, NewEdge};
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::PostId;
+use tidewire::recovery::Progress;
 use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::recovery::Progress;
 
 use crate::observed_archive::{ObservedArchive, Read};
 use crate::world::{above, draft, id, some, whole_feed};

@@ -11,6 +11,7 @@ use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Kind};
 use tidewire::feed::record::PostRecord;
 use tidewire::id::PostId;
+use tidewire::recovery::Recovered;
 use tidewire::state::records::{DeletedRecord, EdgesRecord, InboxRecord, SourceRecord, UnderWayRecord, pack_positions};
 use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;
@@ -18,7 +19,6 @@ use tidewire::storage::identity::{self, Identified, Identity};
 use tidewire::storage::journal::reader::{self, Reading};
 use tidewire::storage::journal::writer::{JournalOptions, SegmentJournal, Tail};
 use tidewire::storage::journal::{Journal as _, Sequence};
-use tidewire::storage::recovery::Recovered;
 use tidewire::storage::segment;
 use tidewire::storage::snapshot::{self, EndRecord, Section, SnapshotHeader, SnapshotReader, SnapshotWriter};
 

@@ -233,8 +233,8 @@ fn compressed_blocks_are_what_they_say_or_are_skipped() {
         (block(raw.len(), &twice), "another length than it says"),
         (block(raw.len(), &packed[..packed.len() - 1]), "zstd: "),
         (block(raw.len(), b"no zstd at all"), "zstd: "),
-        (block(raw.len(), &[]), "more than its bytes can stand for"),
-        (block(64 << 20, &packed), "more than its bytes can stand for"),
+        (block(raw.len(), &[]), "more bytes than its data can represent"),
+        (block(64 << 20, &packed), "more bytes than its data can represent"),
         (block((64 << 20) + 1, &packed), "larger than any version writes"),
         (stored_block((SOURCES, 2), count, raw.len(), &packed), "no version compresses by method 2"),
     ] {

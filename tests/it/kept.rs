@@ -18,6 +18,7 @@ use tidewire::feed::post::{Body, Draft};
 use tidewire::feed::reposts::Repost;
 use tidewire::feed::rules::{Replies, Rules};
 use tidewire::id::{PostId, SourceId, SourceSlot};
+use tidewire::recovery::{Progress, Recovered, Recovery, Report, write_world};
 use tidewire::state::records::Walk;
 use tidewire::state::sources::Source;
 use tidewire::state::world::{World, Writer};
@@ -27,8 +28,7 @@ use tidewire::storage::files::Files;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::writer::{JournalOptions, SegmentJournal};
 use tidewire::storage::journal::{Durability, Journal, JournalError, Sequence};
-use tidewire::storage::recovery::{Progress, Recovered, Recovery, Report};
-use tidewire::storage::snapshot::{SnapshotHeader, SnapshotWriter, write_world};
+use tidewire::storage::snapshot::{SnapshotHeader, SnapshotWriter};
 
 use crate::world::{above, config, id};
 

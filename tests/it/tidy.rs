@@ -1,5 +1,6 @@
 //! House rules that no compiler checks.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -69,15 +70,187 @@ fn input_never_panics() {
     }
 }
 
-#[test]
-fn every_option_is_in_the_readme() {
-    let settings =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("server/src/cli/settings.rs")).unwrap();
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let variables: Vec<&str> = settings.split("env = \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
-    assert!(variables.len() > 8);
-    for variable in variables {
-        let flag = format!("--{}", variable.trim_start_matches("TIDEWIRE_").to_lowercase().replace('_', "-"));
-        assert!(readme.contains(variable) && readme.contains(&flag), "{variable} and {flag} are not documented");
+/// The rooms of the engine, and which others each may use. Rooms are listed after those that they use, so there is no circle.
+const ENGINE_ROOMS: &[(&str, &[&str])] = &[
+    ("clock", &[]),
+    ("limits", &["clock"]),
+    ("id", &["limits"]),
+    ("error", &["id"]),
+    ("latency", &[]),
+    ("throttle", &["limits"]),
+    ("json", &[]),
+    ("feed", &["clock", "id", "json", "limits"]),
+    ("config", &["clock", "feed", "limits"]),
+    ("storage", &["clock", "feed", "id", "latency", "limits"]),
+    ("state", &["clock", "feed", "id", "limits", "storage"]),
+    ("recovery", &["clock", "feed", "id", "limits", "state", "storage"]),
+    ("live", &["feed", "id", "limits", "state"]),
+    (
+        "runtime",
+        &[
+            "clock", "config", "error", "feed", "id", "latency", "limits", "live", "recovery", "state", "storage",
+            "throttle",
+        ],
+    ),
+    (
+        "engine",
+        &["clock", "config", "error", "feed", "id", "limits", "live", "recovery", "runtime", "state", "storage"],
+    ),
+    ("fuzzing", &["clock", "feed", "id", "recovery", "state", "storage"]),
+];
+
+/// The rooms of the server's HTTP, in the same way.
+const HTTP_ROOMS: &[(&str, &[&str])] = &[
+    ("problem", &[]),
+    ("page_json", &[]),
+    ("operation", &[]),
+    ("client", &[]),
+    ("request", &["problem"]),
+    ("slot", &["problem"]),
+    ("answer", &["problem", "request"]),
+    ("admission", &["client", "operation", "problem"]),
+    ("auth", &["admission", "client", "operation", "problem"]),
+    ("sockets", &["auth", "problem"]),
+    ("tls", &["auth"]),
+    ("upgrade", &[]),
+    ("middleware", &["admission", "auth", "client", "operation", "problem", "sockets"]),
+    ("handlers", &["admission", "answer", "auth", "operation", "page_json", "problem", "request", "slot"]),
+    ("live", &["admission", "auth", "operation", "page_json", "problem", "request", "slot", "sockets"]),
+    ("openapi", &["handlers", "operation", "problem", "request"]),
+    ("routes", &["auth", "handlers", "live", "middleware", "openapi", "operation", "problem", "slot"]),
+    ("serve", &["middleware", "routes", "slot", "sockets", "tls", "upgrade"]),
+    ("fuzzing", &["auth", "handlers", "live", "problem", "request"]),
+];
+
+/// Which other rooms each room of `folder` uses in its code, apart from its unit tests.
+fn uses(folder: &str, prefix: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut rooms: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, text) in rust_files(folder) {
+        let inside = path.strip_prefix(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
+        let first = inside.components().next().unwrap().as_os_str().to_str().unwrap();
+        let room = first.trim_end_matches(".rs").to_owned();
+        let lines = code(&text).lines().filter(|line| !line.trim_start().starts_with("//"));
+        let used = rooms.entry(room.clone()).or_default();
+        for line in lines {
+            for rest in line.split(prefix).skip(1) {
+                let name: String =
+                    rest.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect();
+                if name != room && !name.is_empty() {
+                    used.insert(name);
+                }
+            }
+        }
     }
+    rooms
+}
+
+/// Fails if a room uses one that `allowed` does not list for it, or if what is allowed has a circle.
+fn check_rooms(folder: &str, prefix: &str, allowed: &[(&str, &[&str])]) {
+    for (nth, (room, others)) in allowed.iter().enumerate() {
+        for other in *others {
+            let is_before = allowed[..nth].iter().any(|(before, _)| before == other);
+            assert!(is_before, "{room} uses {other}, which has to be listed before it");
+        }
+    }
+    for (room, used) in uses(folder, prefix) {
+        let Some((_, allowed)) = allowed.iter().find(|(name, _)| *name == room) else { continue };
+        for other in used.iter().filter(|other| is_room(folder, other)) {
+            assert!(
+                allowed.contains(&other.as_str()),
+                "{folder}/{room} uses {other}, which ARCHITECTURE.md does not have"
+            );
+        }
+    }
+}
+
+fn is_room(folder: &str, name: &str) -> bool {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    folder.join(name).is_dir() || folder.join(format!("{name}.rs")).is_file()
+}
+
+#[test]
+fn rooms_use_each_other_in_one_direction() {
+    check_rooms("src", "crate::", ENGINE_ROOMS);
+    check_rooms("server/src/http", "crate::http::", HTTP_ROOMS);
+}
+
+/// The documents that people read, with their texts.
+fn documents() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let all = [root.to_owned(), root.join("docs")].into_iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    let paths = all.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|end| end == "md"));
+    paths.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
+#[test]
+fn documents_are_short_and_name_only_files_that_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (path, text) in documents() {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let most = match name {
+            "README.md" => 7_000,
+            "ARCHITECTURE.md" => 9_000,
+            "performance.md" => 6_000,
+            _ => usize::MAX,
+        };
+        assert!(text.len() <= most, "{name} has {} bytes, over {most}", text.len());
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        for link in links.filter(|link| !link.is_empty() && !link.contains(':') && !link.contains(' ')) {
+            assert!(path.parent().unwrap().join(link).exists(), "{name} links to {link}, which is not there");
+        }
+        // Of code spans, those that can only be paths from the top.
+        let spans = text.split('`').skip(1).step_by(2);
+        let tops =
+            ["src/", "server/", "load/", "docs/", "tests/", "benches/", "fuzz/", "ops/", "scripts/", "examples/"];
+        for span in
+            spans.filter(|span| tops.iter().any(|top| span.starts_with(top)) && !span.contains([' ', '*', '{', '\n']))
+        {
+            assert!(root.join(span).exists(), "{name} names {span}, which is not there");
+        }
+    }
+}
+
+/// Words that were pictures, each with the one to use.
+const RETIRED_WORDS: &[(&str, &str)] = &[
+    ("doorkeeper", "activator"),
+    ("mailroom", "inbox store"),
+    ("pigeonhole", "inbox handle"),
+    ("archivist", "archiver"),
+    ("shelving", "tiering"),
+    ("silencing", "mute or block"),
+    ("tenure", "session expiry"),
+    ("stranger", "unauthenticated connection"),
+    ("surroundings", "environment"),
+];
+
+#[test]
+fn retired_words_stay_out() {
+    let of_code = ["src", "server/src", "load/src"].into_iter().flat_map(rust_files);
+    let of_documents = documents().into_iter().filter(|(path, _)| !path.ends_with("CHANGELOG.md"));
+    for (path, text) in of_code.chain(of_documents) {
+        // Names of tests are sentences of their own time.
+        let prose = text.lines().filter(|line| !line.contains("fn ") && !line.contains("::"));
+        for line in prose {
+            for (word, instead) in RETIRED_WORDS {
+                let has = line.to_lowercase().split(|letter: char| !letter.is_alphabetic()).any(|found| found == *word);
+                assert!(!has, "{}: {line:?} has {word:?}: write {instead:?}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn comments_on_items_say_something() {
+    let mut short = Vec::new();
+    for (path, text) in ["src", "server/src", "load/src"].into_iter().flat_map(rust_files) {
+        let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+        for (nth, line) in lines.iter().enumerate() {
+            let Some(words) = line.strip_prefix("/// ") else { continue };
+            let is_alone = !lines[nth + 1].starts_with("///") && (nth == 0 || !lines[nth - 1].starts_with("///"));
+            if is_alone && words.split_whitespace().count() < 3 && !words.contains('`') {
+                short.push(format!("{}:{}: {words}", path.display(), nth + 1));
+            }
+        }
+    }
+    assert!(short.is_empty(), "{} comments of fewer than three words:\n{}", short.len(), short.join("\n"));
 }

@@ -13,6 +13,7 @@ use tidewire::feed::outbox::{Ask, Part};
 use tidewire::feed::position::{Direction, Span};
 use tidewire::feed::post::Post;
 use tidewire::id::PostId;
+use tidewire::recovery::{Progress, Records, Recovered, Recovery, write_world};
 use tidewire::state::posts::Stored;
 use tidewire::state::records::Walk;
 use tidewire::state::tiering::{Tiering, TieringLimits};
@@ -22,8 +23,7 @@ use tidewire::storage::error::StorageError;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::writer::SegmentJournal;
 use tidewire::storage::journal::{Durability, Journal};
-use tidewire::storage::recovery::{Progress, Recovered, Recovery};
-use tidewire::storage::snapshot::{Records, Section, SnapshotHeader, SnapshotWriter, write_world};
+use tidewire::storage::snapshot::{Section, SnapshotHeader, SnapshotWriter};
 
 use crate::kept::{History, START, journal, reposts, seeds};
 use crate::world::above;
@@ -115,7 +115,7 @@ impl Life {
         self.journal.commit().unwrap();
         for event in &group {
             let changed = changed(&self.world, event);
-            self.writer.apply_judged(event, changed.as_ref());
+            self.writer.apply_validated(event, changed.as_ref());
         }
         self.events.extend(group);
     }

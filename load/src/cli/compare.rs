@@ -1,4 +1,4 @@
-//! `tidewire-load compare`: the same work on several designs, in turns.
+//! `tidewire-load compare`: the same work on several designs in turns.
 
 use std::error::Error;
 use std::num::NonZeroUsize;
@@ -6,17 +6,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::options::{
-    DesignOptions, ReportOptions, WorkOptions, WorldOptions, check_inboxes, duration, judge, report, world_told,
+    DesignOptions, ReportOptions, WorkOptions, WorldOptions, check_inboxes, duration, judge, report, world_settings,
 };
 use crate::compare::{self, Settings};
 use crate::drive::pacer::Pacer;
 use crate::report::progress::Progress;
 use crate::target::kind::Kind;
 
-/// What a run is about.
+/// The title of the report.
 const TITLE: &str = "Tidewire and the designs that people use in its place";
 
-/// What `tidewire-load compare` takes.
+/// Arguments of `tidewire-load compare`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Compare {
     /// Fewer users, shorter rounds: an answer in less than three minutes
@@ -35,16 +35,16 @@ pub(super) struct Compare {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     lasts: Option<Duration>,
 
-    /// How many times the average a burst is
+    /// Peak rate of a burst as a multiple of the average
     #[arg(long, value_name = "TIMES", default_value_t = 26.0, value_parser = crate::cli::options::positive)]
     burst: f64,
 
-    /// Publish as it was recorded too, once on each design: `author other unix_seconds …` in each line; needs --follows of the
-    /// same users. The other operations of the mix come between
+    /// Also replay a recorded activity, once on each design: `author other unix_seconds …` in each line; needs --follows of the same
+    /// users. The other operations of the mix run in between
     #[arg(long, value_name = "FILE", requires = "follows")]
     activity: Option<PathBuf>,
 
-    /// So many times as fast as it was recorded
+    /// Speed of the replay of a recorded activity
     #[arg(long, value_name = "TIMES", default_value_t = 1.0, value_parser = crate::cli::options::positive)]
     speed: f64,
 
@@ -61,12 +61,12 @@ pub(super) struct Compare {
     report: ReportOptions,
 }
 
-/// What depends on whether it is to be quick.
+/// The parameters that depend on `--quick`.
 struct Size {
     users: NonZeroUsize,
     rounds: NonZeroUsize,
     lasts: Duration,
-    /// Before, during and after the burst.
+    /// Durations before, during and after the burst.
     burst: [Duration; 3],
 }
 
@@ -86,7 +86,7 @@ impl Size {
     };
 }
 
-/// What is done before it counts, at most.
+/// Maximum duration of the warm-up.
 const WARM_UP_MAX: Duration = Duration::from_secs(1);
 
 impl Compare {
@@ -101,11 +101,11 @@ impl Compare {
         if !load.online.is_empty() && !settings.kinds.iter().any(|kind| kind.pushes_live()) {
             return Err("--online-share: none of these designs pushes to anybody".into());
         }
-        let mut report = report(TITLE, world_told(&load, &self.world));
-        let told = [
+        let mut report = report(TITLE, world_settings(&load, &self.world));
+        let values = [
             ("clients", format!("{} on {} threads", settings.clients, settings.threads)),
             ("rounds", format!("{} of {:?} each, after {:?}", settings.rounds, settings.lasts, settings.warm_up)),
-            ("mix", self.work.told()),
+            ("mix", self.work.describe()),
             ("burst", format!("{} times the average, at 120 % of the most publishes possible", self.burst)),
         ];
         let recorded = self.activity.iter().map(|file| {
@@ -113,17 +113,17 @@ impl Compare {
             ("activity".to_owned(), format!("{posts} posts from {}, at {} times the speed", file.display(), self.speed))
         });
         report.settings.extend(recorded);
-        report.settings.extend(told.map(|(name, value)| (name.to_owned(), value)));
+        report.settings.extend(values.map(|(name, value)| (name.to_owned(), value)));
         let progress = Progress::new();
         let (targets, environment) = compare::compare(&settings, &load, &progress)?;
         drop(progress);
         report.targets = targets;
         judge(&mut report, &environment);
-        self.report.tell(&report)?;
+        self.report.write(&report)?;
         let failed = report.targets.iter().filter(|target| !target.failures.is_empty());
         match failed.map(|target| target.name.as_str()).collect::<Vec<_>>()[..] {
             [] => Ok(()),
-            ref these => Err(format!("not all went well on {}: the report says what", these.join(", ")).into()),
+            ref these => Err(format!("there were failures on {}: see the report", these.join(", ")).into()),
         }
     }
 

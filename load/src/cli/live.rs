@@ -1,4 +1,4 @@
-//! `tidewire-load live`
+//! `tidewire-load live`: measures live connections.
 
 use std::error::Error;
 use std::ops::RangeInclusive;
@@ -11,25 +11,25 @@ use crate::cli::options::{ReportOptions, judge, report};
 use crate::live::{self, BODY_BYTES_MIN, CONNECTIONS_MAX, Measure, Measured, Settings};
 use crate::report::progress::Progress;
 
-/// What a run is about.
+/// The title of the report.
 const TITLE: &str = "Tidewire's live connections";
 
-/// Most seconds of anything, posts, rounds and publishers: so that a slip of the finger has an end.
+/// Upper limits of seconds, posts, rounds and publishers, so that a typing error does not cause an endless run.
 const SECONDS_MAX: u64 = 3_600;
 const POSTS_MAX: u64 = 100_000;
 const ROUNDS_MAX: u64 = 100;
 const PUBLISHERS_MAX: u64 = 1_000;
 
-/// Without options it takes less than a minute. Times are from just before a post is sent until a follower has read all of
-/// it; `live_N_followers` is about the last of N followers, `live_N_followers_first` about the first. All connections are on
-/// one thread of this program.
+/// Without options it takes less than a minute. Times are from just before a post is sent until a follower has read all of it;
+/// `live_N_followers` is the time of the last of N followers, `live_N_followers_first` that of the first. All connections are on one
+/// thread of this program.
 #[derive(Debug, clap::Args)]
 pub(super) struct Live {
-    /// What is measured [default: all]
+    /// Measurements to run [default: all]
     #[arg(long, value_name = "MEASURES", value_delimiter = ',')]
     only: Vec<Measure>,
 
-    /// Rounds of all that is timed
+    /// Rounds of all timed measurements
     #[arg(long, default_value_t = 3, value_parser = within(1..=ROUNDS_MAX))]
     rounds: u64,
 
@@ -49,11 +49,11 @@ pub(super) struct Live {
     #[arg(long, value_name = "CONNECTIONS", default_value_t = 1_000, value_parser = connections())]
     audience: u64,
 
-    /// throughput: a round of publishing as much as possible [seconds]
+    /// throughput: duration of a round of publishing as much as possible [seconds]
     #[arg(long, default_value_t = 2, value_parser = within(1..=SECONDS_MAX))]
     seconds: u64,
 
-    /// throughput: those who publish at the same time [connections]
+    /// throughput: concurrent publishers [connections]
     #[arg(long, value_name = "CONNECTIONS", default_value_t = 16, value_parser = within(1..=PUBLISHERS_MAX))]
     publishers: u64,
 
@@ -65,7 +65,7 @@ pub(super) struct Live {
     #[arg(long, default_value_t = 2_000, value_parser = connections())]
     connections: u64,
 
-    /// memory: how long they are kept; after 60 one that does not answer its ping would be closed [seconds]
+    /// memory: how long they are held open; after 60 one that does not answer its ping would be closed [seconds]
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = within(0..=SECONDS_MAX))]
     hold_seconds: u64,
 
@@ -77,7 +77,7 @@ pub(super) struct Live {
     #[arg(long, value_name = "BYTES", default_value_t = 8_192, value_parser = body_bytes())]
     stalled_body_bytes: u64,
 
-    /// stalled: how long clients may take to be cut off in the last round; 0: nobody waits for it [seconds]
+    /// stalled: timeout until clients are cut off in the last round; 0: do not wait for it [seconds]
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = within(0..=SECONDS_MAX))]
     cut_off_seconds: u64,
 
@@ -108,20 +108,20 @@ impl Live {
         let progress = Progress::new();
         let Measured { target, environment, warnings } = live::measure(&settings, &progress)?;
         drop(progress);
-        let mut report = report(TITLE, settings.told());
+        let mut report = report(TITLE, settings.describe());
         report.targets = vec![target];
         judge(&mut report, &environment);
         report.warnings.extend(warnings);
-        self.report.tell(&report)
+        self.report.write(&report)
     }
 
     fn settings(&self) -> Settings {
         let seconds = Duration::from_secs;
         let mut followers: Vec<usize> = self.followers.iter().map(|followers| *followers as usize).collect();
         followers.sort_unstable();
-        // Of two alike there would be one case.
+        // Equal numbers would give the same case name.
         followers.dedup();
-        // The server takes a flag and its value as two arguments.
+        // The server expects a flag and its value as two arguments.
         let flags = self.server_flags.iter().flat_map(|flags| flags.split_whitespace());
         Settings {
             measures: if self.only.is_empty() { Measure::ALL.to_vec() } else { self.only.clone() },

@@ -1,10 +1,10 @@
-//! The command line.
+//! The command line interface of `tidewire-load`.
 //!
 //! Responsible for:
-//! - reading arguments, telling a report, exit codes: 0 done, 1 failed, 2 usage.
+//! - parsing arguments, printing the report, exit codes: 0 for success, 1 for a failure, 2 for a usage error.
 //!
 //! Not responsible for:
-//! - measuring, and what a report looks like.
+//! - the measurements, the format of the report.
 
 mod compare;
 mod live;
@@ -27,7 +27,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::target::process::{GUARDED, become_guarded, end_everything};
 use crate::target::tidewire::http::SERVER;
 
-/// Loads Tidewire, and the designs that people use in its place.
+/// Measures Tidewire and alternative feed designs.
 #[derive(Debug, Parser)]
 #[command(name = "tidewire-load", version)]
 struct Cli {
@@ -37,22 +37,22 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The same work on several designs, in turns
+    /// Run the same work on several designs in turns
     Compare(compare::Compare),
-    /// One design: at a rate, as fast as it goes, or as it was recorded
+    /// Run one design: at a given rate, at its maximum rate, or with a recorded activity
     Run(run::Run),
-    /// One design for hours, and what drifts meanwhile
+    /// Run one design for hours and report the drift
     Soak(soak::Soak),
-    /// One design that is asked for more than it can do, and how soon all is well again
+    /// Run one design above its maximum rate and measure how soon it recovers
     Overload(overload::Overload),
-    /// WebSockets that are told what is published: latency, throughput, memory, and clients that stall
+    /// Measure live connections: latency, throughput, memory, and clients that stall
     Live(live::Live),
 }
 
 /// Runs the command line of this process.
 pub fn run() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
-    // Two names that are no commands for people: by these this program starts servers.
+    // Two hidden commands, by which this program starts servers.
     match arguments.get(1).map(String::as_str) {
         Some(GUARDED) => {
             terminal::fail(&become_guarded(&arguments[2..]));
@@ -62,9 +62,9 @@ pub fn run() -> ExitCode {
         _ => {}
     }
     let command = Cli::parse().command;
-    // Live connections end by themselves when they are told to.
+    // `live` handles these signals itself.
     if !matches!(command, Command::Live(_)) {
-        thread::spawn(end_when_told);
+        thread::spawn(end_on_signal);
     }
     let outcome = match command {
         Command::Compare(compare) => compare.run(),
@@ -82,11 +82,11 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Waits for an interrupt from the terminal, the end of that, or a request to end, and leaves nothing behind then.
-fn end_when_told() {
+/// Waits for SIGINT, SIGHUP or SIGTERM, then stops all servers, removes their directories and ends this process.
+fn end_on_signal() {
     let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else { return };
     runtime.block_on(async {
-        // Whoever started it by `nohup` wants it to go on.
+        // A program started by `nohup` must continue.
         let hangup = (!hangup_is_ignored()).then(SignalKind::hangup);
         let kinds = [SignalKind::interrupt(), SignalKind::terminate()].into_iter().chain(hangup);
         let Ok(mut signals) = kinds.map(signal).collect::<Result<Vec<_>, _>>() else { return };
@@ -96,10 +96,10 @@ fn end_when_told() {
     });
 }
 
-/// Whether this process was started to ignore that its terminal ends.
+/// Returns true if this process was started with SIGHUP ignored.
 fn hangup_is_ignored() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    // A bit for each signal, the first for number 1.
+    // The mask has one bit per signal; the first is signal number 1.
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }

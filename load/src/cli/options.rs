@@ -1,7 +1,7 @@
-//! Options that several commands share, and what they come to.
+//! Options that several commands share, and the settings made from them.
 //!
 //! Responsible for:
-//! - the world, how it is loaded, and where the report goes.
+//! - the world, its initial load, and the output of the report.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -26,7 +26,7 @@ use crate::workload::Mix;
 use crate::world::generated::Recipe;
 use crate::world::{World, files};
 
-/// Users, and who follows whom.
+/// The users and their follow edges.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "World")]
 pub(super) struct WorldOptions {
@@ -38,36 +38,36 @@ pub(super) struct WorldOptions {
     #[arg(long, value_name = "USERS")]
     authors: Option<NonZeroUsize>,
 
-    /// Followers of an author on average
+    /// Average number of followers of an author
     #[arg(long, value_name = "USERS", default_value = "403")]
     mean_followers: NonZeroUsize,
 
-    /// Followers of the author whom most follow [default: 22 % of the users]
+    /// Maximum number of followers of an author [default: 22 % of the users]
     #[arg(long, value_name = "USERS")]
     most_followers: Option<NonZeroUsize>,
 
-    /// Exponent of the power law by which authors have followers
+    /// Exponent of the power law of the follower counts
     #[arg(long, value_name = "NUMBER", default_value_t = 0.8, value_parser = exponent)]
     followers_exponent: f64,
 
-    /// Read who follows whom from a file instead: `follower source` in each line, `.gz` too
+    /// Read the follow edges from a file instead: `follower source` in each line, `.gz` too
     #[arg(long, value_name = "FILE")]
     follows: Option<PathBuf>,
 
-    /// Share of the users that are active: who is not is pushed nothing
+    /// Share of the users that are active; nothing is pushed to the others
     #[arg(long, value_name = "0..1", default_value_t = 1.0, value_parser = some_share)]
     active_share: f64,
 
-    /// Share of the active users that are online: each has a live connection and reads what it is told. Of Tidewire as a server
-    /// alone, since the others push to nobody
+    /// Share of the active users that are online: each has a live connection and reads all messages. Only for Tidewire as a server,
+    /// because the other designs have no live connections
     #[arg(long, value_name = "0..1", default_value_t = 0.0, value_parser = share)]
     online_share: f64,
 
-    /// Exponent of the power law by which authors publish; 0: all alike
+    /// Exponent of the power law by which authors publish; 0: all with the same rate
     #[arg(long, value_name = "NUMBER", default_value_t = 0.0, value_parser = exponent)]
     publishing_exponent: f64,
 
-    /// The same for readers who read
+    /// Exponent of the power law by which readers read; 0: all with the same rate
     #[arg(long, value_name = "NUMBER", default_value_t = 0.0, value_parser = exponent)]
     reading_exponent: f64,
 
@@ -75,7 +75,7 @@ pub(super) struct WorldOptions {
     #[arg(long, value_enum, default_value_t = Ids::Snowflake)]
     ids: Ids,
 
-    /// Time between two of the posts that are there before anything is measured, of all authors together: they are dated back
+    /// Average time between two posts of the initial load, over all authors: they are backdated
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = gap)]
     post_gap: Duration,
 
@@ -84,7 +84,7 @@ pub(super) struct WorldOptions {
     pub(super) seed: u64,
 }
 
-/// What designs are set to.
+/// The settings of the designs.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(next_help_heading = "Designs")]
 pub(super) struct DesignOptions {
@@ -97,20 +97,20 @@ pub(super) struct DesignOptions {
     celebrity_followers: Option<u64>,
 }
 
-/// What users do.
+/// The operations of the users.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Work")]
 pub(super) struct WorkOptions {
-    /// `social`: 60 % feed pages, 30 % own pages, 10 % publishes; `pequod`: publish 1, read 100, follow 10, leave 5;
-    /// `even`: half feed pages, half publishes; or `page`, `own_page`, `publish` alone
+    /// `social`: 60 % feed pages, 30 % own pages, 10 % publishes; `pequod`: publish 1, read 100, follow 10, unfollow 5; `even`: half feed
+    /// pages, half publishes; or `page`, `own_page`, `publish` alone
     #[arg(long, default_value = "social", value_parser = Mix::NAMES)]
     mix: String,
 
-    /// Share of publishes and follows that are taken back soon after
+    /// Share of publishes and follows that are undone soon after
     #[arg(long, value_name = "0..1", default_value_t = 0.1, value_parser = share)]
     undone: f64,
 
-    /// Clients at once
+    /// Number of concurrent clients
     #[arg(long, default_value = "32")]
     pub(super) clients: NonZeroUsize,
 
@@ -119,29 +119,29 @@ pub(super) struct WorkOptions {
     pub(super) threads: NonZeroUsize,
 }
 
-/// Where the report goes besides the terminal.
+/// The outputs of the report besides the terminal.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Report")]
 pub(super) struct ReportOptions {
-    /// All figures as JSON
+    /// Write all results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// All figures and plots as one page
+    /// Write all results and plots as one HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// The main figures as a picture
+    /// Write the main results as a picture
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// The main figures as a table in Markdown
+    /// Write the main results as a Markdown table
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 }
 
 impl WorldOptions {
-    /// The world, with `users` of them if nobody said how many. `activity` is what was recorded of those in a file.
+    /// Creates the world, with `users` users unless the option is set. `activity` is a file with recorded activity.
     pub(super) fn world(&self, users: NonZeroUsize, activity: Option<&PathBuf>) -> Result<World, files::FileError> {
         let users = self.users.unwrap_or(users).get();
         if let Some(follows) = &self.follows {
@@ -160,17 +160,17 @@ impl WorldOptions {
         Ok(recipe.make())
     }
 
-    /// What designs are loaded with.
+    /// Creates the initial load of the designs.
     pub(super) fn load(&self, world: World, inbox_posts: usize) -> Result<Load, String> {
         Ok(Load::new(world, inbox_posts, &self.posts())?.with_online(self.online_share, self.seed))
     }
 
-    /// How posts are made.
+    /// Returns how posts are created.
     fn posts(&self) -> Posts {
         Posts { ids: self.ids, gap: self.post_gap, seed: self.seed }
     }
 
-    /// How authors publish, and readers read.
+    /// Returns the exponents for authors and readers.
     pub(super) fn exponents(&self) -> (f64, f64) {
         (self.publishing_exponent, self.reading_exponent)
     }
@@ -189,14 +189,14 @@ impl WorkOptions {
         Ok(mix.undoing(self.undone))
     }
 
-    /// What is told of it.
-    pub(super) fn told(&self) -> String {
+    /// Returns a description for the report.
+    pub(super) fn describe(&self) -> String {
         format!("{}, {} % of publishes and follows undone", self.mix, self.undone * 100.0)
     }
 }
 
 impl ReportOptions {
-    /// Finds out whether all files can be written, before anything is measured for hours.
+    /// Checks that all files can be written, before a measurement that may take hours.
     pub(super) fn check(&self) -> Result<(), Box<dyn Error>> {
         for path in [&self.json, &self.html, &self.svg, &self.markdown].into_iter().flatten() {
             if path.is_dir() {
@@ -209,10 +209,10 @@ impl ReportOptions {
         Ok(())
     }
 
-    /// Tells a report on the terminal and wherever else.
-    pub(super) fn tell(&self, report: &Report) -> Result<(), Box<dyn Error>> {
+    /// Prints the report on the terminal and writes the other outputs.
+    pub(super) fn write(&self, report: &Report) -> Result<(), Box<dyn Error>> {
         let look = Look { colour: std::io::stdout().is_terminal(), ..Look::default() };
-        terminal::say(crate::report::terminal::text(report, look).trim_end());
+        terminal::print_line(crate::report::terminal::text(report, look).trim_end());
         if let Some(path) = &self.json {
             json::write(report, path)?;
         }
@@ -229,8 +229,8 @@ impl ReportOptions {
     }
 }
 
-/// What is told of a world and how it is loaded.
-pub(super) fn world_told(load: &Load, options: &WorldOptions) -> BTreeMap<String, String> {
+/// Returns the settings of a world and its initial load, for the report.
+pub(super) fn world_settings(load: &Load, options: &WorldOptions) -> BTreeMap<String, String> {
     let world = &load.world;
     let from = match &options.follows {
         Some(file) => format!("read from {}", file.display()),
@@ -248,7 +248,7 @@ pub(super) fn world_told(load: &Load, options: &WorldOptions) -> BTreeMap<String
         ("authors", world.authors.len().to_string()),
         ("followers of an author", followed),
         ("posts before", format!("{posts}, one each {}", humantime::format_duration(options.post_gap))),
-        ("ids of posts", options.ids.told().to_owned()),
+        ("ids of posts", options.ids.describe().to_owned()),
         (
             "publishing and reading exponents",
             format!("{} and {}", options.publishing_exponent, options.reading_exponent),
@@ -258,7 +258,7 @@ pub(super) fn world_told(load: &Load, options: &WorldOptions) -> BTreeMap<String
     .into()
 }
 
-/// A report of this run, of which nothing was measured yet.
+/// Creates a report of this run without results.
 pub(super) fn report(title: &str, settings: BTreeMap<String, String>) -> Report {
     Report {
         title: title.to_owned(),
@@ -272,7 +272,7 @@ pub(super) fn report(title: &str, settings: BTreeMap<String, String>) -> Report 
     }
 }
 
-/// Adds ratios, and what speaks against the figures. What went wrong is the first thing to know.
+/// Adds ratios and warnings. Failures are the first warnings.
 pub(super) fn judge(report: &mut Report, environment: &Environment) {
     report.ratios = ratios(&report.targets);
     let of_target = |target: &TargetReport| {
@@ -283,7 +283,7 @@ pub(super) fn judge(report: &mut Report, environment: &Environment) {
     report.warnings = [failures, warnings(report, environment)].concat();
 }
 
-/// The command line, to make a run again.
+/// Returns the command line that repeats the run.
 fn command(arguments: impl Iterator<Item = String>) -> String {
     let quoted = |argument: String| {
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=,./:".contains(letter);
@@ -296,13 +296,13 @@ fn command(arguments: impl Iterator<Item = String>) -> String {
     format!("cargo run --release -p tidewire-load -- {}", words.join(" "))
 }
 
-/// Longest time that may be asked for.
+/// Maximum duration of an option.
 const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// The smallest and the largest of other numbers: beyond them, times and counts have no meaning.
+/// Range of other numbers: outside of it, times and counts have no meaning.
 const NUMBERS: RangeInclusive<f64> = 1e-3..=1e7;
 
-/// Reads `1.5` as seconds, `2m` and the like as what they say.
+/// Parses `1.5` as seconds, and texts such as `2m` with their unit.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let duration = seconds.map_or_else(|| humantime::parse_duration(text).map_err(|cause| cause.to_string()), Ok)?;
@@ -313,13 +313,13 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A duration that keeps times of posts apart.
+/// Parses a duration that is long enough to keep the times of posts distinct.
 fn gap(text: &str) -> Result<Duration, String> {
     let gap = duration(text)?;
     if gap >= GAP_MIN { Ok(gap) } else { Err(format!("must be at least {GAP_MIN:?}")) }
 }
 
-/// Users at most: as many as Tidewire knows by default.
+/// Maximum number of users: the default limit of Tidewire.
 const USERS_MAX: usize = 50_000_000;
 
 fn users(text: &str) -> Result<NonZeroUsize, String> {
@@ -331,8 +331,8 @@ fn users(text: &str) -> Result<NonZeroUsize, String> {
     }
 }
 
-/// Posts that an inbox holds: no more than Tidewire's may. With less than two pages the feeds of its rivals, which end where the
-/// inbox does, would lack posts on the first page as soon as some are deleted, and be told to be wrong.
+/// Range of the inbox size. The maximum is that of Tidewire. With less than two pages, the feeds of other designs, which end with the
+/// inbox, would lack posts on the first page as soon as some are deleted, and the check would fail.
 const INBOX_POSTS: RangeInclusive<usize> = 2 * PAGE_POSTS..=100_000;
 
 fn inbox_posts(text: &str) -> Result<usize, String> {
@@ -343,7 +343,7 @@ fn inbox_posts(text: &str) -> Result<usize, String> {
     Err(format!("not between {} and {}: a page has {PAGE_POSTS}", INBOX_POSTS.start(), INBOX_POSTS.end()))
 }
 
-/// Whether enough of an inbox is left for two pages where so large a share of what is published is deleted again.
+/// Checks that two pages of an inbox remain when this share of the published posts is deleted again.
 pub(super) fn check_inboxes(inbox_posts: usize, undone: f64) -> Result<(), String> {
     let left = inbox_posts as f64 * (1.0 - undone);
     if left >= *INBOX_POSTS.start() as f64 || undone == 0.0 {
@@ -369,7 +369,7 @@ fn exponent(text: &str) -> Result<f64, String> {
     if (0.0..=10.0).contains(&exponent) { Ok(exponent) } else { Err("not between 0 and 10".to_owned()) }
 }
 
-/// A number within [`NUMBERS`].
+/// Parses a number within [`NUMBERS`].
 pub(super) fn positive(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if NUMBERS.contains(&number) { Ok(number) } else { Err("not between 0.001 and 10,000,000".to_owned()) }

@@ -1,4 +1,4 @@
-//! `tidewire-load overload`: more than a design can do.
+//! `tidewire-load overload`: runs a design above its maximum rate.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -14,17 +14,17 @@ use crate::overload;
 use crate::report::figure;
 use crate::report::progress::Progress;
 
-/// What `tidewire-load overload` takes.
+/// Arguments of `tidewire-load overload`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Overload {
     #[command(flatten)]
     on: OnOptions,
 
-    /// How many times what is possible is asked for, one after the other
+    /// Overload rates as multiples of the maximum rate, one after the other
     #[arg(long, value_name = "TIMES", value_delimiter = ',', default_value = "2,5,10", value_parser = positive)]
     times: Vec<f64>,
 
-    /// Each overload lasts so long, and as long the calm before and after it
+    /// Duration of each overload, and of the normal load before and after it
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     lasts: Duration,
 
@@ -32,10 +32,10 @@ pub(super) struct Overload {
     report: ReportOptions,
 }
 
-/// Clients in an overload, for each of those with which it was found out what is possible.
+/// Number of clients in an overload for each client of the measurement of the maximum rate.
 const CLIENTS_EACH: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
 
-/// Of what is possible, what is asked for in calm times.
+/// Rate of the normal load as a share of the maximum rate.
 const CALM_SHARE: f64 = 0.5;
 
 impl Overload {
@@ -47,7 +47,7 @@ impl Overload {
         let (ran, mut wrong) = loaded.most(&self.on.closed(self.on.work.clients, self.lasts), &progress)?;
         let (peak, seconds) = (rate(&ran), ran.lasted.as_secs_f64());
         let most = ran.record.done.iter().map(|(kind, done)| (*kind, *done as f64 / seconds)).collect();
-        // What is possible counts once it is in all feeds. Users do not wait for that.
+        // The maximum rate counts posts that are in all feeds. In the overload, publishes do not wait for that.
         loaded.prepared.target.wait_for_delivery(false);
         let mut cases = Vec::new();
         for times in &self.times {
@@ -58,7 +58,7 @@ impl Overload {
                 progress.done("not measured");
                 break;
             };
-            progress.done(&overload.told());
+            progress.done(&overload.summary());
             cases.extend(overload.cases());
         }
         drop(progress);
@@ -72,11 +72,11 @@ impl Overload {
             target.cases.extend(cases);
         }
         judge(&mut report, &loaded.environment);
-        self.report.tell(&report)?;
+        self.report.write(&report)?;
         ended(name, wrong)
     }
 
-    /// What was done in one overload, if anything was, and what went wrong.
+    /// Runs one overload. Returns its results, if any, and what went wrong.
     fn overload(
         &self,
         times: f64,
@@ -86,7 +86,7 @@ impl Overload {
     ) -> (Option<overload::Overload>, Option<String>) {
         let lasts = [self.lasts; 3];
         let pacer = Pacer::burst(peak * CALM_SHARE, times / CALM_SHARE, lasts.into());
-        // More than a server lets in at once, so that it is the server that keeps others waiting, or refuses them.
+        // More clients than the server admits at once, so that the server queues or refuses their requests.
         let clients = self.on.work.clients.saturating_mul(CLIENTS_EACH);
         let plan = Plan { clients, ..self.on.open(pacer) };
         let Outcome { ran, wrong, over, resident_most } = loaded.run(&plan, progress);

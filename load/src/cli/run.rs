@@ -1,4 +1,4 @@
-//! `tidewire-load run`: one design, at a rate, as fast as it goes, or as it was recorded.
+//! `tidewire-load run`: runs one design at a given rate, at its maximum rate, or with a recorded activity.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cli::options::{
-    DesignOptions, ReportOptions, WorkOptions, WorldOptions, duration, judge, positive, report, world_told,
+    DesignOptions, ReportOptions, WorkOptions, WorldOptions, duration, judge, positive, report, world_settings,
 };
 use crate::drive::pacer::Pacer;
 use crate::drive::{OPEN_CLIENTS, Pace, Plan, Run as Ran};
@@ -22,34 +22,34 @@ use crate::target::kind::Kind;
 use crate::turn::{self, Turn};
 use crate::workload::{Mix, Workload};
 
-/// What `tidewire-load run` takes.
+/// Arguments of `tidewire-load run`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Run {
     #[command(flatten)]
     pub(super) on: OnOptions,
 
-    /// Operations a second, each timed from when it was to be done [default: as fast as it goes]
+    /// Operations per second, each timed from its intended time [default: the maximum rate]
     #[arg(long, value_name = "OPERATIONS", value_parser = positive, conflicts_with_all = ["most", "activity"])]
     rate: Option<f64>,
 
-    /// Find out how many operations a second are possible at most, with more and more clients
+    /// Search the maximum rate with an increasing number of clients
     #[arg(long, conflicts_with = "activity")]
     most: bool,
 
-    /// The middle third of the time at so many times the rate
+    /// Run the middle third of the time at this multiple of the rate
     #[arg(long, value_name = "TIMES", value_parser = positive, requires = "rate")]
     burst: Option<f64>,
 
-    /// Publish as it was recorded: `author other unix_seconds …` in each line; needs --follows of the same users. The other
-    /// operations of the mix come between
+    /// Replay a recorded activity: `author other unix_seconds …` in each line; needs --follows of the same users. The other operations of
+    /// the mix run in between
     #[arg(long, value_name = "FILE", requires = "follows")]
     activity: Option<PathBuf>,
 
-    /// So many times as fast as it was recorded
+    /// Speed of the replay
     #[arg(long, value_name = "TIMES", default_value_t = 1.0, value_parser = positive)]
     speed: f64,
 
-    /// How long it is measured
+    /// Duration of the measurement
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     lasts: Duration,
 
@@ -57,14 +57,14 @@ pub(super) struct Run {
     report: ReportOptions,
 }
 
-/// What is loaded, and with what.
+/// The design and its initial load.
 #[derive(Debug, clap::Args)]
 pub(super) struct OnOptions {
-    /// The design
+    /// Design to run
     #[arg(long, default_value = "tidewire_http")]
     target: Kind,
 
-    /// A Tidewire server that runs already, in place of one that is started: it gets users named u0, u1 and so on
+    /// Use a Tidewire server that is already running: it gets users named u0, u1 and so on
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "target")]
     server: Option<SocketAddr>,
 
@@ -78,10 +78,10 @@ pub(super) struct OnOptions {
     designs: DesignOptions,
 }
 
-/// Users, if nobody says how many.
+/// The default number of users.
 const USERS: NonZeroUsize = NonZeroUsize::new(5_000).expect("not zero");
 
-/// A design that is loaded, and what is done on it.
+/// A loaded design and its workload.
 pub(super) struct Loaded {
     pub(super) prepared: Prepared,
     pub(super) load: Load,
@@ -89,13 +89,13 @@ pub(super) struct Loaded {
     exponents: (f64, f64),
     seed: u64,
     runs: u64,
-    /// Pages that were right after runs.
+    /// Number of pages that were correct after runs.
     pages_checked: usize,
     pub(super) environment: Environment,
 }
 
 impl OnOptions {
-    /// Loads the design; `activity` is what was recorded.
+    /// Loads the design. `activity` is a file with recorded activity.
     pub(super) fn prepare(&self, activity: Option<&PathBuf>, progress: &Progress) -> Result<Loaded, Box<dyn Error>> {
         let settings = self.designs.settings();
         let load = self.world.load(self.world.world(USERS, activity)?, settings.inbox_posts)?;
@@ -112,13 +112,13 @@ impl OnOptions {
         Ok(Loaded { prepared, load, mix, exponents, seed, runs: 0, pages_checked: 0, environment })
     }
 
-    /// Does the work in a closed loop.
+    /// Returns a plan for a closed loop.
     pub(super) fn closed(&self, clients: NonZeroUsize, lasts: Duration) -> Plan {
         let pace = Pace::Closed { warm_up: lasts / 10, lasts };
         Plan { clients, threads: self.work.threads, pace, retry_refused: false, first_client: 0 }
     }
 
-    /// Does the work at intended times.
+    /// Returns a plan for an open loop.
     pub(super) fn open(&self, pacer: Pacer) -> Plan {
         let clients = self.work.clients.saturating_mul(OPEN_CLIENTS);
         let warm_up = (pacer.lasts() / 10).min(OPEN_WARM_UP_MAX);
@@ -127,17 +127,17 @@ impl OnOptions {
     }
 }
 
-/// How long an open loop is at its rate before it counts, at most.
+/// Maximum duration of the warm-up of an open loop.
 const OPEN_WARM_UP_MAX: Duration = Duration::from_secs(1);
 
 impl Loaded {
-    /// Does some work.
+    /// Runs a plan on the design.
     pub(super) fn run(&mut self, plan: &Plan, progress: &Progress) -> Outcome {
         self.runs += 1;
         let plan = Plan { first_client: self.runs << 16, ..plan.clone() };
         let (world, mint) = (Arc::clone(&self.load.world), Arc::clone(&self.load.mint));
         let workload = Workload::new(world, self.mix.clone(), self.exponents, mint, self.seed);
-        let workload = Arc::new(workload.seen_by(self.prepared.verifier.clone()));
+        let workload = Arc::new(workload.observed_by(self.prepared.verifier.clone()));
         let target = &self.prepared.target;
         let turn = turn::take(target, &[], &workload, &plan, (target.name(), progress));
         self.environment.stretches.push(turn.stretch.clone());
@@ -152,25 +152,25 @@ impl Loaded {
         }
     }
 
-    /// Finds out what is possible: what was done, and what went wrong, if that was no reason to end.
+    /// Measures the maximum rate. Returns the run, and a problem that does not end the program, if any.
     pub(super) fn most(&mut self, closed: &Plan, progress: &Progress) -> Result<(Ran, Option<String>), String> {
-        progress.step(self.prepared.target.name(), "what is possible");
+        progress.step(self.prepared.target.name(), "measuring the maximum rate");
         let Outcome { ran, wrong, over, .. } = self.run(closed, progress);
         let Some(ran) = ran.filter(|_| !over) else { return Err(wrong.unwrap_or_default()) };
         progress.done(&figure::rate(rate(&ran)));
         Ok((ran, wrong))
     }
 
-    /// Adds what is known once all is done: pages that were right after runs, and what readers online heard.
+    /// Adds what is known at the end: the number of correct pages, and the results of readers online.
     pub(super) fn end(&mut self, target: &mut TargetReport) {
         target.pages_checked += self.pages_checked;
         target.add_online(self.prepared.online.take());
     }
 
-    /// The report of one design, without cases.
+    /// Returns the report of one design, without cases.
     pub(super) fn report(&self, title: &str, on: &OnOptions) -> Report {
-        let mut settings = world_told(&self.load, &on.world);
-        settings.insert("mix".to_owned(), on.work.told());
+        let mut settings = world_settings(&self.load, &on.world);
+        settings.insert("mix".to_owned(), on.work.describe());
         settings.insert("clients".to_owned(), format!("{} on {} threads", on.work.clients, on.work.threads));
         let target = &self.prepared.target;
         let cases = self.prepared.memory.map(|memory| ("memory".to_owned(), memory.case()));
@@ -187,14 +187,14 @@ impl Loaded {
     }
 }
 
-/// What came of some work, as far as it was done.
+/// The outcome of a run.
 pub(super) struct Outcome {
     pub(super) ran: Option<Ran>,
-    /// What went wrong, if anything did.
+    /// The problem, if there was one.
     pub(super) wrong: Option<String>,
-    /// Whether no more can be done.
+    /// True if no further run is possible.
     pub(super) over: bool,
-    /// Most memory that the server took meanwhile.
+    /// Highest resident memory of the server, in bytes.
     pub(super) resident_most: Option<u64>,
 }
 
@@ -204,19 +204,21 @@ impl Outcome {
             Ok(ran) => ran,
             Err(cause) => return Self { ran: None, wrong: Some(cause.to_string()), over: true, resident_most },
         };
-        let said = ran.record.first_failure.as_deref().unwrap_or("nothing was said");
-        // What is refused under too much load is counted, and no reason to mistrust the rest.
+        let first_failure = ran.record.first_failure.as_deref().unwrap_or("no message");
+        // Refusals under overload are counted, and do not make the other results invalid.
         let failed = ran.record.failed.saturating_sub(ran.record.refused);
         let wrong = match failed {
-            _ if died => Some(format!("the server ended; of the operations, the first that failed said: {said}")),
+            _ if died => {
+                Some(format!("the server ended; of the operations, the first that failed said: {first_failure}"))
+            }
             0 => None,
-            failed => Some(format!("{failed} operations failed, and the first of them said: {said}")),
+            failed => Some(format!("{failed} operations failed, and the first of them said: {first_failure}")),
         };
         Self { ran: Some(ran), wrong, over: died, resident_most }
     }
 }
 
-/// An error for a run that went wrong, once all that was measured is told.
+/// Returns an error for a run with a problem, after all results are reported.
 pub(super) fn ended(name: &str, wrong: Option<String>) -> Result<(), Box<dyn Error>> {
     wrong.map_or(Ok(()), |wrong| Err(format!("{name}: {wrong}; what was measured until then is in the report").into()))
 }
@@ -243,11 +245,11 @@ impl Run {
             }
         }
         judge(&mut report, &loaded.environment);
-        self.report.tell(&report)?;
+        self.report.write(&report)?;
         ended(loaded.prepared.target.name(), wrong)
     }
 
-    /// What was done, and what went wrong.
+    /// Runs the measurement. Returns the runs and the problem, if any.
     fn measure(&self, loaded: &mut Loaded, report: &mut Report, progress: &Progress) -> (Vec<Ran>, Option<String>) {
         if self.most {
             return self.search(loaded, report, progress);
@@ -262,7 +264,7 @@ impl Run {
         (ran.into_iter().collect(), wrong)
     }
 
-    /// With more and more clients; returns what the most did, and what went wrong.
+    /// Searches the maximum rate. Returns the run with the highest rate, and the problem, if any.
     fn search(&self, loaded: &mut Loaded, report: &mut Report, progress: &Progress) -> (Vec<Ran>, Option<String>) {
         let (mut runs, mut first_wrong) = (Vec::new(), None);
         let (tried, ended) = search::most(|clients| {
@@ -278,9 +280,9 @@ impl Run {
             runs.push(ran);
             Ok(rate)
         });
-        let told: Vec<String> =
+        let reported: Vec<String> =
             tried.iter().map(|(clients, rate)| format!("{clients}: {}", figure::rate(*rate))).collect();
-        report.settings.insert("operations by clients".to_owned(), told.join(", "));
+        report.settings.insert("operations by clients".to_owned(), reported.join(", "));
         let best = tried.iter().enumerate().max_by(|(_, a), (_, b)| a.1.total_cmp(&b.1)).map(|(nth, _)| nth);
         (best.map(|nth| runs.swap_remove(nth)).into_iter().collect(), ended.or(first_wrong))
     }

@@ -1,4 +1,4 @@
-//! `tidewire-load soak`: hours at a part of what is possible, and what drifts meanwhile.
+//! `tidewire-load soak`: runs at a part of the maximum rate for hours and reports the drift.
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,25 +13,25 @@ use crate::report::progress::Progress;
 use crate::soak::{self, Window};
 use crate::target::process::{descriptors, resident_bytes};
 
-/// What `tidewire-load soak` takes.
+/// Arguments of `tidewire-load soak`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Soak {
     #[command(flatten)]
     on: OnOptions,
 
-    /// How long
+    /// Duration of the run
     #[arg(long, value_name = "DURATION", default_value = "4h", value_parser = duration)]
     lasts: Duration,
 
-    /// Share of what is possible at most
+    /// Rate as a share of the maximum rate
     #[arg(long, value_name = "SHARE", default_value_t = 0.7, value_parser = crate::cli::options::some_share)]
     share: f64,
 
-    /// Operations a second, in place of a share of what is possible at the start: with all it keeps, a server may do less later
+    /// Operations per second, instead of a share of the initial maximum rate: with more data a server may be slower later
     #[arg(long, value_name = "OPERATIONS", value_parser = positive, conflicts_with = "share")]
     rate: Option<f64>,
 
-    /// What is compared: so many stretches of the whole
+    /// Number of windows that the run is split into
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(4..=10_000))]
     windows: u32,
 
@@ -39,7 +39,7 @@ pub(super) struct Soak {
     report: ReportOptions,
 }
 
-/// How long it is measured what is possible, at most.
+/// Maximum duration of the measurement of the maximum rate.
 const MOST_LASTS_MAX: Duration = Duration::from_secs(20);
 
 impl Soak {
@@ -48,7 +48,7 @@ impl Soak {
         let progress = Progress::new();
         let mut loaded = self.on.prepare(None, &progress)?;
         let name = loaded.prepared.target.name();
-        let (asked, told, mut wrong) = self.rate(&mut loaded, &progress)?;
+        let (asked, reported, mut wrong) = self.rate(&mut loaded, &progress)?;
         let pacer = Pacer::steady(asked, self.lasts / self.windows);
         let (mut windows, mut last) = (Vec::new(), None);
         for nth in 0..self.windows {
@@ -66,7 +66,7 @@ impl Soak {
         }
         drop(progress);
         let mut report = loaded.report("Hours under load", &self.on);
-        report.settings.insert("rate".to_owned(), told);
+        report.settings.insert("rate".to_owned(), reported);
         report.settings.insert("stretches".to_owned(), format!("{} of {}", windows.len(), self.windows));
         if let Some(target) = report.targets.first_mut() {
             target.failures.extend(wrong.clone());
@@ -75,11 +75,11 @@ impl Soak {
             target.cases.extend(soak::cases(&windows, self.lasts / self.windows, &last));
         }
         judge(&mut report, &loaded.environment);
-        self.report.tell(&report)?;
+        self.report.write(&report)?;
         ended(name, wrong)
     }
 
-    /// Operations a second, as they are told, and what went wrong when it was found out what is possible.
+    /// Returns the operations per second, their description, and the problem of the measurement of the maximum rate, if any.
     fn rate(&self, loaded: &mut Loaded, progress: &Progress) -> Result<(f64, String, Option<String>), String> {
         if let Some(asked) = self.rate {
             return Ok((asked, figure::rate(asked), None));

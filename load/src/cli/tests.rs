@@ -1,4 +1,4 @@
-//! Whole commands on the mock: nothing here waits for a server.
+//! Tests of whole commands with the mock: no test waits for a server.
 #![cfg(test)]
 
 use clap::Parser as _;
@@ -12,8 +12,8 @@ use crate::environment::Stretch;
 use crate::target::Failure;
 use crate::turn::Turn;
 
-/// Runs a command on a small world; returns its report, and what it ended with.
-fn told(command: &str) -> (Value, Option<String>) {
+/// Runs a command on a small world. Returns its report, and its error if there was one.
+fn run_command(command: &str) -> (Value, Option<String>) {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("report.json");
     let world = "--users 50 --authors 5 --mean-followers 10 --inbox-posts 60 --clients 2 --json";
@@ -32,7 +32,7 @@ fn told(command: &str) -> (Value, Option<String>) {
 
 #[test]
 fn a_short_soak_tells_all_its_stretches_and_what_drifted() {
-    let (report, failed) = told("soak --target mock --lasts 1s --windows 4");
+    let (report, failed) = run_command("soak --target mock --lasts 1s --windows 4");
     let cases = &report["targets"][0]["cases"];
     assert_eq!((failed, &report["settings"]["stretches"]), (None, &Value::from("4 of 4")));
     for (case, unit) in [("soak", "operations/s"), ("soak_p99", "us"), ("resident", "bytes")] {
@@ -44,7 +44,7 @@ fn a_short_soak_tells_all_its_stretches_and_what_drifted() {
 
 #[test]
 fn a_soak_at_a_rate_does_not_ask_what_is_possible() {
-    let (report, failed) = told("soak --target mock --lasts 1s --windows 4 --rate 400");
+    let (report, failed) = run_command("soak --target mock --lasts 1s --windows 4 --rate 400");
     let rate = report["targets"][0]["cases"]["soak"]["median"].as_f64().unwrap();
     assert_eq!((failed, &report["settings"]["rate"]), (None, &Value::from("400/s")));
     assert!(rate > 0.0 && rate < 440.0, "{report}");
@@ -57,7 +57,7 @@ fn what_was_recorded_is_compared_too() {
     std::fs::write(&follows, "a b\nc b\na c\n").unwrap();
     std::fs::write(&activity, "b a 100 RT\nc a 100 RE\nb c 101 MT\n").unwrap();
     let files = format!("--follows {} --activity {}", follows.display(), activity.display());
-    let (report, failed) = told(&format!("compare --targets mock --rounds 1 --lasts 150ms --speed 20 {files}"));
+    let (report, failed) = run_command(&format!("compare --targets mock --rounds 1 --lasts 150ms --speed 20 {files}"));
     assert_eq!(failed, None);
     assert!(report["targets"][0]["cases"]["recorded"]["median"].as_f64().unwrap() > 0.0, "{report}");
     assert!(report["settings"]["activity"].as_str().unwrap().starts_with("3 posts from "), "{report}");
@@ -65,7 +65,7 @@ fn what_was_recorded_is_compared_too() {
 
 #[test]
 fn the_most_is_told_with_what_was_tried() {
-    let (report, failed) = told("run --target mock --most --lasts 100ms");
+    let (report, failed) = run_command("run --target mock --most --lasts 100ms");
     assert_eq!(failed, None);
     assert!(report["targets"][0]["cases"]["most"]["median"].as_f64().unwrap() > 0.0, "{report}");
     assert!(report["settings"]["operations by clients"].as_str().unwrap().starts_with("1: "), "{report}");
@@ -73,13 +73,13 @@ fn the_most_is_told_with_what_was_tried() {
 
 #[test]
 fn an_overload_tells_what_was_done_of_what_was_asked() {
-    let (report, failed) = told("overload --target mock --times 2,3 --lasts 200ms");
+    let (report, failed) = run_command("overload --target mock --times 2,3 --lasts 200ms");
     let cases = &report["targets"][0]["cases"];
     assert_eq!(failed, None);
     for name in ["overload_2x", "overload_3x_before", "overload_3x_of_most"] {
         assert!(cases[name]["median"].as_f64().unwrap() > 0.0, "{name}: {cases}");
     }
-    // It refuses nothing, and has no process of its own.
+    // The mock refuses nothing and has no process of its own.
     assert_eq!(cases["overload_2x_refused"]["median"], 0.0);
     assert!(cases.get("overload_2x_refusal_p99").is_none() && cases.get("overload_2x_memory").is_none());
 }
@@ -98,8 +98,11 @@ fn operations_that_fail_are_an_error_in_the_end_and_those_that_are_refused_are_n
     let wrong = |failed, refused| outcome(failed, refused, false).wrong;
     assert_eq!((wrong(0, 0), wrong(7, 7)), (None, None));
     assert_eq!(wrong(7, 4).as_deref(), Some("3 operations failed, and the first of them said: full"));
-    let told = ended("redis_list", wrong(7, 4)).unwrap_err().to_string();
-    assert!(told.starts_with("redis_list: 3 operations failed") && told.ends_with("is in the report"), "{told}");
+    let message = ended("redis_list", wrong(7, 4)).unwrap_err().to_string();
+    assert!(
+        message.starts_with("redis_list: 3 operations failed") && message.ends_with("is in the report"),
+        "{message}"
+    );
     assert!(ended("redis_list", None).is_ok());
 }
 

@@ -1,4 +1,4 @@
-//! What is measured of each design.
+//! The cases that are measured for each design.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -22,23 +22,23 @@ use crate::workload::{Mix, Workload};
 /// A case that is measured in rounds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Timed {
-    /// Publishing as fast as it goes: feeds that get a post.
+    /// Publishing at the maximum rate: deliveries to feeds.
     Deliveries,
-    /// Reading feed pages as fast as it goes.
+    /// Reading feed pages at the maximum rate.
     Page,
-    /// One reader after the other, alone.
+    /// Reading feed pages with a single client.
     PageAlone,
-    /// A mix of operations, as fast as it goes.
+    /// A mix of operations at the maximum rate.
     Mix,
-    /// Publishing at half of what was possible: how long until it shows.
+    /// Publishing at half of the maximum rate: the time until a post is visible.
     Visible,
     /// Publishing with a burst.
     Burst,
-    /// As it was recorded, with the mix between.
+    /// A recorded activity with the mix in between.
     Recorded,
 }
 
-/// In this order, since the later ones need what the first found out.
+/// Returns the cases in their order: later ones need the results of the first.
 pub(super) fn timed(settings: &Settings) -> impl Iterator<Item = Timed> {
     let always = [Timed::Deliveries, Timed::Page, Timed::PageAlone, Timed::Mix, Timed::Visible, Timed::Burst];
     always.into_iter().chain(settings.recorded.is_some().then_some(Timed::Recorded))
@@ -88,23 +88,23 @@ impl Timed {
     }
 }
 
-/// A design, and what was measured of it so far.
+/// A design and its results so far.
 pub(super) struct Cases {
     prepared: Prepared,
     runs: BTreeMap<Timed, Vec<Run>>,
-    /// What could not be measured, or was answered wrong.
+    /// Cases that failed or had wrong answers.
     failures: Vec<String>,
-    /// Pages that were right after runs.
+    /// Number of pages that were correct after runs.
     pages_checked: usize,
-    /// Its server ended, or did not answer. To wait for it in every case would take hours.
+    /// True if the server ended or did not answer. Waiting for it in every further case would take hours.
     is_given_up: bool,
 }
 
-/// What all cases are measured in alike.
+/// The common parameters of all cases.
 pub(super) struct Circumstances<'a> {
     pub(super) settings: &'a Settings,
     pub(super) load: &'a Load,
-    /// The designs whose turn it is not.
+    /// The designs that are idle.
     pub(super) waiting: &'a [Arc<dyn Target>],
     pub(super) progress: &'a Progress,
 }
@@ -122,8 +122,8 @@ impl Cases {
         self.prepared.kind.name()
     }
 
-    /// Measures a case once. Returns the figure as text, and what the machine did meanwhile; none if this design has no such
-    /// case, or it failed.
+    /// Measures a case once. Returns the result as text, and the load of the machine; `None` if the design does not have this case, or it
+    /// failed.
     pub(super) fn measure(
         &mut self,
         case: Timed,
@@ -136,24 +136,24 @@ impl Cases {
         let plan = plan(self.prepared.kind, case, round, settings, || self.publishes_max())?;
         let (mix, mint) = (case.mix(settings), Arc::clone(&load.mint));
         let workload = Workload::new(Arc::clone(&load.world), mix, settings.exponents, mint, settings.seed);
-        let workload = workload.seen_by(self.prepared.verifier.clone());
+        let workload = workload.observed_by(self.prepared.verifier.clone());
         let what = format!("{} of {}", case.label(), self.name());
         let Turn { ran, died, stretch, .. } =
             turn::take(&self.prepared.target, waiting, &Arc::new(workload), &plan, (&what, progress));
         let failed = |cause: &str| format!("{}, round {}: {cause}", case.label(), round + 1);
         if died {
             self.is_given_up = true;
-            let said = ran.ok().and_then(|run| run.record.first_failure).map(|said| format!(": {said}"));
-            let said = said.unwrap_or_default();
-            self.failures.push(failed(&format!("the server ended, and nothing is measured from there on{said}")));
+            let detail = ran.ok().and_then(|run| run.record.first_failure).map(|failure| format!(": {failure}"));
+            let detail = detail.unwrap_or_default();
+            self.failures.push(failed(&format!("the server ended, and nothing is measured from there on{detail}")));
             return None;
         }
         match ran.and_then(|run| Ok((self.prepared.check_after(&case.mix(settings), &run)?, run))) {
             Ok((checked, run)) => {
                 self.pages_checked += checked;
-                let told = measure::case(std::slice::from_ref(&run), case.figure());
+                let reported = measure::case(std::slice::from_ref(&run), case.figure());
                 self.runs.entry(case).or_default().push(run);
-                Some((figure::median(&told), stretch))
+                Some((figure::median(&reported), stretch))
             }
             Err(cause) => {
                 self.is_given_up = matches!(cause, Failure::Silent(_));
@@ -163,18 +163,18 @@ impl Cases {
         }
     }
 
-    /// Publishes a second that were possible, by the rounds so far.
+    /// Returns the maximum rate of publishes in the rounds so far, per second.
     fn publishes_max(&self) -> Option<f64> {
         let runs = self.runs.get(&Timed::Deliveries)?;
         Some(measure::case(runs, Figure::Operations("publishes/s")).median).filter(|rate| *rate > 0.0)
     }
 
-    /// Adds what was measured to the report.
-    pub(super) fn tell(self, report: &mut TargetReport, settings: &Settings) {
+    /// Adds the results to the report.
+    pub(super) fn add_to_report(self, report: &mut TargetReport, settings: &Settings) {
         for (case, runs) in &self.runs {
             report.cases.insert(case.name().to_owned(), measure::case(runs, case.figure()));
-            if let Some(said) = runs.iter().find_map(|run| run.record.first_failure.as_ref()) {
-                report.failures.push(format!("{}: {said}", case.label()));
+            if let Some(failure) = runs.iter().find_map(|run| run.record.first_failure.as_ref()) {
+                report.failures.push(format!("{}: {failure}", case.label()));
             }
         }
         if let Some(burst) = report.cases.get("burst") {
@@ -187,7 +187,7 @@ impl Cases {
     }
 }
 
-/// How a case is measured; none if this design has no such case. `publishes_max` is what was possible in a second so far.
+/// Returns the plan of a case, or `None` if the design does not have it. `publishes_max` is the maximum rate per second so far.
 fn plan(
     kind: Kind,
     case: Timed,
@@ -203,11 +203,11 @@ fn plan(
         Timed::Visible => Pace::open(Pacer::steady(publishes_max()? / 2.0, lasts), warm_up),
         Timed::Recorded if round + 1 < settings.rounds => return None,
         Timed::Recorded => Pace::open(settings.recorded.clone()?, warm_up),
-        // Once, in the last round, of Tidewire.
+        // Only for Tidewire over HTTP, and only in the last round.
         Timed::Burst if kind != Kind::TidewireHttp || round + 1 < settings.rounds => return None,
         Timed::Burst => {
             let (times, [before, burst, after]) = settings.burst;
-            // At its height it is what was possible at most, and more.
+            // The peak of the burst is above the maximum rate.
             let average = publishes_max()? * BURST_SHARE / times;
             Pace::open(Pacer::burst(average, times, (before, burst, after)), warm_up)
         }
@@ -221,7 +221,7 @@ fn plan(
     Some(Plan { clients, threads: settings.threads, pace, retry_refused: case == Timed::Burst, first_client })
 }
 
-/// The height of the burst, as a share of what was possible at most.
+/// The peak rate of the burst, as a share of the maximum rate.
 const BURST_SHARE: f64 = 1.2;
 
 #[cfg(test)]
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(cases_of(Kind::TidewireHttp, 0), 5);
         assert_eq!(cases_of(Kind::TidewireHttp, 1), 6);
         assert_eq!(cases_of(Kind::RedisList, 1), 5);
-        // Nothing is delivered when it publishes.
+        // This design has no deliveries when a post is published.
         assert_eq!(cases_of(Kind::MariadbPull, 1), 3);
     }
 
@@ -266,12 +266,12 @@ mod tests {
     fn open_loops_go_by_what_was_possible() {
         let visible = planned(Kind::RedisZset, Timed::Visible, 0).unwrap();
         let Pace::Open { pacer, .. } = &visible.pace else { unreachable!() };
-        // Half of it, for four seconds after one to warm up.
+        // Half of the maximum rate, for four seconds after one second of warm-up.
         assert!(pacer.due(2_499).is_some() && pacer.due(2_500).is_none());
         assert_eq!((visible.clients.get(), visible.retry_refused), (64, false));
         let burst = planned(Kind::TidewireHttp, Timed::Burst, 1).unwrap();
         let Pace::Open { pacer, .. } = &burst.pace else { unreachable!() };
-        // 120 a second for two, then 1,200, then 120.
+        // 120 per second for two seconds, then 1,200, then 120.
         assert!(pacer.due(1_559).is_some() && pacer.due(1_560).is_none());
         assert!(burst.retry_refused);
         let unknown = || None;

@@ -1,12 +1,12 @@
-//! The same work on several designs, in turns.
+//! Runs the same work on several designs in turns.
 //!
 //! Responsible for:
-//! - starting each design, loading the same world and posts, and checking its answers before anything is timed;
-//! - rounds in which each case is measured on each design, one right after the other, so that whatever else the machine does
-//!   meets all alike.
+//! - starting each design, loading the same world and posts, and checking its answers before the measurement;
+//! - rounds in which each case is measured on all designs one after the other, so that other load on the machine affects all of them
+//!   equally.
 //!
 //! Not responsible for:
-//! - how the work is done (`drive`), or telling what came of it (`report`).
+//! - running the work (`drive`), reporting the results (`report`).
 
 mod cases;
 mod tests;
@@ -25,39 +25,39 @@ use crate::target::kind::{Kind, Settings as TargetSettings};
 use crate::target::{Failure, Target};
 use crate::workload::Mix;
 
-/// What is compared, and how.
+/// The parameters of a comparison.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Designs, in order.
+    /// The designs in order.
     pub kinds: Vec<Kind>,
-    /// What they are set to.
+    /// The settings of the designs.
     pub target: TargetSettings,
-    /// Rounds of each case.
+    /// Number of rounds of each case.
     pub rounds: usize,
-    /// How long a case lasts on a design in one round, beside the warming up.
+    /// Duration of a case on a design in one round, without the warm-up.
     pub lasts: Duration,
-    /// What is done before it counts.
+    /// Duration of the warm-up.
     pub warm_up: Duration,
-    /// Clients at once.
+    /// Number of concurrent clients.
     pub clients: NonZeroUsize,
-    /// Threads that clients are spread over.
+    /// Number of threads that clients are spread over.
     pub threads: NonZeroUsize,
     /// The mix of the mixed case.
     pub mix: Mix,
-    /// Exponents of Zipf's law by which authors publish, and readers read.
+    /// Exponents of Zipf's law for the authors and the readers.
     pub exponents: (f64, f64),
-    /// The burst: so many times the average, before, during and after it.
+    /// The burst: the peak as a multiple of the average, and the durations before, during and after it.
     pub burst: (f64, [Duration; 3]),
-    /// What was recorded, if that is to be done too, once on each design.
+    /// A recorded activity, which is replayed once on each design, if given.
     pub recorded: Option<Pacer>,
-    /// Seed of everything random.
+    /// The seed of everything random.
     pub seed: u64,
 }
 
-/// Compares. Returns what was measured of each design, and what the machine did meanwhile.
+/// Runs the comparison. Returns the results of each design and the load of the machine.
 ///
 /// # Errors
-/// Only if none of the designs can take part; those that cannot are told with the reason.
+/// Only if none of the designs can take part. Designs that cannot are listed in the report with the reason.
 pub fn compare(
     settings: &Settings,
     load: &Load,
@@ -67,12 +67,12 @@ pub fn compare(
     let mut ready = prepare(settings, load, progress, &mut reports)?;
     let environment = measure(&mut ready, settings, load, progress);
     for (nth, cases) in ready {
-        cases.tell(&mut reports[nth], settings);
+        cases.add_to_report(&mut reports[nth], settings);
     }
     Ok((reports, environment))
 }
 
-/// Starts all designs, and adds a report of each. Returns those that are ready, with the places of their reports.
+/// Starts all designs and adds a report for each. Returns those that are ready, with the indexes of their reports.
 fn prepare(
     settings: &Settings,
     load: &Load,
@@ -129,16 +129,16 @@ fn measure(ready: &mut [(usize, Cases)], settings: &Settings, load: &Load, progr
     environment
 }
 
-/// The places of designs in the order of their turns: each time another one, since whoever has a turn has had what the one
-/// before left behind.
+/// Returns the order of the designs. It differs each time, because a design is affected by what the one before it leaves behind, such as
+/// background writes.
 fn turns(designs: usize, seed: u64, time: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..designs).collect();
     fastrand::Rng::with_seed(seed ^ (time as u64).wrapping_mul(TURN_STEP)).shuffle(&mut order);
     order
 }
 
-/// More cases than there are in a round.
+/// An upper bound of the cases in a round.
 const CASES_MAX: usize = 16;
 
-/// Sets the seeds of successive times far apart: the golden ratio, as in SplitMix64.
+/// Spreads the seeds of successive calls: the golden ratio, as in SplitMix64.
 const TURN_STEP: u64 = 0x9E37_79B9_7F4A_7C15;

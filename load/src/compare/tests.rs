@@ -1,4 +1,4 @@
-//! Whole comparisons of the mock: nothing here waits for a server.
+//! Tests of whole comparisons with the mock: no test waits for a server.
 #![cfg(test)]
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ fn settings(kinds: &[Kind], rounds: usize) -> Settings {
         kinds: kinds.to_vec(),
         target: TargetSettings { inbox_posts: 20, ..TargetSettings::default() },
         rounds,
-        // Long enough that every client gets a turn on a busy machine.
+        // Long enough that every client is scheduled on a busy machine.
         lasts: ms(150),
         warm_up: ms(10),
         clients: NonZeroUsize::new(2).unwrap(),
@@ -87,14 +87,14 @@ fn what_was_recorded_is_done_once_on_every_design() {
     let settings = Settings { recorded, ..settings(&[Kind::Mock, Kind::Mock], 2) };
     let (reports, _) = compare(&settings, &load(), &quiet()).unwrap();
     for case in reports.iter().map(|report| &report.cases["recorded"]) {
-        // Three posts and what comes between, but for the first tenth of the time, which does not count.
+        // Three posts and the operations between them, without the first tenth of the time, which is the warm-up.
         let done = case.latencies.values().map(|latency| latency.count).sum::<u64>();
         assert_eq!((case.rounds.len(), case.unit.as_str(), case.failed), (1, "us", 0));
         assert!((20..30).contains(&done), "{case:?}");
     }
 }
 
-/// A mock with a process, which ends when so many clients were opened.
+/// A mock with a process that ends after this number of clients was opened.
 struct Mortal {
     mock: Mock,
     process: u32,
@@ -155,13 +155,13 @@ impl Target for Mortal {
 #[test]
 fn a_round_in_which_the_server_ended_is_named_and_does_not_count() {
     let (settings, load) = (settings(&[Kind::Mock], 3), load());
-    // Two clients in each case, one for a page alone, sixteen where publishes are timed.
+    // Two clients in each case, one for a single client, sixteen for an open loop.
     let mortal: Arc<dyn Target> = Arc::new(Mortal::start(2 + 2 + 1 + 2 + 16));
     let mut ready = [(0, Cases::new(Prepared::of(Kind::Mock, mortal)))];
     measure(&mut ready, &settings, &load, &quiet());
     let mut report = TargetReport::default();
     let [(_, cases)] = ready;
-    cases.tell(&mut report, &settings);
+    cases.add_to_report(&mut report, &settings);
     assert_eq!(report.failures, ["deliveries, round 2: the server ended, and nothing is measured from there on"]);
     assert_eq!(report.cases.keys().collect::<Vec<_>>(), CLOSED_AND_OPEN);
     assert!(report.cases.values().all(|case| case.rounds.len() == 1), "{:?}", report.cases);

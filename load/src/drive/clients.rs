@@ -1,4 +1,4 @@
-//! The clients of one thread.
+//! The clients that run on one thread.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,22 +14,22 @@ use crate::drive::recorder::{Done, Record};
 use crate::drive::{Gate, Pace, Plan};
 use crate::operation::Operation;
 use crate::target::{Client, Failure, Target};
-use crate::workload::{Doings, Workload};
+use crate::workload::{Operations, Workload};
 
-/// How long after it was to be done something is tried again.
+/// How long after its intended time a refused operation is still retried.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// How long a client waits before it tries again what was refused.
+/// Pause of a client before it retries a refused operation.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
-/// When a run is what.
+/// The time limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timing {
-    /// When the first operation may be done.
+    /// Start of the run: the earliest time of the first operation.
     pub(super) began: Instant,
-    /// What ends from here on counts; in an open loop, what is to be done from here on.
+    /// Start of the measurement. A closed loop counts operations that end after it, an open loop those that are due after it.
     pub(super) measured: Instant,
-    /// What ends later does not.
+    /// End of the measurement. Operations of a closed loop that end later do not count.
     pub(super) end: Instant,
     lasts: Duration,
 }
@@ -45,20 +45,20 @@ impl Timing {
         Self { began, measured, end: measured + lasts, lasts }
     }
 
-    /// When something ended, as a share of the run.
+    /// Returns the time of an event as a share of the measured time.
     fn share(&self, ended: Instant) -> f64 {
         ended.saturating_duration_since(self.measured).as_secs_f64() / self.lasts.as_secs_f64().max(f64::EPSILON)
     }
 }
 
-/// Which of all clients a thread has.
+/// The part of all clients that one thread runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     pub(super) thread: usize,
     pub(super) threads: usize,
 }
 
-/// The clients of one thread, before they begin.
+/// The clients of one thread, before the run starts.
 pub(super) struct Crew {
     pub(super) target: Arc<dyn Target>,
     pub(super) workload: Arc<Workload>,
@@ -68,9 +68,9 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    /// Opens the clients, says so, and has them work once it begins. Nothing is done if it never does.
+    /// Opens the clients, reports that they are ready, and runs them once the run begins. Returns an empty record if it never begins.
     pub(super) fn work(self, mut begun: watch::Receiver<Option<Timing>>, ready: Sender<Result<(), Failure>>) -> Record {
-        // Connections need the runtime they were opened on.
+        // A connection must stay on the runtime that opened it.
         let local = LocalSet::new();
         let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
@@ -102,7 +102,7 @@ impl Crew {
         for number in (self.share.thread..self.plan.clients.get()).step_by(self.share.threads) {
             workers.push(Worker {
                 client: self.target.open().await?,
-                doings: self.workload.client(self.plan.first_client + number as u64),
+                operations: self.workload.client(self.plan.first_client + number as u64),
             });
         }
         Ok(workers)
@@ -127,13 +127,13 @@ impl Crew {
     }
 }
 
-/// A client, and what it is to do.
+/// A client and its sequence of operations.
 struct Worker {
     client: Box<dyn Client>,
-    doings: Doings,
+    operations: Operations,
 }
 
-/// One client at work.
+/// The running task of one client.
 struct Task {
     crew: Rc<Crew>,
     record: Rc<RefCell<Record>>,
@@ -145,35 +145,35 @@ impl Task {
         match &self.crew.plan.pace {
             Pace::Closed { .. } => {
                 while Instant::now() < self.timing.end && !self.crew.gate.is_over() {
-                    let operation = worker.doings.next_operation();
+                    let operation = worker.operations.next_operation();
                     self.perform(&mut *worker.client, &operation, Instant::now()).await;
                 }
             }
             Pace::Open { pacer, .. } => {
                 while let Some(due) = pacer.due(self.crew.gate.next().await).filter(|_| !self.crew.gate.is_over()) {
                     let operation = match due.publish_by {
-                        Some(author) => worker.doings.publish_by(author),
-                        None => worker.doings.next_operation(),
+                        Some(author) => worker.operations.publish_by(author),
+                        None => worker.operations.next_operation(),
                     };
                     self.perform(&mut *worker.client, &operation, self.timing.began + due.at).await;
                 }
-                self.crew.gate.pass_on();
+                self.crew.gate.wake_next();
             }
         }
-        worker.doings.end();
+        worker.operations.end();
     }
 
-    /// Does an operation, timed from when it was to be done.
-    async fn perform(&self, client: &mut dyn Client, operation: &Operation, meant: Instant) {
+    /// Performs an operation. Its latency is measured from its intended time.
+    async fn perform(&self, client: &mut dyn Client, operation: &Operation, intended: Instant) {
         let answer = loop {
-            let asked = Instant::now();
+            let sent_at = Instant::now();
             match client.perform(operation).await {
                 Err(Failure::Refused(message)) => {
                     let now = Instant::now();
-                    if self.counts(meant, now) {
-                        self.record.borrow_mut().add_refusal(self.timing.share(now), asked.elapsed());
+                    if self.counts(intended, now) {
+                        self.record.borrow_mut().add_refusal(self.timing.share(now), sent_at.elapsed());
                     }
-                    let is_late = meant.elapsed() > RETRY_MAX || self.crew.gate.is_over();
+                    let is_late = intended.elapsed() > RETRY_MAX || self.crew.gate.is_over();
                     if !self.crew.plan.retry_refused || is_late {
                         break Err(Failure::Refused(message));
                     }
@@ -183,29 +183,29 @@ impl Task {
             }
         };
         let ended = Instant::now();
-        self.crew.workload.came_to(operation, &answer);
+        self.crew.workload.record_outcome(operation, &answer);
         match answer {
-            Ok(_) if self.counts(meant, ended) => self.count(operation, meant, ended),
+            Ok(_) if self.counts(intended, ended) => self.count(operation, intended, ended),
             Ok(_) => {}
             Err(Failure::Silent(to)) => {
-                // The first is told.
+                // Only the first error of this kind is stored.
                 let _ = self.crew.gate.silent.set(format!("{}: {to}", operation.kind().label()));
             }
             Err(Failure::Refused(message) | Failure::Failed(message)) => self.record.borrow_mut().add_failure(message),
         }
     }
 
-    /// Whether what ended then, and was to be done at `meant`, was no warming up.
-    fn counts(&self, meant: Instant, ended: Instant) -> bool {
+    /// Returns true if an operation with this intended time and end counts, that is, it is not part of the warm-up.
+    fn counts(&self, intended: Instant, ended: Instant) -> bool {
         match self.crew.plan.pace {
             Pace::Closed { .. } => (self.timing.measured..self.timing.end).contains(&ended),
-            Pace::Open { .. } => meant >= self.timing.measured,
+            Pace::Open { .. } => intended >= self.timing.measured,
         }
     }
 
-    fn count(&self, operation: &Operation, meant: Instant, ended: Instant) {
+    fn count(&self, operation: &Operation, intended: Instant, ended: Instant) {
         let deliveries = self.crew.workload.deliveries(operation);
-        let latency = ended.saturating_duration_since(meant);
+        let latency = ended.saturating_duration_since(intended);
         let done = Done { kind: operation.kind(), at: self.timing.share(ended), latency, deliveries };
         self.record.borrow_mut().add(done);
     }

@@ -1,13 +1,13 @@
-//! Doing the work: clients on threads, in a closed loop or at intended times.
+//! Runs the work: clients on threads, in a closed loop or at intended times.
 //!
 //! Responsible for:
-//! - so many clients at once, warmed up before anything counts;
-//! - timing each operation, from when it was to be done;
-//! - taking back what was followed, so that every run finds the same world, however much was done in the one before;
-//! - the processor time that server and client took meanwhile.
+//! - concurrent clients, with a warm-up that is not measured;
+//! - measuring each operation from its intended time;
+//! - removing the follow edges that a run created, so that every run starts with the same world;
+//! - the processor time of server and client during the run.
 //!
 //! Not responsible for:
-//! - which operations (`workload`), what the figures mean (`measure`).
+//! - the choice of operations (`workload`), the computation of results (`measure`).
 
 mod clients;
 pub mod pacer;
@@ -35,46 +35,46 @@ use crate::target::process::processor_time;
 use crate::target::{Failure, Target};
 use crate::workload::Workload;
 
-/// How the work is done.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Clients at once.
+    /// Number of concurrent clients.
     pub clients: NonZeroUsize,
-    /// Threads that clients are spread over.
+    /// Number of threads that the clients are spread over.
     pub threads: NonZeroUsize,
-    /// When operations are to be done.
+    /// The intended times of the operations.
     pub pace: Pace,
-    /// Whether what is refused is tried again until it is done.
+    /// True if refused operations are retried until they succeed.
     pub retry_refused: bool,
-    /// The number of the first client: others than those of earlier runs do other things.
+    /// The number of the first client. It seeds the clients, so runs with different numbers do different operations.
     pub first_client: u64,
 }
 
-/// When operations are to be done.
+/// The intended times of the operations.
 #[derive(Clone, Debug)]
 pub enum Pace {
-    /// Each as soon as the client's last one is done.
+    /// Closed loop: each operation starts when the client's previous one has ended.
     Closed {
-        /// What is done before it counts.
+        /// Duration of the warm-up, which is not measured.
         warm_up: Duration,
-        /// What counts.
+        /// Duration of the measurement.
         lasts: Duration,
     },
-    /// At intended times.
+    /// Open loop: each operation has an intended time.
     Open {
-        /// When.
+        /// The schedule of the operations.
         pacer: Pacer,
-        /// What is to be done before that time does not count.
+        /// Operations that are due before this time are not measured.
         warm_up: Duration,
     },
 }
 
-/// Of what was recorded, the share at most that does not count.
+/// Maximum share of a recorded activity that is used as the warm-up.
 const WARM_UP_SHARE: f64 = 0.1;
 
 impl Pace {
-    /// At intended times, warmed up by as much at the rate of the beginning. What was recorded begins as it did: then the
-    /// first of it does not count.
+    /// Creates an open loop. The warm-up runs at the initial rate before the schedule. A recorded activity is not extended: its first
+    /// part is the warm-up.
     pub fn open(pacer: Pacer, warm_up: Duration) -> Self {
         let warm_up = match &pacer {
             Pacer::Stretches(_) => warm_up,
@@ -84,35 +84,35 @@ impl Pace {
     }
 }
 
-/// Clients of an open loop for each of a closed one: enough never to be what operations wait for.
+/// Number of clients of an open loop for each client of a closed one: enough that operations never wait for a free client.
 pub const OPEN_CLIENTS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// What became of the operations that count.
+    /// The results of the measured operations.
     pub record: Record,
-    /// How long these took.
+    /// Actual duration of the measurement.
     pub lasted: Duration,
-    /// How long they were to take.
+    /// Planned duration of the measurement.
     pub planned: Duration,
-    /// Cores that the server kept busy; 0 if it runs in this process.
+    /// Average number of cores that the server used; 0 if it runs in this process.
     pub server_cores: f64,
-    /// Cores that this process kept busy.
+    /// Average number of cores that this process used.
     pub client_cores: f64,
-    /// How late operations were let go, by no fault of the server.
+    /// Delay between the intended time of operations and their release, which is caused by the client and not by the server.
     pub lateness: Histogram<u64>,
 }
 
-/// Does the work, and waits until it is done. `tell` hears now and then how far it is, 0 to 1.
+/// Runs the workload and waits for its end. `on_progress` is called at intervals with the progress, 0 to 1.
 ///
 /// # Errors
-/// When a client cannot be opened, or an operation is not answered. Operations that fail are counted instead.
+/// If a client cannot be opened, or an operation gets no answer. Operations that fail are counted instead.
 pub fn run(
     target: &Arc<dyn Target>,
     workload: &Arc<Workload>,
     plan: &Plan,
-    tell: &dyn Fn(f64),
+    on_progress: &dyn Fn(f64),
 ) -> Result<Run, Failure> {
     let threads = plan.threads.min(plan.clients).get();
     let (begin, begun) = watch::channel(None);
@@ -132,13 +132,13 @@ pub fn run(
         })
         .collect();
     drop(ready);
-    // Each says it once. After a failure the others end by themselves, since nobody tells them to begin.
+    // Each thread reports once. After an error the other threads end, because `begin` is dropped.
     for opened in readied {
         opened?;
     }
     let timing = Timing::from_now(&plan.pace);
     begin.send_replace(Some(timing));
-    let (lateness, cores) = watch_over(&**target, plan, timing, &gate, tell);
+    let (lateness, cores) = supervise(&**target, plan, timing, &gate, on_progress);
     let mut record = Record::default();
     for crew in crews {
         record.merge(crew.join().map_err(|_| Failure::Failed("a thread of clients crashed".to_owned()))?);
@@ -146,7 +146,7 @@ pub fn run(
     if let Some(what) = gate.silent.get() {
         return Err(Failure::Silent(what.clone()).of_what(target.name()));
     }
-    // An open loop lasts until the last operation is done.
+    // An open loop lasts until its last operation has ended.
     let lasted = match plan.pace {
         Pace::Closed { lasts, .. } => lasts,
         Pace::Open { .. } => timing.measured.elapsed(),
@@ -165,10 +165,10 @@ pub fn run(
     })
 }
 
-/// Clients that take back follows.
+/// Number of clients that remove follow edges.
 const TAKING_BACK: usize = 16;
 
-/// Ends edges that the clients of a run made and did not end.
+/// Removes the edges that the clients of a run created and did not remove.
 fn take_back(target: &dyn Target, edges: &[(User, User)]) -> Result<(), Failure> {
     if edges.is_empty() {
         return Ok(());
@@ -181,17 +181,17 @@ fn take_back(target: &dyn Target, edges: &[(User, User)]) -> Result<(), Failure>
         }
         Ok(())
     });
-    // Some servers' clients leave tasks on the thread.
+    // A local task set is needed, because the clients of some servers spawn tasks on the thread.
     LocalSet::new().block_on(&runtime, try_join_all(parts)).map(drop)
 }
 
-/// Lets operations of an open loop go, and tells which is next.
+/// Releases the operations of an open loop, and hands out their numbers.
 #[derive(Debug)]
 struct Gate {
-    /// A permit for each operation that is due.
+    /// One permit for each operation that is due.
     due: Semaphore,
     next: AtomicU64,
-    /// What was not answered: nobody goes on then.
+    /// The operation that got no answer, if any. All clients stop then.
     silent: OnceLock<String>,
 }
 
@@ -201,19 +201,19 @@ impl Default for Gate {
     }
 }
 
-/// While the crews work: lets operations go when they are due, and looks at processor times. Returns how late operations
-/// were let go, and the cores kept busy by the server and by this process.
-fn watch_over(
+/// Runs while the clients work: releases due operations and measures processor times. Returns the release delays, and the cores used by
+/// the server and by this process.
+fn supervise(
     target: &dyn Target,
     plan: &Plan,
     timing: Timing,
     gate: &Gate,
-    tell: &dyn Fn(f64),
+    on_progress: &dyn Fn(f64),
 ) -> (Histogram<u64>, (f64, f64)) {
-    let mut clock = Clock { timing, tell, gate, told: timing.began };
+    let mut clock = Clock { timing, on_progress, gate, reported_at: timing.began };
     let mut open = match &plan.pace {
         Pace::Closed { .. } => None,
-        Pace::Open { pacer, .. } => Some(LettingGo { pacer, gate, nth: 0, lateness: histogram() }),
+        Pace::Open { pacer, .. } => Some(Dispatcher { pacer, gate, nth: 0, lateness: histogram() }),
     };
     if let Some(open) = &mut open {
         open.before(timing.measured - timing.began, &mut clock);
@@ -235,19 +235,19 @@ fn watch_over(
     (lateness, (cores(before.0, after.0), cores(before.1, after.1)))
 }
 
-/// Operations that are let go before any of those who wait for them hear of it.
-const LET_GO_MAX: usize = 1_024;
+/// Maximum number of operations that are released at once.
+const DISPATCH_MAX: usize = 1_024;
 
-/// Lets each operation of an open loop go when it is due, then the clients.
-struct LettingGo<'a> {
+/// Releases each operation of an open loop when it is due, and lets the clients end after the last one.
+struct Dispatcher<'a> {
     pacer: &'a Pacer,
     gate: &'a Gate,
     nth: u64,
     lateness: Histogram<u64>,
 }
 
-impl LettingGo<'_> {
-    /// Those that are due before so much time has passed.
+impl Dispatcher<'_> {
+    /// Releases the operations that are due before `end`.
     fn before(&mut self, end: Duration, clock: &mut Clock<'_>) {
         let start = clock.timing.began;
         while let Some(due) = self.pacer.due(self.nth).filter(|due| due.at < end) {
@@ -258,7 +258,7 @@ impl LettingGo<'_> {
             let late_by = start.elapsed();
             let mut count = 0;
             let is_due = |due: &Due| due.at <= late_by && due.at < end;
-            while let Some(due) = self.pacer.due(self.nth).filter(|due| count < LET_GO_MAX && is_due(due)) {
+            while let Some(due) = self.pacer.due(self.nth).filter(|due| count < DISPATCH_MAX && is_due(due)) {
                 record(&mut self.lateness, late_by - due.at);
                 (self.nth, count) = (self.nth + 1, count + 1);
             }
@@ -266,59 +266,59 @@ impl LettingGo<'_> {
         }
     }
 
-    /// The others. Returns how late they were let go.
+    /// Releases all other operations. Returns the release delays.
     fn finish(mut self, clock: &mut Clock<'_>) -> Histogram<u64> {
         self.before(Duration::MAX, clock);
-        // Whoever finds no operation left ends, and all others after it.
+        // The client that finds no operation left ends, and wakes the next client.
         self.gate.due.add_permits(1);
         self.lateness
     }
 }
 
-/// How often it is told how far a run is, and looked whether anybody goes on.
-const TELL_EVERY: Duration = Duration::from_millis(250);
+/// Interval of the progress reports and of the checks whether the run has been aborted.
+const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
-/// Waits, unless nobody goes on, and tells meanwhile how far the run is.
+/// Sleeps until a time unless the run has been aborted, and reports the progress meanwhile.
 struct Clock<'a> {
     timing: Timing,
     gate: &'a Gate,
-    tell: &'a dyn Fn(f64),
-    told: Instant,
+    on_progress: &'a dyn Fn(f64),
+    reported_at: Instant,
 }
 
 impl Clock<'_> {
     fn sleep_until(&mut self, instant: Instant) {
         loop {
             let now = Instant::now();
-            if now.duration_since(self.told) >= TELL_EVERY {
-                self.told = now;
+            if now.duration_since(self.reported_at) >= PROGRESS_EVERY {
+                self.reported_at = now;
                 let all = (self.timing.end - self.timing.began).as_secs_f64().max(f64::EPSILON);
-                (self.tell)((now - self.timing.began).as_secs_f64() / all);
+                (self.on_progress)((now - self.timing.began).as_secs_f64() / all);
             }
             let left = instant.checked_duration_since(now).filter(|left| !left.is_zero() && !self.gate.is_over());
             let Some(left) = left else { return };
-            thread::park_timeout(left.min(TELL_EVERY));
+            thread::park_timeout(left.min(PROGRESS_EVERY));
         }
     }
 }
 
 impl Gate {
-    /// Whether something was not answered.
+    /// Returns true if the run has been aborted because an operation got no answer.
     fn is_over(&self) -> bool {
         self.silent.get().is_some()
     }
 
-    /// The number of the next operation, once it is due.
+    /// Waits until the next operation is due, and returns its number.
     async fn next(&self) -> u64 {
-        // The semaphore is never closed; if it were, there would be nothing left to wait for.
+        // The semaphore is never closed. If it were closed, there would be nothing to wait for.
         if let Ok(permit) = self.due.acquire().await {
             permit.forget();
         }
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Lets the next client find that there is nothing left.
-    fn pass_on(&self) {
+    /// Adds a permit, so that the next client finds that no operation is left.
+    fn wake_next(&self) {
         self.due.add_permits(1);
     }
 }

@@ -1,55 +1,55 @@
-//! When each operation of an open loop is to be done. Pure: no clock is read here.
+//! The schedule of an open loop: the intended time of each operation. It reads no clock.
 //!
-//! What is late is done late and timed from when it was to be done, so that a server that stalls is charged for all that it
-//! kept waiting, not only for what it happened to be asked (coordinated omission).
+//! A late operation is still done, and its latency counts from its intended time. A server that stalls is so charged for all operations
+//! that waited, not only for those that were sent during the stall (this avoids coordinated omission).
 
 use std::time::Duration;
 
 use crate::operation::User;
 
-/// When operations are to be done, from the start.
+/// The intended times of operations, relative to the start.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Pacer {
-    /// Stretches of time, each at a rate of its own.
+    /// Periods, each with a constant rate.
     Stretches(Vec<Stretch>),
-    /// As it was recorded.
+    /// A recorded activity.
     Recorded {
-        /// Times from the start and authors, in order of time.
+        /// Times from the start and authors, ordered by time.
         activity: Vec<(Duration, User)>,
-        /// Operations of the mix between a recorded post and the next, evenly spread.
+        /// Number of operations of the mix between two recorded posts, at even intervals.
         between: u64,
     },
 }
 
-/// Some time at a steady rate.
+/// A period with a constant rate.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Stretch {
-    /// How long.
+    /// Duration of the period.
     pub lasts: Duration,
-    /// Operations a second.
+    /// Operations per second.
     pub per_second: f64,
 }
 
-/// One operation to be done.
+/// One scheduled operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Due {
-    /// From the start.
+    /// Intended time, relative to the start.
     pub at: Duration,
-    /// A recorded post by this author, else what the mix says.
+    /// The author of a recorded post; `None` for an operation of the mix.
     pub publish_by: Option<User>,
 }
 
 impl Pacer {
-    /// One rate for all the time.
+    /// Creates a schedule with one constant rate.
     pub fn steady(per_second: f64, lasts: Duration) -> Self {
         Self::Stretches(vec![Stretch { lasts, per_second }])
     }
 
-    /// As it was recorded, so many times as fast, with so many operations of the mix between a post and the next. `activity`
-    /// is in order of time.
+    /// Replays a recorded activity `speed` times as fast, with `between` operations of the mix between two posts. `activity` is ordered
+    /// by time.
     ///
-    /// Recordings know seconds, not what lies between: what was published in one is spread evenly over it, or all of it would
-    /// come at once.
+    /// Recordings have a resolution of one second: the posts of one second are spread evenly over it, because otherwise all of them would
+    /// be due at the same time.
     pub fn recorded(activity: &[(u64, User)], speed: f64, between: u64) -> Self {
         let second = |posts: &[(u64, User)]| {
             let (count, of_second) = (posts.len() as f64, posts.to_vec());
@@ -62,7 +62,7 @@ impl Pacer {
         Self::Recorded { activity, between }
     }
 
-    /// The same with so much more at the beginning, at the rate that it begins with. What was recorded stays as it is.
+    /// Returns the same schedule with a period of this duration before it, at the initial rate. A recorded activity is not changed.
     #[must_use]
     pub fn beginning_with(self, lasts: Duration) -> Self {
         match self {
@@ -75,7 +75,7 @@ impl Pacer {
         }
     }
 
-    /// A burst between two times of calm.
+    /// Creates a schedule with a burst between two periods at the normal rate.
     pub fn burst(per_second: f64, times: f64, (before, burst, after): (Duration, Duration, Duration)) -> Self {
         Self::Stretches(vec![
             Stretch { lasts: before, per_second },
@@ -84,7 +84,7 @@ impl Pacer {
         ])
     }
 
-    /// The `nth` operation from 0 on, none after the last.
+    /// Returns the `nth` operation, counted from 0, or `None` after the last one.
     pub fn due(&self, nth: u64) -> Option<Due> {
         match self {
             Self::Stretches(stretches) => due_in(stretches, nth),
@@ -98,7 +98,7 @@ impl Pacer {
         }
     }
 
-    /// How long all of it takes.
+    /// Returns the duration of the schedule.
     pub fn lasts(&self) -> Duration {
         match self {
             Self::Stretches(stretches) => stretches.iter().map(|stretch| stretch.lasts).sum(),

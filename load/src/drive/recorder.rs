@@ -1,4 +1,4 @@
-//! What one thread of a run saw: latencies by kind, and how it went over time.
+//! The results of one thread of a run: latencies by kind, and the course over time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use hdrhistogram::Histogram;
 
 use crate::operation::Kind;
 
-/// Stretches that a run is told in, if it lasts as long as it is to.
+/// Number of intervals that a run of its planned duration is split into.
 pub const INTERVALS: u32 = 60;
 
-/// Stretches of a run that lasts longer, at most: the last of them is as long as it must be.
+/// Maximum number of intervals of a run that lasts longer. The last interval has all the rest.
 pub const INTERVALS_MAX: u32 = 10 * INTERVALS;
 
-/// Longest latency that is told apart; what takes longer counts as this.
+/// Highest latency that the histograms can record. Longer ones are recorded as this value.
 const LATENCY_MAX: Duration = Duration::from_secs(600);
 
-/// Digits to which latencies are told apart.
+/// Significant digits of latencies.
 const DIGITS: u8 = 3;
 
-/// Latencies in nanoseconds, to three digits.
+/// Returns an empty histogram for latencies in nanoseconds, with three significant digits.
 pub fn histogram() -> Histogram<u64> {
     with_digits(DIGITS)
 }
@@ -28,51 +28,51 @@ fn with_digits(digits: u8) -> Histogram<u64> {
     Histogram::new_with_max(LATENCY_MAX.as_nanos() as u64, digits).expect("the bounds are good")
 }
 
-/// Adds a latency.
+/// Records a latency.
 pub fn record(into: &mut Histogram<u64>, latency: Duration) {
     into.saturating_record(latency.min(LATENCY_MAX).as_nanos() as u64);
 }
 
-/// What became of the operations of a run, or of a thread's share of them.
+/// The results of the operations of a run, or of one thread of it.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// Latencies of operations that were done.
+    /// Latencies of completed operations by kind.
     pub latencies: BTreeMap<Kind, Histogram<u64>>,
-    /// Operations done, by kind.
+    /// Number of completed operations by kind.
     pub done: BTreeMap<Kind, u64>,
-    /// Feeds that got a post.
+    /// Number of feeds that received a post.
     pub deliveries: u64,
-    /// Operations that were refused; if they were tried again, each time.
+    /// Number of refused operations. Each retry that is refused counts again.
     pub refused: u64,
-    /// From when one was asked for until it was refused.
+    /// Time from a request to its refusal.
     pub refusals: Option<Histogram<u64>>,
-    /// Operations that failed.
+    /// Number of failed operations.
     pub failed: u64,
-    /// What the first of these said.
+    /// The message of the first failure.
     pub first_failure: Option<String>,
-    /// By the stretch in which they were done.
+    /// Results by the number of the interval in which the operations ended.
     pub over_time: BTreeMap<u32, Stretch>,
 }
 
-/// A short stretch of a run.
+/// The results of one interval of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Stretch {
-    /// Operations done.
+    /// Number of completed operations.
     pub done: u64,
-    /// Operations that were refused.
+    /// Number of refused operations.
     pub refused: u64,
-    /// Feeds that got a post.
+    /// Number of feeds that received a post.
     pub deliveries: u64,
-    /// Latencies of those done, by kind.
+    /// Latencies of the completed operations by kind.
     pub latencies: BTreeMap<Kind, Histogram<u64>>,
 }
 
 impl Stretch {
-    /// Latencies of all kinds.
+    /// Returns the latencies of all kinds together.
     pub fn all_latencies(&self) -> Histogram<u64> {
         let mut all = with_digits(STRETCH_DIGITS);
         for latencies in self.latencies.values() {
-            // They have the same bounds.
+            // Adding cannot fail: all histograms have the same bounds.
             let _ = all.add(latencies);
         }
         all
@@ -86,31 +86,31 @@ impl Stretch {
     }
 }
 
-/// Digits to which latencies of a stretch are told apart.
+/// Significant digits of latencies within one interval.
 const STRETCH_DIGITS: u8 = 2;
 
 fn merge(into: &mut BTreeMap<Kind, Histogram<u64>>, other: BTreeMap<Kind, Histogram<u64>>, digits: u8) {
     for (kind, latencies) in other {
-        // They have the same bounds.
+        // Adding cannot fail: all histograms have the same bounds.
         let _ = into.entry(kind).or_insert_with(|| with_digits(digits)).add(&latencies);
     }
 }
 
-/// An operation that was done.
+/// A completed operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
-    /// What it was.
+    /// The kind of the operation.
     pub kind: Kind,
-    /// When it was done, as a share of the time that the run is to take; 1 and more if it takes longer.
+    /// End of the operation, as a share of the planned duration. It is over 1 if the run takes longer.
     pub at: f64,
-    /// From when it was to be done.
+    /// Time since the intended start of the operation.
     pub latency: Duration,
-    /// Feeds that got a post.
+    /// Number of feeds that received a post.
     pub deliveries: u64,
 }
 
 impl Record {
-    /// Adds what was done.
+    /// Adds a completed operation.
     pub fn add(&mut self, done: Done) {
         let latencies = self.latencies.entry(done.kind).or_insert_with(histogram);
         record(latencies, done.latency);
@@ -122,7 +122,7 @@ impl Record {
         record(stretch.latencies.entry(done.kind).or_insert_with(|| with_digits(STRETCH_DIGITS)), done.latency);
     }
 
-    /// Adds what was refused at this share of the time that the run is to take, so long after it was asked for.
+    /// Adds a refusal: `at` is the share of the planned duration, `took` the time since the request was sent.
     pub fn add_refusal(&mut self, at: f64, took: Duration) {
         self.refused += 1;
         record(self.refusals.get_or_insert_with(histogram), took);
@@ -134,17 +134,17 @@ impl Record {
         self.over_time.entry(stretch).or_default()
     }
 
-    /// Adds a failure.
+    /// Adds a failed operation.
     pub fn add_failure(&mut self, message: String) {
         self.failed += 1;
         self.first_failure.get_or_insert(message);
     }
 
-    /// Adds what another thread, or another run, saw.
+    /// Adds the results of another thread or of another run.
     pub fn merge(&mut self, other: Self) {
         merge(&mut self.latencies, other.latencies, DIGITS);
         if let Some(refusals) = other.refusals {
-            // They have the same bounds.
+            // Adding cannot fail: all histograms have the same bounds.
             let _ = self.refusals.get_or_insert_with(histogram).add(&refusals);
         }
         for (kind, done) in other.done {
@@ -159,7 +159,7 @@ impl Record {
         }
     }
 
-    /// Operations done, of all kinds.
+    /// Returns the number of completed operations of all kinds.
     pub fn operations(&self) -> u64 {
         self.done.values().sum()
     }

@@ -1,4 +1,4 @@
-//! The harness on a mock: nothing here waits for a server, or asserts how fast it is.
+//! Tests of the run loop with a mock: no test waits for a server or asserts a speed.
 #![cfg(test)]
 
 use std::num::NonZeroUsize;
@@ -79,16 +79,19 @@ fn a_stall_in_the_warm_up_that_ends_with_it_is_not_charged() {
 
 #[test]
 fn how_far_a_run_is_is_told_while_it_goes_on() {
-    let told = std::cell::RefCell::new(Vec::new());
+    let reported = std::cell::RefCell::new(Vec::new());
     let target: Arc<dyn Target> = Arc::new(Mock::blind(None));
     let closed = plan(Pace::Closed { warm_up: SHORT, lasts: 10 * SHORT });
-    run(&target, &workload("page"), &closed, &|share| told.borrow_mut().push(share)).unwrap();
-    let told = told.into_inner();
-    assert!(!told.is_empty() && told.is_sorted() && told.iter().all(|share| (0.3..=1.5).contains(share)), "{told:?}");
+    run(&target, &workload("page"), &closed, &|share| reported.borrow_mut().push(share)).unwrap();
+    let reported = reported.into_inner();
+    assert!(
+        !reported.is_empty() && reported.is_sorted() && reported.iter().all(|share| (0.3..=1.5).contains(share)),
+        "{reported:?}"
+    );
 }
 
-/// With six clients that wait for their answers, a server that stalls is asked six times and not more. Timed from when
-/// operations were to be done, all that the stall kept waiting have waited.
+/// Six clients that wait for their answers send only six requests to a server that stalls. Measured from the intended times, all
+/// operations that the stall delayed have a high latency.
 #[test]
 fn a_stall_is_charged_for_all_that_it_kept_waiting() {
     let stall = Stall { from: Duration::ZERO, until: 4 * SHORT };
@@ -124,7 +127,7 @@ fn what_was_recorded_is_published_by_those_who_did() {
     assert_eq!((ran.record.done[&Kind::Publish], ran.record.done[&Kind::Page]), (3, 12));
 }
 
-/// A server that takes no clients.
+/// A server that accepts no clients.
 struct Closed;
 
 impl Target for Closed {

@@ -1,8 +1,8 @@
-//! What is asked of the server beside live connections: to publish, and how many of these it has.
+//! HTTP requests besides live connections: publishing, and the number of live connections.
 //!
 //! Not responsible for:
-//! - follows and waking, which a [`Target`](crate::target::Target) does;
-//! - HTTP (`target::tidewire::connection`).
+//! - follows and wake-ups, which a [`Target`](crate::target::Target) does;
+//! - the HTTP protocol (`target::tidewire::connection`).
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -16,24 +16,24 @@ use crate::target::Failure;
 use crate::target::tidewire::connection::Connection;
 use crate::target::tidewire::{is_refusal, name};
 
-/// How long an answer may take.
+/// Timeout for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// Bytes of a body beside its text.
+/// Bytes of a body besides its text.
 pub(super) const BODY_BYTES_MIN: usize = r#"{"text":""}"#.len();
 
-/// One connection, one request at a time, on the thread of the others.
+/// A connection for one request at a time, on the same thread as the live connections.
 pub(super) struct Api {
     connection: Connection,
     request: String,
 }
 
-/// What the server tells of its live connections.
+/// The statistics of the server about live connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 pub(super) struct LiveFigures {
-    /// Open now.
+    /// Number of open connections.
     pub(super) connections: usize,
-    /// Cut off so far.
+    /// Number of connections that were cut off up to now.
     pub(super) cut_off: usize,
 }
 
@@ -50,7 +50,7 @@ impl Api {
         Ok(Self { connection, request: String::new() })
     }
 
-    /// Publishes, without waiting until followers have it.
+    /// Publishes a post without waiting until it is delivered.
     pub(super) async fn publish(&mut self, author: User, body: &str) -> Result<(), Failure> {
         let post = format!(r#"{{"author":"{}","body":{body}}}"#, name(author));
         self.ask("POST /v1/posts", &post).await.map(drop)
@@ -58,12 +58,13 @@ impl Api {
 
     pub(super) async fn live_figures(&mut self) -> Result<LiveFigures, Failure> {
         let stats = self.ask("GET /v1/stats", "").await?;
-        let stats: Stats = serde_json::from_slice(stats)
-            .map_err(|cause| Failure::Failed(format!("GET /v1/stats tells nothing of live connections: {cause}")))?;
+        let stats: Stats = serde_json::from_slice(stats).map_err(|cause| {
+            Failure::Failed(format!("GET /v1/stats has no statistics of live connections: {cause}"))
+        })?;
         Ok(stats.live)
     }
 
-    /// Asks, and returns the body of the answer.
+    /// Sends a request and returns the body of the response.
     async fn ask(&mut self, what: &str, json: &str) -> Result<&[u8], Failure> {
         self.request.clear();
         // Writing to a `String` cannot fail.
@@ -86,7 +87,7 @@ impl Api {
     }
 }
 
-/// The body of a post, of so many bytes in all, but for one that is too small to be any.
+/// Returns a body of this many bytes, or the smallest possible body if that is longer.
 pub(super) fn body(bytes: usize) -> String {
     let text = "Just setting up a feed. ".chars().cycle().take(bytes.saturating_sub(BODY_BYTES_MIN));
     format!(r#"{{"text":"{}"}}"#, text.collect::<String>())

@@ -1,10 +1,10 @@
-//! All who follow one author live: what they have heard together, and when.
+//! All followers of one author with live connections: which posts they received and when.
 //!
 //! Responsible for:
-//! - connecting them, and counting who has heard which post.
+//! - connecting them, and counting for each post how many have received it.
 //!
 //! Not responsible for:
-//! - one connection (`socket`), what went wrong with its messages (`heard`).
+//! - a single connection (`socket`), errors in its messages (`heard`).
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -22,35 +22,35 @@ use crate::live::numbers::Order;
 use crate::live::socket::{Listener, Reads, Socket};
 use crate::operation::User;
 
-/// Connections that are opened at the same time.
+/// Maximum number of connections that are opened concurrently.
 const OPENING_MAX: usize = 64;
 
-/// How long all of them may take to hear one more post.
-const HEARING_MAX: Duration = Duration::from_secs(30);
+/// Timeout until all followers have received one more post.
+const RECEIVE_MAX: Duration = Duration::from_secs(30);
 
-/// An audience.
+/// The live followers of one author.
 #[derive(Default)]
 pub(super) struct Audience {
     size: Cell<usize>,
-    /// By the number of the post among those the connection has heard.
-    posts: RefCell<Vec<Hearing>>,
-    /// How many posts all have heard.
+    /// By the index of the post among those received on a connection.
+    posts: RefCell<Vec<Receipt>>,
+    /// Number of posts that all have received.
     complete: Cell<usize>,
-    /// Documentation when that grows.
+    /// Notified when `complete` increases.
     grown: Notify,
     counts: RefCell<Counts>,
 }
 
-/// Who has heard a post, and since when.
+/// The number of readers who received a post, and the times of the first and the last one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hearing {
+pub(super) struct Receipt {
     by: usize,
     pub(super) first: Instant,
     pub(super) last: Instant,
 }
 
 impl Audience {
-    /// Connects these readers. They listen until what is returned is dropped.
+    /// Connects these readers. They listen until the returned task set is dropped.
     pub(super) async fn connect(
         self: &Rc<Self>,
         server: SocketAddr,
@@ -65,7 +65,7 @@ impl Audience {
         Ok(listening)
     }
 
-    /// Counts the posts that all have heard who are still there.
+    /// Counts the posts that all remaining connections have received.
     fn advance(&self) {
         let posts = self.posts.borrow();
         let heard = posts.iter().skip(self.complete()).take_while(|post| post.by >= self.size()).count();
@@ -75,58 +75,58 @@ impl Audience {
         }
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections.
     pub(super) fn size(&self) -> usize {
         self.size.get()
     }
 
-    /// Who has heard the `nth` post, if anybody has.
-    pub(super) fn hearing(&self, nth: usize) -> Option<Hearing> {
+    /// Returns the state of the `nth` post, or `None` if no reader has received it.
+    pub(super) fn receipt(&self, nth: usize) -> Option<Receipt> {
         self.posts.borrow().get(nth).copied()
     }
 
-    /// How many posts all have heard.
+    /// Returns the number of posts that all have received.
     pub(super) fn complete(&self) -> usize {
         self.complete.get()
     }
 
-    /// Posts that were heard, by each connection.
+    /// Returns the number of messages received, summed over all connections.
     pub(super) fn messages(&self) -> u64 {
         self.counts.borrow().messages
     }
 
-    /// Pings that were answered.
+    /// Returns the number of answered pings.
     pub(super) fn pings(&self) -> u64 {
         self.counts.borrow().pings
     }
 
-    /// Returns once more posts are complete than were when this was called.
-    pub(super) async fn grows(&self) {
+    /// Waits until more posts are complete than at the time of the call.
+    pub(super) async fn wait_for_progress(&self) {
         self.grown.notified().await;
     }
 
-    /// Waits until so many posts are complete, as long as they go on being completed. Returns whether they are.
-    pub(super) async fn hears(&self, posts: usize) -> bool {
+    /// Waits until this many posts are complete, as long as there is progress. Returns true if they are.
+    pub(super) async fn wait_until_complete(&self, posts: usize) -> bool {
         while self.complete() < posts {
-            if timeout(HEARING_MAX, self.grown.notified()).await.is_err() {
+            if timeout(RECEIVE_MAX, self.grown.notified()).await.is_err() {
                 return false;
             }
         }
         true
     }
 
-    /// What went wrong, in words, and how many times something did.
+    /// Returns descriptions of all errors, and their total number.
     pub(super) fn troubles(&self) -> (Vec<String>, u64) {
         self.counts.borrow().troubles()
     }
 }
 
 impl Listener for Audience {
-    fn hear(&self, nth: usize, at: Instant) {
+    fn on_post(&self, nth: usize, at: Instant) {
         let mut posts = self.posts.borrow_mut();
-        // Each counts from nought, so nobody is more than one ahead.
+        // Each connection counts from 0, so none is more than one ahead.
         if nth == posts.len() {
-            posts.push(Hearing { by: 0, first: at, last: at });
+            posts.push(Receipt { by: 0, first: at, last: at });
         }
         if let Some(post) = posts.get_mut(nth) {
             post.by += 1;
@@ -149,7 +149,7 @@ impl Listener for Audience {
         self.counts.borrow_mut().pings += 1;
     }
 
-    /// What it has not heard nobody waits for.
+    /// The posts that the closed connection has not received are no longer waited for.
     fn leave(&self, code: u16) {
         self.size.set(self.size().saturating_sub(1));
         self.counts.borrow_mut().leave(code);
@@ -157,7 +157,7 @@ impl Listener for Audience {
     }
 }
 
-/// Connects readers, some at a time, and hands over each that has its `hello`.
+/// Connects readers, several at a time, and passes on each connection after its `hello`.
 pub(super) async fn open_all(
     server: SocketAddr,
     readers: Range<User>,
@@ -193,20 +193,20 @@ mod tests {
         let audience = of(2);
         let began = Instant::now();
         let at = |millis: u64| began + Duration::from_millis(millis);
-        audience.hear(0, at(1));
-        audience.hear(1, at(2));
+        audience.on_post(0, at(1));
+        audience.on_post(1, at(2));
         assert_eq!(audience.complete(), 0);
-        audience.hear(0, at(5));
+        audience.on_post(0, at(5));
         assert_eq!((audience.complete(), audience.messages()), (1, 3));
-        let Hearing { first, last, .. } = audience.hearing(0).unwrap();
+        let Receipt { first, last, .. } = audience.receipt(0).unwrap();
         assert_eq!((first, last), (at(1), at(5)));
-        assert!(audience.hearing(2).is_none());
+        assert!(audience.receipt(2).is_none());
     }
 
     #[test]
     fn nobody_waits_for_one_who_has_left() {
         let audience = of(2);
-        audience.hear(0, Instant::now());
+        audience.on_post(0, Instant::now());
         audience.leave(4008);
         assert_eq!((audience.complete(), audience.size()), (1, 1));
         assert_eq!(audience.troubles(), (vec!["1 connections closed with 4008".to_owned()], 1));
@@ -218,8 +218,8 @@ mod tests {
         assert_eq!(audience.troubles(), (Vec::new(), 0));
         audience.count(Order::Gap(2));
         audience.count_unnumbered();
-        let told = ["2 messages lost", "1 messages without a number"].map(str::to_owned);
-        assert_eq!(audience.troubles(), (told.to_vec(), 3));
+        let reported = ["2 messages lost", "1 messages without a number"].map(str::to_owned);
+        assert_eq!(audience.troubles(), (reported.to_vec(), 3));
     }
 
     #[test]
@@ -227,9 +227,9 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let audience = of(1);
         runtime.block_on(async {
-            let (heard, ()) = tokio::join!(audience.hears(1), async {
+            let (heard, ()) = tokio::join!(audience.wait_until_complete(1), async {
                 tokio::task::yield_now().await;
-                audience.hear(0, Instant::now());
+                audience.on_post(0, Instant::now());
             });
             assert!(heard);
         });

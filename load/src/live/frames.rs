@@ -1,17 +1,17 @@
-//! WebSocket frames (RFC 6455) as a server sends them: bytes in pieces to whole frames. Pure.
+//! Parses WebSocket frames (RFC 6455) of a server from chunks of bytes. It does no I/O.
 //!
 //! Not responsible for:
-//! - fragments and compression: nobody asked for these, so they are an error.
+//! - fragments and compression: the client does not offer them, so they are an error.
 
 use std::io;
 
-/// Largest frame that is waited for: beyond what the server queues for a connection it can only be a mistake.
+/// Maximum bytes of a frame: a larger one exceeds what the server queues for a connection, so it must be an error.
 const FRAME_BYTES_MAX: usize = 16 << 20;
 
-/// The close code of a close frame that has none.
+/// The close code of a close frame without a code.
 const NO_CODE: u16 = 1005;
 
-/// A frame.
+/// A WebSocket frame of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Frame<'a> {
     Text(&'a [u8]),
@@ -20,18 +20,18 @@ pub(super) enum Frame<'a> {
     Close(u16),
 }
 
-/// Bytes on their way to being frames.
+/// A buffer for incomplete frames.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    /// The beginning of a frame whose end has not come.
+    /// The beginning of an incomplete frame.
     begun: Vec<u8>,
 }
 
 impl Frames {
-    /// Hands over all frames that are complete now.
+    /// Calls `each` with all frames that are complete now.
     ///
     /// # Errors
-    /// When what came is no frame of a server, or none that was asked for.
+    /// If the bytes are not a valid frame of a server, or a frame type that was not negotiated.
     pub(super) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(Frame<'_>)) -> io::Result<()> {
         if self.begun.is_empty() {
             let used = whole_frames(bytes, &mut each)?;
@@ -45,9 +45,9 @@ impl Frames {
     }
 }
 
-/// A pong with the payload of its ping, which is at most 125 bytes.
+/// Appends a pong with the payload of its ping, which has at most 125 bytes.
 ///
-/// A frame of a client is masked; the mask of zeros leaves the payload as it is.
+/// Frames of a client must be masked. A mask of zeros leaves the payload unchanged.
 pub(super) fn pong(payload: &[u8], into: &mut Vec<u8>) {
     into.extend_from_slice(&[0x8a, 0x80 | payload.len() as u8, 0, 0, 0, 0]);
     into.extend_from_slice(payload);
@@ -68,7 +68,7 @@ fn whole_frames(bytes: &[u8], each: &mut impl FnMut(Frame<'_>)) -> io::Result<us
     Ok(used)
 }
 
-/// The first frame, if it is there as a whole: its first byte, its payload, and how many bytes it takes.
+/// Returns the first frame if it is complete: its first byte, its payload, and its total length in bytes.
 fn frame(bytes: &[u8]) -> io::Result<Option<(u8, &[u8], usize)>> {
     let &[kind, short, ref rest @ ..] = bytes else { return Ok(None) };
     let (head, payload_bytes) = match short {
@@ -93,12 +93,12 @@ fn strange(what: &str) -> io::Error {
 mod tests {
     use super::*;
 
-    /// What comes out, when the bytes come in pieces of so many.
-    fn told(bytes: &[u8], piece: usize) -> Vec<String> {
-        let (mut frames, mut told) = (Frames::default(), Vec::new());
+    /// Returns the parsed frames, with the input split into chunks of `piece` bytes.
+    fn parsed(bytes: &[u8], piece: usize) -> Vec<String> {
+        let (mut frames, mut parsed) = (Frames::default(), Vec::new());
         for piece in bytes.chunks(piece) {
             let outcome = frames.feed(piece, |frame| {
-                told.push(match frame {
+                parsed.push(match frame {
                     Frame::Text(text) if text.len() > 20 => format!("{} bytes", text.len()),
                     Frame::Text(text) => String::from_utf8_lossy(text).into_owned(),
                     Frame::Ping(payload) => format!("ping {}", String::from_utf8_lossy(payload)),
@@ -106,11 +106,11 @@ mod tests {
                 });
             });
             if let Err(cause) = outcome {
-                told.push(cause.to_string());
-                return told;
+                parsed.push(cause.to_string());
+                return parsed;
             }
         }
-        told
+        parsed
     }
 
     fn text(length: &[u8], bytes: usize) -> Vec<u8> {
@@ -128,14 +128,14 @@ mod tests {
         let expected =
             ["hi", "ping p", "Pong", "", "125 bytes", "126 bytes", "65535 bytes", "65536 bytes", "Close(4008)"];
         for piece in [3, 7, 1_000, 65_536, bytes.len()] {
-            assert_eq!(told(&bytes, piece), expected, "pieces of {piece}");
+            assert_eq!(parsed(&bytes, piece), expected, "pieces of {piece}");
         }
-        assert_eq!(told(&bytes[..400], 1), expected[..6]);
+        assert_eq!(parsed(&bytes[..400], 1), expected[..6]);
     }
 
     #[test]
     fn a_close_need_not_say_why() {
-        assert_eq!(told(b"\x88\x00", 2), ["Close(1005)"]);
+        assert_eq!(parsed(b"\x88\x00", 2), ["Close(1005)"]);
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
             (&[&b"\x89\x7e\x00\x7e"[..], &[0; 126]].concat(), "the server sent a frame that begins with 0x89"),
         ] {
             let expected = [expected];
-            assert_eq!(told(&[bytes, &[0; 128]].concat(), 300), expected, "{bytes:?}");
+            assert_eq!(parsed(&[bytes, &[0; 128]].concat(), 300), expected, "{bytes:?}");
         }
     }
 

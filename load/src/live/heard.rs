@@ -1,39 +1,39 @@
-//! What connections have heard together, and what went wrong with them.
+//! Counters of received messages and of errors, over all connections.
 
 use std::collections::BTreeMap;
 
 use crate::live::numbers::Tally;
 
-/// Counts of all connections.
+/// The counters of all connections.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
-    /// Posts that were heard, by each connection.
+    /// Number of received posts, summed over all connections.
     pub(super) messages: u64,
-    /// Whether messages came in order, each once.
+    /// Lost, repeated and reordered messages.
     pub(super) tally: Tally,
-    /// Pings that were answered.
+    /// Number of answered pings.
     pub(super) pings: u64,
-    /// Connections that were closed, by code.
+    /// Number of closed connections by close code.
     pub(super) left: BTreeMap<u16, u64>,
-    /// Connections that could not be opened again.
+    /// Number of connections that could not be reopened.
     pub(super) turned_away: u64,
 }
 
 impl Counts {
-    /// A connection was closed with this code.
+    /// Counts a connection that was closed with this code.
     pub(super) fn leave(&mut self, code: u16) {
         *self.left.entry(code).or_default() += 1;
     }
 
-    /// How many connections were closed.
+    /// Returns the number of closed connections.
     pub(super) fn closed(&self) -> u64 {
         self.left.values().sum()
     }
 
-    /// What went wrong, in words, and how many times something did.
+    /// Returns descriptions of all errors, and their total number.
     pub(super) fn troubles(&self) -> (Vec<String>, u64) {
-        let mut told = self.tally.told();
-        told.extend(self.left.iter().map(|(code, count)| format!("{count} connections closed with {code}")));
-        (told, self.tally.total() + self.closed())
+        let mut reported = self.tally.describe();
+        reported.extend(self.left.iter().map(|(code, count)| format!("{count} connections closed with {code}")));
+        (reported, self.tally.total() + self.closed())
     }
 }

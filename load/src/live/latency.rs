@@ -1,4 +1,4 @@
-//! From a publish to the first and to the last follower's last byte.
+//! Measures the time from a publish until the first and the last follower have received all of it.
 
 use std::rc::Rc;
 
@@ -16,11 +16,11 @@ struct Group {
     author: User,
     audience: Rc<Audience>,
     rounds: Rounds,
-    /// Ends when this does.
+    /// The listening tasks, which end when this is dropped.
     _listening: JoinSet<()>,
 }
 
-/// Each author's followers are readers of its own, and all are connected all the time. Authors take turns.
+/// Measures all authors. Each has its own followers, and all are connected during the whole measurement. The authors take turns.
 pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
     let server = run.server().await?;
     let mut groups = Vec::new();
@@ -41,12 +41,12 @@ pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
             let watched = Watched::start(server.process());
             let mut timed = pace::publish(&mut api, posts, &group.audience, |at| run.tick(at)).await?;
             timed.cores = run.stretch(watched, &group.name);
-            run.done(&timed.told());
+            run.done(&timed.describe());
             group.rounds.push(timed);
         }
     }
     for group in groups {
-        let failed = run.told_of(&group.name, &group.audience, group.rounds.unheard());
+        let failed = run.report_troubles(&group.name, &group.audience, group.rounds.unheard());
         run.timed(&group.name, &group.rounds, failed);
     }
     Ok(())

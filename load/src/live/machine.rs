@@ -1,11 +1,11 @@
-//! What the machine gives to a measure, and what is taken of it.
+//! Resources of the machine: limits, and their use during a measurement.
 //!
 //! Responsible for:
-//! - open files: as many as the connections need, or a refusal before anything begins;
-//! - the processor time of server and client in a stretch of time, and what else went on in it.
+//! - open files: raising the limit for the connections, or an error before the measurement begins;
+//! - the processor time of server and client in a period, and the use by others.
 //!
 //! Not responsible for:
-//! - what follows from that (`warning`).
+//! - conclusions from them (`warning`).
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,10 @@ use crate::live::Error;
 use crate::live::settings::Settings;
 use crate::target::process::processor_time;
 
-/// Files that a process has open beside its connections.
+/// Number of open files of a process besides its connections.
 pub(super) const OTHER_FILES: usize = 100;
 
-/// Lets this process, and those it starts, have as many open files as the connections need.
+/// Raises the limit on open files of this process, and of those it starts, for the needed connections.
 pub(super) fn raise_open_files(settings: &Settings) -> Result<(), Error> {
     let (connections, measure) = settings.connections_max();
     let wanted = connections + OTHER_FILES;
@@ -31,14 +31,14 @@ pub(super) fn raise_open_files(settings: &Settings) -> Result<(), Error> {
     Err(Error::OpenFiles { allowed, connections, measure: measure.name(), room })
 }
 
-/// Raises the limit so far, or as far as may be. Returns where it is then.
+/// Raises the limit to `wanted`, or as far as allowed. Returns the new limit.
 pub(super) fn raise_to(wanted: usize) -> usize {
     let wanted = wanted as u64;
     let now = getrlimit(Resource::Nofile);
     let limit = |current, maximum| Rlimit { current: Some(current), maximum: Some(maximum) };
     if now.current.is_some_and(|current| current < wanted) {
         let allowed = now.maximum.unwrap_or(u64::MAX);
-        // Above what is allowed only for those who may raise that too.
+        // Raising the hard limit needs a privilege.
         if setrlimit(Resource::Nofile, limit(wanted, allowed.max(wanted))).is_err() {
             let _ = setrlimit(Resource::Nofile, limit(allowed.min(wanted), allowed));
         }
@@ -46,14 +46,14 @@ pub(super) fn raise_to(wanted: usize) -> usize {
     getrlimit(Resource::Nofile).current.unwrap_or(wanted) as usize
 }
 
-/// Cores that were kept busy.
+/// Average number of cores used.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Cores {
     pub(super) server: f64,
     pub(super) client: f64,
 }
 
-/// Looks at both processes and the machine from the beginning of a stretch.
+/// A sample of both processes and the machine at the start of a period.
 pub(super) struct Watched {
     server: u32,
     began: Instant,
@@ -66,7 +66,7 @@ impl Watched {
         Self { server, before: times(server), sampler: Sampler::start(), began: Instant::now() }
     }
 
-    /// Ends the stretch, of which `what` is the name.
+    /// Ends the period and names it `what`.
     pub(super) fn stop(self, what: &str) -> (Cores, Stretch) {
         let after = times(self.server);
         let seconds = self.began.elapsed().as_secs_f64().max(f64::EPSILON);

@@ -1,4 +1,4 @@
-//! The server's memory for each idle connection.
+//! Measures the server's memory for each idle connection.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use crate::live::{Error, Run};
 use crate::report::{Case, figure};
 use crate::target::process::resident_bytes;
 
-/// The cases.
+/// Names of the cases.
 const CONNECTION: &str = "live_idle_memory";
 const READER: &str = "live_reader_memory";
 
-/// How long the server gets to put away what it does not need any more.
+/// Time for the server to release memory that it no longer needs.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// Who connects is woken anyway, so all are woken before: what is left is the connection's own.
+/// Connecting wakes a reader, so all are woken before: the remaining growth is caused by the connections alone.
 pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
     let server = run.server().await?;
     let (connections, hold) = (run.settings.connections, run.settings.hold);
@@ -48,7 +48,7 @@ pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
         figure::bytes(reader),
         audience.pings()
     ));
-    let failed = run.told_of(CONNECTION, &audience, 0);
+    let failed = run.report_troubles(CONNECTION, &audience, 0);
     let case =
         |unit: &str, bytes: f64| Case { unit: unit.to_owned(), median: bytes, rounds: vec![bytes], ..Case::default() };
     run.case(CONNECTION, Case { failed, ..case("bytes/connection", connection) });

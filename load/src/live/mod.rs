@@ -1,20 +1,20 @@
-//! Live push, seen from outside: the real server as a process of its own, and thousands of connections to it.
+//! Measures live connections from outside: a real server in its own process, and thousands of connections to it.
 //!
 //! | file | measures |
 //! |---|---|
-//! | `latency.rs` | from a publish to the first and to the last follower's last byte |
-//! | `throughput.rs` | messages a second, and that none is lost |
-//! | `memory.rs` | the server's memory for each idle connection |
-//! | `stalled.rs` | what clients that stop reading cost the others |
+//! | `latency.rs` | time from a publish until the first and the last follower have received all of it |
+//! | `throughput.rs` | messages per second, and that none is lost |
+//! | `memory.rs` | memory of the server for each idle connection |
+//! | `stalled.rs` | the effect of clients that stop reading on the others |
 //!
-//! The connections take turns on one thread (`audience.rs`, `socket.rs`), so that as little as can be of the machine is spent
-//! on this side. Figures include the time in which it reads; how much that is, is told beside them as cores.
+//! All connections are on one thread (`audience.rs`, `socket.rs`), so that this side uses as little of the machine as possible. Results
+//! include the time in which it reads; the cores that it used are reported with them.
 //!
 //! Responsible for:
-//! - the four measures, each on a server of its own that ends with it, and each with an end.
+//! - the four measurements, each with its own server and with a bounded duration.
 //!
 //! Not responsible for:
-//! - what live connections tell (`docs/live.md`), telling the figures (`report`), whether to believe them (`warning`).
+//! - the protocol of live connections (`docs/live.md`), reporting the results (`report`), their reliability (`warning`).
 
 mod api;
 mod audience;
@@ -53,57 +53,57 @@ use crate::target::tidewire::Settings as ServerSettings;
 use crate::target::tidewire::http::Http;
 use crate::target::{Failure, Target};
 
-/// Most connections: beyond it this side has no more ports.
+/// Maximum number of connections: above it this side runs out of ports.
 pub const CONNECTIONS_MAX: usize = 200_000;
 
-/// Least bytes of a body.
+/// Minimum bytes of a body.
 pub const BODY_BYTES_MIN: usize = api::BODY_BYTES_MIN;
 
 /// The design that is measured.
 const TARGET: &str = "tidewire_http";
 
-/// Posts that an inbox of it holds.
+/// Number of posts in an inbox of the server.
 const INBOX_POSTS: usize = 300;
 
 /// All connections are on one thread.
 const CLIENT_CORES_MAX: f64 = 1.0;
 
-/// Why there are no figures.
+/// Why there are no results.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// More connections than files that may be open.
+    /// More connections than the limit on open files allows.
     #[error(
         "the system allows {} open files; {} connections were asked for: ask for at most {} ({measure}), or raise the limit \
          with ulimit -n",
         figure::count(*allowed as u64), figure::count(*connections as u64), figure::count(*room as u64)
     )]
     OpenFiles {
-        /// What the system allows.
+        /// The limit of the system.
         allowed: usize,
-        /// What was asked for.
+        /// The requested number of connections.
         connections: usize,
-        /// By which measure.
+        /// The measure that needs them.
         measure: &'static str,
-        /// Connections that there is room for.
+        /// The number of connections that the limit allows.
         room: usize,
     },
     /// A live connection could not be opened.
     #[error("failed to connect {user} to {server}: {source}")]
     Connect {
-        /// Whose.
+        /// The user of the connection.
         user: String,
-        /// To where.
+        /// The address of the server.
         server: SocketAddr,
-        /// Why.
+        /// The I/O error.
         source: io::Error,
     },
-    /// The server did not start, or did not do what it was asked.
+    /// The server did not start, or a request to it failed.
     #[error(transparent)]
     Server(#[from] Failure),
-    /// This program cannot run.
+    /// This program cannot be set up.
     #[error("failed to set up this program: {0}")]
     System(io::Error),
-    /// It was told to end.
+    /// A signal ended the measurement.
     #[error("interrupted")]
     Interrupted,
     /// A task of this program ended early.
@@ -111,41 +111,41 @@ pub enum Error {
     Crashed,
 }
 
-/// What was measured.
+/// The results of the measurements.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// The figures, and what went wrong with messages and connections.
+    /// The results, and the errors of messages and connections.
     pub target: TargetReport,
-    /// What they were measured in.
+    /// The load of the machine during the measurements.
     pub environment: Environment,
-    /// What speaks against figures beside what anyone can see in them.
+    /// Problems that cannot be seen in the results themselves.
     pub warnings: Vec<String>,
 }
 
-/// Measures what is asked for.
+/// Runs the selected measurements.
 ///
 /// # Errors
-/// When there are fewer open files than it takes, the server fails, or somebody ends it. What goes wrong with messages is no
-/// error, but told in the report.
+/// If the limit on open files is too low, the server fails, or a signal ends the run. Errors of messages are not an error here, but part
+/// of the report.
 pub fn measure(settings: &Settings, progress: &Progress) -> Result<Measured, Error> {
     machine::raise_open_files(settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::System)?;
     runtime.block_on(async {
         let ends = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
         let [interrupt, terminate] = ends.map(|end| end.map_err(Error::System));
-        let told_to_end = pin!(told_to_end(interrupt?, terminate?));
+        let end_signal = pin!(end_signal(interrupt?, terminate?));
         let local = LocalSet::new();
         let measured = pin!(local.run_until(all(settings, progress)));
-        // The end first: an interrupt from the terminal ends the server too, which is no failure of a measure.
-        match select(told_to_end, measured).await {
+        // Check for a signal first: an interrupt from the terminal also ends the server, which must not be reported as a failure.
+        match select(end_signal, measured).await {
             Either::Left(_) => Err(Error::Interrupted),
             Either::Right((measured, _)) => measured,
         }
     })
 }
 
-/// Whoever is told to end lets go of the server first, and of its directory.
-async fn told_to_end(mut interrupt: Signal, mut terminate: Signal) {
+/// Waits for a signal. The caller then drops the server and its directory before the program ends.
+async fn end_signal(mut interrupt: Signal, mut terminate: Signal) {
     select(pin!(interrupt.recv()), pin!(terminate.recv())).await;
 }
 
@@ -164,7 +164,7 @@ async fn all(settings: &Settings, progress: &Progress) -> Result<Measured, Error
     Ok(run.measured)
 }
 
-/// The measures so far.
+/// The measurements done so far.
 struct Run<'a> {
     settings: &'a Settings,
     progress: &'a Progress,
@@ -172,9 +172,9 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Starts a server for the next measure.
+    /// Starts a server for the next measurement.
     async fn server(&mut self) -> Result<Server, Error> {
-        // Those that were left behind count until the server notices, so there is room for all twice.
+        // Closed connections count until the server notices it, so the limit is twice the number of connections.
         let (connections, _) = self.settings.connections_max();
         let mut more_flags = vec![format!("--live-max {}", (2 * connections).max(1))];
         more_flags.extend_from_slice(&self.settings.server_flags);
@@ -202,7 +202,7 @@ impl Run<'_> {
         self.progress.done(figure);
     }
 
-    /// Ends a stretch of a case.
+    /// Ends a period of a case.
     fn stretch(&mut self, watched: Watched, case: &str) -> Cores {
         let (cores, stretch) = watched.stop(&format!("{case} of {TARGET}"));
         self.measured.environment.stretches.push(stretch);
@@ -213,8 +213,8 @@ impl Run<'_> {
         self.measured.target.failures.push(format!("{case}: {what}"));
     }
 
-    /// Tells what went wrong with the audience of a case. Returns how many times something did, but for unheard posts.
-    fn told_of(&mut self, case: &str, audience: &Audience, unheard: u64) -> u64 {
+    /// Records the errors of an audience in the report. Returns their number without posts that were not received.
+    fn report_troubles(&mut self, case: &str, audience: &Audience, unheard: u64) -> u64 {
         let (mut troubles, count) = audience.troubles();
         if unheard > 0 {
             troubles.push(format!("{unheard} posts were not heard by all"));
@@ -229,7 +229,7 @@ impl Run<'_> {
         self.measured.target.cases.insert(name.to_owned(), case);
     }
 
-    /// The case of the last follower has the name, and that of the first follower one like it.
+    /// Adds two cases: `name` for the last follower, and one with a suffix for the first follower.
     fn timed(&mut self, name: &str, rounds: &Rounds, failed: u64) {
         self.measured.warnings.extend(rounds.warning().map(|warning| format!("{name}: {warning}")));
         let [last, first] = rounds.cases(failed);
@@ -238,7 +238,7 @@ impl Run<'_> {
     }
 }
 
-/// A server, and who is a user of it so far. It ends with this.
+/// A server and the number of its users so far. Dropping it stops the server.
 struct Server {
     http: Http,
     process: u32,
@@ -250,12 +250,12 @@ impl Server {
         self.http.address()
     }
 
-    /// The number of its process.
+    /// Returns the process id.
     fn process(&self) -> u32 {
         self.process
     }
 
-    /// A new author with so many new followers.
+    /// Creates an author with this many new followers.
     async fn author_of(&self, followers: usize) -> Result<(User, Range<User>), Error> {
         let author = self.users.get();
         let readers = author + 1..author + 1 + followers as User;
@@ -265,7 +265,7 @@ impl Server {
         Ok((author, readers))
     }
 
-    /// Wakes readers.
+    /// Wakes readers by reading a page of each.
     async fn wake(&self, readers: Range<User>) -> Result<(), Error> {
         Ok(self.http.activate(&readers.collect::<Vec<_>>()).await?)
     }

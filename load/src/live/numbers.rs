@@ -1,37 +1,37 @@
-//! Whether the messages of one connection came each once, in order. Pure.
+//! Checks that the messages of a connection arrive once and in order. It does no I/O.
 
 use std::collections::BTreeSet;
 
-/// Missing numbers of a connection that are remembered, to tell a message that is late from one that comes twice.
+/// Maximum missing numbers of a connection that are remembered, to distinguish a late message from a repeated one.
 const MISSING_MAX: usize = 1_024;
 
-/// What one connection was told so far: messages that count up by one.
+/// The message numbers received on one connection. They increase by one.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     last: Option<u64>,
     missing: BTreeSet<u64>,
 }
 
-/// What a number says about its message.
+/// The order of a message, determined from its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Order {
-    /// The first of all, or the one after the last.
+    /// The first message, or the one after the last.
     Next,
-    /// So many before it did not come.
+    /// This many messages before it are missing.
     Gap(u64),
-    /// It was missing until now.
+    /// The message was missing until now.
     Late,
-    /// It came before.
+    /// The message was received before.
     Again,
 }
 
 impl Numbers {
-    /// Whether anything has come.
+    /// Returns true if a message was received.
     pub(super) fn begun(&self) -> bool {
         self.last.is_some()
     }
 
-    /// A message has come.
+    /// Records the number of a received message.
     pub(super) fn take(&mut self, number: u64) -> Order {
         let Some(last) = self.last else {
             self.last = Some(number);
@@ -50,16 +50,16 @@ impl Numbers {
     }
 }
 
-/// What went wrong with messages, on all connections together.
+/// Error counts of messages, over all connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Tally {
-    /// Messages that never came.
+    /// Number of messages that never arrived.
     pub(super) lost: u64,
-    /// Messages that came again.
+    /// Number of messages that arrived again.
     pub(super) doubled: u64,
-    /// Messages that came after later ones.
+    /// Number of messages that arrived after later ones.
     pub(super) out_of_order: u64,
-    /// Messages that cannot be understood.
+    /// Number of messages that could not be parsed.
     pub(super) unnumbered: u64,
 }
 
@@ -76,8 +76,8 @@ impl Tally {
         }
     }
 
-    /// What went wrong, in words; nothing where nothing did.
-    pub(super) fn told(&self) -> Vec<String> {
+    /// Describes all errors; empty if there are none.
+    pub(super) fn describe(&self) -> Vec<String> {
         let all = [
             (self.lost, "lost"),
             (self.doubled, "doubled"),
@@ -112,7 +112,7 @@ mod tests {
         check(&[7, 9, 8, 10], 0, 0, 1);
         check(&[7, 10, 9], 1, 0, 1);
         check(&[7, 9, 8, 8], 0, 1, 1);
-        // What came before the first was never expected.
+        // Messages before the first one are not expected.
         check(&[7, 3], 0, 1, 0);
     }
 
@@ -128,9 +128,9 @@ mod tests {
 
     #[test]
     fn nothing_wrong_says_nothing() {
-        assert!(Tally::default().told().is_empty());
+        assert!(Tally::default().describe().is_empty());
         let tally = Tally { lost: 3, unnumbered: 1, ..Tally::default() };
-        assert_eq!(tally.told(), ["3 messages lost", "1 messages without a number"]);
+        assert_eq!(tally.describe(), ["3 messages lost", "1 messages without a number"]);
         assert_eq!(tally.total(), 4);
     }
 }

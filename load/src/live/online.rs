@@ -1,11 +1,11 @@
-//! Readers who are online while something else is measured: each has a live connection and reads whatever it is told.
+//! Readers who are online while something else is measured: each has a live connection and reads all messages.
 //!
 //! Responsible for:
-//! - keeping so many connected, on a thread of its own, and connecting those again that are cut off;
-//! - what all of them heard.
+//! - keeping them connected on a separate thread, and reconnecting those that are cut off;
+//! - counting the messages of all of them.
 //!
 //! Not responsible for:
-//! - who is online (`prepare`), what they are told of (`drive`).
+//! - the choice of readers (`prepare`), the published posts (`drive`).
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -28,20 +28,19 @@ use crate::live::socket::{Listener, Reads, Socket};
 use crate::operation::User;
 use crate::report::Case;
 
-/// How long who was cut off waits before coming back.
+/// Delay before a reader reconnects after its connection was cut off.
 const BACK_AFTER: Duration = Duration::from_secs(1);
 
-/// Connections that are opened at the same time.
+/// Maximum number of connections that are opened concurrently.
 const OPENING_MAX: usize = 64;
 
-/// Connections of clients beside readers, at most: those of an overload, or of a search for the most.
+/// Maximum number of connections of clients besides readers, in an overload or in a search for the maximum rate.
 const CLIENTS_MAX: usize = 4_096;
 
-/// Lets this process, and the server that it starts then, have as many open files as so many readers need, and clients beside
-/// them.
+/// Raises the limit on open files, for this process and the server that it starts next, to what the readers and the clients need.
 ///
 /// # Errors
-/// When the system does not allow it.
+/// If the system does not allow it.
 pub fn make_room(readers: usize) -> Result<(), Error> {
     let allowed = raise_to(readers + CLIENTS_MAX + OTHER_FILES);
     let room = allowed.saturating_sub(OTHER_FILES);
@@ -51,16 +50,16 @@ pub fn make_room(readers: usize) -> Result<(), Error> {
     Err(Error::OpenFiles { allowed, connections: readers, measure: "--online-share", room })
 }
 
-/// Readers who are online until this ends.
+/// Online readers. They stay connected until `end` is called.
 #[derive(Debug)]
 pub struct Online {
-    /// Dropped to end.
+    /// Dropped to stop the thread.
     stop: oneshot::Sender<()>,
     thread: JoinHandle<Counts>,
     readers: usize,
 }
 
-/// What readers who were online heard.
+/// The results of readers who were online.
 #[derive(Clone, Debug)]
 pub struct Heard {
     readers: usize,
@@ -68,21 +67,21 @@ pub struct Heard {
 }
 
 impl Online {
-    /// Connects readers to a server, and returns once each has its `hello`.
+    /// Connects readers to a server. Returns after all have received their `hello`.
     ///
     /// # Errors
-    /// When one cannot connect.
+    /// If a reader cannot connect.
     pub fn connect(server: SocketAddr, readers: Vec<User>) -> Result<Self, Error> {
         let (stop, stopped) = oneshot::channel();
         let (ready, readied) = mpsc::channel();
         let count = readers.len();
         let thread = thread::spawn(move || {
-            let crowd = Rc::new(Crowd::default());
+            let counters = Rc::new(ReaderCounts::default());
             match runtime::Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => LocalSet::new().block_on(&runtime, stay(server, readers, &crowd, ready, stopped)),
+                Ok(runtime) => LocalSet::new().block_on(&runtime, stay(server, readers, &counters, ready, stopped)),
                 Err(cause) => drop(ready.send(Err(Error::System(cause)))),
             }
-            crowd.0.take()
+            counters.0.take()
         });
         readied.recv().map_err(|_| Error::Crashed)??;
         Ok(Self { stop, thread, readers: count })
@@ -91,7 +90,7 @@ impl Online {
     /// Ends the connections.
     ///
     /// # Errors
-    /// When the thread that had them crashed.
+    /// If the thread of the connections crashed.
     pub fn end(self) -> Result<Heard, Error> {
         drop(self.stop);
         let counts = self.thread.join().map_err(|_| Error::Crashed)?;
@@ -99,15 +98,15 @@ impl Online {
     }
 }
 
-/// Connects them all, says so, and keeps them connected until it is told to stop.
+/// Connects all readers, reports that they are ready, and keeps them connected until it is stopped.
 async fn stay(
     server: SocketAddr,
     readers: Vec<User>,
-    crowd: &Rc<Crowd>,
+    counters: &Rc<ReaderCounts>,
     ready: mpsc::Sender<Result<(), Error>>,
     stopped: oneshot::Receiver<()>,
 ) {
-    let open = async |reader: User| Socket::open(server, reader, Reads::Always, Rc::clone(crowd) as _).await;
+    let open = async |reader: User| Socket::open(server, reader, Reads::Always, Rc::clone(counters) as _).await;
     let opening = stream::iter(&readers).map(async |reader| open(*reader).await.map(|socket| (*reader, socket)));
     let opened: Vec<_> = opening.buffer_unordered(OPENING_MAX).collect().await;
     let opened: Result<Vec<_>, Error> = opened.into_iter().collect();
@@ -118,30 +117,30 @@ async fn stay(
     let _ = ready.send(Ok(()));
     let listening = LocalSet::new();
     for (reader, mut socket) in sockets {
-        let crowd = Rc::clone(crowd);
+        let counters = Rc::clone(counters);
         listening.spawn_local(async move {
             loop {
                 socket.listen().await;
                 socket = loop {
                     sleep(BACK_AFTER).await;
-                    match Socket::open(server, reader, Reads::Always, Rc::clone(&crowd) as _).await {
+                    match Socket::open(server, reader, Reads::Always, Rc::clone(&counters) as _).await {
                         Ok(socket) => break socket,
-                        Err(_) => crowd.0.borrow_mut().turned_away += 1,
+                        Err(_) => counters.0.borrow_mut().turned_away += 1,
                     }
                 };
             }
         });
     }
-    // Their tasks end with the set.
+    // The tasks of the connections end when the set is dropped.
     let _ = listening.run_until(stopped).await;
 }
 
-/// All of them.
+/// The counters of all readers.
 #[derive(Debug, Default)]
-struct Crowd(RefCell<Counts>);
+struct ReaderCounts(RefCell<Counts>);
 
-impl Listener for Crowd {
-    fn hear(&self, _: usize, _: Instant) {
+impl Listener for ReaderCounts {
+    fn on_post(&self, _: usize, _: Instant) {
         self.0.borrow_mut().messages += 1;
     }
 
@@ -166,17 +165,17 @@ impl Heard {
     /// The name of the case.
     pub const CASE: &'static str = "heard_live";
 
-    /// As it is told: posts that came over live connections. Connections that were cut off count as failed.
+    /// Returns the case of the report: the number of received posts. Connections that were cut off count as failed.
     pub fn case(&self) -> Case {
         let heard = self.counts.messages as f64;
         let failed = self.counts.closed() + self.counts.turned_away;
         Case { unit: "posts".to_owned(), median: heard, rounds: vec![heard], failed, ..Case::default() }
     }
 
-    /// What is wrong with what they heard, whatever the load; none if nothing is.
+    /// Describes errors that are never allowed, whatever the load; `None` if there are none.
     pub fn wrong(&self) -> Option<String> {
-        let told = self.counts.tally.told();
-        (!told.is_empty()).then(|| format!("{} readers online: {}", self.readers, told.join(", ")))
+        let reported = self.counts.tally.describe();
+        (!reported.is_empty()).then(|| format!("{} readers online: {}", self.readers, reported.join(", ")))
     }
 }
 
@@ -186,13 +185,13 @@ mod tests {
 
     #[test]
     fn who_is_cut_off_under_load_is_counted_and_what_is_lost_is_wrong() {
-        let crowd = Crowd::default();
-        crowd.hear(0, Instant::now());
-        crowd.leave(4008);
-        let heard = Heard { readers: 3, counts: crowd.0.borrow().clone() };
+        let counters = ReaderCounts::default();
+        counters.on_post(0, Instant::now());
+        counters.leave(4008);
+        let heard = Heard { readers: 3, counts: counters.0.borrow().clone() };
         assert_eq!((heard.case().median, heard.case().failed, heard.wrong()), (1.0, 1, None));
-        crowd.count(Order::Gap(2));
-        let heard = Heard { readers: 3, counts: crowd.0.take() };
+        counters.count(Order::Gap(2));
+        let heard = Heard { readers: 3, counts: counters.0.take() };
         assert_eq!(heard.wrong().as_deref(), Some("3 readers online: 2 messages lost"));
     }
 }

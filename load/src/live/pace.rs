@@ -1,8 +1,8 @@
-//! Publishing at a steady rate, and timing each post until its audience has it.
+//! Publishes at a steady rate, and measures the time until the audience has received each post.
 //!
 //! Responsible for:
-//! - when posts are published, and the times from just before a request is written;
-//! - rounds of that as cases of a report.
+//! - the schedule of the posts, and their latencies from just before the request is written;
+//! - the rounds of that as cases of a report.
 
 use std::time::{Duration, Instant};
 
@@ -11,37 +11,37 @@ use tokio::time::sleep_until;
 
 use crate::drive::recorder::{histogram, record};
 use crate::live::api::Api;
-use crate::live::audience::{Audience, Hearing};
+use crate::live::audience::{Audience, Receipt};
 use crate::live::machine::Cores;
 use crate::measure::middle;
 use crate::operation::{Kind, User};
 use crate::report::{Case, Latency, figure};
 use crate::target::Failure;
 
-/// Between two posts, beside what their audience is given to hear one.
+/// Interval between two posts, without the time for the audience.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// What each of the audience adds to that.
+/// Additional interval for each reader of the audience.
 const INTERVAL_EACH: Duration = Duration::from_micros(30);
 
-/// Of all posts, those that may be late before it is worth a word.
+/// Maximum share of late posts before there is a warning.
 const LATE_SHARE_MAX: f64 = 0.01;
 
-/// What one round came to.
+/// The results of one round.
 pub(super) struct Round {
-    /// Until the first follower has read all of the message.
+    /// Time until the first follower has read the whole message.
     first: Histogram<u64>,
-    /// Until the last one has.
+    /// Time until the last follower has read it.
     last: Histogram<u64>,
-    /// Posts that were published later than planned, since the one before was still being heard.
+    /// Number of posts that were published late, because the post before was still being received.
     late: u64,
-    /// Posts that not all have heard.
+    /// Number of posts that not all followers received.
     unheard: u64,
-    /// Kept busy while it lasted.
+    /// Cores used during the round.
     pub(super) cores: Cores,
 }
 
-/// Who publishes what.
+/// The author and the body of the posts.
 #[derive(Clone, Copy)]
 pub(super) struct Posts<'a> {
     pub(super) author: User,
@@ -49,8 +49,8 @@ pub(super) struct Posts<'a> {
     pub(super) count: usize,
 }
 
-/// Publishes at an interval that lets an audience of this size hear each post before the next, as far as can be foreseen. Ends
-/// early after a post that was not heard by all.
+/// Publishes at an interval in which an audience of this size should receive each post before the next. Ends early after a post that not
+/// all received.
 pub(super) async fn publish(
     api: &mut Api,
     posts: Posts<'_>,
@@ -63,7 +63,7 @@ pub(super) async fn publish(
     for nth in 0..posts.count {
         tick(nth as f64 / posts.count as f64);
         let late = Instant::now().saturating_duration_since(due);
-        // The first is due when this begins.
+        // The first post is due immediately, so it cannot be late.
         round.late += u64::from(nth > 0 && !late.is_zero());
         due += late;
         sleep_until(due.into()).await;
@@ -71,8 +71,8 @@ pub(super) async fn publish(
         let heard_before = audience.complete();
         let sent = Instant::now();
         api.publish(posts.author, posts.body).await?;
-        let heard = audience.hears(heard_before + 1).await;
-        let Some(Hearing { first, last, .. }) = audience.hearing(heard_before).filter(|_| heard) else {
+        let heard = audience.wait_until_complete(heard_before + 1).await;
+        let Some(Receipt { first, last, .. }) = audience.receipt(heard_before).filter(|_| heard) else {
             round.unheard += 1;
             break;
         };
@@ -82,7 +82,7 @@ pub(super) async fn publish(
     Ok(round)
 }
 
-/// Rounds of the same.
+/// Several rounds of the same measurement.
 #[derive(Default)]
 pub(super) struct Rounds(Vec<Round>);
 
@@ -91,12 +91,12 @@ impl Rounds {
         self.0.push(round);
     }
 
-    /// Posts that not all have heard.
+    /// Returns the number of posts that not all followers received.
     pub(super) fn unheard(&self) -> u64 {
         self.0.iter().map(|round| round.unheard).sum()
     }
 
-    /// What speaks against the times, if too many posts waited for the one before: each was timed from when it was sent.
+    /// Returns a warning if too many posts waited for the one before: their latencies start when they were sent.
     pub(super) fn warning(&self) -> Option<String> {
         let late: u64 = self.0.iter().map(|round| round.late).sum();
         let posts: u64 = self.0.iter().map(|round| round.last.len()).sum();
@@ -110,19 +110,19 @@ impl Rounds {
         })
     }
 
-    /// Until the last follower has a post, with everything that failed, and until the first has it.
+    /// Returns two cases: the time until the last follower has received a post, with all failures, and until the first has.
     pub(super) fn cases(&self, failed: u64) -> [Case; 2] {
         let last = self.case(|round| &round.last);
         [Case { failed: failed + self.unheard(), ..last }, self.case(|round| &round.first)]
     }
 
-    /// The figure of a round is its median.
+    /// Computes a case. The result of a round is its median.
     fn case(&self, of: impl Fn(&Round) -> &Histogram<u64>) -> Case {
         let rounds: Vec<f64> = self.0.iter().map(|round| Latency::of(of(round)).p50_us).collect();
         let Some(round) = middle(&rounds).and_then(|nth| self.0.get(nth)) else { return Case::default() };
         let mut all = histogram();
         for round in &self.0 {
-            // They have the same bounds.
+            // Adding cannot fail: all histograms have the same bounds.
             let _ = all.add(of(round));
         }
         Case {
@@ -138,8 +138,8 @@ impl Rounds {
 }
 
 impl Round {
-    /// In a line.
-    pub(super) fn told(&self) -> String {
+    /// Returns a one-line summary.
+    pub(super) fn describe(&self) -> String {
         let [first, last] = [&self.first, &self.last].map(|times| figure::time_us(Latency::of(times).p50_us));
         let unheard = if self.unheard > 0 { ", then one was not heard by all" } else { "" };
         format!("{first} to the first, {last} to the last, median of {} posts{unheard}", self.last.len())
@@ -184,7 +184,10 @@ mod tests {
 
     #[test]
     fn a_round_is_told_in_a_line() {
-        let told = round(&[10, 20, 30], &[100, 200, 300], 1).told();
-        assert_eq!(told, "20.0 µs to the first, 200 µs to the last, median of 3 posts, then one was not heard by all");
+        let reported = round(&[10, 20, 30], &[100, 200, 300], 1).describe();
+        assert_eq!(
+            reported,
+            "20.0 µs to the first, 200 µs to the last, median of 3 posts, then one was not heard by all"
+        );
     }
 }

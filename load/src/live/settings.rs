@@ -1,31 +1,31 @@
-//! What is measured of live connections, and how much of it.
+//! The settings of the measurements of live connections.
 //!
 //! Not responsible for:
-//! - reading it (`cli`).
+//! - parsing the options (`cli`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::report::figure::count;
 
-/// What can be measured.
+/// A measurement of live connections.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, clap::ValueEnum)]
 pub enum Measure {
-    /// From a publish to the first and to the last follower's last byte
+    /// Time from a publish until the first and the last follower have received all of it
     Latency,
-    /// Messages a second, and that none is lost
+    /// Messages per second, and that none is lost
     Throughput,
-    /// The server's memory for each idle connection
+    /// Memory of the server for each idle connection
     Memory,
-    /// What clients that stop reading cost the others
+    /// Effect of clients that stop reading on the others
     Stalled,
 }
 
 impl Measure {
-    /// All of them, in the order they are measured.
+    /// All measurements, in the order in which they run.
     pub const ALL: [Self; 4] = [Self::Latency, Self::Throughput, Self::Memory, Self::Stalled];
 
-    /// Its name, as in the option.
+    /// Returns the name, as in the option.
     pub fn name(self) -> &'static str {
         match self {
             Self::Latency => "latency",
@@ -36,48 +36,48 @@ impl Measure {
     }
 }
 
-/// What is measured, and how much of it.
+/// The selected measurements and their parameters.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What is measured.
+    /// The selected measurements.
     pub measures: Vec<Measure>,
-    /// Rounds of all that is timed.
+    /// Number of rounds of each timed measurement.
     pub rounds: usize,
-    /// Online followers of each author whose posts are timed. Each author's followers are connections of its own.
+    /// Number of online followers, for each author whose posts are timed. Authors share no connections.
     pub followers: Vec<usize>,
-    /// Posts of each author in one round.
+    /// Number of posts of each author in one round.
     pub posts: usize,
     /// Bytes of the body of a post.
     pub body_bytes: usize,
-    /// Online followers while as much as possible is published, and beside those that stall.
+    /// Number of online followers in the throughput measurement, and besides the stalled clients.
     pub audience: usize,
-    /// How long a round of publishing as much as possible lasts.
+    /// Duration of a round of the throughput measurement.
     pub lasts: Duration,
-    /// Those who publish at the same time then.
+    /// Number of concurrent publishers in the throughput measurement.
     pub publishers: usize,
-    /// Posts ahead of the slowest follower then. None: no limit, so that clients that fall behind are cut off.
+    /// Maximum number of posts ahead of the slowest follower there. `None`: no limit, so clients that fall behind are cut off.
     pub window: Option<usize>,
-    /// Idle connections whose memory is measured.
+    /// Number of idle connections whose memory is measured.
     pub connections: usize,
-    /// How long they are kept. After 60 s one that does not answer its ping would be closed.
+    /// How long they are held open. After 60 s the server would close a connection that does not answer its ping.
     pub hold: Duration,
-    /// Clients that stop reading.
+    /// Number of clients that stop reading.
     pub stalled: usize,
-    /// Bytes of the body of a post that these do not read.
+    /// Bytes of the body of the posts that they do not read.
     pub stalled_body_bytes: usize,
-    /// How long they may take to be cut off once posts go on; if zero, nobody waits for it.
+    /// Timeout until the server cuts them off while posts go on; zero skips this part.
     pub cut_off: Duration,
     /// Further flags of the server.
     pub server_flags: Vec<String>,
 }
 
 impl Settings {
-    /// Whether this is asked for.
+    /// Returns true if this measurement is selected.
     pub fn wants(&self, measure: Measure) -> bool {
         self.measures.contains(&measure)
     }
 
-    /// Connections at the same time, at most, and what needs these.
+    /// Returns the largest number of concurrent connections, and the measurement that needs them.
     pub fn connections_max(&self) -> (usize, Measure) {
         let of = |measure: Measure| match measure {
             Measure::Latency => self.followers.iter().sum(),
@@ -89,40 +89,41 @@ impl Settings {
         asked.map(|measure| (of(measure), measure)).max_by_key(|(count, _)| *count).unwrap_or((0, Measure::Latency))
     }
 
-    /// Name and value of all that is set, for a report.
-    pub fn told(&self) -> BTreeMap<String, String> {
+    /// Returns the name and value of each setting, for a report.
+    pub fn describe(&self) -> BTreeMap<String, String> {
         let number = |number: usize| count(number as u64);
         let time = |time: Duration| humantime::format_duration(time).to_string();
         let list = |texts: Vec<String>| texts.join("; ");
-        let mut told = BTreeMap::from([
+        let mut values = BTreeMap::from([
             ("measures", list(self.measures.iter().map(|measure| measure.name().to_owned()).collect())),
             ("rounds", number(self.rounds)),
         ]);
         if self.wants(Measure::Latency) {
-            told.insert("followers online", list(self.followers.iter().map(|followers| number(*followers)).collect()));
+            values
+                .insert("followers online", list(self.followers.iter().map(|followers| number(*followers)).collect()));
         }
         if self.wants(Measure::Latency) || self.wants(Measure::Stalled) {
-            told.insert("posts in a round", number(self.posts));
+            values.insert("posts in a round", number(self.posts));
         }
         if self.wants(Measure::Throughput) || self.wants(Measure::Stalled) {
-            told.insert("audience", format!("{} followers online", number(self.audience)));
+            values.insert("audience", format!("{} followers online", number(self.audience)));
         }
         if self.wants(Measure::Latency) || self.wants(Measure::Throughput) {
-            told.insert("body", format!("{} bytes", number(self.body_bytes)));
+            values.insert("body", format!("{} bytes", number(self.body_bytes)));
         }
         if self.wants(Measure::Throughput) {
-            told.insert("round of throughput", time(self.lasts));
-            told.insert("publishers", number(self.publishers));
-            told.insert("window", self.window.map_or("none".to_owned(), |posts| format!("{} posts", number(posts))));
+            values.insert("round of throughput", time(self.lasts));
+            values.insert("publishers", number(self.publishers));
+            values.insert("window", self.window.map_or("none".to_owned(), |posts| format!("{} posts", number(posts))));
         }
         if self.wants(Measure::Memory) {
-            told.insert("idle connections", format!("{}, kept for {}", number(self.connections), time(self.hold)));
+            values.insert("idle connections", format!("{}, kept for {}", number(self.connections), time(self.hold)));
         }
         if self.wants(Measure::Stalled) {
-            told.insert("stalled clients", number(self.stalled));
-            told.insert("body that they do not read", format!("{} bytes", number(self.stalled_body_bytes)));
+            values.insert("stalled clients", number(self.stalled));
+            values.insert("body that they do not read", format!("{} bytes", number(self.stalled_body_bytes)));
         }
-        told.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 
@@ -161,9 +162,9 @@ mod tests {
 
     #[test]
     fn only_what_is_measured_is_told() {
-        let told = settings(&[Measure::Memory]).told();
-        let names: Vec<&str> = told.keys().map(String::as_str).collect();
+        let values = settings(&[Measure::Memory]).describe();
+        let names: Vec<&str> = values.keys().map(String::as_str).collect();
         assert_eq!(names, ["idle connections", "measures", "rounds"]);
-        assert_eq!(told["idle connections"], "2,000, kept for 5s");
+        assert_eq!(values["idle connections"], "2,000, kept for 5s");
     }
 }

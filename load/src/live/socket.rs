@@ -1,7 +1,7 @@
-//! A WebSocket client that costs little: it reads frames, answers pings, checks that numbers count up, and tells whoever listens.
+//! A WebSocket client with little overhead: it reads frames, answers pings, checks message numbers, and notifies a listener.
 //!
 //! Not responsible for:
-//! - what the messages say beyond their type and number: reading JSON thousands of times for each post would be measured too.
+//! - the content of messages besides type and number: parsing thousands of JSON messages per post would distort the measurement.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -24,36 +24,36 @@ use crate::live::numbers::{Numbers, Order};
 use crate::operation::User;
 use crate::target::tidewire::name;
 
-/// How long a connection may take until its `hello`.
+/// Timeout until the `hello` of a connection.
 const OPEN_MAX: Duration = Duration::from_secs(30);
 
-/// Addresses of this side: each has some 28,000 ports for one address of the server.
+/// Number of client addresses: each has about 28,000 ports for one address of the server.
 pub(super) const ADDRESSES: u32 = 8;
 
-/// Bytes read at once.
+/// Maximum bytes per read.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Largest answer to a handshake.
+/// Maximum bytes of the response to a handshake.
 const HANDSHAKE_BYTES_MAX: usize = 16 * 1024;
 
-/// The close code of a connection that ended without saying so.
+/// The close code of a connection that ended without a close frame.
 const ABNORMAL: u16 = 1006;
 
-/// The close code of one that sent what cannot be read.
+/// The close code of a connection with invalid data.
 const PROTOCOL_ERROR: u16 = 1002;
 
-/// The kernel's buffer of a client that does not read.
+/// Size of the kernel's receive buffer of a client that does not read, in bytes.
 const SMALL_BUFFER_BYTES: u32 = 4_096;
 
-/// Bytes of a segment over a network, which are far fewer than over loopback.
+/// Segment size over a network in bytes, which is much smaller than over loopback.
 const NETWORK_SEGMENT_BYTES: u32 = 1_400;
 
 thread_local! {
-    /// All connections read into the same memory, one after the other.
+    /// A read buffer that all connections share, one after the other.
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
 }
 
-/// A connection.
+/// A WebSocket connection.
 pub(super) struct Socket {
     stream: TcpStream,
     frames: Frames,
@@ -61,42 +61,42 @@ pub(super) struct Socket {
     listener: Rc<dyn Listener>,
 }
 
-/// Who is told what connections hear.
+/// Receives the events of connections.
 pub(super) trait Listener {
-    /// A connection has heard its `nth` post.
-    fn hear(&self, nth: usize, at: Instant);
-    /// A message had this place among those of its connection.
+    /// A connection received its `nth` post.
+    fn on_post(&self, nth: usize, at: Instant);
+    /// A message was received, with this order on its connection.
     fn count(&self, order: Order);
-    /// A message had no number.
+    /// A message without a number was received.
     fn count_unnumbered(&self);
-    /// A connection was pinged.
+    /// A ping was received.
     fn pinged(&self);
     /// A connection was closed with this code.
     fn leave(&self, code: u16);
 }
 
-/// What a connection has heard so far.
+/// The messages received on a connection.
 #[derive(Default)]
 struct Heard {
-    /// That of `hello` is the first.
+    /// The number of `hello` is the first.
     numbers: Numbers,
     posts: usize,
-    /// Answers to pings that are to be sent.
+    /// Pongs that are to be sent.
     pongs: Vec<u8>,
-    /// The code it was closed with.
+    /// The close code, if the connection was closed.
     closed: Option<u16>,
 }
 
-/// How a client reads.
+/// The reading behaviour of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reads {
     Always,
-    /// It stops after `hello`. As over a network, and other than over loopback, the kernel keeps little for it.
+    /// It stops reading after `hello`. The kernel buffers little for it, as over a network and unlike over loopback.
     NoMore,
 }
 
 impl Socket {
-    /// Connects a user's client and waits for `hello`.
+    /// Connects a client of a user and waits for `hello`.
     pub(super) async fn open(
         server: SocketAddr,
         user: User,
@@ -112,11 +112,11 @@ impl Socket {
     async fn connect(server: SocketAddr, user: User, reads: Reads, listener: Rc<dyn Listener>) -> io::Result<Self> {
         let socket = if server.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         if reads == Reads::NoMore {
-            // With the segments of loopback, 64 KiB each, it would keep megabytes.
+            // With the 64 KiB segments of loopback the kernel would buffer megabytes.
             SockRef::from(&socket).set_tcp_mss(NETWORK_SEGMENT_BYTES)?;
             socket.set_recv_buffer_size(SMALL_BUFFER_BYTES)?;
         }
-        // Elsewhere this side has but one address.
+        // Other addresses than loopback have only one client address.
         if matches!(server.ip(), IpAddr::V4(address) if address.is_loopback()) {
             socket.bind((Ipv4Addr::new(127, 0, 0, 2 + (user % ADDRESSES) as u8), 0).into())?;
         }
@@ -177,7 +177,7 @@ impl Socket {
         self.listener.leave(code);
     }
 
-    /// Reads what is there, once there is something.
+    /// Waits for data and reads what is available.
     async fn read(&mut self) -> io::Result<()> {
         let Self { stream, frames, heard, listener } = self;
         let mut outcome = Ok(());
@@ -215,7 +215,7 @@ impl Heard {
     }
 
     fn message(&mut self, message: &[u8], listener: &dyn Listener) {
-        // A beat says that nothing happened, by the number there was.
+        // A beat has no event. It repeats the last number.
         if message.starts_with(br#"{"type":"beat""#) {
             return;
         }
@@ -226,13 +226,13 @@ impl Heard {
         let order = self.numbers.take(number);
         listener.count(order);
         if !is_hello && order != Order::Again && message.starts_with(br#"{"type":"post""#) {
-            listener.hear(self.posts, Instant::now());
+            listener.on_post(self.posts, Instant::now());
             self.posts += 1;
         }
     }
 }
 
-/// The number that stands behind the first of these keys.
+/// Returns the number after the first occurrence of the key.
 fn number_after(text: &[u8], key: &[u8]) -> Option<u64> {
     let digits = &text[memmem::find(text, key)? + key.len()..];
     let end = digits.iter().position(|byte| !byte.is_ascii_digit())?;
@@ -269,8 +269,8 @@ mod tests {
             heard.take(Frame::Text(message.as_bytes()), &audience);
         }
         assert_eq!((audience.messages(), heard.posts), (2, 2));
-        let told = ["2 messages lost", "1 messages doubled", "1 messages without a number"].map(str::to_owned);
-        assert_eq!(audience.troubles(), (told.to_vec(), 4));
+        let reported = ["2 messages lost", "1 messages doubled", "1 messages without a number"].map(str::to_owned);
+        assert_eq!(audience.troubles(), (reported.to_vec(), 4));
     }
 
     #[test]

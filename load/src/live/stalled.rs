@@ -1,4 +1,4 @@
-//! What clients that stop reading cost the others.
+//! Measures the effect of clients that stop reading on the others.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -16,15 +16,15 @@ use crate::operation::User;
 use crate::report::{Case, figure};
 use crate::target::process::{peak_bytes, resident_bytes};
 
-/// The cases.
+/// Names of the cases.
 const ALONE: &str = "live_alone";
 const BESIDE: &str = "live_beside_stalled";
 const MEMORY: &str = "live_stalled_memory";
 
-/// How long the server may take to notice that clients are gone.
+/// Maximum time until the server notices that clients have disconnected.
 const LEAVING_MAX: Duration = Duration::from_secs(5);
 
-/// Rounds without and with them take turns, since the machine is not the same from one minute to the next.
+/// Measures rounds without and with stalled clients alternately, because the speed of the machine varies over time.
 pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
     let server = run.server().await?;
     let mut api = Api::open(server.address()).await?;
@@ -50,7 +50,7 @@ pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
     }
 
     let unheard = alone.unheard() + beside.unheard();
-    let failed = run.told_of(BESIDE, &audience, unheard);
+    let failed = run.report_troubles(BESIDE, &audience, unheard);
     run.timed(ALONE, &alone, 0);
     run.timed(BESIDE, &beside, failed);
     let more = peak_bytes(server.process()).saturating_sub(before_bytes) as f64;
@@ -76,12 +76,12 @@ async fn publish(
     let watched = Watched::start(server.process());
     let mut timed = pace::publish(api, posts, audience, |at| run.tick(at)).await?;
     timed.cores = run.stretch(watched, name);
-    run.done(&timed.told());
+    run.done(&timed.describe());
     into.push(timed);
     Ok(())
 }
 
-/// Connects clients that read `hello`, and no more as long as they are kept.
+/// Connects clients that read `hello` and then stop reading while they are held.
 async fn stall(server: &Server, users: Range<User>) -> Result<Vec<Socket>, Error> {
     let nobody = Rc::new(Audience::default());
     let mut silent = Vec::new();
@@ -89,7 +89,7 @@ async fn stall(server: &Server, users: Range<User>) -> Result<Vec<Socket>, Error
     Ok(silent)
 }
 
-/// Goes on publishing, so that they fall behind further, until so many are cut off. Those that are not are a failure.
+/// Goes on publishing so that they fall further behind, until the server has cut them off. Clients that are not cut off are a failure.
 async fn cut_off(
     run: &mut Run<'_>,
     api: &mut Api,
@@ -115,7 +115,7 @@ async fn cut_off(
     Ok(())
 }
 
-/// Waits until the server knows only those who are there: others would be published to as well.
+/// Waits until the server has only the connections of the audience: it would publish to the others as well.
 async fn wait_until_left(api: &mut Api, audience: &Audience) -> Result<(), Error> {
     let until = Instant::now() + LEAVING_MAX;
     while api.live_figures().await?.connections > audience.size() && Instant::now() < until {

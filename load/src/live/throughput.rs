@@ -1,4 +1,4 @@
-//! Messages a second, and that none is lost.
+//! Measures messages per second, and checks that none is lost.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,32 +16,32 @@ use crate::operation::User;
 use crate::report::{Case, figure};
 use crate::target::Failure;
 
-/// The case.
+/// Name of the case.
 const NAME: &str = "live_messages";
 
-/// How long a publisher waits that was refused.
+/// Pause of a publisher after a refusal.
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 
-/// What all publishers do.
+/// The common parameters of all publishers.
 struct Plan {
     author: User,
     body: String,
-    /// Posts ahead of the slowest follower.
+    /// Maximum number of posts ahead of the slowest follower.
     window: Option<usize>,
     audience: Rc<Audience>,
     published: Cell<usize>,
     refused: Cell<u64>,
 }
 
-/// What a round came to.
+/// The results of a round.
 struct Round {
     per_second: f64,
     cores: Cores,
     all_heard: bool,
 }
 
-/// Publishes as fast as the server accepts, but no further ahead of the slowest follower than the window: without it, clients
-/// that share the machine with the server would sooner or later be cut off.
+/// Publishes as fast as the server accepts posts, but at most a window ahead of the slowest follower: without the window, clients on the
+/// same machine as the server would fall behind and be cut off.
 pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
     let server = run.server().await?;
     run.step(NAME, &format!("{} connections", run.settings.audience));
@@ -64,12 +64,12 @@ pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
         let all_heard = round.all_heard;
         rounds.push(round);
         if !all_heard {
-            // Those that are missing would be missed again in every round.
+            // Missing posts would be counted as missing again in every later round.
             break;
         }
     }
     let unheard = plan.published.get().saturating_sub(audience.complete()) as u64;
-    let failed = run.told_of(NAME, &audience, unheard) + unheard + plan.refused.get();
+    let failed = run.report_troubles(NAME, &audience, unheard) + unheard + plan.refused.get();
     if plan.refused.get() > 0 {
         run.failure(NAME, &format!("{} publishes were refused, and tried again", plan.refused.get()));
     }
@@ -92,7 +92,7 @@ async fn one_round(run: &mut Run<'_>, server: &Server, plan: &Rc<Plan>) -> Resul
     while let Some(ended) = publishers.join_next().await {
         ended.map_err(|_| Error::Crashed)??;
     }
-    let all_heard = plan.audience.hears(plan.published.get()).await;
+    let all_heard = plan.audience.wait_until_complete(plan.published.get()).await;
     let per_second = (plan.audience.messages() - messages_before) as f64 / began.elapsed().as_secs_f64();
     Ok(Round { per_second, cores: run.stretch(watched, NAME), all_heard })
 }
@@ -100,11 +100,11 @@ async fn one_round(run: &mut Run<'_>, server: &Server, plan: &Rc<Plan>) -> Resul
 async fn publish(mut api: Api, until: Instant, plan: Rc<Plan>) -> Result<(), Failure> {
     while Instant::now() < until {
         if plan.window.is_some_and(|window| plan.published.get() >= plan.audience.complete() + window) {
-            // Nothing is missed in between: all take turns on one thread. A follower that is gone ends the wait too.
-            let _ = timeout_at(until.into(), plan.audience.grows()).await;
+            // No notification is missed: all tasks are on one thread. A follower that disconnects also ends the wait.
+            let _ = timeout_at(until.into(), plan.audience.wait_for_progress()).await;
             continue;
         }
-        // Counted before, so that all publishers together keep within the window.
+        // Count before sending, so that all publishers together stay within the window.
         plan.published.set(plan.published.get() + 1);
         match api.publish(plan.author, &plan.body).await {
             Ok(()) => {}

@@ -1,34 +1,34 @@
-//! What is set side by side: cases in their order, the best of each, ratios.
+//! Compares results: the order of the cases, the best design of each, ratios.
 //!
 //! Responsible for:
-//! - the order and the names in which cases are told, and which of their latencies stands for them;
-//! - ratios between designs, and saying them.
+//! - the order and the labels of the cases, and the main latency of each;
+//! - ratios between designs, as numbers and as sentences.
 //!
 //! Not responsible for:
-//! - figures as text (`figure`), whether to believe them (`warning`).
+//! - formatting numbers (`figure`), the reliability of results (`warning`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Case, Latency, Report, TargetReport, figure};
 use crate::operation::Kind;
 
-/// What the names of this project's own designs begin with.
+/// Prefix of the names of this project's own designs.
 const OWN: &str = "tidewire";
 
-/// Cases that are told before all others; `memory` is told after them.
+/// Cases that are reported before all others; `memory` is the last one.
 const FIRST: [&str; 3] = ["deliveries", "page", "own_page"];
 
-/// Whether a design is this project's own, and so no rival of another such.
+/// Returns true if a design belongs to this project, so it is not compared with the other such designs.
 pub fn is_own(target: &TargetReport) -> bool {
     target.name.starts_with(OWN)
 }
 
-/// The designs that took part.
+/// Returns the designs that took part.
 pub fn took_part(report: &Report) -> impl Iterator<Item = &TargetReport> {
     report.targets.iter().filter(|target| target.left_out.is_none())
 }
 
-/// The names of all cases, in the order they are told.
+/// Returns the names of all cases in the order of the report.
 pub fn cases(report: &Report) -> Vec<&str> {
     let names: BTreeSet<&str> = took_part(report).flat_map(|target| target.cases.keys().map(String::as_str)).collect();
     let mut names: Vec<&str> = names.into_iter().collect();
@@ -43,29 +43,29 @@ pub fn cases(report: &Report) -> Vec<&str> {
     names
 }
 
-/// The names of cases that were measured once while others had several rounds, in the order they are told.
+/// Returns the names of cases that were measured once while others had several rounds, in the order of the report.
 fn once(report: &Report) -> Vec<&str> {
     let with = |name: &str| took_part(report).filter_map(|target| target.cases.get(name)).collect::<Vec<_>>();
     let rounds = |name: &str| with(name).iter().map(|case| case.rounds.len()).max().unwrap_or(0);
-    // How many times one figure is another is computed, from as many rounds as these have.
+    // Cases in the unit `times` are computed from other cases, so they have the rounds of those.
     let is_measured = |name: &&str| with(name).iter().all(|case| case.unit != "times");
     let names: Vec<&str> = cases(report).into_iter().filter(is_measured).collect();
     let most = names.iter().map(|name| rounds(name)).max().unwrap_or(0);
     names.into_iter().filter(|name| most > 1 && rounds(name) <= 1).collect()
 }
 
-/// What is told of the cases that were measured once: a sentence, if there are such.
-pub fn once_told(report: &Report) -> Option<String> {
+/// Returns a sentence about the cases that were measured once, if there are any.
+pub fn once_note(report: &Report) -> Option<String> {
     let labels: Vec<String> = once(report).into_iter().map(label).collect();
     (!labels.is_empty()).then(|| format!("Measured once, not in rounds: {}.", labels.join(", ")))
 }
 
-/// Words and numbers of a name, by which 10 comes before 1000.
+/// Splits a name into words and numbers, so that 10 sorts before 1000.
 fn counted(name: &str) -> Vec<(Option<u64>, &str)> {
     name.split('_').map(|part| (part.parse().ok(), part)).collect()
 }
 
-/// A case's name for people.
+/// Returns the name of a case for people.
 pub fn label(case: &str) -> String {
     match case {
         "deliveries" => "Deliveries".to_owned(),
@@ -82,7 +82,7 @@ pub fn label(case: &str) -> String {
     }
 }
 
-/// The latency that stands for a case, if there is one such.
+/// Returns the main latency of a case: that of the kind it is named after, or else of its only kind of operation.
 pub fn main_latency<'a>(name: &str, case: &'a Case) -> Option<&'a Latency> {
     let kind = match name {
         "deliveries" => Some(Kind::Publish),
@@ -94,18 +94,18 @@ pub fn main_latency<'a>(name: &str, case: &'a Case) -> Option<&'a Latency> {
     kind.and_then(|kind| case.latencies.get(&kind)).or_else(only)
 }
 
-/// Kinds of operations that were timed in a case, by any design.
+/// Returns the kinds of operations that any design measured in a case.
 pub fn kinds(report: &Report, case: &str) -> BTreeSet<Kind> {
     let cases = took_part(report).filter_map(|target| target.cases.get(case));
     cases.flat_map(|case| case.latencies.keys().copied()).collect()
 }
 
-/// Whether more is better. Otherwise, of times and sizes, less is.
+/// Returns true if a higher value is better. For times and sizes, a lower one is.
 pub fn more_is_better(unit: &str) -> bool {
     unit.ends_with("/s")
 }
 
-/// The name of the design that did best in a case. Nobody is best alone.
+/// Returns the name of the best design in a case, if at least two took part.
 pub fn best<'a>(report: &'a Report, case: &str) -> Option<&'a str> {
     let figures = || took_part(report).filter_map(|target| Some((target, target.cases.get(case)?)));
     let finite = figures().filter(|(_, case)| case.median.is_finite());
@@ -116,17 +116,17 @@ pub fn best<'a>(report: &'a Report, case: &str) -> Option<&'a str> {
     (figures().count() > 1).then_some(best.0.name.as_str())
 }
 
-/// What the names of ratios between p99s end with, behind the case's.
+/// Suffix of the names of p99 ratios.
 const P99: &str = "_p99";
 
-/// What the names of ratios of Tidewire embedded end with.
+/// Suffix of the names of ratios of embedded Tidewire.
 const IN_PROCESS: &str = "_in_process";
 
-/// The figures of the first design over those of its rivals: case -> rival -> ratio. What cannot be divided is left out.
+/// Returns the results of the first design divided by those of the others: case -> other design -> ratio. Undefined ratios are left out.
 ///
-/// Other designs of the same project are no rivals. `page_p99` and the like are ratios of the p99 of what is asked as fast as
-/// it goes; `page_in_process` and the like have Tidewire embedded in place of the first design. Of rates, more than 1 speaks for
-/// Tidewire; of times and sizes, less.
+/// Designs of the same project are not compared with each other. Names like `page_p99` are ratios of p99 latencies at the maximum rate;
+/// names like `page_in_process` use embedded Tidewire in place of the first design. For rates, a ratio over 1 is better for Tidewire; for
+/// times and sizes, one under 1.
 pub fn ratios(targets: &[TargetReport]) -> BTreeMap<String, BTreeMap<String, f64>> {
     let mut ratios: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
     let mut add = |name: String, rival: &TargetReport, ratio: f64| {
@@ -155,54 +155,54 @@ pub fn ratios(targets: &[TargetReport]) -> BTreeMap<String, BTreeMap<String, f64
     ratios
 }
 
-/// The p99 that stands for a case whose figure is a rate.
+/// Returns the p99 of the main latency of a case whose result is a rate.
 fn p99_of_rate(name: &str, case: &Case) -> Option<f64> {
     main_latency(name, case).filter(|_| more_is_better(&case.unit)).map(|latency| latency.p99_us)
 }
 
-/// How much longer a p99 may be and still be called equal: less than it differs by from run to run.
+/// Up to this ratio two p99 latencies count as equal: the difference is within the variation between runs.
 const EQUAL_P99: f64 = 1.05;
 
-/// Whether the p99 of Tidewire's feed pages is equal to its rivals' or better, as a sentence; none if there is nothing to compare.
-pub fn page_p99_told(report: &Report) -> Option<String> {
+/// Returns a sentence that says whether the p99 of Tidewire's feed pages is equal or better; `None` if there is nothing to compare.
+pub fn page_p99_note(report: &Report) -> Option<String> {
     let ratios = report.ratios.get("page_p99")?;
     let of_rivals = || took_part(report).filter_map(|target| Some((target, *ratios.get(&target.name)?)));
     let named = |is_worse: bool| {
         let these = of_rivals().filter(|(_, ratio)| (*ratio > EQUAL_P99) == is_worse);
-        let told = these.map(|(target, ratio)| match is_worse {
+        let reported = these.map(|(target, ratio)| match is_worse {
             true => format!("{} ({})", target.name, figure::ratio(ratio)),
             false => target.name.clone(),
         });
-        told.collect::<Vec<_>>().join(", ")
+        reported.collect::<Vec<_>>().join(", ")
     };
     let (equal, worse) = (named(false), named(true));
-    let told = match (equal.is_empty(), worse.is_empty()) {
+    let reported = match (equal.is_empty(), worse.is_empty()) {
         (true, true) => return None,
         (false, true) => format!("equal to or better than that of {equal}"),
         (true, false) => format!("worse than that of {worse}"),
         (false, false) => format!("equal to or better than that of {equal}, and worse than that of {worse}"),
     };
-    Some(format!("The p99 of Tidewire's feed pages is {told} (equal: within 5 %)."))
+    Some(format!("The p99 of Tidewire's feed pages is {reported} (equal: within 5 %)."))
 }
 
-/// A ratio, said so that it is plain which side is the better one.
+/// A ratio as text that states which side is better.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Said {
-    /// The rival's name.
+pub struct RatioText {
+    /// The name of the other design.
     pub rival: String,
-    /// How many times: `23.4x`.
+    /// The ratio: `23.4x`.
     pub times: String,
     /// The sentence: `Tidewire is 23.4x redis_list`.
     pub sentence: String,
 }
 
-/// The ratios of a case, in the order of the designs.
+/// Returns the ratios of a case in the order of the designs.
 ///
-/// Where less is better, what is told is how much more the rival takes, so that more than 1 speaks for Tidewire everywhere.
-pub fn said(report: &Report, case: &str) -> Vec<Said> {
+/// If lower is better, the ratio is inverted, so that more than 1 is better for Tidewire everywhere.
+pub fn ratio_texts(report: &Report, case: &str) -> Vec<RatioText> {
     let Some(ratios) = report.ratios.get(case) else { return Vec::new() };
     let unit = took_part(report).find_map(|target| target.cases.get(case)).map_or("", |case| case.unit.as_str());
-    let say = |target: &TargetReport| {
+    let text_of = |target: &TargetReport| {
         let ratio = ratios.get(&target.name).copied().filter(|ratio| ratio.is_finite())?;
         let rival = target.name.clone();
         let (times, sentence) = if more_is_better(unit) {
@@ -212,9 +212,9 @@ pub fn said(report: &Report, case: &str) -> Vec<Said> {
             let times = figure::ratio(ratio.recip());
             (times.clone(), format!("{rival} takes {times} what Tidewire does"))
         };
-        Some(Said { rival, times, sentence })
+        Some(RatioText { rival, times, sentence })
     };
-    report.targets.iter().filter_map(say).collect()
+    report.targets.iter().filter_map(text_of).collect()
 }
 
 #[cfg(test)]
@@ -237,12 +237,12 @@ mod tests {
     #[test]
     fn what_was_measured_once_is_told_unless_everything_was() {
         let mut report = sample::report();
-        assert_eq!(once_told(&report).as_deref(), Some("Measured once, not in rounds: Memory of an inbox."));
+        assert_eq!(once_note(&report).as_deref(), Some("Measured once, not in rounds: Memory of an inbox."));
         let drift = Case { unit: "times".to_owned(), rounds: vec![1.0], ..Case::default() };
         report.targets[0].cases.insert("drift_of_rate".to_owned(), drift);
         assert_eq!(once(&report), ["memory"]);
         report.targets.iter_mut().for_each(|target| target.cases.retain(|name, _| name == "memory"));
-        assert_eq!(once_told(&report), None);
+        assert_eq!(once_note(&report), None);
     }
 
     #[test]
@@ -311,21 +311,21 @@ mod tests {
         let mut report = sample::report();
         let better = "The p99 of Tidewire's feed pages is equal to or better than that of redis_list, redis_zset, mariadb_push, \
                       mariadb_pull (equal: within 5 %).";
-        assert_eq!(page_p99_told(&report).as_deref(), Some(better));
+        assert_eq!(page_p99_note(&report).as_deref(), Some(better));
         report
             .ratios
             .insert("page_p99".to_owned(), [("redis_list".to_owned(), 1.3), ("redis_zset".to_owned(), 1.04)].into());
         let worse = "The p99 of Tidewire's feed pages is equal to or better than that of redis_zset, and worse than that of \
                      redis_list (1.3x) (equal: within 5 %).";
-        assert_eq!(page_p99_told(&report).as_deref(), Some(worse));
+        assert_eq!(page_p99_note(&report).as_deref(), Some(worse));
         report.ratios.clear();
-        assert_eq!(page_p99_told(&report), None);
+        assert_eq!(page_p99_note(&report), None);
     }
 
     #[test]
     fn more_than_one_speaks_for_tidewire_whether_more_is_better_or_less() {
         let report = sample::report();
-        let sentences = |case| said(&report, case).into_iter().map(|said| said.sentence).collect::<Vec<_>>();
+        let sentences = |case| ratio_texts(&report, case).into_iter().map(|ratio| ratio.sentence).collect::<Vec<_>>();
         assert_eq!(sentences("deliveries")[0], "Tidewire is 23.4x redis_list");
         assert_eq!(sentences("memory")[0], "redis_list takes 2.8x what Tidewire does");
         assert!(sentences("no such case").is_empty());

@@ -1,22 +1,22 @@
-//! Figures as people read them: `6.28 M/s`, `3.9 µs`, `4.7 KB`, `23.4x`.
+//! Formats numbers for people: `6.28 M/s`, `3.9 µs`, `4.7 KB`, `23.4x`.
 //!
 //! Responsible for:
-//! - a unit that suits the size of a figure, and no more digits than it can bear.
+//! - a unit that fits the size of a number, and a suitable number of digits.
 //!
 //! Not responsible for:
-//! - which figure (`compare`), how it is aligned (`terminal`), how it is escaped (`html`, `markdown`).
+//! - the choice of the numbers (`compare`), alignment (`terminal`), escaping (`html`, `markdown`).
 
 use super::Case;
 
-/// What is told where there is no figure.
+/// The placeholder for a missing number.
 pub const NONE: &str = "–";
 
-/// How much of something there is in a second.
+/// Formats a rate per second.
 pub fn rate(per_second: f64) -> String {
     scaled(per_second, &[(1e9, " G/s"), (1e6, " M/s"), (1e3, " k/s"), (1.0, "/s")], three_digits)
 }
 
-/// Microseconds, as what they come to.
+/// Formats a time in microseconds with a suitable unit.
 pub fn time_us(microseconds: f64) -> String {
     if microseconds < 1.0 {
         return scaled(microseconds * 1e3, &[(1.0, " ns")], whole);
@@ -24,7 +24,7 @@ pub fn time_us(microseconds: f64) -> String {
     scaled(microseconds, &[(1e6, " s"), (1e3, " ms"), (1.0, " µs")], two_digits)
 }
 
-/// Bytes, of which a thousand are a kilobyte.
+/// Formats bytes with decimal units: 1 KB is 1,000 bytes.
 pub fn bytes(bytes: f64) -> String {
     if bytes < 1e3 {
         return scaled(bytes, &[(1e3, " KB"), (1.0, " B")], whole);
@@ -32,7 +32,7 @@ pub fn bytes(bytes: f64) -> String {
     scaled(bytes, &[(1e9, " GB"), (1e6, " MB"), (1e3, " KB")], two_digits)
 }
 
-/// A number of things, by thousands: `1,234,567`.
+/// Formats a count with thousands separators: `1,234,567`.
 pub fn count(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -45,7 +45,7 @@ pub fn count(count: u64) -> String {
     text
 }
 
-/// How many times one thing is another.
+/// Formats a ratio with an `x`.
 pub fn ratio(ratio: f64) -> String {
     match ratio {
         _ if !ratio.is_finite() => NONE.to_owned(),
@@ -56,7 +56,7 @@ pub fn ratio(ratio: f64) -> String {
     }
 }
 
-/// A figure of a case, by the unit in which the case counts.
+/// Formats a number in the unit of its case.
 pub fn of_unit(unit: &str, figure: f64) -> String {
     match unit {
         _ if !figure.is_finite() => NONE.to_owned(),
@@ -67,7 +67,7 @@ pub fn of_unit(unit: &str, figure: f64) -> String {
     }
 }
 
-/// The median of a case, or what is told in its place.
+/// Formats the median of a case, or returns the text that replaces it.
 pub fn median(case: &Case) -> String {
     if let Some(instead) = &case.instead {
         return instead.clone();
@@ -75,12 +75,12 @@ pub fn median(case: &Case) -> String {
     of_unit(&case.unit, case.median)
 }
 
-/// In the greatest unit of which there is at least one, after rounding.
+/// Scales to the greatest unit in which the number is at least one after rounding.
 fn scaled(figure: f64, units: &[(f64, &str)], digits: fn(f64) -> String) -> String {
     if !figure.is_finite() {
         return NONE.to_owned();
     }
-    // What rounds to a thousand of a unit is one of the next: 999.96 µs are 1.0 ms.
+    // A number that rounds to a thousand of a unit uses the next one: 999.96 µs are 1.0 ms.
     let fits = |&&(size, _): &&(f64, &str)| figure / size >= 0.9995;
     let Some((size, name)) = units.iter().find(fits).or(units.last()) else { return NONE.to_owned() };
     format!("{}{name}", digits(figure / size))

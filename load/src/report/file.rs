@@ -1,37 +1,37 @@
-//! Reports as files.
+//! Writes reports to files.
 //!
 //! Responsible for:
-//! - a file that is there as a whole or not at all, also for those who read it while it is written anew.
+//! - atomic replacement: a reader sees either the old or the new file as a whole.
 //!
 //! Not responsible for:
-//! - what is in it.
+//! - the content of the file.
 
 use std::fs::Permissions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// A report could not be written.
+/// The error for a report that could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to write {}: {source}", path.display())]
 pub struct WriteError {
-    /// Where to.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Why.
+    /// The I/O error.
     pub source: io::Error,
 }
 
-/// Writes a text to a file, in place of one that is there.
+/// Writes a text to a file and replaces an existing one.
 ///
 /// # Errors
-/// When the directory is not there, may not be written to, or is full. A file that was there is as it was, then.
+/// If the directory does not exist, is not writable, or is full. An existing file is then unchanged.
 pub fn replace(path: &Path, text: &str) -> Result<(), WriteError> {
     write(path, text).map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Temporary files are private by default; a report is for all whom the system's mask lets.
+    // Temporary files are private by default. A report has the permissions of the process's umask.
     let readable = Permissions::from_mode(0o666);
     let mut file = tempfile::Builder::new().prefix(".tidewire-load-").permissions(readable).tempfile_in(directory)?;
     file.write_all(text.as_bytes())?;

@@ -1,10 +1,10 @@
-//! The headline of a run as one picture, for a README.
+//! Draws the main results of a run as one picture, for a README.
 //!
 //! Responsible for:
-//! - a bar for each design in the few cases that matter most, on an axis of logarithms, on a ground of its own.
+//! - a bar for each design in the most important cases, on a logarithmic axis with its own background.
 //!
 //! Not responsible for:
-//! - plots of the page (`plot`).
+//! - the plots of the HTML page (`plot`).
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -12,14 +12,14 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::plot::{Area, DrawError, Ink, SCALE, Words, drawn, letters, plain};
 use super::{Report, TargetReport, compare, figure};
 
-/// The cases that are shown, as far as they are there.
+/// The cases that are shown if they were measured.
 const CASES: [&str; 3] = ["deliveries", "page", "memory"];
 
-/// Pixels, as shown.
+/// Sizes in pixels.
 const WIDTH: i32 = 760;
 const MARGIN: i32 = 28;
 const NAMES: i32 = 132;
-/// Room for `6.28 M/s` and `23.4x` beyond the longest bar.
+/// Space for `6.28 M/s` and `23.4x` beyond the longest bar.
 const FIGURES: i32 = 150;
 const ROW: i32 = 24;
 const BAR: i32 = 15;
@@ -28,7 +28,7 @@ const BELOW: i32 = 34;
 const HEADER: i32 = 62;
 const FOOTER: i32 = 38;
 
-/// Colours of its own, since a picture in a README has no page to take them from.
+/// Its own colours, because a picture in a README has no page style.
 const STYLE: &str = "<style>\
     text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif}\
     .b{fill:#fff}.g{stroke:#e2e7ec}.gf{fill:#e2e7ec}.t{fill:#55616d}.h{fill:#17202a}.f0{fill:#0b6e82}.f1{fill:#a9b4be}\
@@ -37,7 +37,7 @@ const STYLE: &str = "<style>\
     .f0{fill:#5ecbdf}.f1{fill:#566470}.frame{stroke:#2c3840}}\
     </style>";
 
-/// The picture. It stands by itself: as a file, or in an `<img>`.
+/// Draws the picture as a complete SVG, for a file or an `<img>`.
 pub fn headline(report: &Report) -> String {
     let panels: Vec<Panel> = CASES.iter().filter_map(|case| Panel::of(report, case)).collect();
     let height = HEADER + FOOTER + panels.iter().map(Panel::height).sum::<i32>();
@@ -52,7 +52,7 @@ pub fn headline(report: &Report) -> String {
         pixels(WIDTH) - 4,
         pixels(height) - 4
     );
-    // The ground is the first rectangle; round corners are none of those that can be drawn.
+    // The background is the first rectangle. `plotters` cannot draw round corners.
     let svg = svg.replacen("<rect ", "<rect rx=\"48\" ", 1).replace("</svg>", &frame);
     svg.replacen("</desc>", &format!("</desc>{STYLE}"), 1)
 }
@@ -74,15 +74,15 @@ struct Row {
 
 impl Panel {
     fn of(report: &Report, case: &str) -> Option<Self> {
-        let said = compare::said(report, case);
+        let ratios = compare::ratio_texts(report, case);
         let row = |target: &TargetReport| {
             let of = target.cases.get(case).filter(|of| of.median.is_finite() && of.median > 0.0)?;
-            let ratio = said.iter().find(|said| said.rival == target.name);
+            let ratio = ratios.iter().find(|ratio| ratio.rival == target.name);
             Some(Row {
                 name: target.name.clone(),
                 value: of.median,
                 figure: figure::median(of),
-                times: ratio.map(|said| said.times.clone()).unwrap_or_default(),
+                times: ratio.map(|ratio| ratio.times.clone()).unwrap_or_default(),
                 is_own: compare::is_own(target),
             })
         };
@@ -102,7 +102,7 @@ impl Panel {
         format!("{}: {}.", self.title, figures.join(", "))
     }
 
-    /// Powers of ten: the first below the least figure, so that its bar is to be seen too.
+    /// Returns the powers of ten of the axis: the first is below the smallest value, so that its bar is visible.
     fn decades(&self) -> (f64, f64) {
         let exponents = || self.rows.iter().map(|row| row.value.log10());
         let (least, most) = (exponents().fold(f64::MAX, f64::min), exponents().fold(f64::MIN, f64::max));
@@ -160,7 +160,7 @@ fn draw_panel(area: &Area<'_>, panel: &Panel, top: i32) -> Result<(), DrawError>
     }
     for (at, row) in panel.rows.iter().enumerate() {
         let middle = top + TITLE + ROW * at as i32 + ROW / 2;
-        // Only two colours: this project's designs and all others. What is what the names say.
+        // Only two colours: this project's designs and all others. The names identify the designs.
         let (ink, name_ink) = if row.is_own { (Ink::Series(0), Ink::Strong) } else { (Ink::Series(1), Ink::Text) };
         write(area, &row.name, (left - 12, middle), 13.0, name_ink, HPos::Right)?;
         let end = place(row.value);

@@ -1,11 +1,11 @@
-//! A report as one page that needs nothing else: no scripts, no fonts, no network.
+//! A report as one self-contained page: no scripts, no fonts, no network.
 //!
 //! Responsible for:
-//! - everything that is known of a run, for people: figures, plots, servers, settings, warnings;
-//! - that whatever comes from outside is text.
+//! - all data of a run, for people: results, plots, servers, settings, warnings;
+//! - escaping all text from outside.
 //!
 //! Not responsible for:
-//! - drawing (`plot`), which figures are set side by side (`compare`).
+//! - drawing (`plot`), the choice of compared results (`compare`).
 
 mod plots;
 mod tables;
@@ -17,14 +17,14 @@ use super::{Report, TargetReport, compare, figure};
 
 const STYLE: &str = include_str!("html/page.css");
 
-/// The mark of the project, in the page and beside its name in the browser.
+/// The logo of the project, for the page and the browser tab.
 const MARK: &str = "<svg viewBox=\"0 0 32 32\" width=\"28\" height=\"28\" aria-hidden=\"true\"><rect width=\"32\" \
                     height=\"32\" rx=\"8\"/><path d=\"M5 13q5.5-6 11 0t11 0M5 21q5.5-6 11 0t11 0\"/></svg>";
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'%3E%3Crect width='32' \
                     height='32' rx='8' fill='%230b6e82'/%3E%3Cpath d='M5 13q5.5-6 11 0t11 0M5 21q5.5-6 11 0t11 0' \
                     fill='none' stroke='%23fff' stroke-width='3' stroke-linecap='round'/%3E%3C/svg%3E";
 
-/// The whole page.
+/// Returns the whole page.
 pub fn page(report: &Report) -> String {
     let sections = [
         warnings(report),
@@ -48,15 +48,15 @@ pub fn page(report: &Report) -> String {
     )
 }
 
-/// Writes the page to a file, in place of one that is there.
+/// Writes the page to a file and replaces an existing one.
 ///
 /// # Errors
-/// When it cannot be written; names the file.
+/// If it cannot be written. The error names the file.
 pub fn write(report: &Report, path: &Path) -> Result<(), WriteError> {
     file::replace(path, &page(report))
 }
 
-/// Text as HTML that shows it, between tags and in attributes. What would not show is left out.
+/// Escapes text for HTML content and attributes. Control characters are removed.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -66,7 +66,7 @@ pub(super) fn escaped(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            // XML, which plots are, has no other control characters, not even escaped.
+            // Plots are XML, which allows no other control characters, not even escaped.
             '\n' | '\t' => escaped.push(character),
             other if other.is_control() => {}
             other => escaped.push(other),
@@ -75,7 +75,7 @@ pub(super) fn escaped(text: &str) -> String {
     escaped
 }
 
-/// A part of the page, or nothing where there is nothing to show.
+/// Returns a section of the page, or an empty string if it has no content.
 fn section(id: &str, title: &str, hint: &str, content: &str) -> String {
     if content.is_empty() {
         return String::new();
@@ -86,7 +86,7 @@ fn section(id: &str, title: &str, hint: &str, content: &str) -> String {
     )
 }
 
-/// Something wide that is moved sideways where the page is narrow, by keys too.
+/// Wraps wide content in a scrollable region, which can be focused for the keyboard.
 fn wide(label: &str, content: &str) -> String {
     format!("<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{}\">{content}</div>\n", escaped(label))
 }
@@ -161,7 +161,7 @@ fn run(report: &Report) -> String {
     )
 }
 
-/// A design's name with the line that stands for it in plots, as the head of a row.
+/// Returns a design's name with its line style from the plots, as a row head.
 fn row_head(report: &Report, target: &TargetReport) -> String {
     let at = report.targets.iter().position(|other| other.name == target.name).unwrap_or(0);
     let own = if compare::is_own(target) { " class=\"own\"" } else { "" };
@@ -179,7 +179,7 @@ mod tests {
         for foreign in ["<script", "src=", "@import", "url(", "https://"] {
             assert!(!page.contains(foreign), "the page has {foreign}");
         }
-        // Names of vocabularies are no addresses that are asked.
+        // Names of XML namespaces are not addresses that a browser loads.
         let addresses = page.matches("http://").count();
         assert_eq!(addresses, page.matches("http://www.w3.org/2000/svg").count());
     }
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn the_sample_can_be_looked_at() {
-        // Kept only where somebody wants to see it.
+        // Writes the sample only if this variable is set.
         let kept = std::env::var_os("TIDEWIRE_SAMPLE_DIRECTORY").map(std::path::PathBuf::from);
         let passing = tempfile::tempdir().unwrap();
         let directory = kept.as_deref().unwrap_or(passing.path());

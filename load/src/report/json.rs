@@ -1,34 +1,34 @@
 //! A report as JSON, for programs.
 //!
 //! Responsible for:
-//! - text in which the same report is always the same, and numbers in a row are a line.
+//! - deterministic text, with lists of plain values on one line.
 //!
 //! Not responsible for:
-//! - the shape, which is that of [`Report`].
+//! - the structure, which is that of [`Report`].
 
 use std::path::Path;
 
 use super::Report;
 use super::file::{self, WriteError};
 
-/// The report as JSON, ending with a line feed. What is no number, or has no bound, is `null`.
+/// Returns the report as JSON with a line feed at the end. NaN and infinity become `null`.
 pub fn text(report: &Report) -> String {
-    // Every key is a text and nothing in a report refuses to be written, so there is nothing that could fail.
+    // Serialization cannot fail: all keys are strings, and all values can be serialized.
     let pretty = serde_json::to_string_pretty(report).unwrap_or_default();
     joined(&pretty)
 }
 
-/// Writes the report to a file, in place of one that is there.
+/// Writes the report to a file and replaces an existing one.
 ///
 /// # Errors
-/// When it cannot be written; names the file.
+/// If it cannot be written. The error names the file.
 pub fn write(report: &Report, path: &Path) -> Result<(), WriteError> {
     file::replace(path, &text(report))
 }
 
-/// Joins the lines of every list that holds nothing but plain values: the points of a curve would be hundreds of lines.
+/// Joins the lines of every list of plain values: the points of a curve would be hundreds of lines.
 ///
-/// Texts have no line feeds in JSON, so what ends a line with a bracket is a bracket.
+/// JSON strings contain no line feeds, so a bracket at the end of a line is never part of a string.
 fn joined(pretty: &str) -> String {
     let lines: Vec<&str> = pretty.lines().collect();
     let mut text = String::with_capacity(pretty.len());

@@ -1,17 +1,17 @@
-//! The machine a run takes place on, as its kernel tells it.
+//! Reads the properties of the machine from the kernel.
 //!
 //! Not responsible for:
-//! - how busy it is (`environment`).
+//! - its current load (`environment`).
 
 use std::fs;
 
 use super::Machine;
 
-/// What is told of what the kernel does not.
+/// The value of an unknown property.
 const UNKNOWN: &str = "unknown";
 
 impl Machine {
-    /// This machine. What the kernel does not tell is `unknown`, or 0.
+    /// Reads the properties of this machine. Unknown ones are `unknown` or 0.
     pub fn read() -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let processors = text("/proc/cpuinfo");
@@ -24,7 +24,7 @@ impl Machine {
     }
 }
 
-/// The model of the first processor in `/proc/cpuinfo`; on ARM its implementer and part are all there is.
+/// Returns the model of the first processor in `/proc/cpuinfo`. On ARM only the implementer and the part number are available.
 fn processor(cpuinfo: &str) -> String {
     let field = |name: &str| {
         let fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
@@ -40,12 +40,12 @@ fn processor(cpuinfo: &str) -> String {
     }
 }
 
-/// Cores that are switched on, hyper-threads among them.
+/// Returns the number of online logical processors, which includes hyper-threads.
 fn cores(cpuinfo: &str) -> usize {
     cpuinfo.lines().filter(|line| line.split_once(':').is_some_and(|(key, _)| key.trim() == "processor")).count()
 }
 
-/// All memory, of `/proc/meminfo`.
+/// Returns the total memory in `/proc/meminfo`, in bytes.
 fn memory_bytes(meminfo: &str) -> u64 {
     let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib = total.and_then(|total| total.trim().strip_suffix(" kB"));

@@ -1,15 +1,15 @@
-//! The headline as Markdown, for a README.
+//! The main results as Markdown, for a README.
 //!
 //! Responsible for:
-//! - a table of medians and ratios, with when, on what and by which command they were measured.
+//! - a table of medians and ratios, with the date, the machine and the command of the run.
 //!
 //! Not responsible for:
-//! - everything else of a run, for which there is the page (`html`).
+//! - all other data of a run, which are on the page (`html`).
 
 use super::terminal::one_line;
 use super::{Report, compare, figure};
 
-/// The table, and a line on where it comes from.
+/// Returns the table and a line with its source.
 pub fn table(report: &Report) -> String {
     let cases = compare::cases(report);
     let mut lines = Vec::new();
@@ -25,8 +25,8 @@ pub fn table(report: &Report) -> String {
                 if compare::best(report, name) == Some(target.name.as_str()) {
                     text = format!("**{text}**");
                 }
-                match compare::said(report, name).into_iter().find(|said| said.rival == target.name) {
-                    Some(said) => format!("{text} ({})", said.times),
+                match compare::ratio_texts(report, name).into_iter().find(|ratio| ratio.rival == target.name) {
+                    Some(ratio) => format!("{text} ({})", ratio.times),
                     None => text,
                 }
             })
@@ -40,8 +40,8 @@ pub fn table(report: &Report) -> String {
 
 fn sources(report: &Report) -> Vec<String> {
     let machine = &report.machine;
-    let told = [compare::once_told(report), compare::page_p99_told(report)];
-    let sentences: String = told.iter().flatten().map(|told| format!(" {}", escaped(told))).collect();
+    let reported = [compare::once_note(report), compare::page_p99_note(report)];
+    let sentences: String = reported.iter().flatten().map(|reported| format!(" {}", escaped(reported))).collect();
     let mut lines = vec![format!(
         "Measured {} on {} ({} cores, {}, {}) by `{}`. In brackets: how many times as good Tidewire is.{}",
         escaped(report.when.get(..10).unwrap_or(&report.when)),
@@ -66,7 +66,7 @@ fn row(first: &str, cells: &[String]) -> String {
     format!("| {first} | {} |", cells.join(" | "))
 }
 
-/// Text that is nothing but text in Markdown, within a table too.
+/// Escapes text for Markdown, also within a table.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in one_line(text).chars() {

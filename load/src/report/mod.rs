@@ -1,11 +1,11 @@
-//! What was measured, as it is told: on the terminal, as JSON, as a page.
+//! The report of a run: on the terminal, as JSON, as a page.
 //!
 //! Responsible for:
-//! - the shape of a report, which is also its JSON;
-//! - telling it.
+//! - the structure of a report, which is also its JSON;
+//! - writing it in each format.
 //!
 //! Not responsible for:
-//! - measuring (`measure`), or judging figures (`warning`).
+//! - measuring (`measure`), the reliability of results (`warning`).
 
 pub mod compare;
 pub mod figure;
@@ -26,63 +26,63 @@ use std::collections::BTreeMap;
 use crate::live::online::{Heard, Online};
 use crate::operation::Kind;
 
-/// A whole run.
+/// The report of a whole run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What the run compares, in a line.
+    /// The title, which says what the run compares.
     pub title: String,
-    /// When it began, RFC 3339.
+    /// Start of the run, RFC 3339.
     pub when: String,
-    /// The command that makes it again.
+    /// The command that repeats it.
     pub command: String,
-    /// What it ran on.
+    /// The machine it ran on.
     pub machine: Machine,
-    /// Name and value of everything that was set: seed, world, mix, durations.
+    /// Name and value of all settings: seed, world, mix, durations.
     pub settings: BTreeMap<String, String>,
-    /// A design each, Tidewire first.
+    /// One report for each design, Tidewire first.
     pub targets: Vec<TargetReport>,
-    /// Tidewire's figure over the rival's: what is compared -> rival -> ratio. What is compared is a case; `page_p99` and the
-    /// like are its p99, `page_in_process` and the like Tidewire embedded. Of rates, more than 1 speaks for Tidewire; of times
-    /// and sizes, less.
+    /// Tidewire's result divided by that of the other design: name -> other design -> ratio. A name is a case, a case with the suffix
+    /// `_p99` for its p99, or one with `_in_process` for embedded Tidewire. For rates, a ratio over 1 is better for Tidewire; for times
+    /// and sizes, one under 1.
     pub ratios: BTreeMap<String, BTreeMap<String, f64>>,
-    /// Why figures may be wrong. Empty if nothing speaks against them.
+    /// Why results may be wrong. Empty if there are no problems.
     pub warnings: Vec<String>,
 }
 
-/// What a run ran on.
+/// The machine of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// The model of its processor.
     pub processor: String,
-    /// Cores.
+    /// Number of logical processors.
     pub cores: usize,
-    /// Bytes of memory.
+    /// Total memory in bytes.
     pub memory_bytes: u64,
-    /// Kernel and its version.
+    /// The kernel and its version.
     pub system: String,
 }
 
-/// What was measured of one design.
+/// The results of one design.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TargetReport {
-    /// As in [`crate::target::Target::name`].
+    /// The name, as in [`crate::target::Target::name`].
     pub name: String,
-    /// Server version and settings, one in each line.
+    /// Version and settings of the server, one per line.
     pub settings: Vec<String>,
     /// Why it could not take part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
-    /// Answers that were checked against the naive model before anything was timed; all were right, or there is `left_out`.
+    /// Number of pages that were compared with the naive model and were correct. If one was wrong, `left_out` is set.
     pub pages_checked: usize,
-    /// What went wrong while it was measured: the first of each case.
+    /// Failures during the measurement: the first one of each case.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<String>,
-    /// What was measured, by name: `deliveries`, `page`, `memory`, …
+    /// The results by name: `deliveries`, `page`, `memory`, …
     pub cases: BTreeMap<String, Case>,
 }
 
 impl TargetReport {
-    /// Adds what readers who were online heard, if there were such, and ends their connections.
+    /// Adds the results of readers who were online, if any, and ends their connections.
     pub fn add_online(&mut self, online: Option<Online>) {
         match online.map(Online::end) {
             None => {}
@@ -95,62 +95,62 @@ impl TargetReport {
     }
 }
 
-/// One thing that was measured of one design.
+/// One measured case of one design.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Case {
-    /// What the figure counts: `deliveries/s`, `pages/s`, `bytes/inbox`, `us`.
+    /// The unit of the result: `deliveries/s`, `pages/s`, `bytes/inbox`, `us`.
     pub unit: String,
     /// The median of the rounds.
     pub median: f64,
-    /// A figure for each round.
+    /// The result of each round.
     pub rounds: Vec<f64>,
     /// Latencies of all rounds together, by kind of operation.
     pub latencies: BTreeMap<Kind, Latency>,
-    /// How it went over time, in the last round.
+    /// The course over time, in the last round.
     pub over_time: Vec<Interval>,
-    /// Where each round's figure is a p99: the fewest samples that one of them rests on.
+    /// If the result of a round is a p99: the smallest number of samples of a round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_samples_min: Option<u64>,
-    /// What is told in place of the figure, where there is none.
+    /// The text that replaces a missing result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instead: Option<String>,
-    /// Operations that failed, or were refused and not tried again, over all rounds.
+    /// Number of operations that failed, or were refused and not retried, over all rounds.
     pub failed: u64,
-    /// Of a core each, in the middle round: the server, and this program, which is the client.
+    /// Average number of cores used in the median round by the server.
     pub server_cores: f64,
-    /// See `server_cores`.
+    /// Average number of cores used in the median round by this program, which is the client.
     pub client_cores: f64,
-    /// In an open loop: 99 in 100 operations were begun at most this late, in microseconds.
+    /// In an open loop: the p99 of the delay with which operations started, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_p99_us: Option<f64>,
 }
 
-/// Latencies of one kind of operation, in microseconds, from when it was to be done until it was.
+/// Latencies of one kind of operation in microseconds, measured from the intended time.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Latency {
-    /// How many.
+    /// Number of operations.
     pub count: u64,
-    /// The median.
+    /// The median latency.
     pub p50_us: f64,
-    /// 90 in 100 took at most this.
+    /// The 90th percentile.
     pub p90_us: f64,
-    /// 99 in 100 took at most this.
+    /// The 99th percentile.
     pub p99_us: f64,
-    /// 999 in 1,000 took at most this.
+    /// The 99.9th percentile.
     pub p999_us: f64,
-    /// The longest.
+    /// The maximum latency.
     pub max_us: f64,
-    /// Share (0 to 1) and microseconds, for plots: dense towards 1.
+    /// Points of share (0 to 1) and microseconds, for plots. They are dense towards 1.
     pub curve: Vec<(f64, f64)>,
 }
 
-/// A short stretch of a run.
+/// A short interval of a run.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Interval {
-    /// Seconds from when measuring began to its end.
+    /// End of the interval in seconds since the start of the measurement.
     pub at_s: f64,
-    /// In the unit of the case: what was done, a second, the p99 of what ended in it, or how large something was at its end.
+    /// The value in the unit of the case: a rate, a p99, or a size at the end of the interval.
     pub value: f64,
-    /// 99 in 100 operations that ended in it took at most this.
+    /// The p99 latency of operations that ended in the interval.
     pub p99_us: f64,
 }

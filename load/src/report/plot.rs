@@ -1,11 +1,11 @@
-//! Lines of figures, as SVG.
+//! Line plots as SVG.
 //!
 //! Responsible for:
-//! - latencies over the share of operations, and figures over time, a line for each design;
-//! - drawing in classes instead of colours, so that the page around decides what they look like, in light and in dark.
+//! - latencies over the share of operations, and values over time, with a line for each design;
+//! - using CSS classes instead of colours, so that the page sets the style for light and dark mode.
 //!
 //! Not responsible for:
-//! - which figures (`compare`), those classes and the page (`html`).
+//! - the choice of the data (`compare`), the CSS classes and the page (`html`).
 
 use std::f64::consts::LOG10_2;
 use std::ops::Range;
@@ -17,34 +17,34 @@ use plotters::prelude::*;
 use super::figure;
 pub use super::headline::headline;
 
-/// Whole pixels are all that is drawn on, so what is drawn is larger than what is shown.
+/// `plotters` draws on whole pixels, so the drawing is larger than its displayed size by this factor.
 pub(super) const SCALE: u32 = 4;
 
-/// What `plotters` divides the size of letters by.
+/// The factor by which `plotters` divides the font size.
 const LETTERS: f64 = 1.24;
 
-/// Classes for lines. Designs beyond them begin anew.
+/// Number of CSS classes for lines. Further designs start again with the first one.
 pub(super) const SERIES: usize = 7;
 
-/// What is drawn, for which a class stands: `s0` and `f0` for the line and the marks of a series, and so on.
+/// A style of drawn elements. Each has CSS classes: `s0` and `f0` for the line and the marks of a series, and so on.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ink {
-    /// Lines behind the figures.
+    /// Grid lines behind the data.
     Grid,
-    /// The axes.
+    /// The axis lines.
     Axis,
-    /// Letters.
+    /// Text in the normal style.
     Text,
-    /// Letters that matter.
+    /// Text in an emphasized style.
     Strong,
-    /// The ground.
+    /// The background of a picture.
     Ground,
-    /// A design, by its place in the report.
+    /// The line of a design, by its index in the report.
     Series(usize),
 }
 
 impl Ink {
-    /// A colour that stands for it until the drawing is done.
+    /// Returns a colour that is replaced by the class after the drawing.
     pub(super) fn colour(self) -> RGBColor {
         match self {
             Self::Grid => RGBColor(1, 0, 0),
@@ -56,7 +56,7 @@ impl Ink {
         }
     }
 
-    /// The classes for its lines and for what it fills.
+    /// Returns the classes for its lines and for its filled areas.
     fn classes(self) -> (String, String) {
         match self {
             Self::Grid => ("g".to_owned(), "gf".to_owned()),
@@ -74,34 +74,34 @@ impl Ink {
     }
 }
 
-/// A drawing failed. Into a text, none does.
+/// The error of a drawing. Drawing into a string does not fail.
 pub(super) type DrawError = DrawingAreaErrorKind<std::io::Error>;
 
-/// Where is drawn.
+/// The area of a drawing.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// What a drawing is, for those who do not see it.
+/// The texts of a drawing for screen readers.
 pub struct Words<'a> {
-    /// A name that no other drawing of the page has; of letters, digits and `-`.
+    /// A unique id on the page, of letters, digits and `-`.
     pub id: &'a str,
-    /// What it shows.
+    /// The title of the drawing.
     pub title: &'a str,
-    /// What is to be seen in it.
+    /// A description of what the drawing shows.
     pub description: &'a str,
 }
 
-/// A design in a plot.
+/// The line of a design in a plot.
 pub struct Line {
-    /// Its place in the report, by which it looks the same in every plot.
+    /// Its index in the report, which gives it the same style in every plot.
     pub series: usize,
-    /// From left to right.
+    /// The points from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Shares that are marked, in nines: 50, 90, 99, 99.9 %, and so on.
+/// Ticks on the axis of shares, in nines: 50, 90, 99, 99.9 %, and so on.
 const MARKED_NINES: [f64; 6] = [LOG10_2, 1.0, 2.0, 3.0, 4.0, 5.0];
 
-/// Latencies: share (0 to 1) and microseconds. To the right each further nine of the share has the same room.
+/// Draws latencies: share (0 to 1) and microseconds. Each further nine of the share has the same width.
 pub fn latencies(words: &Words<'_>, lines: &[Line]) -> String {
     let stretched: Vec<Line> =
         lines.iter().map(|line| Line { series: line.series, points: nines(&line.points) }).collect();
@@ -115,7 +115,7 @@ pub fn latencies(words: &Words<'_>, lines: &[Line]) -> String {
     })
 }
 
-/// Figures of a unit, over seconds.
+/// Draws values of a unit over seconds.
 pub fn over_time(words: &Words<'_>, lines: &[Line], unit: &str) -> String {
     let end = greatest(lines, |point| point.0).max(0.1);
     let step = round_step(end / 5.0);
@@ -123,14 +123,14 @@ pub fn over_time(words: &Words<'_>, lines: &[Line], unit: &str) -> String {
     let label = |at: &f64| if step < 1.0 { format!("{at:.1} s") } else { format!("{at:.0} s") };
     let y_label = |value: &f64| plain(&figure::of_unit(unit, *value));
     let axes = Axes { x: 0.0..end, x_ticks: ticks, x_label: &label, y_label: &y_label };
-    // Six marks, each design's at other places, so that they do not hide each other.
+    // Six marks per line at different positions for each design, so that they do not hide each other.
     chart(words, &axes, lines, |line| {
         let apart = (line.points.len() / 6).max(1);
         line.points.iter().skip((line.series * apart / 3) % apart).step_by(apart).copied().collect()
     })
 }
 
-/// A bit of a line as it is drawn in plots, to stand beside a name.
+/// Draws a short piece of a line in its plot style, to be placed beside a name.
 pub fn swatch(series: usize) -> String {
     let at = series % SERIES;
     let marks: Vec<String> = mark(series).iter().map(|(x, y)| format!("{},{}", x + 64, y + 20)).collect();
@@ -141,7 +141,7 @@ pub fn swatch(series: usize) -> String {
     )
 }
 
-/// Draws on a plain area. `size` is what is shown, in pixels.
+/// Draws on an empty area. `size` is the displayed size in pixels.
 pub(super) fn drawn(
     words: &Words<'_>,
     size: (u32, u32),
@@ -154,17 +154,17 @@ pub(super) fn drawn(
     };
     match outcome {
         Ok(()) => in_classes(words, size, &svg),
-        // Nothing is better than half a plot; its figures are in the table beside it.
+        // No plot is better than half a plot; the data are in the table beside it.
         Err(_) => String::new(),
     }
 }
 
-/// A style for letters of a size in pixels, as they are shown.
+/// Returns a text style of a displayed size in pixels.
 pub(super) fn letters(pixels: f64, ink: Ink) -> TextStyle<'static> {
     ("sans-serif", pixels * f64::from(SCALE) * LETTERS).into_font().color(&ink.colour())
 }
 
-/// An axis, with ticks where they are asked for.
+/// An axis with ticks at given values.
 struct Scale {
     range: Range<f64>,
     ticks: Vec<f64>,
@@ -227,7 +227,7 @@ fn draw_chart(
         .x_label_formatter(axes.x_label)
         .y_label_formatter(axes.y_label)
         .draw()?;
-    // The first design is drawn last, above the others.
+    // Draw the first design last, above the others.
     for line in lines.iter().rev() {
         let colour = Ink::Series(line.series).colour();
         let points = line.points.iter().copied().filter(|(x, y)| *x <= axes.x.end && *y > 0.0);
@@ -240,7 +240,7 @@ fn draw_chart(
     Ok(())
 }
 
-/// A shape for each design: disc, square, triangle, diamond, triangle on its head, hexagon, flat bar.
+/// Returns the shape of the marks of a design: disc, square, triangle, diamond, inverted triangle, hexagon, flat bar.
 fn mark(series: usize) -> Vec<(i32, i32)> {
     let round = |corners: u32, radius: f64| {
         let corner = |at| std::f64::consts::TAU * f64::from(at) / f64::from(corners);
@@ -257,21 +257,21 @@ fn mark(series: usize) -> Vec<(i32, i32)> {
     }
 }
 
-/// How many nines a share has, as the axis goes: 0.9 has one, 0.99 two.
+/// Converts shares to nines, the unit of the axis: 0.9 has one nine, 0.99 two.
 fn nines(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let last_seen = points.iter().map(|point| point.0).filter(|share| *share < 1.0).fold(0.0, f64::max);
     let nines = |share: f64| -(1.0 - share).log10();
-    // The slowest of all would stand at infinity. It gets the middle of what is left behind the share before it.
+    // The maximum has an infinite number of nines. It is placed in the middle of the remaining share.
     let place = |share: f64| if share < 1.0 { nines(share) } else { nines(last_seen.midpoint(1.0)) };
     points.iter().map(|(share, us)| (place(*share), *us)).collect()
 }
 
-/// A line's height at a place between its points, if it goes so far.
+/// Returns the height of a line between its points by interpolation, or `None` outside of it.
 fn height(points: &[(f64, f64)], at: f64) -> Option<f64> {
     let around = points.windows(2).find(|two| two[0].0 <= at && at <= two[1].0)?;
     let (from, to) = (around[0], around[1]);
     let share = if to.0 > from.0 { (at - from.0) / (to.0 - from.0) } else { 1.0 };
-    // Between two points the line is straight on an axis of logarithms.
+    // The interpolation is linear on a logarithmic axis.
     Some(from.1 * (to.1 / from.1).powf(share))
 }
 
@@ -279,7 +279,7 @@ fn greatest(lines: &[Line], of: impl Fn(&(f64, f64)) -> f64) -> f64 {
     lines.iter().flat_map(|line| line.points.iter().map(&of)).filter(|value| value.is_finite()).fold(0.0, f64::max)
 }
 
-/// The powers of ten between which all heights lie.
+/// Returns the powers of ten that enclose all heights.
 pub(super) fn decades(lines: &[Line]) -> (i32, i32) {
     let heights = lines.iter().flat_map(|line| line.points.iter().map(|point| point.1));
     let heights = heights.filter(|height| height.is_finite() && *height > 0.0);
@@ -292,7 +292,7 @@ pub(super) fn decades(lines: &[Line]) -> (i32, i32) {
     (low, (most.log10().ceil() as i32).max(low + 1))
 }
 
-/// A length of 1, 2 or 5 and noughts that is no shorter.
+/// Returns the smallest step of the form 1, 2 or 5 times a power of ten that is at least this long.
 fn round_step(least: f64) -> f64 {
     let decade = 10_f64.powf(least.log10().floor());
     let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * decade >= least * 0.999).unwrap_or(10.0);
@@ -307,12 +307,12 @@ fn percent(nines: f64) -> String {
     format!("{:.decimals$} %", 100.0 - 100.0 * 10_f64.powf(-nines.round()))
 }
 
-/// A figure at a tick, which is round: `1 ms`, not `1.0 ms`.
+/// Formats a round number at a tick: `1 ms`, not `1.0 ms`.
 pub(super) fn plain(figure: &str) -> String {
     figure.replace(".00", "").replace(".0", "")
 }
 
-/// Puts classes in place of the colours that stood for them, and words for those who do not see the drawing.
+/// Replaces the placeholder colours by classes, and adds the texts for screen readers.
 fn in_classes(words: &Words<'_>, (width, height): (u32, u32), svg: &str) -> String {
     let body = svg.split_once('>').map_or("", |(_, body)| body);
     let mut body = body.replace(" opacity=\"1\"", "").replace(" font-family=\"sans-serif\"", "");

@@ -1,10 +1,10 @@
-//! What is shown while a run goes on.
+//! Shows the progress of a run.
 //!
 //! Responsible for:
-//! - a bar where a person watches, and plain lines where nobody does.
+//! - a progress bar on a terminal, and plain lines otherwise.
 //!
 //! Not responsible for:
-//! - what is told when it is over (`terminal`).
+//! - the report at the end (`terminal`).
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Mutex, PoisonError};
@@ -14,17 +14,17 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::terminal::one_line;
 
-/// Parts of the bar: enough that it moves in every tick of a long step.
+/// Number of parts of the bar: enough that it moves in every tick of a long step.
 const PARTS: u64 = 1_000;
 
-/// Steps that follow each other, the last one under way.
+/// The progress of consecutive steps.
 pub struct Progress {
     shown: Shown,
 }
 
 enum Shown {
     Bar(ProgressBar),
-    /// Where lines go, and the step that is under way.
+    /// The output for lines, and the current step.
     Lines(Mutex<Lines>),
 }
 
@@ -40,13 +40,13 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// On the standard error: a bar if that is a terminal, else a line for each step.
+    /// Shows the progress on standard error: as a bar on a terminal, otherwise one line per step.
     pub fn new() -> Self {
         if !io::stderr().is_terminal() {
             return Self::lines(Box::new(io::stderr()));
         }
         let bar = ProgressBar::with_draw_target(Some(PARTS), ProgressDrawTarget::stderr());
-        // A template that is a constant is right or wrong for good; wrong, it costs the looks only.
+        // The template is a constant. If it were wrong, only the style of the bar would suffer.
         let template = "{spinner} {prefix} {wide_bar:.cyan/dim} {msg} {elapsed:>4}";
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         bar.set_style(style.progress_chars("━╸─"));
@@ -54,12 +54,12 @@ impl Progress {
         Self { shown: Shown::Bar(bar) }
     }
 
-    /// As lines, to anywhere.
+    /// Writes lines to any output.
     pub fn lines(to: Box<dyn Write + Send>) -> Self {
         Self { shown: Shown::Lines(Mutex::new(Lines { to, step: String::new() })) }
     }
 
-    /// Begins a step: what is done with which design.
+    /// Starts a step: what is done with which design.
     pub fn step(&self, target: &str, what: &str) {
         let step = one_line(&format!("{target}: {what}"));
         match &self.shown {
@@ -73,7 +73,7 @@ impl Progress {
         }
     }
 
-    /// How far the step is, 0 to 1, and the latest figure. Lines do not tell it.
+    /// Updates the progress of the step, 0 to 1, and its latest result. Plain lines do not show it.
     pub fn tick(&self, fraction: f64, figure: &str) {
         if let Shown::Bar(bar) = &self.shown {
             bar.set_position((fraction.clamp(0.0, 1.0) * PARTS as f64) as u64);
@@ -81,7 +81,7 @@ impl Progress {
         }
     }
 
-    /// Ends the step with what it came to; that stays on the screen.
+    /// Ends the step with its result, which stays on the screen.
     pub fn done(&self, figure: &str) {
         match &self.shown {
             Shown::Bar(bar) => bar.println(format!("{}: {}", bar.prefix(), one_line(figure))),
@@ -96,7 +96,7 @@ impl Progress {
 
 impl Lines {
     fn write(&mut self, line: &str) {
-        // Whoever reads it may have enough; the run goes on.
+        // The reader of a pipe may have closed it; the run continues.
         let _ = writeln!(self.to, "{line}");
     }
 }

@@ -1,4 +1,4 @@
-//! A report with figures as they may be, for tests and to look at.
+//! A sample report with plausible values, for tests.
 #![cfg(test)]
 
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use crate::operation::Kind;
 
 const SAMPLES: u64 = 20_000;
 
-/// Five designs that took part, and one that did not.
+/// Returns a report with five designs that took part and one that did not.
 pub(crate) fn report() -> Report {
-    // Its histograms take a while, and many tests want it.
+    // Computed once, because the histograms are slow to create and many tests use it.
     static REPORT: LazyLock<Report> = LazyLock::new(make);
     REPORT.clone()
 }
@@ -53,7 +53,7 @@ fn make() -> Report {
     }
 }
 
-/// A design so many times slower than the fastest, but for what is given by name.
+/// Creates a design that is slower by this factor than the fastest, except for the values that are given by name.
 fn target(name: &str, slower: f64, settings: &[&str]) -> TargetReport {
     let (deliveries, bytes) = match name {
         "tidewire_http" => (Some(6_280_000.0), 4_700.0),
@@ -85,7 +85,7 @@ fn target(name: &str, slower: f64, settings: &[&str]) -> TargetReport {
     }
 }
 
-/// Latencies by their median in milliseconds, and how many decades lie between it and five nines.
+/// Creates a case. Latencies are given by their median in ms and the number of decades up to five nines.
 fn case(unit: &str, median: f64, latencies: &[(Kind, f64, f64)]) -> Case {
     let wave = |second: f64| 1.0 + 0.07 * (second * 1.7 + median.ln()).sin() - if second == 3.0 { 0.25 } else { 0.0 };
     let over_time = (1..=40).map(|step| f64::from(step) * 0.25);
@@ -110,7 +110,7 @@ fn latency(p50_ms: f64, decades: f64) -> Latency {
     for sample in 0..SAMPLES {
         let share = (sample as f64 + 0.5) / SAMPLES as f64;
         let nines = -(1.0 - share).log10() - 0.3;
-        // A knee at two nines, as pauses make it.
+        // A knee at two nines, as pauses cause it.
         let knee = if nines > 1.7 { (nines - 1.7) * 0.25 } else { 0.0 };
         let nanoseconds = p50_ms * 1e6 * 10_f64.powf(nines * decades / 5.0 + knee);
         histogram.record(nanoseconds as u64).unwrap();

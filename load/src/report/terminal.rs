@@ -1,20 +1,20 @@
-//! A report as text, for a terminal.
+//! A report as text for a terminal.
 //!
 //! Responsible for:
-//! - tables that are aligned, and no wider than the terminal where that can be;
-//! - text in which nothing that comes from outside can move the cursor.
+//! - aligned tables that fit the width of the terminal if possible;
+//! - removing control characters from all text from outside.
 //!
 //! Not responsible for:
-//! - printing it; what is shown while a run goes on (`progress`).
+//! - printing it; the progress during a run (`progress`).
 
 use super::{Case, Latency, Report, compare, figure};
 
-/// How a report is laid out.
+/// The layout of a report.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// Characters in a line.
+    /// Characters per line.
     pub width: usize,
-    /// Whether the terminal shows colours. Without them nothing is missing.
+    /// True if the terminal shows colours. The text is complete without them.
     pub colour: bool,
 }
 
@@ -29,11 +29,11 @@ const FAINT: &str = "\x1b[2m";
 const WARNING: &str = "\x1b[33m";
 const RESET: &str = "\x1b[0m";
 
-/// Between columns, and between what belongs together and what follows.
+/// The space between columns, and between groups of columns.
 const GAP: &str = "  ";
 const WIDE_GAP: &str = "    ";
 
-/// The whole report.
+/// Returns the whole report.
 pub fn text(report: &Report, look: Look) -> String {
     let paint = Paint(look.colour);
     let mut lines = heading(report, look, paint);
@@ -45,15 +45,15 @@ pub fn text(report: &Report, look: Look) -> String {
     if compare::cases(report).iter().any(|case| compare::best(report, case).is_some()) {
         lines.push(paint.with(FAINT, "* the best of all"));
     }
-    lines.extend(compare::once_told(report).iter().flat_map(|told| wrapped("", told, look.width)));
+    lines.extend(compare::once_note(report).iter().flat_map(|reported| wrapped("", reported, look.width)));
     lines.extend(ratios(report, look));
-    lines.extend(compare::page_p99_told(report).iter().flat_map(|told| wrapped("", told, look.width)));
+    lines.extend(compare::page_p99_note(report).iter().flat_map(|reported| wrapped("", reported, look.width)));
     lines.extend(left_out(report, look));
     lines.extend(warnings(report, look, paint));
     lines.iter().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// A text without line feeds and anything else that a terminal would obey.
+/// Replaces control characters, including line feeds, by spaces, and collapses white space.
 pub fn one_line(text: &str) -> String {
     let visible = text.chars().map(|character| if character.is_control() { ' ' } else { character });
     visible.collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")
@@ -78,12 +78,12 @@ fn heading(report: &Report, look: Look, paint: Paint) -> Vec<String> {
     lines
 }
 
-/// Columns side by side under one title, a row for each design.
+/// Columns under a common title, with a row for each design.
 struct Group {
     title: String,
     heads: Vec<&'static str>,
     rows: Vec<Vec<String>>,
-    /// The row whose first cell is the best.
+    /// The index of the row with the best first cell.
     best: Option<usize>,
 }
 
@@ -93,7 +93,7 @@ struct Table {
     groups: Vec<Group>,
 }
 
-/// All cases first, then, of cases with many kinds of operations, the latencies of each.
+/// Returns the table of all cases, then a table of latencies for each case with several kinds of operations.
 fn tables(report: &Report) -> Vec<Table> {
     let designs: Vec<String> = compare::took_part(report).map(|target| target.name.clone()).collect();
     if designs.is_empty() {
@@ -151,7 +151,7 @@ impl Group {
         self.rows.get(row).and_then(|cells| cells.get(column)).map_or(figure::NONE, String::as_str)
     }
 
-    /// The best has a star behind it, for which all first cells leave room.
+    /// Returns the star behind the best cell, or spaces of the same width.
     fn star(&self, column: usize, row: usize) -> &'static str {
         match (column, self.best) {
             (0, Some(best)) if best == row => " *",
@@ -166,7 +166,7 @@ impl Group {
             cells.max().unwrap_or(0).max(length(head)) + self.star(column, usize::MAX).len()
         };
         let mut widths: Vec<usize> = self.heads.iter().enumerate().map(column).collect();
-        // A long title makes the last column wider, so that the next title does not run into it.
+        // A long title makes the last column wider, so that it does not run into the next title.
         let all = widths.iter().sum::<usize>() + GAP.len() * (widths.len() - 1);
         if let Some(last) = widths.last_mut() {
             *last += length(&self.title).saturating_sub(all);
@@ -199,7 +199,7 @@ impl Group {
 }
 
 impl Table {
-    /// As many groups side by side as fit, and the others below them.
+    /// Puts as many groups as fit side by side, and the others below them.
     fn lines(&self, look: Look, paint: Paint) -> Vec<String> {
         let names = self.designs.iter().map(|name| length(name)).chain([length(&self.title)]).max().unwrap_or(0);
         let mut lines = Vec::new();
@@ -229,21 +229,21 @@ impl Table {
 
 fn ratios(report: &Report, look: Look) -> Vec<String> {
     let cases = compare::cases(report);
-    let said = cases.iter().filter_map(|case| {
-        let said = compare::said(report, case);
-        let sentence = said.first()?.sentence.clone();
-        // Only the first says it in full: `Tidewire is 23.4x redis_list, 34.6x redis_zset`.
+    let ratios = cases.iter().filter_map(|case| {
+        let ratios = compare::ratio_texts(report, case);
+        let sentence = ratios.first()?.sentence.clone();
+        // Only the first ratio is a full sentence: `Tidewire is 23.4x redis_list, 34.6x redis_zset`.
         let is_times = sentence.starts_with("Tidewire");
-        let others = said.iter().skip(1).map(|other| match is_times {
+        let others = ratios.iter().skip(1).map(|other| match is_times {
             true => format!("{} {}", other.times, other.rival),
             false => format!("{} {}", other.rival, other.times),
         });
         Some((compare::label(case), std::iter::once(sentence).chain(others).collect::<Vec<_>>().join(", ")))
     });
-    let said: Vec<(String, String)> = said.collect();
-    let labels = said.iter().map(|(label, _)| length(label)).max().unwrap_or(0);
-    let mut lines = if said.is_empty() { Vec::new() } else { vec![String::new()] };
-    for (label, sentence) in said {
+    let ratios: Vec<(String, String)> = ratios.collect();
+    let labels = ratios.iter().map(|(label, _)| length(label)).max().unwrap_or(0);
+    let mut lines = if ratios.is_empty() { Vec::new() } else { vec![String::new()] };
+    for (label, sentence) in ratios {
         lines.extend(wrapped(&format!("{label:<labels$}{GAP}"), &sentence, look.width));
     }
     lines
@@ -270,21 +270,21 @@ fn warnings(report: &Report, look: Look, paint: Paint) -> Vec<String> {
     lines
 }
 
-/// Words in lines, the first after `start`, the others below it. Words that are longer than a line are cut.
+/// Wraps words into lines: the first line begins with `start`, the others are indented below it. Longer words are cut.
 fn wrapped(start: &str, text: &str, width: usize) -> Vec<String> {
-    // However narrow the terminal is, some letters go into each line.
-    let room = width.saturating_sub(length(start)).max(16);
+    // Each line has at least 16 characters for text, however narrow the terminal is.
+    let columns = width.saturating_sub(length(start)).max(16);
     let mut lines = vec![String::new()];
     for word in one_line(text).split(' ') {
         let mut word: Vec<char> = word.chars().collect();
         loop {
             let used = lines.last().map_or(0, |line| length(line));
             let space = usize::from(used > 0);
-            if used + space + word.len() > room && used > 0 {
+            if used + space + word.len() > columns && used > 0 {
                 lines.push(String::new());
                 continue;
             }
-            let cut = word.len().min(room);
+            let cut = word.len().min(columns);
             let rest = word.split_off(cut);
             if let Some(line) = lines.last_mut() {
                 line.extend(std::iter::repeat_n(' ', space).chain(word));
@@ -300,7 +300,7 @@ fn wrapped(start: &str, text: &str, width: usize) -> Vec<String> {
     lines.iter().enumerate().map(|(at, line)| format!("{}{line}", if at == 0 { start } else { &blank })).collect()
 }
 
-/// Columns that a text takes. Names and figures are made of characters that take one each.
+/// Returns the columns that a text takes. All characters in names and numbers take one column.
 fn length(text: &str) -> usize {
     text.chars().count()
 }

@@ -11,7 +11,7 @@ use crate::target::tidewire::http::Http;
 use crate::target::tidewire::in_process::InProcess;
 use crate::target::{Failure, Target};
 
-/// Which design.
+/// A design that can be measured.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Kind {
@@ -21,28 +21,28 @@ pub enum Kind {
     TidewireInProcess,
     /// A list for each inbox: LPUSHX and LTRIM
     RedisList,
-    /// A sorted set for each inbox: ZADD and a cut by rank
+    /// A sorted set for each inbox: ZADD and ZREMRANGEBYRANK
     RedisZset,
-    /// The same, held as one piece each: a sixth of the memory, and pushes take twice as long
+    /// The same, each stored as one listpack: a sixth of the memory, and pushes take twice as long
     RedisZsetCompact,
-    /// A table of timelines, written for each follower
+    /// A timeline table with a row for each follower
     MariadbPush,
-    /// No timelines: a query at each read
+    /// No timelines: a query for each read
     MariadbPull,
-    /// No server: what this program can do at most
+    /// No server: measures the maximum rate of this program
     Mock,
 }
 
-/// What designs are set to alike.
+/// The settings that apply to all designs.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Posts that an inbox holds.
+    /// Number of posts in an inbox.
     pub inbox_posts: usize,
-    /// Followers above which Tidewire pulls an author's posts; none: all are pushed, as by its rivals.
+    /// Followers above which Tidewire pulls an author's posts. `None`: it pushes all, as the other designs do.
     pub celebrity_followers: Option<u64>,
-    /// What ids of posts are like.
+    /// The kind of the post ids.
     pub ids: Ids,
-    /// Sources that a reader of Tidewire may follow; none: as many as by default.
+    /// Maximum number of sources that a reader of Tidewire may follow. `None`: its default.
     pub following_max: Option<usize>,
 }
 
@@ -53,7 +53,7 @@ impl Default for Settings {
 }
 
 impl Kind {
-    /// All that are compared.
+    /// The designs of a comparison.
     pub const COMPARED: [Self; 7] = [
         Self::TidewireHttp,
         Self::TidewireInProcess,
@@ -64,7 +64,7 @@ impl Kind {
         Self::MariadbPull,
     ];
 
-    /// As in [`Target::name`].
+    /// Returns the name, which is the same as [`Target::name`].
     pub fn name(self) -> &'static str {
         match self {
             Self::TidewireHttp => "tidewire_http",
@@ -78,17 +78,17 @@ impl Kind {
         }
     }
 
-    /// Whether posts go into inboxes when they are published.
+    /// Returns true if publishing puts posts into inboxes.
     pub fn pushes(self) -> bool {
         self != Self::MariadbPull
     }
 
-    /// Whether it has live connections by which readers are told what is published.
+    /// Returns true if the design notifies readers over live connections.
     pub fn pushes_live(self) -> bool {
         self == Self::TidewireHttp
     }
 
-    /// The program that it needs beside this one.
+    /// Returns the name of the server program that it needs, if any.
     pub fn server(self) -> Option<&'static str> {
         match self {
             Self::TidewireHttp | Self::TidewireInProcess | Self::Mock => None,
@@ -97,10 +97,10 @@ impl Kind {
         }
     }
 
-    /// Starts it.
+    /// Starts the design.
     ///
     /// # Errors
-    /// When it does not start, or is not installed.
+    /// If it does not start or is not installed.
     pub async fn start(self, settings: &Settings) -> Result<Arc<dyn Target>, Failure> {
         let Settings { inbox_posts, celebrity_followers, ids, following_max } = *settings;
         let tidewire = TidewireSettings { inbox_posts, celebrity_followers, following_max, more_flags: Vec::new() };

@@ -1,6 +1,6 @@
-//! A design without a server: the naive model itself, as slow, busy or wrong as one likes.
+//! A design without a server: the naive model, optionally slow, overloaded or faulty.
 //!
-//! By it the harness is tested, and asked what it could do at most.
+//! It is used to test this program, and to measure its maximum rate.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,41 +11,41 @@ use crate::check::Model;
 use crate::operation::{Answer, Item, Operation, Post, User};
 use crate::target::{Client, Failure, Later, Target};
 
-/// What a mock does wrong.
+/// A fault of the mock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// Deleted posts show.
+    /// Pages show deleted posts.
     KeepsDeleted,
-    /// Posts of those who are not followed any more show.
+    /// Pages show posts of sources that are no longer followed.
     KeepsUnfollowed,
-    /// Pages are upside down.
+    /// Pages are in reverse order.
     OldestFirst,
-    /// Posts say nothing.
+    /// Posts have empty bodies.
     EmptyBodies,
-    /// Every hundredth time that a post should reach a feed, it does not.
+    /// One delivery in a hundred is lost.
     DropsPushes,
-    /// Counts one post too many.
+    /// The count of a page is one too high.
     CountsWrong,
-    /// Nothing works.
+    /// Every operation fails.
     FailsNow,
-    /// Nothing is answered, and nobody waits for it.
+    /// Every operation fails as one without an answer, but without the wait.
     Silent,
-    /// Every other operation is refused.
+    /// Every second operation is refused.
     RefusesHalf,
-    /// Has delivered less than it says at each publish.
+    /// The delivery counter is lower than the answers to publishes say.
     DeliversLess,
 }
 
-/// A stretch of time, from when the mock was made, in which it answers nothing.
+/// A period, relative to the creation of the mock, in which it does not answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Stall {
-    /// When it begins.
+    /// Start of the stall.
     pub from: Duration,
-    /// When it ends.
+    /// End of the stall.
     pub until: Duration,
 }
 
-/// The mock.
+/// A design without a server.
 #[derive(Clone, Debug)]
 pub struct Mock {
     inner: Arc<Inner>,
@@ -55,7 +55,7 @@ pub struct Mock {
 struct Inner {
     model: Mutex<Model>,
     fault: Option<Fault>,
-    /// Answers without looking: what the harness can do at most.
+    /// Answers without using the model, to measure the maximum rate of this program.
     blind: bool,
     stall: Option<Stall>,
     made: Instant,
@@ -64,7 +64,7 @@ struct Inner {
     dropped: Mutex<Dropped>,
 }
 
-/// What should have reached feeds.
+/// The deliveries that were dropped.
 #[derive(Debug, Default)]
 struct Dropped {
     pushes: u64,
@@ -72,12 +72,12 @@ struct Dropped {
 }
 
 impl Mock {
-    /// One that answers right but for this.
+    /// Creates a mock that answers correctly except for the fault.
     pub fn with_fault(fault: Option<Fault>) -> Self {
         Self::new(fault, false, None)
     }
 
-    /// One that answers at once whatever it is asked, but for a stall.
+    /// Creates a mock that answers every operation at once, except during a stall.
     pub fn blind(stall: Option<Stall>) -> Self {
         Self::new(None, true, stall)
     }
@@ -96,12 +96,12 @@ impl Mock {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Who follows whom now; nobody if it crashed.
+    /// Returns the current follow edges, or an empty list if the mock crashed.
     pub fn edges(&self) -> Vec<(User, User)> {
         self.inner.model.lock().map(|model| model.edges()).unwrap_or_default()
     }
 
-    /// Operations it was asked for so far.
+    /// Returns the number of operations up to now.
     pub fn asked(&self) -> u64 {
         self.inner.asked.load(Ordering::Relaxed)
     }
@@ -182,7 +182,7 @@ impl Inner {
             _ => {}
         }
         if self.blind {
-            // As if an answer had come: others get a turn.
+            // Yield, as waiting for an answer would, so that other clients can run.
             tokio::task::yield_now().await;
             return Ok(Answer::default());
         }
@@ -202,7 +202,7 @@ impl Inner {
         Ok(Answer { entries: 0, deliveries })
     }
 
-    /// Feeds of others that a post reaches.
+    /// Returns the number of feeds, besides the author's own, that the post should reach.
     fn deliver(&self, operation: &Operation) -> Result<Option<u64>, Failure> {
         let Operation::Publish(post) = operation else { return Ok(None) };
         let followers = self.model.lock().map_err(|_| crashed())?.followers(post.author);
@@ -217,7 +217,7 @@ impl Inner {
         }
         let less = u64::from(self.fault == Some(Fault::DeliversLess));
         self.delivered.fetch_add((followers.len() as u64).saturating_sub(less), Ordering::Relaxed);
-        // Who drops them does not know.
+        // A design that loses deliveries counts them as done.
         Ok(Some(followers.len() as u64))
     }
 }

@@ -1,11 +1,11 @@
-//! The designs that are compared, each behind the same few calls.
+//! The designs that are compared, all behind the same traits.
 //!
 //! Responsible for:
-//! - doing an [`Operation`] on a running server, as a careful engineer's client would;
-//! - starting that server on a private port and directory, and ending it.
+//! - performing an [`Operation`] on a running server in the way a careful client would;
+//! - starting the server on a private port and directory, and stopping it.
 //!
 //! Not responsible for:
-//! - which operations, how many at once and when (`drive`), whether answers are right (`check`).
+//! - the choice and the schedule of the operations (`drive`), checking the answers (`check`).
 
 pub mod kind;
 pub mod mariadb;
@@ -23,36 +23,36 @@ use tokio::time::timeout;
 
 use crate::operation::{Answer, Item, Operation, User};
 
-/// What is answered later. Futures stay on the thread that made them.
+/// A boxed future. It stays on the thread that created it.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// Why an operation was not done.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The server has too much to do. Nothing was done, and it may be asked again.
+    /// The server is overloaded. Nothing was done, and the operation may be retried.
     #[error("refused: {0}")]
     Refused(String),
-    /// The server has not answered for [`ANSWER_MAX`]. Nobody waits for it any longer.
+    /// The server did not answer within [`ANSWER_MAX`], and the operation is given up.
     #[error("{0}: no answer within {ANSWER_MAX:?}")]
     Silent(String),
-    /// Anything else.
+    /// Any other failure.
     #[error("{0}")]
     Failed(String),
 }
 
-/// How long a server may take to answer. Far more than any does that works: this is for one that hangs.
+/// Timeout for an answer. A working server is much faster: this detects one that hangs.
 pub const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// Waits for an answer, for as long as a server may take.
+/// Waits for an answer, for at most [`ANSWER_MAX`].
 ///
 /// # Errors
-/// When it does not come.
+/// If there is no answer in time.
 pub(crate) async fn answered<T>(to: &str, answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     timeout(ANSWER_MAX, answer).await.unwrap_or_else(|_| Err(Failure::Silent(to.to_owned())))
 }
 
 impl Failure {
-    /// A failure with its whole chain of causes as text.
+    /// Creates a failure from an error and its whole chain of causes.
     pub fn of(cause: &dyn std::error::Error) -> Self {
         let mut text = cause.to_string();
         let mut source = cause.source();
@@ -63,7 +63,7 @@ impl Failure {
         Self::Failed(text)
     }
 
-    /// The same, with who or what it was in front.
+    /// Returns the same failure with a prefix that says what failed.
     #[must_use]
     pub fn of_what(self, what: &str) -> Self {
         match self {
@@ -76,45 +76,44 @@ impl Failure {
 
 /// A running design.
 pub trait Target: Send + Sync {
-    /// What it is called in reports, options and ratios: `tidewire_http`, `redis_zset` and so on.
+    /// Returns the name in reports, options and ratios, such as `tidewire_http` or `redis_zset`.
     fn name(&self) -> &'static str;
 
-    /// The version of its server, and how that is set, a setting in each line.
+    /// Returns the version of its server and its settings, one per line.
     fn settings(&self) -> Vec<String>;
 
-    /// Opens what one client uses, on the runtime of the current thread. Clients may share connections where that is how
-    /// such a server is used best.
+    /// Opens a client on the runtime of the current thread. Clients may share connections if that is the best way to use the server.
     fn open(&self) -> Later<'_, Result<Box<dyn Client>, Failure>>;
 
-    /// Makes many follow edges, before anything was published.
+    /// Creates many follow edges before any post exists.
     fn load_follows<'a>(&'a self, edges: &'a [(User, User)]) -> Later<'a, Result<(), Failure>>;
 
-    /// Makes readers active: from now on what is published is pushed to them.
+    /// Activates readers: from now on posts are pushed to them.
     fn activate<'a>(&'a self, readers: &'a [User]) -> Later<'a, Result<(), Failure>>;
 
-    /// Posts that were put into inboxes so far, by its own count; none of designs that keep none, or pull some.
+    /// Returns the number of posts put into inboxes up to now, as counted by the design, or `None` if it has no such count.
     fn delivered(&self) -> Later<'_, Result<Option<u64>, Failure>> {
         Box::pin(async { Ok(None) })
     }
 
-    /// Whether a publish is done once the post is in all feeds, as it is at first, or once it is durable. Designs that write to
-    /// feeds themselves know only the first.
+    /// Sets whether a publish ends when the post is in all feeds (the default), or when it is durable. Designs whose clients write to the
+    /// feeds support only the first.
     fn wait_for_delivery(&self, _waits: bool) {}
 
-    /// Where readers can listen live; none of designs that push nothing to them.
+    /// Returns the address for live connections, or `None` if the design has none.
     fn live_address(&self) -> Option<SocketAddr> {
         None
     }
 
-    /// The process that serves, to tell its memory and processor time; none for what runs in this one.
+    /// Returns the id of the server process, used to measure its memory and processor time, or `None` if it runs in this process.
     fn process(&self) -> Option<u32>;
 }
 
-/// One of those who ask at the same time.
+/// One of the concurrent clients.
 pub trait Client {
-    /// Does an operation. Pages come with bodies, which are fetched and counted, not looked into.
+    /// Performs an operation. Pages are fetched with bodies and counted, but not parsed.
     fn perform<'a>(&'a mut self, operation: &'a Operation) -> Later<'a, Result<Answer, Failure>>;
 
-    /// Does an [`Operation::Page`] or [`Operation::OwnPage`], and looks into the answer; newest first.
+    /// Performs an [`Operation::Page`] or [`Operation::OwnPage`] and parses the page, newest post first.
     fn read<'a>(&'a mut self, operation: &'a Operation) -> Later<'a, Result<Vec<Item>, Failure>>;
 }

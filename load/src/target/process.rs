@@ -1,11 +1,11 @@
-//! A server as a process of its own, gone with its handle.
+//! A server in its own process, which ends when its handle is dropped.
 //!
 //! Responsible for:
-//! - starting a program in a private directory, with what it says in a file there;
-//! - its memory and processor time; ending it, also when this process is killed.
+//! - starting a program in a private directory, with its output in a log file there;
+//! - its memory and processor time; stopping it, also if this process is killed.
 //!
 //! Not responsible for:
-//! - whether it is ready: whoever started it knows how to ask.
+//! - the readiness check: the caller supplies it.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,62 +19,62 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group, set_parent_process_death_signal};
 use tempfile::TempDir;
 
-/// How long a server may take until it is ready.
+/// Maximum time until a server is ready.
 pub const START_MAX: Duration = Duration::from_secs(60);
 
-/// What `/proc` counts processor time in.
+/// Unit of the processor times in `/proc` (`USER_HZ` is 100).
 const TICK: Duration = Duration::from_millis(10);
 
-/// Bytes at the end of what a server said that are told when it fails.
-const LOG_TOLD_BYTES: usize = 2_000;
+/// Maximum bytes of the end of the server's log that an error message contains.
+const LOG_TAIL_BYTES: usize = 2_000;
 
-/// A running server.
+/// A running server process.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     log: PathBuf,
-    /// Removed after the process has ended.
+    /// The private directory. It is removed after the process has ended.
     directory: PrivateDirectory,
 }
 
 impl Process {
-    /// Starts `program`. `arguments` gets the private directory.
+    /// Starts `program`. `arguments` is called with the private directory.
     ///
     /// # Errors
-    /// When there is no such program, or no room for its directory.
+    /// If there is no such program, or the directory cannot be created.
     pub fn start(program: &Path, arguments: impl FnOnce(&Path) -> Vec<String>) -> io::Result<Self> {
         let directory = PrivateDirectory::new()?;
         let log = directory.path().join("log");
-        let said = File::create(&log)?;
+        let output = File::create(&log)?;
         let child = guarded(program)?
             .args(arguments(directory.path()))
             .stdin(Stdio::null())
-            .stdout(said.try_clone()?)
-            .stderr(said)
+            .stdout(output.try_clone()?)
+            .stderr(output)
             .spawn()
             .map_err(|cause| io::Error::new(cause.kind(), format!("{}: {cause}", program.display())))?;
         left_behind().push(Left::Server(child.id()));
         Ok(Self { child, log, directory })
     }
 
-    /// Its number.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its directory.
+    /// Returns the private directory.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Asks again and again until `ready` says so.
+    /// Calls `ready` repeatedly until it returns true.
     ///
     /// # Errors
-    /// When the server ends instead, or takes more than [`START_MAX`]; with what it said last.
+    /// If the server ends, or takes more than [`START_MAX`]. The message has the end of its log.
     pub async fn wait_until(&mut self, mut ready: impl AsyncFnMut() -> bool) -> io::Result<()> {
         let began = Instant::now();
         loop {
-            // It may take connections and then hang.
+            // A server can accept connections and then hang.
             let left = START_MAX.saturating_sub(began.elapsed());
             if tokio::time::timeout(left, ready()).await.unwrap_or(false) {
                 return Ok(());
@@ -87,29 +87,29 @@ impl Process {
                     continue;
                 }
             };
-            return Err(io::Error::other(format!("the server {why}: {}", self.last_words())));
+            return Err(io::Error::other(format!("the server {why}: {}", self.log_tail())));
         }
     }
 
-    fn last_words(&self) -> String {
-        let said = fs::read(&self.log).unwrap_or_default();
-        String::from_utf8_lossy(&said[said.len().saturating_sub(LOG_TOLD_BYTES)..]).trim().to_owned()
+    fn log_tail(&self) -> String {
+        let log = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL_BYTES)..]).trim().to_owned()
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Fails only if it has ended by itself.
+        // This fails only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         left_behind().retain(|left| *left != Left::Server(self.child.id()));
     }
 }
 
-/// Runs `program` to its end, and collects what it says. It ends early if this process does, with all that it started.
+/// Runs `program` to its end and collects its output. The program and its children are killed if this process ends.
 ///
 /// # Errors
-/// When there is no such program.
+/// If there is no such program.
 pub fn complete(program: &Path, arguments: impl IntoIterator<Item = String>) -> io::Result<Output> {
     let child = guarded(program)?
         .args(arguments)
@@ -125,22 +125,22 @@ pub fn complete(program: &Path, arguments: impl IntoIterator<Item = String>) -> 
     output
 }
 
-/// A directory that goes with its handle.
+/// A directory that is removed when its handle is dropped.
 #[derive(Debug)]
 pub struct PrivateDirectory(TempDir);
 
 impl PrivateDirectory {
-    /// Makes one.
+    /// Creates the directory.
     ///
     /// # Errors
-    /// When there is no room for it.
+    /// If the directory cannot be created.
     pub fn new() -> io::Result<Self> {
         let directory = tempfile::Builder::new().prefix("tidewire-load-").tempdir()?;
         left_behind().push(Left::Directory(directory.path().to_owned()));
         Ok(Self(directory))
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
@@ -153,11 +153,11 @@ impl Drop for PrivateDirectory {
     }
 }
 
-/// What would be left behind if this process ended now.
+/// Resources that have to be released if this process is ended by a signal.
 #[derive(PartialEq, Eq, Debug)]
 enum Left {
     Server(u32),
-    /// A process that has started others.
+    /// The leader of a process group.
     Group(u32),
     Directory(PathBuf),
 }
@@ -165,15 +165,15 @@ enum Left {
 static LEFT_BEHIND: Mutex<Vec<Left>> = Mutex::new(Vec::new());
 
 fn left_behind() -> MutexGuard<'static, Vec<Left>> {
-    // Nobody panics with it in hand; if somebody did, the list would be as good as before.
+    // No code panics while it holds the lock, and the list would still be valid.
     LEFT_BEHIND.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends all servers and removes their directories, then this process. For those who are told to end in the middle of it.
+/// Kills all servers, removes their directories, and then kills this process. Called when a signal ends this process.
 pub fn end_everything() {
     let (directories, servers): (Vec<_>, Vec<_>) =
         left_behind().drain(..).partition(|left| matches!(left, Left::Directory(_)));
-    // Servers first: they would go on writing. Each step fails only if it is done already.
+    // Kill the servers first, because they would go on writing. Each step fails only if it is already done.
     for left in servers.into_iter().chain(directories) {
         match left {
             Left::Server(process) => drop(pid(process).map(|process| kill_process(process, Signal::KILL))),
@@ -188,36 +188,36 @@ fn pid(process: u32) -> Option<Pid> {
     i32::try_from(process).ok().and_then(Pid::from_raw)
 }
 
-/// The name of the hidden command by which this program becomes another that does not outlive its parent.
+/// The name of the hidden command by which this program executes another one that does not outlive its parent.
 pub const GUARDED: &str = "guarded";
 
-/// This program, or what [`set_harness`] says.
+/// Returns the path of this program, or the one set by [`set_harness`].
 ///
 /// # Errors
-/// When it is gone.
+/// If the path of this program cannot be determined.
 pub fn harness() -> io::Result<PathBuf> {
     HARNESS.get().map_or_else(std::env::current_exe, |harness| Ok(harness.clone()))
 }
 
-/// Says where the program is that knows [`GUARDED`], for a process that does not itself, as tests. Said once: whatever is
-/// said later changes nothing.
+/// Sets the path of the program that has the command [`GUARDED`], for processes that do not have it themselves, such as tests. Only the
+/// first call has an effect.
 pub fn set_harness(program: &Path) {
     HARNESS.get_or_init(|| program.to_owned());
 }
 
 static HARNESS: OnceLock<PathBuf> = OnceLock::new();
 
-/// A command for `program` that ends when this process does, however that ends.
+/// Creates a command for `program` that is killed when this process ends for any reason.
 fn guarded(program: &Path) -> io::Result<Command> {
     let mut command = Command::new(harness()?);
     command.arg(GUARDED).arg(program);
     Ok(command)
 }
 
-/// Becomes the program in `arguments`, to be killed when the parent ends.
+/// Replaces this process by the program in `arguments`, which is killed when its parent ends.
 ///
 /// # Errors
-/// Always: without one, this does not return.
+/// Always: on success this function does not return.
 pub fn become_guarded(arguments: &[String]) -> io::Error {
     let Some((program, arguments)) = arguments.split_first() else {
         return io::Error::new(io::ErrorKind::InvalidInput, "no program is named");
@@ -228,27 +228,27 @@ pub fn become_guarded(arguments: &[String]) -> io::Error {
     }
 }
 
-/// A port of the loopback address that nobody listens on.
+/// Returns a free port on the loopback address.
 ///
 /// # Errors
-/// When there is none.
+/// If there is none.
 pub fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
-/// Where a program is, by the search path and the directories that servers are in.
+/// Searches a program in `PATH` and in the usual directories of servers.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(more).map(|directory| directory.join(name)).find(|program| program.is_file())
 }
 
-/// Memory that a process has now, in bytes; 0 if it has ended.
+/// Returns the resident memory of a process in bytes, or 0 if it has ended.
 pub fn resident_bytes(process: u32) -> u64 {
     memory_bytes(process, "VmRSS:")
 }
 
-/// The most memory that a process ever had, in bytes; 0 if it has ended.
+/// Returns the peak resident memory of a process in bytes, or 0 if it has ended.
 pub fn peak_bytes(process: u32) -> u64 {
     memory_bytes(process, "VmHWM:")
 }
@@ -259,19 +259,19 @@ fn memory_bytes(process: u32, figure: &str) -> u64 {
     kib.and_then(|kib| kib.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1_024
 }
 
-/// Files that a process has open; 0 if it has ended.
+/// Returns the number of open file descriptors of a process, or 0 if it has ended.
 pub fn descriptors(process: u32) -> u64 {
     fs::read_dir(format!("/proc/{process}/fd")).map_or(0, |open| open.count() as u64)
 }
 
-/// Processor time that a process has taken so far.
+/// Returns the processor time that a process has used.
 pub fn processor_time(process: u32) -> Duration {
     processor_time_in(&fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default())
 }
 
-/// Processor time in what the system tells of a process, or of one of its threads.
+/// Returns the processor time in the `stat` file of a process or of a thread.
 pub fn processor_time_in(stat: &str) -> Duration {
-    // The name of the program, in brackets, may hold anything. After it, the twelfth and thirteenth field are meant.
+    // The program name in brackets can contain any character. The fields 12 and 13 after it are user and system time.
     let after_name = stat.rsplit_once(')').map_or("", |(_, after)| after);
     TICK * after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u32>().ok()).sum::<u32>()
 }

@@ -1,4 +1,4 @@
-//! The verifier on a mock that is under load, right and wrong.
+//! Tests of the verifier with a mock under load, correct and faulty.
 #![cfg(test)]
 
 use std::num::NonZeroUsize;
@@ -16,7 +16,7 @@ use crate::target::mock::{Fault, Mock};
 use crate::workload::{Mix, Workload};
 use crate::world::generated::Recipe;
 
-/// Operations of a run.
+/// Number of operations of a run.
 const OPERATIONS: u64 = 400;
 
 fn load(ids: Ids) -> Load {
@@ -36,7 +36,7 @@ fn block_on<T>(later: impl Future<Output = T>) -> T {
     runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(later)
 }
 
-/// A mock that has what is there before.
+/// Returns a mock with the initial posts.
 async fn loaded(load: &Load, fault: Option<Fault>) -> Mock {
     let mock = Mock::with_fault(fault);
     mock.load_follows(&load.world.edges()).await.unwrap();
@@ -47,13 +47,13 @@ async fn loaded(load: &Load, fault: Option<Fault>) -> Mock {
     mock
 }
 
-/// A mix, seen by a verifier.
+/// Runs a mix that a verifier observes.
 fn under_load(mock: &Mock, load: &Load, verifier: &Arc<Verifier>, mix: Mix) -> Run {
     let some = |count| NonZeroUsize::new(count).unwrap();
     let pace = Pace::open(Pacer::steady(OPERATIONS as f64 * 10.0, Duration::from_millis(100)), Duration::ZERO);
     let plan = Plan { clients: some(4), threads: some(1), pace, retry_refused: false, first_client: 0 };
     let (world, mint) = (Arc::clone(&load.world), Arc::clone(&load.mint));
-    let workload = Workload::new(world, mix, (0.0, 0.0), mint, 1).seen_by(Some(Arc::clone(verifier)));
+    let workload = Workload::new(world, mix, (0.0, 0.0), mint, 1).observed_by(Some(Arc::clone(verifier)));
     let target: Arc<dyn Target> = Arc::new(mock.clone());
     drive::run(&target, &Arc::new(workload), &plan, &|_| {}).unwrap()
 }
@@ -83,7 +83,7 @@ fn a_design_that_loses_one_push_in_a_hundred_is_found_out() {
         let mock = block_on(loaded(&load, Some(Fault::DropsPushes)));
         let verifier = Arc::new(Verifier::new(&load));
         under_load(&mock, &load, &verifier, Mix::named("publish").unwrap());
-        // Of all readers, so that chance does not save it.
+        // Check all readers, so that the result does not depend on chance.
         let failure = block_on(verifier.check_pages(&mock, &load.world.active, by_arrival)).unwrap_err().to_string();
         assert!(failure.starts_with("wrong answer to Page { reader: "), "{failure}");
         assert!(failure.contains(" in place of ["), "{failure}");
@@ -98,7 +98,7 @@ fn wrong_counts_under_load_are_found_out() {
     under_load(&mock, &load, &verifier, Mix::named("page").unwrap());
     let failure = block_on(verifier.check(&mock, Allowance::default())).unwrap_err().to_string();
     assert!(failure.contains("21 posts, not 20 to 20"), "{failure}");
-    // They are not told twice.
+    // Each error is reported only once.
     assert!(block_on(verifier.check(&mock, Allowance::default())).is_ok());
 }
 
@@ -110,7 +110,7 @@ fn a_publish_that_reaches_too_few_is_found_out() {
     let post = load.mint.post(0);
     let publish = Operation::Publish(post.clone());
     block_on(async { mock.open().await.unwrap().perform(&publish).await }).unwrap();
-    verifier.saw(&publish, &Ok(Answer { entries: 0, deliveries: Some(3) }), Some(4));
+    verifier.observe(&publish, &Ok(Answer { entries: 0, deliveries: Some(3) }), Some(4));
     let failure = block_on(verifier.check(&mock, Allowance::default())).unwrap_err().to_string();
     assert_eq!(failure, format!("wrong count of post {} by user 0: 3 feeds got it, not 4", post.id));
 }
@@ -125,10 +125,10 @@ fn a_design_that_delivered_less_than_it_said_is_found_out() {
     let (expected, delivered) = (ran.record.deliveries, ran.record.deliveries - OPERATIONS);
     let failure = block_on(verifier.check(&mock, Allowance::default())).unwrap_err().to_string();
     assert_eq!(failure, format!("wrong count of deliveries: {delivered} by its own count, not {expected}"));
-    // It is not told twice, and nothing is expected of a publish that may have been done or not.
+    // Each error is reported only once, and a publish with an unknown outcome is not counted.
     assert!(block_on(verifier.check(&mock, Allowance::default())).is_ok());
     under_load(&mock, &load, &verifier, Mix::named("publish").unwrap());
-    verifier.saw(&Operation::Publish(load.mint.post(0)), &Err(Failure::Failed("gone".to_owned())), Some(3));
+    verifier.observe(&Operation::Publish(load.mint.post(0)), &Err(Failure::Failed("gone".to_owned())), Some(3));
     assert!(block_on(verifier.check(&mock, Allowance::default())).is_ok());
 }
 
@@ -139,13 +139,13 @@ fn once_somebody_followed_only_readers_who_did_not_have_full_pages() {
     let mock = block_on(loaded(&load, None));
     let short = |reader| {
         let answer = Ok(Answer { entries: 19, deliveries: None });
-        verifier.saw(&Operation::Page { reader }, &answer, None);
+        verifier.observe(&Operation::Page { reader }, &answer, None);
         block_on(verifier.check(&mock, Allowance::default())).is_err()
     };
     let watched = verifier.readers[0];
     let other = (0..60).find(|user| !verifier.watches(*user)).unwrap();
     assert!(short(watched) && short(other));
-    verifier.saw(&Operation::Follow { follower: other, source: 0 }, &Ok(Answer::default()), None);
+    verifier.observe(&Operation::Follow { follower: other, source: 0 }, &Ok(Answer::default()), None);
     assert!(short(watched) && !short(other));
 }
 
@@ -160,7 +160,7 @@ fn what_failed_may_show_or_not() {
             if shows {
                 block_on(async { mock.open().await.unwrap().perform(&publish).await }).unwrap();
             }
-            verifier.saw(&publish, &Err(Failure::Failed("gone".to_owned())), None);
+            verifier.observe(&publish, &Err(Failure::Failed("gone".to_owned())), None);
         }
         for _ in 0..2 {
             assert!(block_on(verifier.check(&mock, Allowance::default())).is_ok(), "{shows}");
@@ -168,7 +168,7 @@ fn what_failed_may_show_or_not() {
     }
 }
 
-/// A feed of 25 posts, a millisecond apart, newest first.
+/// Returns a feed of 25 posts, a millisecond apart, newest first.
 fn feed() -> Vec<(Position, User)> {
     (0..25i64).rev().map(|nth| ((nth * 1_000, 100 + nth.cast_unsigned()), 7)).collect()
 }
@@ -184,7 +184,7 @@ fn only_what_was_under_way_at_the_same_time_may_be_swapped() {
     assert!(allowed(0..20, 0));
     let swapped = || [1, 0].into_iter().chain(2..20);
     assert!(allowed(swapped(), 1_000) && !allowed(swapped(), 999));
-    // One more and one less at the end, where the next post takes its place.
+    // One missing and one additional post at the end, where the next post takes the place.
     let cut = || (0..19).chain([20]);
     assert!(allowed(cut(), 1_000) && !allowed(cut(), 999));
     let lost = || (0..5).chain(6..21);
@@ -194,6 +194,6 @@ fn only_what_was_under_way_at_the_same_time_may_be_swapped() {
 
 #[test]
 fn what_is_not_of_the_feed_is_wrong_in_any_order() {
-    let stranger = Item::of(&Post { id: 999, author: 7, published_at_us: 3_000, body: body(999) });
-    assert!(!is_by_arrival(&feed(), &[&stranger], 1_000_000));
+    let unknown = Item::of(&Post { id: 999, author: 7, published_at_us: 3_000, body: body(999) });
+    assert!(!is_by_arrival(&feed(), &[&unknown], 1_000_000));
 }

@@ -1,7 +1,7 @@
-//! A world from files of real edges, and of what was published when.
+//! Reads a world from files of real follow edges and of recorded activity.
 //!
 //! Responsible for:
-//! - reading `follower source` and `author … unix_seconds …` lines, and saying which line is wrong.
+//! - parsing `follower source` and `author … unix_seconds …` lines, and reporting which line is wrong.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -11,33 +11,33 @@ use tidewire_server::cli::lines::{Lines, ReadError};
 use crate::operation::User;
 use crate::world::World;
 
-/// Why a file is not understood.
+/// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A line is wrong.
+    /// A line cannot be parsed.
     #[error("{file}, line {line}: {what}")]
     Line {
-        /// The file.
+        /// The path of the file.
         file: String,
-        /// From 1.
+        /// The line number, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// What is wrong with the line.
         what: String,
     },
-    /// There is nothing in it.
+    /// The file has no usable line.
     #[error("{file} holds no {what}")]
     Empty {
-        /// The file.
+        /// The path of the file.
         file: String,
-        /// What was looked for.
+        /// What the file should have.
         what: &'static str,
     },
 }
 
-/// Numbers users as they come.
+/// Numbers users in the order in which they appear.
 #[derive(Debug, Default)]
 struct Numbers(HashMap<String, User>);
 
@@ -51,11 +51,11 @@ impl Numbers {
     }
 }
 
-/// Reads a world: `follower source` in each line of `follows`; if there is an `activity`, `author … unix_seconds …` in each of
-/// its lines, one post for each author and second. Lines that begin with `#` are passed over, and edges to oneself.
+/// Reads a world: each line of `follows` is `follower source`; each line of `activity`, if given, is `author … unix_seconds …`, with at
+/// most one post per author and second. Lines that begin with `#` and edges from a user to itself are skipped.
 ///
 /// # Errors
-/// When a file cannot be read, or a line is not understood.
+/// If a file cannot be read, or a line cannot be parsed.
 pub fn read(
     follows: &Path,
     activity: Option<&Path>,
@@ -81,7 +81,7 @@ fn read_edges(file: &Path, numbers: &mut Numbers) -> Result<Vec<(User, User)>, F
     if edges.is_empty() {
         return Err(FileError::Empty { file: file.display().to_string(), what: "edges" });
     }
-    // Sets have an order of their own in each run.
+    // The order of a set differs from run to run.
     let mut edges: Vec<_> = edges.into_iter().collect();
     edges.sort_unstable();
     Ok(edges)

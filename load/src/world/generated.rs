@@ -1,29 +1,29 @@
-//! A world by a power law: few are followed by many, many by few.
+//! Generates a world by a power law: a few authors have many followers, many have few.
 
 use crate::operation::User;
 use crate::world::World;
 
-/// What a generated world is like.
+/// The parameters of a generated world.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recipe {
-    /// Users.
+    /// Number of users.
     pub users: usize,
-    /// How many of them publish.
+    /// Number of users who publish.
     pub authors: usize,
-    /// Followers of an author on average.
+    /// Average number of followers of an author.
     pub mean_followers: usize,
-    /// Followers of the author whom most follow, at most.
+    /// Maximum number of followers of an author.
     pub most_followers: usize,
-    /// The n-th author has a share of n to minus this.
+    /// The n-th author has a share of followers proportional to n^(-exponent).
     pub exponent: f64,
     /// Share of the users that are active, 0 to 1.
     pub active_share: f64,
-    /// The same seed makes the same world.
+    /// The random seed. The same seed gives the same world.
     pub seed: u64,
 }
 
 impl Recipe {
-    /// Makes the world. Followers of each author are spread over all users.
+    /// Generates the world. The followers of each author are spread over all users.
     pub fn make(&self) -> World {
         let mut rng = fastrand::Rng::with_seed(self.seed);
         let counts = self.follower_counts();
@@ -35,7 +35,8 @@ impl Recipe {
         World::new(self.users, &edges, self.active_share, &mut rng)
     }
 
-    /// Followers of each author, the most first. Scaled so that the mean is right although none has more than the most.
+    /// Returns the number of followers of each author, in descending order. The scale is chosen by bisection so that the mean is correct
+    /// although the counts are limited.
     fn follower_counts(&self) -> Vec<usize> {
         let authors = self.authors.clamp(1, self.users);
         let most = self.most_followers.clamp(1, self.users.saturating_sub(1).max(1));
@@ -51,7 +52,7 @@ impl Recipe {
     }
 }
 
-/// So many different users other than `user`, from all over.
+/// Returns `count` different users other than `user`, spread over all users.
 fn others(users: usize, user: User, count: usize, rng: &mut fastrand::Rng) -> impl Iterator<Item = User> + use<> {
     let others = users - 1;
     let start = rng.usize(..others.max(1));
@@ -59,7 +60,7 @@ fn others(users: usize, user: User, count: usize, rng: &mut fastrand::Rng) -> im
     while others > 1 && divisor(stride, others) > 1 {
         stride = stride % others + 1;
     }
-    // A stride that shares no divisor with the number meets everyone before anyone twice.
+    // A stride that is coprime to the number of users visits every user before it repeats one.
     (0..count.min(others)).map(move |nth| {
         let other = ((start as u64 + nth as u64 * stride as u64) % others as u64) as User;
         other + User::from(other >= user)

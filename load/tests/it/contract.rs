@@ -1,4 +1,4 @@
-//! Every design answers as the naive model does: random histories on the real servers.
+//! Tests that every design answers like the naive model: random histories on the real servers.
 
 use rustix::process::{Pid, Signal, kill_process};
 use tidewire_load::check::{History, USERS};
@@ -16,12 +16,12 @@ fn check(kind: Kind) {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        // The design is told of ids in no order, so that it relies on none.
+        // The design is configured for random ids, so that it does not rely on their order.
         let settings = Settings { ids: Ids::Random, ..Settings::default() };
         let target = kind.start(&settings).await.unwrap();
         assert_eq!(target.name(), kind.name());
         assert!(!target.settings().is_empty());
-        // Of users of their own on the same server.
+        // Each history has separate users on the same server.
         for (nth, ids) in (0..).zip(Ids::ALL) {
             let inbox_posts = settings.inbox_posts;
             let history = History { first_user: nth * USERS, seed: nth.into(), ids, inbox_posts };
@@ -65,11 +65,11 @@ fn mariadb_without_timelines_answers_as_the_model() {
     check(Kind::MariadbPull);
 }
 
-/// Stops a server, and waits until none of its threads goes on: the signal is on its way by then, and no more.
+/// Stops a server, and waits until all its threads are stopped: `kill` returns before the signal has taken effect.
 fn stop(server: Pid) {
     kill_process(server, Signal::STOP).unwrap();
     let tasks = format!("/proc/{}/task", server.as_raw_nonzero());
-    // What follows the name of the program, which may have any letters in it.
+    // The state follows the program name, which can contain any character.
     let is_stopped = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'));
     let all_are = || {
         let mut stats = std::fs::read_dir(&tasks)
@@ -82,7 +82,7 @@ fn stop(server: Pid) {
     }
 }
 
-/// Time stands until everybody waits, and then goes on: nobody waits for half a minute here.
+/// The paused clock of the runtime advances when all tasks wait, so the timeout of half a minute takes no real time.
 fn check_that_a_stopped_server_is_told(kind: Kind, asked: &str) {
     if kind.server().is_some_and(absent) {
         return;
@@ -101,7 +101,7 @@ fn check_that_a_stopped_server_is_told(kind: Kind, asked: &str) {
         assert!(matches!(failure, Failure::Silent(_)), "{failure}");
         assert_eq!(failure.to_string(), format!("{asked}: no answer within 30s"));
         tokio::time::resume();
-        // Or clients would wait for it when they say goodbye.
+        // Otherwise clients would wait for the server when they close their connections.
         kill_process(server, Signal::KILL).unwrap();
     });
 }

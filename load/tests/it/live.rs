@@ -1,11 +1,11 @@
-//! `tidewire-load live`: small, with the real server.
+//! Tests of `tidewire-load live` with the real server and few connections.
 
 use std::fs;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// Enough to go through all that is measured.
+/// The smallest values that exercise every measurement.
 const SMALL: [&str; 12] = [
     "--rounds=2",
     "--followers=3,40",
@@ -26,7 +26,7 @@ fn live(arguments: &[&str]) -> Output {
     command.arg("live").args(arguments).output().expect("the program was built")
 }
 
-fn said(output: &Output) -> String {
+fn stderr_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -36,7 +36,7 @@ fn a_small_run_measures_everything_and_loses_nothing() {
     let [json, html] = ["report.json", "report.html"].map(|name| directory.path().join(name));
     let files = [format!("--json={}", json.display()), format!("--html={}", html.display())];
     let output = live(&[&SMALL[..], &files.each_ref().map(String::as_str)].concat());
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_of(&output));
 
     let report: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let target = &report["targets"][0];
@@ -74,32 +74,32 @@ fn a_small_run_measures_everything_and_loses_nothing() {
 
 #[test]
 fn more_connections_than_open_files_are_refused_before_anything_begins() {
-    // The limit is lowered for a shell of its own, which the program takes the place of.
+    // The limit is lowered in a separate shell, which is then replaced by the program.
     let program = env!("CARGO_BIN_EXE_tidewire-load");
     let script = format!("ulimit -n 300 && exec '{program}' live --only=memory --connections=1000");
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
     if output.status.success() {
-        // Who may raise any limit is refused nothing.
+        // A privileged process may raise any limit, so nothing is refused.
         return;
     }
     assert_eq!(output.status.code(), Some(1));
     let expected = "error: the system allows 300 open files; 1,000 connections were asked for: ask for at most 200 \
                     (memory), or raise the limit with ulimit -n\n";
-    assert_eq!(said(&output), expected);
+    assert_eq!(stderr_of(&output), expected);
 }
 
 #[test]
 fn a_server_that_does_not_start_is_told_with_what_it_said() {
     let output = live(&["--only=memory", "--connections=1", "--server-flags=--no-such-flag"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = said(&output);
-    assert!(said.starts_with("error: the server ended") && said.contains("--no-such-flag"), "{said}");
+    let stderr = stderr_of(&output);
+    assert!(stderr.starts_with("error: the server ended") && stderr.contains("--no-such-flag"), "{stderr}");
 }
 
 #[test]
 fn a_file_that_cannot_be_written_is_named_before_anything_is_measured() {
-    // By default it would take most of a minute.
+    // With the default options a run takes most of a minute.
     let output = live(&["--json=/no/such/directory/report.json"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("cannot write /no/such/directory/report.json"), "{}", said(&output));
+    assert!(stderr_of(&output).contains("cannot write /no/such/directory/report.json"), "{}", stderr_of(&output));
 }

@@ -1,4 +1,4 @@
-//! Both designs on MariaDB: small scripts against the pages they must end with.
+//! Tests of both MariaDB designs: small scripts and the pages that they must produce.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use tokio::task::LocalSet;
 use super::servers::absent;
 use Step::{Active, Delete, Edges, Follow, Own, Page, Publish, Unfollow};
 
-/// More clients than the tests open, except where one is to be too many.
+/// More connections than the tests open, except in the test of the limit.
 const CONNECTIONS_MAX: u32 = 12;
 
 const OPTIONS: Options = Options {
@@ -21,22 +21,22 @@ const OPTIONS: Options = Options {
     backfill_posts_max: 30,
 };
 
-/// A line of a script. Users and posts are numbered from 0 on in each script.
+/// A step of a script. Users and posts are numbered from 0 in each script.
 enum Step {
     Edges(Vec<(User, User)>),
     Active(Vec<User>),
-    /// Author; number and time of the post.
+    /// The author, the number and the time of a post.
     Publish(User, u64, i64),
     Delete(User, u64),
     Follow(User, User),
     Unfollow(User, User),
-    /// The page of a reader must be these posts.
+    /// Expects these posts on the page of a reader.
     Page(User, Vec<u64>),
-    /// The same for what an author published.
+    /// Expects these posts on the own page of an author.
     Own(User, Vec<u64>),
 }
 
-/// Posts of one author, each with its number for a time.
+/// Returns publishes of one author. The number of a post is also its time.
 fn publish(author: User, numbers: impl IntoIterator<Item = u64>) -> impl Iterator<Item = Step> {
     numbers.into_iter().map(move |number| Publish(author, number, number as i64))
 }
@@ -49,7 +49,7 @@ fn script(parts: impl IntoIterator<Item = Vec<Step>>) -> Vec<Step> {
     parts.into_iter().flatten().collect()
 }
 
-/// What must hold whichever way feeds are made.
+/// Returns the scripts that both designs must pass.
 fn scripts() -> impl Iterator<Item = (&'static str, Vec<Step>)> {
     scripts_that_only_publish().into_iter().chain(scripts_that_change())
 }
@@ -139,7 +139,7 @@ fn scripts_that_change() -> Vec<(&'static str, Vec<Step>)> {
     ]
 }
 
-/// Plays a script, its users and posts moved to where no other script has any.
+/// Runs a script. Its users and posts are offset to numbers that no other script uses.
 async fn play(target: &dyn Target, client: &mut dyn Client, nth: u32, (sentence, steps): (&str, Vec<Step>)) {
     let user = |user: User| nth * 1_000 + user;
     let id = |number: u64| u64::from(nth) * 1_000_000 + number;
@@ -194,13 +194,13 @@ fn item(post: &Post) -> Item {
     Item { id: post.id, author: post.author, body: post.body.clone() }
 }
 
-/// Runs a test on the one thread that its clients are for.
+/// Runs a test on one thread, because clients cannot be moved to another.
 fn on_one_thread(test: impl Future<Output = ()>) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, test);
 }
 
-/// Eight clients publish, and two more follow and read, at the same time. In the end everybody has everything.
+/// Eight clients publish while two others follow and read. At the end all feeds must be complete.
 async fn check_concurrent_publishes(target: &dyn Target, base: u32) {
     let (readers, authors) = (base..base + 50, base + 100..base + 108);
     let edges: Vec<_> =
@@ -243,7 +243,7 @@ async fn check_concurrent_publishes(target: &dyn Target, base: u32) {
 
 async fn check_that_one_client_too_many_is_refused(target: &dyn Target) {
     let mut clients = Vec::new();
-    // One more than the limit is let in if it may administer the server, as these may.
+    // The server admits one administrator above the limit, and these users are administrators.
     for _ in 0..CONNECTIONS_MAX + 2 {
         clients.push(target.open().await);
     }
@@ -278,7 +278,7 @@ fn feeds_written_on_publish_are_what_they_should_be() {
     });
 }
 
-/// Deletes what was brought by a follow, so that what was not is seen to be missing.
+/// Deletes the posts that a follow added, to show that it did not add the older ones.
 async fn backfills_at_most_what_was_said(target: &dyn Target, client: &mut dyn Client) {
     let most = u64::from(OPTIONS.backfill_posts_max);
     let steps = script([

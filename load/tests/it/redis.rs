@@ -1,4 +1,4 @@
-//! Redis as a feed: small scripts of operations, and the pages they must lead to, for each design.
+//! Tests of the Redis designs: small scripts of operations and the pages that they must produce.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::servers::absent;
 
 const MICROSECONDS: u64 = 1_760_000_000_000_000;
 
-/// Posts are known by a small number, which is when they are published.
+/// Returns the id of a post. Posts are named by a small number, which is also their time.
 fn id(number: u64) -> u64 {
     (MICROSECONDS + number) << 12
 }
@@ -58,7 +58,7 @@ impl Running {
         self.redis.activate(readers).await.unwrap();
     }
 
-    /// A page as `author.number` of its posts.
+    /// Returns a page as `author.number` of its posts.
     async fn shown(&mut self, operation: Operation) -> String {
         let items = self.client.read(&operation).await.unwrap();
         assert_eq!(self.perform(operation).await, Answer { entries: items.len(), deliveries: None });
@@ -94,7 +94,7 @@ fn check(posts_max: usize, script: &impl AsyncFn(&mut Running)) {
     }
 }
 
-/// `author.number` of many posts of one author.
+/// Returns `author.number` of many posts of one author.
 fn posts(author: User, numbers: impl IntoIterator<Item = u64>) -> String {
     let shown: Vec<String> = numbers.into_iter().map(|number| format!("{author}.{number}")).collect();
     shown.join(" ")

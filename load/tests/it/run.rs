@@ -1,4 +1,4 @@
-//! `tidewire-load run` and `compare`: small, with the real server.
+//! Tests of `tidewire-load run` and `compare` with the real server and small worlds.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -27,7 +27,7 @@ fn readers_online_hear_what_is_published_under_load() {
         let heard = target["cases"]["heard_live"]["median"].as_f64().unwrap();
         assert!(heard > 30.0, "{command}: {target}");
         assert_eq!(target.get("failures"), None, "{command}");
-        // 120 before the load, and twenty after each run.
+        // 120 pages are checked before the load, and 20 after each run.
         assert!(target["pages_checked"].as_u64().unwrap() > 120, "{command}: {target}");
     }
 }
@@ -36,8 +36,8 @@ fn readers_online_hear_what_is_published_under_load() {
 fn designs_that_push_to_nobody_have_no_readers_online() {
     let (output, report) = tidewire_load(&["run", "--target=tidewire_in_process", "--online-share=0.5"]);
     assert_eq!((output.status.code(), report), (Some(1), None));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("error: --online-share: tidewire_in_process pushes to nobody"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("error: --online-share: tidewire_in_process pushes to nobody"), "{stderr}");
 }
 
 #[test]

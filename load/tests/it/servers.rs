@@ -1,16 +1,16 @@
-//! What tests of designs that need a server have in common.
+//! Helpers for tests of designs that need a server.
 #![allow(clippy::print_stderr, reason = "tests say what they skip")]
 
 use std::path::Path;
 
 use tidewire_load::target::process::{find_program, set_harness};
 
-/// Lets servers be started as the program itself does.
+/// Sets the program that starts servers, as `tidewire-load` itself does.
 pub fn harnessed() {
     set_harness(Path::new(env!("CARGO_BIN_EXE_tidewire-load")));
 }
 
-/// Whether a server is not installed, so that its test is skipped. Where all are meant to be, that is a failure.
+/// Returns true if a server is not installed, so that its test is skipped. It fails where all servers are required.
 pub fn absent(program: &str) -> bool {
     harnessed();
     if find_program(program).is_some() {

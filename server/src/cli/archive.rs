@@ -1,12 +1,12 @@
-//! `tidewire archive`: looking into an archive that no server has open. Nothing is written.
+//! `tidewire archive`: inspects an archive that no server has open. It writes nothing.
 //!
 //! Responsible for:
-//! - how much is in it, by its own counts;
-//! - comparing all of it: pages with their checksums, outboxes with their counts, posts with the outboxes that name them, and naming what
-//!   is gone.
+//! - reporting the size of the archive from its own counters;
+//! - checking all of it: pages against their checksums, outboxes against their counters, posts against the outboxes that name them, and
+//!   listing what is missing or damaged.
 //!
 //! Not responsible for:
-//! - the bytes of an archive (`storage::archive`), bringing back what is gone: nothing here can.
+//! - the file format of an archive (`storage::archive`); repair: lost data cannot be restored here.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,26 +21,26 @@ use tidewire::limits::ARCHIVE_CACHE_BYTES;
 use tidewire::state::tiering::decode;
 use tidewire::storage::archive::{self, ArchiveError, Kept, ReadOnlyArchive, Totals};
 
-/// What `tidewire archive` can do.
+/// Subcommands of `tidewire archive`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ArchiveTool {
-    /// Say how much is in an archive
+    /// Show how much data is in an archive
     Inspect(ArchivePath),
-    /// Read all of an archive, and say whether it is good or what is gone: of whom, how much, where
+    /// Read all of an archive and report whether it is good, or which posts of which sources are missing
     Verify(ArchivePath),
 }
 
-/// The archive to look into.
+/// Path of the archive to inspect.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ArchivePath {
     /// A data directory, or its archive.redb; no server may have it open
     path: PathBuf,
 }
 
-/// Positions read at once.
+/// Maximum number of positions per read.
 const STEP: usize = 4_096;
 
-/// Ids of one outbox that are named; the others are counted.
+/// Maximum number of missing posts listed for each outbox; the others are only counted.
 const NAMED_MAX: usize = 20;
 
 impl ArchiveTool {
@@ -58,14 +58,14 @@ impl ArchiveTool {
 
 fn inspect(archive: &ReadOnlyArchive) -> Result<ExitCode, ArchiveError> {
     let (totals, shelves) = (archive.totals()?, archive.shelves()?);
-    terminal::say(&format!("format:     {}", totals.format));
+    terminal::print_line(&format!("format:     {}", totals.format));
     let identity = archive.identity()?.map_or("none yet".to_owned(), |identity| identity.to_string());
-    terminal::say(&format!("identity:   {identity}"));
-    terminal::say(&format!("through:    event {}", totals.through));
-    terminal::say(&format!("posts:      {}, tombstones included", totals.posts));
-    terminal::say(&format!("outboxes:   {}, with {} entries", shelves.len(), totals.entries));
+    terminal::print_line(&format!("identity:   {identity}"));
+    terminal::print_line(&format!("through:    event {}", totals.through));
+    terminal::print_line(&format!("posts:      {}, tombstones included", totals.posts));
+    terminal::print_line(&format!("outboxes:   {}, with {} entries", shelves.len(), totals.entries));
     let checksums = if archive.has_checksums() { "of every page, in archive.sums" } else { "none; a start makes them" };
-    terminal::say(&format!("checksums:  {checksums}"));
+    terminal::print_line(&format!("checksums:  {checksums}"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -74,15 +74,18 @@ fn verify(archive: &ReadOnlyArchive) -> Result<ExitCode, ArchiveError> {
     let counted: u64 = shelves.iter().map(|(_, shelf)| entries(shelf)).sum();
     let mut is_good = counted == totals.entries;
     if !is_good {
-        terminal::say(&format!("bad: {counted} entries of outboxes are counted, and {} are there", totals.entries));
+        terminal::print_line(&format!(
+            "bad: {counted} entries of outboxes are counted, and {} are there",
+            totals.entries
+        ));
     }
     for (source, shelf) in &shelves {
         is_good &= Outbox::read(archive, source).report(source, entries(shelf));
     }
-    // Tombstones stand in no outbox.
+    // Also reads the tombstones, which are in no outbox.
     if let Err(cause) = archive.each(|_, kept| whole(&kept)) {
         is_good = false;
-        terminal::say(&format!("bad: not all posts and tombstones can be read: {}", cause.with_sources()));
+        terminal::print_line(&format!("bad: not all posts and tombstones can be read: {}", cause.with_sources()));
     }
     if !is_good {
         return Ok(ExitCode::FAILURE);
@@ -90,7 +93,7 @@ fn verify(archive: &ReadOnlyArchive) -> Result<ExitCode, ArchiveError> {
     let Totals { posts, through, .. } = totals;
     let unchecked =
         if archive.has_checksums() { "" } else { "; its pages have no checksums, so that not all damage shows" };
-    terminal::say(&format!(
+    terminal::print_line(&format!(
         "good: {} outboxes, {counted} entries, {posts} posts, event {through}{unchecked}",
         shelves.len()
     ));
@@ -108,13 +111,13 @@ fn whole(kept: &Kept) -> Result<(), String> {
     }
 }
 
-/// What could be read of an outbox.
+/// The result of reading one outbox.
 #[derive(Default)]
 struct Outbox {
     listed: u64,
-    /// Between these some entries cannot be listed, and why.
+    /// The range of positions whose entries cannot be listed, and the error.
     hole: Option<(Position, Position, String)>,
-    /// Posts that are listed, and gone or damaged.
+    /// Number of posts that are listed but missing or damaged.
     gone: u64,
     named: Vec<(PostId, String)>,
 }
@@ -122,16 +125,16 @@ struct Outbox {
 impl Outbox {
     fn read(archive: &ReadOnlyArchive, source: &SourceId) -> Self {
         let mut outbox = Self::default();
-        let Err((above, cause)) = outbox.walk(archive, source, Direction::Newer, Span::ALL) else { return outbox };
-        // From the other end, as far as that goes.
+        let Err((above, cause)) = outbox.traverse(archive, source, Direction::Newer, Span::ALL) else { return outbox };
+        // Read from the other end, down to the damaged range.
         let rest = Span { above, below: Position::MAX };
-        let below = outbox.walk(archive, source, Direction::Older, rest).err().map_or(above, |(below, _)| below);
+        let below = outbox.traverse(archive, source, Direction::Older, rest).err().map_or(above, |(below, _)| below);
         outbox.hole = Some((above, below, cause));
         outbox
     }
 
-    /// Walks one way, and returns where that ended if it did not come to the end.
-    fn walk(
+    /// Traverses the outbox in one direction. On an error, returns the last position that was read and the error text.
+    fn traverse(
         &mut self,
         archive: &ReadOnlyArchive,
         source: &SourceId,
@@ -143,7 +146,7 @@ impl Outbox {
             let ask = Ask { part: Part::Whole, span, direction, max };
             let positions = match archive.copy(source, ask) {
                 Ok(positions) => positions,
-                // A step that is too long meets what is damaged: shorter ones come closer to it.
+                // A read of many positions fails if it touches a damaged page: smaller reads get closer to the damage.
                 Err(_) if max > 1 => {
                     max /= 8;
                     continue;
@@ -178,26 +181,26 @@ impl Outbox {
         }
     }
 
-    /// Says what is gone, and returns whether nothing is.
+    /// Prints what is missing. Returns true if nothing is missing.
     fn report(&self, source: &SourceId, counted: u64) -> bool {
         let Self { listed, hole, gone, named } = self;
         if let Some((above, below, cause)) = hole {
             let between = format!("between posts {} and {}", above.id, below.id);
-            terminal::say(&format!(
+            terminal::print_line(&format!(
                 "bad: {source}: {} of {counted} entries cannot be listed, {between}: {cause}",
                 counted.saturating_sub(*listed)
             ));
         } else if *listed != counted {
-            terminal::say(&format!("bad: {source}: {listed} entries are there, and {counted} are counted"));
+            terminal::print_line(&format!("bad: {source}: {listed} entries are there, and {counted} are counted"));
         }
         if *gone > 0 {
-            terminal::say(&format!("bad: {source}: {gone} of {listed} posts cannot be read"));
+            terminal::print_line(&format!("bad: {source}: {gone} of {listed} posts cannot be read"));
         }
         for (id, why) in named {
-            terminal::say(&format!("bad: {source}: post {id}: {why}"));
+            terminal::print_line(&format!("bad: {source}: post {id}: {why}"));
         }
         if *gone > named.len() as u64 {
-            terminal::say(&format!("bad: {source}: and {} others", gone - named.len() as u64));
+            terminal::print_line(&format!("bad: {source}: and {} others", gone - named.len() as u64));
         }
         hole.is_none() && *listed == counted && *gone == 0
     }

@@ -1,4 +1,4 @@
-//! A client of a running server, for imports.
+//! An HTTP client of a running server, used by imports.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use ureq::http::{Method, Request};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// Times a request is sent before a server that keeps refusing for lack of room is given up.
+/// Maximum attempts for one request while the server answers that it is overloaded.
 const ATTEMPTS_MAX: u32 = 60;
 
 /// Longest wait between two attempts.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Sends JSON to a server.
+/// A client that sends JSON to a server.
 #[derive(Clone)]
 pub struct Client {
     agent: Agent,
@@ -26,90 +26,90 @@ pub struct Client {
     authorization: Option<String>,
 }
 
-/// Why a server did not answer.
+/// Why there is no usable answer from a server.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody is there.
+    /// There is no connection to the server.
     #[error("no answer from {server}: {cause}; is `tidewire serve` running there?")]
     Unreachable {
-        /// Where.
+        /// The address of the server.
         server: String,
-        /// Why.
+        /// The error of the HTTP client.
         cause: Box<ureq::Error>,
     },
-    /// It is busy and stays so.
+    /// The server is still busy after all attempts.
     #[error("{server} is still overloaded after {ATTEMPTS_MAX} attempts: {detail}")]
     Overloaded {
-        /// Where.
+        /// The address of the server.
         server: String,
-        /// What it says.
+        /// The detail of the last answer.
         detail: String,
     },
-    /// It answers something else than a server of this kind would.
+    /// The answer is not one of a Tidewire server.
     #[error("{server} answered {status}, which is no answer of a Tidewire server: {text}")]
     Foreign {
-        /// Where.
+        /// The address of the server.
         server: String,
-        /// The status.
+        /// The HTTP status.
         status: u16,
-        /// The beginning of the answer.
+        /// The beginning of the response body.
         text: String,
     },
 }
 
-/// A problem document, as far as an import needs it.
+/// A problem document, with the fields that an import needs.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Refused {
-    /// A stable name.
+    /// The stable problem code.
     pub code: String,
-    /// What is wrong, for people.
+    /// The description of the problem, for people.
     pub detail: String,
-    /// What is wrong with each part of a bulk request.
+    /// One problem for each part of a bulk request that was refused.
     #[serde(default)]
     pub errors: Vec<RefusedPart>,
 }
 
-/// What is wrong with one part of a bulk request.
+/// The problem with one part of a bulk request.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct RefusedPart {
-    /// Which part, from 0.
+    /// Index of the part, from 0.
     pub index: usize,
-    /// What is wrong, for people.
+    /// The description of the problem, for people.
     pub detail: String,
 }
 
-/// What a server said.
+/// The answer of a server.
 #[derive(Debug)]
-pub enum Said {
-    /// Done: the status and the answer.
+pub enum Answer {
+    /// Success: the HTTP status and the response body.
     Done(u16, String),
-    /// Refused, for a reason that will not go away.
+    /// Refused, and a retry would not help.
     Refused(Refused),
 }
 
-/// Why the certificates of those who vouch for a server cannot be used.
+/// Why the file of trusted certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// The file cannot be read, or not as PEM.
+    /// The file cannot be read, or it is not valid PEM.
     #[error("{}: {cause}", file.display())]
     Unreadable {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// Why.
+        /// The error of the PEM parser.
         cause: pem::Error,
     },
-    /// There is none in the file.
+    /// The file has no certificate.
     #[error("{}: no certificate in it", file.display())]
     Empty {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
     },
 }
 
-/// The certificates in a PEM file, as the only ones to trust.
+/// Reads the certificates of a PEM file, which become the only trusted roots.
 ///
 /// # Errors
-/// Names the file.
+/// Every error names the file.
 pub fn trusted(file: &Path) -> Result<RootCerts, TrustError> {
     let unreadable = |cause| TrustError::Unreadable { file: file.to_owned(), cause };
     let certificates = CertificateDer::pem_file_iter(file).map_err(unreadable)?;
@@ -122,7 +122,7 @@ pub fn trusted(file: &Path) -> Result<RootCerts, TrustError> {
 }
 
 impl Client {
-    /// A client of the server at this address. If that is of `https`, one of `roots` has to vouch for it.
+    /// Creates a client of the server at this URL. If it is an `https` URL, one of `roots` must have signed its certificate.
     pub fn new(server: &str, roots: RootCerts) -> Self {
         let agent = Agent::config_builder()
             .http_status_as_error(false)
@@ -131,40 +131,40 @@ impl Client {
         Self { agent: agent.build().new_agent(), server: server.trim_end_matches('/').to_owned(), authorization: None }
     }
 
-    /// The same, by whom the server knows by this key.
+    /// Returns the same client, which sends this key with every request.
     #[must_use]
     pub fn with_key(self, key: &str) -> Self {
         Self { authorization: Some(format!("Bearer {key}")), ..self }
     }
 
-    /// A client of a server inside this process, whatever proxy there is.
+    /// Creates a client of a server inside this process. It ignores any configured proxy.
     pub fn within(address: SocketAddr) -> Self {
         let agent = Agent::config_builder().http_status_as_error(false).proxy(None);
         Self { agent: agent.build().new_agent(), server: format!("http://{address}"), authorization: None }
     }
 
-    /// For an answer that is none of a server of this kind.
+    /// Creates the error for an answer that is not one of a Tidewire server.
     pub fn foreign(&self, status: u16, text: &str) -> ClientError {
         ClientError::Foreign { server: self.server.clone(), status, text: text.chars().take(200).collect() }
     }
 
-    /// Posts `json` to `path`, again and again while the server has no room.
+    /// Posts `json` to `path`, and repeats the request while the server is overloaded.
     ///
     /// # Errors
-    /// When there is no server, it stays overloaded, or it is something else.
-    pub fn post(&self, path: &str, json: &str) -> Result<Said, ClientError> {
+    /// If the server is unreachable, stays overloaded, or is not a Tidewire server.
+    pub fn post(&self, path: &str, json: &str) -> Result<Answer, ClientError> {
         self.send(&Method::POST, path, json)
     }
 
-    /// Changes what is at `path` likewise.
+    /// Sends a PATCH request to `path` in the same way.
     ///
     /// # Errors
-    /// As [`Client::post`].
-    pub fn patch(&self, path: &str, json: &str) -> Result<Said, ClientError> {
+    /// The same as for [`Client::post`].
+    pub fn patch(&self, path: &str, json: &str) -> Result<Answer, ClientError> {
         self.send(&Method::PATCH, path, json)
     }
 
-    fn send(&self, method: &Method, path: &str, json: &str) -> Result<Said, ClientError> {
+    fn send(&self, method: &Method, path: &str, json: &str) -> Result<Answer, ClientError> {
         let uri = format!("{}{path}", self.server);
         let mut detail = String::new();
         for _ in 0..ATTEMPTS_MAX {
@@ -180,16 +180,16 @@ impl Client {
             let wait = response.headers().get(RETRY_AFTER).and_then(|wait| wait.to_str().ok()?.parse().ok());
             let text = response.body_mut().read_to_string().map_err(unreachable)?;
             if status < 300 {
-                return Ok(Said::Done(status, text));
+                return Ok(Answer::Done(status, text));
             }
             let Ok(refused) = serde_json::from_str::<Refused>(&text) else {
                 return Err(self.foreign(status, &text));
             };
             match wait.map(Duration::from_secs) {
-                None => return Ok(Said::Refused(refused)),
+                None => return Ok(Answer::Refused(refused)),
                 Some(wait) => {
                     detail = refused.detail;
-                    #[expect(clippy::disallowed_methods, reason = "a thread of the import, no actor's")]
+                    #[expect(clippy::disallowed_methods, reason = "this is an import thread, not an actor")]
                     std::thread::sleep(wait.min(WAIT_MAX));
                 }
             }
@@ -204,7 +204,7 @@ mod tests {
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::TcpListener;
 
-    /// A server that gives the answers of a script, one to each connection, and then is gone.
+    /// Starts a server that gives the scripted answers, one for each connection, and then closes its listener.
     fn scripted(answers: &'static [&'static str]) -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = format!("http://{}/", listener.local_addr().unwrap());
@@ -235,7 +235,7 @@ mod tests {
             "HTTP/1.1 503 x\r\nRetry-After: 0\r\nConnection: close\r\n\r\n{\"code\":\"overloaded\",\"detail\":\"full\"}",
             "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{}",
         ]);
-        assert!(matches!(client.post("/x", "{}").unwrap(), Said::Done(200, _)));
+        assert!(matches!(client.post("/x", "{}").unwrap(), Answer::Done(200, _)));
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
         const REFUSED: &str = "HTTP/1.1 422 x\r\nConnection: close\r\n\r\n\
             {\"code\":\"c\",\"detail\":\"d\",\"errors\":[{\"index\":3,\"code\":\"c\",\"detail\":\"e\"}]}";
         let client = scripted(&[REFUSED, "HTTP/1.1 500 x\r\nConnection: close\r\n\r\n<html>"]);
-        let Said::Refused(refused) = client.post("/x", "{}").unwrap() else { panic!("a refusal was expected") };
+        let Answer::Refused(refused) = client.post("/x", "{}").unwrap() else { panic!("a refusal was expected") };
         assert_eq!(refused.errors, [RefusedPart { index: 3, detail: "e".to_owned() }]);
         assert!(matches!(client.post("/x", "{}"), Err(ClientError::Foreign { status: 500, .. })));
         assert!(matches!(client.post("/x", "{}"), Err(ClientError::Unreachable { .. })));

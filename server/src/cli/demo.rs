@@ -1,4 +1,4 @@
-//! `tidewire demo`: a server with a small generated world that keeps publishing.
+//! `tidewire demo`: a server with a small generated data set in which users keep publishing.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -22,13 +22,13 @@ use tidewire::engine::Engine;
 use tidewire::error::Error;
 use tidewire::feed::policy::Policy;
 
-/// Posts there are at the start, one for each minute before.
+/// Number of posts at the start, one for each minute before the start.
 const POSTS_BEFORE: u64 = 400;
 
-/// Time between two posts from then on.
+/// Interval between two posts after the start.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// What `tidewire demo` takes.
+/// Arguments of `tidewire demo`.
 #[derive(Debug, clap::Args)]
 pub struct Demo {
     /// Address and port to serve on
@@ -45,7 +45,7 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// Serves the world until told to stop.
+    /// Serves the generated data until it is stopped.
     pub(crate) fn run(self) -> Outcome {
         if let Some(refusal) = Access::refusal_to_listen(self.listen, self.access.as_deref()) {
             return Ok(terminal::refuse(&refusal));
@@ -92,7 +92,7 @@ async fn keep_publishing(engine: Engine, mut world: DemoWorld) {
 
 fn introduce(world: &DemoWorld, listen: SocketAddr) {
     let (reader, celebrity) = (world.reader(), world.celebrity());
-    terminal::say(&format!(
+    terminal::print_line(&format!(
         "\
 A small world is being served, and somebody in it publishes twice a second. Try:
 

@@ -1,5 +1,5 @@
-//! The world of `tidewire demo`: generated people who follow each other and have something to say. Pure: the same seed
-//! gives the same world.
+//! The generated data of `tidewire demo`: users who follow each other and publish. It is deterministic: the same seed gives the same
+//! data.
 
 use fastrand::Rng;
 
@@ -7,10 +7,10 @@ use tidewire::feed::event::NewEdge;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::SourceId;
 
-/// How many people there are.
+/// Number of generated users.
 const PEOPLE: usize = 300;
 
-/// The followers above which the demo's server calls somebody a celebrity.
+/// The follower count above which the demo's server treats a source as a celebrity.
 pub const CELEBRITY_FOLLOWERS: u64 = 150;
 
 const FIRST: [&str; 20] = [
@@ -25,7 +25,7 @@ const TAGS: [&str; 6] = ["rust", "tea", "trains", "chess", "clouds", "bread"];
 const OPENINGS: [&str; 6] =
     ["Thinking about", "Just finished reading on", "Can anyone recommend", "A note on", "Today:", "Unpopular view of"];
 
-/// A generated world.
+/// A generator of users, follow edges and posts.
 #[derive(Debug)]
 pub struct DemoWorld {
     draw: Rng,
@@ -33,24 +33,24 @@ pub struct DemoWorld {
 }
 
 impl DemoWorld {
-    /// The world of this seed.
+    /// Creates the generator for a seed.
     pub fn new(seed: u64) -> Self {
         let name = |n: usize| format!("{}.{}", FIRST[n % FIRST.len()], LAST[n / FIRST.len() % LAST.len()]);
         let people = (0..PEOPLE).map(|n| id(&name(n))).collect();
         Self { draw: Rng::with_seed(seed), people }
     }
 
-    /// Whom nearly everyone follows.
+    /// Returns the user that nearly everyone follows.
     pub fn celebrity(&self) -> &SourceId {
         &self.people[0]
     }
 
-    /// Someone who follows many, the celebrity too.
+    /// Returns a user who follows many others, including the celebrity.
     pub fn reader(&self) -> &SourceId {
         &self.people[7]
     }
 
-    /// Who follows whom: mostly people known to many already, as it goes, and a tag or two.
+    /// Generates the follow edges: mostly to users with many followers (a skewed distribution), plus one tag for each user.
     pub fn follows(&mut self) -> Vec<NewEdge> {
         let mut edges = Vec::new();
         for follower in 0..PEOPLE {
@@ -69,7 +69,7 @@ impl DemoWorld {
         edges
     }
 
-    /// Somebody's next post.
+    /// Generates the next post of a random author.
     pub fn post(&mut self) -> Draft {
         let author = if self.draw.u8(..8) == 0 { 0 } else { self.draw.usize(..PEOPLE) };
         let tag = TAGS[self.draw.usize(..TAGS.len())];

@@ -1,14 +1,14 @@
-//! What imports share: where they import into, how they run, and how they end.
+//! The common part of all imports: the target, the run and the exit code.
 //!
 //! Responsible for:
-//! - a running server, or a data directory that is served to this import alone;
-//! - the bar, the report, and the exit code.
+//! - the target: a running server, or a data directory that is served to this import only;
+//! - the progress bar, the report, and the exit code.
 //!
 //! Not responsible for:
-//! - what a line is, and how it is sent (`cli::import_posts`, `cli::import_follows`).
+//! - the format of a line and how it is sent (`cli::import_posts`, `cli::import_follows`).
 //!
-//! A data directory is imported into as a server would write it: the engine opens it, lock and all, and is spoken to over a
-//! socket that only this machine reaches.
+//! An import into a data directory writes it as a server does: it opens the engine, which locks the directory, and sends requests over a
+//! loopback socket.
 
 use std::error::Error;
 use std::io;
@@ -31,40 +31,40 @@ use crate::cli::{Outcome, keys, terminal};
 use crate::http::serve;
 use tidewire::clock::SystemClock;
 use tidewire::engine::{Engine, StorageConfig};
+use tidewire::recovery::Progress;
 use tidewire::storage::journal::Durability;
-use tidewire::storage::recovery::Progress;
 
-/// Threads of the server inside this process.
+/// Worker threads of the server inside this process.
 const WORKERS: usize = 2;
 
-/// Where to import into.
+/// The target of an import.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Target {
     /// Running server to import into [env: TIDEWIRE_SERVER] [default: http://127.0.0.1:8080]
     #[arg(long, value_name = "URL", conflicts_with = "data_dir")]
     server: Option<String>,
 
-    /// File with the key of that server, if it asks for one
+    /// File with a key of that server, if the server requires one
     #[arg(long, env = "TIDEWIRE_KEY_FILE", value_name = "FILE")]
     key_file: Option<PathBuf>,
 
-    /// PEM file with the certificates that may vouch for an https server [default: those of public authorities]
+    /// PEM file with the root certificates that are trusted for an https server [default: those of public authorities]
     #[arg(long, env = "TIDEWIRE_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
 
-    /// Data directory to import into, without a server; made if there is none, refused while in use
+    /// Data directory to import into, without a server; created if missing, refused while in use
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
-    /// TOML file with the options that the data directory is served with, for its limits
+    /// TOML file with the options of the data directory's server, for its limits
     #[arg(long, value_name = "FILE", requires = "data_dir")]
     config: Option<PathBuf>,
 }
 
-/// What came of reading the file, and of each sender.
+/// The result of reading the file, and of each sender.
 pub(crate) type Sent = (Result<Report, ReadError>, Vec<thread::Result<Result<Report, ClientError>>>);
 
-/// Runs an import of `what` from `file`: `send` reads the lines, and sends them to the client.
+/// Runs an import of `what` from `file`: `send` reads the lines and sends them through the client.
 pub(crate) fn run(file: &Path, target: Target, what: &str, send: impl FnOnce(&mut Lines, &Client) -> Sent) -> Outcome {
     let mut lines = Lines::open(file)?;
     let local = match target.data_dir {
@@ -111,13 +111,13 @@ fn report(
     Ok(report.print(what))
 }
 
-/// Not clap's doing: what the environment says must not exclude `--data-dir`.
+/// Returns the default server. This is not a default of clap, because the environment variable must not conflict with `--data-dir`.
 fn default_server() -> String {
     let set = std::env::var("TIDEWIRE_SERVER").ok().filter(|server| !server.is_empty());
     set.unwrap_or_else(|| "http://127.0.0.1:8080".to_owned())
 }
 
-/// An engine on a data directory, served inside this process.
+/// An engine on a data directory, with a server inside this process.
 struct Local {
     engine: Engine,
     address: SocketAddr,
@@ -129,22 +129,22 @@ impl Local {
     fn open(directory: PathBuf, config: Option<&Path>) -> Result<Self, Box<dyn Error>> {
         let settings = config.map(Settings::read).transpose()?.unwrap_or_default();
         let mut storage = StorageConfig { directory, ..settings.storage()? };
-        // Who imports can do so again: a sync for each group of lines would cost more than it is worth.
+        // A failed import can be repeated, so a sync for each group of lines is not worth its cost.
         storage.journal.durability = Durability::EverySecond;
         let listener = serve::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
         let address = listener.local_addr()?;
         let (engine, _) = Engine::open(settings.engine()?, &storage, Arc::new(SystemClock), &Progress::default())?;
-        let (tell, told) = mpsc::channel();
+        let (handle_tx, handle_rx) = mpsc::channel();
         let served = engine.clone();
         let thread = thread::spawn(move || {
             System::new().block_on(async move {
                 let server = serve::server(served, listener, WORKERS)?;
-                // Fails only if the import has ended.
-                let _ = tell.send(server.handle());
+                // Sending fails only if the import has ended.
+                let _ = handle_tx.send(server.handle());
                 server.await
             })
         });
-        match told.recv() {
+        match handle_rx.recv() {
             Ok(handle) => Ok(Self { engine, address, handle, thread }),
             Err(_) => {
                 engine.shutdown();
@@ -154,7 +154,7 @@ impl Local {
         }
     }
 
-    /// Takes a snapshot, and ends in order.
+    /// Takes a snapshot and shuts the engine down.
     fn close(self) -> Result<(), Box<dyn Error>> {
         let Self { engine, handle, thread, .. } = self;
         let taken = System::new().block_on(async {
@@ -165,7 +165,7 @@ impl Local {
         engine.shutdown();
         served.map_err(|_| "the server inside the import crashed")??;
         let taken = taken.map_err(|cause| format!("imported, and kept in the journal; but {cause}"))?;
-        terminal::say(&format!("snapshot {} at event {}, {} bytes", taken.file, taken.sequence, taken.bytes));
+        terminal::print_line(&format!("snapshot {} at event {}, {} bytes", taken.file, taken.sequence, taken.bytes));
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
-//! `tidewire import follows`: a file of edges into a running server or a data directory.
+//! `tidewire import follows`: imports a file of follow edges into a running server or a data directory.
 //!
-//! The server takes edges in bulk, all or none. It names every edge it refuses, so a refused batch is sent once more
+//! The server accepts a bulk of edges completely or not at all. It names every edge it refuses, so a refused batch is sent once more
 //! without those.
 
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::Outcome;
-use crate::cli::client::{Client, ClientError, Said};
+use crate::cli::client::{Answer, Client, ClientError};
 use crate::cli::import::{self, Sent, Target};
 use crate::cli::lines::{Line, Lines, ReadError};
 use crate::cli::progress::Progress;
@@ -17,13 +17,13 @@ use crate::cli::report::Report;
 use tidewire::id::SourceId;
 use tidewire::limits::FOLLOWS_PER_REQUEST_MAX;
 
-/// Batches on their way at the same time.
+/// Number of batches that are sent at the same time.
 const SENDERS: usize = 2;
 
-/// Batches read ahead of the senders.
+/// Maximum number of batches read ahead of the senders.
 const READ_AHEAD: usize = 4;
 
-/// What `tidewire import follows` takes.
+/// Arguments of `tidewire import follows`.
 #[derive(Debug, clap::Args)]
 pub struct ImportFollows {
     /// `follower source` in each line, apart by tab, comma or spaces; a third word `hidden` makes a virtual follow; # begins a
@@ -34,7 +34,7 @@ pub struct ImportFollows {
     target: Target,
 }
 
-/// An edge and the line it came from.
+/// An edge and the number of the line it came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct NumberedEdge {
     line: u64,
@@ -43,13 +43,13 @@ struct NumberedEdge {
     hidden: bool,
 }
 
-/// Edges to send together, and the bytes of the file they came from.
+/// Edges that are sent in one request, and the bytes of the file they came from.
 struct Batch {
     edges: Vec<NumberedEdge>,
     bytes: u64,
 }
 
-/// The word behind an edge that shows in no list and no count.
+/// The third word of a line that marks a hidden edge, which appears in no list and no count.
 const HIDDEN: &str = "hidden";
 
 #[derive(Serialize)]
@@ -71,7 +71,7 @@ struct Followed {
 }
 
 impl ImportFollows {
-    /// Sends the edges of the file to where they are to go.
+    /// Sends the edges of the file to the target.
     pub(crate) fn run(self) -> Outcome {
         import::run(&self.file, self.target, "edges", send_all)
     }
@@ -101,8 +101,8 @@ fn send_all(lines: &mut Lines, client: &Client) -> Sent {
     })
 }
 
-/// Reads all edges, and gives them on in batches until `give` wants no more.
-fn read(lines: &mut Lines, give: impl Fn(Batch) -> bool) -> Result<Report, ReadError> {
+/// Reads all edges and passes them to `queue` in batches until it returns false.
+fn read(lines: &mut Lines, queue: impl Fn(Batch) -> bool) -> Result<Report, ReadError> {
     let mut report = Report::begin();
     let mut batch = Vec::with_capacity(FOLLOWS_PER_REQUEST_MAX);
     while let Some(line) = lines.next() {
@@ -114,16 +114,16 @@ fn read(lines: &mut Lines, give: impl Fn(Batch) -> bool) -> Result<Report, ReadE
         }
         if batch.len() == FOLLOWS_PER_REQUEST_MAX {
             let full = std::mem::replace(&mut batch, Vec::with_capacity(FOLLOWS_PER_REQUEST_MAX));
-            if !give(Batch { edges: full, bytes: lines.taken() }) {
+            if !queue(Batch { edges: full, bytes: lines.taken() }) {
                 return Ok(report);
             }
         }
     }
-    give(Batch { edges: batch, bytes: lines.taken() });
+    queue(Batch { edges: batch, bytes: lines.taken() });
     Ok(report)
 }
 
-/// The edge of a line, if it has one.
+/// Parses the edge of a line. Returns `None` for an empty line or a comment.
 fn parse(line: &Line) -> Result<Option<NumberedEdge>, String> {
     let text = line.text.as_ref().map_err(|why| (*why).to_owned())?;
     let text = text.split('#').next().unwrap_or("").trim();
@@ -144,7 +144,7 @@ fn parse(line: &Line) -> Result<Option<NumberedEdge>, String> {
     Ok(Some(NumberedEdge { line: line.number, follower, source, hidden }))
 }
 
-/// Sends a batch, and once more without what the server refused.
+/// Sends a batch, and sends it again without the edges that the server refused.
 fn send(client: &Client, mut batch: Vec<NumberedEdge>, report: &mut Report) -> Result<(), ClientError> {
     while !batch.is_empty() {
         let follows = batch.iter().map(|edge| BulkEdge {
@@ -154,7 +154,7 @@ fn send(client: &Client, mut batch: Vec<NumberedEdge>, report: &mut Report) -> R
         });
         let json = serde_json::to_string(&Bulk { follows: follows.collect() }).unwrap_or_default();
         let refused = match client.post("/v1/follows", &json)? {
-            Said::Done(status, text) => {
+            Answer::Done(status, text) => {
                 let Ok(followed) = serde_json::from_str::<Followed>(&text) else {
                     return Err(client.foreign(status, &text));
                 };
@@ -162,10 +162,10 @@ fn send(client: &Client, mut batch: Vec<NumberedEdge>, report: &mut Report) -> R
                 report.existing += followed.existing;
                 return Ok(());
             }
-            Said::Refused(refused) => refused,
+            Answer::Refused(refused) => refused,
         };
         if refused.errors.is_empty() {
-            // Refused as a whole.
+            // The server refused the request as a whole.
             batch.iter().for_each(|edge| report.refuse(edge.line, format!("{}: {}", refused.code, refused.detail)));
             return Ok(());
         }

@@ -1,6 +1,6 @@
-//! `tidewire import posts`: a file of posts into a running server or a data directory.
+//! `tidewire import posts`: imports a file of posts into a running server or a data directory.
 //!
-//! A line is the document of `POST /v1/posts`. It may say `hidden` beside, as the lines of an export do: such a post is
+//! Each line is the document of `POST /v1/posts`. It may also have the field `hidden`, as the lines of an export do: such a post is
 //! published and then hidden.
 
 use std::collections::BTreeMap;
@@ -13,19 +13,19 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::cli::Outcome;
-use crate::cli::client::{Client, ClientError, Said};
+use crate::cli::client::{Answer, Client, ClientError};
 use crate::cli::import::{self, Sent, Target};
 use crate::cli::lines::{Lines, ReadError};
 use crate::cli::progress::Progress;
 use crate::cli::report::Report;
 
-/// Posts on their way at the same time. All posts of one author go the same way, so they keep their order.
+/// Number of posts that are sent at the same time. All posts of one author use the same sender, so their order is preserved.
 const SENDERS: usize = 8;
 
-/// Posts read ahead of each sender.
+/// Maximum number of posts read ahead for each sender.
 const READ_AHEAD: usize = 256;
 
-/// What `tidewire import posts` takes.
+/// Arguments of `tidewire import posts`.
 #[derive(Debug, clap::Args)]
 pub struct ImportPosts {
     /// A post in each line, as POST /v1/posts takes it; .gz too; - is the standard input
@@ -35,17 +35,17 @@ pub struct ImportPosts {
     target: Target,
 }
 
-/// A line on its way.
+/// A line that is being sent.
 struct Line {
     number: u64,
-    /// The document of `POST /v1/posts`.
+    /// The body of the `POST /v1/posts` request.
     json: String,
     hidden: bool,
-    /// Bytes of the file that were read for it.
+    /// Bytes of the file that were read for this line.
     bytes: u64,
 }
 
-/// What decides which way a post goes, and whether it is hidden. The server checks the rest.
+/// The fields that select the sender, and whether the post is to be hidden. The server validates the rest.
 #[derive(Default, Deserialize)]
 struct Head {
     author: Option<serde_json::Value>,
@@ -53,7 +53,7 @@ struct Head {
 }
 
 impl ImportPosts {
-    /// Sends the posts of the file to where they are to go.
+    /// Sends the posts of the file to the target.
     pub(crate) fn run(self) -> Outcome {
         import::run(&self.file, self.target, "posts", send_all)
     }
@@ -62,20 +62,20 @@ impl ImportPosts {
 fn send_all(lines: &mut Lines, client: &Client) -> Sent {
     let progress = Progress::new(lines.bar.clone(), "posts");
     thread::scope(|scope| {
-        let (ways, senders): (Vec<_>, Vec<_>) = (0..SENDERS)
+        let (queues, senders): (Vec<_>, Vec<_>) = (0..SENDERS)
             .map(|_| {
-                let (way, taken) = crossbeam_channel::bounded(READ_AHEAD);
+                let (queue, lines_of_sender) = crossbeam_channel::bounded(READ_AHEAD);
                 let (client, progress) = (client.clone(), &progress);
-                (way, scope.spawn(move || send(&client, &taken, progress)))
+                (queue, scope.spawn(move || send(&client, &lines_of_sender, progress)))
             })
             .unzip();
-        let read = read(lines, &ways);
-        drop(ways);
+        let read = read(lines, &queues);
+        drop(queues);
         (read, senders.into_iter().map(thread::ScopedJoinHandle::join).collect())
     })
 }
 
-fn read(lines: &mut Lines, ways: &[Sender<Line>]) -> Result<Report, ReadError> {
+fn read(lines: &mut Lines, queues: &[Sender<Line>]) -> Result<Report, ReadError> {
     let mut report = Report::begin();
     let hash = RandomState::new();
     while let Some(line) = lines.next() {
@@ -89,45 +89,45 @@ fn read(lines: &mut Lines, ways: &[Sender<Line>]) -> Result<Report, ReadError> {
             }
         };
         let Head { author, hidden } = serde_json::from_str(&text).unwrap_or_default();
-        let way = hash.hash_one(author.map(|author| author.to_string())) as usize % ways.len();
+        let queue = hash.hash_one(author.map(|author| author.to_string())) as usize % queues.len();
         let json = if hidden.is_some() { without_hidden(&text).unwrap_or(text) } else { text };
         let line = Line { number: line.number, json, hidden: hidden == Some(true), bytes: lines.taken() };
-        if ways[way].send(line).is_err() {
-            // The sender failed and says why.
+        if queues[queue].send(line).is_err() {
+            // The sender failed. Its own result has the error.
             break;
         }
     }
     Ok(report)
 }
 
-/// The same document without the field that the server does not take. Its other fields stay as they were written.
+/// Returns the same document without the field `hidden`, which the server does not accept. The other fields are unchanged.
 fn without_hidden(json: &str) -> Option<String> {
     let mut fields: BTreeMap<&str, &RawValue> = serde_json::from_str(json).ok()?;
     fields.remove("hidden");
     serde_json::to_string(&fields).ok()
 }
 
-fn send(client: &Client, taken: &Receiver<Line>, progress: &Progress) -> Result<Report, ClientError> {
+fn send(client: &Client, lines_of_sender: &Receiver<Line>, progress: &Progress) -> Result<Report, ClientError> {
     let mut report = Report::begin();
-    for Line { number, json, hidden, bytes } in taken {
+    for Line { number, json, hidden, bytes } in lines_of_sender {
         let before = report.done();
-        let mut said = client.post("/v1/posts", &json)?;
-        let created = matches!(said, Said::Done(201, _));
-        if hidden && let Said::Done(status, text) = &said {
-            said = hide(client, *status, text)?;
+        let mut response = client.post("/v1/posts", &json)?;
+        let created = matches!(response, Answer::Done(201, _));
+        if hidden && let Answer::Done(status, text) = &response {
+            response = hide(client, *status, text)?;
         }
-        match said {
-            Said::Done(..) if created => report.created += 1,
-            Said::Done(..) => report.existing += 1,
-            Said::Refused(refused) => report.refuse(number, format!("{}: {}", refused.code, refused.detail)),
+        match response {
+            Answer::Done(..) if created => report.created += 1,
+            Answer::Done(..) => report.existing += 1,
+            Answer::Refused(refused) => report.refuse(number, format!("{}: {}", refused.code, refused.detail)),
         }
         progress.add(report.done() - before, bytes);
     }
     Ok(report)
 }
 
-/// Hides a post that was just published, as the answer to that tells.
-fn hide(client: &Client, status: u16, answer: &str) -> Result<Said, ClientError> {
+/// Hides a post that was just published. `answer` is the response to the publish request, which has the post's id.
+fn hide(client: &Client, status: u16, answer: &str) -> Result<Answer, ClientError> {
     #[derive(Deserialize)]
     struct Published {
         id: String,

@@ -1,6 +1,6 @@
-//! `tidewire token`, `tidewire key`: what requests are sent with, made by whoever has the secrets.
+//! `tidewire token` and `tidewire key`: create the credentials that requests are sent with.
 //!
-//! Secrets come from files, since anybody on the machine can read the arguments of a command.
+//! Secrets are read from files, because every user of the machine can see the arguments of a command.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -16,34 +16,34 @@ use crate::http::auth::mint::{self, Scope, Signer, Wanted};
 use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::id::SourceId;
 
-/// Longest file with a secret.
+/// Maximum bytes of a file with a secret.
 const SECRET_FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Longest time that a token may be good for.
+/// Maximum lifetime of a token.
 const EXPIRES_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
 
-/// What `tidewire token` takes.
+/// Arguments of `tidewire token`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Token {
-    /// The user it stands for
+    /// User that the token authenticates
     user: SourceId,
 
     #[command(flatten)]
     signer: SignedBy,
 
-    /// How long it is good for
+    /// How long the token is valid
     #[arg(long, value_name = "DURATION", default_value = "1h")]
     expires: Span,
 
-    /// What it is good for: reading alone, or writing as well [default: both]
+    /// Scope of the token: read only, or read and write [default: both]
     #[arg(long)]
     scope: Option<Scope>,
 
-    /// Whom it is meant for, if the access file says so by `audience`
+    /// Audience of the token, if the access file requires one by `audience`
     #[arg(long, value_name = "AUDIENCE")]
     audience: Option<String>,
 
-    /// Which key it is signed with, if the access file says so by `kid`
+    /// Id of the signing key, if the access file names one by `kid`
     #[arg(long, value_name = "KID")]
     kid: Option<String>,
 }
@@ -60,13 +60,13 @@ struct SignedBy {
     private_key: Option<PathBuf>,
 }
 
-/// What `tidewire key` takes.
+/// Arguments of `tidewire key`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Key {
-    /// What it is called in the access file
+    /// Name of the key in the access file
     name: String,
 
-    /// What it is good for
+    /// Scope of the key
     #[arg(long, default_value = "all")]
     scope: KeyScope,
 }
@@ -80,18 +80,18 @@ impl Token {
         if lasts < Duration::from_secs(1) || lasts > EXPIRES_MAX {
             return Ok(terminal::refuse("--expires: from 1s to 10 years"));
         }
-        let of_file = |file: &Path, signer: fn(&str) -> Result<Signer, String>| {
+        let signer_from = |file: &Path, signer: fn(&str) -> Result<Signer, String>| {
             let secret = secret(file).map_err(|cause| format!("cannot read {}: {cause}", file.display()))?;
             signer(&secret).map_err(|cause| format!("{}: {cause}", file.display()))
         };
         let signer = match (&signer.secret_file, &signer.private_key) {
-            (Some(file), _) => of_file(file, Signer::hs256)?,
-            (None, Some(file)) => of_file(file, Signer::ed_dsa)?,
+            (Some(file), _) => signer_from(file, Signer::hs256)?,
+            (None, Some(file)) => signer_from(file, Signer::ed_dsa)?,
             (None, None) => return Ok(terminal::refuse("name --secret-file or --private-key")),
         };
         let (audience, kid) = (audience.as_deref(), kid.as_deref());
         let wanted = Wanted { user: &user, scope, audience, kid, from: SystemClock.now(), lasts };
-        terminal::say(&signer.token(wanted)?);
+        terminal::print_line(&signer.token(wanted)?);
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -102,16 +102,16 @@ impl Key {
             return Ok(terminal::refuse(&wrong));
         }
         let key = mint::server_key()?;
-        // Apart from the result, which is often sent into a file.
+        // Printed to standard error, because standard output is often redirected to a file.
         terminal::warn("The key, which is kept nowhere and not shown again:");
         terminal::warn(&key);
         terminal::warn("What the access file has of it, on the standard output:");
-        terminal::say(&format!("\n{}", mint::server_key_entry(&self.name, &key, self.scope)));
+        terminal::print_line(&format!("\n{}", mint::server_key_entry(&self.name, &key, self.scope)));
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// What a file with a secret has in it.
+/// Reads the secret in a file, without surrounding white space.
 pub(crate) fn secret(file: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(file)?.take(SECRET_FILE_BYTES_MAX).read_to_string(&mut text)?;

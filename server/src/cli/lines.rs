@@ -1,4 +1,4 @@
-//! Lines of a file: plain or gzip, numbered, of bounded length.
+//! The lines of a plain or gzip file: numbered, of bounded length.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, stdin};
@@ -11,19 +11,19 @@ use indicatif::ProgressBar;
 
 use crate::cli::terminal;
 
-/// Longest line: a post with the largest body, and its other fields.
+/// Maximum bytes of a line: a post with the largest body and its other fields.
 pub const LINE_BYTES_MAX: usize = tidewire::limits::REQUEST_BYTES_MAX;
 
-/// A line, or why it is none, with its number from 1.
+/// A numbered line, or the reason why it cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Its number, from 1.
+    /// The line number, from 1.
     pub number: u64,
-    /// Its text, without the line's end, or what is wrong with it.
+    /// The text without the line end, or what is wrong with it.
     pub text: Result<String, &'static str>,
 }
 
-/// The file cannot be read.
+/// The error for a file that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {}{}: {cause}", file.display(), after(*line))]
 pub struct ReadError {
@@ -36,21 +36,21 @@ fn after(line: u64) -> String {
     if line == 0 { String::new() } else { format!(" after line {line}") }
 }
 
-/// The lines of a file.
+/// An iterator over the lines of a file.
 pub struct Lines {
     file: PathBuf,
     reader: Box<dyn BufRead>,
     number: u64,
-    /// Reading failed: there are no more lines.
+    /// True after a read error: there are no more lines.
     failed: bool,
-    /// Bytes of the file that were read, and those of them that [`Lines::taken`] has returned.
+    /// Bytes of the file that were read so far. `taken_bytes` is the part of them that [`Lines::taken`] has returned.
     read_bytes: Arc<AtomicU64>,
     taken_bytes: u64,
-    /// Over the bytes of the file.
+    /// The progress bar over the bytes of the file.
     pub bar: ProgressBar,
 }
 
-/// Counts what is read.
+/// A reader that counts the bytes it reads.
 struct Counted<R> {
     inner: R,
     read_bytes: Arc<AtomicU64>,
@@ -65,10 +65,10 @@ impl<R: Read> Read for Counted<R> {
 }
 
 impl Lines {
-    /// Opens `file`, or the standard input if it is `-`. Gzip is known by its first bytes, whatever the name.
+    /// Opens `file`, or the standard input if it is `-`. Gzip is recognized by its first bytes, not by the name.
     ///
     /// # Errors
-    /// When the file cannot be opened.
+    /// If the file cannot be opened.
     pub fn open(file: &Path) -> Result<Self, ReadError> {
         let failed = |cause| ReadError { file: file.to_owned(), line: 0, cause };
         let (raw, bytes): (Box<dyn Read>, _) = if file == Path::new("-") {
@@ -84,11 +84,11 @@ impl Lines {
         let bar = terminal::progress(bytes);
         let read_bytes = Arc::<AtomicU64>::default();
         let raw = Counted { inner: raw, read_bytes: Arc::clone(&read_bytes) };
-        let reader = unpacked(Box::new(BufReader::with_capacity(1 << 16, raw))).map_err(failed)?;
+        let reader = decompressed(Box::new(BufReader::with_capacity(1 << 16, raw))).map_err(failed)?;
         Ok(Self { file: file.to_owned(), reader, number: 0, failed: false, read_bytes, taken_bytes: 0, bar })
     }
 
-    /// Bytes of the file, packed or not, that were read since this was last asked.
+    /// Returns the bytes of the (possibly compressed) file that were read since the last call.
     pub fn taken(&mut self) -> u64 {
         let read_bytes = self.read_bytes.load(Ordering::Relaxed);
         read_bytes - std::mem::replace(&mut self.taken_bytes, read_bytes)
@@ -114,7 +114,7 @@ impl Lines {
     }
 }
 
-fn unpacked(mut reader: Box<dyn BufRead>) -> io::Result<Box<dyn BufRead>> {
+fn decompressed(mut reader: Box<dyn BufRead>) -> io::Result<Box<dyn BufRead>> {
     const GZIP: [u8; 2] = [0x1f, 0x8b];
     if reader.fill_buf()?.starts_with(&GZIP) {
         return Ok(Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(reader))));
@@ -150,7 +150,7 @@ mod tests {
 
     impl Lines {
         fn of(bytes: &'static [u8]) -> Self {
-            let reader = unpacked(Box::new(bytes)).unwrap();
+            let reader = decompressed(Box::new(bytes)).unwrap();
             let (read_bytes, bar) = (Arc::default(), ProgressBar::hidden());
             Self { file: "test".into(), reader, number: 0, failed: false, read_bytes, taken_bytes: 0, bar }
         }

@@ -1,10 +1,10 @@
-//! The command line.
+//! The command line interface of `tidewire`.
 //!
 //! Responsible for:
-//! - reading arguments and settings, talking to the person at the terminal, exit codes: 0 done, 1 failed, 2 usage.
+//! - parsing arguments and settings, printing to the terminal, exit codes: 0 for success, 1 for a failure, 2 for a usage error.
 //!
 //! Not responsible for:
-//! - anything a program embedding the engine would need as well.
+//! - anything that a program which embeds the engine also needs.
 
 pub(crate) mod archive;
 pub mod client;
@@ -54,20 +54,20 @@ enum Command {
     Serve(Box<serve::Serve>),
     /// Serve a small generated world that keeps publishing
     Demo(demo::Demo),
-    /// Bring data into a running server, or into a data directory
+    /// Import data into a running server or a data directory
     #[command(subcommand)]
     Import(Import),
-    /// Make a token, by which a user gets at what is the user's own
+    /// Create a token that gives access to the data of one user
     Token(keys::Token),
-    /// Make a key of the server, by which everything can be done
+    /// Create a server key; its scope defaults to full access
     Key(keys::Key),
-    /// Look into a snapshot file
+    /// Inspect, verify or export a snapshot file
     #[command(subcommand)]
     Snapshot(snapshot::SnapshotTool),
-    /// Look into the journal of a data directory
+    /// Inspect or verify the journal of a data directory
     #[command(subcommand)]
     Journal(journal::JournalTool),
-    /// Look into the archive of a data directory
+    /// Inspect or verify the archive of a data directory
     #[command(subcommand)]
     Archive(archive::ArchiveTool),
 }
@@ -80,7 +80,7 @@ enum Import {
     Posts(import_posts::ImportPosts),
 }
 
-/// How a command failed: with a message, or with one already told.
+/// The result of a command: an exit code if the command printed its own messages, or an error that is still to be printed.
 pub(crate) type Outcome = Result<ExitCode, Box<dyn Error>>;
 
 /// Runs the command line of this process.
@@ -91,7 +91,7 @@ pub fn run() -> ExitCode {
 /// Runs a command line, the program's name first.
 pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = Cli::parse_from(arguments);
-    // The server's settings say how it logs.
+    // `serve` starts the log itself, because its settings choose the log format.
     if !matches!(cli.command, Command::Serve(_)) {
         begin_log(LogFormat::Text);
     }
@@ -102,8 +102,8 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Import(Import::Posts(import)) => import.run(),
         Command::Token(token) => token.run(),
         Command::Key(key) => key.run(),
-        Command::Snapshot(tool) => told_of_any_file(tool.run()),
-        Command::Journal(tool) => told_of_any_file(tool.run()),
+        Command::Snapshot(tool) => reword_foreign_file(tool.run()),
+        Command::Journal(tool) => reword_foreign_file(tool.run()),
         Command::Archive(tool) => tool.run(),
     };
     outcome.unwrap_or_else(|cause| {
@@ -112,10 +112,10 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     })
 }
 
-/// Writes the log to standard error from now on, as far as `TIDEWIRE_LOG` lets it.
+/// Starts logging to standard error. The variable `TIDEWIRE_LOG` sets the filter.
 fn begin_log(format: LogFormat) {
     let filter = EnvFilter::try_from_env("TIDEWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("warn,tidewire=info"));
-    // Colours are for people: in a file they are noise. And not for all people.
+    // Use colours only on a terminal, and only if `NO_COLOR` is not set: in a file they are noise.
     let is_coloured = std::io::stderr().is_terminal() && !anstyle_query::no_color();
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(is_coloured);
     let (log, filter) = (tracing_subscriber::registry(), WithoutPeerErrors(filter));
@@ -125,8 +125,9 @@ fn begin_log(format: LogFormat) {
     }
 }
 
-/// The tools look at whatever file they are given: what a data directory should not have in it is no matter there.
-fn told_of_any_file(outcome: Outcome) -> Outcome {
+/// Rewords the error for a file that does not belong in a data directory: the tools accept any path, so they only report the wrong
+/// format.
+fn reword_foreign_file(outcome: Outcome) -> Outcome {
     outcome.map_err(|cause| match cause.downcast_ref::<StorageError>() {
         Some(StorageError::Foreign { place, what }) => {
             format!("{place} is no Tidewire {what}: it does not begin as one").into()

@@ -1,4 +1,4 @@
-//! A post as one line of JSON, as `tidewire import posts` takes it.
+//! A post as one line of JSON, in the format that `tidewire import posts` reads.
 
 use std::borrow::Cow;
 
@@ -10,20 +10,20 @@ use tidewire::feed::position::Position;
 use tidewire::feed::post::Kind;
 use tidewire::id::{PostId, SourceId};
 
-/// What there is to say of a post.
+/// The fields of a post.
 pub(crate) struct Parts<'a> {
     pub(crate) position: Position,
     pub(crate) kind: Kind,
-    /// JSON text.
+    /// The body as JSON text.
     pub(crate) body: &'a str,
-    /// Its author, its tags, its topic.
+    /// The author, then the tags and the topic.
     pub(crate) sources: Vec<&'a SourceId>,
     pub(crate) repost_of: Option<PostId>,
     pub(crate) reply_to: Option<PostId>,
     pub(crate) hidden: bool,
 }
 
-/// A post, to be written as JSON without a line break: the document of `POST /v1/posts`, and `hidden` where it is.
+/// A post to be written as JSON without line breaks: the document of `POST /v1/posts`, plus `hidden` if the post is hidden.
 #[derive(Serialize)]
 pub(crate) struct PostLine<'a> {
     id: String,
@@ -49,8 +49,9 @@ fn is_false(flag: &bool) -> bool {
 }
 
 impl<'a> PostLine<'a> {
-    /// # Errors
-    /// When the body is no JSON.
+    /// Converts the fields of a post.
+    /// // # Errors
+    /// If the body is not valid JSON.
     pub(crate) fn new(parts: &Parts<'a>) -> Result<Self, String> {
         let Position { published_at, id } = parts.position;
         let members = parts.sources.get(1..).unwrap_or_default();
@@ -68,23 +69,23 @@ impl<'a> PostLine<'a> {
         })
     }
 
-    /// The line, without its end.
+    /// Returns the JSON text without a line end.
     pub(crate) fn json(&self) -> Result<String, String> {
         serde_json::to_string(self).map_err(|cause| cause.to_string())
     }
 }
 
-/// A body on one line.
+/// Returns a body as JSON on one line.
 pub(crate) fn body(json: &str) -> Result<Box<RawValue>, serde_json::Error> {
     RawValue::from_string(on_one_line(json).into_owned())
 }
 
-/// JSON without line breaks. They only stand between its parts: inside strings they are escaped.
+/// Replaces the line breaks of a JSON text by spaces. They only occur between tokens: inside strings they are escaped.
 pub(crate) fn on_one_line(json: &str) -> Cow<'_, str> {
     if json.contains(['\n', '\r']) { json.replace(['\n', '\r'], " ").into() } else { json.into() }
 }
 
-/// An instant, as the API writes it.
+/// Formats a timestamp as the API does.
 pub(crate) fn time(at: UnixMicros) -> String {
     at.to_string()
 }

@@ -1,15 +1,15 @@
-//! How far an import has come, for whoever watches it.
+//! The progress of an import, shown on the terminal.
 //!
 //! Responsible for:
-//! - one count for all senders, and a bar over the bytes of what is done, not of what was read ahead.
+//! - one count for all senders, and a bar over the bytes of the input that are done, not of those that were read ahead.
 //!
 //! Not responsible for:
-//! - what was refused and why (`cli::report`).
+//! - which lines were refused and why (`cli::report`).
 
 use indicatif::ProgressBar;
 use parking_lot::Mutex;
 
-/// What all senders of an import did together.
+/// The combined progress of all senders of an import.
 pub(crate) struct Progress {
     bar: ProgressBar,
     what: &'static str,
@@ -17,14 +17,14 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Shows on `bar` how much of `what` is done.
+    /// Shows on `bar` how many items of `what` are done.
     pub(crate) fn new(bar: ProgressBar, what: &'static str) -> Self {
         Self { bar, what, done: Mutex::default() }
     }
 
-    /// Adds what is done, and the bytes of the file that it came from.
+    /// Adds finished items and the bytes of the file that they came from.
     pub(crate) fn add(&self, count: usize, bytes: u64) {
-        // Held while it is shown: a smaller count must not follow a greater.
+        // The lock is held while the message is set, so that the displayed count never decreases.
         let mut done = self.done.lock();
         *done += count;
         self.bar.inc(bytes);

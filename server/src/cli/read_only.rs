@@ -1,10 +1,10 @@
-//! Files as the tools see them: a directory, or one file of any name, to be read and never written.
+//! Read-only file access for the tools: a directory, or one file with any name.
 //!
 //! Responsible for:
-//! - letting the readers of `storage` work where a server may be running, without a trace.
+//! - letting the readers of `storage` work on the files of a running server without writing anything.
 //!
 //! Not responsible for:
-//! - what is in the files.
+//! - the content of the files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek as _};
@@ -14,39 +14,39 @@ use std::sync::Arc;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::{AppendFile, Files, guard};
 
-/// Files that are only read.
+/// A read-only implementation of [`Files`].
 #[derive(Debug)]
 pub(crate) struct ReadOnly {
     path: PathBuf,
-    /// If the path is a file: under which name it shows, and the file itself. It is opened once, since a server that runs
-    /// may drop it meanwhile.
+    /// Set if the path is a file: the name under which it is listed, and the open file. It is opened once, because a running server may
+    /// delete it in the meantime.
     only: Option<(String, File)>,
 }
 
 impl ReadOnly {
-    /// The files of a directory.
+    /// Opens a directory with all its files.
     pub(crate) fn directory(path: &Path) -> Self {
         Self { path: path.to_owned(), only: None }
     }
 
-    /// One file, alone, under its own name.
+    /// Opens a single file under its own name.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If the file cannot be opened.
     pub(crate) fn file(path: &Path) -> Result<Self, StorageError> {
         let file = guard::open_named(path).map_err(StorageError::io("read", path.display().to_string()))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self { path: path.to_owned(), only: Some((name, file)) })
     }
 
-    /// The same file under another name.
+    /// Lists the same file under another name.
     #[must_use]
     pub(crate) fn called(mut self, name: String) -> Self {
         self.only = self.only.map(|(_, file)| (name, file));
         self
     }
 
-    /// The name of the file, if it is one.
+    /// Returns the name of the file, or an empty string for a directory.
     pub(crate) fn name(&self) -> &str {
         self.only.as_ref().map_or("", |(name, _)| name)
     }
@@ -63,13 +63,13 @@ impl Files for ReadOnly {
         }
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
-            // A name that is no UTF-8 is none of ours.
+            // Names that are not UTF-8 are skipped: the engine never writes such names.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
     }
 
-    /// Readers of the only file share one place in it: one at a time.
+    /// All readers of a single file share its read offset: use only one at a time.
     fn read(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)> {
         let file = match &self.only {
             Some((only, file)) if only == name => {

@@ -1,4 +1,4 @@
-//! Saying how far a recovery has come, for whoever waits at the terminal or reads the log later.
+//! Reports the progress of a recovery on the terminal or in the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,32 +8,32 @@ use indicatif::HumanBytes;
 use tracing::info;
 
 use crate::cli::terminal;
-use tidewire::storage::recovery::Progress;
+use tidewire::recovery::Progress;
 
-/// Time between two words. A recovery that takes less is not worth one.
+/// Interval between two progress messages. A shorter recovery reports nothing.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Says it once a second until `ended` is let go: in one line that changes where a person watches, else in the log.
-pub(super) fn tell(progress: &Progress, ended: &Receiver<()>) {
+/// Reports the progress once a second until the sender of `ended` is dropped: as one changing line on a terminal, otherwise in the log.
+pub(super) fn report(progress: &Progress, ended: &Receiver<()>) {
     let line = terminal::changing_line();
-    tell_every(PERIOD, progress, ended, |told| {
+    report_every(PERIOD, progress, ended, |message| {
         if line.is_hidden() {
-            info!("{told}");
+            info!("{message}");
         } else {
-            line.set_message(told);
+            line.set_message(message);
             line.tick();
         }
     });
     line.finish_and_clear();
 }
 
-fn tell_every(period: Duration, progress: &Progress, ended: &Receiver<()>, mut say: impl FnMut(String)) {
+fn report_every(period: Duration, progress: &Progress, ended: &Receiver<()>, mut print: impl FnMut(String)) {
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(period) {
-        say(told(progress));
+        print(message(progress));
     }
 }
 
-fn told(progress: &Progress) -> String {
+fn message(progress: &Progress) -> String {
     let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
     let [loaded, total] = [&progress.snapshot_bytes, &progress.snapshot_bytes_total].map(number);
     let snapshot = match total {
@@ -53,8 +53,8 @@ mod tests {
         let (recovering, ended) = crossbeam_channel::bounded(0);
         let mut recovering = Some(recovering);
         progress.enter("loading the snapshot");
-        tell_every(Duration::from_millis(1), &progress, &ended, |told| {
-            all.push(told);
+        report_every(Duration::from_millis(1), &progress, &ended, |message| {
+            all.push(message);
             match all.len() {
                 1 => {
                     progress.snapshot_bytes.store(1 << 20, Ordering::Relaxed);

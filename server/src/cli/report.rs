@@ -1,53 +1,53 @@
-//! What an import did, and which lines were refused.
+//! The summary of an import: what was created, and which lines were refused.
 
 use std::process::ExitCode;
 use std::time::Instant;
 
 use crate::cli::terminal;
 
-/// Refused lines that are listed.
+/// Maximum number of refused lines that are listed.
 const LISTED_MAX: usize = 100;
 
-/// What an import did.
+/// The counters of an import and its refused lines.
 #[derive(Debug)]
 pub struct Report {
     began: Instant,
-    /// What was new.
+    /// Number of items that were created.
     pub created: usize,
-    /// What was there before.
+    /// Number of items that existed before.
     pub existing: usize,
     refused: usize,
     listed: Vec<(u64, String)>,
 }
 
 impl Report {
-    /// The report of an import that begins now.
+    /// Starts the report and its timer.
     pub fn begin() -> Self {
         Self { began: Instant::now(), created: 0, existing: 0, refused: 0, listed: Vec::new() }
     }
 
-    /// Notes a refused line.
+    /// Records a refused line.
     pub fn refuse(&mut self, line: u64, why: impl Into<String>) {
         self.refused += 1;
         self.listed.push((line, why.into()));
-        // Lines are answered out of order: keep the first by number, and never many more than are listed.
+        // Lines are answered out of order: keep those with the smallest numbers, in bounded memory.
         if self.listed.len() >= 2 * LISTED_MAX {
             self.listed.sort_unstable();
             self.listed.truncate(LISTED_MAX);
         }
     }
 
-    /// How many are there now, new or not.
+    /// Returns the number of items that exist now, created by this import or before.
     pub fn done(&self) -> usize {
         self.created + self.existing
     }
 
-    /// How many lines were refused.
+    /// Returns the number of refused lines.
     pub fn refused(&self) -> usize {
         self.refused
     }
 
-    /// Adds what another part of the import did.
+    /// Adds the counters of another part of the import.
     pub fn add(&mut self, other: Self) {
         self.created += other.created;
         self.existing += other.existing;
@@ -58,7 +58,7 @@ impl Report {
         self.refused += unlisted;
     }
 
-    /// Prints it. The exit code is a failure if a line was refused.
+    /// Prints the summary. The exit code is a failure if a line was refused.
     pub fn print(mut self, what: &str) -> ExitCode {
         self.listed.sort_unstable();
         self.listed.truncate(LISTED_MAX);
@@ -70,7 +70,7 @@ impl Report {
         }
         let seconds = self.began.elapsed().as_secs_f64();
         let done = self.done();
-        terminal::say(&format!(
+        terminal::print_line(&format!(
             "{} {what} created, {} existing, {} lines refused, in {seconds:.1} s ({:.0}/s)",
             self.created,
             self.existing,

@@ -1,4 +1,4 @@
-//! `tidewire serve`: the server.
+//! `tidewire serve`: runs the server.
 
 use std::error::Error;
 use std::panic::{self, AssertUnwindSafe};
@@ -21,19 +21,19 @@ use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Claimed, Engine, StorageConfig};
 
-/// What `tidewire serve` takes.
+/// Arguments of `tidewire serve`.
 #[derive(Debug, clap::Args)]
 pub struct Serve {
     #[command(flatten)]
     settings: Settings,
 
-    /// TOML file with the same options, for what neither flags nor environment say
+    /// TOML file with the same options, for those that neither flags nor environment set
     #[arg(long, env = "TIDEWIRE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 impl Serve {
-    /// Serves until told to stop by SIGINT or SIGTERM.
+    /// Serves until SIGINT or SIGTERM.
     pub(crate) fn run(self) -> Outcome {
         let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
         let settings = self.settings.or(&file);
@@ -44,14 +44,14 @@ impl Serve {
             return Ok(terminal::refuse(&refusal));
         }
         let access = Arc::new(Access::open(settings.access()?)?);
-        // Before anything is promised: whether the state can be read is found out while it is served that it is not.
+        // Claim the directory before the listener is bound. Recovery runs later, while the server already answers that it is not ready.
         let directory = storage.claim()?;
         let listener = serve::bind(settings.listen())?;
         let limits = settings.connections(open_files::limit());
         let wanted = config.live_max;
         config.live_max = wanted.min(limits.left_to_live());
         let (live, per_address) = (config.live_max, limits.per_address);
-        info!(connections = limits.all, per_address, live, "room for connections, as open files allow");
+        info!(connections = limits.all, per_address, live, "connection limits derived from the open files limit");
         if settings.live_max.is_some() && live < wanted {
             warn!(
                 "--live-max {wanted} is more than open files allow: {live}; raise their limit (ulimit -n, LimitNOFILE)"
@@ -69,35 +69,35 @@ impl Serve {
         let spans = crate::http::middleware::spans::Spans::by_environment()?;
         #[cfg(feature = "otel")]
         api.spans.clone_from(&spans);
-        let ((fail, failed), (tell, told)) = (oneshot::channel(), mpsc::channel());
-        // Recovery has a thread of its own, so that the server can say how far it is.
+        let ((fail, failed), (report, reported)) = (oneshot::channel(), mpsc::channel());
+        // Recovery runs on its own thread, so that the server can report its progress.
         let opened = api.slot.clone();
         thread::spawn(move || {
             if let Err(cause) = open(config, &storage, directory, &opened) {
-                // In this order: whoever learns that it failed finds out why. Refused only if nobody waits any more.
-                let _ = tell.send(cause);
+                // Send the cause first: the main thread reads it as soon as it is notified. Sending fails only if nobody waits any more.
+                let _ = report.send(cause);
                 let _ = fail.send(());
             }
         });
         System::new().block_on(serve::run_on(api, listener, None, failed))?;
         #[cfg(feature = "otel")]
         spans.iter().for_each(crate::http::middleware::spans::Spans::shutdown);
-        match told.try_recv() {
+        match reported.try_recv() {
             Ok(cause) => Err(cause),
-            // Served until the end, or told to stop while the state was being recovered.
+            // The server ran until its end, or it was stopped during recovery.
             Err(_) => Ok(ExitCode::SUCCESS),
         }
     }
 }
 
-/// Lets this process have as many files open as it may.
+/// Raises the soft limit on open files to the hard limit.
 pub(crate) fn raise_open_files() {
     if let Err(cause) = open_files::raise() {
         info!("the limit on open files stays at {}: {cause}", open_files::limit());
     }
 }
 
-/// Recovers the state, and puts the engine where it is served from.
+/// Recovers the state and puts the engine into the slot of the HTTP interface.
 fn open(
     config: EngineConfig,
     storage: &StorageConfig,
@@ -106,12 +106,12 @@ fn open(
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (recovering, ended) = crossbeam_channel::bounded(0);
     let waiting = slot.clone();
-    let telling = thread::spawn(move || recovering::tell(waiting.progress(), &ended));
+    let reporting = thread::spawn(move || recovering::report(waiting.progress(), &ended));
     let open = || Engine::open_claimed(config, storage, directory, Arc::new(SystemClock), slot.progress());
     let opened = panic::catch_unwind(AssertUnwindSafe(open));
     drop(recovering);
-    // So that the line that changes is gone before anything else is said.
-    let _ = telling.join();
+    // Wait until the progress line is removed before anything else is printed.
+    let _ = reporting.join();
     let (engine, report) = opened.map_err(|_| "recovery crashed")??;
     slot.fill_recovered(engine, report);
     Ok(())

@@ -1,10 +1,10 @@
 //! Settings of `tidewire serve`: from flags, the environment and a TOML file, in this order of precedence.
 //!
 //! Responsible for:
-//! - reading raw settings, merging them over the defaults, and refusing nonsense with the option's name.
+//! - reading raw settings, merging them over the defaults, and rejecting invalid values with the name of the option.
 //!
 //! Not responsible for:
-//! - what the settings do (`config`).
+//! - the effect of the settings (`config`).
 
 mod reference;
 mod values;
@@ -18,11 +18,11 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::bounded::read_text;
+use crate::http::admission::AdmissionLimits;
 use crate::http::auth::browser::Hosts;
 use crate::http::auth::cors::Origins;
 use crate::http::auth::rate::RequestsPerSecond;
 use crate::http::auth::{AccessOptions, TokenPostIds};
-use crate::http::middleware::admission::AdmissionLimits;
 use crate::http::sockets::places::ConnectionLimits;
 use crate::http::sockets::proxies::Proxies;
 use crate::http::tls::Certificate;
@@ -34,7 +34,7 @@ use tidewire::storage::journal::writer::JournalOptions;
 
 pub use values::{Celebrity, Compression, Inboxes, LogFormat, Span, SyncPolicy};
 
-/// Raw settings: what was said, and nothing else. The names in the TOML file are those of the flags.
+/// Raw settings: only the values that were set. The keys of the TOML file are the names of the flags.
 #[derive(Debug, Clone, Default, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Settings {
@@ -200,10 +200,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads a TOML file.
+    /// Reads the settings from a TOML file.
     ///
     /// # Errors
-    /// Names the file, and the line and key where it is wrong.
+    /// The error names the file, and the line and key that are wrong.
     pub fn read(file: &Path) -> Result<Self, SettingsError> {
         let text = read_text(file, SETTINGS_FILE_BYTES_MAX)
             .map_err(|cause| SettingsError::Unreadable { file: file.to_owned(), cause })?;
@@ -211,37 +211,37 @@ impl Settings {
     }
 }
 
-/// Why settings were refused.
+/// Why the settings are rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The file cannot be read.
     #[error("cannot read the settings file {}: {cause}", file.display())]
     Unreadable {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// Why.
+        /// The I/O error.
         cause: std::io::Error,
     },
-    /// The file is not as it should be.
+    /// The file is not valid TOML, or a key or value is invalid.
     #[error("the settings file {} is wrong: {cause}", file.display())]
     Malformed {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// Where and why.
+        /// The parse error with its position.
         cause: toml::de::Error,
     },
-    /// A value makes no sense.
+    /// A value is outside its valid range.
     #[error("--{option}: {what}")]
     Nonsense {
-        /// The option.
+        /// The name of the option.
         option: &'static str,
-        /// What is wrong with its value.
+        /// What is wrong with the value.
         what: String,
     },
 }
 
 impl Settings {
-    /// These settings, and those of `other` where these say nothing.
+    /// Returns these settings, with unset values taken from `other`.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
         Self {
@@ -288,15 +288,15 @@ impl Settings {
         }
     }
 
-    /// Where to serve.
+    /// Returns the address and port to serve on.
     pub fn listen(&self) -> SocketAddr {
         self.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8080)))
     }
 
-    /// The certificate to serve with, if there is to be one.
+    /// Returns the TLS certificate, or `None` if TLS is off.
     ///
     /// # Errors
-    /// When its files cannot be used, or one of the two options is missing.
+    /// If its files cannot be used, or only one of the two options is set.
     pub fn certificate(&self) -> Result<Option<Arc<Certificate>>, SettingsError> {
         let missing = |option, other| {
             let what = format!("needed as well, since --{other} is given");
@@ -313,10 +313,10 @@ impl Settings {
         }
     }
 
-    /// Who may do what.
+    /// Returns the options for authentication and access control.
     ///
     /// # Errors
-    /// When no token would ever be good.
+    /// If the maximum token lifetime is zero, so that no token could be valid.
     pub fn access(&self) -> Result<AccessOptions, SettingsError> {
         let token_lifetime_max = self.token_lifetime_max.map(|span| span.0);
         if token_lifetime_max.is_some_and(|longest| longest.is_zero()) {
@@ -334,7 +334,7 @@ impl Settings {
         })
     }
 
-    /// How many connections there may be, when the process may have so many files open.
+    /// Returns the connection limits for a process that may have `open_files` files open.
     pub fn connections(&self, open_files: u64) -> ConnectionLimits {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let default = ConnectionLimits::within(open_files, threads + self.shards.map_or(threads, NonZeroUsize::get));
@@ -345,10 +345,10 @@ impl Settings {
         }
     }
 
-    /// How much may be under way: these settings over the defaults.
+    /// Returns the admission limits: these settings over the defaults.
     ///
     /// # Errors
-    /// When no bulk of follows would ever be let in.
+    /// If the limit on body bytes is smaller than one bulk request.
     pub fn admission(&self) -> Result<AdmissionLimits, SettingsError> {
         let default = AdmissionLimits::default();
         let number = |number: Option<NonZeroUsize>, default| number.map_or(default, NonZeroUsize::get);
@@ -370,10 +370,10 @@ impl Settings {
         Ok(limits)
     }
 
-    /// The engine's settings: these over the defaults.
+    /// Returns the configuration of the engine: these settings over the defaults.
     ///
     /// # Errors
-    /// Names the option whose value makes no sense.
+    /// The error names the option whose value is invalid.
     pub fn engine(&self) -> Result<EngineConfig, SettingsError> {
         let default = EngineConfig::default();
         let span = |span: Option<Span>, default| span.map_or(default, |span| span.0);
@@ -405,10 +405,10 @@ impl Settings {
 }
 
 impl Settings {
-    /// Where and how state is kept: these settings over the defaults.
+    /// Returns the configuration of the storage: these settings over the defaults.
     ///
     /// # Errors
-    /// Names the option whose value makes no sense.
+    /// The error names the option whose value is invalid.
     pub fn storage(&self) -> Result<StorageConfig, SettingsError> {
         let default = StorageConfig::default();
         let interval = self.snapshot_interval.map_or(default.snapshots.interval, |span| span.0);
@@ -431,7 +431,7 @@ impl Settings {
     }
 }
 
-/// Values that parse but make no sense.
+/// Rejects values that parse but are out of range.
 fn check(config: &EngineConfig) -> Result<(), SettingsError> {
     let refuse = |option, what: String| Err(SettingsError::Nonsense { option, what });
     if config.inbox_posts.get() > INBOX_POSTS_MAX {
@@ -456,7 +456,7 @@ fn check(config: &EngineConfig) -> Result<(), SettingsError> {
     }
 }
 
-/// More would make one reader's wake-up slower than a page by pull.
+/// The upper limit of `inbox-posts`: with more posts, waking a reader up would take longer than a page by pull.
 const INBOX_POSTS_MAX: usize = 100_000;
 
 #[cfg(test)]

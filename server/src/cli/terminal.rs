@@ -1,4 +1,4 @@
-//! The terminal: the one place that prints.
+//! Terminal output: the only module that prints.
 #![expect(clippy::print_stderr, reason = "this is what the module is for")]
 
 use std::error::Error;
@@ -8,33 +8,33 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Prints a line of the result.
-pub fn say(line: &str) {
-    // Whoever reads it may have enough: `println!` would panic.
+/// Prints a line of the result to standard output.
+pub fn print_line(line: &str) {
+    // The reader of a pipe may have closed it: `println!` would panic.
     let _ = writeln!(stdout(), "{line}");
 }
 
-/// The standard output, for results of many lines.
+/// Returns a buffered standard output, for results of many lines.
 pub fn output() -> Box<dyn Write> {
     Box::new(BufWriter::with_capacity(1 << 16, stdout()))
 }
 
-/// Whether writing ended because nobody reads any more, as in `… | head`: no failure.
+/// Returns true if writing failed because the reader closed the pipe, as in `… | head`. This is not a failure.
 pub fn is_enough(outcome: &io::Result<()>) -> bool {
     outcome.as_ref().is_err_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Prints a line beside the result.
+/// Prints a line to standard error, apart from the result.
 pub fn warn(line: &str) {
     eprintln!("{line}");
 }
 
-/// Prints why a command failed, with all causes.
+/// Prints why a command failed, with all causes in the chain.
 pub fn fail(error: &dyn Error) {
     let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
-        // Many errors already name their cause.
+        // Skip a cause that the message already contains.
         let inner_message = inner.to_string();
         if !message.contains(&inner_message) {
             message = format!("{message}: {inner_message}");
@@ -44,13 +44,13 @@ pub fn fail(error: &dyn Error) {
     eprintln!("error: {message}");
 }
 
-/// Says that a command makes no sense as it was given.
+/// Reports a usage error. Returns exit code 2.
 pub fn refuse(why: &str) -> ExitCode {
     eprintln!("error: {why}");
     ExitCode::from(2)
 }
 
-/// A bar over `bytes`, if they are known, shown only where a person watches.
+/// Creates a progress bar over `bytes`, or a spinner if they are not known. It is hidden if standard error is not a terminal.
 pub fn progress(bytes: Option<u64>) -> ProgressBar {
     if !stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -65,7 +65,7 @@ pub fn progress(bytes: Option<u64>) -> ProgressBar {
     bar
 }
 
-/// A line that changes, shown only where a person watches.
+/// Creates a status line that is updated in place. It is hidden if standard error is not a terminal.
 pub fn changing_line() -> ProgressBar {
     if !stderr().is_terminal() {
         return ProgressBar::hidden();

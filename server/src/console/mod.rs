@@ -1,11 +1,11 @@
-//! The console, the page of the interface, and the live client: files that are built in, served as they are.
+//! Static assets: the operator's console, the page of the HTTP interface, and the live client. They are built into the binary.
 //!
 //! Responsible for:
-//! - `GET /console`, an operator's page, and what belongs to it; `GET /docs`, which shows
-//!   `/openapi.json`; `GET /tidewire.js`, the live client for any page.
+//! - `GET /console`, an operator's page, and its assets; `GET /docs`, which shows `/openapi.json`; `GET /tidewire.js`, the live client
+//!   for any page.
 //!
 //! Not responsible for:
-//! - anything the page shows: it asks the same HTTP interface as everybody else.
+//! - the data that a page shows: it uses the same HTTP interface as every other client.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{
@@ -15,10 +15,10 @@ use actix_web::http::header::{
 use actix_web::{HttpRequest, HttpResponse};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A file, and where it is served.
+/// An embedded file and the path it is served at.
 #[derive(Debug, Clone, Copy)]
 pub struct Asset {
-    /// Its path in the URL.
+    /// Path of the asset in the URL.
     pub path: &'static str,
     content_type: &'static str,
     text: &'static str,
@@ -34,7 +34,7 @@ macro_rules! asset {
     };
 }
 
-/// All there is.
+/// All static assets of the server.
 pub const ASSETS: &[Asset] = &[
     asset!("/console", HTML, "console.html"),
     asset!("/console/base.css", CSS, "base.css"),
@@ -57,11 +57,11 @@ pub const ASSETS: &[Asset] = &[
     asset!("/tidewire.js", JAVASCRIPT, "tidewire.js"),
 ];
 
-/// Posts are anybody's text: whatever of it a browser might take for code is not run, and nothing leaves the origin.
+/// The content security policy. Posts are untrusted text: the browser runs no inline or foreign script, and connects only to the origin.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Answers with a file, or that the client has it already. Query parameters are the page's own.
+/// Answers with the asset, or 304 if the client has it cached. Query parameters are ignored: the page itself uses them.
 pub fn serve(request: &HttpRequest, asset: &Asset) -> HttpResponse {
     let tag = EntityTag::new_strong(format!("{:016x}", xxh3_64(asset.text.as_bytes())));
     let is_known = match IfNoneMatch::parse(request) {

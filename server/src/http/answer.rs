@@ -1,4 +1,4 @@
-//! Answers that more than one path gives.
+//! Responses that several handlers share.
 
 use actix_web::HttpResponse;
 use serde_json::{Value, json};
@@ -9,18 +9,19 @@ use tidewire::clock::UnixMicros;
 use tidewire::engine::Listed;
 use tidewire::feed::cursor;
 
-/// To a `PUT` of something that is there or not: 201 if it is new.
+/// Answers a `PUT` request: 201 if the item was created, 200 if it existed before.
 pub(super) fn put(created: bool) -> HttpResponse {
     let mut response = if created { HttpResponse::Created() } else { HttpResponse::Ok() };
     response.json(json!({"created": created}))
 }
 
-/// To a `DELETE`, whether there was anything or not.
+/// Answers a `DELETE` request: 204, also if there was nothing to delete.
 pub(super) fn deleted() -> HttpResponse {
     HttpResponse::NoContent().finish()
 }
 
-/// A page of a list: `found` has one item more than `limit` if there is a next one, which begins behind `cursor` of the last.
+/// Answers with one page of a list. `found` has one item more than `limit` if there is a next page; `cursor` encodes the position of the
+/// last item of this page.
 pub(super) fn listing<T>(
     found: &[T],
     limit: usize,
@@ -32,7 +33,8 @@ pub(super) fn listing<T>(
     HttpResponse::Ok().json(json!({"items": page.iter().map(item).collect::<Vec<_>>(), "next": next}))
 }
 
-/// A page of a list of sources, the newest first, which `read` reads: before an instant, at most so many.
+/// Answers with one page of a list of sources, newest first. `read` takes the upper time limit (exclusive) and the maximum number of
+/// items.
 pub(super) fn sources(
     parameters: &Parameters,
     read: impl FnOnce(UnixMicros, usize) -> Result<Vec<Listed>, Problem>,

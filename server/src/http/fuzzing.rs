@@ -1,4 +1,4 @@
-//! What fuzzers may send: bodies of requests, credentials, and the file that says which credentials there are.
+//! The fuzz targets of the HTTP API: request bodies, credentials, and access files.
 
 use std::sync::OnceLock;
 
@@ -28,16 +28,16 @@ use tidewire::storage::frame::{pack, unpack};
 
 pub use crate::http::live::fuzzing::frames;
 
-/// Reads `data` as the body of every operation that takes one.
+/// Parses `data` as the body of every operation that has a body.
 ///
 /// # Panics
-/// If something is taken that is no object, refused as the server's own fault, or read as something else once it is written as
-/// JSON or for the journal.
+/// Panics if a body is accepted that is not an object, if a refusal is reported as a server error, or if an accepted value changes when it
+/// is written as JSON or as a journal entry and read again.
 pub fn bodies(data: &[u8]) {
     if let Some(draft) = taken(data, posts::new_post) {
         assert_eq!(draft.check(), Ok(()));
         let again = posts::new_post(json_of(&draft).as_bytes());
-        assert_eq!(again.expect("what was taken is taken again"), draft);
+        assert_eq!(again.expect("an accepted value is accepted again"), draft);
         published(draft);
     }
     if let Some((body, hidden)) = taken(data, posts::change) {
@@ -46,31 +46,31 @@ pub fn bodies(data: &[u8]) {
             hidden.map(|hidden| format!("\"hidden\":{hidden}")),
         ];
         let text = format!("{{{}}}", fields.into_iter().flatten().collect::<Vec<_>>().join(","));
-        assert_eq!(posts::change(text.as_bytes()).expect("what was taken is taken again"), (body, hidden));
+        assert_eq!(posts::change(text.as_bytes()).expect("an accepted value is accepted again"), (body, hidden));
     }
     if let Some(edges) = taken(data, follows::edges) {
         let follows: Vec<Value> = edges.iter().map(edge).collect();
         let again = follows::edges(json!({ "follows": follows }).to_string().as_bytes());
-        assert_eq!(again.expect("what was taken is taken again"), edges);
+        assert_eq!(again.expect("an accepted value is accepted again"), edges);
     }
     taken(data, request::json::<follows::FollowOptions>);
     if let Some(patch) = taken(data, request::json::<RulesPatch>) {
         let rules = Rules::default().patched(patch);
         let patch = request::json::<RulesPatch>(json!(rules).to_string().as_bytes());
-        assert_eq!(Rules::default().patched(patch.expect("rules are taken as a change of rules")), rules);
+        assert_eq!(Rules::default().patched(patch.expect("rules are accepted as a patch")), rules);
     }
     let now = UnixMicros(1_700_000_000_000_000);
     if let Some(at) = taken(data, |data| users::not_before(Some(data), now)) {
         let again = users::not_before(Some(json!({"not_before": at.to_string()}).to_string().as_bytes()), now);
-        assert_eq!(again.expect("what was taken is taken again"), at);
+        assert_eq!(again.expect("an accepted value is accepted again"), at);
     }
     if let Some(at) = taken(data, preferences::new_marker) {
         let again = preferences::new_marker(json!({"cursor": cursor::encode_resume(at)}).to_string().as_bytes());
-        assert_eq!(again.expect("what was taken is taken again"), at);
+        assert_eq!(again.expect("an accepted value is accepted again"), at);
     }
 }
 
-/// What a body is read as. If it is refused, it is the client's fault.
+/// Returns the parsed body, or `None` if it was refused. Checks that every refusal is a client error.
 fn taken<'a, T>(data: &'a [u8], read: impl FnOnce(&'a [u8]) -> Result<T, Problem>) -> Option<T> {
     match read(data) {
         Ok(value) => {
@@ -101,7 +101,7 @@ fn json_of(draft: &Draft) -> String {
     ];
     fields.extend(texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), Value::String(text?)))));
     let mut text = Value::Object(fields).to_string();
-    // As it is: a value would not keep every number.
+    // The body is copied as text, because a JSON value does not preserve every number exactly.
     text.truncate(text.len() - 1);
     format!("{text},\"body\":{}}}", draft.body.as_str())
 }
@@ -114,7 +114,7 @@ fn edge(edge: &NewEdge) -> Value {
     fields
 }
 
-/// A post that was taken is answered as JSON with the body as it came, and is the same in the journal.
+/// Checks that an accepted post is served with an unchanged body, and that it is unchanged after a round trip through the journal format.
 fn published(draft: Draft) {
     #[derive(Deserialize)]
     struct Answered<'a> {
@@ -139,18 +139,18 @@ const SERVER_KEY: &str = "tidewire_a-key-of-the-server";
 const SECRET: [u8; 32] = [1; 32];
 const AUDIENCE: &str = "tidewire";
 
-/// A pair of Ed25519, the private one as PKCS 8.
+/// An Ed25519 key pair; the private key is in PKCS #8 format.
 const PUBLIC: [u8; 32] = [
     0x96, 0xfc, 0xaa, 0x31, 0x76, 0xdd, 0x0b, 0xd0, 0x62, 0xe4, 0x74, 0xab, 0x44, 0xc9, 0x18, 0x42, 0x20, 0x4c, 0x05,
     0x1a, 0x30, 0xcb, 0x2c, 0x9e, 0x4f, 0xe9, 0xf3, 0xa5, 0xb0, 0x53, 0xd8, 0x29,
 ];
 const PRIVATE: &str = "MC4CAQAwBQYDK2VwBCIEII9CeSZFHoYZZdPZ8ri1Zlar+2Gk2SHX9QA9Efz1Ysdy";
 
-/// Shows `data` as a credential, and as the claims of a token whose signature is good.
+/// Uses `data` as a credential, and as the claims of a token with a valid signature.
 ///
 /// # Panics
-/// If anybody is let in by a credential that no key signed, or by claims that do not name a user, a time to come and, where that
-/// is asked for, the audience.
+/// Panics if a credential is accepted that no key signed, or if claims are accepted that do not name a user, an expiry time in the future
+/// and, where it is required, the audience.
 pub fn tokens(data: &[u8]) {
     if let Ok(credential) = str::from_utf8(data) {
         match known_keys().caller(credential, NOW) {
@@ -170,7 +170,7 @@ pub fn tokens(data: &[u8]) {
         let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(data));
         if let Ok(caller) = known_keys().caller(&signed(&message, key, *algorithm), NOW) {
             let Caller::User(user) = caller else { panic!("claims stand for {caller:?}") };
-            // Of claims that nobody asks for not every text and number is looked at.
+            // The server does not validate the text and numbers of claims that it does not use.
             let Ok(claims) = serde_json::from_slice::<Map<String, Value>>(data) else { continue };
             assert_eq!(claims["sub"], user.id.as_str());
             assert!(user.id.is_user() && user.until > NOW);
@@ -209,34 +209,34 @@ fn signed(message: &str, key: &EncodingKey, algorithm: Algorithm) -> String {
     format!("{message}.{signature}")
 }
 
-/// Reads `data` as an access file.
+/// Parses `data` as an access file.
 ///
 /// # Panics
-/// If a refusal has anything in it that is secret, or if an entry is read as another.
+/// Panics if an error message contains a secret, or if the number of keys differs from the number of entries.
 pub fn access_file(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let table = text.parse::<toml::Table>();
     match file::keys(text) {
         Ok(keys) => {
-            let table = table.expect("what is taken is TOML");
+            let table = table.expect("an accepted file is TOML");
             let count = |kind| table.get(kind).and_then(toml::Value::as_array).map_or(0, Vec::len);
-            let told = format!("Keys({} of the server, {} for tokens)", count("server-key"), count("token-key"));
-            assert_eq!(format!("{keys:?}"), told);
+            let message = format!("Keys({} of the server, {} for tokens)", count("server-key"), count("token-key"));
+            assert_eq!(format!("{keys:?}"), message);
         }
-        Err(told) => {
+        Err(message) => {
             let Ok(table) = table else { return };
             let (mut names, mut values) = (Vec::new(), Vec::new());
             table.iter().for_each(|(name, value)| add_values(name, value, &mut names, &mut values));
-            // A refusal tells names that are not known, and these may be like a value.
+            // An error message may quote unknown names, and such a name may contain the text of a value.
             let is_name = |value: &String| names.iter().any(|name| name.contains(value));
-            let secret = values.iter().find(|value| told.contains(*value) && !is_name(value));
-            assert_eq!(secret, None, "a refusal tells a secret: {told}");
+            let secret = values.iter().find(|value| message.contains(*value) && !is_name(value));
+            assert_eq!(secret, None, "an error message contains a secret: {message}");
         }
     }
 }
 
-/// Adds what stands in a value, but for the names of entries: any of it may be a secret in the wrong place. What is short may be a
-/// word of the refusal. The names of all fields come apart.
+/// Collects the strings and numbers of a value, except the names of entries, because any of them may be a secret in the wrong place. Short
+/// values are skipped: they may be words of the error message. The names of all fields are collected in `names`.
 fn add_values(name: &str, value: &toml::Value, names: &mut Vec<String>, values: &mut Vec<String>) {
     names.push(name.to_owned());
     match value {

@@ -1,13 +1,15 @@
-//! The HTTP door: JSON in, JSON out, over the [`Engine`](tidewire::engine::Engine).
+//! The HTTP API: JSON over HTTP and WebSockets, implemented with the [`Engine`].
 //!
 //! Responsible for:
-//! - checking requests, turning engine answers into responses, and every refusal into a problem document.
+//! - validating requests, and converting engine results into responses and every refusal into a problem document.
 //!
 //! Not responsible for:
-//! - any decision about feeds: a handler calls the engine once and forwards what it says.
+//! - decisions about feeds: a handler calls the engine once and forwards its result.
 
+pub mod admission;
 mod answer;
 pub mod auth;
+mod client;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod handlers;
@@ -28,8 +30,8 @@ mod upgrade;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::http::admission::{Admission, AdmissionLimits};
 use crate::http::auth::Access;
-use crate::http::middleware::admission::{Admission, AdmissionLimits};
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pace::Pace;
 use crate::http::middleware::request_metrics::Requests;
@@ -39,37 +41,37 @@ use crate::http::sockets::proxies::Proxies;
 use crate::http::tls::Certificate;
 use tidewire::engine::Engine;
 
-/// How long a request may take without being told of in the log, unless something else is set.
+/// Default duration above which a request is logged as slow.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// What the server works with. Clones are the same.
+/// The state that all workers share. Clones refer to the same state.
 #[derive(Clone)]
 pub struct Api {
-    /// Where the engine is, once it is there.
+    /// The slot of the engine, which is empty during recovery.
     pub slot: Slot,
-    /// How much may be under way.
+    /// The limits on concurrent work.
     pub admission: Arc<Admission>,
-    /// How fast clients have to be.
+    /// The minimum transfer rates of clients.
     pub pace: Pace,
-    /// What became of requests.
+    /// The request counters and latencies.
     pub requests: Arc<Requests>,
-    /// What is shown to clients that come by TLS; without it there is none.
+    /// The TLS certificate; without it the server does not use TLS.
     pub certificate: Option<Arc<Certificate>>,
-    /// From when on a request that takes so long is told of in the log.
+    /// The duration above which a request is logged as slow.
     pub slow: Duration,
-    /// Who may do what.
+    /// Authentication and authorization of requests.
     pub access: Arc<Access>,
-    /// The connections there are, and how many there may be.
+    /// The open connections and their limits.
     pub connections: Arc<Connections>,
-    /// Who asked for what needs no credentials.
+    /// The rate limits of paths that need no credentials.
     pub open_paths: Arc<OpenPaths>,
-    /// Where spans of requests go, if anywhere.
+    /// The exporter for request spans, if there is one.
     #[cfg(feature = "otel")]
-    pub spans: Option<spans::Spans>,
+    pub spans: Option<middleware::spans::Spans>,
 }
 
 impl Api {
-    /// Nothing was asked for yet.
+    /// Creates the state with default settings for everything but `limits`.
     pub fn new(slot: Slot, limits: AdmissionLimits) -> Self {
         Self {
             slot,
@@ -86,7 +88,7 @@ impl Api {
         }
     }
 
-    /// With other limits on connections, before any is there.
+    /// Replaces the limits on connections. Must be called before the first connection is accepted.
     #[must_use]
     pub fn with_connections(self, limits: ConnectionLimits) -> Self {
         let open_paths = Arc::new(OpenPaths::new(limits.proxies.clone()));
@@ -94,19 +96,19 @@ impl Api {
     }
 }
 
-/// The description of the interface, as `/openapi.json` has it.
+/// Returns the OpenAPI description, as served at `/openapi.json`.
 pub fn description() -> serde_json::Value {
     openapi::document(routes::OPERATIONS)
 }
 
-/// All that can be asked for: the name, the method and the path of each operation.
+/// Returns the name, the method and the path of every operation.
 pub fn operations() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     let operations = routes::OPERATIONS.iter();
     operations.map(|operation| (operation.name, operation.method.as_str(), operation.path))
 }
 
 impl From<Slot> for Api {
-    /// With default limits, for anybody.
+    /// Uses the default limits and no authentication.
     fn from(slot: Slot) -> Self {
         Self::new(slot, AdmissionLimits::default())
     }

@@ -1,75 +1,75 @@
-//! What is known of an operation: its name, path and method, who may ask for it, and what kind of work it is.
+//! The description of an operation: its name, path, method, required permission, and kind of work.
 //!
 //! Not responsible for:
-//! - which operations there are, and who carries them out (`http::routes`).
+//! - the table of operations and their handlers (`http::routes`).
 
 use actix_web::Route;
 use actix_web::http::Method;
 
 use tidewire::limits::{BULK_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX};
 
-/// Something that can be asked for.
+/// One operation of the API.
 pub(super) struct Operation {
-    /// Its name, unlike that of any other.
+    /// The unique name of the operation.
     pub(super) name: &'static str,
     pub(super) method: Method,
-    /// Its path, with names for the parts that vary.
+    /// The path pattern, with named placeholders.
     pub(super) path: &'static str,
     pub(super) needs: Needs,
     pub(super) work: Work,
-    /// The handler, as a route that takes any method.
+    /// The handler, as a route without a method guard.
     pub(super) route: fn() -> Route,
 }
 
-/// Who may ask.
+/// The permission that an operation requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Needs {
-    /// Anybody.
+    /// No credentials are required.
     Nothing,
-    /// Whoever acts for the server's owner.
+    /// A server key is required.
     Server(Right),
-    /// As well who collects metrics for them.
+    /// A server key is required; a key with the metrics scope suffices.
     Metrics,
-    /// As well the user in the path.
+    /// A server key, or a token of the user in the path.
     Own(Right),
-    /// As well the user whose post it is, which the handler finds out.
+    /// A server key, or a token of the author of the post. The handler checks the author.
     Author(Right),
 }
 
-/// What somebody wants with something.
+/// The kind of access that an operation requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Right {
-    /// Look at it.
+    /// Reading the data.
     Read,
-    /// Change it.
+    /// Changing the data.
     Write,
 }
 
-/// What kind of work it is: kinds are bounded apart from each other.
+/// The kind of work an operation does. Each kind has its own concurrency limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Work {
-    /// Hardly any.
+    /// Work without limits, because it costs almost nothing.
     None,
-    /// Answered from memory.
+    /// A read that is answered from memory.
     Read,
-    /// A read that has to wake its reader first: no operation's own.
+    /// A read that has to wake its sleeping reader first. No operation has this kind; such a read takes a permit of it in addition.
     WakeUp,
-    /// Goes through the journal.
+    /// A change that is written to the journal.
     Write,
-    /// The same, with many changes at once.
+    /// A request with many changes, which are written to the journal.
     BulkWrite,
-    /// A connection that stays.
+    /// A long-lived connection.
     Live,
-    /// A connection that has yet to say who it is: no operation's own.
+    /// A WebSocket that is not authenticated yet. No operation has this kind; such a connection takes a permit of it.
     Handshake,
-    /// An operator's, which may take long.
+    /// An operator request, which may take long.
     Operation,
-    /// What tells how all others do.
+    /// The metrics request, with limits of its own so that it works under overload.
     Metrics,
 }
 
 impl Operation {
-    /// Bytes that its body may have; none where a body says nothing.
+    /// Returns the maximum bytes of the request body; 0 if the operation has no body.
     pub(super) fn body_bytes_max(&self) -> usize {
         match self.work {
             Work::Write if self.method != Method::DELETE => REQUEST_BYTES_MAX,

@@ -1,4 +1,4 @@
-//! Pages as JSON, put together by copying: every post was encoded when it was published.
+//! Encodes pages as JSON by copying: every post was encoded when it was published.
 
 use std::fmt::Write as _;
 
@@ -9,18 +9,18 @@ use tidewire::feed::resume::Resume;
 use tidewire::id::SourceId;
 use tidewire::state::view::{Entry, Reposted};
 
-/// What a page says of each post.
+/// The fields of each post that a page includes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fields {
-    /// All of it.
+    /// All fields of the post.
     All,
-    /// Its id, author and time.
+    /// The id, the author and the publication time.
     Ids,
 }
 
-// Ids, cursors and times hold no character that JSON escapes. Writing to a `String` cannot fail.
+// Ids, cursors and times contain no character that JSON escapes. Writing to a `String` cannot fail.
 
-/// Writes a page.
+/// Encodes a page of a feed as JSON.
 pub(super) fn page(page: &FeedPage, fields: Fields) -> String {
     let posts: usize = page.page.items.iter().map(|(_, entry)| entry.post.json().len() + 128).sum();
     let mut json = String::with_capacity(posts + 128);
@@ -35,7 +35,7 @@ pub(super) fn page(page: &FeedPage, fields: Fields) -> String {
     optional_cursor(&mut json, page.page.next);
     json.push_str(r#","newest":"#);
     resume_token(&mut json, page.page.resume);
-    // Only where more came in than is remembered, or the reader decided something.
+    // Present only if the entries added since the given position are no longer known, so the client has to read the feed again.
     if page.page.gap {
         json.push_str(r#","gap":true"#);
     }
@@ -45,11 +45,11 @@ pub(super) fn page(page: &FeedPage, fields: Fields) -> String {
     if unnamed > 0 {
         let _ = write!(json, r#","partial_more":{unnamed}"#);
     }
-    // Only a reader who asked for it has a limit to be held to.
+    // Present only if the reader has a limit on posts per source and some posts were skipped because of it.
     if page.page.passed_over > 0 {
         let _ = write!(json, r#","passed_over":{}"#, page.page.passed_over);
     }
-    // Only damage to the archive brings it about.
+    // Present only if the archive is damaged.
     if !page.page.unreadable.is_empty() {
         json.push_str(r#","unreadable":"#);
         ids(&mut json, page.page.unreadable.iter().map(|position| position.id.to_string()));
@@ -58,7 +58,7 @@ pub(super) fn page(page: &FeedPage, fields: Fields) -> String {
     json
 }
 
-/// Appends an entry.
+/// Appends an entry of a feed.
 pub(super) fn item(json: &mut String, position: Position, entry: &Entry, fields: Fields) {
     json.push_str(r#"{"post":"#);
     match fields {
@@ -81,7 +81,7 @@ pub(super) fn item(json: &mut String, position: Position, entry: &Entry, fields:
     json.push('}');
 }
 
-/// Appends a cursor, or null.
+/// Appends a cursor, or `null` if there is none.
 pub(super) fn optional_cursor(json: &mut String, position: Option<Position>) {
     match position {
         None => json.push_str("null"),
@@ -104,7 +104,7 @@ fn resume_token(json: &mut String, resume: Option<Resume>) {
     }
 }
 
-// Twenty times on each page: copied, not formatted.
+// Copied and not formatted, because this function runs about twenty times for each page.
 fn ids(json: &mut String, ids: impl Iterator<Item = impl AsRef<str>>) {
     json.push('[');
     for (nth, id) in ids.enumerate() {

@@ -1,4 +1,4 @@
-//! Problem documents (RFC 9457): what every refusal looks like.
+//! Problem documents (RFC 9457): the format of every error response.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use actix_web::http::header::{ALLOW, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE};
 use actix_web::{HttpResponse, ResponseError};
 use serde_json::{Map, Value, json};
 
-use tidewire::error::Error;
+use tidewire::error::{Error, FollowRefusal};
 use tidewire::limits::{QUARANTINE, RETRY_SECONDS};
 
-/// What those are told of a failure who are not the server's owner: causes name files and more.
+/// The detail for clients other than the server's owner: the cause may contain file names and other internal data.
 const FAILED_INSIDE: &str = "something failed inside; the server's log says what";
 
-/// A refusal, as the client gets it. Boxed, so that what succeeds does not pay for it.
+/// An error response. The fields are boxed to keep the size of `Result` small for successful requests.
 #[derive(Debug, Clone)]
 pub struct Problem(Box<Parts>);
 
@@ -23,11 +23,11 @@ struct Parts {
     status: StatusCode,
     code: &'static str,
     detail: String,
-    /// What failed inside and where, which is for the server's owner.
+    /// The cause of an internal failure, which is shown to the server's owner only.
     inside: Option<String>,
-    /// The JSON field, path part or query parameter that is at fault.
+    /// The JSON field, path part or query parameter that is invalid.
     field: Option<String>,
-    /// What is wrong with each part of a bulk request.
+    /// The errors of the entries of a bulk request.
     errors: Vec<Value>,
     allow: Option<String>,
     upgrade: Option<&'static str>,
@@ -37,7 +37,7 @@ struct Parts {
 }
 
 impl Problem {
-    /// A problem with a stable `code` for programs and a `detail` for people.
+    /// Creates a problem with a stable `code` for programs and a `detail` for people.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         Self(Box::new(Parts {
             status,
@@ -54,42 +54,42 @@ impl Problem {
         }))
     }
 
-    /// A bad request.
+    /// Creates a problem with status 400 (Bad Request).
     pub fn bad(code: &'static str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, code, detail)
     }
 
-    /// Names the field, path part or query parameter at fault.
+    /// Names the field, path part or query parameter that is invalid.
     #[must_use]
     pub fn of_field(mut self, field: impl Into<String>) -> Self {
         self.0.field = Some(field.into());
         self
     }
 
-    /// Something that should not happen.
+    /// Creates a problem for an unexpected internal failure, with status 500.
     pub fn internal(cause: &dyn fmt::Display) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", FAILED_INSIDE).because(cause.to_string())
     }
 
-    /// Adds what the log and the server's owner are told in place of the detail.
+    /// Sets the cause, which the log and the server's owner get in place of the detail.
     #[must_use]
     fn because(mut self, inside: String) -> Self {
         self.0.inside = Some(inside);
         self
     }
 
-    /// What failed inside and where, if anything did.
+    /// Returns the cause of an internal failure, if there is one.
     pub(super) fn inside(&self) -> Option<&str> {
         self.0.inside.as_deref()
     }
 
-    /// The failure that a request was answered with, if something failed inside.
+    /// Returns the problem of a response if it reports an internal failure.
     pub(super) fn of_failure(answered: &ServiceResponse) -> Option<&Self> {
         let problem = answered.response().error().and_then(|cause| cause.as_error::<Self>());
         problem.filter(|problem| problem.inside().is_some())
     }
 
-    /// The same, with what is for the server's owner alone.
+    /// Replaces the detail with the internal cause. Only for the server's owner and the log.
     #[must_use]
     pub(super) fn in_full(mut self) -> Self {
         if let Some(inside) = self.0.inside.take() {
@@ -98,12 +98,12 @@ impl Problem {
         self
     }
 
-    /// A path that leads nowhere.
+    /// Creates a problem for an unknown path, with status 404.
     pub fn not_found(path: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", format!("nothing is served at {path}"))
     }
 
-    /// A method that the path does not take; `allow` lists those it does.
+    /// Creates a problem for a method that the path does not support; `allow` lists the supported methods.
     pub fn method_not_allowed(method: &str, allow: String) -> Self {
         let detail = format!("{method} is not served here, but {allow} is");
         let mut problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail);
@@ -111,39 +111,39 @@ impl Problem {
         problem
     }
 
-    /// Names the protocol to come with.
+    /// Sets the `Upgrade` header: the protocol that the client must use.
     #[must_use]
     pub fn upgrade(mut self, protocol: &'static str) -> Self {
         self.0.upgrade = Some(protocol);
         self
     }
 
-    /// Names the scheme of credentials to come with.
+    /// Sets the `WWW-Authenticate` header: the authentication scheme that the client must use.
     #[must_use]
     pub fn authenticate(mut self, scheme: &'static str) -> Self {
         self.0.authenticate = Some(scheme);
         self
     }
 
-    /// Ends the connection: what follows on it cannot be told from a body.
+    /// Closes the connection after the response, because the rest of the request cannot be distinguished from the next request.
     #[must_use]
     pub fn closing(mut self) -> Self {
         self.0.closes = true;
         self
     }
 
-    /// Says to try again soon: not to all in the same second, or they would come back together.
+    /// Sets a `Retry-After` of a few seconds. The value is random, so that not all clients retry in the same second.
     #[must_use]
     pub fn retry_soon(self) -> Self {
         self.retry_after(fastrand::u64(RETRY_SECONDS))
     }
 
-    /// Its stable name.
+    /// Returns the stable code of the problem.
     pub fn code(&self) -> &'static str {
         self.0.code
     }
 
-    /// Says when to try again.
+    /// Sets the `Retry-After` header, in seconds.
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Self {
         self.0.retry_after_seconds = Some(seconds);
@@ -224,7 +224,7 @@ impl From<Error> for Problem {
             | Error::JournalFailed(_)
             | Error::OutOfFiles(_)
             | Error::Quarantined { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            // The engine may get new kinds of errors; each is to have a line above.
+            // The enum is non-exhaustive. Every new error kind should get a line above.
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let mut problem = match &error {
@@ -244,7 +244,10 @@ impl From<Error> for Problem {
             if let ([(_, refusal)], 1) = (refusals.as_slice(), requested) {
                 problem.0.detail = refusal.to_string();
             }
-            let refused = |(index, refusal): &(usize, tidewire::error::FollowRefusal)| json!({"index": index, "code": refusal.code(), "detail": refusal.to_string()});
+            let refused = |(index, refusal): &(usize, FollowRefusal)| {
+                let (code, detail) = (refusal.code(), refusal.to_string());
+                json!({"index": index, "code": code, "detail": detail})
+            };
             problem.0.errors = refusals.iter().map(refused).collect();
         }
         problem
@@ -258,11 +261,11 @@ mod tests {
 
     #[test]
     fn not_all_are_told_to_come_back_in_the_same_second() {
-        let told = |problem: &Problem| problem.0.retry_after_seconds;
+        let seconds = |problem: &Problem| problem.0.retry_after_seconds;
         let busy = || Error::Overloaded { queue: "scribe", limit: 1 };
-        let of_engine: BTreeSet<_> = (0..200).map(|_| told(&busy().into())).collect();
-        let of_door: BTreeSet<_> = (0..200).map(|_| told(&Problem::internal(&"").retry_soon())).collect();
+        let of_engine: BTreeSet<_> = (0..200).map(|_| seconds(&busy().into())).collect();
+        let of_http: BTreeSet<_> = (0..200).map(|_| seconds(&Problem::internal(&"").retry_soon())).collect();
         assert_eq!(of_engine, [1, 2, 3].map(Some).into());
-        assert_eq!(of_door, of_engine);
+        assert_eq!(of_http, of_engine);
     }
 }

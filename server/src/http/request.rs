@@ -1,4 +1,4 @@
-//! Reading requests: path parts, query parameters and JSON bodies, each refused with a problem that names what is wrong.
+//! Parses requests: path parts, query parameters and JSON bodies. Every refusal is a problem that names the invalid part.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
@@ -24,19 +24,19 @@ use tidewire::id::SourceId;
 use tidewire::limits::{PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX};
 use tidewire::state::reader::PageRequest;
 
-/// A checked part of the path.
+/// Parses and validates a part of the path.
 pub(super) fn path<T: FromStr<Err: Display>>(request: &HttpRequest, part: &str) -> Result<T, Problem> {
     let text = request.match_info().query(part);
     text.parse().map_err(|cause: T::Err| Problem::bad("invalid_path", format!("{part}: {cause}")).of_field(part))
 }
 
-/// The query parameters of a request, none of them unknown and none given twice.
+/// The query parameters of a request. All names are known and none occurs twice.
 pub(super) struct Parameters {
     pairs: Vec<(String, String)>,
 }
 
 impl Parameters {
-    /// Reads the query, which may have the parameters in `known` only.
+    /// Parses the query string; only the parameters in `known` are allowed.
     pub(super) fn read(request: &HttpRequest, known: &[&str]) -> Result<Self, Problem> {
         let pairs = Query::<Vec<(String, String)>>::from_query(request.query_string())
             .map_err(|cause| Problem::bad("invalid_parameter", cause.to_string()))?
@@ -54,12 +54,12 @@ impl Parameters {
         Ok(Self { pairs })
     }
 
-    /// A parameter as text.
+    /// Returns the text of a parameter, if it is present.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// A parameter that has one value only; whether it is given.
+    /// Returns true if a parameter with only one allowed value is present.
     pub(super) fn flag(&self, name: &str, value: &str) -> Result<bool, Problem> {
         match self.text(name) {
             None => Ok(false),
@@ -68,7 +68,7 @@ impl Parameters {
         }
     }
 
-    /// A parameter that is `true` or `false`, which is the default.
+    /// Parses a parameter that is `true` or `false`. The default is false.
     pub(super) fn truth(&self, name: &str) -> Result<bool, Problem> {
         match self.text(name) {
             None | Some("false") => Ok(false),
@@ -77,14 +77,14 @@ impl Parameters {
         }
     }
 
-    /// A parameter that is a whole number.
+    /// Parses a parameter that is a whole number.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Problem> {
         let parse =
             |text: &str| text.parse().map_err(|_| invalid_parameter(name, &format!("{text:?} is no whole number")));
         self.text(name).map(parse).transpose()
     }
 
-    /// `limit`, or its default.
+    /// Parses `limit`, or returns its default.
     pub(super) fn limit(&self) -> Result<usize, Problem> {
         let Some(text) = self.text("limit") else { return Ok(PAGE_POSTS_DEFAULT) };
         match text.parse() {
@@ -93,7 +93,7 @@ impl Parameters {
         }
     }
 
-    /// A cursor.
+    /// Parses a parameter that is a cursor, with the given decoder.
     pub(super) fn cursor<T>(
         &self,
         name: &str,
@@ -103,7 +103,7 @@ impl Parameters {
         self.text(name).map(decode).transpose()
     }
 
-    /// `limit`, `before` and `after` of a page.
+    /// Parses the page parameters: `limit`, `before` and `after`.
     pub(super) fn page(&self) -> Result<PageRequest, Problem> {
         let range = match (self.cursor("before", cursor::decode_resume)?, self.cursor("after", cursor::decode_resume)?)
         {
@@ -120,30 +120,30 @@ fn invalid_parameter(name: &str, what: &str) -> Problem {
     Problem::bad("invalid_parameter", format!("{name}: {what}")).of_field(name)
 }
 
-/// `?wait=delivered`.
+/// Returns true if the query is `?wait=delivered`.
 pub(super) fn wait(request: &HttpRequest) -> Result<bool, Problem> {
     Parameters::read(request, &["wait"])?.flag("wait", "delivered")
 }
 
-/// The JSON that is the body of a request.
+/// Reads the JSON body of a request and checks its content type.
 pub(super) async fn json_bytes(request: &HttpRequest, payload: Payload) -> Result<Bytes, Problem> {
     let bytes = bytes(payload).await?;
     require_json(request)?;
     Ok(bytes)
 }
 
-/// The body of a request that may have none.
+/// Reads the optional JSON body of a request and checks its content type.
 pub(super) async fn optional_json_bytes(request: &HttpRequest, payload: Payload) -> Result<Option<Bytes>, Problem> {
     let bytes = bytes(payload).await?;
     if bytes.is_empty() {
-        // Some clients send an empty body without a type where others send none.
+        // Some clients send an empty body without a content type in place of no body.
         return Ok(None);
     }
     require_json(request)?;
     Ok(Some(bytes))
 }
 
-/// Checks that the body of a request asks for nothing: there is none, or it is an object without fields.
+/// Checks that the request body is missing or an object without fields.
 pub(super) async fn no_fields(request: &HttpRequest, payload: Payload) -> Result<(), Problem> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -153,7 +153,7 @@ pub(super) async fn no_fields(request: &HttpRequest, payload: Payload) -> Result
     bytes.as_deref().map(json::<Nothing>).transpose().map(drop)
 }
 
-/// The door has read it, so that it is here in one piece.
+/// Reads the body. The middleware has received all of it, so it is available as a single piece.
 async fn bytes(mut payload: Payload) -> Result<Bytes, Problem> {
     let piece = poll_fn(|task| Pin::new(&mut payload).poll_next(task)).await;
     piece.unwrap_or(Ok(Bytes::new())).map_err(|cause| Problem::internal(&cause))
@@ -169,12 +169,12 @@ fn require_json(request: &HttpRequest) -> Result<(), Problem> {
     Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
 }
 
-/// Reads JSON into `T`, or says which field is wrong.
+/// Parses JSON into `T`. An error names the invalid field.
 pub(super) fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let Object(value) = serde_path_to_error::deserialize(&mut reader).map_err(|cause| {
         let at = cause.path().to_string();
-        // Where one of some names is expected, all else is called bad syntax.
+        // Where an enum name is expected, serde_json reports every other value as a syntax error.
         let is_json = || str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
         if cause.inner().classify() == Category::Data || is_json() {
             return field_problem(cause.inner(), &at);
@@ -185,7 +185,7 @@ pub(super) fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem
     Ok(value)
 }
 
-/// What JSON writes as an object. By itself a structure is read from an array as well, field by field.
+/// Deserializes `T` from a JSON object only. By default serde also reads a struct from an array, field by field.
 pub(super) struct Object<T>(pub(super) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -220,7 +220,7 @@ fn field_problem(cause: &serde_json::Error, path: &str) -> Problem {
     } else {
         ("invalid_field", "")
     };
-    // The path leads to the field for an unknown or ill-typed one, and to what should hold it for a missing one.
+    // The path points to the field if it is unknown or has the wrong type, and to its parent object if it is missing.
     let parent = path.strip_suffix(named).unwrap_or(path).trim_end_matches('.');
     let field = match (parent, named) {
         ("" | ".", "") => ".".to_owned(),
@@ -231,7 +231,7 @@ fn field_problem(cause: &serde_json::Error, path: &str) -> Problem {
     Problem::bad(code, format!("{field}: {text}")).of_field(field)
 }
 
-/// Reads a value that JSON writes as a string, if it is there.
+/// Deserializes an optional value from a JSON string and validates it.
 pub(super) fn optional_text<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -241,7 +241,7 @@ where
     text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
 }
 
-/// A value that is checked as one that comes from outside.
+/// Deserializes a value from a JSON string and validates it.
 pub(super) fn text<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -250,7 +250,7 @@ where
     Cow::<str>::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
-/// The user in the path.
+/// Parses the user id in the path.
 pub(super) fn user(request: &HttpRequest) -> Result<SourceId, Problem> {
     path(request, "user")
 }

@@ -1,4 +1,4 @@
-//! Routes: the table of operations, by which all else knows them, and every path with the methods it takes.
+//! The routes: the table of all operations, and every path with the methods it supports.
 
 use actix_web::http::Method;
 use actix_web::web::{self, Data, Payload, ServiceConfig};
@@ -42,7 +42,7 @@ const POST: Method = Method::POST;
 const PATCH: Method = Method::PATCH;
 const DELETE: Method = Method::DELETE;
 
-/// All of them, those of one path together. Paths are tried in this order: what is asked for most comes first.
+/// All operations, grouped by path. Paths are matched in this order, so the most frequent operations are first.
 #[rustfmt::skip]
 pub(super) static OPERATIONS: &[Operation] = &[
     operation("read_feed", GET, "/v1/users/{user}/feed", OWN_READ, || web::to(feeds::home)),
@@ -93,7 +93,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("rebuild_feed", POST, "/v1/users/{user}/feed/rebuild", SERVER_WRITE, || web::to(server::rebuild)),
 ];
 
-/// The handlers of what is alike for mutes and blocks.
+/// Defines the handlers that mutes and blocks have in common.
 macro_rules! mute_or_block {
     ($how:expr, $list:ident, $put:ident, $delete:ident) => {
         async fn $list(request: HttpRequest, engine: Live) -> impl actix_web::Responder {
@@ -116,12 +116,12 @@ macro_rules! mute_or_block {
 mute_or_block!(MuteOrBlock::Mute, muted, mute, unmute);
 mute_or_block!(MuteOrBlock::Block, blocked, block, unblock);
 
-/// `GET /openapi.json`
+/// Handles `GET /openapi.json`.
 async fn describe(request: HttpRequest) -> Result<HttpResponse, Problem> {
     openapi::serve(&request, OPERATIONS)
 }
 
-/// Registers every path on an `App` that has an [`Api`](crate::http::Api) and its slot as data.
+/// Registers every path on an `App` that has an [`Api`](crate::http::Api) and its slot as application data.
 pub(super) fn routes(app: &mut ServiceConfig) {
     let all: Vec<(usize, &'static Operation)> = OPERATIONS.iter().enumerate().collect();
     for of_path in all.chunk_by(|(_, one), (_, other)| one.path == other.path) {
@@ -134,13 +134,13 @@ pub(super) fn routes(app: &mut ServiceConfig) {
         .default_service(web::to(|request: HttpRequest| async move { nothing_here(&request) }));
 }
 
-/// The paths of the console and of the live client.
+/// Registers the paths of the console and of the live client.
 fn console_routes(app: &mut ServiceConfig) {
     for asset in console::ASSETS {
         let get = move |request: HttpRequest| async move {
             OpenPaths::refusal(&request).unwrap_or_else(|| {
                 let mut answer = console::serve(&request, asset);
-                cors::told(&request, answer.headers_mut());
+                cors::add_headers(&request, answer.headers_mut());
                 answer
             })
         };
@@ -152,7 +152,7 @@ fn nothing_here(request: &HttpRequest) -> HttpResponse {
     OpenPaths::refusal(request).unwrap_or_else(|| pipeline::nowhere(request, &Problem::not_found(request.path())))
 }
 
-/// A path with its methods; all others are refused with the list of those. `HEAD` is served where `GET` is.
+/// Creates the resource of a path with its methods; other methods are refused with the list of those. `HEAD` is served where `GET` is.
 fn resource<'a>(path: &str, methods: impl Iterator<Item = (&'a Method, Route)>) -> Resource {
     let mut allowed: Vec<String> = Vec::new();
     let mut resource = web::resource(path);
@@ -172,7 +172,7 @@ fn resource<'a>(path: &str, methods: impl Iterator<Item = (&'a Method, Route)>) 
     }))
 }
 
-/// What a path answers to a method that it does not take: a browser that asks what another origin's page may is told.
+/// Answers an unsupported method: a CORS preflight request gets its answer, any other request status 405.
 fn preflight_or_refusal(request: &HttpRequest, allowed: &str) -> HttpResponse {
     if let Some(refusal) = OpenPaths::refusal(request) {
         return refusal;

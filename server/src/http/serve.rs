@@ -1,4 +1,4 @@
-//! The server: sockets, and running until told to stop.
+//! The server: listening sockets, connections, and graceful shutdown.
 
 use std::fmt::Debug;
 use std::future::ready;
@@ -27,67 +27,62 @@ use tracing::{info, warn};
 use crate::http::Api;
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pace::Pace;
-use crate::http::middleware::stalled_socket::Stall;
+use crate::http::middleware::stalled_socket::StalledSocketTimeout;
 use crate::http::routes::routes;
 use crate::http::slot::Slot;
 use crate::http::sockets::answering;
 use crate::http::sockets::expecting::expecting;
 use crate::http::sockets::places::Connections;
-use crate::http::sockets::turns::FairQueue;
+use crate::http::sockets::request_order::RequestOrder;
 use crate::http::tls::Certificate;
-use crate::http::upgrade::upgrades;
+use crate::http::upgrade::{LINGER, SEND_TIMEOUT, upgrades};
 use crate::peer_error_log;
 use tidewire::engine::Engine;
 use tidewire::limits::{CONNECTION_IDLE_MAX, CONNECTIONS_REFUSED_TOGETHER};
 
-/// How long requests under way may take to end after the signal to stop.
+/// Maximum time for requests in progress to finish after a shutdown signal.
 const DRAIN_SECONDS: u64 = 10;
 
-/// How long a client may take to send a request's head.
+/// Maximum time for a client to send the request head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long what was sent may wait for a client to take it, before the system ends the connection. What the system has taken,
-/// nothing but the system can find out about; what it does not take is the matter of `http::middleware::stalled_socket`.
-pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How long what a client still sends is taken after its connection was ended, so that the last answer reaches it.
-pub(super) const LINGER: Duration = Duration::from_secs(1);
-
-/// Connections that may wait to be accepted: all clients of a server that restarts come back at once, and one that finds no room
-/// waits for a second or more.
+/// Length of the accept queue: after a restart all clients reconnect at the same time, and a client whose connection attempt is dropped
+/// retries only after a second or more.
 const LISTEN_BACKLOG: i32 = 4_096;
 
-/// What the system keeps for a client to take, at most: a large page.
+/// Send buffer bytes of a socket, enough for a large page.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
 
-/// TLS handshakes under way in one worker at the same time.
+/// Maximum concurrent TLS handshakes of one worker.
 const TLS_HANDSHAKES_MAX: usize = 4_096;
 
-/// How often connections are looked at for those that stay idle.
+/// Interval between checks for idle connections.
 const SWEEP_PERIOD: Duration = Duration::from_secs(1);
 
-/// How often the files of a certificate are looked at.
+/// Interval between checks for changes of the certificate files.
 const RENEW_PERIOD: Duration = Duration::from_secs(1);
 
-/// How long a connection without requests is kept.
+/// How long an idle keep-alive connection is kept.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
-/// A server on a bound socket, over TLS where the API has a certificate. It ends when its handle is told to stop.
+/// Creates a server on a bound socket, over TLS if the API has a certificate. The server runs until its handle is stopped.
 ///
 /// # Errors
-/// When the socket cannot be listened on.
+/// Fails if the server cannot listen on the socket.
 pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io::Result<Server> {
     let (api, address) = (api.into(), listener.local_addr()?);
     let (certificate, pace, connections) = (api.certificate.clone(), api.pace, Arc::clone(&api.connections));
     rt::spawn(sweep(Arc::downgrade(&connections), Arc::downgrade(&api.open_paths)));
-    // Past this none is accepted. A few more than may be, so that they are refused, and the idle end for them.
+    // A worker that reaches its limit accepts no connections. The limit is a few connections higher than allowed, so that excess
+    // connections are accepted and then refused, or get the place of an idle one.
     let of_worker = (connections.limits().all + CONNECTIONS_REFUSED_TOGETHER).div_ceil(workers.max(1));
     let (slot, api) = (Data::new(api.slot.clone()), Data::new(api));
     let app = move || {
         let app = App::new().app_data(slot.clone()).app_data(api.clone());
         app.wrap_fn(answering::answer).configure(routes)
     };
-    // Of a worker. A handshake costs nothing to begin, and past the limit nobody is served.
+    // The limit applies to each worker. It is high because a handshake costs nothing to begin, and because no client is served beyond the
+    // limit.
     max_concurrent_tls_connect(TLS_HANDSHAKES_MAX);
     let server = Server::build()
         .workers(workers)
@@ -95,7 +90,7 @@ pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io:
         .shutdown_timeout(DRAIN_SECONDS)
         .disable_signals();
     let stopping = server.graceful_shutdown_signal();
-    // What `HttpServer` would do, but for WebSockets.
+    // The same setup as `HttpServer`, except that WebSocket upgrades are handled here.
     let of_app = app.clone();
     let plain = move || {
         let service = of_app().into_factory().map_err(|cause: actix_web::Error| cause.error_response());
@@ -109,7 +104,7 @@ pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io:
                 let peer = bound_sending(&socket);
                 ready(placed(socket, pace, &connections).map_err(DispatchError::Io).map(|socket| {
                     let line = Arc::clone(socket.line());
-                    (FairQueue::new(socket, line), Http::Http1, peer)
+                    (RequestOrder::new(socket, line), Http::Http1, peer)
                 }))
             })
             .and_then(http)
@@ -122,10 +117,10 @@ pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io:
             fn_service(move |socket: TcpStream| ready(placed(socket, pace, &connections).map_err(TlsError::Tls)))
                 .and_then(tls)
                 .map_err(TlsError::into_service_error)
-                .map(|socket: TlsStream<Stall>| {
+                .map(|socket: TlsStream<StalledSocketTimeout>| {
                     let peer = bound_sending(socket.get_ref().0.socket());
                     let line = Arc::clone(socket.get_ref().0.line());
-                    (FairQueue::new(socket, line), Http::Http1, peer)
+                    (RequestOrder::new(socket, line), Http::Http1, peer)
                 })
                 .and_then(http.map_err(TlsError::Service))
         })?,
@@ -133,13 +128,13 @@ pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io:
     Ok(server.run())
 }
 
-/// A socket with its place, if there is one for it.
-fn placed(socket: TcpStream, pace: Pace, connections: &Arc<Connections>) -> io::Result<Stall> {
+/// Reserves a place for a connection and wraps its socket. Fails if the connection limit is reached.
+fn placed(socket: TcpStream, pace: Pace, connections: &Arc<Connections>) -> io::Result<StalledSocketTimeout> {
     let place = connections.enter(socket.peer_addr().ok()).ok_or(io::ErrorKind::ConnectionRefused)?;
-    Ok(Stall::new(socket, pace, place))
+    Ok(StalledSocketTimeout::new(socket, pace, place))
 }
 
-/// Ends connections that stay idle, and forgets who asked long ago, for as long as there are connections.
+/// Closes idle connections, removes old rate limit entries and writes summary log lines, as long as the server exists.
 async fn sweep(connections: Weak<Connections>, open_paths: Weak<OpenPaths>) {
     loop {
         rt::time::sleep(SWEEP_PERIOD).await;
@@ -150,7 +145,7 @@ async fn sweep(connections: Weak<Connections>, open_paths: Weak<OpenPaths>) {
     }
 }
 
-fn builder<T, S>(address: SocketAddr, stopping: &GracefulShutdownSignal) -> HttpServiceBuilder<FairQueue<T>, S>
+fn builder<T, S>(address: SocketAddr, stopping: &GracefulShutdownSignal) -> HttpServiceBuilder<RequestOrder<T>, S>
 where
     S: ServiceFactory<Request, Config = ()>,
     S::Error: Into<Response<BoxBody>> + 'static,
@@ -162,21 +157,21 @@ where
         .keep_alive(KEEP_ALIVE)
         .client_request_timeout(HEAD_TIMEOUT)
         .client_disconnect_timeout(LINGER)
-        // A client that has closed its side of a stream of events has gone.
+        // A client that has closed its side of an event stream is disconnected.
         .h1_allow_half_closed(false)
         .local_addr(address)
-        .on_connect_ext(|socket: &FairQueue<T>, connection| drop(connection.insert(Arc::clone(socket.line()))))
+        .on_connect_ext(|socket: &RequestOrder<T>, connection| drop(connection.insert(Arc::clone(socket.line()))))
         .graceful_shutdown_signal(move || {
             let stopping = stopping.clone();
             async move { stopping.notified().await }
         })
 }
 
-/// Bounds what the system keeps for a client that does not take what it is sent, and for how long. Tells whose socket it is.
+/// Sets the send buffer size and the send timeout of a socket. Returns the peer address.
 fn bound_sending(socket: &TcpStream) -> Option<SocketAddr> {
     let peer = socket.peer_addr().ok();
     let socket = SockRef::from(socket);
-    // What a system does not know it does without.
+    // A system without this option works without it.
     let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let _ = socket.set_tcp_user_timeout(Some(SEND_TIMEOUT));
@@ -184,10 +179,10 @@ fn bound_sending(socket: &TcpStream) -> Option<SocketAddr> {
     peer
 }
 
-/// Takes an address.
+/// Binds a listening socket.
 ///
 /// # Errors
-/// Names the address that could not be taken.
+/// The error names the address that cannot be bound.
 pub fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
     let bind = || -> io::Result<TcpListener> {
         let socket = Socket::new(Domain::for_address(listen), Type::STREAM, Some(Protocol::TCP))?;
@@ -206,11 +201,11 @@ pub fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
     })
 }
 
-/// Serves until SIGINT or SIGTERM, or for so long, or until `failed` says that there will be no engine; then lets requests
-/// under way end, takes a snapshot, and stops the engine.
+/// Serves until SIGINT or SIGTERM, until `at_most` has passed, or until `failed` reports that recovery failed; then finishes requests in
+/// progress, takes a snapshot, and stops the engine.
 ///
 /// # Errors
-/// When the server fails.
+/// Fails if the server fails.
 pub async fn run_on(
     api: Api,
     listener: TcpListener,
@@ -236,15 +231,16 @@ pub async fn run_on(
     ended
 }
 
-/// Takes a snapshot of what the next start would have to replay. Another signal than the one to stop ends without one, also if it came
-/// while requests were ending.
+/// Takes a snapshot if the next start would have to replay journal entries. A second signal ends without a snapshot, also if it arrives
+/// while requests are finishing.
 async fn take_last_snapshot(engine: &Engine, mut signals: Receiver<Signals>) {
     if !engine.has_to_replay() {
         return;
     }
     info!("taking a snapshot, so that the next start has nothing to replay; another signal ends without it");
-    let (mut taken, mut told) = (std::pin::pin!(engine.last_snapshot()), std::pin::pin!(told(&mut signals, 2)));
-    let taken = std::future::poll_fn(|task| match told.as_mut().poll(task) {
+    let (mut taken, mut stop_signal) =
+        (std::pin::pin!(engine.last_snapshot()), std::pin::pin!(stop_signal(&mut signals, 2)));
+    let taken = std::future::poll_fn(|task| match stop_signal.as_mut().poll(task) {
         Poll::Ready(signal) => Poll::Ready(Err(signal.to_owned())),
         Poll::Pending => taken.as_mut().poll(task).map_err(|cause| cause.to_string()),
     })
@@ -252,7 +248,7 @@ async fn take_last_snapshot(engine: &Engine, mut signals: Receiver<Signals>) {
     taken.map_or_else(|cause| warn!("no snapshot was taken, so the next start replays the journal: {cause}"), drop);
 }
 
-/// Shows a new certificate soon after its files have changed.
+/// Loads a new certificate soon after its files change.
 async fn renew(certificate: Arc<Certificate>) {
     loop {
         rt::time::sleep(RENEW_PERIOD).await;
@@ -267,48 +263,48 @@ async fn stop_in_time(
     failed: oneshot::Receiver<()>,
     mut signals: Receiver<Signals>,
 ) {
-    let told = async {
+    let stop_signal = async {
         match at_most {
-            None => told(&mut signals, 1).await,
-            Some(at_most) => rt::time::timeout(at_most, told(&mut signals, 1)).await.unwrap_or("time is up"),
+            None => stop_signal(&mut signals, 1).await,
+            Some(at_most) => rt::time::timeout(at_most, stop_signal(&mut signals, 1)).await.unwrap_or("time is up"),
         }
     };
     let failed = async {
-        // Dropped without a word by who filled the slot; or by a crash.
+        // The sender is dropped without a message after it fills the slot, or if its thread panics.
         if failed.await.is_err() && slot.engine().is_some() {
             std::future::pending::<()>().await;
         }
     };
-    let (mut told, mut failed) = (std::pin::pin!(told), std::pin::pin!(failed));
+    let (mut stop_signal, mut failed) = (std::pin::pin!(stop_signal), std::pin::pin!(failed));
     let reason = std::future::poll_fn(|task| match failed.as_mut().poll(task) {
         Poll::Ready(()) => Poll::Ready("the state cannot be recovered"),
-        Poll::Pending => told.as_mut().poll(task),
+        Poll::Pending => stop_signal.as_mut().poll(task),
     })
     .await;
     info!("{reason}: finishing requests under way, at most {DRAIN_SECONDS} s");
-    // They would go on for ever.
+    // Live connections would never finish by themselves.
     slot.engine().inspect(|engine| engine.stop_live());
     server.stop(true).await;
 }
 
-/// How many signals to stop came, and the last one's name.
+/// The number of shutdown signals received, and the name of the last one.
 #[derive(Clone, Copy, Default)]
 struct Signals {
     count: u32,
     last: &'static str,
 }
 
-/// The name of the signal by which so many had come.
-async fn told(signals: &mut Receiver<Signals>, count: u32) -> &'static str {
+/// Waits until at least `count` signals were received, and returns the name of the last one.
+async fn stop_signal(signals: &mut Receiver<Signals>, count: u32) -> &'static str {
     let last = signals.wait_for(|signals| signals.count >= count).await.map(|signals| signals.last);
     match last {
         Ok(last) => last,
-        // Nobody listens to signals any more.
+        // The task that counts signals has ended.
         Err(_) => std::future::pending().await,
     }
 }
 
-/// Counts signals to stop from now on.
+/// Starts counting shutdown signals.
 #[cfg(unix)]
 fn signals() -> io::Result<Receiver<Signals>> {
     use actix_web::rt::signal::unix::{SignalKind, signal};
@@ -324,7 +320,7 @@ fn signals() -> io::Result<Receiver<Signals>> {
     }))
 }
 
-/// Counts signals to stop from now on.
+/// Starts counting shutdown signals.
 #[cfg(not(unix))]
 fn signals() -> io::Result<Receiver<Signals>> {
     Ok(count(async || match actix_web::rt::signal::ctrl_c().await {

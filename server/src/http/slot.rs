@@ -1,4 +1,4 @@
-//! The place of the engine behind the API: empty while the state is being recovered.
+//! The slot of the engine in the API: it is empty while the state is recovered.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -10,9 +10,9 @@ use actix_web::{FromRequest, HttpRequest};
 
 use crate::http::problem::Problem;
 use tidewire::engine::Engine;
-use tidewire::storage::recovery::{Progress, Report};
+use tidewire::recovery::{Progress, Report};
 
-/// Where the engine is, once it is there. Clones are the same place.
+/// The slot of the engine. Clones refer to the same slot.
 #[derive(Clone, Default)]
 pub struct Slot(Arc<Inner>);
 
@@ -24,28 +24,28 @@ struct Inner {
 }
 
 impl Slot {
-    /// The engine, once its state is recovered.
+    /// Returns the engine, or `None` during recovery.
     pub fn engine(&self) -> Option<&Engine> {
         self.0.engine.get()
     }
 
-    /// Puts the engine there. The first one stays.
+    /// Stores the engine. Does nothing if the slot is already filled.
     pub fn fill(&self, engine: Engine) {
         let _ = self.0.engine.set(engine);
     }
 
-    /// Puts an engine there that was recovered, with what was found then. The first one stays.
+    /// Stores a recovered engine with its recovery report. Does nothing if the slot is already filled.
     pub fn fill_recovered(&self, engine: Engine, report: Report) {
         let _ = self.0.report.set(report);
         self.fill(engine);
     }
 
-    /// What was found when the engine was recovered, if it was.
+    /// Returns the recovery report, if the engine was recovered.
     pub fn report(&self) -> Option<&Report> {
         self.0.report.get()
     }
 
-    /// How far its recovery has come.
+    /// Returns the progress of the recovery.
     pub fn progress(&self) -> &Progress {
         &self.0.progress
     }
@@ -59,13 +59,13 @@ impl From<Engine> for Slot {
     }
 }
 
-/// There is no engine yet.
+/// Creates the problem for requests during recovery, with status 503.
 pub(super) fn recovering() -> Problem {
     let detail = "the state is being recovered; GET /readyz says how far it is";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "recovering", detail).retry_soon()
 }
 
-/// The engine, as a handler asks for it. Refused while there is none.
+/// The engine as an argument of handlers. The request is refused with 503 while there is no engine.
 pub(super) struct Live(Engine);
 
 impl Deref for Live {

@@ -1,10 +1,10 @@
-//! TLS: the certificate that is shown, read anew when its files change.
+//! TLS: loads the certificate, and loads it again when its files change.
 //!
 //! Responsible for:
-//! - refusing files that do not belong together, and keeping the certificate that works when new ones do not.
+//! - refusing certificates and keys that do not match, and keeping the current certificate if the new files are invalid.
 //!
 //! Not responsible for:
-//! - connections (`actix_http`), when to look for changes (`http::serve`).
+//! - TLS connections (`actix_http`), the interval of the checks (`http::serve`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,36 +19,36 @@ use tracing::{error, info};
 
 use crate::http::auth::file::Stamp;
 
-/// Why there is no certificate.
+/// The reason a certificate cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// A file cannot be read as what it should be.
+    /// A file cannot be read or parsed as PEM.
     #[error("{}: {cause}", file.display())]
     Unreadable {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// Why.
+        /// The underlying error.
         cause: rustls::pki_types::pem::Error,
     },
-    /// There is none in the file.
+    /// The file contains no certificate.
     #[error("{}: no certificate in it", file.display())]
     Empty {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
     },
-    /// They do not belong together, or are of a kind that is not known.
+    /// The certificate and the key do not match, or their type is not supported.
     #[error("{} and {}: {cause}", certificates.display(), key.display())]
     Unusable {
-        /// The chain of certificates.
+        /// The path of the certificate chain.
         certificates: PathBuf,
-        /// The private key.
+        /// The path of the private key.
         key: PathBuf,
-        /// Why.
+        /// The underlying error.
         cause: rustls::Error,
     },
 }
 
-/// A certificate out of two files.
+/// A TLS certificate that is loaded from two files.
 #[derive(Debug)]
 pub struct Certificate {
     chain: PathBuf,
@@ -59,26 +59,26 @@ pub struct Certificate {
 #[derive(Debug)]
 struct Shown {
     certified: Arc<CertifiedKey>,
-    /// What the files were like when they were read, or tried to be.
+    /// The stamps of the files at the last attempt to load them.
     as_of: [Stamp; 2],
-    /// And at the last look.
+    /// The stamps of the files at the last check.
     seen: [Stamp; 2],
 }
 
 impl Certificate {
-    /// Reads a chain of certificates, the server's own first, and its private key, both as PEM.
+    /// Loads a certificate chain, with the server's certificate first, and its private key, both as PEM.
     ///
     /// # Errors
-    /// Names the file that cannot be used.
+    /// The error names the file that cannot be used.
     pub fn read(chain: PathBuf, key: PathBuf) -> Result<Arc<Self>, CertificateError> {
-        // Before they are read: a change meanwhile is seen later.
+        // The stamps are taken before the files are read, so that a concurrent change is detected at the next check.
         let as_of = stamps(&chain, &key);
         let certified = Arc::new(certified(&chain, &key)?);
         Ok(Arc::new(Self { chain, key, shown: RwLock::new(Shown { certified, as_of, seen: as_of }) }))
     }
 
-    /// Reads the files again if they have changed, and not since the last look: who writes them may be half through. What does not
-    /// work is told in the log, and the one before stays.
+    /// Loads the files again if they have changed and are unchanged since the last check: a file that is still changing may be incomplete.
+    /// If the new files are invalid, an error is logged and the current certificate is kept.
     pub fn renew(&self) {
         let as_of = stamps(&self.chain, &self.key);
         let seen = std::mem::replace(&mut self.shown.write().seen, as_of);
@@ -91,13 +91,13 @@ impl Certificate {
         match renewed {
             Ok(certified) => {
                 shown.certified = Arc::new(certified);
-                info!("a new certificate from {}", self.chain.display());
+                info!("loaded a new certificate from {}", self.chain.display());
             }
-            Err(cause) => error!("the certificate before stays: {cause}"),
+            Err(cause) => error!("the previous certificate is kept: {cause}"),
         }
     }
 
-    /// How to serve with it.
+    /// Returns the TLS configuration that serves this certificate.
     pub(super) fn config(self: &Arc<Self>) -> ServerConfig {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().expect("ring has ciphers for TLS 1.2 and 1.3");

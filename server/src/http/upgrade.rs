@@ -1,11 +1,11 @@
-//! WebSockets outside of HTTP's dispatcher: it keeps 16 KiB of buffers for each connection, which most need but to begin with.
+//! WebSocket connections outside of actix-http's dispatcher, which keeps 16 KiB of buffers for each connection.
 //!
 //! Responsible for:
-//! - handing such requests to the same application as all others, and writing what it answers to the socket;
-//! - giving up a client that takes nothing for long.
+//! - passing upgrade requests to the same application as all other requests, and writing its response to the socket;
+//! - closing the connection of a client that does not read for a long time.
 //!
 //! Not responsible for:
-//! - what is a WebSocket (`actix_http` decides), what it is for (`http::live`).
+//! - detecting upgrade requests (`actix_http`), the live protocol (`http::live`).
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -13,6 +13,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use actix_codec::{Encoder, Framed};
 use actix_http::error::PayloadError;
@@ -26,13 +27,20 @@ use actix_web::web::{Bytes, BytesMut};
 use futures_core::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, ReadHalf, WriteHalf, split};
 
-use crate::http::serve::{LINGER, SEND_TIMEOUT};
 use tidewire::limits::UNREAD_BYTES_MAX;
 
-/// A request that turns into a WebSocket, and the socket.
+/// Maximum time that sent data stays unacknowledged before the system closes the connection (`TCP_USER_TIMEOUT`). Only the system can
+/// detect this for data in its send buffer; `http::middleware::stalled_socket` handles data that the send buffer does not accept.
+pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long the server reads from a client after the last response, before it closes the socket. Without this, unread data could make the
+/// system discard the response.
+pub(super) const LINGER: Duration = Duration::from_secs(1);
+
+/// An upgrade request with its socket.
 type Upgrade<T> = (Request, Framed<T, h1::Codec>);
 
-/// Answers requests that turn into WebSockets, by an application that `app` makes for each worker.
+/// Answers upgrade requests with an application that `app` creates for each worker.
 pub(super) fn upgrades<T, A, F, S>(
     app: A,
 ) -> impl ServiceFactory<
@@ -83,7 +91,7 @@ where
     codec.encode(h1::Message::Item((Response::from(response), body.size())), &mut out)?;
     write(&mut writing, &mut out).await?;
     {
-        // Dropped when it is written: the connection is idle from then on, and may end for another.
+        // The body is dropped as soon as it is written: from then on the connection is idle and may be closed in favor of another one.
         let mut body = pin!(body);
         while let Some(chunk) = poll_fn(|task| body.as_mut().poll_next(task)).await {
             let chunk = chunk.map_err(|cause| io::Error::other(cause.to_string()))?;
@@ -92,12 +100,12 @@ where
         }
     }
     writing.shutdown().await?;
-    // A socket that is closed with something unread takes back what was just written.
+    // If a socket is closed with unread data, the system sends a reset and may discard what was just written.
     let _ = timeout(LINGER, take_rest(Received { early: None, socket })).await;
     Ok(())
 }
 
-/// Takes what a client still sends, as much as of the body of any other request that was answered early.
+/// Reads and discards what a client still sends, up to the same limit as for the body of any other request that was answered early.
 async fn take_rest<T: AsyncRead>(mut rest: Received<T>) {
     let mut bytes = 0;
     while bytes < UNREAD_BYTES_MAX
@@ -107,25 +115,25 @@ async fn take_rest<T: AsyncRead>(mut rest: Received<T>) {
     }
 }
 
-/// Writes all of `out`, and keeps no memory for the next time.
+/// Writes all of `out` and releases its memory.
 async fn write<T: AsyncWrite>(socket: &mut WriteHalf<T>, out: &mut BytesMut) -> io::Result<()> {
     let out = std::mem::take(out);
     let write = async {
         socket.write_all(&out).await?;
-        // What encrypts holds back.
+        // A TLS stream buffers data until it is flushed.
         socket.flush().await
     };
     timeout(SEND_TIMEOUT, write).await.map_err(io::Error::from)?
 }
 
-/// What a client sends, right from the socket.
+/// The bytes that a client sends, read directly from the socket.
 struct Received<T> {
-    /// What was read together with the request.
+    /// The bytes that were read together with the request.
     early: Option<Bytes>,
     socket: Rc<RefCell<ReadHalf<T>>>,
 }
 
-/// Bytes read at a time: a client has little to say.
+/// Bytes per read; small because clients send little data.
 const READ_BYTES: usize = 512;
 
 impl<T: AsyncRead> Stream for Received<T> {

@@ -12,10 +12,10 @@ use tidewire::feed::outbox::{Part, Route};
 use tidewire::feed::page::Range;
 use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::id::{PostId, SourceId};
+use tidewire::recovery::Progress;
 use tidewire::state::reader::PageRequest;
 use tidewire::storage::archive::{Archive, ArchiveError, Batch, Kept, RedbArchive, Shelf};
 use tidewire::storage::journal::{Durability, Sequence};
-use tidewire::storage::recovery::Progress;
 
 use crate::kept::storage;
 use crate::world::{above, draft, edge, id, some};

@@ -17,8 +17,8 @@ use tidewire::feed::page::Range;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::feed::rules::{Replies, RulesPatch};
 use tidewire::id::{PostId, SourceId};
+use tidewire::recovery::Progress;
 use tidewire::state::reader::PageRequest;
-use tidewire::storage::recovery::Progress;
 
 use crate::oracle::{NaivePost, Of, Oracle};
 use crate::world::{above, draft, edge, entries, id, some, whole_feed, whole_feed_upward};

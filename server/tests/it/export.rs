@@ -11,7 +11,7 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::event::{MuteOrBlock, NewEdge};
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
-use tidewire::storage::recovery::Progress;
+use tidewire::recovery::Progress;
 
 use crate::oracle::Expected;
 use crate::tools::{content, fails, run};

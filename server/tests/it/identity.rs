@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
+use tidewire::recovery::Progress;
 use tidewire::storage::archive::{Archive as _, RedbArchive};
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::identity;
 use tidewire::storage::journal::{Durability, Sequence};
-use tidewire::storage::recovery::Progress;
 use tidewire::storage::segment;
 
 use crate::fixture_files::folder_of;

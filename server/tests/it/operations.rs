@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tidewire::clock::{ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
-use tidewire::storage::recovery::Progress;
+use tidewire::recovery::Progress;
 
 use crate::kill::Program;
 use crate::server::Server;

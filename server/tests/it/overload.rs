@@ -19,7 +19,7 @@ use tidewire::limits::{REQUEST_BYTES_MAX, SCRIBE_QUEUE_BYTES_MAX};
 use tidewire::state::reader::PageRequest;
 use tidewire::storage::journal::{Journal, JournalError, MemoryJournal, Sequence};
 use tidewire_server::http::Api;
-use tidewire_server::http::middleware::admission::{Admission, AdmissionLimits};
+use tidewire_server::http::admission::{Admission, AdmissionLimits};
 use tidewire_server::http::middleware::pace::Pace;
 use tokio::time::timeout;
 

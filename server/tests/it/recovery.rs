@@ -14,12 +14,12 @@ use tidewire::feed::position::Position;
 use tidewire::feed::post::Body;
 use tidewire::id::PostId;
 use tidewire::limits::{CLOCK_EARLIEST, CLOCK_STEP_MAX};
+use tidewire::recovery::Progress;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
 use tidewire::storage::lock::DirectoryLock;
-use tidewire::storage::recovery::Progress;
 
 use crate::kept::{START, clock, names, open, open_with, recover, recovered, state, storage};
 use crate::world::{NEWEST, config, draft, edge, entries, id, whole_feed};

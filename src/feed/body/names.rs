@@ -1,44 +1,44 @@
-//! Names that stand twice in one object of a body: some parsers take the first value, most the last, and some refuse the whole text.
+//! Duplicate names in one object of a body: some parsers use the first value, most use the last, and some refuse the whole text.
 //!
 //! Responsible for:
-//! - finding them, however they are escaped, in n log n comparisons of names.
+//! - finding them, however they are escaped, in n log n comparisons of names;
 //!
 //! Not responsible for:
-//! - what becomes of them ([`super::Body`]).
+//! - handling them ([`super::Body`]).
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use memchr::{memchr2, memchr3};
 
-/// Characters of a name that an error shows.
+/// Maximum characters of a name that an error shows.
 const SHOWN_CHARS_MAX: usize = 64;
 
-/// What stands twice in a JSON text.
+/// The duplicate names in a JSON text.
 #[derive(Debug, Default)]
 pub(super) struct Repeated {
-    /// A name that stands twice in an object, cut if it is long, with the byte where the second begins.
+    /// A duplicate name, truncated if it is long, with the byte where its second occurrence begins.
     pub(super) first: Option<(String, usize)>,
-    /// The members before the last of their name, each up to the next member.
+    /// The byte ranges of members that a later one of the same name overrides, each up to the next member.
     pub(super) superseded: Vec<Range<usize>>,
-    /// Comparisons of two names.
+    /// Number of comparisons of two names.
     #[cfg(test)]
     compared: usize,
 }
 
-/// A member of an object that is being read.
+/// A member of an object that is being parsed.
 struct Member<'a> {
     name: Cow<'a, str>,
     begin: usize,
-    /// Where the next member begins.
+    /// The start of the next member.
     end: usize,
 }
 
-/// Finds what stands twice in `json`, which must follow the grammar of JSON.
+/// Finds the duplicate names in `json`, which must follow the grammar of JSON.
 pub(super) fn repeated(json: &str) -> Repeated {
     let bytes = json.as_bytes();
     let mut repeated = Repeated::default();
-    // The members of all objects that are open, and where those of each begin.
+    // The members of all open objects, and the index at which the members of each object begin.
     let (mut members, mut objects) = (Vec::<Member<'_>>::new(), Vec::<usize>::new());
     let mut at = 0;
     while let Some(next) = memchr3(b'"', b'{', b'}', &bytes[at..]) {
@@ -48,7 +48,7 @@ pub(super) fn repeated(json: &str) -> Repeated {
             b'{' => objects.push(members.len()),
             b'}' => {
                 let first = objects.pop().unwrap_or(0);
-                repeated.take_in(&mut members[first..]);
+                repeated.add_object(&mut members[first..]);
                 members.truncate(first);
             }
             _ => {
@@ -68,8 +68,8 @@ pub(super) fn repeated(json: &str) -> Repeated {
 }
 
 impl Repeated {
-    /// Takes in all members of one object.
-    fn take_in(&mut self, members: &mut [Member<'_>]) {
+    /// Adds the duplicate names among all members of one object.
+    fn add_object(&mut self, members: &mut [Member<'_>]) {
         if members.len() < 2 {
             return;
         }
@@ -88,7 +88,7 @@ impl Repeated {
     }
 }
 
-/// Where a string ends that has its first character at a place.
+/// Returns the end of the string whose first character is at `at`.
 fn string_end(bytes: &[u8], mut at: usize) -> usize {
     while let Some(next) = bytes.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
         at += next;
@@ -100,7 +100,7 @@ fn string_end(bytes: &[u8], mut at: usize) -> usize {
     bytes.len()
 }
 
-/// The name that a quoted text stands for.
+/// Decodes a quoted name.
 fn name(quoted: &str) -> Cow<'_, str> {
     let raw = quoted.trim_matches('"');
     if !raw.contains('\\') {

@@ -1,4 +1,4 @@
-//! Pages of small worlds, against what was published.
+//! Tests of pages: small worlds are read and compared with what was published.
 #![cfg(test)]
 
 use super::*;
@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
-/// Posts of the listed ids are hidden or gone.
+/// A view that treats the posts with the listed ids as hidden or deleted.
 #[derive(Default)]
 struct Filter {
     hidden: BTreeSet<u64>,
@@ -38,7 +38,7 @@ impl View for Filter {
     }
 }
 
-/// Three sources: 0 and 1 push, 2 is pulled. The inbox holds what was pushed, capped.
+/// A world of three sources: 0 and 1 push, 2 is pulled. The inbox holds what was pushed, up to its limit.
 struct World {
     shelf: Shelf,
     inbox: Inbox,
@@ -152,7 +152,7 @@ fn a_feed_without_entries_has_no_newest_and_a_spent_budget_does_not_hide_it() {
     for range in [Range::Newest, Range::Before(at(3, 3)), Range::After(at(3, 3))] {
         assert_eq!(world.page(range, 2, &mut hidden).newest, None, "{range:?}");
     }
-    // Enough for the page, and not for another walk from the top.
+    // Enough units for the page, but not for another scan from the top.
     world.units_max = 3 * 200;
     let page = world.page(Range::Before(at(3, 3)), 1, &mut Filter::default());
     assert_eq!((times(&page), page.reach), (vec![2], Reach::Full));
@@ -194,7 +194,7 @@ proptest! {
             prop_assert!(is_further);
             range = Range::Before(next);
         }
-        // With a little to spare nothing is left out but what is late.
+        // With some units to spare, only late sources are omitted.
         if units_max >= 500 {
             prop_assert!(in_time.keys().all(|position| down.contains_key(position)));
         }

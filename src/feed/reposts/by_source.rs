@@ -1,15 +1,15 @@
-//! A set of reposts by source, made for one post that very many repeat.
+//! A set of reposts ordered by source, for a post with very many reposts.
 //!
 //! Responsible for:
-//! - adding a repost in time that hardly depends on how many there are, though sources come in any order;
-//! - finding the reposts of one source without looking at the others, in little memory.
+//! - adding a repost in time that hardly depends on the size of the set, although sources arrive in any order;
+//! - finding the reposts of one source without scanning the others, in little memory.
 //!
 //! Not responsible for:
-//! - for whom they are looked for (`feed::reposts`), how a run of them becomes bytes (`feed::runs::packed`).
+//! - the readers for whom reposts are searched (`feed::reposts`), the encoding of a run as bytes (`feed::runs::packed`).
 //!
-//! The set is a tree of runs. A run is packed, and what comes is put beside it as it is, in no order. Only when 64 have come
-//! to a run are they sorted and packed with it. In [`SortedRuns`](crate::feed::runs::SortedRuns), which are made for keys
-//! that arrive in ascending order, each of them would have its run searched and written anew.
+//! The set is a tree of runs. A run is packed, and new reposts are stored unsorted beside it. Only when a run has 64 of these are they
+//! sorted and packed with it. [`SortedRuns`](crate::feed::runs::SortedRuns) are made for keys that arrive in ascending order; there, each
+//! new repost would search its run and write it again.
 
 use std::collections::BTreeMap;
 
@@ -18,34 +18,34 @@ use crate::feed::reposts::Repost;
 use crate::feed::runs::packed::Packed;
 use crate::id::SourceSlot;
 
-/// Reposts beside a run that are not packed. Who looks for a source looks at all of them.
+/// Maximum number of unpacked reposts beside a run. A search for a source scans all of them.
 const LATE_MAX: usize = 64;
 
-/// Packed reposts of one run. Each is packed anew about `PACKED_MAX / LATE_MAX` times on average.
+/// Maximum number of packed reposts in one run. Each is packed about `PACKED_MAX / LATE_MAX` times on average.
 const PACKED_MAX: usize = 3 * LATE_MAX;
 
-/// Below all reposts.
+/// A key that is below all reposts.
 const LOWEST: Repost = Repost { source: SourceSlot(0), at: Position::MIN, author: SourceSlot(0) };
 
-/// A set of reposts.
+/// A set of reposts, ordered by source.
 #[derive(Clone, Debug)]
 pub(super) struct BySource {
-    /// All of them, in no order, while they are too few for a run.
+    /// All reposts, unsorted, while they are too few for a run.
     few: Vec<Repost>,
-    /// Each from the repost on that it stands under, up to that of the next. The first stands under [`LOWEST`].
+    /// The runs. Each holds the reposts from its key up to the key of the next run. The first key is [`LOWEST`].
     runs: BTreeMap<Repost, Run>,
     len: usize,
-    /// No repost was ever added that stands above this.
+    /// No added repost ever had a position above this one.
     highest: Position,
 }
 
-/// Reposts next to each other.
+/// A run of adjacent reposts.
 #[derive(Clone, Debug)]
 struct Run {
-    /// What the packed ones are counted from.
+    /// The base of the packed reposts.
     base: Repost,
     packed: Packed,
-    /// Those that came since they were packed, in no order.
+    /// The reposts added since the last packing, unsorted.
     late: Vec<Repost>,
 }
 
@@ -56,23 +56,23 @@ impl Default for BySource {
 }
 
 impl BySource {
-    /// How many there are.
+    /// Returns the number of reposts.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Where the highest stands that was ever added: whatever stands above it is not in the set.
+    /// Returns the highest position ever added: no repost in the set has a higher one.
     pub(super) fn highest(&self) -> Position {
         self.highest
     }
 
-    /// The last one in their order, by source.
+    /// Returns the last repost in the order by source.
     pub(super) fn last(&self) -> Option<Repost> {
         let run = self.runs.values().next_back().into_iter().flat_map(Run::iter);
         self.few.iter().copied().chain(run).max()
     }
 
-    /// Adds a repost; false if it was there.
+    /// Adds a repost. Returns false if it was there.
     pub(super) fn insert(&mut self, repost: Repost) -> bool {
         let is_new = repost.at > self.highest || !self.contains(repost);
         if is_new {
@@ -102,13 +102,13 @@ impl BySource {
         }
     }
 
-    /// Takes a repost out; false if it was not there.
+    /// Removes a repost. Returns false if it was not there.
     pub(super) fn remove(&mut self, repost: Repost) -> bool {
         let removed = match self.runs.range_mut(..=repost).next_back() {
             None => take(&mut self.few, repost),
             Some((&from, run)) => {
                 let removed = run.remove(repost);
-                // The first stays: there is always one that what comes belongs to.
+                // The first run is never removed, so that every new repost belongs to a run.
                 if run.is_empty() && from != LOWEST {
                     self.runs.remove(&from);
                 }
@@ -119,12 +119,12 @@ impl BySource {
         removed
     }
 
-    /// All of them, in no order.
+    /// Returns all reposts, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = Repost> {
         self.few.iter().copied().chain(self.runs.values().flat_map(Run::iter))
     }
 
-    /// Appends the reposts of one source to `into`, in no order.
+    /// Appends the reposts of one source to `into`, in no particular order.
     pub(super) fn copy_of(&self, source: SourceSlot, into: &mut Vec<Repost>) {
         into.extend(self.few.iter().filter(|repost| repost.source == source));
         let highest = Repost { source, at: Position::MAX, author: SourceSlot::NONE };
@@ -136,9 +136,9 @@ impl BySource {
         }
     }
 
-    /// Bytes on the heap, without the allocator's own.
+    /// Returns the bytes on the heap, without the overhead of the allocator.
     pub(super) fn heap_bytes(&self) -> usize {
-        // A tree node has room for 11 entries. Of several, those split at random hold about 8.
+        // A tree node has space for 11 entries. In a tree of several nodes, those split at random hold about 8.
         const NODE_ROOM: usize = 11;
         const NODE_ENTRIES: usize = 8;
         let runs = self.runs.len();
@@ -158,7 +158,7 @@ impl BySource {
 }
 
 impl Run {
-    /// Packs sorted reposts, of which there are some.
+    /// Packs sorted reposts; there must be at least one.
     fn of(reposts: &[Repost]) -> Self {
         let base = reposts[0];
         Self { base, packed: Packed::of(base, reposts), late: Vec::new() }
@@ -189,14 +189,14 @@ impl Run {
         true
     }
 
-    /// Packs those that came late. Returns the upper ones as a run of their own if they are too many for one.
+    /// Packs the unsorted reposts. If they are too many for one run, returns the upper ones as a new run.
     fn settle(&mut self) -> Option<Self> {
         let mut late = std::mem::take(&mut self.late);
         late.sort_unstable();
         let (base, count) = (self.base, self.packed.len() + late.len());
         let is_above = self.packed.last(base).is_none_or(|last: Repost| last < late[0]);
         match (is_above, count <= PACKED_MAX) {
-            // In ascending order, as they are restored: full runs.
+            // Ascending insertions, as in a restore, produce full runs.
             (true, false) => return Some(Self::of(&late)),
             (true, true) if !self.packed.is_empty() => {
                 self.packed.extend(base, &late);
@@ -206,7 +206,7 @@ impl Run {
         }
         late.reserve_exact(count - late.len());
         late.extend(self.packed.keys::<Repost>(base));
-        // Two ascending runs, which a stable sort merges.
+        // These are two ascending runs, which a stable sort merges.
         late.sort();
         let (lower, upper) = late.split_at(if count <= PACKED_MAX { count } else { count / 2 });
         *self = Self::of(lower);
@@ -214,7 +214,7 @@ impl Run {
     }
 }
 
-/// Takes a repost out of a list that has no order; false if it was not there.
+/// Removes a repost from an unsorted list. Returns false if it was not there.
 fn take(list: &mut Vec<Repost>, repost: Repost) -> bool {
     let place = list.iter().position(|other| *other == repost);
     place.map(|place| list.swap_remove(place)).is_some()
@@ -253,7 +253,7 @@ mod tests {
             let (mut set, mut model) = (BySource::default(), BTreeSet::new());
             for (nth, (source, time, op)) in ops.into_iter().enumerate() {
                 let repost = match op {
-                    // Sources in any order, times ascending: as they are published.
+                    // Sources in any order and ascending times, as reposts are published.
                     0 | 1 => repost(source % sources, nth as i64),
                     _ => repost(source % sources, time),
                 };

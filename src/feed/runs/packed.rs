@@ -1,67 +1,67 @@
-//! A packed run: sorted keys as rows of equally many bytes, as few as the run needs.
+//! A packed run: sorted keys as rows of equal width, which is the smallest that the run needs.
 //!
 //! Responsible for:
-//! - keeping a run of keys exactly, whatever they are, and in little memory if they lie close together;
-//! - finding, adding and taking out one of them without unpacking the others.
+//! - storing a run of any keys exactly, in little memory if they are close together;
+//! - finding, adding and removing one key without unpacking the others.
 //!
 //! Not responsible for:
-//! - how many keys a run may have, which keys belong into it (`feed::runs`), what numbers a key consists of ([`Key`]).
+//! - the number of keys in a run and which keys belong to it (`feed::runs`), the numbers of a key ([`Key`]).
 //!
-//! All keys of a run are counted from one base, and what that gives is written in as many bytes as the largest of the run
-//! takes. Deltas of varying length would be as dense for the gaps that feeds have, since each has to say how long it is,
-//! and every access would have to read the run from its start.
+//! All keys of a run are stored as differences from one base, with as many bytes as the largest difference of the run needs. Varying-length
+//! deltas would not be denser for the gaps between posts of a feed, since each must encode its own length, and every access would have to
+//! read the run from its start.
 
 use std::ops::Range;
 
-/// A key that can be packed: counted from a smaller one nearby, it is a few small numbers.
+/// A key that can be packed: its difference from a smaller key nearby is a few small numbers.
 pub trait Key: Copy + Ord {
-    /// So many numbers, [`NUMBERS_MAX`] at most.
+    /// The numbers of one key, at most `NUMBERS_MAX` of them.
     type Numbers: Copy + Default + AsRef<[u64]> + AsMut<[u64]>;
 
-    /// How many ways of counting there are. A run takes the one that makes it smallest.
+    /// The number of ways to compute the differences. A run uses the one that makes it smallest.
     const WAYS: u8 = 1;
 
-    /// The numbers that lead from `base` to this key, which is no smaller. They say exactly which key it is.
+    /// Returns the difference of this key from `base`, which is not larger. The numbers identify the key exactly.
     fn count_from(self, base: Self, way: u8) -> Self::Numbers;
 
-    /// The key to which `numbers` lead.
+    /// Returns the key with this difference from `base`.
     fn count_to(base: Self, numbers: Self::Numbers, way: u8) -> Self;
 }
 
-/// Numbers of one key.
+/// Maximum number of numbers in one key.
 const NUMBERS_MAX: usize = 4;
 
-/// A difference of either sign as a number that is small if the difference is.
+/// Maps a signed difference to a number that is small if the difference is small (zigzag encoding).
 pub fn zigzag(difference: u64) -> u64 {
     let signed = difference.cast_signed();
     ((signed << 1) ^ (signed >> 63)).cast_unsigned()
 }
 
-/// The difference that [`zigzag`] made a number of.
+/// Decodes a number that [`zigzag`] encoded.
 pub fn unzigzag(number: u64) -> u64 {
     (number >> 1) ^ (number & 1).wrapping_neg()
 }
 
 #[cfg(test)]
 thread_local! {
-    /// Rows that this thread has written, those that were only moved too.
+    /// The rows that this thread has written, including those that were only moved.
     pub(in crate::feed) static ROWS_WRITTEN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Bytes of each number of a key.
+/// The bytes of each number of a key.
 type Widths = [u8; NUMBERS_MAX];
 
-/// A run of keys. Whoever has it keeps the base beside it.
+/// A run of packed keys. Its owner stores the base.
 #[derive(Clone, Debug)]
 pub(in crate::feed) struct Packed {
-    /// A row for each key, of its numbers in little-endian bytes.
+    /// One row for each key: its numbers in little-endian bytes.
     rows: Box<[u8]>,
     widths: Widths,
     row_bytes: u8,
     way: u8,
-    /// All rows.
+    /// The number of rows, removed ones included.
     count: u8,
-    /// Rows at the start whose keys were taken out.
+    /// The number of rows at the start whose keys were removed.
     gone: u8,
 }
 
@@ -83,7 +83,7 @@ impl Packed {
         self.count == self.gone
     }
 
-    /// The key at a place below [`Packed::len`].
+    /// Returns the key at an index below [`Packed::len`].
     pub(super) fn get<K: Key>(&self, base: K, place: usize) -> K {
         let mut numbers = K::Numbers::default();
         let mut at = self.offset(place);
@@ -94,22 +94,22 @@ impl Packed {
         K::count_to(base, numbers, self.way)
     }
 
-    /// The largest key.
+    /// Returns the largest key.
     pub(in crate::feed) fn last<K: Key>(&self, base: K) -> Option<K> {
         self.len().checked_sub(1).map(|last| self.get(base, last))
     }
 
-    /// All keys.
+    /// Returns all keys, in ascending order.
     pub(in crate::feed) fn keys<K: Key>(&self, base: K) -> impl DoubleEndedIterator<Item = K> {
         self.range(base, 0..self.len())
     }
 
-    /// The keys at some places.
+    /// Returns the keys at a range of indexes.
     pub(in crate::feed) fn range<K: Key>(&self, base: K, places: Range<usize>) -> impl DoubleEndedIterator<Item = K> {
         places.map(move |place| self.get(base, place))
     }
 
-    /// How many keys at the start `is_before` holds for.
+    /// Returns the number of keys at the start for which `is_before` is true.
     pub(in crate::feed) fn partition_point<K: Key>(&self, base: K, is_before: impl Fn(K) -> bool) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -123,13 +123,13 @@ impl Packed {
         low
     }
 
-    /// Where a key is, or where it would have to be.
+    /// Returns the index of a key, or the index at which it would be inserted.
     pub(in crate::feed) fn search<K: Key>(&self, base: K, key: K) -> Result<usize, usize> {
         let place = self.partition_point(base, |other| other < key);
         if place < self.len() && self.get(base, place) == key { Ok(place) } else { Err(place) }
     }
 
-    /// Adds sorted keys above all others.
+    /// Appends sorted keys that are above all others.
     pub(in crate::feed) fn extend<K: Key>(&mut self, base: K, keys: &[K]) {
         if self.has_width_for(base, keys) {
             self.append(base, keys);
@@ -139,7 +139,7 @@ impl Packed {
         }
     }
 
-    /// Adds a key at the place where [`Packed::search`] misses it.
+    /// Adds a key at the index that [`Packed::search`] returned as an error.
     pub(super) fn insert<K: Key>(&mut self, base: K, place: usize, key: K) {
         if self.has_width_for(base, &[key]) {
             self.append(base, &[key]);
@@ -152,7 +152,7 @@ impl Packed {
         }
     }
 
-    /// Takes out the key at a place.
+    /// Removes the key at an index.
     pub(in crate::feed) fn remove(&mut self, place: usize) {
         if place == 0 {
             self.gone += 1;
@@ -165,7 +165,7 @@ impl Packed {
         self.count -= 1;
     }
 
-    /// Lets go of the rows whose keys are gone, if they are most of all.
+    /// Frees the rows of removed keys if they are more than half of all rows.
     pub(in crate::feed) fn shrink(&mut self) {
         if self.gone > self.count / 2 {
             self.rows = self.rows[self.offset(0)..].into();
@@ -186,7 +186,7 @@ impl Packed {
         needed.iter().zip(self.widths).all(|(needed, width)| *needed <= width)
     }
 
-    /// Writes the rows anew, with those of more keys behind them, and lets go of those whose keys are gone.
+    /// Copies the rows to a new allocation and appends the rows of more keys. Rows of removed keys are dropped.
     fn append<K: Key>(&mut self, base: K, keys: &[K]) {
         let gone_bytes = self.offset(0);
         let mut at = self.rows.len() - gone_bytes;
@@ -214,12 +214,12 @@ fn row_bytes(widths: Widths) -> u8 {
     widths.into_iter().sum()
 }
 
-/// The bytes that the largest of each number takes.
+/// Returns the bytes that the largest of each number needs.
 fn widths_of<K: Key>(base: K, keys: &[K], way: u8) -> Widths {
     let mut all = K::Numbers::default();
     for key in keys {
         let numbers = key.count_from(base, way);
-        // The bits that any of them has: as long as the longest.
+        // The union of all bits is as long as the longest number.
         all.as_mut().iter_mut().zip(numbers.as_ref()).for_each(|(all, number)| *all |= number);
     }
     let mut widths = Widths::default();
@@ -229,8 +229,7 @@ fn widths_of<K: Key>(base: K, keys: &[K], way: u8) -> Widths {
     widths
 }
 
-/// Writes a number, and zeros behind it that the next ones overwrite: eight bytes are written faster than any other number
-/// of them.
+/// Writes a number followed by zeros, which the next numbers overwrite: a write of eight bytes is faster than one of any other length.
 fn write_number(rows: &mut [u8], at: usize, number: u64) {
     let bytes = number.to_le_bytes();
     let rest = &mut rows[at..];
@@ -240,7 +239,7 @@ fn write_number(rows: &mut [u8], at: usize, number: u64) {
     }
 }
 
-/// Reads a number, with what follows it, and cuts that off.
+/// Reads eight bytes and masks those beyond the number.
 fn read_number(rows: &[u8], at: usize, width: u8) -> u64 {
     let rest = &rows[at..];
     let mut bytes = [0; 8];
@@ -248,8 +247,8 @@ fn read_number(rows: &[u8], at: usize, width: u8) -> u64 {
         Some(chunk) => bytes = *chunk,
         None => bytes[..rest.len()].copy_from_slice(rest),
     }
-    let kept = u64::MAX.checked_shr(u64::BITS - 8 * u32::from(width)).unwrap_or(0);
-    u64::from_le_bytes(bytes) & kept
+    let mask = u64::MAX.checked_shr(u64::BITS - 8 * u32::from(width)).unwrap_or(0);
+    u64::from_le_bytes(bytes) & mask
 }
 
 #[cfg(test)]

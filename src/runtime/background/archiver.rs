@@ -1,11 +1,12 @@
-//! The archiver: the threads that wait for the archive's disk, so that no actor and not the scribe has to.
+//! The archiver: the threads that wait for the archive's disk, so that no actor waits for it and neither does the
+//! scribe.
 //!
 //! Responsible for:
-//! - writing what the scribe shelves, in order, and telling it when that is done;
-//! - building pages that reach into the archive.
+//! - writing the records that the scribe moves to the archive, in order, and reporting the result to the scribe;
+//! - running jobs that read the archive, such as building pages.
 //!
 //! Not responsible for:
-//! - what is shelved (`state::tiering`), when (`runtime::writer`).
+//! - choosing what to move (`state::tiering`), and when (`runtime::writer`).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,24 +27,27 @@ use crate::state::world::World;
 use crate::storage::archive::{Archive, ArchiveError, Rewrite};
 use crate::storage::journal::Sequence;
 
-/// What the scribe wants written.
+/// A task of the scribe for the archive.
 pub struct Task {
-    /// What is to be shelved.
+    /// The records to move to the archive.
     pub tiering: Tiering,
-    /// Make it survive power loss. The journal was synced up to this event before: the archive must not know more than it does.
+    /// Persist the archive, so that it survives a power loss. The journal was synced up to this event before: the
+    /// archive must not contain anything that the journal lacks.
     pub persist: Option<Sequence>,
-    /// How many tasks had failed when this one was made: what those were to write is in this one, or in none.
+    /// The number of failed tasks that were known when this one was made. The records of those tasks are in this one,
+    /// or were dropped.
     pub failures_known: u64,
-    /// Whom to tell then.
+    /// The mark to send afterwards, and the channel for it.
     pub then: Option<(Reply<Mark>, Mark)>,
-    /// Write the archive anew afterwards, without these users, and whom to answer then.
+    /// The users without whom the archive is rewritten afterwards, and the channel for the answer.
     pub rewrite: Option<(Vec<SourceId>, Reply<()>)>,
 }
 
-/// Tasks that wait: a round of tiering, and the marks of snapshots.
+/// The capacity of the queue of tasks: a round of tiering, and the marks of snapshots.
 const TASKS_MAX: usize = 8;
 
-/// Starts the thread that writes, until the scribe lets go of its end. Done tasks go back to the scribe by `commands`.
+/// Starts the thread that writes, until the scribe drops its sender. Results are sent to the scribe through
+/// `commands`.
 pub fn start_writer(
     world: Arc<World>,
     archive: Arc<dyn Archive>,
@@ -58,37 +62,38 @@ pub fn start_writer(
             let written = write(&world, &*archive, tiering, persist);
             failures.note(written.failed.as_ref().map(|(_, cause)| cause));
             if let Some((reply, mark)) = then {
-                // Asked here, where nothing is written meanwhile: what comes after this task is not persisted with it.
+                // This is read on this thread, while nothing else is written: records of later tasks are not
+                // persisted with this one.
                 let has_archived = !archive.is_empty();
                 let _ = reply.send(failures.since(failures_known).map(|()| Mark { has_archived, ..mark }));
             }
             if let Some((users, reply)) = without {
-                // Only whole: what an earlier task could not write is not in it.
+                // Only a complete archive is rewritten: it lacks the records of a failed earlier task.
                 let rewritten = failures.since(failures_known).and_then(|()| rewrite(&*archive, &users));
                 let _ = reply.send(rewritten);
             }
-            // Refused only by a scribe that has ended; what is archived but still in memory does no harm.
-            let _ = commands.send(Command::Shelved(Box::new(written)));
+            // This fails only if the scribe has ended. Records that are archived but still in memory do no harm.
+            let _ = commands.send(Command::TieringWritten(Box::new(written)));
         }
     })?;
     Ok((tasks, thread))
 }
 
-/// The tasks that failed.
+/// The failed tasks of the writing thread.
 #[derive(Default)]
 struct Failures {
     count: u64,
     last: Option<Error>,
-    /// The last task was one of them.
+    /// True if the last task failed.
     is_failing: bool,
 }
 
 impl Failures {
-    /// Takes note of what became of a task.
+    /// Records the result of a task.
     fn note(&mut self, failure: Option<&ArchiveError>) {
         let was_failing = std::mem::replace(&mut self.is_failing, failure.is_some());
         match failure {
-            None if was_failing => info!("the archive takes posts again"),
+            None if was_failing => info!("the archive can be written again"),
             None => {}
             Some(cause) => {
                 let cause = archive_failed(cause);
@@ -101,7 +106,7 @@ impl Failures {
         }
     }
 
-    /// Whether all went well since there were `known` failures.
+    /// Returns the last error if a task has failed since there were `known` failures.
     fn since(&self, known: u64) -> Result<(), Error> {
         match &self.last {
             Some(cause) if self.count > known => Err(cause.clone()),
@@ -118,14 +123,14 @@ fn write(world: &World, archive: &dyn Archive, tiering: Tiering, persist: Option
     }
 }
 
-/// Writes the archive anew without these users.
+/// Rewrites the archive without these users.
 fn rewrite(archive: &dyn Archive, users: &[SourceId]) -> Result<(), Error> {
     let of_all: HashSet<SourceId> = users.iter().cloned().collect();
     let rewritten = archive.rewrite(&Rewrite { without: users, fate: &|post| fate(&of_all, post) });
     rewritten.map_err(|cause| archive_failed(&cause))
 }
 
-/// An archive's error, as callers get it.
+/// Converts an error of the archive into an error for callers.
 pub fn archive_failed(cause: &ArchiveError) -> Error {
     match cause.is_full() {
         true => Error::DiskFull(cause.with_sources()),
@@ -135,13 +140,13 @@ pub fn archive_failed(cause: &ArchiveError) -> Error {
 
 type Job = Box<dyn FnOnce(&World) + Send>;
 
-/// The threads that read. They end when this is dropped.
+/// The threads that read the archive. They end when this is dropped.
 pub struct ArchiveReaders {
     jobs: Sender<Job>,
 }
 
 impl ArchiveReaders {
-    /// Starts them.
+    /// Starts [`ARCHIVE_READERS`] threads.
     pub fn start(world: &Arc<World>) -> std::io::Result<Self> {
         let (jobs, receiver) = crossbeam_channel::bounded::<Job>(ARCHIVE_QUEUE_MAX);
         for nth in 0..ARCHIVE_READERS {
@@ -152,12 +157,12 @@ impl ArchiveReaders {
         Ok(Self { jobs })
     }
 
-    /// Lets one of them do `job`, which must not panic; false if too much is waiting already.
+    /// Queues `job`, which must not panic. Returns false if the queue is full.
     pub fn ask(&self, job: impl FnOnce(&World) + Send + 'static) -> bool {
         self.jobs.try_send(Box::new(job)).is_ok()
     }
 
-    /// How many jobs wait.
+    /// Returns the number of queued jobs.
     pub fn waiting(&self) -> usize {
         self.jobs.len()
     }

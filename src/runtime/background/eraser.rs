@@ -1,13 +1,16 @@
-//! The eraser: carries out erasures in the background, until nothing is left of the users.
+//! The eraser: carries out erasures in the background, until no data of the users is left.
 //!
 //! Responsible for:
-//! - taking back others' edges to an erased user and what they decided about one, and deleting the user's posts, in memory and in the
-//!   archive, all by ordinary events;
-//! - then having the archive written anew, a segment of the journal begun and a snapshot taken that makes all older files superfluous;
-//! - going on where an earlier process ended: each step is done again, and changes nothing where it was done.
+//! - removing other users' edges to an erased user and their decisions about it, and deleting the user's posts, in
+//!   memory and in the archive, all by ordinary events;
+//! - then requesting a rewrite of the archive, a new segment of the journal, and a snapshot that makes all older
+//!   files superfluous;
+//! - continuing the work of an earlier process: every step is repeated, and changes nothing where it was already
+//!   done.
 //!
 //! Not responsible for:
-//! - what everybody sees meanwhile (`state::world::erased`, `state::view`), which files go (`runtime::background::snapshotter`).
+//! - hiding the user from readers in the meantime (`state::world::erased`, `state::view`), removing files
+//!   (`runtime::background::snapshotter`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,22 +38,22 @@ use crate::state::erasures::Erasure;
 use crate::state::resolved::Resolved;
 use crate::state::sources::Source;
 
-/// Carries out erasures.
+/// The background worker that carries out erasures.
 pub(crate) struct Eraser {
     pub(crate) shared: Arc<Shared>,
     pub(crate) commands: CommandSender,
-    /// The snapshotter of snapshots, if there is a data directory.
+    /// The sender of requests to the snapshotter, if there is a data directory.
     pub(crate) snapshotter: Option<Sender<Reply<SnapshotTaken>>>,
-    /// Says that there is an erasure; gone when the engine is.
+    /// Receives a message when an erasure begins. It is disconnected when the engine ends.
     pub(crate) wake: Receiver<()>,
     pub(crate) stopping: Arc<AtomicBool>,
 }
 
-/// The answers to commands that were sent together.
+/// The pending answers to commands that were sent together.
 type Answers = Vec<(PostId, oneshot::Receiver<Result<(), Error>>)>;
 
 impl Eraser {
-    /// Works until the engine ends.
+    /// Carries out erasures until the engine ends.
     pub(crate) fn run(self) {
         let mut failures = 0_u32;
         loop {
@@ -58,10 +61,10 @@ impl Eraser {
             let (began, count) = (Instant::now(), erasures.len());
             let outcome = if erasures.is_empty() { Ok(()) } else { self.carry_out(&erasures) };
             match &outcome {
-                // Whose they were is not to be known from the log either.
+                // The log does not name the erased users either.
                 Ok(()) if count > 0 => info!("{count} erasures have ended, after {:.1?}", began.elapsed()),
                 Err(Error::ShuttingDown) => return,
-                Err(cause) if failures == 0 => warn!("{count} erasures are held up, and go on once they can: {cause}"),
+                Err(cause) if failures == 0 => warn!("{count} erasures are held up, and will be retried: {cause}"),
                 _ => {}
             }
             failures = if outcome.is_ok() { 0 } else { failures + 1 };
@@ -75,7 +78,8 @@ impl Eraser {
 
     fn carry_out(&self, erasures: &[Arc<Erasure>]) -> Result<(), Error> {
         erasures.iter().for_each(|erasure| self.put_to_sleep(&erasure.source));
-        // Others come back from a snapshot of a time at which only older files had the user's id.
+        // Erasures without an id were recovered from a snapshot from a time at which only older files contained the
+        // user's id.
         let named: Vec<(&Erasure, &SourceId)> =
             erasures.iter().filter_map(|erasure| Some((&**erasure, erasure.user.as_ref()?))).collect();
         if !named.is_empty() {
@@ -96,13 +100,14 @@ impl Eraser {
         Ok(())
     }
 
-    /// Ends the user's own live connections, and gives up the inbox.
+    /// Ends the user's own live connections, and removes the inbox.
     fn put_to_sleep(&self, source: &Source) {
-        // One that is asked too much just now is put to sleep by the next attempt, or when it is idle.
+        // If the actor's mailbox is full, the next attempt puts it to sleep, or the activator does when it is idle.
         let _ = self.shared.directory.send(source.slot, Sleep);
     }
 
-    /// Takes back others' edges to these users, and what others decided about them. Nothing new comes meanwhile: it would be refused.
+    /// Removes other users' edges to these users and their decisions about them. No new ones are added in the
+    /// meantime, since they are refused.
     fn take_back(&self, users: &[(&Erasure, &SourceId)]) -> Result<(), Error> {
         let world = &self.shared.world;
         let (mut events, mut since) = (Vec::new(), Instant::now());
@@ -122,7 +127,7 @@ impl Eraser {
     fn delete_posts(&self, erasure: &Erasure, user: &SourceId) -> Result<(), Error> {
         self.delete_in_memory(&erasure.source)?;
         self.delete_archived(user)?;
-        // What was on its way to the archive when it was looked through.
+        // Posts that were being moved to the archive while it was searched.
         self.delete_in_memory(&erasure.source)
     }
 
@@ -150,7 +155,7 @@ impl Eraser {
             span = span.beyond(*last, Direction::Older);
             self.delete(&positions)?;
             if round % (ERASURE_FLUSH_POSTS / ERASURE_STEP_MAX) == 0 {
-                // They are in memory until then.
+                // The deletions are stored in memory until the archive is written.
                 self.flush()?;
             }
             self.rest(&mut since)?;
@@ -158,14 +163,14 @@ impl Eraser {
         Ok(())
     }
 
-    /// Waits until the archive has all that it is to have.
+    /// Waits until the archive contains all pending changes.
     fn flush(&self) -> Result<(), Error> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::Mark { sync: true, reply }).map_err(|_| Error::ShuttingDown)?;
         answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown)).map(drop)
     }
 
-    /// Deletes posts. One that the archive has and cannot read is left to its rewrite.
+    /// Deletes posts. A post that is in the archive but cannot be read is left to the rewrite of the archive.
     fn delete(&self, positions: &[Position]) -> Result<(), Error> {
         let mut answers = Answers::with_capacity(positions.len());
         for Position { id, .. } in positions {
@@ -173,7 +178,7 @@ impl Eraser {
         }
         for (id, answer) in answers {
             match answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown)) {
-                Err(Error::ArchiveFailed(cause)) => warn!("post {id} goes when the archive is rewritten: {cause}"),
+                Err(Error::ArchiveFailed(cause)) => warn!("post {id} is left to the archive's rewrite: {cause}"),
                 deleted => deleted?,
             }
         }
@@ -198,7 +203,7 @@ impl Eraser {
         answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown))
     }
 
-    /// Has a snapshot taken, after which there is nothing older.
+    /// Requests a snapshot that removes all older files, and waits for it.
     fn take_snapshot(&self) -> Result<(), Error> {
         let Some(snapshotter) = &self.snapshotter else { return Ok(()) };
         let (reply, answer) = oneshot::channel();
@@ -207,7 +212,7 @@ impl Eraser {
         answer.blocking_recv().unwrap_or(Err(Error::ShuttingDown)).map(drop)
     }
 
-    /// Rests after work: where cores are few, requests must not wait for it.
+    /// Pauses after work, so that requests do not wait for it on machines with few cores.
     fn rest(&self, since: &mut Instant) -> Result<(), Error> {
         if self.stopping.load(Ordering::Relaxed) {
             return Err(Error::ShuttingDown);
@@ -218,7 +223,8 @@ impl Eraser {
     }
 }
 
-/// Adds the events that take back what `other` has of a user: an edge or what was kept of one, mutes, blocks, and places on lists.
+/// Adds the events that remove the references of `other` to a user: an edge or the posts kept from one, mutes,
+/// blocks, and list entries.
 fn references(other: &Source, Erasure { source, .. }: &Erasure, user: &SourceId, events: &mut Vec<Event>) {
     let (slot, reader) = (source.slot, &other.id);
     let following = other.following();

@@ -1,4 +1,4 @@
-//! Threads beside the actors, which may wait for a disk.
+//! Background threads beside the actors, which may wait for a disk.
 
 pub mod archiver;
 pub(crate) mod eraser;

@@ -1,11 +1,13 @@
-//! The resolver: looks up what commands need of the archive, on threads that may wait for a disk, and queues them for the scribe.
+//! The resolver: looks up records that commands need from the archive, on threads that may wait for a disk, and
+//! queues the commands for the scribe.
 //!
 //! Responsible for:
-//! - looking up before a command is queued, and once more if by then the scribe lacks anything;
-//! - refusing what cannot be looked up, or too often had to be.
+//! - looking records up before a command is queued, and again if the scribe lacks any by then;
+//! - refusing commands whose records cannot be looked up, or had to be looked up too often.
 //!
 //! Not responsible for:
-//! - what a command needs, and what is found (`state::resolved`), judging commands (`runtime::writer`).
+//! - which records a command needs, and storing those found (`state::resolved`), validating commands
+//!   (`runtime::writer`).
 
 use std::sync::Arc;
 
@@ -24,7 +26,7 @@ use crate::runtime::writer::queue::{CommandSender, NotTaken};
 use crate::state::resolved::{Needs, Resolved};
 use crate::state::world::World;
 
-/// What a command needs of the archive that neither memory nor `resolved` has.
+/// Returns the records that a command needs from the archive and that are neither in memory nor in `resolved`.
 pub fn needs(command: &Command, world: &World, resolved: &Resolved) -> Needs {
     let mut needs = Needs::default();
     if !world.has_archived() {
@@ -38,7 +40,7 @@ pub fn needs(command: &Command, world: &World, resolved: &Resolved) -> Needs {
         Command::Edit { id, .. } | Command::Delete { id, .. } => needs.post(*id, world, resolved),
         Command::Follow { edges, .. } => {
             let asked: usize = edges.iter().filter_map(|edge| edge.backfill).fold(0, usize::saturating_add);
-            // More are refused before anything is looked at.
+            // Larger requests are refused before any lookup.
             if asked <= BACKFILLS_PER_REQUEST_MAX && edges.len() <= FOLLOWS_PER_REQUEST_MAX {
                 let backfills = edges.iter().filter_map(|edge| Some((&edge.source, edge.backfill?)));
                 let backfills = backfills.filter(|(_, posts)| *posts <= BACKFILL_MAX);
@@ -51,7 +53,7 @@ pub fn needs(command: &Command, world: &World, resolved: &Resolved) -> Needs {
     needs
 }
 
-/// Looks things up for commands.
+/// Looks up records for commands.
 #[derive(Clone)]
 pub struct Resolver {
     shared: Arc<Shared>,
@@ -59,17 +61,18 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// One that queues commands by `commands`.
+    /// Creates a resolver that queues commands through `commands`.
     pub fn new(shared: Arc<Shared>, commands: CommandSender) -> Self {
         Self { shared, commands }
     }
 
-    /// Queues a command once what it needs is looked up, beside what was found in `attempts` before. Refuses it if it cannot be.
+    /// Queues a command after looking up `needs`, in addition to the records found in earlier `attempts`. Refuses the
+    /// command if the lookup fails.
     pub fn resolve(&self, command: Command, resolved: Resolved, attempts: u32, needs: Needs) {
         if attempts >= RESOLUTIONS_MAX {
             return command.refuse(self.shared.overloaded("archive", ARCHIVE_QUEUE_MAX));
         }
-        // Shared by the job and the refusal: one of them takes it.
+        // The job and the refusal share the command; one of them takes it.
         let command = Arc::new(Mutex::new(Some(command)));
         let (waiting, this) = (Arc::clone(&command), self.clone());
         let is_taken = self.ask(move |world| {
@@ -93,23 +96,23 @@ impl Resolver {
             Err((NotTaken::Full { queue, limit }, Some(command))) => {
                 command.refuse(self.shared.overloaded(queue, limit));
             }
-            // Whoever waits for a command that was dropped knows it by that.
+            // A caller whose command was dropped notices that its reply channel is closed.
             Err((_, command)) => command.into_iter().for_each(|command| command.refuse(Error::ShuttingDown)),
         }
     }
 
-    /// Lists the next ids from this one on that the archive has, for the scribe. False if there is no room for that.
+    /// Lists the next ids in the archive from this one on, for the scribe. Returns false if the queue is full.
     pub fn list_ids(&self, from: PostId) -> bool {
         let commands = self.commands.clone();
         self.ask(move |world| {
             let listed = world.archive().map(|archive| archive.ids_from(from, ARCHIVED_IDS_LISTED_MAX));
             let listed = listed.transpose().map(Option::unwrap_or_default).map_err(|cause| archive_failed(&cause));
-            // Refused only by a scribe that has ended.
+            // This fails only if the scribe has ended.
             let _ = commands.send(Command::IdsListed { listed });
         })
     }
 
-    /// The refusal of a post as long as it is not known which ids are free.
+    /// Returns the refusal of a post while the free ids are unknown, and counts it.
     pub fn overloaded(&self) -> Error {
         self.shared.overloaded("archive", ARCHIVE_QUEUE_MAX)
     }

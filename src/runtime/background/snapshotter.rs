@@ -1,12 +1,12 @@
-//! The snapshotter: takes snapshots in the background, and drops what they make superfluous.
+//! The snapshotter: takes snapshots in the background, and removes the files that they make superfluous.
 //!
 //! Responsible for:
 //! - taking a snapshot on request, and when one is due (`due`);
-//! - walking the state while it changes, and asking the shards for the inboxes of active readers;
-//! - keeping two snapshots, and the journal back to the older one.
+//! - traversing the state while it changes, and collecting the inboxes of active readers from the shards;
+//! - storing two snapshots, and the journal back to the older one.
 //!
 //! Not responsible for:
-//! - the bytes of a snapshot (`storage::snapshot`), what is in it (`state::records`).
+//! - the file format of a snapshot (`storage::snapshot`), its records (`state::records`).
 
 mod due;
 mod prune;
@@ -24,6 +24,7 @@ use tracing::{info, warn};
 
 use crate::error::Error;
 use crate::limits::{SNAPSHOT_RESTS, SNAPSHOT_STRETCH, SNAPSHOTS_KEPT};
+use crate::recovery::{Records, write_world};
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::background::snapshotter::due::Since;
 use crate::runtime::fanout::courier::Courier;
@@ -35,21 +36,20 @@ use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::journal::Sequence;
 use crate::storage::journal::writer::JournalFigures;
-use crate::storage::snapshot::{
-    self, Records, Section, SnapshotHeader, SnapshotReader, SnapshotWriter, UNFINISHED, write_world,
-};
+use crate::storage::snapshot::{self, Section, SnapshotHeader, SnapshotReader, SnapshotWriter, UNFINISHED};
 
-/// When and how snapshots are taken.
+/// Options for when and how snapshots are taken.
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotOptions {
-    /// Time after which there is a new one, if anything was written. Default 15 minutes. After a large snapshot the journal has to
-    /// have grown by a quarter of it as well, or 16 times as long to have passed.
+    /// Time after which a new snapshot is taken, if anything was written. Default 15 minutes. After a large snapshot
+    /// the journal must also have grown by a quarter of its size, or 16 intervals must have passed.
     pub interval: Duration,
-    /// Bytes of journal after which there is a new one, or a quarter of the last one if that is more. Default 256 MiB.
+    /// Bytes of journal after which a new snapshot is taken, or a quarter of the last snapshot if that is more.
+    /// Default 256 MiB.
     pub journal_bytes: u64,
-    /// Whether inboxes of active readers are in it, so that they are warm after a restart. Default: yes.
+    /// Includes the inboxes of active readers, so that these are warm after a restart. Default: yes.
     pub inboxes: bool,
-    /// Whether it is compressed, by zstd. Default: no.
+    /// Compresses snapshots with zstd. Default: no.
     pub compress: bool,
 }
 
@@ -59,7 +59,7 @@ impl Default for SnapshotOptions {
     }
 }
 
-/// The snapshotter.
+/// The background worker that takes snapshots.
 pub struct Snapshotter {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) options: SnapshotOptions,
@@ -68,26 +68,26 @@ pub struct Snapshotter {
     pub(crate) couriers: Vec<Addr<Courier>>,
     pub(crate) figures: Arc<JournalFigures>,
     pub(crate) requests: Receiver<Reply<SnapshotTaken>>,
-    /// Bytes of journal that the newest snapshot did not spare the start from reading.
+    /// Bytes of journal that the start had to replay after the newest snapshot.
     pub(crate) replayed_bytes: u64,
-    /// Set when the engine is about to end: what is being written is given up then.
+    /// Set when the engine is about to end: a snapshot in progress is then aborted.
     pub(crate) stopping: Arc<AtomicBool>,
-    /// Set when nobody is served any more: it is written without rests then.
-    pub(crate) hurries: Arc<AtomicBool>,
+    /// Set when no requests are served any more: a snapshot is then written without pauses.
+    pub(crate) without_pauses: Arc<AtomicBool>,
 }
 
-/// How often it is looked whether a snapshot is due.
-const LOOK: Duration = Duration::from_secs(1);
+/// The period between checks whether a snapshot is due.
+const DUE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether the scribe has answered.
-const MARK_LOOK: Duration = Duration::from_millis(2);
+/// The period between checks whether the scribe has answered.
+const MARK_POLL_PERIOD: Duration = Duration::from_millis(2);
 
-/// Writes a snapshot with rests: where cores are few, requests must not wait for it.
+/// Writes a snapshot with pauses, so that requests do not wait for it on machines with few cores.
 struct Paced<'a, 'b> {
     writer: &'a mut SnapshotWriter<'b>,
     since: Instant,
     stopping: &'a AtomicBool,
-    hurries: &'a AtomicBool,
+    without_pauses: &'a AtomicBool,
 }
 
 impl Records for Paced<'_, '_> {
@@ -97,7 +97,7 @@ impl Records for Paced<'_, '_> {
         if self.stopping.load(Ordering::Relaxed) {
             return Err(StorageError::Stopping);
         }
-        if worked >= SNAPSHOT_STRETCH && !self.hurries.load(Ordering::Relaxed) {
+        if worked >= SNAPSHOT_STRETCH && !self.without_pauses.load(Ordering::Relaxed) {
             std::thread::park_timeout(worked * SNAPSHOT_RESTS);
             self.since = Instant::now();
         }
@@ -105,21 +105,21 @@ impl Records for Paced<'_, '_> {
     }
 }
 
-/// The state when a snapshot was begun last.
+/// The state at the beginning of the last snapshot.
 struct Last {
     at: Instant,
     journal_bytes: u64,
-    /// Bytes of what was taken then.
+    /// The size of that snapshot in bytes.
     snapshot_bytes: u64,
 }
 
 impl Snapshotter {
-    /// Takes snapshots until nobody is left to ask for one.
+    /// Takes snapshots until the sender of requests is dropped.
     pub fn run(self) {
         let mut last = self.before();
         loop {
-            // All that wait are answered by one, which is begun after each of them asked.
-            let asked: Vec<_> = match self.requests.recv_timeout(LOOK) {
+            // One snapshot answers all waiting requests, since it begins after each of them was sent.
+            let asked: Vec<_> = match self.requests.recv_timeout(DUE_CHECK_PERIOD) {
                 Ok(reply) => std::iter::once(reply).chain(self.requests.try_iter()).collect(),
                 Err(RecvTimeoutError::Timeout) if self.is_due(&last) => Vec::new(),
                 Err(RecvTimeoutError::Timeout) => continue,
@@ -138,12 +138,12 @@ impl Snapshotter {
         }
     }
 
-    /// Notes the snapshots that are there from before, and takes away what a process left that died over one.
+    /// Lists the snapshots from earlier processes, and removes unfinished files that an earlier process left.
     pub(crate) fn list(&self) {
         let there = self.files.list().unwrap_or_default();
         let unfinished = |name: &str| name.strip_suffix(UNFINISHED).and_then(snapshot::parse_name).is_some();
         for name in there.iter().filter(|name| unfinished(name)) {
-            // If it stays, it takes room and nothing else.
+            // If the removal fails, the file only occupies disk space.
             let _ = self.files.remove(name);
         }
         let there = snapshot::snapshots(&*self.files).unwrap_or_default();
@@ -154,8 +154,8 @@ impl Snapshotter {
         *self.shared.snapshots.lock() = there.into_iter().filter_map(describe).collect();
     }
 
-    /// As it was when the newest snapshot was taken, maybe by an earlier process: one that is often restarted takes
-    /// snapshots as often as one that is not.
+    /// Returns the state at the newest snapshot, which an earlier process may have taken. So a process that is often
+    /// restarted takes snapshots at the usual rate.
     fn before(&self) -> Last {
         let newest = self.shared.snapshots.lock().first().map(|newest| (newest.taken_at, newest.bytes));
         let age = newest.map_or(0, |(taken_at, _)| self.shared.clock.now().0.saturating_sub(taken_at.0));
@@ -165,7 +165,7 @@ impl Snapshotter {
         Last { at: now.checked_sub(age).unwrap_or(now), journal_bytes: 0, snapshot_bytes }
     }
 
-    /// Bytes of journal since the snapshot that the start began from.
+    /// Returns the bytes of journal since the snapshot from which the start recovered.
     fn journal_bytes(&self) -> u64 {
         self.replayed_bytes + self.figures.written_bytes.load(Ordering::Relaxed)
     }
@@ -183,17 +183,18 @@ impl Snapshotter {
             return Err(Error::ShuttingDown);
         }
         if let Some(cause) = self.figures.failure() {
-            // Its end would need a sync.
+            // The end of a snapshot needs a sync of the journal, which would fail.
             return Err(Error::JournalFailed(cause));
         }
-        self.look_for_room()?;
+        self.check_disk_space()?;
         let erasures = self.shared.world.sources.erasures();
-        let _no_other_way_round = erasures.hold_snapshots();
-        // Before the mark: what is older than this snapshot may have what must not be kept.
+        let _no_erasure_step = erasures.hold_snapshots();
+        // This is read before the mark: files older than this snapshot may contain erased data.
         let is_last = erasures.any_scrubbed();
         let began = self.shared.clock.now();
         let mark = self.mark(false)?;
-        // After the mark: what is not under way any more is in its inboxes, and these are copied later still.
+        // This is read after the mark: posts that are no longer open are in their inboxes, and these are copied later
+        // still.
         let under_way = self.shared.open_fanouts.positions();
         let header = SnapshotHeader { sequence: mark.last, taken_at: began };
         let failed = |cause: StorageError| match cause {
@@ -203,7 +204,7 @@ impl Snapshotter {
         };
         let mut writer = SnapshotWriter::begin(&*self.files, header, self.options.compress).map_err(failed)?;
         let written = self.write(&mut writer, mark, under_way).map_err(failed).and_then(|()| {
-            // The walk may have met anything that happened until now, so all of that must be there to be replayed.
+            // The traversal may have seen any change up to now, so all of these events must be available for replay.
             self.mark(true)
         });
         let end = match written {
@@ -214,15 +215,15 @@ impl Snapshotter {
             }
         };
         let arrivals = &self.shared.world.arrivals;
-        // In this order: of what is forgotten between the two the second knows.
+        // The order matters: entries that are forgotten between the two reads are covered by the second one.
         let revealed = arrivals.revealed.all();
         writer.set_arrivals(arrivals.tokens_from(), revealed);
         let bytes = writer.finish(end.last, end.last_instant, end.has_archived).map_err(failed)?;
         match self.drop_superfluous(mark.last, is_last) {
-            // An erasure waits for it.
+            // An erasure depends on this removal.
             Err(cause) if is_last => return Err(failed(cause)),
-            // The next one tries again.
-            Err(cause) => warn!("what the snapshot makes superfluous is still there: {cause}"),
+            // The next snapshot tries again.
+            Err(cause) => warn!("files that the snapshot makes superfluous could not be removed: {cause}"),
             Ok(()) => {}
         }
         let taken = SnapshotTaken { file: snapshot::name(mark.last), sequence: mark.last, bytes, taken_at: began };
@@ -241,15 +242,15 @@ impl Snapshotter {
             match answer.try_recv() {
                 Ok(mark) => return mark,
                 Err(TryRecvError::Closed) => return Err(Error::ShuttingDown),
-                // On a full disk the archive waits for room. Whoever asked for the snapshot need not.
-                Err(TryRecvError::Empty) => self.look_for_room()?,
+                // On a full disk the archive waits for space. The caller of the snapshot should not wait for that.
+                Err(TryRecvError::Empty) => self.check_disk_space()?,
             }
-            std::thread::park_timeout(MARK_LOOK);
+            std::thread::park_timeout(MARK_POLL_PERIOD);
         }
     }
 
-    /// Fails if the archive has found the disk full, and there still is no room.
-    fn look_for_room(&self) -> Result<(), Error> {
+    /// Fails if the archive has found the disk full, and there is still no space.
+    fn check_disk_space(&self) -> Result<(), Error> {
         let archive = self.shared.world.archive();
         archive.map_or(Ok(()), |archive| archive.catch_up().map_err(|cause| archive_failed(&cause)))
     }
@@ -260,7 +261,8 @@ impl Snapshotter {
         mark: Mark,
         under_way: Vec<crate::feed::position::Position>,
     ) -> Result<(), StorageError> {
-        let mut writer = Paced { writer, since: Instant::now(), stopping: &self.stopping, hurries: &self.hurries };
+        let mut writer =
+            Paced { writer, since: Instant::now(), stopping: &self.stopping, without_pauses: &self.without_pauses };
         write_world(Walk { world: &self.shared.world, sources: mark.sources }, &mut writer)?;
         if self.options.inboxes {
             let posts = pack_positions(under_way.into_iter());

@@ -1,7 +1,8 @@
-//! The courier: drops mail into the inboxes of its shard, and rings only where somebody is watching.
+//! The courier: delivers posts to the inboxes of its shard, and wakes only the actors of watched readers.
 //!
-//! A mailbox hop costs several times the delivery itself, so bulk mail does not go through user actors' mailboxes: the
-//! courier runs on the same thread as they do and writes into their inboxes while none of them runs.
+//! A message through a mailbox costs several times as much as the delivery itself, so posts do not go through the
+//! mailboxes of user actors: the courier runs on the same thread and writes into their inboxes while none of them
+//! runs.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,7 +17,7 @@ use crate::feed::stream::Invalidation;
 use crate::limits::{DELIVERIES_PER_TURN_MAX, INBOXES_PER_COPY, SAMPLE_PERIOD};
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::fanout::FanoutSupervisor;
-use crate::runtime::message::{Bell, CollectStatistics, CopyInboxes, Deliver, SliceDelivered};
+use crate::runtime::message::{CollectStatistics, CopyInboxes, Deliver, InvalidationsPending, SliceDelivered};
 use crate::runtime::reader::inbox_store::InboxStore;
 use crate::runtime::shared::Shared;
 
@@ -26,16 +27,17 @@ pub struct Courier {
     shared: Arc<Shared>,
     inbox_store: Rc<RefCell<InboxStore>>,
     supervisor: Addr<FanoutSupervisor>,
-    /// Slices to deliver, the first of them from its `next`-th recipient on. As many as the supervisor gives credit for.
+    /// The slices to deliver. The first one continues at its recipient with index `next`. The supervisor's credit
+    /// limits their number.
     slices: VecDeque<Deliver>,
     next: usize,
-    /// What the last sample told.
+    /// The bytes of the shard's inboxes according to the last sample.
     sampled_bytes: u64,
     _abort_on_exit: AbortOnExit,
 }
 
 impl Courier {
-    /// A courier for the inboxes in `inbox_store`.
+    /// Creates a courier for the inboxes in `inbox_store`.
     pub fn new(
         shard: usize,
         shared: Arc<Shared>,
@@ -55,18 +57,19 @@ impl Courier {
         }
     }
 
-    /// Delivers for one turn. Returns whether anything is left for another.
-    fn deliver_turn(&mut self) -> bool {
+    /// Delivers up to [`DELIVERIES_PER_TURN_MAX`] recipients. Returns true if any slices are left.
+    fn deliver_some(&mut self) -> bool {
         let mut left = DELIVERIES_PER_TURN_MAX;
         while let Some(slice) = self.slices.front()
             && left > 0
         {
             let end = slice.recipients.len().min(self.next + left);
             let recipients = &slice.recipients[self.next..end];
-            match slice.mail {
+            match slice.invalidation {
                 Invalidation::Published(position) if slice.into_inboxes => {
                     let arrivals = &self.shared.world.arrivals;
-                    // It was accepted by now, so that what is late by its own instant is late by this one.
+                    // The post was accepted before this time, so a post that is late at its own time is late at this
+                    // one, too.
                     let now = arrivals.applied().through;
                     let late_at = arrivals.is_late(position, now).then_some(now);
                     let delivered = self.inbox_store.borrow_mut().deliver(position, late_at, recipients);
@@ -83,15 +86,15 @@ impl Courier {
                 self.confirm();
             }
         }
-        self.ring();
+        self.wake_users();
         !self.slices.is_empty()
     }
 
-    /// Rings for those who have notices. Each has at most one ring on its way, so that a full mailbox need not be asked for room,
-    /// and no notice is lost to one.
-    #[expect(clippy::disallowed_methods, reason = "one ring for each actor at a time, whatever its mailbox holds")]
-    fn ring(&self) {
-        self.inbox_store.borrow_mut().ring(|user| user.do_send(Bell));
+    /// Wakes the actors of readers with new invalidations. Each has at most one such message in its mailbox, so the
+    /// message may exceed the mailbox's capacity, and no invalidation is lost because of a full mailbox.
+    #[expect(clippy::disallowed_methods, reason = "one message for each actor at a time, whatever its mailbox holds")]
+    fn wake_users(&self) {
+        self.inbox_store.borrow_mut().wake_users(|user| user.do_send(InvalidationsPending));
     }
 
     fn sample(&mut self) {
@@ -106,7 +109,7 @@ impl Courier {
         let confirmed = self.supervisor.try_send(SliceDelivered { shard: self.shard, job: slice.job, recipients });
         assert!(
             !matches!(confirmed, Err(actix::dev::SendError::Full(_))),
-            "the supervisor's mailbox has room for every slice it gave credit for"
+            "the supervisor's mailbox has capacity for every slice it gave credit for"
         );
     }
 }
@@ -125,7 +128,7 @@ impl Handler<Deliver> for Courier {
     fn handle(&mut self, slice: Deliver, ctx: &mut Self::Context) {
         self.slices.push_back(slice);
         if self.slices.len() == 1 {
-            ctx.spawn(Round);
+            ctx.spawn(DeliveryTask);
         }
     }
 }
@@ -145,16 +148,16 @@ impl Handler<CopyInboxes> for Courier {
         let sharding = self.shared.world.sharding;
         let (inboxes, next) =
             self.inbox_store.borrow().copies(from, INBOXES_PER_COPY, |reader| sharding.source(self.shard, reader));
-        // A snapshotter that went away needs no answer.
+        // The snapshotter may have given up.
         let _ = reply.send((inboxes, next));
     }
 }
 
-/// A courier's way through its slices: a turn at a time, and between turns the other actors of the shard run. A mailbox
-/// alone would not yield while messages keep coming.
-struct Round;
+/// The task that delivers a courier's slices. It yields to the other actors of the shard regularly. A mailbox does
+/// not yield as long as messages arrive.
+struct DeliveryTask;
 
-impl ActorFuture<Courier> for Round {
+impl ActorFuture<Courier> for DeliveryTask {
     type Output = ();
 
     fn poll(
@@ -163,12 +166,13 @@ impl ActorFuture<Courier> for Round {
         _: &mut Context<Courier>,
         task: &mut TaskContext<'_>,
     ) -> Poll<()> {
-        if courier.deliver_turn() {
-            // Where threads outnumber cores, the scribe and the supervisor need a turn too: a shard under load would
-            // keep its core until the system's scheduler took it away, milliseconds later.
+        if courier.deliver_some() {
+            // If there are more threads than cores, the scribe and the supervisor need CPU time too: otherwise a
+            // shard under load would keep its core until the operating system preempts it, milliseconds later.
             std::thread::yield_now();
-            // By its waker alone it would go before what other threads ask of this one: the thread's scheduler looks at that
-            // once in 31 tasks as long as it has any of its own, so that pages would wait for 31 turns each.
+            // A plain waker would schedule this task before requests from other threads: the thread's scheduler
+            // checks those only once in 31 tasks as long as it has tasks of its own, so pages would wait for 31
+            // rounds of delivery each.
             return pin!(tokio::task::yield_now()).poll(task);
         }
         Poll::Ready(())

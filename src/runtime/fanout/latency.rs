@@ -1,10 +1,12 @@
-//! How long posts took of late to reach all inboxes, by the number of followers.
+//! Fan-out latency: the recent times that posts took to reach all inboxes, by the number of followers.
 //!
 //! Responsible for:
-//! - two windows of [`FANOUT_LATENCY_WINDOW`], the current one and the one before: figures are of the last one to two.
+//! - keeping two windows of [`FANOUT_LATENCY_WINDOW`], the current and the previous one. So figures cover the last
+//!   one to two windows.
 //!
 //! Not responsible for:
-//! - reading a clock: the time is an argument. Who reads figures may be a moment behind who records.
+//! - reading a clock: the time is an argument. A reader of figures may pass a slightly earlier time than the last
+//!   record.
 
 use std::time::{Duration, Instant};
 
@@ -12,15 +14,15 @@ use hdrhistogram::Histogram;
 
 use crate::limits::{FANOUT_LATENCY_MAX, FANOUT_LATENCY_WINDOW};
 
-/// Audiences, each ten times the size of the one before.
+/// The classes of audiences by number of followers, each ten times as large as the one before.
 pub const AUDIENCES: [&str; 6] = ["1-9", "10-99", "100-999", "1k-9k", "10k-99k", "100k+"];
 
-/// Within 1 % of what was measured.
+/// Two significant digits: recorded values are within 1 % of the measured ones.
 const SIGNIFICANT_DIGITS: u8 = 2;
 
 type Window = [Histogram<u32>; AUDIENCES.len()];
 
-/// How long posts took of late.
+/// The recent latencies of posts, by audience.
 #[derive(Debug)]
 pub struct FanoutLatency {
     current: Window,
@@ -28,37 +30,37 @@ pub struct FanoutLatency {
     previous: Window,
 }
 
-/// How long posts to audiences of one size took, within 1 %, and [`FANOUT_LATENCY_MAX`] at most.
+/// The latencies of posts to audiences of one class, within 1 %, and at most about [`FANOUT_LATENCY_MAX`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AudienceLatency {
-    /// The audience: numbers of followers, `"1-9"` to `"100k+"`.
+    /// The class of audiences by number of followers, `"1-9"` to `"100k+"`.
     pub followers: &'static str,
-    /// How many posts.
+    /// The number of posts.
     pub count: u64,
-    /// What half of them took at most, in microseconds.
+    /// The median in microseconds.
     pub p50_us: u64,
-    /// What all but one in a hundred took at most, in microseconds.
+    /// The 99th percentile in microseconds.
     pub p99_us: u64,
-    /// What the slowest took, in microseconds.
+    /// The maximum in microseconds.
     pub max_us: u64,
 }
 
 impl FanoutLatency {
-    /// Nothing measured yet.
+    /// Creates an empty record whose first window begins at `now`.
     pub fn new(now: Instant) -> Self {
         Self { current: empty(), began: now, previous: empty() }
     }
 
-    /// Takes note of a post that `took` so long to all of its `followers`. One without any reached nobody, and is none.
+    /// Records a post that took this long to reach all of its `followers`. A post without followers is not recorded.
     pub fn record(&mut self, now: Instant, took: Duration, followers: u64) {
-        self.turn(now);
+        self.rotate(now);
         let Some(audience) = audience(followers) else { return };
         self.current[audience].saturating_record(micros(took));
     }
 
-    /// The figures of audiences that had posts in either window, the smallest audience first.
+    /// Returns the figures of audiences with posts in either window, the smallest audience first.
     pub fn figures(&mut self, now: Instant) -> Vec<AudienceLatency> {
-        self.turn(now);
+        self.rotate(now);
         let both = self.current.iter().zip(&self.previous);
         let merged = both.map(|(current, previous)| {
             let mut merged = current.clone();
@@ -75,8 +77,8 @@ impl FanoutLatency {
         AUDIENCES.into_iter().zip(merged).map(figures).filter(|figures| figures.count > 0).collect()
     }
 
-    /// Begins as many windows as have passed.
-    fn turn(&mut self, now: Instant) {
+    /// Starts as many new windows as have passed.
+    fn rotate(&mut self, now: Instant) {
         let passed = now.duration_since(self.began).as_nanos() / FANOUT_LATENCY_WINDOW.as_nanos();
         if passed == 0 {
             return;
@@ -90,7 +92,7 @@ impl FanoutLatency {
     }
 }
 
-/// Which of [`AUDIENCES`] so many followers are; none if there are none.
+/// Returns the index in [`AUDIENCES`] for this number of followers, or None if there are none.
 pub fn audience(followers: u64) -> Option<usize> {
     Some((followers.checked_ilog10()? as usize).min(AUDIENCES.len() - 1))
 }
@@ -138,8 +140,8 @@ mod tests {
         }
         let of_small = latency.figures(now)[0];
         let figures = [(of_small.p50_us, 500), (of_small.p99_us, 990), (of_small.max_us, 1_000)];
-        for (told, meant) in figures {
-            assert!(told.abs_diff(meant) * 100 <= meant, "{told} for {meant}");
+        for (figure, meant) in figures {
+            assert!(figure.abs_diff(meant) * 100 <= meant, "{figure} for {meant}");
         }
         assert_eq!(of_small.count, 1_000);
     }
@@ -165,7 +167,7 @@ mod tests {
         assert_eq!(counts(&mut latency, began + 2 * window - just), [("1-9", 1), ("10-99", 1)]);
         assert_eq!(counts(&mut latency, began + 2 * window), [("10-99", 1)]);
         assert_eq!(counts(&mut latency, began + 3 * window), []);
-        // Windows begin at multiples of their length, however long nothing happened.
+        // Windows begin at multiples of their length, even after a long time without posts.
         latency.record(began + 5 * window + window / 2, seconds(1), 100);
         assert_eq!(counts(&mut latency, began + 7 * window - just), [("100-999", 1)]);
         assert_eq!(counts(&mut latency, began + 7 * window), []);

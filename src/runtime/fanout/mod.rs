@@ -1,12 +1,13 @@
-//! The fan-out supervisor: takes published posts and hands them to couriers, slice by slice, in turns.
+//! The fan-out supervisor: passes published posts to couriers, slice by slice, in the order of the schedule.
 //!
 //! Responsible for:
-//! - skipping inactive recipients: a slice is an intersection of followers and active readers, or, of what goes into no inbox,
-//!   of followers and watched readers;
-//! - telling who waits for a post that it is delivered.
+//! - skipping inactive recipients: a slice is the intersection of followers and active readers, or, for an
+//!   invalidation, of followers and watched readers;
+//! - answering the callers that wait for a delivery.
 //!
 //! Not responsible for:
-//! - the order of turns (`feed::schedule`), who is a celebrity (`state::world`), writing inboxes (`runtime::fanout::courier`).
+//! - the order of slices (`feed::schedule`), which authors are celebrities (`state::world`), writing inboxes
+//!   (`runtime::fanout::courier`).
 
 pub mod courier;
 pub mod latency;
@@ -35,100 +36,110 @@ use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::fanout::courier::Courier;
 use crate::runtime::fanout::latency::audience;
 use crate::runtime::fanout::open_fanouts::{Backlog, OpenFanout};
-use crate::runtime::message::{Deliver, FanoutOrder, Published, RegisterCouriers, Reply, Ring, SliceDelivered};
+use crate::runtime::message::{
+    Deliver, FanoutOrder, OrdersPending, Published, RegisterCouriers, Reply, SliceDelivered,
+};
 use crate::runtime::shared::Shared;
 
-/// What a shard has in its hands at most, but for the slice that fills them.
+/// The maximum that a shard has in flight. The last slice may exceed it.
 const IN_FLIGHT_MAX: InFlight = InFlight { slices: SLICES_IN_FLIGHT_MAX, recipients: RECIPIENTS_IN_FLIGHT_MAX };
 
-/// A post on its way into inboxes, if it is one, since when and to how many followers, who waits for its delivery, and the answer
-/// then.
+/// The data of a job that the schedule returns when the job is done: the post if it goes into inboxes, the time at
+/// which it was queued, the number of its followers, and the caller that waits for the delivery.
 struct Waiting {
     open: Option<OpenFanout>,
-    handed_on: Instant,
+    queued_at: Instant,
     followers: u64,
     caller: Option<(Reply<Published>, Published)>,
 }
 
-/// An order in the queue.
-struct HandedOn {
+/// An order in the queue to the supervisor.
+struct QueuedOrder {
     order: FanoutOrder,
-    at: Instant,
-    /// If it is a post that goes into inboxes.
+    queued_at: Instant,
+    /// Set if it is a post that goes into inboxes.
     open: Option<OpenFanout>,
 }
 
-impl HandedOn {
-    /// Goes into no inbox.
-    fn invalidation(mail: Invalidation, fanout_routes: Box<[FanoutRoute]>) -> Self {
+impl QueuedOrder {
+    /// Creates an order that goes into no inbox.
+    fn invalidation(invalidation: Invalidation, fanout_routes: Box<[FanoutRoute]>) -> Self {
         Self {
-            order: FanoutOrder { mail, author: SourceSlot::NONE, fanout_routes, accepted_at: None, waiting: None },
-            at: Instant::now(),
+            order: FanoutOrder {
+                invalidation,
+                author: SourceSlot::NONE,
+                fanout_routes,
+                accepted_at: None,
+                waiting: None,
+            },
+            queued_at: Instant::now(),
             open: None,
         }
     }
 }
 
-/// The fan-out supervisor.
+/// The actor that divides orders into slices for the couriers.
 pub struct FanoutSupervisor {
     shared: Arc<Shared>,
-    orders: Receiver<HandedOn>,
-    bell: Arc<Bell>,
+    orders: Receiver<QueuedOrder>,
+    wake_pending: Arc<WakePending>,
     couriers: Vec<Addr<Courier>>,
     schedule: Schedule<Invalidation, Waiting>,
     _abort_on_exit: AbortOnExit,
 }
 
-/// Set while a ring is on its way: one is enough, however many orders wait.
+/// True while a wake message to the supervisor is in its mailbox. One message is enough for any number of orders.
 #[derive(Debug, Default)]
-struct Bell(AtomicBool);
+struct WakePending(AtomicBool);
 
-/// The scribe's end of the supervisor.
+/// The sender of orders to the supervisor. Only the scribe adds orders while the engine runs.
 #[derive(Clone)]
 pub struct FanoutQueue {
-    orders: Sender<HandedOn>,
-    bell: Arc<Bell>,
+    orders: Sender<QueuedOrder>,
+    wake_pending: Arc<WakePending>,
     supervisor: Addr<FanoutSupervisor>,
     shared: Arc<Shared>,
 }
 
-/// Messages the supervisor's mailbox holds: a confirmation for each slice in flight, and the few others.
+/// Returns the capacity of the supervisor's mailbox: a confirmation for each slice in flight, and a few other
+/// messages.
 pub fn mailbox_max(shards: usize) -> usize {
     shards * SLICES_IN_FLIGHT_MAX + 8
 }
 
 impl FanoutQueue {
-    /// A queue, and its other end for the supervisor, which `start` turns into an actor.
+    /// Creates a queue, and its receiver for the supervisor, which `start` turns into an actor.
     pub fn new(
         shared: &Arc<Shared>,
         start: impl FnOnce(FanoutSupervisor) -> Addr<FanoutSupervisor>,
     ) -> (Self, Addr<FanoutSupervisor>) {
         let (orders, receiver) = crossbeam_channel::bounded(FANOUT_QUEUE_MAX);
-        let bell = Arc::new(Bell::default());
+        let wake_pending = Arc::new(WakePending::default());
         let shards = shared.world.sharding.shards();
         let supervisor = start(FanoutSupervisor {
             shared: Arc::clone(shared),
             orders: receiver,
-            bell: Arc::clone(&bell),
+            wake_pending: Arc::clone(&wake_pending),
             couriers: Vec::new(),
             schedule: Schedule::new(shards, IN_FLIGHT_MAX),
             _abort_on_exit: AbortOnExit("fan-out supervisor"),
         });
-        (Self { orders, bell, supervisor: supervisor.clone(), shared: Arc::clone(shared) }, supervisor)
+        (Self { orders, wake_pending, supervisor: supervisor.clone(), shared: Arc::clone(shared) }, supervisor)
     }
 
-    /// Whether so many more posts have room. Only the scribe adds any, so the answer stays true until it does.
-    pub fn has_room_for(&self, more: usize) -> bool {
+    /// Returns true if the queue has capacity for this many more orders. Only the scribe adds orders, so the answer
+    /// is valid until it does.
+    pub fn has_capacity_for(&self, more: usize) -> bool {
         self.orders.len() + more <= FANOUT_QUEUE_MAX
     }
 
-    /// Who is watched.
+    /// Returns the registry of watched readers.
     pub fn watchers(&self) -> &Watchers {
         &self.shared.watchers
     }
 
-    /// The refusal of a post because fan-out is too far behind, in all or with its author's posts, counted. `accepted` are posts
-    /// that are not handed on yet: all of them, and the author's.
+    /// Returns the refusal of a post if fan-out is too far behind, in total or with the author's posts, and counts
+    /// it. `accepted` are posts that are not queued yet: all of them, and those of the author.
     pub fn refusal_if_behind(&self, author: Option<SourceSlot>, accepted: [Backlog; 2]) -> Option<Error> {
         let [all, of_author] = accepted;
         if let Some(refusal) = self.shared.refusal_if_behind(all.deliveries) {
@@ -144,99 +155,104 @@ impl FanoutQueue {
         is_full.then(|| self.shared.overloaded("author_fanout_deliveries", deliveries_max))
     }
 
-    /// Deliveries that a post of these sources needs, at most.
+    /// Returns the maximum number of deliveries that a post of these sources needs.
     pub fn deliveries(&self, sources: impl Iterator<Item = SourceSlot>) -> usize {
         let followers = |source| self.shared.world.sources.at(source).followers().len();
         let followers = sources.map(followers).fold(0, u64::saturating_add);
         usize::try_from(followers).unwrap_or(usize::MAX).min(self.shared.directory.len())
     }
 
-    /// The refusal of a post while memory is full and the archive takes what is too old, counted.
+    /// Returns the refusal of a post while memory is full and the archiver moves old posts to the archive, and counts
+    /// it.
     pub fn store_overloaded(&self, limit: usize) -> Error {
         self.shared.overloaded("post_bytes", limit)
     }
 
-    /// The refusal of a post that has no room, counted.
+    /// Returns the refusal of a post because this queue is full, and counts it.
     pub fn overloaded(&self) -> Error {
         self.shared.overloaded("fanout", FANOUT_QUEUE_MAX)
     }
 
-    /// Counts a post as published, whether it is handed on or pulled.
+    /// Counts a published post, whether it is pushed or pulled.
     pub fn count_published(&self) {
         self.shared.counters.published.add(1);
     }
 
-    /// Hands a post on. The caller made sure of [`FanoutQueue::has_room_for`] it.
+    /// Queues a post for fan-out. The caller has checked [`FanoutQueue::has_capacity_for`] it.
     pub fn push(&self, order: FanoutOrder) {
         let open = into_inboxes(&order).map(|position| {
             let deliveries = self.deliveries(order.fanout_routes.iter().filter_map(FanoutRoute::into_inboxes));
             OpenFanout { position, author: order.author, deliveries, accepted_at: order.accepted_at }
         });
         open.into_iter().for_each(|open| self.shared.open_fanouts.begin(open));
-        // Before anybody can answer that it is delivered.
+        // This precedes the queueing, so that it also precedes the end of the delivery.
         open.and_then(|open| open.accepted_at).into_iter().for_each(|at| self.shared.world.arrivals.begin(at));
-        if let Err(TrySendError::Full(_)) = self.orders.try_send(HandedOn { order, at: Instant::now(), open }) {
-            unreachable!("the scribe asks for room before it accepts a post");
+        if let Err(TrySendError::Full(_)) = self.orders.try_send(QueuedOrder { order, queued_at: Instant::now(), open })
+        {
+            unreachable!("the scribe checks the capacity before it accepts a post");
         }
-        self.ring();
+        self.wake_supervisor();
     }
 
-    /// Hands on what goes into no inbox. If there is no room beside that for the posts of a group, all who are watched are
-    /// told that they missed something.
-    pub fn notify(&self, mail: Invalidation, fanout_routes: Box<[FanoutRoute]>) {
-        let handed_on = HandedOn::invalidation(mail, fanout_routes);
-        if !self.has_room_for(SCRIBE_BATCH_MAX + 1) || self.orders.try_send(handed_on).is_err() {
-            self.shared.watchers.miss();
+    /// Queues an invalidation. Capacity for the posts of a group stays reserved: if the rest is full, all watched
+    /// readers are notified that they missed an invalidation.
+    pub fn notify(&self, invalidation: Invalidation, fanout_routes: Box<[FanoutRoute]>) {
+        let order = QueuedOrder::invalidation(invalidation, fanout_routes);
+        if !self.has_capacity_for(SCRIBE_BATCH_MAX + 1) || self.orders.try_send(order).is_err() {
+            self.shared.watchers.note_missed();
         }
-        self.ring();
+        self.wake_supervisor();
     }
 
-    fn ring(&self) {
-        if !self.bell.0.swap(true, Ordering::AcqRel) {
-            // Refused only by a supervisor that has stopped.
-            let _ = self.supervisor.try_send(Ring);
+    fn wake_supervisor(&self) {
+        if !self.wake_pending.0.swap(true, Ordering::AcqRel) {
+            // This fails only if the supervisor has stopped.
+            let _ = self.supervisor.try_send(OrdersPending);
         }
     }
 }
 
-/// The post of an order that goes into inboxes.
+/// Returns the position of the post if the order goes into inboxes.
 fn into_inboxes(order: &FanoutOrder) -> Option<Position> {
-    match order.mail {
+    match order.invalidation {
         Invalidation::Published(position) => order.fanout_routes[0].into_inboxes().map(|_| position),
         _ => None,
     }
 }
 
 impl FanoutSupervisor {
-    /// Takes up orders, and gives every shard what it may have, until neither can be.
+    /// Takes orders from the queue, and gives every shard the slices it has credit for, until neither is possible.
     fn pump(&mut self) {
         loop {
-            self.take_up();
+            self.take_orders();
             for shard in 0..self.couriers.len() {
                 while let Some(turn) = self.schedule.turn(shard) {
                     self.serve(shard, turn);
                 }
             }
-            // Jobs that found nobody awake ended just now: their room is for orders that still wait.
+            // Jobs without awake recipients have ended at once. This leaves capacity for orders that still wait.
             if self.schedule.jobs() == FANOUT_JOBS_MAX || self.orders.is_empty() {
                 break;
             }
         }
     }
 
-    fn take_up(&mut self) {
+    fn take_orders(&mut self) {
         while self.schedule.jobs() < FANOUT_JOBS_MAX {
-            let missed = || HandedOn::invalidation(Invalidation::Missed, [FanoutRoute::AllWatched].into());
+            let missed = || QueuedOrder::invalidation(Invalidation::Missed, [FanoutRoute::AllWatched].into());
             let missed = self.shared.watchers.take_missed().then(missed);
-            let Some(HandedOn { order, at, open }) = missed.or_else(|| self.orders.try_recv().ok()) else { break };
+            let Some(QueuedOrder { order, queued_at, open }) = missed.or_else(|| self.orders.try_recv().ok()) else {
+                break;
+            };
             let (reached, followers) = self.reach(&order.fanout_routes);
-            let waiting = Waiting { open, handed_on: at, followers, caller: order.waiting };
-            let done = self.schedule.add(order.mail, order.fanout_routes, waiting, |shard| reached[shard]);
+            let waiting = Waiting { open, queued_at, followers, caller: order.waiting };
+            let done = self.schedule.add(order.invalidation, order.fanout_routes, waiting, |shard| reached[shard]);
             self.end(done);
         }
     }
 
-    /// In which shards anyone is to whom these routes may go, and how many followers have inboxes to put a post into.
+    /// Returns for each shard whether these routes may have recipients there, and the number of followers whose
+    /// inboxes may get the post.
     fn reach(&self, fanout_routes: &[FanoutRoute]) -> (Vec<bool>, u64) {
         let (world, watchers) = (&self.shared.world, &self.shared.watchers);
         let mut reached = vec![false; world.sharding.shards()];
@@ -267,16 +283,16 @@ impl FanoutSupervisor {
         self.end(done);
         if !recipients.is_empty() {
             let into_inboxes = matches!(turn.fanout_route, FanoutRoute::Inboxes(_));
-            let slice = Deliver { job: turn.progress.job, mail: turn.mail, into_inboxes, recipients };
+            let slice = Deliver { job: turn.progress.job, invalidation: turn.mail, into_inboxes, recipients };
             let sent = self.couriers[shard].try_send(slice);
             assert!(
                 !matches!(sent, Err(actix::dev::SendError::Full(_))),
-                "a courier's mailbox has room for every slice it has credit for"
+                "a courier's mailbox has capacity for every slice it has credit for"
             );
         }
     }
 
-    /// Finds whose turn it is in a shard, from where the job stands.
+    /// Collects the recipients of the next slice for a shard, from where the job has stopped.
     fn slice(&self, shard: usize, turn: &Turn<Invalidation>, recipients: &mut Vec<u32>) -> Cut {
         let (world, watchers) = (&self.shared.world, &self.shared.watchers);
         let of = |active: &RoaringBitmap, recipients: &mut Vec<u32>| {
@@ -315,20 +331,20 @@ impl FanoutSupervisor {
         }
     }
 
-    /// Counts and times a post as delivered, if it is, and answers who waits for that.
+    /// If a job is done: counts the post as delivered, records its latency, and answers the caller that waits for it.
     fn end(&self, done: Option<Waiting>) {
-        let Some(Waiting { open, handed_on, followers, caller }) = done else { return };
+        let Some(Waiting { open, queued_at, followers, caller }) = done else { return };
         if let Some(open) = open {
             self.shared.open_fanouts.end(open);
             open.accepted_at.into_iter().for_each(|at| self.shared.world.arrivals.end(at));
             let now = Instant::now();
-            let took = now.duration_since(handed_on);
+            let took = now.duration_since(queued_at);
             self.shared.fanout_latency.lock().record(now, took, followers);
             let audience = audience(followers).map(|nth| &self.shared.counters.fanout_latency[nth]);
             audience.into_iter().for_each(|latency| latency.record(took));
         }
         if let Some((reply, published)) = caller {
-            // A caller that went away needs no answer.
+            // The caller may have disconnected.
             let _ = reply.send(Ok(published));
         }
     }
@@ -347,12 +363,13 @@ impl Handler<RegisterCouriers> for FanoutSupervisor {
     }
 }
 
-impl Handler<Ring> for FanoutSupervisor {
+impl Handler<OrdersPending> for FanoutSupervisor {
     type Result = ();
 
-    fn handle(&mut self, _: Ring, _: &mut Self::Context) {
-        // Before looking at the queue: an order that comes while looking rings again.
-        self.bell.0.store(false, Ordering::Release);
+    fn handle(&mut self, _: OrdersPending, _: &mut Self::Context) {
+        // The flag is cleared before the queue is read, so that an order that arrives during the reading sends a new
+        // message.
+        self.wake_pending.0.store(false, Ordering::Release);
         self.pump();
     }
 }

@@ -1,10 +1,11 @@
-//! Fan-outs that are not done yet: which posts, of whom, and how many deliveries they need.
+//! Open fan-outs: the posts that are not yet delivered everywhere, their authors, and the number of deliveries they
+//! need.
 //!
 //! Responsible for:
-//! - how far behind fan-out is, in all and with the posts of one author: by that publishing is refused.
+//! - measuring the backlog of fan-out, in total and for each author; publishing is refused above a limit of these.
 //!
 //! Not responsible for:
-//! - refusing (`runtime::fanout`), the order in which posts are delivered (`feed::schedule`).
+//! - refusing posts (`runtime::fanout`), the order in which posts are delivered (`feed::schedule`).
 
 use std::collections::hash_map::Entry;
 use std::ops::Add;
@@ -17,11 +18,11 @@ use crate::clock::UnixMicros;
 use crate::feed::position::Position;
 use crate::id::SourceSlot;
 
-/// Posts handed on and not yet delivered everywhere.
+/// Posts that are queued for fan-out and not yet delivered everywhere.
 #[derive(Debug, Default)]
 pub struct OpenFanouts {
     open: Mutex<Open>,
-    /// Read by all who publish, while the others are changed.
+    /// A separate counter, since every publish reads it while the supervisor changes the rest.
     deliveries: AtomicUsize,
 }
 
@@ -31,12 +32,12 @@ struct Open {
     by_author: FxHashMap<SourceSlot, Backlog>,
 }
 
-/// What is not delivered yet. A post counts with all its deliveries until the last of them.
+/// Undelivered posts. A post counts with all its deliveries until the last of them is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Backlog {
-    /// Posts.
+    /// The number of posts.
     pub posts: usize,
-    /// Deliveries that these need, at most.
+    /// The maximum number of deliveries that these posts need.
     pub deliveries: usize,
 }
 
@@ -51,46 +52,46 @@ impl Add for Backlog {
     }
 }
 
-/// A post on its way into inboxes.
+/// A post in fan-out to inboxes.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenFanout {
-    /// Where it stands.
+    /// The position of the post in feeds.
     pub position: Position,
-    /// Whose it is.
+    /// The author of the post.
     pub author: SourceSlot,
-    /// Deliveries that it needs, at most.
+    /// The maximum number of deliveries that it needs.
     pub deliveries: usize,
-    /// When it was accepted, unless it was delivered before.
+    /// The time at which it was accepted. None if it was delivered before.
     pub accepted_at: Option<UnixMicros>,
 }
 
 impl OpenFanouts {
-    /// How many posts there are.
+    /// Returns the number of open posts.
     pub fn len(&self) -> usize {
         self.open.lock().times.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if no post is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them, in no order.
+    /// Returns the positions of all open posts, in no particular order.
     pub fn positions(&self) -> Vec<Position> {
         self.open.lock().times.keys().copied().collect()
     }
 
-    /// Deliveries that all of them need, at most.
+    /// Returns the maximum number of deliveries that all open posts need.
     pub fn deliveries(&self) -> usize {
         self.deliveries.load(Ordering::Relaxed)
     }
 
-    /// Those of one author.
+    /// Returns the backlog of one author.
     pub fn of(&self, author: SourceSlot) -> Backlog {
         self.open.lock().by_author.get(&author).copied().unwrap_or_default()
     }
 
-    /// A post is handed on.
+    /// Adds a post that is queued for fan-out.
     pub fn begin(&self, OpenFanout { position, author, deliveries, .. }: OpenFanout) {
         self.deliveries.fetch_add(deliveries, Ordering::Relaxed);
         let mut open = self.open.lock();
@@ -100,7 +101,8 @@ impl OpenFanouts {
         of_author.deliveries += deliveries;
     }
 
-    /// It is delivered. A post that is delivered again while it is being delivered is open until both are done.
+    /// Removes a delivered post. A post that was queued again before its first delivery ended is open until both
+    /// deliveries have ended.
     pub fn end(&self, OpenFanout { position, author, deliveries, .. }: OpenFanout) {
         self.deliveries.fetch_sub(deliveries, Ordering::Relaxed);
         let open = &mut *self.open.lock();

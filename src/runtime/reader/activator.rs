@@ -1,6 +1,7 @@
 //! The activator: wakes the readers of its shard and puts the idle ones to sleep.
 //!
-//! All wake-ups of a shard pass through one actor, so a reader is woken once, however many ask at the same time.
+//! All wake-ups of a shard pass through this one actor, so a reader is woken once, however many requests arrive at
+//! the same time.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -19,7 +20,7 @@ use crate::feed::stream::Invalidation;
 use crate::id::SourceSlot;
 use crate::limits::{CLOCK_STEP_MAX, USER_MAILBOX_MAX};
 use crate::runtime::abort_on_exit::AbortOnExit;
-use crate::runtime::message::{Ask, Bell, Restore, Sleep, Wake};
+use crate::runtime::message::{Ask, InvalidationsPending, Restore, Sleep, Wake};
 use crate::runtime::reader::inbox_store::InboxStore;
 use crate::runtime::reader::user::UserActor;
 use crate::runtime::shared::Shared;
@@ -30,19 +31,19 @@ pub struct Activator {
     shard: usize,
     shared: Arc<Shared>,
     inbox_store: Rc<RefCell<InboxStore>>,
-    /// Who was woken, in that order, since last looked at: the hand of a clock goes round it.
+    /// The readers awake, in the order in which the sweep checks them: the clock algorithm of page replacement.
     round: VecDeque<SourceSlot>,
-    /// Who is in it: each once, however often it crashed and was woken again.
+    /// The members of `round`. Each reader is in it once, even after a crash and another wake-up.
     in_round: FxHashSet<SourceSlot>,
     idleness: Idleness,
     _abort_on_exit: AbortOnExit,
 }
 
-/// Since when readers may have been idle: time that a clock leaped over is no time.
+/// The reference for idle times. Time that the clock skipped by a jump does not count as idle.
 struct Idleness {
     now: UnixMicros,
     monotonic: Duration,
-    /// Whoever was seen before counts as seen here.
+    /// A reader that was last seen before this time counts as seen at this time.
     since: UnixMicros,
 }
 
@@ -51,30 +52,30 @@ impl Idleness {
         Self { now: clock.now(), monotonic: clock.monotonic(), since: UnixMicros(i64::MIN) }
     }
 
-    /// Looks at the clock, and returns what it shows.
+    /// Reads the clock, moves `since` after a jump ahead, and returns the current time.
     fn look(&mut self, clock: &dyn Clock) -> UnixMicros {
         let (now, monotonic) = (clock.now(), clock.monotonic());
         let expected = self.now.saturating_add(monotonic.saturating_sub(self.monotonic));
         if now > expected.saturating_add(CLOCK_STEP_MAX) {
             self.since = now;
         }
-        // Not later than now: a clock may be set back.
+        // `since` is at most `now`, since the clock may be set back.
         (self.now, self.monotonic, self.since) = (now, monotonic, self.since.min(now));
         now
     }
 }
 
-/// Readers looked at in one sweep, at most, so that a sweep does not hold up the shard.
+/// The maximum number of readers checked in one sweep, so that a sweep does not delay the shard.
 const SWEEP_MAX: usize = 4_096;
 
-/// Readers compared when one of them must make room.
+/// The number of readers compared when one of them has to be evicted.
 const CANDIDATES: usize = 8;
 
-/// Sweeps in one active window.
+/// The number of sweeps in one active window.
 const SWEEPS_PER_WINDOW: u32 = 8;
 
 impl Activator {
-    /// A activator for the readers whose inboxes are in `inbox_store`.
+    /// Creates an activator for the readers whose inboxes are in `inbox_store`.
     pub fn new(shard: usize, shared: Arc<Shared>, inbox_store: Rc<RefCell<InboxStore>>) -> Self {
         let idleness = Idleness::begin(&*shared.clock);
         Self {
@@ -97,8 +98,8 @@ impl Activator {
     }
 
     fn wake(&mut self, reader: Arc<Source>, ask: Ask) {
-        self.make_room();
-        // Asleep a moment longer than the window would be a sleep right after the wake.
+        self.evict_if_full();
+        // The reader counts as seen now. Otherwise the next sweep could put it to sleep directly after it was woken.
         reader.seen(self.shared.clock.now());
         let user = self.start(reader, None);
         if let Err(SendError::Full(ask) | SendError::Closed(ask)) = user.try_send(ask) {
@@ -130,13 +131,14 @@ impl Activator {
         Some(slot)
     }
 
-    /// At the limit, puts one reader to sleep for each that wakes: of the few longest awake, the one idle for longest.
-    fn make_room(&mut self) {
+    /// If the limit of awake readers is reached, puts one reader to sleep: among a few at the front of the round, the
+    /// one that was idle longest.
+    fn evict_if_full(&mut self) {
         if self.shared.directory.active_len(self.shard) < self.shared.config.active_readers_max_per_shard() {
             return;
         }
         let few: Vec<SourceSlot> = (0..CANDIDATES).map_while(|_| self.leave_round()).collect();
-        // Who is watched last: whoever is connected stays awake, whatever it is told.
+        // Watched readers are chosen last, and `Sleep` does not end an actor with live connections.
         let last_seen = |slot: &SourceSlot| {
             let shared = &self.shared;
             (shared.watchers.is_watched(*slot), shared.world.sources.at(*slot).last_seen())
@@ -151,10 +153,10 @@ impl Activator {
     fn sweep(&mut self) {
         let now = self.idleness.look(&*self.shared.clock);
         let window = self.shared.config.active_window;
-        for slot in self.shared.watchers.take_unsettled(self.shard) {
-            self.settle(slot);
+        for slot in self.shared.watchers.take_mailbox_full(self.shard) {
+            self.notify_missed(slot);
         }
-        for slot in self.shared.watchers.take_sleepless(self.shard) {
+        for slot in self.shared.watchers.take_kept_awake(self.shard) {
             self.join_round(slot);
         }
         for _ in 0..self.round.len().min(SWEEP_MAX) {
@@ -162,7 +164,8 @@ impl Activator {
             let reader = self.shared.world.sources.at(slot);
             let seen = reader.last_seen();
             if seen.is_some_and(|seen| seen > now) {
-                // By a clock that was ahead. It would not count as idle until the clock is there again.
+                // A clock that was ahead recorded this time. Without a correction the reader would not count as idle
+                // until the clock reaches it.
                 reader.seen(now);
             }
             if self.shared.watchers.is_watched(slot) {
@@ -175,20 +178,20 @@ impl Activator {
         }
     }
 
-    /// Tells a reader's actor that it missed something, since it had no room to be told what.
-    fn settle(&self, reader: SourceSlot) {
+    /// Notifies a reader's actor that it missed an invalidation, since its mailbox was full.
+    fn notify_missed(&self, reader: SourceSlot) {
         let local = self.shared.world.sharding.local(reader);
         self.inbox_store.borrow_mut().notify(Invalidation::Missed, &[local]);
-        if let Err(SendError::Full(_)) = self.shared.directory.send(reader, Bell) {
-            self.shared.watchers.unsettle(reader);
+        if let Err(SendError::Full(_)) = self.shared.directory.send(reader, InvalidationsPending) {
+            self.shared.watchers.note_mailbox_full(reader);
         }
     }
 
-    /// Asks a reader's actor to end. It leaves the directory itself, when it comes to the message, unless somebody is connected
-    /// by then.
+    /// Asks a reader's actor to end. The actor removes itself from the directory when it handles the message, unless
+    /// a live connection is attached by then.
     fn put_to_sleep(&mut self, slot: SourceSlot) {
         if let Err(SendError::Full(_)) = self.shared.directory.send(slot, Sleep) {
-            // It is being asked a lot: far from idle.
+            // Its mailbox is full of requests, so the reader is not idle.
             self.join_round(slot);
         }
     }
@@ -209,7 +212,8 @@ impl Handler<Restore> for Activator {
     fn handle(&mut self, Restore { readers, reply }: Restore, _: &mut Self::Context) {
         let most = self.shared.config.active_readers_max_per_shard();
         for (reader, inbox) in readers {
-            // With fewer allowed than before, the rest are rebuilt when they come.
+            // If fewer awake readers are allowed than before the restart, the inboxes of the rest are rebuilt on
+            // their next read.
             if self.shared.directory.active_len(self.shard) < most && !self.shared.directory.is_active(reader.slot) {
                 self.start(reader, Some(inbox));
             }

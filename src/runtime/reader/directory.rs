@@ -1,8 +1,9 @@
-//! The directory: who is awake, and where.
+//! The directory: which readers are awake, and the addresses of their actors.
 //!
 //! Responsible for:
-//! - the address of each active reader's actor, and the bitmap of active readers that fan-out intersects with;
-//! - remembering who crashed, and keeping away from an actor that does so again and again.
+//! - the address of each active reader's actor, and the bitmaps of active readers, which fan-out intersects with
+//!   followers;
+//! - recording crashes, and refusing to start an actor that crashes again and again.
 //!
 //! Not responsible for:
 //! - waking readers and putting them to sleep (`runtime::reader::activator`).
@@ -20,11 +21,11 @@ use crate::id::SourceSlot;
 use crate::limits::{QUARANTINE, USER_PANICS_MAX};
 use crate::runtime::reader::user::UserActor;
 
-/// Who is awake, and where.
+/// The awake readers and the addresses of their actors.
 pub struct Directory {
     sharding: Sharding,
     users: DashMap<SourceSlot, Addr<UserActor>, FxBuildHasher>,
-    /// By shard: the numbers within the shard of readers whose inbox takes mail.
+    /// The readers of each shard whose inboxes receive posts, by their numbers within the shard.
     active: Box<[RwLock<RoaringBitmap>]>,
     crashes: DashMap<SourceSlot, Crashes, FxBuildHasher>,
 }
@@ -36,7 +37,7 @@ struct Crashes {
 }
 
 impl Directory {
-    /// A directory in which everyone sleeps.
+    /// Creates a directory in which all readers are asleep.
     pub fn new(sharding: Sharding) -> Self {
         let active = (0..sharding.shards()).map(|_| RwLock::default()).collect();
         Self { sharding, users: DashMap::default(), active, crashes: DashMap::default() }
@@ -44,10 +45,11 @@ impl Directory {
 
     /// Puts a message into the mailbox of a reader's actor.
     ///
-    /// All senders share the one address kept here, since each clone of an address gets a message past a full mailbox.
+    /// All senders share the one address stored here, since each clone of an address may exceed the mailbox's
+    /// capacity by one message.
     ///
     /// # Errors
-    /// Hands the message back if the mailbox is full, or closed: nobody is awake there.
+    /// Returns the message if the mailbox is full, or closed because the reader is asleep.
     pub fn send<M>(&self, reader: SourceSlot, message: M) -> Result<(), SendError<M>>
     where
         M: Message<Result = ()> + Send + 'static,
@@ -59,49 +61,50 @@ impl Directory {
         }
     }
 
-    /// Whether a reader is awake.
+    /// Returns true if a reader is awake.
     pub fn is_active(&self, reader: SourceSlot) -> bool {
         self.active(self.sharding.shard_of(reader)).contains(self.sharding.local(reader))
     }
 
-    /// The readers of a shard whose inboxes take mail. The guard must be short-lived: waking waits for it.
+    /// Returns the readers of a shard whose inboxes receive posts. The caller releases the guard soon, since waking a
+    /// reader waits for it.
     pub fn active(&self, shard: usize) -> RwLockReadGuard<'_, RoaringBitmap> {
         self.active[shard].read()
     }
 
-    /// How many readers of a shard are awake.
+    /// Returns the number of awake readers of a shard.
     pub fn active_len(&self, shard: usize) -> usize {
         usize::try_from(self.active(shard).len()).unwrap_or(usize::MAX)
     }
 
-    /// How many readers are awake.
+    /// Returns the number of awake readers.
     pub fn len(&self) -> usize {
         (0..self.active.len()).map(|shard| self.active_len(shard)).sum()
     }
 
-    /// Whether nobody is awake.
+    /// Returns true if all readers are asleep.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Sends a reader mail from now on. Must come before its inbox is filled from outboxes: a post that is in no outbox
-    /// yet when those are read is then pushed, and none is missed.
+    /// Adds a reader to the recipients of fan-out. The caller does this before it fills the inbox from outboxes: a
+    /// post that is not in an outbox at that time is then pushed, so none is missed.
     pub fn enter(&self, reader: SourceSlot) {
         self.active[self.sharding.shard_of(reader)].write().insert(self.sharding.local(reader));
     }
 
-    /// Makes a reader's actor known.
+    /// Stores the address of a reader's actor.
     pub fn list(&self, reader: SourceSlot, user: Addr<UserActor>) {
         self.users.insert(reader, user);
     }
 
-    /// Forgets a reader's actor, and sends it no more mail.
+    /// Removes a reader's actor, and removes the reader from the recipients of fan-out.
     pub fn leave(&self, reader: SourceSlot) {
         self.active[self.sharding.shard_of(reader)].write().remove(self.sharding.local(reader));
         self.users.remove(&reader);
     }
 
-    /// Notes that a reader's actor crashed.
+    /// Records a crash of a reader's actor.
     pub fn crashed(&self, reader: SourceSlot, at: UnixMicros) {
         let mut crashes = self.crashes.entry(reader).or_insert(Crashes { count: 0, last: at });
         if at >= crashes.last.saturating_add(QUARANTINE) {
@@ -111,15 +114,15 @@ impl Directory {
         crashes.last = at;
     }
 
-    /// How often a reader's actor crashed lately.
+    /// Returns the number of recent crashes of a reader's actor.
     pub fn crashes(&self, reader: SourceSlot) -> u32 {
         self.crashes.get(&reader).map_or(0, |crashes| crashes.count)
     }
 
-    /// How often a reader's actor crashed, if so often that it must be left alone at this time.
+    /// Returns the number of crashes of a reader's actor if the reader is quarantined at this time.
     pub fn quarantined(&self, reader: SourceSlot, at: UnixMicros) -> Option<u32> {
         let crashes = *self.crashes.get(&reader)?;
-        // A crash in the future was seen by a clock that was ahead.
+        // A crash that lies in the future was recorded by a clock that was ahead.
         if at >= crashes.last.saturating_add(QUARANTINE) || crashes.last > at.saturating_add(QUARANTINE) {
             self.crashes.remove(&reader);
             return None;

@@ -1,48 +1,49 @@
-//! FairQueue: who of many that wait goes next.
+//! The fair queue: the order in which waiting elements get permits.
 //!
 //! Responsible for:
-//! - how many are at it together, how many may wait, and in which order their turns come.
+//! - limiting the permits in use and the waiting elements, and choosing the next element.
 //!
 //! Not responsible for:
-//! - what they do when it is their turn (`runtime::reader::read_scheduler`).
+//! - the work that is done with a permit (`runtime::reader::read_scheduler`).
 
 use std::collections::VecDeque;
 use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-/// FairQueue of a few at a time. Whoever waits comes with a crowd `C`. Of two turns one goes to whoever has waited longest, so that nobody
-/// waits for ever; the other goes round by crowds, so that few who come beside a huge crowd do not wait for all of it. It is fair
-/// queueing (Nagle, RFC 970, 1985), for half of the turns.
+/// A queue with a limited number of permits. Each waiting element has a flow key `C`. Every other permit is granted
+/// to the element that has waited longest, so that no element waits forever. The rest are granted to the flows in
+/// round-robin order, so that the few elements of a small flow do not wait for all elements of a huge one. This is
+/// fair queueing (Nagle, RFC 970, 1985) for half of the permits.
 #[derive(Debug)]
 pub(super) struct FairQueue<C, T> {
-    together_max: usize,
+    permits_max: usize,
     waiting_max: usize,
-    /// FairQueue that were given and did not end.
-    given: usize,
+    /// The number of permits in use.
+    granted: usize,
     waiting: usize,
-    /// Whoever waits, with the number of the arrival, by crowd; the oldest of each first.
-    crowds: FxHashMap<C, VecDeque<(u64, T)>>,
-    /// These crowds, in the order of their turns.
+    /// The waiting elements of each flow with their arrival numbers, oldest first.
+    flows: FxHashMap<C, VecDeque<(u64, T)>>,
+    /// The flows in round-robin order.
     round: VecDeque<C>,
-    /// Arrivals and their crowds, the oldest first. Some have had their turn since.
+    /// Arrival numbers and their flows, oldest first. Includes elements that have got their permit since.
     arrivals: VecDeque<(u64, C)>,
     arrived: u64,
     is_oldest_next: bool,
 }
 
-/// How much room is kept once nobody waits, for those who wait next.
-const KEPT: usize = 64;
+/// The capacity that each collection keeps when the queue becomes empty.
+const CAPACITY_KEPT: usize = 64;
 
 impl<C: Copy + Eq + Hash, T> FairQueue<C, T> {
-    /// So many turns at the same time, and room for so many to wait.
-    pub(super) fn new(together_max: usize, waiting_max: usize) -> Self {
+    /// Creates a queue with these limits for permits in use and for waiting elements.
+    pub(super) fn new(permits_max: usize, waiting_max: usize) -> Self {
         Self {
-            together_max,
+            permits_max,
             waiting_max,
-            given: 0,
+            granted: 0,
             waiting: 0,
-            crowds: FxHashMap::default(),
+            flows: FxHashMap::default(),
             round: VecDeque::new(),
             arrivals: VecDeque::new(),
             arrived: 0,
@@ -50,96 +51,96 @@ impl<C: Copy + Eq + Hash, T> FairQueue<C, T> {
         }
     }
 
-    /// How many wait.
+    /// Returns the number of waiting elements.
     pub(super) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Takes a turn, if there is one that nobody waits for.
-    pub(super) fn take(&mut self) -> bool {
-        let is_free = self.given < self.together_max && self.waiting == 0;
-        self.given += usize::from(is_free);
+    /// Takes a permit if one is free and no element waits. Returns true if it did.
+    pub(super) fn try_acquire(&mut self) -> bool {
+        let is_free = self.granted < self.permits_max && self.waiting == 0;
+        self.granted += usize::from(is_free);
         is_free
     }
 
-    /// Has somebody wait, who came with this crowd. Returns whether there is a turn to give.
+    /// Adds an element with this flow key. Returns true if a permit is free.
     ///
     /// # Errors
-    /// Hands back whom there is no room for.
-    pub(super) fn wait(&mut self, crowd: C, who: T) -> Result<bool, T> {
+    /// Returns the element if the queue is full.
+    pub(super) fn enqueue(&mut self, flow: C, element: T) -> Result<bool, T> {
         if self.waiting >= self.waiting_max {
-            return Err(who);
+            return Err(element);
         }
         let number = self.arrived;
         self.arrived += 1;
         self.waiting += 1;
-        self.arrivals.push_back((number, crowd));
-        let waiting = self.crowds.entry(crowd).or_insert_with(|| {
-            self.round.push_back(crowd);
+        self.arrivals.push_back((number, flow));
+        let waiting = self.flows.entry(flow).or_insert_with(|| {
+            self.round.push_back(flow);
             VecDeque::new()
         });
-        waiting.push_back((number, who));
-        Ok(self.given < self.together_max)
+        waiting.push_back((number, element));
+        Ok(self.granted < self.permits_max)
     }
 
-    /// Ends a turn. Returns whether somebody waits for it.
-    pub(super) fn end(&mut self) -> bool {
-        self.given -= 1;
+    /// Releases a permit. Returns true if an element waits for it.
+    pub(super) fn release(&mut self) -> bool {
+        self.granted -= 1;
         self.waiting > 0
     }
 
-    /// Gives a turn to the next one, if there is any and anybody waits.
-    pub(super) fn next(&mut self) -> Option<T> {
-        if self.given >= self.together_max || self.waiting == 0 {
+    /// Grants a permit to the next element, if a permit is free and an element waits.
+    pub(super) fn grant_next(&mut self) -> Option<T> {
+        if self.granted >= self.permits_max || self.waiting == 0 {
             return None;
         }
         self.is_oldest_next = !self.is_oldest_next;
-        let crowd = if self.is_oldest_next { self.crowd_of_the_oldest() } else { self.crowd_of_the_round() }?;
-        let (_, who) = self.crowds.get_mut(&crowd)?.pop_front()?;
-        self.given += 1;
+        let flow = if self.is_oldest_next { self.oldest_flow() } else { self.next_flow() }?;
+        let (_, element) = self.flows.get_mut(&flow)?.pop_front()?;
+        self.granted += 1;
         self.waiting -= 1;
         if self.waiting == 0 {
-            self.forget();
+            self.shrink();
         }
-        Some(who)
+        Some(element)
     }
 
-    /// Takes somebody out who waits, without a turn.
-    pub(super) fn remove(&mut self) -> Option<T> {
-        let crowd = self.crowd_of_the_oldest()?;
+    /// Removes a waiting element without a permit.
+    pub(super) fn remove_oldest(&mut self) -> Option<T> {
+        let flow = self.oldest_flow()?;
         self.waiting -= 1;
-        self.crowds.get_mut(&crowd)?.pop_front().map(|(_, who)| who)
+        self.flows.get_mut(&flow)?.pop_front().map(|(_, element)| element)
     }
 
-    fn crowd_of_the_oldest(&mut self) -> Option<C> {
-        while let Some((number, crowd)) = self.arrivals.pop_front() {
-            let oldest = self.crowds.get(&crowd).and_then(VecDeque::front);
+    fn oldest_flow(&mut self) -> Option<C> {
+        while let Some((number, flow)) = self.arrivals.pop_front() {
+            let oldest = self.flows.get(&flow).and_then(VecDeque::front);
             if oldest.is_some_and(|(oldest, _)| *oldest == number) {
-                return Some(crowd);
+                return Some(flow);
             }
         }
         None
     }
 
-    fn crowd_of_the_round(&mut self) -> Option<C> {
-        while let Some(crowd) = self.round.pop_front() {
-            if self.crowds.get(&crowd).is_some_and(|waiting| !waiting.is_empty()) {
-                self.round.push_back(crowd);
-                return Some(crowd);
+    fn next_flow(&mut self) -> Option<C> {
+        while let Some(flow) = self.round.pop_front() {
+            if self.flows.get(&flow).is_some_and(|waiting| !waiting.is_empty()) {
+                self.round.push_back(flow);
+                return Some(flow);
             }
-            self.crowds.remove(&crowd);
+            self.flows.remove(&flow);
         }
         None
     }
 
-    /// Nobody waits: what a crowd needed is not kept for the next one.
-    fn forget(&mut self) {
-        self.crowds.clear();
+    /// Releases memory when the queue becomes empty: the capacity that a large flow needed is not kept.
+    fn shrink(&mut self) {
+        self.flows.clear();
         self.round.clear();
         self.arrivals.clear();
-        self.crowds.shrink_to(KEPT);
-        self.round.shrink_to(KEPT);
-        self.arrivals.shrink_to(KEPT);
+        self.flows.shrink_to(CAPACITY_KEPT);
+        self.round.shrink_to(CAPACITY_KEPT);
+        self.arrivals.shrink_to(CAPACITY_KEPT);
     }
 }
 
@@ -147,28 +148,28 @@ impl<C: Copy + Eq + Hash, T> FairQueue<C, T> {
 mod tests {
     use super::*;
 
-    /// One turn, which is given, and these who wait, each a crowd and a name.
-    fn crowded(waiting: &[(char, u32)]) -> FairQueue<char, (char, u32)> {
-        let mut turns = FairQueue::new(1, waiting.len());
-        assert!(turns.take() && !turns.take());
-        waiting.iter().for_each(|who| assert_eq!(turns.wait(who.0, *who), Ok(false)));
-        turns
+    /// Creates a queue with one permit, which is in use, and with these waiting elements, each a flow key and a name.
+    fn full_queue(waiting: &[(char, u32)]) -> FairQueue<char, (char, u32)> {
+        let mut queue = FairQueue::new(1, waiting.len());
+        assert!(queue.try_acquire() && !queue.try_acquire());
+        waiting.iter().for_each(|element| assert_eq!(queue.enqueue(element.0, *element), Ok(false)));
+        queue
     }
 
-    /// Ends the turn that was given, and gives it to the next.
-    fn pass_on(turns: &mut FairQueue<char, (char, u32)>) -> Option<(char, u32)> {
-        assert_eq!(turns.end(), turns.waiting() > 0);
-        let next = turns.next();
-        assert!(!turns.take() || next.is_none(), "it is given");
+    /// Releases the permit, and grants it to the next element.
+    fn release_and_grant(queue: &mut FairQueue<char, (char, u32)>) -> Option<(char, u32)> {
+        assert_eq!(queue.release(), queue.waiting() > 0);
+        let next = queue.grant_next();
+        assert!(!queue.try_acquire() || next.is_none(), "it is granted");
         next
     }
 
-    fn order(turns: &mut FairQueue<char, (char, u32)>) -> String {
-        let all: String = std::iter::repeat_n((), turns.waiting())
-            .filter_map(|()| pass_on(turns))
-            .map(|(crowd, name)| format!("{crowd}{name} "))
+    fn order(queue: &mut FairQueue<char, (char, u32)>) -> String {
+        let all: String = std::iter::repeat_n((), queue.waiting())
+            .filter_map(|()| release_and_grant(queue))
+            .map(|(flow, name)| format!("{flow}{name} "))
             .collect();
-        assert!(!turns.end() && turns.next().is_none());
+        assert!(!queue.release() && queue.grant_next().is_none());
         all
     }
 
@@ -180,46 +181,46 @@ mod tests {
             (&[('a', 1), ('b', 1), ('c', 1)], "a1 b1 c1 "),
             (&[('a', 1), ('a', 2), ('b', 1), ('c', 1), ('a', 3)], "a1 a2 b1 c1 a3 "),
         ] {
-            assert_eq!(order(&mut crowded(waiting)), expected, "{waiting:?}");
+            assert_eq!(order(&mut full_queue(waiting)), expected, "{waiting:?}");
         }
     }
 
     #[test]
     fn who_comes_beside_a_huge_crowd_waits_for_few_of_it() {
-        let crowd: Vec<_> = (0..10_000).map(|nth| ('a', nth)).chain([('b', 0)]).collect();
-        let mut turns = crowded(&crowd);
-        let before = std::iter::from_fn(|| pass_on(&mut turns)).take_while(|(crowd, _)| *crowd == 'a').count();
+        let flow: Vec<_> = (0..10_000).map(|nth| ('a', nth)).chain([('b', 0)]).collect();
+        let mut queue = full_queue(&flow);
+        let before = std::iter::from_fn(|| release_and_grant(&mut queue)).take_while(|(flow, _)| *flow == 'a').count();
         assert!(before <= 4, "{before} came before");
     }
 
     #[test]
     fn of_those_who_come_without_end_the_oldest_waits_for_twice_as_many_as_were_there() {
-        let mut turns = crowded(&[('a', 0); 100]);
-        turns.waiting_max = usize::MAX;
-        turns.wait('a', ('a', 1)).unwrap();
+        let mut queue = full_queue(&[('a', 0); 100]);
+        queue.waiting_max = usize::MAX;
+        queue.enqueue('a', ('a', 1)).unwrap();
         let mut before = 0;
-        while pass_on(&mut turns).unwrap() != ('a', 1) {
-            // Each with a crowd of its own, which the round knows how to prefer.
-            turns.wait(char::from_u32(1_000 + before).unwrap(), ('z', before)).unwrap();
+        while release_and_grant(&mut queue).unwrap() != ('a', 1) {
+            // Each has a flow key of its own, which the round-robin order prefers.
+            queue.enqueue(char::from_u32(1_000 + before).unwrap(), ('z', before)).unwrap();
             before += 1;
         }
         assert!((150..=202).contains(&before), "{before} came before");
-        assert!(turns.arrivals.len() < 2 * turns.waiting(), "what is gone is forgotten");
+        assert!(queue.arrivals.len() < 2 * queue.waiting(), "what is gone is forgotten");
     }
 
     #[test]
     fn a_turn_is_free_only_while_nobody_waits_for_it() {
-        let mut turns = crowded(&[('a', 1), ('b', 2)]);
-        assert_eq!(turns.wait('c', ('c', 3)), Err(('c', 3)), "there is room for two");
-        assert_eq!(turns.next(), None, "it is not free");
-        assert!(turns.end() && !turns.take(), "nobody gets ahead of those who wait");
-        assert_eq!(turns.next(), Some(('a', 1)));
-        assert_eq!(turns.wait('a', ('a', 4)), Ok(false));
-        assert_eq!(order(&mut turns), "a4 b2 ");
-        assert_eq!((turns.given, turns.waiting(), turns.crowds.len(), turns.arrivals.len()), (0, 0, 0, 0));
-        assert!(turns.take() && !turns.take());
-        assert_eq!(turns.wait('a', ('a', 5)), Ok(false));
-        assert_eq!(order(&mut turns), "a5 ");
-        assert_eq!(turns.wait('a', ('a', 6)), Ok(true), "a turn has ended since it was looked for");
+        let mut queue = full_queue(&[('a', 1), ('b', 2)]);
+        assert_eq!(queue.enqueue('c', ('c', 3)), Err(('c', 3)), "the capacity is two");
+        assert_eq!(queue.grant_next(), None, "it is not free");
+        assert!(queue.release() && !queue.try_acquire(), "no element overtakes those that wait");
+        assert_eq!(queue.grant_next(), Some(('a', 1)));
+        assert_eq!(queue.enqueue('a', ('a', 4)), Ok(false));
+        assert_eq!(order(&mut queue), "a4 b2 ");
+        assert_eq!((queue.granted, queue.waiting(), queue.flows.len(), queue.arrivals.len()), (0, 0, 0, 0));
+        assert!(queue.try_acquire() && !queue.try_acquire());
+        assert_eq!(queue.enqueue('a', ('a', 5)), Ok(false));
+        assert_eq!(order(&mut queue), "a5 ");
+        assert_eq!(queue.enqueue('a', ('a', 6)), Ok(true), "a permit was released since it was requested");
     }
 }

@@ -1,16 +1,16 @@
-//! The inbox store: the inboxes of one shard, in one place.
+//! The inbox store: the inboxes of one shard.
 //!
 //! Responsible for:
-//! - letting exactly two parties touch an inbox: its user actor, through a [`InboxHandle`], and the shard's courier,
+//! - access to an inbox for exactly two parties: its user actor, through an [`InboxHandle`], and the shard's courier,
 //!   through [`InboxStore::deliver`];
-//! - giving an inbox up with its user actor, however that ends;
-//! - collecting notices for readers that are watched, and which of them the courier must ring for.
+//! - removing an inbox when its user actor ends, for whatever reason;
+//! - collecting invalidations for watched readers, and the list of actors that the courier has to notify.
 //!
 //! Not responsible for:
-//! - which posts come in (`runtime::fanout`), what an inbox does with them (`feed::inbox`).
+//! - choosing the posts to deliver (`runtime::fanout`), storing them in an inbox (`feed::inbox`).
 //!
-//! Both parties run on the shard's thread, one at a time, so neither locks nor waits. A slab keeps inboxes close together:
-//! a delivery to one of a million readers is a cache miss or two, and nothing else costs as much.
+//! Both parties run on the shard's thread, one at a time, so neither locks nor waits. A slab stores the inboxes close
+//! together: a delivery to one of a million readers costs one or two cache misses, and all other costs are smaller.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -38,21 +38,21 @@ use crate::state::view::Entry;
 #[derive(Debug, Default)]
 pub struct InboxStore {
     inboxes: Slab<Inbox>,
-    /// The key of each reader's inbox, by the reader's number within the shard, and whether the reader is watched.
+    /// The key of each reader's inbox, indexed by the reader's number within the shard, with the bit [`WATCHED`].
     keys: Vec<u32>,
-    /// Readers that are watched.
+    /// The invalidations of watched readers, by the reader's number within the shard.
     watcher_slots: FxHashMap<u32, WatcherSlot>,
-    /// Whom to ring for, each once.
-    bells: Vec<u32>,
-    /// What was told to several readers alike.
+    /// The readers whose actors have to be notified, each once.
+    to_wake: Vec<u32>,
+    /// Items that were sent to several readers with the same content.
     recent_items: RecentItems,
-    /// Where the next sample goes on.
+    /// The slab index at which the next sample continues.
     sampled: usize,
-    /// Bytes that each inbox had on the heap, of those that the last one looked at.
+    /// The mean heap bytes of the inboxes in the last sample.
     bytes_each: f64,
 }
 
-/// Where notices for one watched reader wait for its actor.
+/// The invalidations of one watched reader, until its actor takes them.
 #[derive(Debug)]
 struct WatcherSlot {
     user: Addr<UserActor>,
@@ -61,27 +61,28 @@ struct WatcherSlot {
 
 const NO_INBOX: u32 = WATCHED - 1;
 
-/// The bit of a key that says that the reader is watched.
+/// The bit of a key that marks a watched reader.
 const WATCHED: u32 = 1 << 31;
 
-/// Inboxes looked at before the first of them is written: their cache misses then overlap. Measured best of 4 to 64.
+/// The number of inboxes that are read before the first of them is written, so that their cache misses overlap. The
+/// best of 4 to 64 in measurements.
 const GROUP: usize = 16;
 
-/// What became of a delivery to several inboxes.
+/// The result of a delivery to several inboxes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Delivered {
-    /// Inboxes that have the post now and had not before.
+    /// The number of inboxes to which the post was added.
     pub added: u64,
-    /// Inboxes that had it.
+    /// The number of inboxes that already contained it.
     pub duplicates: u64,
-    /// Inboxes whose floor is above it.
+    /// The number of inboxes whose floor is above it.
     pub below_floor: u64,
 }
 
 impl InboxStore {
-    /// Puts a post into the inboxes of `recipients`, by their numbers within the shard. Who has none is asleep and finds
-    /// the post on waking.
-    /// With `late_at` it may stand far below what came before it.
+    /// Adds a post to the inboxes of `recipients`, given by their numbers within the shard. A recipient without inbox
+    /// is asleep and finds the post when it wakes. With `late_at` the post may have a position far below those that
+    /// arrived before it.
     pub fn deliver(&mut self, position: Position, late_at: Option<UnixMicros>, recipients: &[u32]) -> Delivered {
         let mut delivered = Delivered::default();
         for group in recipients.chunks(GROUP) {
@@ -114,7 +115,7 @@ impl InboxStore {
         delivered
     }
 
-    /// Leaves a notice for those of `recipients` that are watched.
+    /// Adds an invalidation for those of `recipients` that are watched.
     pub fn notify(&mut self, invalidation: Invalidation, recipients: &[u32]) {
         for recipient in recipients {
             self.note(*recipient, invalidation);
@@ -124,21 +125,21 @@ impl InboxStore {
     fn note(&mut self, reader: u32, invalidation: Invalidation) {
         let Some(WatcherSlot { invalidations, .. }) = self.watcher_slots.get_mut(&reader) else { return };
         if invalidations.is_empty() {
-            self.bells.push(reader);
+            self.to_wake.push(reader);
         }
         add(invalidations, invalidation);
     }
 
-    /// Rings for readers that got their first notice since the last time.
-    pub fn ring(&mut self, ring: impl Fn(&Addr<UserActor>)) {
-        for reader in self.bells.drain(..) {
+    /// Calls `wake` for each actor that got its first invalidation since the last call.
+    pub fn wake_users(&mut self, wake: impl Fn(&Addr<UserActor>)) {
+        for reader in self.to_wake.drain(..) {
             if let Some(watcher_slot) = self.watcher_slots.get(&reader) {
-                ring(&watcher_slot.user);
+                wake(&watcher_slot.user);
             }
         }
     }
 
-    /// Copies the inboxes of readers from number `from` on, at most `max` of them, and says from where to go on.
+    /// Copies at most `max` inboxes, of readers from number `from` on. Returns the next start if there are more.
     pub fn copies(&self, from: u32, max: usize, slot: impl Fn(u32) -> SourceSlot) -> (Vec<InboxRecord>, Option<u32>) {
         let mut copies = Vec::with_capacity(max);
         for reader in from..self.keys.len() as u32 {
@@ -156,7 +157,7 @@ impl InboxStore {
         (copies, None)
     }
 
-    /// Counts what the inboxes hold.
+    /// Counts the contents of the inboxes.
     pub fn totals(&self) -> InboxTotals {
         let mut totals = InboxTotals { bytes: self.keys.capacity() * size_of::<u32>(), ..InboxTotals::default() };
         for (_, inbox) in &self.inboxes {
@@ -167,10 +168,11 @@ impl InboxStore {
         totals
     }
 
-    /// Bytes that the inboxes take, of which some are looked at: all of them if there are few, else others each time.
+    /// Estimates the bytes of all inboxes from a sample: all inboxes if there are few, otherwise different ones each
+    /// time.
     pub fn sample(&mut self) -> usize {
         let (places, mut looked, mut bytes) = (self.inboxes.capacity(), 0, 0);
-        // An inbox leaves an empty place when it goes.
+        // A removed inbox leaves an empty entry in the slab.
         for _ in 0..places.min(SAMPLED_PLACES_MAX) {
             if looked == SAMPLED_INBOXES_MAX {
                 break;
@@ -215,7 +217,8 @@ impl InboxStore {
     }
 }
 
-/// Adds a notice to those that wait, unless one of them says it already. In place of too many stands one, that some were missed.
+/// Adds an invalidation, unless a waiting one covers it. Above the limit, one [`Invalidation::Missed`] replaces all
+/// of them.
 fn add(invalidations: &mut Vec<Invalidation>, invalidation: Invalidation) {
     if invalidations.iter().any(|waiting| waiting.covers(invalidation)) {
         return;
@@ -229,7 +232,7 @@ fn place(key: u32) -> usize {
     (key & !WATCHED) as usize
 }
 
-/// A user actor's hold on its inbox. The inbox goes when the hold does.
+/// A user actor's handle of its inbox. Dropping the handle removes the inbox.
 #[derive(Debug)]
 pub struct InboxHandle {
     inbox_store: Rc<RefCell<InboxStore>>,
@@ -238,28 +241,28 @@ pub struct InboxHandle {
 }
 
 impl InboxHandle {
-    /// Opens an empty inbox for a reader, by its number within the shard, that has none.
+    /// Opens an empty inbox for a reader that has none, given by its number within the shard.
     pub fn open(inbox_store: Rc<RefCell<InboxStore>>, reader: u32, posts_max: NonZeroUsize) -> Self {
         let key = inbox_store.borrow_mut().open(reader, posts_max);
         Self { inbox_store, reader, key }
     }
 
-    /// Works on the inbox.
+    /// Calls `work` with the inbox.
     pub fn with<T>(&self, work: impl FnOnce(&mut Inbox) -> T) -> T {
         work(&mut self.inbox_store.borrow_mut().inboxes[self.key])
     }
 
-    /// Collects notices for the reader from now on; `user` is rung for when there are.
+    /// Starts to collect invalidations for the reader. The courier notifies `user` when there are any.
     pub fn watch(&self, user: Addr<UserActor>) {
         self.inbox_store.borrow_mut().watch(self.reader, user);
     }
 
-    /// Collects no more notices.
+    /// Stops collecting invalidations.
     pub fn unwatch(&self) {
         self.inbox_store.borrow_mut().unwatch(self.reader);
     }
 
-    /// The notices collected since the last time.
+    /// Returns the invalidations collected since the last call.
     pub fn take_invalidations(&self) -> Vec<Invalidation> {
         let mut inbox_store = self.inbox_store.borrow_mut();
         inbox_store
@@ -269,7 +272,7 @@ impl InboxHandle {
             .unwrap_or_default()
     }
 
-    /// An entry to be told of: shared with other readers of the shard to whom it looks the same.
+    /// Returns the item of an entry, shared with other readers of the shard for whom the entry has the same content.
     pub fn item(&self, at: Position, entry: Entry) -> Arc<Item> {
         self.inbox_store.borrow_mut().recent_items.item(at, entry)
     }
@@ -291,15 +294,15 @@ mod tests {
     fn mail_reaches_open_pigeonholes_only() {
         let inbox_store = Rc::new(RefCell::new(InboxStore::default()));
         let posts_max = NonZeroUsize::new(2).unwrap();
-        let holes: Vec<_> =
+        let handles: Vec<_> =
             (0..40).map(|reader| InboxHandle::open(Rc::clone(&inbox_store), reader * 2, posts_max)).collect();
         let everyone: Vec<u32> = (0..100).collect();
         let all = Delivered { added: 40, ..Delivered::default() };
         assert_eq!(inbox_store.borrow_mut().deliver(at(1, 1), None, &everyone), all);
         let again = Delivered { duplicates: 40, ..Delivered::default() };
         assert_eq!(inbox_store.borrow_mut().deliver(at(1, 1), None, &everyone), again);
-        assert!(holes.iter().all(|hole| hole.with(|inbox| inbox.len()) == 1));
-        drop(holes);
+        assert!(handles.iter().all(|handle| handle.with(|inbox| inbox.len()) == 1));
+        drop(handles);
         assert_eq!(inbox_store.borrow_mut().deliver(at(2, 2), None, &everyone), Delivered::default());
         assert_eq!(inbox_store.borrow().totals().inboxes, 0);
     }
@@ -311,22 +314,22 @@ mod tests {
         let posts_max = NonZeroUsize::new(800).unwrap();
         let sample = || inbox_store.borrow_mut().sample() as f64;
         assert!(sample() < 1.0, "no inboxes take nothing");
-        let holes: Vec<_> =
+        let handles: Vec<_> =
             (0..readers).map(|reader| InboxHandle::open(Rc::clone(&inbox_store), reader, posts_max)).collect();
         for nth in 0..200 {
-            // Every other reader gets all, and the others half.
+            // Readers with even numbers get all posts, the others half of them.
             let recipients: Vec<u32> = (0..readers).filter(|reader| nth % 2 == 0 || reader % 2 == 0).collect();
             inbox_store.borrow_mut().deliver(at(nth, 1), None, &recipients);
         }
         let counted = inbox_store.borrow().totals().bytes as f64;
         let free = (inbox_store.borrow().inboxes.capacity() - readers as usize) * size_of::<Inbox>();
         for _ in 0..9 {
-            let told = sample() - free as f64;
-            assert!((0.99..1.01).contains(&(told / counted)), "{told} bytes told, and {counted} counted");
+            let sampled = sample() - free as f64;
+            assert!((0.99..1.01).contains(&(sampled / counted)), "{sampled} bytes sampled, and {counted} counted");
         }
-        drop(holes);
+        drop(handles);
         let empty: Vec<_> = (0..9).map(|_| sample()).collect();
-        assert!(empty.iter().all(|told| *told < counted / 2.0 && told == &empty[0]), "{empty:?}");
+        assert!(empty.iter().all(|sampled| *sampled < counted / 2.0 && sampled == &empty[0]), "{empty:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Readers: who is awake, the actor of each, its inbox, and the order in which reads are served.
+//! Readers: the directory of awake readers, the actor and the inbox of each, and the scheduling of reads.
 
 pub mod activator;
 pub mod directory;

@@ -1,11 +1,12 @@
-//! The read scheduler of a shard: where its readers are asked.
+//! The read scheduler of a shard: the entry point for requests to its readers.
 //!
 //! Responsible for:
-//! - bringing a question to the reader's actor, or to the activator if the reader sleeps;
-//! - turns among reads. Few are with actors at the same time, so that a page beside a crowd of others does not wait for all of them.
+//! - passing a request to the reader's actor, or to the activator if the reader is asleep;
+//! - granting read permits. Only a few reads are with actors at the same time, so that a page does not wait for all
+//!   pages of a large group of readers.
 //!
 //! Not responsible for:
-//! - waking (`runtime::reader::activator`), what a page holds (`runtime::reader::user`).
+//! - waking readers (`runtime::reader::activator`), the contents of a page (`runtime::reader::user`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,88 +30,91 @@ use crate::state::reader::PageRequest;
 use crate::state::sources::Source;
 use crate::state::view::Entry;
 
-/// Where the readers of one shard are asked.
+/// The read scheduler of one shard.
 pub struct ReadScheduler {
     shared: Arc<Shared>,
     activator: Addr<Activator>,
-    /// By the source that most follow of those that the reader does: its followers come all at once when it does something.
+    /// The waiting reads. The flow key is the most followed source among those that the reader follows: its followers
+    /// arrive all at once after it publishes.
     reads: Mutex<FairQueue<SourceSlot, Read>>,
-    /// A turn has ended that somebody waits for.
-    ended: Notify,
-    /// Questions that wait for the activator.
+    /// Notified when a permit is released while a read waits.
+    released: Notify,
+    /// The number of requests that wait for the activator.
     waking: Arc<AtomicUsize>,
     is_closed: AtomicBool,
 }
 
-/// A page that is asked for.
+/// A requested page.
 struct Read {
     reader: Arc<Source>,
     request: PageRequest,
     reply: Reply<Page<Entry>>,
 }
 
-/// The turn of a read, which ends when this is dropped, however the read ended.
-pub struct Turn(Arc<ReadScheduler>);
+/// A read permit. Dropping it releases the permit, however the read ended.
+pub struct ReadPermit(Arc<ReadScheduler>);
 
-/// A question on its way to the activator: it is counted until this is dropped, whatever becomes of it.
+/// A request on its way to the activator. It counts as waiting until this is dropped.
 #[derive(Debug)]
 pub struct Waking(Arc<AtomicUsize>);
 
 impl ReadScheduler {
-    /// The read scheduler of the shard with this activator.
+    /// Creates the read scheduler of the shard with this activator.
     pub fn new(shared: Arc<Shared>, activator: Addr<Activator>) -> Self {
         let reads = Mutex::new(FairQueue::new(READS_TOGETHER_MAX, READS_WAITING_PER_SHARD_MAX));
-        let (ended, waking, is_closed) = (Notify::new(), Arc::default(), AtomicBool::new(false));
-        Self { shared, activator, reads, ended, waking, is_closed }
+        let (released, waking, is_closed) = (Notify::new(), Arc::default(), AtomicBool::new(false));
+        Self { shared, activator, reads, released, waking, is_closed }
     }
 
-    /// Gives turns that have ended to those who wait, for as long as the shard's thread goes on, on which this is to run: as a task
-    /// of its own, or the actor of a reader whom many ask for would go from one question to the next and let no other actor run.
-    pub async fn usher(self: Arc<Self>) {
-        let (_abort_on_exit, _closes) = (AbortOnExit("read scheduler"), Closes(Arc::clone(&self)));
+    /// Grants released permits to waiting reads until the shard's thread ends; it runs on that thread. It is a
+    /// separate task: otherwise the actor of a reader with many requests could handle one request after the other and
+    /// block all other actors.
+    pub async fn grant_permits(self: Arc<Self>) {
+        let (_abort_on_exit, _close_on_drop) = (AbortOnExit("read scheduler"), CloseOnDrop(Arc::clone(&self)));
         loop {
-            while let Some(read) = self.next() {
+            while let Some(read) = self.next_read() {
                 self.begin(read);
             }
-            self.ended.notified().await;
+            self.released.notified().await;
         }
     }
 
-    /// Reads that wait for their turn.
+    /// Returns the number of reads that wait for a permit.
     pub fn waiting(&self) -> usize {
         self.reads.lock().waiting()
     }
 
-    /// Questions that wait for their readers to be woken.
+    /// Returns the number of requests that wait for their readers to be woken.
     pub fn waking(&self) -> usize {
         self.waking.load(Ordering::Relaxed)
     }
 
-    /// Has a page built as soon as it is its turn. Refusals are answers, too; without any, the reader's actor went away.
+    /// Builds a page as soon as a permit is free. A refusal is sent as an answer, too. If the reply is dropped, the
+    /// reader's actor ended.
     pub fn read(self: &Arc<Self>, reader: &Arc<Source>, request: PageRequest, reply: Reply<Page<Entry>>) {
         let read = Read { reader: Arc::clone(reader), request, reply };
-        if self.reads.lock().take() {
-            return self.begin((read, Turn(Arc::clone(self))));
+        if self.reads.lock().try_acquire() {
+            return self.begin((read, ReadPermit(Arc::clone(self))));
         }
-        let crowd = reader.crowd(&self.shared.world.sources);
-        let waits = self.reads.lock().wait(crowd, read);
-        // Between both looks a turn may have ended, or have whoever gives turns.
-        if waits.as_ref().is_ok_and(|is_free| *is_free) {
-            self.ended.notify_one();
+        let flow_key = reader.flow_key(&self.shared.world.sources);
+        let queued = self.reads.lock().enqueue(flow_key, read);
+        // Between the two locks a permit may have been released, or the task that grants permits may have ended.
+        if queued.as_ref().is_ok_and(|is_free| *is_free) {
+            self.released.notify_one();
         }
         if self.is_closed.load(Ordering::SeqCst) {
             self.refuse_all();
         }
-        if let Err(Read { reply, .. }) = waits {
-            // Whoever went away needs no answer, here and below.
+        if let Err(Read { reply, .. }) = queued {
+            // A caller that has disconnected gets no answer, here and below.
             let _ = reply.send(Err(self.shared.overloaded("read_turns", READS_WAITING_PER_SHARD_MAX)));
         }
     }
 
-    /// Asks a reader, who is woken for it if necessary.
+    /// Sends a request to a reader's actor, and wakes the reader if necessary.
     ///
     /// # Errors
-    /// Hands the question back if there is no room for it, and says where not.
+    /// Returns the request if a queue is full, and an error with the name of the queue.
     pub fn ask(&self, reader: &Arc<Source>, ask: Ask) -> Result<(), Box<(Ask, Error)>> {
         let shared = &self.shared;
         let ask = match shared.directory.send(reader.slot, ask) {
@@ -128,40 +132,40 @@ impl ReadScheduler {
         })
     }
 
-    /// The next read that somebody still waits for, with its turn.
-    fn next(self: &Arc<Self>) -> Option<(Read, Turn)> {
+    /// Returns the next read whose caller still waits, with its permit.
+    fn next_read(self: &Arc<Self>) -> Option<(Read, ReadPermit)> {
         loop {
-            let read = self.reads.lock().next()?;
-            let turn = Turn(Arc::clone(self));
+            let read = self.reads.lock().grant_next()?;
+            let permit = ReadPermit(Arc::clone(self));
             if !read.reply.is_closed() {
-                return Some((read, turn));
+                return Some((read, permit));
             }
         }
     }
 
     /// Sends a read to its actor.
-    fn begin(&self, (read, turn): (Read, Turn)) {
+    fn begin(&self, (read, permit): (Read, ReadPermit)) {
         let Read { reader, request, reply } = read;
-        if let Err(refused) = self.ask(&reader, Ask::Read { request, reply, turn }) {
+        if let Err(refused) = self.ask(&reader, Ask::Read { request, reply, permit }) {
             let (ask, cause) = *refused;
             ask.refuse(cause);
         }
     }
 
-    /// Nobody gives turns any more.
+    /// Refuses all waiting reads, since no more permits will be granted.
     fn refuse_all(&self) {
         loop {
-            let read = self.reads.lock().remove();
+            let read = self.reads.lock().remove_oldest();
             let Some(read) = read else { return };
             let _ = read.reply.send(Err(Error::ShuttingDown));
         }
     }
 }
 
-/// Closes the read scheduler when its usher ends, which is when the engine does.
-struct Closes(Arc<ReadScheduler>);
+/// Closes the read scheduler when the task that grants permits ends, that is when the engine ends.
+struct CloseOnDrop(Arc<ReadScheduler>);
 
-impl Drop for Closes {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.is_closed.store(true, Ordering::SeqCst);
         self.0.refuse_all();
@@ -181,18 +185,18 @@ impl Drop for Waking {
     }
 }
 
-impl Drop for Turn {
+impl Drop for ReadPermit {
     fn drop(&mut self) {
-        let is_wanted = self.0.reads.lock().end();
+        let is_wanted = self.0.reads.lock().release();
         if is_wanted {
-            self.0.ended.notify_one();
+            self.0.released.notify_one();
         }
     }
 }
 
-impl fmt::Debug for Turn {
+impl fmt::Debug for ReadPermit {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Turn")
+        formatter.write_str("ReadPermit")
     }
 }
 
@@ -218,7 +222,7 @@ mod tests {
         SourceId::new(text).unwrap()
     }
 
-    /// An engine with one shard, where two readers follow somebody.
+    /// Creates an engine with one shard, in which two readers follow one source.
     async fn engine() -> Engine {
         let config = EngineConfig { shards: NonZeroUsize::new(1).unwrap(), ..EngineConfig::default() };
         let engine = Engine::start(config);
@@ -231,15 +235,15 @@ mod tests {
         engine.shared().world.sources.get(&id(reader)).unwrap()
     }
 
-    /// All turns of the shard, where nobody else asks for any.
-    fn take_turns(engine: &Engine) -> Vec<Turn> {
+    /// Takes all permits of the shard, while no other reads request any.
+    fn take_permits(engine: &Engine) -> Vec<ReadPermit> {
         let read_scheduler = engine.read_scheduler(&source(engine, "ann"));
         let take = |_| {
-            // A turn ends a moment after its page was answered.
-            while !read_scheduler.reads.lock().take() {
+            // A permit is released a moment after its page was answered.
+            while !read_scheduler.reads.lock().try_acquire() {
                 std::thread::yield_now();
             }
-            Turn(Arc::clone(read_scheduler))
+            ReadPermit(Arc::clone(read_scheduler))
         };
         (0..READS_TOGETHER_MAX).map(take).collect()
     }
@@ -252,15 +256,15 @@ mod tests {
         depth(engine, "read_turns")
     }
 
-    /// Keeps the shard from everything else, once it says so, until somebody lets go.
+    /// Blocks the shard's thread, after a signal that it has begun, until it is released.
     #[derive(Message)]
     #[rtype(result = "()")]
-    struct Keep(oneshot::Sender<()>, std::sync::mpsc::Receiver<()>);
+    struct BlockShard(oneshot::Sender<()>, std::sync::mpsc::Receiver<()>);
 
-    impl Handler<Keep> for UserActor {
+    impl Handler<BlockShard> for UserActor {
         type Result = ();
 
-        fn handle(&mut self, Keep(begins, until): Keep, _: &mut Self::Context) {
+        fn handle(&mut self, BlockShard(begins, until): BlockShard, _: &mut Self::Context) {
             begins.send(()).unwrap();
             let _ = until.recv();
         }
@@ -271,7 +275,7 @@ mod tests {
         let engine = engine().await;
         engine.feed(&id("ann"), NEWEST).await.unwrap();
         let ((begins, begun), (let_go, until)) = (oneshot::channel(), std::sync::mpsc::channel());
-        assert!(engine.shared().directory.send(source(&engine, "ann").slot, Keep(begins, until)).is_ok());
+        assert!(engine.shared().directory.send(source(&engine, "ann").slot, BlockShard(begins, until)).is_ok());
         begun.await.unwrap();
         let mut reads = JoinSet::new();
         for waiting in 1..=READS_TOGETHER_MAX {
@@ -291,10 +295,10 @@ mod tests {
     async fn a_read_that_comes_beside_a_crowd_does_not_wait_for_all_of_it() {
         let engine = engine().await;
         engine.follow(vec![NewEdge::new(id("dan"), id("eve"))]).await.unwrap();
-        let mut turns = take_turns(&engine);
+        let mut permits = take_permits(&engine);
         let (done, mut order) = tokio::sync::mpsc::unbounded_channel();
         let mut reads = JoinSet::new();
-        // All but the last follow bob.
+        // All readers except the last follow bob.
         let readers = ["ann", "cas"].repeat(10).into_iter().chain(["dan"]);
         for (nth, reader) in readers.enumerate() {
             let (asking, done) = (engine.clone(), done.clone());
@@ -306,7 +310,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         }
-        drop(turns.pop());
+        drop(permits.pop());
         reads.join_all().await;
         drop(done);
         let mut before = 0;
@@ -320,7 +324,7 @@ mod tests {
     #[tokio::test]
     async fn no_more_reads_wait_than_there_is_room_for_and_those_given_up_take_no_turn() {
         let engine = engine().await;
-        let turns = take_turns(&engine);
+        let permits = take_permits(&engine);
         let (read_scheduler, ann) =
             (Arc::clone(engine.read_scheduler(&source(&engine, "ann"))), source(&engine, "ann"));
         let ask = || {
@@ -333,7 +337,7 @@ mod tests {
         let full = Error::Overloaded { queue: "read_turns", limit: READS_WAITING_PER_SHARD_MAX };
         assert_eq!(engine.feed(&id("cas"), NEWEST).await.unwrap_err().to_string(), full.to_string());
         drop(given_up);
-        drop(turns);
+        drop(permits);
         while waiting(&engine) > 0 {
             tokio::task::yield_now().await;
         }
@@ -342,15 +346,15 @@ mod tests {
         engine.shutdown();
     }
 
-    /// A read whose handler crashes.
+    /// A read whose handler panics.
     #[derive(Message)]
     #[rtype(result = "()")]
-    struct Poison(Turn);
+    struct Poison(ReadPermit);
 
     impl Handler<Poison> for UserActor {
         type Result = ();
 
-        fn handle(&mut self, Poison(_turn): Poison, _: &mut Self::Context) {
+        fn handle(&mut self, Poison(_permit): Poison, _: &mut Self::Context) {
             panic!("poisoned");
         }
     }
@@ -359,16 +363,16 @@ mod tests {
     async fn the_turn_of_a_read_that_crashes_its_actor_is_passed_on() {
         let engine = engine().await;
         engine.feed(&id("ann"), NEWEST).await.unwrap();
-        let mut turns = take_turns(&engine);
+        let mut permits = take_permits(&engine);
         let (asking, cas) = (engine.clone(), id("cas"));
         let read = tokio::spawn(async move { asking.feed(&cas, NEWEST).await.map(drop) });
         while waiting(&engine) == 0 {
             tokio::task::yield_now().await;
         }
         let ann = source(&engine, "ann").slot;
-        assert!(engine.shared().directory.send(ann, Poison(turns.pop().unwrap())).is_ok());
+        assert!(engine.shared().directory.send(ann, Poison(permits.pop().unwrap())).is_ok());
         read.await.unwrap().unwrap();
-        // The turn ends a moment before the actor does.
+        // The permit is released a moment before the actor ends.
         while engine.shared().directory.crashes(ann) == 0 {
             tokio::task::yield_now().await;
         }
@@ -410,7 +414,7 @@ mod tests {
     #[tokio::test]
     async fn reads_that_wait_are_answered_when_the_engine_ends() {
         let engine = engine().await;
-        let turns = take_turns(&engine);
+        let permits = take_permits(&engine);
         let mut reads = JoinSet::new();
         for nth in 0..100 {
             let asking = engine.clone();
@@ -424,6 +428,6 @@ mod tests {
         let answers = reads.join_all().await;
         assert!(answers.iter().all(|answer| matches!(answer, Err(Error::ShuttingDown))), "{answers:?}");
         assert!(matches!(engine.feed(&id("ann"), NEWEST).await, Err(Error::ShuttingDown)), "none waits afterwards");
-        drop(turns);
+        drop(permits);
     }
 }

@@ -1,4 +1,4 @@
-//! A user: the actor of one active reader, owner of its inbox.
+//! The user actor: the actor of one active reader, which owns its inbox.
 
 mod live;
 
@@ -28,25 +28,25 @@ use crate::state::view::Entry;
 pub struct UserActor {
     shared: Arc<Shared>,
     reader: Reader,
-    /// None once the actor was put to sleep.
+    /// None after the actor was put to sleep.
     inbox_handle: Option<InboxHandle>,
-    /// The inbox was filled before the actor started.
+    /// True if the inbox was filled before the actor started.
     is_restored: bool,
     watch: Option<Box<Watch>>,
-    /// When the watch ends, if nobody comes back.
+    /// The scheduled end of the watch, which takes effect if no client connects before.
     end_of_watch: Option<SpawnHandle>,
 }
 
-/// A page, or what it takes to build it elsewhere: with the archive, or with more time.
+/// A page, or the input for building it on another thread: with the archive, or with more time.
 enum Built {
     Page(Page<Entry>),
-    /// And how far the page came without that.
+    /// The second value is the page as far as it could be built here.
     Cold(ColdRead, Page<Entry>),
 }
 
 impl UserActor {
-    /// The actor of a reader whose inbox takes mail from now on. It has what `restored` had, or is filled before the first
-    /// message.
+    /// Creates the actor of a reader, whose inbox receives posts from now on. The inbox has the contents of
+    /// `restored`, or it is built before the first message.
     pub fn new(
         source: Arc<Source>,
         restored: Option<Inbox>,
@@ -87,7 +87,7 @@ impl UserActor {
         Some(Built::Page(page))
     }
 
-    /// Has a page built by a thread that may wait for a disk, and that nobody else waits for.
+    /// Builds a page on a thread that may wait for a disk, so that no other reader is delayed.
     fn read_cold(&self, read: ColdRead, begun: Page<Entry>, request: PageRequest, reply: Reply<Page<Entry>>) {
         self.shared.read_cold(reply, begun, move |world, clock| read.page(world, request, clock));
     }
@@ -104,10 +104,10 @@ impl UserActor {
                 *inbox = Inbox::new(inbox.posts_max());
                 self.reader.rebuild(inbox, &self.shared.world);
             });
-            // What it brought in is told by nobody else.
+            // No other part reports the changes that the rebuild made.
             self.invalidation(Invalidation::Everything);
         }
-        // A caller that went away needs no answer.
+        // The caller may have disconnected.
         let _ = reply.send(Ok(verdict));
     }
 
@@ -115,7 +115,7 @@ impl UserActor {
         let slot = self.reader.source().slot;
         match self.watch.take() {
             Some(watch) => watch.end(&self.shared, slot),
-            // It crashed when it had just begun.
+            // The actor panicked while the watch was starting.
             None if self.shared.watchers.is_watched(slot) => self.shared.watchers.leave(slot, &[]),
             None => {}
         }
@@ -142,16 +142,16 @@ impl Handler<Ask> for UserActor {
     type Result = ();
 
     fn handle(&mut self, ask: Ask, ctx: &mut Self::Context) {
-        // An actor that was put to sleep drops the question; whoever asked asks again.
+        // An actor that was put to sleep drops the request; the caller then repeats it.
         match ask {
-            Ask::Read { request, reply, turn } => {
+            Ask::Read { request, reply, permit } => {
                 match self.page(request) {
-                    // A caller that went away needs no answer.
+                    // The caller may have disconnected.
                     Some(Built::Page(page)) => drop(reply.send(Ok(page))),
                     Some(Built::Cold(read, begun)) => self.read_cold(read, begun, request, reply),
                     None => {}
                 }
-                drop(turn);
+                drop(permit);
             }
             Ask::Attach { subscriber, resume, reply } => self.attach(subscriber, resume, reply, ctx),
         }
@@ -165,14 +165,15 @@ impl Handler<Verify> for UserActor {
         match self.verify() {
             Some(verdict) if verdict.is_good() => self.conclude(verdict, rebuild, reply),
             Some(first) => {
-                // No alarm before a second look, after what was on its way had time to arrive.
+                // A difference counts only if a second comparison confirms it, after deliveries in flight had time to
+                // arrive.
                 ctx.run_later(VERIFY_AGAIN_AFTER, move |actor, _| {
                     if let Some(second) = actor.verify() {
                         actor.conclude(second.confirming(&first), rebuild, reply);
                     }
                 });
             }
-            // Put to sleep: whoever asked asks again.
+            // The actor was put to sleep; the caller repeats the request.
             None => {}
         }
     }
@@ -182,9 +183,9 @@ impl Handler<Sleep> for UserActor {
     type Result = ();
 
     fn handle(&mut self, _: Sleep, ctx: &mut Self::Context) {
-        // Who is being erased has nothing to be connected to.
+        // A user who is being erased loses its live connections.
         if self.has_live_connections() && !self.reader.source().is_erased() {
-            return self.shared.watchers.stay_awake(self.reader.source().slot);
+            return self.shared.watchers.note_kept_awake(self.reader.source().slot);
         }
         self.leave();
         self.shared.counters.sleeps.add(1);
@@ -193,7 +194,7 @@ impl Handler<Sleep> for UserActor {
 }
 
 impl Drop for UserActor {
-    /// However the actor ends, its inbox ends with it and the directory knows. The next read makes both anew.
+    /// However the actor ends, its inbox is removed and the directory is updated. The next read creates both again.
     fn drop(&mut self) {
         if thread::panicking() {
             let source = self.reader.source();
@@ -221,7 +222,7 @@ mod tests {
     use std::sync::mpsc;
     use tokio::sync::oneshot;
 
-    /// A message whose handler crashes.
+    /// A message whose handler panics.
     #[derive(Message)]
     #[rtype(result = "()")]
     struct Poison;
@@ -231,7 +232,7 @@ mod tests {
 
         fn handle(&mut self, _: Poison, _: &mut Self::Context) {
             let inbox_handle = self.inbox_handle.as_ref().unwrap();
-            // In the middle of work on the inbox: the worst moment.
+            // In the middle of work on the inbox, which is the worst moment.
             inbox_handle.with(|inbox| panic!("poisoned with {} posts in the inbox", inbox.len()));
         }
     }
@@ -246,7 +247,7 @@ mod tests {
         engine.publish(Draft::new(id("bob"), Body::new("1").unwrap()), true).await.unwrap();
     }
 
-    /// Lets the actor of `reader` crash, and waits until the directory knows.
+    /// Makes the actor of `reader` panic, and waits until the directory has recorded it.
     async fn poison(engine: &Engine, reader: &SourceId) {
         let slot = engine.shared().world.sources.get(reader).unwrap().slot;
         assert!(engine.shared().directory.send(slot, Poison).is_ok());
@@ -255,22 +256,22 @@ mod tests {
         }
     }
 
-    /// Keeps the shard from everything else, once it says so, until somebody lets go.
+    /// Blocks the shard's thread, after a signal that it has begun, until it is released.
     #[derive(Message)]
     #[rtype(result = "()")]
-    struct Keep(oneshot::Sender<()>, mpsc::Receiver<()>);
+    struct BlockShard(oneshot::Sender<()>, mpsc::Receiver<()>);
 
-    impl Handler<Keep> for UserActor {
+    impl Handler<BlockShard> for UserActor {
         type Result = ();
 
-        fn handle(&mut self, Keep(begins, until): Keep, _: &mut Self::Context) {
+        fn handle(&mut self, BlockShard(begins, until): BlockShard, _: &mut Self::Context) {
             begins.send(()).unwrap();
             let _ = until.recv();
         }
     }
 
-    /// Ann unfollows the only one she follows, reads her feed, and follows again before her actor looks at either notice: by then it finds
-    /// nothing that it has not told.
+    /// Ann unfollows the only source she follows, reads her feed, and follows it again before her actor handles
+    /// either invalidation. At that time the actor finds no difference from the events it has sent.
     #[tokio::test]
     async fn a_page_of_a_watched_reader_who_follows_nobody_for_a_moment_does_not_stay() {
         let engine = Engine::start(EngineConfig { shards: NonZeroUsize::MIN, ..EngineConfig::default() });
@@ -281,7 +282,7 @@ mod tests {
         watcher.next().await.unwrap();
         let slot = engine.shared().world.sources.get(&id("ann")).unwrap().slot;
         let ((begins, begun), (let_go, until)) = (oneshot::channel(), mpsc::channel());
-        assert!(engine.shared().directory.send(slot, Keep(begins, until)).is_ok());
+        assert!(engine.shared().directory.send(slot, BlockShard(begins, until)).is_ok());
         begun.await.unwrap();
         engine.unfollow(id("ann"), id("bob")).await.unwrap();
         let asking = engine.clone();
@@ -291,7 +292,7 @@ mod tests {
         drop(let_go);
         let mut entries = page.await.unwrap().unwrap().page.items.len();
         publish(&engine).await;
-        // What is told from here on is not of before.
+        // The events from here on do not concern the state before.
         loop {
             match watcher.next().await.unwrap().what {
                 What::Post(item) if item.entry.post.id() == newest(&engine).await => break entries += 1,
@@ -323,7 +324,7 @@ mod tests {
         }
         let refused = engine.feed(&id("ann"), NEWEST).await.unwrap_err();
         assert_eq!(refused.code(), "quarantined");
-        // The courier of the shard still serves everyone else.
+        // The courier of the shard still serves all other readers.
         publish(&engine).await;
         let page = engine.feed(&id("cas"), NEWEST).await.unwrap().page;
         assert_eq!(page.items.len(), USER_PANICS_MAX as usize + 1);

@@ -1,11 +1,13 @@
-//! The watch of one reader: what its live connections are told.
+//! The watch of one reader: the events for its live connections.
 //!
 //! Responsible for:
-//! - looking at the feed when there is a notice, and telling every connection what that changes;
-//! - letting connections join, with what they missed or the word that they have to read the feed anew.
+//! - comparing the feed with the events sent so far when an invalidation arrives, and sending the difference to every
+//!   connection;
+//! - attaching connections, with the events they missed or with an order to read the feed again.
 //!
 //! Not responsible for:
-//! - what must be told (`feed::stream`), how a connection keeps up (`live::subscriber_queue`), who gets notices (`live::watchers`).
+//! - which changes are events (`feed::stream`), slow connections (`live::subscriber_queue`), which readers get
+//!   invalidations (`live::watchers`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,7 +24,7 @@ use crate::feed::work::{Allowance, Budget};
 use crate::id::{PostId, SourceSlot};
 use crate::limits::{LIVE_CONNECTIONS_PER_READER_MAX, LIVE_QUEUE_BYTES_MAX};
 use crate::live::event::{Event, What};
-use crate::live::subscriber_queue::{Feeding, Pushed, SubscriberQueue};
+use crate::live::subscriber_queue::{Pushed, SubscriberGuard, SubscriberQueue};
 use crate::runtime::message::Fetched;
 use crate::runtime::reader::inbox_store::InboxHandle;
 use crate::runtime::reader::user::UserActor;
@@ -32,8 +34,8 @@ use crate::state::reader::{Archived, Reader, Sought};
 use crate::state::view::{Entry, Found};
 use crate::state::viewer::Viewer;
 
-/// What a watch looks at.
-pub(super) struct Eyes<'a> {
+/// The data that a watch reads.
+pub(super) struct WatchContext<'a> {
     pub(super) shared: &'a Shared,
     pub(super) reader: &'a mut Reader,
     pub(super) inbox_handle: &'a InboxHandle,
@@ -45,27 +47,28 @@ pub(super) struct Eyes<'a> {
 pub(super) struct Watch {
     stream: Stream,
     lookups: Lookups,
-    subscribers: Vec<Feeding>,
-    /// Sources of which the reader keeps what they brought.
+    subscribers: Vec<SubscriberGuard>,
+    /// The unfollowed sources whose posts the reader keeps.
     kept: Vec<SourceSlot>,
-    /// What the reader had decided when the feed was last looked at as a whole.
+    /// The reader's decisions when the whole feed was last compared.
     decided: Decided,
-    /// A page was read since that showed something else than what was told: by other decisions, or before the notice of it. That notice
-    /// may not reach this reader, or find nothing to tell, once something else is decided.
-    is_overtaken: bool,
-    /// Since when nobody is connected.
-    alone_since: Option<UnixMicros>,
+    /// True if a page has been read since that does not agree with the events: it was built after other decisions, or
+    /// before the invalidation was handled. After another decision this invalidation may not reach the reader, or may
+    /// find no difference.
+    has_divergent_page: bool,
+    /// The time since which no connection is attached.
+    unattended_since: Option<UnixMicros>,
 }
 
-/// A notice waits until something was looked up in the archive.
+/// An invalidation that waits for a lookup in the archive.
 #[derive(Debug)]
-pub(super) struct Waits {
+pub(super) struct PendingLookup {
     pub(super) invalidation: Invalidation,
     pub(super) sought: Sought,
     pub(super) asked: Asked,
 }
 
-/// What a reader has decided about the feed.
+/// The decisions of a reader about the feed.
 #[derive(Debug)]
 struct Decided {
     edges: u64,
@@ -85,152 +88,169 @@ impl Decided {
 }
 
 impl Watch {
-    /// Begins to watch. From here on there are notices.
-    pub(super) fn begin(eyes: &mut Eyes<'_>, user: Addr<UserActor>) -> Self {
-        // Before the first look: what changes after it is told.
-        eyes.inbox_handle.watch(user);
-        eyes.shared.watchers.enter(eyes.slot());
-        let kept = eyes.kept();
-        eyes.shared.watchers.keep(eyes.slot(), &[], &kept);
-        let (entries, floor, viewer) = eyes.newest();
+    /// Begins to watch. From now on invalidations are collected.
+    pub(super) fn begin(context: &mut WatchContext<'_>, user: Addr<UserActor>) -> Self {
+        // The watch is registered before the feed is read, so that later changes cause invalidations.
+        context.inbox_handle.watch(user);
+        context.shared.watchers.enter(context.slot());
+        let kept = context.kept();
+        context.shared.watchers.replace_kept(context.slot(), &[], &kept);
+        let (entries, floor, viewer) = context.newest();
         let decided = Decided::by(&viewer);
         let epoch = Epoch(fastrand::u64(..));
-        let stream = Stream::new(eyes.shared.config.live, epoch, entry_fingerprints(&entries), floor);
+        let stream = Stream::new(context.shared.config.live, epoch, entry_fingerprints(&entries), floor);
         Self {
             stream,
             lookups: Lookups::new(epoch),
             subscribers: Vec::new(),
             kept,
             decided,
-            is_overtaken: false,
-            alone_since: Some(eyes.now),
+            has_divergent_page: false,
+            unattended_since: Some(context.now),
         }
     }
 
-    /// Lets a connection join. Returns false if there are as many as there may be.
+    /// Attaches a connection. Returns false if the limit of connections is reached.
     pub(super) fn attach(
         &mut self,
-        eyes: &mut Eyes<'_>,
+        context: &mut WatchContext<'_>,
         subscriber: Arc<SubscriberQueue>,
         resume: Option<Place>,
     ) -> bool {
-        self.prune(eyes.now);
+        self.prune(context.now);
         if self.subscribers.len() >= LIVE_CONNECTIONS_PER_READER_MAX {
             return false;
         }
-        let missed = resume.and_then(|place| self.missed(eyes, place));
+        let missed = resume.and_then(|place| self.missed(context, place));
         let (place, recovered) = (resume.filter(|_| missed.is_some()), missed.is_some());
-        let what = What::Hello { recovered, marker: eyes.marker() };
+        let what = What::Hello { recovered, marker: context.marker() };
         let hello = Event { place: place.unwrap_or(self.stream.place()), what };
         let events = [hello].into_iter().chain(missed.unwrap_or_default());
-        let joins = events.map(|event| subscriber.push(event, Instant::now())).all(|pushed| pushed == Pushed::Waits);
-        if joins {
-            self.subscribers.push(Feeding(subscriber));
-            self.alone_since = None;
+        let is_attached =
+            events.map(|event| subscriber.push(event, Instant::now())).all(|pushed| pushed == Pushed::Queued);
+        if is_attached {
+            self.subscribers.push(SubscriberGuard(subscriber));
+            self.unattended_since = None;
         }
         true
     }
 
-    /// What a client that comes back missed, as it stands now; nothing if that is not known.
-    fn missed(&self, eyes: &mut Eyes<'_>, from: Place) -> Option<Vec<Event>> {
-        let told = self.stream.told_after(from)?;
+    /// Returns the events that a reconnecting client missed, with the current content of posts. None if they are not
+    /// known.
+    fn missed(&self, context: &mut WatchContext<'_>, from: Place) -> Option<Vec<Event>> {
+        let changes = self.stream.told_after(from)?;
         let mut missed = Vec::new();
-        for (last, change) in told {
+        for (last, change) in changes {
             let post = match change {
-                Change::Post(post) | Change::Update(post) => eyes.entry_of(post, None).ok()?,
+                Change::Post(post) | Change::Update(post) => context.entry_of(post, None).ok()?,
                 Change::Remove(_) | Change::Stale(_) | Change::Marker => None,
             };
-            let what = eyes.what(change, post)?;
+            let what = context.what(change, post)?;
             missed.push(Event { place: Place { last, ..from }, what });
         }
-        // So much would cut it off right away: it reads the feed anew with less.
+        // So many bytes would soon exceed the limit of the queue. Reading the feed again costs less.
         let is_too_much = missed.iter().map(Event::bytes).sum::<usize>() > LIVE_QUEUE_BYTES_MAX / 2;
         (!is_too_much).then_some(missed)
     }
 
-    /// Looks at what a notice is about, and tells what that changes, unless that takes the archive.
-    pub(super) fn invalidation(&mut self, eyes: &mut Eyes<'_>, invalidation: Invalidation) -> Option<Waits> {
+    /// Handles an invalidation: sends the resulting events, or returns the lookup that it needs in the archive.
+    pub(super) fn invalidation(
+        &mut self,
+        context: &mut WatchContext<'_>,
+        invalidation: Invalidation,
+    ) -> Option<PendingLookup> {
         self.lookups.note(invalidation);
         let post = match invalidation {
             Invalidation::Everything => {
-                self.look_at_everything(eyes);
+                self.compare_all(context);
                 return None;
             }
             Invalidation::Missed => {
-                self.tell(eyes, Change::Marker, None);
-                // What came and went unseen may be on a page that somebody read meanwhile.
-                self.tell(eyes, Change::Stale(None), None);
-                self.is_overtaken = false;
-                self.look_at_everything(eyes);
+                self.send_change(context, Change::Marker, None);
+                // An entry that was added and removed unnoticed may be on a page that a client read in the meantime.
+                self.send_change(context, Change::Stale(None), None);
+                self.has_divergent_page = false;
+                self.compare_all(context);
                 return None;
             }
             Invalidation::Marked => {
-                self.tell(eyes, Change::Marker, None);
+                self.send_change(context, Change::Marker, None);
                 return None;
             }
-            Invalidation::Published(position) => match eyes.shared.world.posts.stored(position.id) {
+            Invalidation::Published(position) => match context.shared.world.posts.stored(position.id) {
                 Some(Stored::Live(post)) => post.repost_of.unwrap_or(post.id()),
-                // There is a notice of that.
+                // The deletion has its own invalidation.
                 Some(Stored::Deleted) => return None,
-                // One that is dated back far may be archived already.
-                None => return Some(self.wait(invalidation, Sought::BroughtBy(position.id))),
+                // A post with a publication time far in the past may already be in the archive.
+                None => return Some(self.pending_lookup(invalidation, Sought::BroughtBy(position.id))),
             },
             Invalidation::Edited(post) | Invalidation::Turned(post) => post,
         };
-        match eyes.entry_of(post, None) {
-            Ok(entry) => self.see(eyes, post, entry, invalidation),
-            Err(Archived) => return Some(self.wait(invalidation, Sought::Of(post))),
+        match context.entry_of(post, None) {
+            Ok(entry) => self.compare_entry(context, post, entry, invalidation),
+            Err(Archived) => return Some(self.pending_lookup(invalidation, Sought::Of(post))),
         }
         None
     }
 
-    fn wait(&mut self, invalidation: Invalidation, sought: Sought) -> Waits {
-        Waits { invalidation, sought, asked: self.lookups.ask() }
+    fn pending_lookup(&mut self, invalidation: Invalidation, sought: Sought) -> PendingLookup {
+        PendingLookup { invalidation, sought, asked: self.lookups.ask() }
     }
 
-    /// Goes on with a notice that waited for the archive.
-    pub(super) fn fetched(&mut self, eyes: &mut Eyes<'_>, fetched: Fetched) -> Option<Waits> {
+    /// Continues with an invalidation that waited for the archive.
+    pub(super) fn fetched(&mut self, context: &mut WatchContext<'_>, fetched: Fetched) -> Option<PendingLookup> {
         let Fetched { invalidation, asked, found } = fetched;
         let answer = found.as_ref().map_or(Answer::Good, |(post, _)| self.lookups.judge(asked, *post));
-        let waits = match (answer, found) {
+        let lookup = match (answer, found) {
             (Answer::Good, found) => {
-                self.see_found(eyes, invalidation, found);
+                self.compare_fetched(context, invalidation, found);
                 None
             }
             (Answer::Superseded, _) => None,
-            // As if it had turned: that says at least as much as any other notice of the post.
+            // Treated as `Turned`, which covers every other invalidation of the post.
             (Answer::Outdated, found) => {
-                found.and_then(|(post, _)| self.invalidation(eyes, Invalidation::Turned(post)))
+                found.and_then(|(post, _)| self.invalidation(context, Invalidation::Turned(post)))
             }
         };
         self.lookups.end(asked);
-        waits
+        lookup
     }
 
-    fn see_found(&mut self, eyes: &mut Eyes<'_>, invalidation: Invalidation, found: Option<(PostId, Vec<Found>)>) {
-        let seen = found.and_then(|(post, found)| Some((post, eyes.entry_of(post, Some(&found)).ok()?)));
+    fn compare_fetched(
+        &mut self,
+        context: &mut WatchContext<'_>,
+        invalidation: Invalidation,
+        found: Option<(PostId, Vec<Found>)>,
+    ) {
+        let seen = found.and_then(|(post, found)| Some((post, context.entry_of(post, Some(&found)).ok()?)));
         match seen {
-            Some((post, entry)) => self.see(eyes, post, entry, invalidation),
-            // It cannot be told what changed, but that something did.
-            None => self.tell(eyes, Change::Stale(None), None),
+            Some((post, entry)) => self.compare_entry(context, post, entry, invalidation),
+            // The content of the change is unknown, so the event only reports that there is one.
+            None => self.send_change(context, Change::Stale(None), None),
         }
     }
 
-    fn see(&mut self, eyes: &mut Eyes<'_>, post: PostId, entry: Option<(Position, Entry)>, invalidation: Invalidation) {
+    fn compare_entry(
+        &mut self,
+        context: &mut WatchContext<'_>,
+        post: PostId,
+        entry: Option<(Position, Entry)>,
+        invalidation: Invalidation,
+    ) {
         let entry_fingerprint = entry.as_ref().map(|(at, entry)| entry.entry_fingerprint(*at));
         if let Some(change) = self.stream.see(post, entry_fingerprint, invalidation) {
-            self.tell(eyes, change, entry);
+            self.send_change(context, change, entry);
         }
     }
 
-    fn look_at_everything(&mut self, eyes: &mut Eyes<'_>) {
-        self.note_kept(eyes);
-        let (mut entries, floor, viewer) = eyes.newest();
+    fn compare_all(&mut self, context: &mut WatchContext<'_>) {
+        self.note_kept(context);
+        let (mut entries, floor, viewer) = context.newest();
         let before = std::mem::replace(&mut self.decided, Decided::by(&viewer));
-        // With another limit for each source pages are others, though the feed is the same.
+        // Another limit of entries per source changes pages, even if the feed is the same.
         let has_other_pages = before.preferences.rules.per_source_max != self.decided.preferences.rules.per_source_max;
-        if std::mem::take(&mut self.is_overtaken) || has_other_pages {
-            self.tell(eyes, Change::Stale(None), None);
+        if std::mem::take(&mut self.has_divergent_page) || has_other_pages {
+            self.send_change(context, Change::Stale(None), None);
         }
         for change in self.stream.see_all(entry_fingerprints(&entries), floor) {
             let entry = match change {
@@ -239,81 +259,81 @@ impl Watch {
                 }
                 Change::Remove(_) | Change::Stale(_) | Change::Marker => None,
             };
-            self.tell(eyes, change, entry);
+            self.send_change(context, change, entry);
         }
     }
 
-    fn tell(&mut self, eyes: &mut Eyes<'_>, change: Change, entry: Option<(Position, Entry)>) {
-        let Some(what) = eyes.what(change, entry) else { return };
+    fn send_change(&mut self, context: &mut WatchContext<'_>, change: Change, entry: Option<(Position, Entry)>) {
+        let Some(what) = context.what(change, entry) else { return };
         let last = self.stream.tell(change);
         let event = Event { place: Place { last, ..self.stream.place() }, what };
-        let (counters, now) = (&eyes.shared.counters, Instant::now());
-        self.subscribers.retain(|Feeding(subscriber)| {
+        let (counters, now) = (&context.shared.counters, Instant::now());
+        self.subscribers.retain(|SubscriberGuard(subscriber)| {
             let pushed = subscriber.push(event.clone(), now);
-            counters.live_messages.add(u64::from(pushed == Pushed::Waits));
+            counters.live_messages.add(u64::from(pushed == Pushed::Queued));
             counters.live_cut_off.add(u64::from(pushed == Pushed::CutOff));
-            pushed == Pushed::Waits
+            pushed == Pushed::Queued
         });
-        self.note_alone(eyes.now);
+        self.note_unattended(context.now);
     }
 
-    /// Notes that a page was built, through these eyes.
+    /// Records that a page was built with this watch's reader.
     pub(super) fn page_built(&mut self, range: Range, page: &Page<Entry>, viewer: &Viewer) {
         let is_shown = !matches!(range, Range::Since(_));
-        let was_told = || self.decided.is_like(&Decided::by(viewer)) && self.has_told(range, page);
-        self.is_overtaken = self.is_overtaken || is_shown && !was_told();
+        let agrees = || self.decided.is_like(&Decided::by(viewer)) && self.agrees_with(range, page);
+        self.has_divergent_page = self.has_divergent_page || is_shown && !agrees();
     }
 
-    /// Whether clients were told what a page shows, as far down as is known.
-    fn has_told(&self, range: Range, page: &Page<Entry>) -> bool {
+    /// Returns true if the events sent so far agree with a page, as far down as the stream is known.
+    fn agrees_with(&self, range: Range, page: &Page<Entry>) -> bool {
         if let (Range::Resume(_), false) = (range, page.gap) {
-            return self.has_told_each(page);
+            return self.agrees_with_each(page);
         }
         let shown = shown(range, page);
         if page.needs_archive || page.reach != Reach::Full {
-            // It will be built elsewhere, and later.
+            // The page will be built on another thread, later.
             return shown.end <= self.stream.floor();
         }
         page.partial.is_empty() && self.stream.agrees(&entry_fingerprints(&page.items), shown, page.passed_over)
     }
 
-    /// The same for a page of which nothing is known but what is on it.
-    fn has_told_each(&self, page: &Page<Entry>) -> bool {
-        let is_told =
+    /// The same for a page of which only the entries are known.
+    fn agrees_with_each(&self, page: &Page<Entry>) -> bool {
+        let agrees =
             |(at, entry): &(Position, Entry)| self.stream.agrees(&[entry.entry_fingerprint(*at)], *at..at.next_up(), 0);
-        !page.needs_archive && page.partial.is_empty() && page.items.iter().all(is_told)
+        !page.needs_archive && page.partial.is_empty() && page.items.iter().all(agrees)
     }
 
-    /// Forgets connections that have gone.
+    /// Removes connections that have ended.
     pub(super) fn prune(&mut self, now: UnixMicros) {
-        self.subscribers.retain(|Feeding(subscriber)| !subscriber.is_closed());
-        self.note_alone(now);
+        self.subscribers.retain(|SubscriberGuard(subscriber)| !subscriber.is_closed());
+        self.note_unattended(now);
     }
 
-    fn note_alone(&mut self, now: UnixMicros) {
-        if self.subscribers.is_empty() && self.alone_since.is_none() {
-            self.alone_since = Some(now);
+    fn note_unattended(&mut self, now: UnixMicros) {
+        if self.subscribers.is_empty() && self.unattended_since.is_none() {
+            self.unattended_since = Some(now);
         }
     }
 
-    /// Since when nobody is connected, if nobody is.
-    pub(super) fn alone_since(&self) -> Option<UnixMicros> {
-        self.alone_since
+    /// Returns the time since which no connection is attached, if none is.
+    pub(super) fn unattended_since(&self) -> Option<UnixMicros> {
+        self.unattended_since
     }
 
-    /// Ends the watch. No more notices come.
+    /// Ends the watch. No more invalidations are collected.
     pub(super) fn end(&self, shared: &Shared, reader: SourceSlot) {
         shared.watchers.leave(reader, &self.kept);
     }
 
-    fn note_kept(&mut self, eyes: &Eyes<'_>) {
-        let kept = eyes.kept();
-        eyes.shared.watchers.keep(eyes.slot(), &self.kept, &kept);
+    fn note_kept(&mut self, context: &WatchContext<'_>) {
+        let kept = context.kept();
+        context.shared.watchers.replace_kept(context.slot(), &self.kept, &kept);
         self.kept = kept;
     }
 }
 
-impl Eyes<'_> {
+impl WatchContext<'_> {
     pub(super) fn slot(&self) -> SourceSlot {
         self.reader.source().slot
     }
@@ -346,7 +366,7 @@ impl Eyes<'_> {
         entry
     }
 
-    /// A change in full. What was to be told of a post that has no entry any more is that.
+    /// Returns the full content of a change. If the post has no entry any more, the change is its removal.
     fn what(&self, change: Change, entry: Option<(Position, Entry)>) -> Option<What> {
         Some(match (change, entry) {
             (Change::Post(_), Some((at, entry))) => What::Post(self.inbox_handle.item(at, entry)),
@@ -358,13 +378,13 @@ impl Eyes<'_> {
     }
 }
 
-/// Where a page shows all there is.
+/// Returns the range of positions in which a page is complete.
 fn shown<E>(range: Range, page: &Page<E>) -> std::ops::Range<Position> {
     let next = page.next.unwrap_or(Position::MIN);
     match range {
         Range::Newest | Range::Since(_) | Range::Resume(_) => next..Position::MAX,
         Range::Before(below) => next..below,
-        // Of what is newer than its last entry it tells nothing.
+        // The page does not show the range above its newest entry.
         Range::After(above) => above.next_up()..page.items.first().map_or(above, |(newest, _)| *newest).next_up(),
     }
 }

@@ -1,4 +1,5 @@
-//! The scribe's side of erasures: beginning one, its steps, and refusing what names a user meanwhile.
+//! The erasure part of the scribe: beginning an erasure, its steps, and refusing commands that name a user in the
+//! meantime.
 
 use crate::error::Error;
 use crate::feed::event::Event;
@@ -9,7 +10,7 @@ use crate::runtime::writer::{Scribe, Then, refuse};
 use crate::storage::journal::Journal;
 
 impl<J: Journal> Scribe<J> {
-    /// Begins an erasure. It is a group of its own: what comes after it is judged when it is applied.
+    /// Begins an erasure. It is a group of its own, so later commands are validated after it is applied.
     pub(super) fn erase(&mut self, user: SourceId, reply: Reply<Erasing>) {
         self.commit();
         let world = self.writer.world();
@@ -20,7 +21,7 @@ impl<J: Journal> Scribe<J> {
         if erasures.is_of(&user) {
             return drop(reply.send(Ok(Erasing::UnderWay)));
         }
-        // A revocation holds the id of a user of whom nothing else may be known.
+        // A revocation contains the id of a user, even if the user is otherwise unknown.
         if world.sources.get(&user).is_none() && world.revocations.not_before(&user).is_none() {
             return drop(reply.send(Ok(Erasing::Unknown)));
         }
@@ -32,7 +33,8 @@ impl<J: Journal> Scribe<J> {
         self.commit();
     }
 
-    /// The refusal of a command that names a user who is being erased: nothing new may come to be known of one.
+    /// Returns the refusal of a command that names a user who is being erased, since no new data about the user may
+    /// be stored.
     pub(super) fn names_erased(&self, command: &Command) -> Option<Error> {
         let erasures = self.writer.world().sources.erasures();
         if !erasures.any() {
@@ -44,7 +46,7 @@ impl<J: Journal> Scribe<J> {
             Command::Follow { edges, .. } => {
                 edges.iter().flat_map(|edge| [&edge.follower, &edge.source]).find(is_erased)
             }
-            Command::Meet { user, .. } | Command::RevokeTokens { user, .. } => Some(user).filter(is_erased),
+            Command::RegisterUser { user, .. } | Command::RevokeTokens { user, .. } => Some(user).filter(is_erased),
             Command::Unfollow { follower, source, .. } => [follower, source].into_iter().find(is_erased),
             Command::Choose { reader, choice, .. } => std::iter::once(reader).chain(chosen(choice)).find(is_erased),
             Command::Resolved { command, .. } => return self.names_erased(command),
@@ -61,7 +63,7 @@ impl<J: Journal> Scribe<J> {
                 for event in events {
                     self.accept(event, Then::Nothing);
                 }
-                // All are committed, or none is.
+                // Either all of the events are committed, or none.
                 self.accept(last, Then::Answer(reply));
                 self.commit();
             }
@@ -75,10 +77,10 @@ impl<J: Journal> Scribe<J> {
     }
 }
 
-/// The source that a decision is about, if it is about one.
+/// Returns the source that a decision is about, if there is one.
 fn chosen(choice: &Choice) -> Option<&SourceId> {
     match choice {
         Choice::Silence { source, .. } | Choice::List { source, .. } => Some(source),
-        Choice::Rules(_) | Choice::Mark(_) | Choice::Unlist(_) => None,
+        Choice::Rules(_) | Choice::Mark(_) | Choice::DropList(_) => None,
     }
 }

@@ -1,4 +1,4 @@
-//! The scribe's side of edges: which may be made, and what each is to bring.
+//! The follow part of the scribe: validating edges, and finding the earlier posts that each one brings.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,8 +18,8 @@ use crate::storage::journal::Journal;
 impl<J: Journal> Scribe<J> {
     pub(super) fn follow(&mut self, edges: Vec<NewEdge>, reply: Reply<Followed>) {
         let requested = edges.len();
-        let (edges, new) = match self.judge_follows(edges) {
-            Ok(judged) => judged,
+        let (edges, new) = match self.validate_follows(edges) {
+            Ok(validated) => validated,
             Err(refused) => return refuse(reply, refused),
         };
         let followed = Followed { created: edges.len(), existing: requested - edges.len() };
@@ -33,10 +33,10 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    /// The edges that are new to their followers, if all of them may be made: an edge that was hidden is, once it is asked
-    /// for as one that shows. One that shows is not taken from its follower by being asked for as hidden. And how many there were
-    /// not before.
-    fn judge_follows(&mut self, edges: Vec<NewEdge>) -> Result<(Vec<NewEdge>, usize), Error> {
+    /// Returns the edges that change the state, if all of them are allowed, and the number of those that did not
+    /// exist. A hidden edge becomes visible if it is requested as visible. A visible edge does not become hidden if
+    /// it is requested as hidden.
+    fn validate_follows(&mut self, edges: Vec<NewEdge>) -> Result<(Vec<NewEdge>, usize), Error> {
         let world = self.writer.world();
         let requested = edges.len();
         if requested > FOLLOWS_PER_REQUEST_MAX {
@@ -45,7 +45,7 @@ impl<J: Journal> Scribe<J> {
         }
         let limit = self.config.following_max;
         let (mut fresh, mut new, mut refusals) = (Vec::with_capacity(requested), 0, Vec::new());
-        // Edges this request already adds, by follower: each counts toward the limit and may repeat.
+        // The edges that this request already adds, by follower: each counts toward the limit and may be repeated.
         let mut added: HashMap<SourceId, HashSet<SourceId>> = HashMap::new();
         for (nth, edge) in edges.into_iter().enumerate() {
             let follower = world.sources.get(&edge.follower);
@@ -67,7 +67,7 @@ impl<J: Journal> Scribe<J> {
             } else {
                 added.insert(edge.source.clone());
                 new += usize::from(before.is_none());
-                // An edge that comes to show brings what it brought.
+                // An edge that becomes visible keeps its start.
                 let start = before.map(|before| following.start(before.source));
                 fresh.push(NewEdge { start, ..edge });
             }
@@ -75,20 +75,20 @@ impl<J: Journal> Scribe<J> {
         if !refusals.is_empty() {
             return Err(Error::FollowsRefused { requested, refusals });
         }
-        self.room_for_edges(new)?;
-        self.room_for_sources(fresh.iter().flat_map(|edge| [&edge.follower, &edge.source]))?;
+        self.check_edges_limit(new)?;
+        self.check_sources_limit(fresh.iter().flat_map(|edge| [&edge.follower, &edge.source]))?;
         self.find_starts(&mut fresh)?;
         Ok((fresh, new))
     }
 
-    /// Whether there may be so many more edges, beside those of the group.
-    fn room_for_edges(&self, new: usize) -> Result<(), Error> {
+    /// Checks that this many more edges fit within the limit, together with those of the group.
+    fn check_edges_limit(&self, new: usize) -> Result<(), Error> {
         let limit = self.config.edges_max;
         let count = self.writer.world().edges() + self.group.added().edges + new;
         if new > 0 && count > limit { Err(Error::Full { what: "follow edge", limit }) } else { Ok(()) }
     }
 
-    /// Finds out where edges begin that were asked for with some of the earlier posts only.
+    /// Finds the starts of edges that were requested with only some of the earlier posts.
     fn find_starts(&self, edges: &mut [NewEdge]) -> Result<(), Error> {
         let asked: usize = edges.iter().filter_map(|edge| edge.backfill).fold(0, usize::saturating_add);
         if asked > BACKFILLS_PER_REQUEST_MAX {
@@ -103,7 +103,7 @@ impl<J: Journal> Scribe<J> {
         Ok(())
     }
 
-    /// Where an edge begins that was asked for with some of the earlier posts only.
+    /// Returns the start of an edge that was requested with only some of the earlier posts.
     fn start(&self, edge: &NewEdge, source: Option<&Source>) -> Result<Option<Position>, Error> {
         let (Some(backfill), Some(source)) = (edge.backfill, source) else { return Ok(None) };
         if backfill > BACKFILL_MAX {
@@ -118,8 +118,8 @@ impl<J: Journal> Scribe<J> {
         Ok(start.map(|start| self.not_ahead(start)))
     }
 
-    /// A bound of an edge, which no post of a time to come may move there: one that was dated while the clock was years ahead would
-    /// keep from an edge, or leave to a feed, all that is published until then.
+    /// Limits a bound of an edge to about the current time. If a post was dated while the clock was years ahead, such
+    /// a bound would exclude from an edge, or leave in a feed, all posts until that time.
     fn not_ahead(&self, at: Position) -> Position {
         let now = self.monotonic_clock.now();
         if at.published_at > now.saturating_add(PUBLISH_AHEAD_MAX) {
@@ -151,7 +151,7 @@ impl<J: Journal> Scribe<J> {
                 Ok(newest) => newest,
                 Err(refused) => return refuse(reply, refused),
             };
-            // Also what is dated ahead is in the feed already.
+            // Posts that are dated ahead are already in the feed, too.
             let now = Position { published_at: self.monotonic_clock.now(), id: PostId(u64::MAX) };
             Some(newest.first().map_or(now, |newest| now.max(self.not_ahead(*newest))))
         } else {
@@ -160,14 +160,15 @@ impl<J: Journal> Scribe<J> {
         self.accept(Event::Unfollowed { follower, source, keep_until }, Then::Answer(reply));
     }
 
-    /// At most `max` of the newest positions of an outbox, newest first. Were looked up if memory does not have them all.
+    /// Returns at most `max` of the newest positions of an outbox, newest first. They were looked up if memory does
+    /// not contain them all.
     fn newest(&self, source: &Source, max: usize) -> Result<Vec<Position>, Error> {
         let newest = self.resolved.newest(self.writer.world(), source, max);
         newest.ok_or(Error::Overloaded { queue: "archive", limit: ARCHIVE_QUEUE_MAX })
     }
 }
 
-/// Whether one of both has blocked the other.
+/// Returns true if either source has blocked the other.
 pub(super) fn has_block(one: Option<&Source>, other: Option<&Source>) -> bool {
     let blocks =
         |by: &Source, of: &Source| by.own_preferences().is_some_and(|preferences| preferences.blocks.contains(of.slot));

@@ -1,15 +1,16 @@
-//! The group: commands that were accepted and are journaled together.
+//! The group: accepted commands that are journaled together.
 //!
 //! Responsible for:
-//! - knowing what the group changes, so that a command which reads any of it waits for the next group;
-//! - counting what the group adds to what is limited, since limits are judged by the state before the group.
+//! - recording what the group changes, so that a command that reads any of it waits for the next group;
+//! - counting what the group adds to limited resources, since limits are checked against the state before the group.
 //!
 //! Not responsible for:
-//! - judging commands, the journal (the rest of `runtime::writer`).
+//! - validating commands, the journal (the rest of `runtime::writer`).
 //!
-//! A command is judged by the state before the group. So only a read of something that the group changes ends it. What the
-//! group merely reads may be changed by a later command of the same group: it is applied later too. Two changes of the same
-//! thing need no rule of their own, since they are applied in order; most commands read what they change.
+//! A command is validated against the state before the group. So only a read of something that the group changes ends
+//! the group. A later command of the same group may change something that the group only reads, since it is also
+//! applied later. Two changes of the same thing need no special rule, since they are applied in order; most commands
+//! read what they change.
 
 use std::collections::HashSet;
 
@@ -23,36 +24,36 @@ use crate::runtime::message::Command;
 use crate::runtime::writer::Accepted;
 use crate::state::sources::Sources;
 
-type State = foldhash::fast::RandomState;
+type Hasher = foldhash::fast::RandomState;
 
 /// Accepted commands, in order, and what they change.
 #[derive(Default)]
 pub(super) struct Group {
     accepted: Vec<Accepted>,
-    /// Posts that are published, edited or deleted.
-    posts: HashSet<PostId, State>,
-    /// Users whose edges, decisions or revocations change.
-    readers: HashSet<SourceId, State>,
+    /// The posts that are published, edited or deleted.
+    posts: HashSet<PostId, Hasher>,
+    /// The users whose edges, decisions or revocations change.
+    readers: HashSet<SourceId, Hasher>,
     added: Added,
     fanouts_of: FxHashMap<SourceSlot, Backlog>,
-    /// How often the group names a source: at least the number of those that it makes known.
+    /// The number of times that the group names a source: an upper bound of the number of sources that it adds.
     named: usize,
-    /// The sources that it makes known, once anybody asked.
-    unknown: Option<HashSet<SourceId, State>>,
+    /// The sources that the group adds. None until they are needed.
+    unknown: Option<HashSet<SourceId, Hasher>>,
 }
 
-/// What a group adds to the state.
+/// The amounts that a group adds to the state.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Added {
-    /// Posts, and the deliveries that they need.
+    /// The number of posts, and of the deliveries that they need.
     pub fanouts: Backlog,
-    /// Bytes of posts.
+    /// The bytes of posts.
     pub post_bytes: usize,
-    /// Reposts, each counted once for each of its sources.
+    /// The number of reposts, each counted once for each of its sources.
     pub reposts: usize,
-    /// Follow edges.
+    /// The number of follow edges.
     pub edges: usize,
-    /// Users whose tokens were not revoked before.
+    /// The number of users whose tokens were not revoked before.
     pub revocations: usize,
 }
 
@@ -61,19 +62,19 @@ impl Group {
         self.accepted.len()
     }
 
-    /// Whether a command reads anything that the group changes.
-    pub(super) fn decides_about(&self, command: &Command) -> bool {
+    /// Returns true if a command reads anything that the group changes.
+    pub(super) fn conflicts_with(&self, command: &Command) -> bool {
         if self.accepted.is_empty() {
             return false;
         }
         match command {
             Command::Publish { draft, .. } => {
-                // What a repost repeats in the end depends on whether there is a block, which changes both users.
+                // The original post of a repost depends on blocks, which change both users.
                 (draft.repost_of.is_some() && self.readers.contains(&draft.author))
                     || [draft.id, draft.repost_of, draft.reply_to].iter().flatten().any(|id| self.changes_post(*id))
             }
             Command::Edit { id, .. } | Command::Delete { id, .. } => self.changes_post(*id),
-            // Whether the source has blocked the follower is known by the follower as well: a block changes both.
+            // The follower alone is sufficient, even if the source has blocked it: a block changes both users.
             Command::Follow { edges, .. } => {
                 !self.readers.is_empty() && followers(edges).any(|follower| self.readers.contains(follower))
             }
@@ -81,18 +82,18 @@ impl Group {
             Command::Choose { reader, .. } | Command::RevokeTokens { user: reader, .. } => {
                 self.readers.contains(reader)
             }
-            Command::Resolved { command, .. } => self.decides_about(command),
-            // These end the group themselves.
+            Command::Resolved { command, .. } => self.conflicts_with(command),
+            // These commands end the group themselves.
             Command::Erase { .. } | Command::EraseStep { .. } => false,
-            Command::Meet { .. }
+            Command::RegisterUser { .. }
             | Command::Mark { .. }
-            | Command::Shelved(_)
+            | Command::TieringWritten(_)
             | Command::IdsListed { .. }
             | Command::Stop => false,
         }
     }
 
-    /// Whether a post is published, edited or deleted by the group.
+    /// Returns true if the group publishes, edits or deletes this post.
     pub(super) fn changes_post(&self, id: PostId) -> bool {
         self.posts.contains(&id)
     }
@@ -124,7 +125,7 @@ impl Group {
                 self.posts.insert(*id);
             }
             Event::Followed { edges, .. } => followers(edges).for_each(change),
-            // A block takes edges away on both sides.
+            // A block removes edges in both directions.
             Event::Silenced { reader, source, how: MuteOrBlock::Block, .. } => {
                 change(reader);
                 change(source);
@@ -136,7 +137,7 @@ impl Group {
             | Event::Listed { reader, .. }
             | Event::Unlisted { reader, .. }
             | Event::Revoked { user: reader, .. } => change(reader),
-            // Journaled beside the group, or as all of one.
+            // These are journaled outside a group, or in a group of their own.
             Event::ClockJumped { .. }
             | Event::Erased { .. }
             | Event::ErasureScrubbed { .. }
@@ -144,12 +145,12 @@ impl Group {
         }
     }
 
-    /// What it adds to the state so far.
+    /// Returns the amounts that the group adds to the state so far.
     pub(super) fn added(&self) -> &Added {
         &self.added
     }
 
-    /// Counts what its last command adds to the state.
+    /// Adds the amounts of the last command.
     pub(super) fn add(&mut self, more: Added) {
         self.added.fanouts = self.added.fanouts + more.fanouts;
         self.added.post_bytes += more.post_bytes;
@@ -158,7 +159,7 @@ impl Group {
         self.added.revocations += more.revocations;
     }
 
-    /// Its posts of one author.
+    /// Returns the backlog of the group's posts of one author.
     pub(super) fn fanouts_of(&self, author: SourceSlot) -> Backlog {
         self.fanouts_of.get(&author).copied().unwrap_or_default()
     }
@@ -169,13 +170,14 @@ impl Group {
         *of_author = *of_author + post;
     }
 
-    /// How often it names a source.
+    /// Returns how often the group names a source.
     pub(super) fn named(&self) -> usize {
         self.named
     }
 
-    /// The sources that it makes known. Costs a look-up for each that it names, once, so it is asked for only near the limit.
-    pub(super) fn unknown(&mut self, sources: &Sources) -> &HashSet<SourceId, State> {
+    /// Returns the sources that the group adds. The first call looks up every named source, so it is used only near
+    /// the limit.
+    pub(super) fn unknown(&mut self, sources: &Sources) -> &HashSet<SourceId, Hasher> {
         self.unknown.get_or_insert_with(|| {
             let mut unknown = HashSet::default();
             for Accepted { event, .. } in &self.accepted {
@@ -189,16 +191,16 @@ impl Group {
         })
     }
 
-    /// Takes note that a source has become known by other means.
-    pub(super) fn met(&mut self, id: &SourceId) {
+    /// Removes a source that was registered in another way.
+    pub(super) fn note_registered(&mut self, id: &SourceId) {
         if let Some(unknown) = &mut self.unknown {
             unknown.remove(id);
         }
     }
 
-    /// Ends it: what it accepted is handed over, and the next one begins.
+    /// Ends the group: returns the accepted commands, and starts an empty group.
     pub(super) fn take(&mut self) -> Vec<Accepted> {
-        // The sets keep their room for the next group, unless this one was unusual.
+        // The sets keep their capacity for the next group.
         self.posts.clear();
         self.readers.clear();
         self.fanouts_of.clear();
@@ -207,7 +209,8 @@ impl Group {
     }
 }
 
-/// The followers of edges. Bulk edges come grouped by follower more often than not: each of such a group is returned once.
+/// Returns the followers of edges. Bulk edges are usually grouped by follower: each run of the same follower is
+/// returned once.
 fn followers(edges: &[NewEdge]) -> impl Iterator<Item = &SourceId> {
     edges
         .chunk_by(|edge, next| edge.follower == next.follower)
@@ -215,7 +218,7 @@ fn followers(edges: &[NewEdge]) -> impl Iterator<Item = &SourceId> {
         .map(|edge| &edge.follower)
 }
 
-/// Calls `name` with each source that an event may make known.
+/// Calls `name` with each source that an event may add.
 fn names(event: &Event, name: &mut dyn FnMut(&SourceId)) {
     match event {
         Event::Published { draft, .. } => draft.sources().for_each(name),

@@ -1,17 +1,20 @@
-//! The scribe: the one writer.
+//! The scribe: the single writer.
 //!
 //! Responsible for:
-//! - judging commands against the state, journaling what is accepted, applying it, answering, handing posts on;
-//! - doing so in groups: commands that wait are journaled together and answered after one commit.
+//! - validating commands against the state, journaling accepted ones, applying and answering them, and queueing posts
+//!   for fan-out;
+//! - processing commands in groups: waiting commands are journaled together and answered after one commit.
 //!
 //! Not responsible for:
-//! - JSON, HTTP, fan-out, looking anything up in the archive (`runtime::background::resolver`).
+//! - JSON, HTTP, fan-out, lookups in the archive (`runtime::background::resolver`).
 //!
-//! An event is applied after it is committed, so nobody reads what a crash could take back. Each command of a group is judged
-//! against the state before the group: a command that reads what the group already changes waits for the next group.
+//! An event is applied after it is committed, so no reader sees a change that a crash could undo. Each command of a
+//! group is validated against the state before the group: a command that reads anything that the group changes waits
+//! for the next group.
 //!
-//! Nothing here waits for the archive. A command comes with what was looked up for it, and is judged by that and by memory. If
-//! it needs more by then, since posts left memory meanwhile, it goes back to be looked up again.
+//! The scribe never waits for the archive while it runs. A command is queued with the records that were looked up for
+//! it, and is validated with them and with memory. If posts have left memory in the meantime, so that it needs more
+//! records, they are looked up again.
 
 mod erase;
 mod follow;
@@ -51,7 +54,7 @@ use group::Group;
 use queue::CommandReceiver;
 use tier::Archiver;
 
-/// The one writer.
+/// The single writer of the world and of the journal.
 pub struct Scribe<J> {
     writer: Writer,
     journal: J,
@@ -60,22 +63,22 @@ pub struct Scribe<J> {
     config: Arc<EngineConfig>,
     commands: CommandReceiver,
     group: Group,
-    /// What was looked up for the command that is being judged.
+    /// The records that were looked up for the current command.
     resolved: Resolved,
     failed: Option<Error>,
-    /// The lead of instants over times shown that the journal knows, if it is known what it knows.
+    /// The lead of instants over the times shown that the journal contains. None if this is unknown.
     kept_lead_us: Option<i64>,
     archiver: Option<Archiver>,
     resolver: Option<Resolver>,
-    /// Anybody who writes causes refusals.
+    /// Limits the log messages about refusals, since every client that writes causes them.
     refusals_logged: Throttle,
     _abort_on_exit: AbortOnExit,
 }
 
-/// A journaled event, and whom to answer once it is committed and applied.
+/// A journaled event, and the answer to send after it is committed and applied.
 struct Accepted {
     event: Event,
-    /// The post that it changes, as it was found: it may be in the archive.
+    /// The post that it changes, as it was found; it may be in the archive only.
     found: Option<Arc<Post>>,
     then: Then,
 }
@@ -91,7 +94,8 @@ enum Then {
 }
 
 impl<J: Journal> Scribe<J> {
-    /// A scribe that writes through `writer` and takes its orders from `commands`. Waits for a disk, once.
+    /// Creates a scribe that writes through `writer` and receives commands from `commands`. Blocks on disk reads,
+    /// only here.
     pub fn new(
         writer: Writer,
         journal: J,
@@ -123,7 +127,7 @@ impl<J: Journal> Scribe<J> {
         scribe
     }
 
-    /// Works until it is told to stop or nobody is left to ask.
+    /// Processes commands until it receives a stop, or all senders are dropped.
     pub fn run(mut self) {
         loop {
             let mut next = match self.next() {
@@ -144,7 +148,7 @@ impl<J: Journal> Scribe<J> {
                 next = if is_full { None } else { self.commands.try_recv() };
             }
             self.commit();
-            self.shelve();
+            self.start_tiering();
         }
     }
 
@@ -158,7 +162,7 @@ impl<J: Journal> Scribe<J> {
     }
 
     fn take(&mut self, command: Command) {
-        if self.group.decides_about(&command) {
+        if self.group.conflicts_with(&command) {
             self.commit();
         }
         let (command, resolved, attempts) = match command {
@@ -175,18 +179,18 @@ impl<J: Journal> Scribe<J> {
             }
         }
         self.resolved = resolved;
-        self.judge(command);
-        // What was looked up may leave memory again.
+        self.execute(command);
+        // The records may be needed no longer, so their memory is released.
         self.resolved = Resolved::default();
     }
 
-    fn judge(&mut self, command: Command) {
+    fn execute(&mut self, command: Command) {
         match command {
             Command::Publish { draft, wait, reply } => self.publish(*draft, wait, reply),
             Command::Edit { id, body, hidden, reply } => self.edit(id, body, hidden, reply),
             Command::Delete { id, reply } => self.delete(id, reply),
             Command::Follow { edges, reply } => self.follow(edges, reply),
-            Command::Meet { user, reply } => self.meet(user, reply),
+            Command::RegisterUser { user, reply } => self.register_user(user, reply),
             Command::Unfollow { follower, source, keep, reply } => self.unfollow(follower, source, keep, reply),
             Command::Choose { reader, choice, reply } => self.choose(reader, choice, reply),
             Command::RevokeTokens { user, not_before, forget_before, reply } => {
@@ -195,19 +199,20 @@ impl<J: Journal> Scribe<J> {
             Command::Erase { user, reply } => self.erase(user, reply),
             Command::EraseStep { step, reply } => self.erase_step(step, reply),
             Command::Mark { sync, reply } => self.mark(sync, reply),
-            Command::Shelved(written) => self.shelved(*written),
+            Command::TieringWritten(written) => self.finish_tiering(*written),
             Command::IdsListed { listed } => self.ids_listed(listed),
             Command::Resolved { .. } | Command::Stop => {}
         }
     }
 
-    /// Whether those of `ids` that are not known yet may become known, beside those that the group makes known.
-    fn room_for_sources<'a>(&mut self, ids: impl Iterator<Item = &'a SourceId> + Clone) -> Result<(), Error> {
+    /// Checks that those of `ids` that are unknown fit within the limit of sources, together with the sources that
+    /// the group adds.
+    fn check_sources_limit<'a>(&mut self, ids: impl Iterator<Item = &'a SourceId> + Clone) -> Result<(), Error> {
         let sources = &self.writer.world().sources;
         let limit = self.config.sources_max.min(SOURCES_MAX);
         let known = sources.len();
         if known + self.group.named() + ids.clone().count() <= limit {
-            // Room even if all of them are new.
+            // The limit is met even if all of them are new.
             return Ok(());
         }
         let of_group = self.group.unknown(sources);
@@ -217,7 +222,7 @@ impl<J: Journal> Scribe<J> {
         if is_full { Err(Error::Full { what: "source", limit }) } else { Ok(()) }
     }
 
-    /// Journals an event; it is applied and answered when the group is committed. False if that failed.
+    /// Journals an event, which is applied and answered when the group is committed. Returns false if that failed.
     fn accept(&mut self, event: Event, then: Then) -> bool {
         self.accept_change(event, None, then)
     }
@@ -250,8 +255,8 @@ impl<J: Journal> Scribe<J> {
             match &refusal {
                 Some(cause) => then.refuse(cause.clone()),
                 None => {
-                    let applied = self.writer.apply_judged(&event, found.as_ref());
-                    self.tell(&event, &applied);
+                    let applied = self.writer.apply_validated(&event, found.as_ref());
+                    self.notify_watched(&event, &applied);
                     self.note_applied(&event);
                     self.answer(applied, then);
                 }
@@ -259,7 +264,7 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    /// Counts an event as applied. A post counts once it is handed on.
+    /// Counts an event as applied. A post counts when it is queued for fan-out or has no inboxes to reach.
     fn note_applied(&self, event: &Event) {
         let arrivals = &self.writer.world().arrivals;
         if let (Some(taken), false) = (event.taken(arrivals.ahead_us()), matches!(event, Event::Published { .. })) {
@@ -268,11 +273,11 @@ impl<J: Journal> Scribe<J> {
     }
 
     fn answer(&mut self, applied: Applied, then: Then) {
-        // Callers that went away need no answer.
+        // Callers may have disconnected.
         match (then, applied) {
             (Then::Publish { wait, reply }, Applied::Published { post, push, answers }) => {
-                self.hand_on(post, &push, wait, reply);
-                self.tell_of_answers(answers.as_deref());
+                self.queue_fanout(post, &push, wait, reply);
+                self.notify_of_replies(answers.as_deref());
             }
             (Then::Edit(reply), Applied::Edited(post)) => {
                 let _ = reply.send(Ok(post));
@@ -296,22 +301,22 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    fn warn_of(&self, cause: &JournalError, until: &str) {
+    fn log_refusal(&self, cause: &JournalError, until: &str) {
         let Some(left_out) = self.refusals_logged.due() else { return };
         warn!(more_since_last = left_out, "{cause}; writes are refused {until}");
     }
 
-    /// What callers are answered when the journal did not keep an event. After anything but a full disk or a file that could not be
-    /// opened it keeps none until a restart, since what is on disk is unknown.
+    /// Returns the error for callers when the journal did not store an event. Except after a full disk or a file that
+    /// could not be opened, it stores no more events until a restart, since the content of the disk is unknown.
     fn refusal(&mut self, cause: JournalError) -> Error {
         self.kept_lead_us = None;
         match cause {
             JournalError::DiskFull { .. } => {
-                self.warn_of(&cause, "until there is space");
+                self.log_refusal(&cause, "until there is space");
                 Error::DiskFull(cause.to_string())
             }
             JournalError::OutOfFiles { .. } => {
-                self.warn_of(&cause, "until other files are closed");
+                self.log_refusal(&cause, "until other files are closed");
                 Error::OutOfFiles(cause.to_string())
             }
             JournalError::Failed(cause) => {

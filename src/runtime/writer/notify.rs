@@ -1,6 +1,7 @@
-//! The scribe's side of live streams: who may see what an event changed.
+//! The notification part of the scribe: finding the watched readers who may see the effect of an event.
 //!
-//! Too many may be told, but nobody may be left out: whoever is told looks, and finds out whether anything changed.
+//! Superfluous recipients are harmless, but none may be missed: each recipient compares its feed and finds out if
+//! anything changed.
 
 use std::sync::Arc;
 
@@ -19,12 +20,12 @@ use crate::state::world::Applied;
 use crate::storage::journal::Journal;
 
 impl<J: Journal> Scribe<J> {
-    /// To whom a new post goes: into inboxes, and to those who are watched and have it from elsewhere.
+    /// Returns the routes of a new post: to inboxes, and to watched readers who see the post by another path.
     pub(super) fn fanout_routes(&self, post: &Post, push: &[SourceSlot]) -> Box<[FanoutRoute]> {
         let mut fanout_routes: Vec<FanoutRoute> = push.iter().copied().map(FanoutRoute::Inboxes).collect();
         if self.fanout.watchers().any() {
             let slots = post.sources().iter().map(|source| source.slot);
-            // Couriers tell those whose inbox it comes into.
+            // Couriers notify the readers whose inboxes get the post.
             fanout_routes.extend(slots.map(|slot| {
                 if push.contains(&slot) { FanoutRoute::Concerned(slot) } else { FanoutRoute::Watched(slot) }
             }));
@@ -32,8 +33,8 @@ impl<J: Journal> Scribe<J> {
         fanout_routes.into()
     }
 
-    /// Tells those who are watched and whose feeds have reposts of a post of what became of it.
-    pub(super) fn tell_of_repeated(&self, post: PostId, invalidation: impl Fn(PostId) -> Invalidation) {
+    /// Notifies the watched readers whose feeds may contain reposts of a changed post.
+    pub(super) fn notify_of_reposted(&self, post: PostId, invalidation: impl Fn(PostId) -> Invalidation) {
         if self.fanout.watchers().any() {
             let fanout_routes = watched(self.reposters(post).as_deref());
             if !fanout_routes.is_empty() {
@@ -42,9 +43,9 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    /// Tells those who are watched of answers to a post that was unknown until now, since whether an answer shows may depend on whom it
-    /// answers. None: there are too many to say which.
-    pub(super) fn tell_of_answers(&self, answers: Option<&[PostId]>) {
+    /// Notifies the watched readers of replies to a post that was unknown until now, since a reply may be visible
+    /// depending on the author whom it answers. None means that there are too many replies to list.
+    pub(super) fn notify_of_replies(&self, answers: Option<&[PostId]>) {
         if answers.is_some_and(<[PostId]>::is_empty) || !self.fanout.watchers().any() {
             return;
         }
@@ -55,47 +56,52 @@ impl<J: Journal> Scribe<J> {
         match stored {
             Some(answers) => {
                 for answer in answers.into_iter().filter_map(Stored::live) {
-                    self.tell_of(&answer, self.reposters(answer.id()).as_deref(), Invalidation::Turned);
+                    self.notify_of_post(&answer, self.reposters(answer.id()).as_deref(), Invalidation::Turned);
                 }
             }
-            // To whom those in the archive go is not known here. Who polls has to read again then, too.
+            // The recipients of archived replies are unknown here. Clients that poll have to read their feeds again
+            // in this case, too.
             None => self.fanout.notify(Invalidation::Missed, [FanoutRoute::AllWatched].into()),
         }
     }
 
-    /// Tells those who are watched what an event may have changed for them. New posts are told of as they are handed on.
-    pub(super) fn tell(&self, event: &Event, applied: &Applied) {
+    /// Notifies the watched readers for whom an event may have changed something. New posts are handled when they are
+    /// queued for fan-out.
+    pub(super) fn notify_watched(&self, event: &Event, applied: &Applied) {
         if let Event::Revoked { user, .. } = event {
-            self.fanout.watchers().sessions.call(user);
+            self.fanout.watchers().sessions.signal(user);
         }
         if !self.fanout.watchers().any() {
             return;
         }
         match (event, applied) {
-            // Of a repost nothing shows but who it is by, unless another repost named it before it was known to be one.
+            // A repost shows only its author. An edit of its own text matters only if another repost referred to it
+            // before it was known to be a repost.
             (Event::Edited { hidden: None, .. }, Applied::Edited(post)) if post.repost_of.is_some() => {
-                self.tell_of_repeated(post.id(), Invalidation::Edited);
+                self.notify_of_reposted(post.id(), Invalidation::Edited);
             }
             (Event::Edited { hidden: None, .. }, Applied::Edited(post)) => {
-                self.tell_of(post, self.reposters(post.id()).as_deref(), Invalidation::Edited);
+                self.notify_of_post(post, self.reposters(post.id()).as_deref(), Invalidation::Edited);
             }
             (Event::Edited { .. }, Applied::Edited(post)) => {
-                self.tell_of(post, self.reposters(post.id()).as_deref(), Invalidation::Turned);
+                self.notify_of_post(post, self.reposters(post.id()).as_deref(), Invalidation::Turned);
             }
-            (_, Applied::Deleted { post, reposters }) => self.tell_of(post, reposters.as_deref(), Invalidation::Turned),
+            (_, Applied::Deleted { post, reposters }) => {
+                self.notify_of_post(post, reposters.as_deref(), Invalidation::Turned);
+            }
             (Event::Followed { edges, .. }, _) => {
                 let mut followers: Vec<&SourceId> = edges.iter().map(|edge| &edge.follower).collect();
                 followers.dedup();
-                self.tell_readers(followers, Invalidation::Everything);
+                self.notify_readers(followers, Invalidation::Everything);
             }
-            // What comes by tags, topics and reposts is told of as it is deleted.
+            // Posts by tags, topics and reposts are handled when they are deleted.
             (Event::Erased { at, .. }, _) => {
                 let erasure = self.writer.world().sources.erasures().at(*at);
                 let fanout_routes = erasure.map(|erasure| FanoutRoute::Watched(erasure.source.slot));
                 self.fanout.notify(Invalidation::Everything, fanout_routes.into_iter().collect());
             }
             (Event::Silenced { reader, source, how: MuteOrBlock::Block, .. }, _) => {
-                self.tell_readers(vec![reader, source], Invalidation::Everything);
+                self.notify_readers(vec![reader, source], Invalidation::Everything);
             }
             (
                 Event::Unfollowed { follower: reader, .. }
@@ -103,16 +109,21 @@ impl<J: Journal> Scribe<J> {
                 | Event::Ruled { reader, .. },
                 _,
             ) => {
-                self.tell_readers(vec![reader], Invalidation::Everything);
+                self.notify_readers(vec![reader], Invalidation::Everything);
             }
-            (Event::Marked { reader, .. }, _) => self.tell_readers(vec![reader], Invalidation::Marked),
+            (Event::Marked { reader, .. }, _) => self.notify_readers(vec![reader], Invalidation::Marked),
             _ => {}
         }
     }
 
-    /// Tells those who may see a post, or what it repeats.
-    fn tell_of(&self, post: &Post, reposters: Option<&[SourceSlot]>, invalidation: impl Fn(PostId) -> Invalidation) {
-        // The author first, who waits for it with the next posts.
+    /// Notifies the readers who may see a post, or the post that it repeats.
+    fn notify_of_post(
+        &self,
+        post: &Post,
+        reposters: Option<&[SourceSlot]>,
+        invalidation: impl Fn(PostId) -> Invalidation,
+    ) {
+        // The author comes first, since the author's client waits for this change together with the next posts.
         let mut fanout_routes: Vec<FanoutRoute> =
             post.sources().iter().map(|source| FanoutRoute::Watched(source.slot)).collect();
         if let Some(origin) = post.repost_of {
@@ -124,7 +135,7 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    fn tell_readers(&self, readers: Vec<&SourceId>, invalidation: Invalidation) {
+    fn notify_readers(&self, readers: Vec<&SourceId>, invalidation: Invalidation) {
         let (watchers, sources) = (self.fanout.watchers(), &self.writer.world().sources);
         let known = readers.into_iter().filter_map(|reader| sources.get(reader));
         let fanout_routes: Box<[FanoutRoute]> = known
@@ -137,28 +148,30 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    /// The sources by which a post is repeated, unless there are too many.
+    /// Returns the sources that repeat a post, unless there are too many.
     fn reposters(&self, post: PostId) -> Option<Vec<SourceSlot>> {
         self.writer.world().reposts.sources_of(post, LIVE_REPOSTERS_MAX)
     }
 
-    /// Makes a user known, so that there is something to watch. That is no event: whatever comes to be known of the user is.
-    pub(super) fn meet(&mut self, user: SourceId, reply: Reply<Arc<Source>>) {
+    /// Registers a user id, so that the user can be watched. This is not an event: the id is journaled with the first
+    /// event that names it.
+    pub(super) fn register_user(&mut self, user: SourceId, reply: Reply<Arc<Source>>) {
         if !user.is_user() {
             return refuse(reply, Error::NotAUser { id: user, action: "be watched" });
         }
-        match self.room_for_sources([&user].into_iter()) {
-            // Whoever asked may have gone.
+        match self.check_sources_limit([&user].into_iter()) {
+            // The caller may have disconnected.
             Ok(()) => {
-                self.group.met(&user);
-                drop(reply.send(Ok(self.writer.meet(&user))));
+                self.group.note_registered(&user);
+                drop(reply.send(Ok(self.writer.intern(&user))));
             }
             Err(full) => refuse(reply, full),
         }
     }
 }
 
-/// The routes to the watched followers of those who repeat a post; to all who are watched, if they are too many.
+/// Returns the routes to the watched followers of the sources that repeat a post, or to all watched readers if there
+/// are too many such sources.
 fn watched(reposters: Option<&[SourceSlot]>) -> Vec<FanoutRoute> {
     reposters
         .map_or(vec![FanoutRoute::AllWatched], |sources| sources.iter().copied().map(FanoutRoute::Watched).collect())

@@ -1,4 +1,4 @@
-//! The scribe's side of posts that are there: editing and deleting them.
+//! The post part of the scribe: editing and deleting posts.
 
 use std::sync::Arc;
 
@@ -30,13 +30,13 @@ impl<J: Journal> Scribe<J> {
         self.accept_change(deleted, Some(post), Then::Answer(reply));
     }
 
-    /// The post with this id, unless its author is being erased: it is as if it was deleted then.
+    /// Returns the post with this id. A post whose author is being erased counts as deleted.
     pub(super) fn find(&self, id: PostId) -> Option<Arc<Post>> {
         let sources = &self.writer.world().sources;
         self.found(id).filter(|post| !sources.is_erased(post.author().slot))
     }
 
-    /// The post with this id, in memory or looked up for the command that is being judged.
+    /// Returns the post with this id, from memory or from the records that were looked up for the current command.
     fn found(&self, id: PostId) -> Option<Arc<Post>> {
         self.resolved.stored(self.writer.world(), id).and_then(Stored::live)
     }

@@ -1,4 +1,4 @@
-//! The scribe's side of what readers decide: which decisions may be made, and whether they change anything.
+//! The preferences part of the scribe: validating readers' decisions, and whether they change anything.
 
 use crate::error::Error;
 use crate::feed::event::{Event, MuteOrBlock};
@@ -11,7 +11,7 @@ use crate::storage::journal::Journal;
 
 impl<J: Journal> Scribe<J> {
     pub(super) fn choose(&mut self, reader: SourceId, choice: Choice, reply: Reply<bool>) {
-        match self.judge_choice(reader, choice) {
+        match self.validate_choice(reader, choice) {
             Ok(Some(event)) => {
                 self.accept(event, Then::Chosen(reply));
             }
@@ -22,33 +22,33 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    /// The event that a decision makes, or nothing if all is so already.
-    fn judge_choice(&mut self, reader: SourceId, choice: Choice) -> Result<Option<Event>, Error> {
+    /// Returns the event for a decision, or None if it changes nothing.
+    fn validate_choice(&mut self, reader: SourceId, choice: Choice) -> Result<Option<Event>, Error> {
         if !reader.is_user() {
             return Err(Error::NotAUser { id: reader, action: "decide about a feed" });
         }
         let known = self.writer.world().sources.get(&reader);
         let preferences = known.map(|reader| reader.preferences()).unwrap_or_default();
         match choice {
-            Choice::Silence { source, how, on } => self.judge_silence(reader, &preferences, source, how, on),
+            Choice::Silence { source, how, on } => self.validate_silence(reader, &preferences, source, how, on),
             Choice::Rules(patch) => {
                 let rules = preferences.rules.patched(patch);
-                self.room_for_sources([&reader].into_iter())?;
+                self.check_sources_limit([&reader].into_iter())?;
                 Ok((rules != preferences.rules).then_some(Event::Ruled { reader, rules }))
             }
             Choice::Mark(marker) => {
-                self.room_for_sources([&reader].into_iter())?;
+                self.check_sources_limit([&reader].into_iter())?;
                 let Marker { at, seen } = marker;
                 Ok((preferences.marker != Some(marker)).then_some(Event::Marked { reader, at, seen }))
             }
-            Choice::List { list, source, on } => self.judge_list(reader, &preferences, list, source, on),
-            Choice::Unlist(list) => {
+            Choice::List { list, source, on } => self.validate_list(reader, &preferences, list, source, on),
+            Choice::DropList(list) => {
                 Ok(preferences.lists.contains_key(&list).then_some(Event::Unlisted { reader, list }))
             }
         }
     }
 
-    fn judge_silence(
+    fn validate_silence(
         &mut self,
         reader: SourceId,
         preferences: &Preferences,
@@ -70,12 +70,12 @@ impl<J: Journal> Scribe<J> {
         if on && silenced.len() >= SILENCED_MAX {
             return Err(Error::TooMany { reader, what, limit: SILENCED_MAX });
         }
-        self.room_for_sources([&reader, &source].into_iter())?;
+        self.check_sources_limit([&reader, &source].into_iter())?;
         let since = on.then(|| self.tick(1).instant);
         Ok(Some(Event::Silenced { reader, source, how, since }))
     }
 
-    fn judge_list(
+    fn validate_list(
         &mut self,
         reader: SourceId,
         preferences: &Preferences,
@@ -96,7 +96,7 @@ impl<J: Journal> Scribe<J> {
         if on && members.is_some_and(|members| members.len() >= limit) {
             return Err(Error::TooMany { reader, what: "members of a list", limit });
         }
-        self.room_for_sources([&reader, &source].into_iter())?;
+        self.check_sources_limit([&reader, &source].into_iter())?;
         let since = on.then(|| self.tick(1).instant);
         Ok(Some(Event::Listed { reader, list, source, since }))
     }

@@ -1,4 +1,4 @@
-//! The scribe's side of publishing: which posts may be, under which id, and handing them on.
+//! The publish part of the scribe: validating posts, assigning ids, and queueing posts for fan-out.
 
 use std::sync::Arc;
 
@@ -24,9 +24,9 @@ use crate::storage::journal::Journal;
 
 impl<J: Journal> Scribe<J> {
     pub(super) fn publish(&mut self, draft: Draft, wait: bool, reply: Reply<Published>) {
-        match self.judge_publish(&draft) {
+        match self.validate_publish(&draft) {
             Err(refused) => refuse(reply, refused),
-            Ok(Some(post)) => self.published_before(&post, wait, reply),
+            Ok(Some(post)) => self.answer_duplicate(&post, wait, reply),
             Ok(None) => match self.resolve(draft) {
                 Err(refused) => refuse(reply, refused),
                 Ok(draft) => self.publish_new(draft, wait, reply),
@@ -45,8 +45,8 @@ impl<J: Journal> Scribe<J> {
         self.accept(Event::Published { position, draft, accepted_at: now.instant }, Then::Publish { wait, reply });
     }
 
-    /// The post, if the draft was published before; nothing, if it may be.
-    fn judge_publish(&mut self, draft: &Draft) -> Result<Option<Arc<Post>>, Error> {
+    /// Returns the post if the draft was published before, or None if it may be published.
+    fn validate_publish(&mut self, draft: &Draft) -> Result<Option<Arc<Post>>, Error> {
         if !draft.author.is_user() {
             return Err(Error::NotAUser { id: draft.author.clone(), action: "publish" });
         }
@@ -73,7 +73,7 @@ impl<J: Journal> Scribe<J> {
             let ahead_seconds = (at.0.abs_diff(now.0)) / 1_000_000;
             return Err(Error::PublishedInFuture { ahead_seconds, limit_seconds: PUBLISH_AHEAD_MAX.as_secs() });
         }
-        if !self.fanout.has_room_for(self.group.len() + 1) {
+        if !self.fanout.has_capacity_for(self.group.len() + 1) {
             return Err(self.fanout.overloaded());
         }
         let author = world.sources.get(&draft.author).map(|author| author.slot);
@@ -81,24 +81,24 @@ impl<J: Journal> Scribe<J> {
         self.fanout.refusal_if_behind(author, [self.group.added().fanouts, of_author]).map_or(Ok(()), Err)?;
         let limit = self.config.store_bytes_max;
         if world.posts.bytes() + self.group.added().post_bytes >= limit {
-            // With an archive there is room again as soon as it has taken what is too old.
+            // With an archive there is space again as soon as old posts have been moved there.
             let full = Error::Full { what: "post (bytes)", limit };
             return Err(if self.archiver.is_some() { self.fanout.store_overloaded(limit) } else { full });
         }
-        self.room_for_reposts(draft)?;
-        self.room_for_sources(draft.sources())?;
+        self.check_reposts_limit(draft)?;
+        self.check_sources_limit(draft.sources())?;
         Ok(None)
     }
 
-    /// Whether a post may repeat another: what is known of reposts stays in memory.
-    fn room_for_reposts(&self, draft: &Draft) -> Result<(), Error> {
+    /// Checks the limit of reposts: the data about reposts is always in memory.
+    fn check_reposts_limit(&self, draft: &Draft) -> Result<(), Error> {
         let limit = self.config.reposts_max;
         let count = self.writer.world().reposts.len() + self.group.added().reposts + reposts(draft);
         let is_full = draft.repost_of.is_some() && count > limit;
         if is_full { Err(Error::Full { what: "repost", limit }) } else { Ok(()) }
     }
 
-    /// Counts what a post adds to the state, and will have to be delivered, before it is handed on.
+    /// Counts the size of a post and its deliveries, before it is queued for fan-out.
     fn count_accepted(&mut self, draft: &Draft) {
         let sources = &self.writer.world().sources;
         let pushed = draft.sources().filter_map(|id| sources.get(id)).filter(|source| !source.is_celebrity());
@@ -110,11 +110,11 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    /// Finds out what a draft repeats in the end, and whom it answers.
+    /// Finds the original post of a repost, and the author whom a reply answers.
     fn resolve(&self, mut draft: Draft) -> Result<Draft, Error> {
         if let Some(id) = draft.repost_of {
-            // One that the author is not to see counts as one that never was: the answer, and where the new post shows, would say what that
-            // repeats.
+            // A post that the author may not see counts as nonexistent: otherwise the answer, and the feeds that show
+            // the new post, would reveal what that post repeats.
             draft.origin =
                 self.find(id).filter(|post| self.is_shown_to(&draft.author, post)).and_then(|post| post.repost_of);
         }
@@ -127,16 +127,17 @@ impl<J: Journal> Scribe<J> {
         Ok(draft)
     }
 
-    /// Whether a user may see another's post: it is not hidden, and neither of them blocks the other. Authors may see all of theirs.
+    /// Returns true if a user may see another user's post: it is not hidden, and neither of them blocks the other.
+    /// Authors may see all of their own posts.
     fn is_shown_to(&self, user: &SourceId, post: &Post) -> bool {
         let (sources, author) = (&self.writer.world().sources, &post.author().id);
         let is_blocked = || has_block(sources.get(user).as_deref(), sources.get(author).as_deref());
         user == author || !(post.hidden || is_blocked())
     }
 
-    /// Answers a post that was published before. Whoever waits for its delivery gets it delivered again: that changes
-    /// nothing where it already is.
-    fn published_before(&self, post: &Arc<Post>, wait: bool, reply: Reply<Published>) {
+    /// Answers a post that was published before. If the caller waits for delivery, the post is delivered again, which
+    /// changes nothing in inboxes that already contain it.
+    fn answer_duplicate(&self, post: &Arc<Post>, wait: bool, reply: Reply<Published>) {
         let published = Published { post: Arc::clone(post), created: false };
         let pushed = self.writer.world().pushed(post);
         if !wait || pushed.is_empty() {
@@ -144,7 +145,7 @@ impl<J: Journal> Scribe<J> {
             return;
         }
         let author = post.author().slot;
-        if !self.fanout.has_room_for(self.group.len() + 1) {
+        if !self.fanout.has_capacity_for(self.group.len() + 1) {
             return refuse(reply, self.fanout.overloaded());
         }
         if let Some(refusal) =
@@ -154,14 +155,14 @@ impl<J: Journal> Scribe<J> {
         }
         let waiting = Some((reply, published));
         let fanout_routes = pushed.iter().copied().map(FanoutRoute::Inboxes).collect();
-        let (mail, accepted_at) = (Invalidation::Published(post.position), None);
-        self.fanout.push(FanoutOrder { mail, author, fanout_routes, accepted_at, waiting });
+        let (invalidation, accepted_at) = (Invalidation::Published(post.position), None);
+        self.fanout.push(FanoutOrder { invalidation, author, fanout_routes, accepted_at, waiting });
     }
 
-    /// Mints an id that no post has, in memory or in the archive.
+    /// Issues an id that no post has, in memory or in the archive.
     ///
     /// # Errors
-    /// While it is not known which ids are free.
+    /// Fails while the free ids are unknown.
     fn mint(&mut self, at: UnixMicros) -> Result<PostId, Error> {
         loop {
             let id = self.monotonic_clock.mint(at);
@@ -194,7 +195,8 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    /// Lists the ids that the archive has of those that are minted next. Waits for a disk if there may be any.
+    /// Lists the archived ids in the range of the ids that are issued next. Waits for a disk if the archive may
+    /// contain any.
     pub(super) fn list_first_ids(&mut self) {
         let (from, world) = (self.monotonic_clock.next_id(), self.writer.world());
         let archive = world.archive().filter(|_| world.may_have_archived(from));
@@ -203,10 +205,10 @@ impl<J: Journal> Scribe<J> {
         self.ids_listed(listed.map_err(|cause| archive_failed(&cause)));
     }
 
-    /// Answers the author, now or once the post is delivered, and gives the post to the fan-out.
-    pub(super) fn hand_on(&self, post: Arc<Post>, push: &[SourceSlot], wait: bool, reply: Reply<Published>) {
+    /// Queues a post for fan-out, and answers the author, either now or when the post is delivered.
+    pub(super) fn queue_fanout(&self, post: Arc<Post>, push: &[SourceSlot], wait: bool, reply: Reply<Published>) {
         let (id, author, accepted_at) = (post.id(), post.author().slot, post.accepted_at);
-        let (mail, fanout_routes) = (Invalidation::Published(post.position), self.fanout_routes(&post, push));
+        let (invalidation, fanout_routes) = (Invalidation::Published(post.position), self.fanout_routes(&post, push));
         let published = Published { post, created: true };
         self.fanout.count_published();
         let (now, later) =
@@ -216,18 +218,18 @@ impl<J: Journal> Scribe<J> {
         }
         if !push.is_empty() {
             let accepted_at = Some(accepted_at);
-            self.fanout.push(FanoutOrder { mail, author, fanout_routes, accepted_at, waiting: later });
+            self.fanout.push(FanoutOrder { invalidation, author, fanout_routes, accepted_at, waiting: later });
         } else if !fanout_routes.is_empty() {
-            self.fanout.notify(mail, fanout_routes);
+            self.fanout.notify(invalidation, fanout_routes);
         }
-        self.tell_of_repeated(id, Invalidation::Turned);
+        self.notify_of_reposted(id, Invalidation::Turned);
         if let Some((reply, published)) = now {
             let _ = reply.send(Ok(published));
         }
     }
 }
 
-/// Of how many sources a draft is a repost.
+/// Returns the number of sources that a draft counts for in the limit of reposts: zero if it is no repost.
 fn reposts(draft: &Draft) -> usize {
     draft.repost_of.map_or(0, |_| draft.sources().count())
 }

@@ -1,11 +1,12 @@
-//! The queue to the scribe.
+//! The command queue to the scribe.
 //!
 //! Responsible for:
-//! - bounding the commands that wait and the bytes they hold. Callers may be gone by then, so that nobody else counts them;
-//! - dropping what nobody will take any more, so that its callers are answered.
+//! - limiting the waiting commands and the bytes they hold. Their callers may have disconnected, so other limits may
+//!   not count them;
+//! - dropping commands that will not be received any more, so that their callers get an answer.
 //!
 //! Not responsible for:
-//! - what the scribe has taken, which its groups bound.
+//! - commands that the scribe has received; its groups limit these.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,29 +16,30 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
 
 use crate::runtime::message::Command;
 
-/// Why a command was not taken.
+/// The reason why a command was not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotTaken {
-    /// There is no room.
+    /// The queue has no capacity left.
     Full {
-        /// What of.
+        /// The name of the exceeded limit.
         queue: &'static str,
-        /// How much there is.
+        /// The value of the limit, in commands or bytes.
         limit: usize,
     },
-    /// Nobody takes commands any more.
+    /// The scribe has ended.
     Closed,
 }
 
-/// The scribe has ended.
+/// The error of a queue whose scribe has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Closed;
 
-/// Where commands go in. Clones lead to the same queue.
+/// The sender of commands. Clones send to the same queue.
 #[derive(Clone)]
 pub struct CommandSender {
     commands: Sender<Command>,
-    /// The other end, to empty it once the scribe has ended: a channel keeps what was sent until its last sender goes.
+    /// The receiving end, to empty the channel after the scribe has ended: a channel stores its messages until the
+    /// last sender is dropped.
     unwanted: Receiver<Command>,
     is_closed: Arc<AtomicBool>,
     commands_max: usize,
@@ -45,14 +47,14 @@ pub struct CommandSender {
     bytes_max: usize,
 }
 
-/// Where the scribe takes them out.
+/// The scribe's end of the queue.
 pub struct CommandReceiver {
     commands: Receiver<Command>,
     is_closed: Arc<AtomicBool>,
     bytes: Arc<AtomicUsize>,
 }
 
-/// A queue for so many commands, which may hold so many bytes.
+/// Creates a queue with limits for the number of commands and the bytes they hold.
 pub fn queue(commands_max: usize, bytes_max: usize) -> (CommandSender, CommandReceiver) {
     let (sender, receiver) = crossbeam_channel::bounded(commands_max);
     let (bytes, is_closed) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
@@ -68,16 +70,17 @@ pub fn queue(commands_max: usize, bytes_max: usize) -> (CommandSender, CommandRe
 }
 
 impl CommandSender {
-    /// Puts a command in, if there is room. One that is larger than the limit goes into an empty queue.
+    /// Queues a command if there is capacity. An empty queue accepts a command that is larger than the limit of
+    /// bytes.
     pub fn try_send(&self, command: Command) -> Result<(), NotTaken> {
         self.offer(command).map_err(|(cause, _)| cause)
     }
 
-    /// The same, and gives back what was not taken; not always when nobody takes commands any more.
+    /// The same, but returns the refused command. If the scribe has ended, the command may be dropped instead.
     pub fn offer(&self, command: Command) -> Result<(), (NotTaken, Option<Command>)> {
         let bytes = command.bytes();
-        let has_room = |held: usize| bytes == 0 || held == 0 || held + bytes <= self.bytes_max;
-        let enter = |held: usize| has_room(held).then_some(held + bytes);
+        let fits = |held: usize| bytes == 0 || held == 0 || held + bytes <= self.bytes_max;
+        let enter = |held: usize| fits(held).then_some(held + bytes);
         if self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter).is_err() {
             return Err((NotTaken::Full { queue: "scribe_bytes", limit: self.bytes_max }, Some(command)));
         }
@@ -93,14 +96,15 @@ impl CommandSender {
         self.check_open().map_err(|Closed| (NotTaken::Closed, None))
     }
 
-    /// Puts a command of the engine's own in, and waits for room. These hold no bytes.
+    /// Queues a command from the engine itself, and waits for capacity. These commands hold no bytes.
     pub fn send(&self, command: Command) -> Result<(), Closed> {
-        debug_assert_eq!(command.bytes(), 0, "callers do not wait for room");
+        debug_assert_eq!(command.bytes(), 0, "callers do not wait for capacity");
         self.commands.send(command).map_err(|_| Closed)?;
         self.check_open()
     }
 
-    /// Refuses what was just sent if the scribe has ended. If not, it takes it, or drops it when it ends.
+    /// Returns an error if the scribe has ended after the command was sent. Otherwise the scribe receives the
+    /// command, or drops it when it ends.
     fn check_open(&self) -> Result<(), Closed> {
         if self.is_closed.load(Ordering::SeqCst) {
             drop_all(&self.unwanted, &self.bytes);
@@ -109,34 +113,34 @@ impl CommandSender {
         Ok(())
     }
 
-    /// Commands that wait.
+    /// Returns the number of waiting commands.
     pub fn len(&self) -> usize {
         self.commands.len()
     }
 
-    /// Whether none waits.
+    /// Returns true if no command waits.
     pub fn is_empty(&self) -> bool {
         self.commands.is_empty()
     }
 
-    /// Bytes they hold.
+    /// Returns the bytes that the waiting commands hold.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
 impl CommandReceiver {
-    /// The next command, once there is one.
+    /// Waits for the next command.
     pub fn recv(&self) -> Result<Command, RecvTimeoutError> {
         self.commands.recv().map(|command| self.taken(command)).map_err(|_| RecvTimeoutError::Disconnected)
     }
 
-    /// The same, for so long.
+    /// Waits at most this long for the next command.
     pub fn recv_timeout(&self, at_most: Duration) -> Result<Command, RecvTimeoutError> {
         self.commands.recv_timeout(at_most).map(|command| self.taken(command))
     }
 
-    /// The next command, if there is one.
+    /// Returns the next command, if there is one.
     pub fn try_recv(&self) -> Option<Command> {
         self.commands.try_recv().ok().map(|command| self.taken(command))
     }
@@ -149,13 +153,13 @@ impl CommandReceiver {
 
 impl Drop for CommandReceiver {
     fn drop(&mut self) {
-        // First: whoever sends later finds it so, and drops its command itself.
+        // The flag is set first, so that a later sender notices it and drops its command itself.
         self.is_closed.store(true, Ordering::SeqCst);
         drop_all(&self.commands, &self.bytes);
     }
 }
 
-/// Drops what waits, by which its callers know.
+/// Drops the waiting commands. Their callers notice that the reply channels are closed.
 fn drop_all(commands: &Receiver<Command>, bytes: &AtomicUsize) {
     for command in commands.try_iter() {
         bytes.fetch_sub(command.bytes(), Ordering::Relaxed);
@@ -208,7 +212,7 @@ mod tests {
                     let sent = sender.try_send(Command::Delete { id: PostId(1), reply });
                     answers.push(answer);
                     if sent == Err(NotTaken::Closed) {
-                        // The sender is still there: it is not its end that answers.
+                        // The sender still exists, so it is not the sender's end that answers the callers.
                         return (answers, sender);
                     }
                 }

@@ -1,4 +1,4 @@
-//! The scribe's side of time: instants for events, and what the journal knows of their lead over the clock.
+//! The clock part of the scribe: instants for events, and journaling changes of their lead over the clock.
 
 use crate::clock::Taken;
 use crate::feed::event::Event;
@@ -6,14 +6,15 @@ use crate::runtime::writer::Scribe;
 use crate::storage::journal::Journal;
 
 impl<J: Journal> Scribe<J> {
-    /// Takes `count` instants in a row for an event, which is accepted next, and returns the first.
+    /// Issues `count` consecutive instants for the event that is accepted next, and returns the first.
     pub(super) fn tick(&mut self, count: usize) -> Taken {
         let taken = self.monotonic_clock.take(count);
         if self.kept_lead_us != Some(taken.lead_us) && self.failed.is_none() {
-            // What the group has was accepted with the earlier lead, and is applied with it: an edit says when it was as people count.
+            // The events of the group were accepted with the earlier lead and are applied with it, since an edit
+            // contains the time to show to people.
             self.commit();
             let jumped = Event::ClockJumped { at: taken.instant, lead_us: taken.lead_us };
-            // If it is not taken, neither is the event that follows.
+            // If the journal refuses this event, it also refuses the one that follows.
             self.kept_lead_us = self.journal.append(&jumped).is_ok().then_some(taken.lead_us);
             self.writer.world().arrivals.set_ahead(taken.lead_us, taken.instant);
         }

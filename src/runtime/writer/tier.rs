@@ -1,4 +1,4 @@
-//! The scribe's side of snapshots and of the archive: marks, and rounds of tiering.
+//! The archive part of the scribe: marks for snapshots, and rounds of tiering.
 
 use std::time::Instant;
 
@@ -12,14 +12,14 @@ use crate::runtime::writer::{Scribe, refuse};
 use crate::state::tiering::Written;
 use crate::storage::journal::Journal;
 
-/// The scribe's side of the archiver.
+/// The scribe's state of the archiver.
 pub(super) struct Archiver {
     tasks: Sender<Task>,
-    /// A round of tiering is on its way: the next waits for it.
+    /// True while a task is in progress: the next round of tiering waits for it.
     is_busy: bool,
-    /// When it last could not write, unless it could since. Everything stays in memory, up to the limit.
+    /// The time of the last failure, unless a later task succeeded. All posts then stay in memory, up to the limit.
     failed_at: Option<Instant>,
-    /// How often it could not.
+    /// The number of failed tasks.
     failures: u64,
     rounds: u32,
 }
@@ -31,7 +31,8 @@ impl Archiver {
 }
 
 impl<J: Journal> Scribe<J> {
-    /// Waits for the next command, but not for long while something waits to be shelved once more.
+    /// Waits for the next command. Wakes after a limited time to repeat a failed tiering, or to mark the journal as
+    /// synced.
     pub(super) fn next(&self) -> Result<Command, RecvTimeoutError> {
         match self.archiver.as_ref().and_then(|archiver| archiver.failed_at) {
             Some(_) => self.commands.recv_timeout(TIERING_RETRY),
@@ -50,11 +51,11 @@ impl<J: Journal> Scribe<J> {
         let mark =
             Mark { last: self.journal.last(), sources, last_instant: self.monotonic_clock.last(), has_archived: false };
         match &mut self.archiver {
-            // What the archive is to be told by then it is told before the mark is answered.
+            // The mark is answered after the archive contains everything that it has to contain at this point.
             Some(archiver) if sync => {
                 let tiering = self.writer.collect_tiering();
                 archiver.is_busy = true;
-                // Refused only by an archiver that has ended.
+                // Sending fails only if the archiver has ended.
                 let failures_known = archiver.failures;
                 let _ = archiver.tasks.send(Task {
                     tiering,
@@ -68,7 +69,7 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    /// Has the archive written anew without these users, once it has all that it is to have by now.
+    /// Rewrites the archive without these users, after it contains everything that it has to contain at this point.
     pub(super) fn rewrite_archive(&mut self, users: Vec<SourceId>, reply: Reply<()>) {
         if let Err(cause) = self.journal.sync() {
             let refusal = self.refusal(cause);
@@ -78,16 +79,16 @@ impl<J: Journal> Scribe<J> {
         let tiering = self.writer.collect_tiering();
         archiver.is_busy = true;
         let (persist, failures_known) = (Some(self.journal.last()), archiver.failures);
-        // Refused only by an archiver that has ended.
+        // Sending fails only if the archiver has ended.
         let task = Task { tiering, persist, failures_known, then: None, rewrite: Some((users, reply)) };
         let _ = archiver.tasks.send(task);
     }
 
-    /// Gives the archiver a round of tiering, if one is due.
-    pub(super) fn shelve(&mut self) {
+    /// Starts a round of tiering, if one is due.
+    pub(super) fn start_tiering(&mut self) {
         let Some(archiver) = &mut self.archiver else { return };
         let is_due = match archiver.failed_at {
-            // Whatever there is: it was due before.
+            // A retry does not depend on the amount, since the failed round was due.
             Some(failed_at) => failed_at.elapsed() >= TIERING_RETRY,
             None => self.writer.is_tiering_due(),
         };
@@ -95,10 +96,10 @@ impl<J: Journal> Scribe<J> {
             return;
         }
         archiver.rounds += 1;
-        // Now and then, so that what the archive has superseded can be used again.
+        // The archive is persisted regularly, so that it can reuse the space of superseded data.
         let persist = archiver.rounds.is_multiple_of(TIERINGS_PER_PERSIST).then(|| self.journal.last());
         if persist.is_some() && self.journal.sync().is_err() {
-            // The next commit says so.
+            // The next commit reports the error.
             return;
         }
         let tiering = self.writer.collect_tiering();
@@ -116,7 +117,7 @@ impl<J: Journal> Scribe<J> {
         });
     }
 
-    pub(super) fn shelved(&mut self, written: Written) {
+    pub(super) fn finish_tiering(&mut self, written: Written) {
         let Some(archiver) = &mut self.archiver else { return };
         archiver.is_busy = false;
         let has_failed = self.writer.shelved(written).is_err();

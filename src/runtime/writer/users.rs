@@ -1,4 +1,4 @@
-//! The scribe's side of what the server's owner does about users.
+//! The revocation part of the scribe: revoking tokens of users.
 
 use crate::clock::UnixMicros;
 use crate::error::Error;
@@ -11,7 +11,7 @@ use crate::runtime::writer::{Scribe, Then, refuse};
 use crate::storage::journal::Journal;
 
 impl<J: Journal> Scribe<J> {
-    /// Revokes tokens of a user that were made before an instant. A later revocation stays as it is.
+    /// Revokes tokens of a user that were issued before an instant. A later revocation remains in effect.
     pub(super) fn revoke(
         &mut self,
         user: SourceId,
@@ -25,7 +25,7 @@ impl<J: Journal> Scribe<J> {
         let revocations = &self.writer.world().revocations;
         let known = revocations.not_before(&user);
         if known >= Some(not_before) {
-            // Whoever asked may have gone.
+            // The caller may have disconnected.
             return drop(reply.send(Ok(())));
         }
         let more = self.group.added().revocations + usize::from(known.is_none());

@@ -1,4 +1,4 @@
-//! The image of users who are being erased, or were.
+//! The records of users who are being erased or were erased.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,18 +11,18 @@ use crate::state::world::Writer;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErasedRecord {
-    /// When it began.
+    /// When the erasure began.
     pub at: UnixMicros,
-    /// Whether it has not ended.
+    /// True if the erasure has not ended.
     #[serde(default, skip_serializing_if = "super::is_false")]
     pub is_under_way: bool,
-    /// The user's id, for as long as the archive may have it.
+    /// The id of the user, as long as the archive may contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<SourceId>,
 }
 
 impl Walk<'_> {
-    /// The record of what was a user until an erasure began.
+    /// Returns the record of a source whose erasure began at `at`.
     pub(super) fn erased(self, at: UnixMicros) -> SourceRecord {
         let erasure = self.world.sources.erasures().at(at);
         let user = erasure.as_ref().filter(|erasure| !erasure.is_scrubbed()).and_then(|erasure| erasure.user.clone());

@@ -1,4 +1,4 @@
-//! The image of what readers have decided.
+//! The records of readers' preferences.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,37 +9,37 @@ use crate::feed::preferences::{Marker, Preferences, Silenced};
 use crate::feed::resume::Settled;
 use crate::feed::rules::Rules;
 use crate::id::{ListName, SourceSlot};
-use crate::state::records::{InvalidRecordError, Walk, misfit};
+use crate::state::records::{InvalidRecordError, Walk, invalid};
 use crate::state::world::Writer;
 use std::sync::Arc;
 
-/// What one reader has decided.
+/// The preferences of one reader.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PreferencesRecord {
-    /// Who.
+    /// The index of the reader.
     pub reader: u32,
-    /// What shows.
+    /// The rules that decide which posts are shown.
     pub rules: Rules,
-    /// Muted sources, and since when.
+    /// Muted sources, each with the instant of the mute.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mutes: Vec<(u32, UnixMicros)>,
-    /// Blocked ones.
+    /// Blocked sources, each with the instant of the block.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocks: Vec<(u32, UnixMicros)>,
     /// How far the reader has read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub marker: Option<Position>,
-    /// Up to when posts had arrived by then.
+    /// Up to which instant posts had arrived when the marker was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub marker_seen: Option<Settled>,
-    /// Lists: names, and members since when.
+    /// Lists: the name of each, and its members with the instant at which each was added.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lists: Vec<(ListName, Vec<(u32, UnixMicros)>)>,
 }
 
 impl Walk<'_> {
-    /// What readers have decided.
+    /// Returns the records of all readers that have preferences.
     pub fn preferences(self) -> impl Iterator<Item = PreferencesRecord> {
         self.readers().filter_map(move |reader| {
             reader.own_preferences().map(|preferences| self.record_preferences(reader.slot, &preferences))
@@ -47,7 +47,7 @@ impl Walk<'_> {
     }
 
     fn record_preferences(self, reader: SourceSlot, preferences: &Preferences) -> PreferencesRecord {
-        // What came after the walk began is left out: the event that made it is replayed.
+        // Sources added after the traversal began are left out: the event that added them is replayed.
         let is_known = |slot: SourceSlot| (slot.0 as usize) < self.sources;
         let silenced = |silenced: &Silenced| {
             silenced.iter().filter(|(source, _)| is_known(*source)).map(|(source, since)| (source.0, since)).collect()
@@ -69,17 +69,17 @@ impl Walk<'_> {
 }
 
 impl Writer {
-    /// Takes in what a reader has decided.
+    /// Restores the preferences of a reader.
     ///
     /// # Errors
-    /// When a source is not known.
+    /// Fails if a source is not known.
     pub fn restore_preferences(&mut self, record: &PreferencesRecord) -> Result<(), InvalidRecordError> {
         let known = self.world().sources.len();
         let silenced = record.mutes.iter().chain(&record.blocks).map(|(source, _)| *source);
         let members = record.lists.iter().flat_map(|(_, members)| members).map(|(source, _)| *source);
         let mut named = silenced.chain(members).chain([record.reader]);
         if named.any(|source| source as usize >= known) {
-            return misfit(format!("what source {} has decided names sources that are not there", record.reader));
+            return invalid(format!("the preferences of source {} name sources that do not exist", record.reader));
         }
         let marker = record.marker.map(|at| Marker { at, seen: record.marker_seen });
         let mut preferences = Preferences { rules: record.rules, marker, ..Preferences::default() };

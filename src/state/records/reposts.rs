@@ -1,4 +1,4 @@
-//! The image of which posts repeat which.
+//! The records of the repost index.
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -6,34 +6,34 @@ use serde_bytes::ByteBuf;
 use crate::feed::position::Position;
 use crate::feed::reposts::Repost;
 use crate::id::{PostId, SourceSlot};
-use crate::state::records::{InvalidRecordError, Walk, misfit, pack_positions, unpack_positions};
+use crate::state::records::{InvalidRecordError, Walk, invalid, pack_positions, unpack_positions};
 use crate::state::world::Writer;
 
-/// Reposts of one post, as columns: numbers little-endian, one after the other. A post with many has several records.
+/// Reposts of one post, as columns of consecutive little-endian numbers. A post with many reposts has several records.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RepostsRecord {
-    /// The post they repeat.
+    /// The id of the original post.
     pub of: PostId,
-    /// Which of their sources: 4 bytes each.
+    /// For each repost, the source in whose outbox it is: 4 bytes each.
     pub sources: ByteBuf,
-    /// Their authors: 4 bytes each.
+    /// The authors of the reposts: 4 bytes each.
     pub authors: ByteBuf,
-    /// Where they stand: time and id, 16 bytes each.
+    /// The positions of the reposts: time and id, 16 bytes each.
     pub at: ByteBuf,
-    /// Which of them, by place, are hidden: 4 bytes each.
+    /// The indexes, within the columns, of the hidden reposts: 4 bytes each.
     #[serde(default, skip_serializing_if = "super::is_empty")]
     pub hidden: ByteBuf,
 }
 
-/// Reposts in one record.
+/// Maximum number of reposts in one record.
 const REPOSTS_PER_RECORD: usize = 16 * 1024;
 
 impl Walk<'_> {
-    /// All reposts.
+    /// Passes the records of all reposts to `each`.
     ///
     /// # Errors
-    /// What `each` fails with.
+    /// Returns the error of `each`.
     pub fn reposts<E>(self, mut each: impl FnMut(RepostsRecord) -> Result<(), E>) -> Result<(), E> {
         for origin in self.world.reposts.origins() {
             let Some(reposts) = self.world.reposts.of(origin) else { continue };
@@ -42,7 +42,7 @@ impl Walk<'_> {
             let is_known = |slot: SourceSlot| (slot.0 as usize) < self.sources;
             let mut known: Vec<Repost> =
                 reposts.iter().filter(|repost| is_known(repost.source) && is_known(repost.author)).collect();
-            // In this order they are restored fastest.
+            // This is the order that is fastest to restore.
             known.sort_unstable();
             for some in known.chunks(REPOSTS_PER_RECORD) {
                 each(record(origin, some, |at| reposts.is_hidden(at)))?;
@@ -67,16 +67,16 @@ fn record(of: PostId, reposts: &[Repost], is_hidden: impl Fn(Position) -> bool) 
 }
 
 impl Writer {
-    /// Takes reposts in.
+    /// Restores reposts of one post.
     ///
     /// # Errors
-    /// When a source is not known, or the columns do not fit each other.
+    /// Fails if a source is not known, or the columns do not match each other.
     pub fn restore_reposts(&mut self, record: &RepostsRecord) -> Result<(), InvalidRecordError> {
         let (sources, authors) = (record.sources.as_chunks::<4>().0, record.authors.as_chunks::<4>().0);
         let at: Vec<Position> = unpack_positions(&record.at).collect();
         let fit = [(record.sources.len(), 4), (record.authors.len(), 4), (record.at.len(), 16)];
         if fit.iter().any(|(bytes, each)| *bytes != each * at.len()) {
-            return misfit(format!("the columns of the reposts of {} are of different length", record.of));
+            return invalid(format!("the columns of the reposts of {} are of different length", record.of));
         }
         let known = self.world().sources.len();
         let repost = |nth: usize| Repost {
@@ -86,12 +86,12 @@ impl Writer {
         };
         let reposts: Vec<Repost> = (0..at.len()).map(repost).collect();
         if reposts.iter().any(|repost| repost.source.0.max(repost.author.0) as usize >= known) {
-            return misfit(format!("a repost of {} is of a source that is not there", record.of));
+            return invalid(format!("a repost of {} belongs to a source that does not exist", record.of));
         }
         self.world().reposts.extend(record.of, &reposts);
         for place in record.hidden.as_chunks::<4>().0 {
             let Some(at) = at.get(u32::from_le_bytes(*place) as usize) else {
-                return misfit(format!("a hidden repost of {} is not there", record.of));
+                return invalid(format!("a hidden repost of {} does not exist", record.of));
             };
             if let Some(reposts) = self.world().reposts.of(record.of) {
                 reposts.write().hide(*at, true);

@@ -1,4 +1,4 @@
-//! The image of revocations.
+//! The records of token revocations.
 
 use std::iter;
 
@@ -10,8 +10,8 @@ use crate::state::records::Walk;
 use crate::state::revocations::Revocation;
 use crate::state::world::Writer;
 
-/// Some users, and before which instant their tokens must not have been made. Users are named by their ids: nothing else may
-/// be known of them.
+/// Some users, each with an instant: tokens of the user made before it are rejected. Users are named by their ids,
+/// because they may be unknown as sources.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RevocationsRecord {
@@ -19,11 +19,12 @@ pub struct RevocationsRecord {
     pub users: Vec<(SourceId, UnixMicros)>,
 }
 
-/// Revocations in one record: copied together, so that no request waits for a disk.
+/// Maximum number of revocations in one record. They are copied together, so that no request waits for a disk.
 const REVOCATIONS_PER_RECORD: usize = 1_024;
 
 impl Walk<'_> {
-    /// All revocations. One that becomes later meanwhile is met again; its event is replayed too.
+    /// Returns the records of all revocations. One that gets a later instant meanwhile is returned again; its event is
+    /// replayed too.
     pub fn revocations(self) -> impl Iterator<Item = RevocationsRecord> {
         let mut last: Option<Revocation> = None;
         iter::from_fn(move || {
@@ -35,7 +36,7 @@ impl Walk<'_> {
 }
 
 impl Writer {
-    /// Takes in revocations.
+    /// Restores revocations of some users.
     pub fn restore_revocations(&mut self, record: &RevocationsRecord) {
         record.users.iter().for_each(|(user, not_before)| drop(self.revoke(user, *not_before, None)));
     }

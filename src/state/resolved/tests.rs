@@ -1,4 +1,4 @@
-//! What was looked up is as good as looking again, whatever happened to it meanwhile.
+//! Tests that the result of an earlier look-up is as good as a new look-up, whatever changed meanwhile.
 #![cfg(test)]
 
 use std::sync::Arc;
@@ -20,13 +20,13 @@ fn ann() -> SourceId {
     SourceId::new("ann").unwrap()
 }
 
-/// Ann's posts 1 to `posts`, of which the newest two are in memory and the others in the archive.
-fn shelved(posts: i64) -> (Arc<World>, Writer) {
+/// Returns a world with ann's posts 1 to `posts`. The newest two are in memory, the others in the archive.
+fn archived_world(posts: i64) -> (Arc<World>, Writer) {
     let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
     let limits = TieringLimits { outbox_posts: 2, posts_bytes: usize::MAX };
     let (world, mut writer) = World::create_with(Policy::PushAll, Sharding::new(1), Some((archive, limits)));
     (1..=posts).for_each(|time| publish(&mut writer, time, time as u64));
-    shelve(&mut writer);
+    run_tiering_round(&mut writer);
     (world, writer)
 }
 
@@ -38,16 +38,16 @@ fn publish(writer: &mut Writer, time: i64, id: u64) {
 fn edit(writer: &mut Writer, id: u64, found: Option<&Stored>) {
     let found = found.cloned().and_then(Stored::live);
     let event = Event::Edited { id: PostId(id), body: Some(Body::new("2").unwrap()), hidden: None, at: UnixMicros(99) };
-    writer.apply_judged(&event, found.as_ref());
+    writer.apply_validated(&event, found.as_ref());
 }
 
 fn delete(writer: &mut Writer, id: u64, found: Option<&Stored>) {
     let found = found.cloned().and_then(Stored::live);
-    writer.apply_judged(&Event::Deleted { id: PostId(id), repost_of: None }, found.as_ref());
+    writer.apply_validated(&Event::Deleted { id: PostId(id), repost_of: None }, found.as_ref());
 }
 
-/// A round of tiering, whether or not it is due.
-fn shelve(writer: &mut Writer) {
+/// Runs a round of tiering, whether or not it is due.
+fn run_tiering_round(writer: &mut Writer) {
     let tiering = writer.collect_tiering();
     writer.world().archive().unwrap().write(&tiering.batch(writer.world())).unwrap();
     writer.finish_tiering(tiering);
@@ -72,7 +72,7 @@ fn body(stored: Option<Stored>) -> Option<String> {
 
 #[test]
 fn only_what_memory_does_not_have_is_needed() {
-    let (world, _writer) = shelved(9);
+    let (world, _writer) = archived_world(9);
     for (id, is_needed) in [(1, true), (7, true), (8, false), (9, false), (10, false), (u64::MAX, false)] {
         let mut needs = Needs::default();
         needs.post(PostId(id), &world, &Resolved::default());
@@ -87,46 +87,46 @@ fn only_what_memory_does_not_have_is_needed() {
 
 #[test]
 fn what_changes_after_it_was_looked_up_stays_in_memory_until_it_is_judged() {
-    let (world, mut writer) = shelved(9);
+    let (world, mut writer) = archived_world(9);
     let resolved = look_up(&world, &[1, 2, 3, 5_000], None);
     let found = |id| resolved.stored(&world, PostId(id));
     edit(&mut writer, 1, found(1).as_ref());
     delete(&mut writer, 2, found(2).as_ref());
-    // Far more than stays in memory, and all of it written.
+    // Far more than remains in memory, and all of it is written to the archive.
     (10..50).for_each(|time| publish(&mut writer, time, time as u64));
-    (0..3).for_each(|_| shelve(&mut writer));
+    (0..3).for_each(|_| run_tiering_round(&mut writer));
     assert_eq!(body(found(1)).as_deref(), Some("2"));
     assert!(matches!(found(2), Some(Stored::Deleted)));
     assert_eq!(body(found(3)).as_deref(), Some("1"));
     assert!(found(5_000).is_none());
     drop(resolved);
-    (0..3).for_each(|_| shelve(&mut writer));
+    (0..3).for_each(|_| run_tiering_round(&mut writer));
     assert!(world.posts.get(PostId(1)).is_none(), "nobody waits for it any more");
     assert_eq!(body(world.find(PostId(1)).unwrap()).as_deref(), Some("2"));
 }
 
 #[test]
 fn an_id_that_was_free_and_is_published_meanwhile_is_found() {
-    let (world, mut writer) = shelved(9);
+    let (world, mut writer) = archived_world(9);
     publish(&mut writer, 1, 700);
     (10..20).for_each(|time| publish(&mut writer, time, time as u64));
-    shelve(&mut writer);
+    run_tiering_round(&mut writer);
     assert!(world.may_have_archived(PostId(700)));
     let resolved = look_up(&world, &[500], None);
     assert!(resolved.stored(&world, PostId(500)).is_none());
     publish(&mut writer, 1, 500);
     (20..40).for_each(|time| publish(&mut writer, time, time as u64));
-    (0..3).for_each(|_| shelve(&mut writer));
+    (0..3).for_each(|_| run_tiering_round(&mut writer));
     assert!(resolved.stored(&world, PostId(500)).is_some());
 }
 
 #[test]
 fn a_post_that_is_shelved_after_nobody_needed_it_is_needed_then() {
-    let (world, mut writer) = shelved(9);
+    let (world, mut writer) = archived_world(9);
     let mut resolved = look_up(&world, &[9], Some(2));
     assert_eq!(newest(&world, &resolved, 2), Some(vec![9, 8]));
     (10..15).for_each(|time| publish(&mut writer, time, time as u64));
-    shelve(&mut writer);
+    run_tiering_round(&mut writer);
     let mut needs = Needs::default();
     needs.post(PostId(9), &world, &resolved);
     assert!(!needs.is_empty());
@@ -136,20 +136,20 @@ fn a_post_that_is_shelved_after_nobody_needed_it_is_needed_then() {
 
 #[test]
 fn the_newest_posts_are_those_of_the_moment_in_which_they_are_judged() {
-    let (world, mut writer) = shelved(20);
+    let (world, mut writer) = archived_world(20);
     let resolved = look_up(&world, &[5, 6], Some(10));
     assert_eq!(newest(&world, &resolved, 10), Some((11..=20).rev().collect()));
-    // One comes on top, one is dated back, and both leave memory, as far as anybody may say.
+    // One post is the newest, one is dated back, and both leave memory as far as the hold permits.
     publish(&mut writer, 21, 21);
     publish(&mut writer, 15, 1_000);
-    (0..3).for_each(|_| shelve(&mut writer));
+    (0..3).for_each(|_| run_tiering_round(&mut writer));
     assert_eq!(newest(&world, &resolved, 10), Some(vec![21, 20, 19, 18, 17, 16, 1_000, 15, 14, 13]));
-    // Some of them are deleted: in memory, and in the archive.
+    // Some of them are deleted: one in the archive, one in memory.
     let found = world.find(PostId(14)).unwrap();
     delete(&mut writer, 14, found.as_ref());
     delete(&mut writer, 21, None);
     assert_eq!(newest(&world, &resolved, 10), Some(vec![20, 19, 18, 17, 16, 1_000, 15, 13, 12, 11]));
-    // Of what was looked up too few are left: what is below them is not known.
+    // Too few of the posts looked up are left: those below them are not known.
     for id in [12, 13, 15] {
         let found = world.find(PostId(id)).unwrap();
         delete(&mut writer, id, found.as_ref());
@@ -165,12 +165,12 @@ fn the_newest_posts_are_those_of_the_moment_in_which_they_are_judged() {
 
 #[test]
 fn an_outbox_that_is_held_without_end_leaves_memory_and_has_to_be_looked_up_again() {
-    let (world, mut writer) = shelved(20);
+    let (world, mut writer) = archived_world(20);
     let resolved = look_up(&world, &[], Some(10));
     let in_memory = || world.sources.get(&ann()).unwrap().outbox().in_memory();
     for time in 21..1_000 {
         publish(&mut writer, time, time as u64);
-        shelve(&mut writer);
+        run_tiering_round(&mut writer);
         assert!(in_memory() <= 2 * (2 + 128) + 1, "{}", in_memory());
         let newest = newest(&world, &resolved, 10);
         let expected: Vec<u64> = (time as u64 - 9..=time as u64).rev().collect();
@@ -179,6 +179,6 @@ fn an_outbox_that_is_held_without_end_leaves_memory_and_has_to_be_looked_up_agai
     assert_eq!(newest(&world, &resolved, 10), None);
     drop(resolved);
     publish(&mut writer, 1_000, 1_000);
-    shelve(&mut writer);
+    run_tiering_round(&mut writer);
     assert_eq!(in_memory(), 2);
 }

@@ -1,7 +1,7 @@
-//! Outboxes read in both levels, memory and archive, as one.
+//! Reading an outbox from both tiers, memory and archive, as one.
 //!
 //! Responsible for:
-//! - joining what both have, and saying what could not be read of the second.
+//! - merging the entries of both, and reporting what could not be read from the archive.
 //!
 //! Not responsible for:
 //! - which sources are too slow for a page (`state::slow`), what a page does without them (`feed::page`).
@@ -15,11 +15,12 @@ use crate::state::world::World;
 use crate::storage::archive::Archive;
 
 impl World {
-    /// Appends to `into` what is asked of an outbox, in memory and in the archive. Waits for a disk, unless the source is too slow for the
-    /// `time` of a page.
+    /// Appends to `into` the requested posts of an outbox, from memory and from the archive. Blocks on disk reads,
+    /// unless the source is too slow for the `time` of a page.
     ///
     /// # Errors
-    /// When the archive could not be read, or not in time. What memory has was appended then, as far as nothing archived comes before it.
+    /// Fails if the archive could not be read, or not in time. The posts in memory that come before every archived one
+    /// were appended.
     pub fn pull_whole(
         &self,
         source: SourceSlot,
@@ -29,7 +30,7 @@ impl World {
     ) -> Result<(), Missing> {
         let source = self.sources.at(source);
         let start = into.len();
-        // Memory first: what goes from there meanwhile is in the archive already.
+        // Memory is read first: what leaves it meanwhile is in the archive already.
         let more = source.pull(ask, into);
         let (Err(more), Some(archive)) = (more, self.archive()) else { return Ok(()) };
         let in_memory = into.len();

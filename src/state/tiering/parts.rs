@@ -1,10 +1,10 @@
-//! Writing a round of tiering to an archive of which pages may be damaged.
+//! Writing a round of tiering to an archive that has damaged pages.
 //!
 //! Responsible for:
-//! - writing all that does not meet a damaged page, and holding back the sources of which the rest is.
+//! - writing everything that needs no damaged page, and holding back the sources of the rest.
 //!
 //! Not responsible for:
-//! - other failures, after which all of the round is tried again (the callers).
+//! - other failures, after which the whole round is tried again (the callers).
 
 use std::sync::Arc;
 
@@ -14,26 +14,26 @@ use tracing::error;
 use super::Tiering;
 use crate::feed::post::Post;
 use crate::id::{PostId, SourceSlot};
-use crate::limits::SHELVING_WRITES_MAX;
+use crate::limits::TIERING_WRITES_MAX;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::{Archive, ArchiveError, Batch};
 
-/// What became of a round.
+/// The result of writing a round.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// What is in the archive now.
+    /// The part that the archive has now.
     pub done: Tiering,
-    /// What stays in memory, as a snapshot has it, and is not tried again before a restart.
+    /// The part that remains in memory and in snapshots, and is not tried again before a restart.
     pub held_back: Tiering,
-    /// What is to be tried again, and why it could not be written.
+    /// The part that must be tried again, and why it could not be written.
     pub failed: Option<(Tiering, ArchiveError)>,
 }
 
-/// Sources that one line of the log names; the others are counted.
+/// Maximum number of sources named in one line of the log; the others are counted.
 const NAMED_MAX: usize = 20;
 
 impl Tiering {
-    /// Writes it, as a whole if that goes.
+    /// Writes the round, as a whole if possible.
     pub fn write(self, world: &World, archive: &dyn Archive) -> Written {
         if self.is_empty() {
             return Written::default();
@@ -45,11 +45,12 @@ impl Tiering {
         }
     }
 
-    /// Halves what cannot be written until only what meets a damaged page is left, or there were too many attempts for one round.
+    /// Halves what cannot be written until only the parts that need a damaged page are left, or the maximum number of
+    /// writes for one round is reached.
     fn write_in_parts(self, world: &World, archive: &dyn Archive, mut cause: ArchiveError) -> Written {
         let (mut written, mut failed) = (Written::default(), Self::default());
         let mut todo = vec![self.units()];
-        for _ in 0..SHELVING_WRITES_MAX {
+        for _ in 0..TIERING_WRITES_MAX {
             let Some(mut units) = todo.pop() else { break };
             let part = Self::of(&units);
             match archive.write(&part.batch(world)) {
@@ -61,7 +62,7 @@ impl Tiering {
                 }
                 Err(why @ ArchiveError::Damaged { .. }) => {
                     cause = why;
-                    part.settle(world, archive, &mut written, &mut failed);
+                    part.handle_unwritable(world, archive, &mut written, &mut failed);
                 }
                 Err(why) => {
                     cause = why;
@@ -76,10 +77,10 @@ impl Tiering {
         written
     }
 
-    /// What becomes of the least there is: one source, one post that was edited, or one that was deleted.
-    fn settle(self, world: &World, archive: &dyn Archive, written: &mut Written, failed: &mut Self) {
+    /// Handles a smallest part that cannot be written: one source, one edited post, or one deleted post.
+    fn handle_unwritable(self, world: &World, archive: &dyn Archive, written: &mut Written, failed: &mut Self) {
         let source = self.entries.first().map(|(slot, ..)| *slot);
-        // A tombstone is enough where the entries to be removed are on a page that nobody can read.
+        // The tombstone is enough if the entries to be removed are on a page that cannot be read.
         let tombstone = Batch { removed: Vec::new(), ..self.batch(world) };
         if source.is_some_and(|slot| world.held_back.insert(slot)) {
             written.held_back.append(self);
@@ -90,7 +91,8 @@ impl Tiering {
         }
     }
 
-    /// The parts that can be written alone: the entries of a source with their posts, a post that was edited, or one that was deleted.
+    /// Splits the round into parts that can be written alone: the entries of a source with their posts, one edited
+    /// post, or one deleted post.
     fn units(self) -> Vec<Self> {
         let posts: FxHashMap<PostId, Arc<Post>> = self.posts.into_iter().map(|post| (post.id(), post)).collect();
         let mut by_source: FxHashMap<SourceSlot, Self> = FxHashMap::default();
@@ -129,7 +131,7 @@ impl Tiering {
             others => format!(" and {others} others"),
         };
         error!(
-            "{}; posts of {}{others} stay in memory until the next start, and those of other sources go on to the archive",
+            "{}; posts of {}{others} are kept in memory until the next start, and posts of other sources are still archived",
             cause.with_sources(),
             named.join(", ")
         );
@@ -137,7 +139,7 @@ impl Tiering {
 }
 
 impl Written {
-    /// The same if the archive did not make it durable.
+    /// Converts the result to that of a round that the archive did not make durable.
     #[must_use]
     pub fn not_persisted(mut self, cause: ArchiveError) -> Self {
         self.failed = Some((std::mem::take(&mut self.done), cause));
@@ -146,22 +148,22 @@ impl Written {
 }
 
 impl Writer {
-    /// Takes out of memory what is in the archive now, and puts back what is to be tried again.
+    /// Removes from memory what the archive has now, and returns to the backlog what must be tried again.
     ///
     /// # Errors
-    /// When there is any of that: why.
+    /// Returns the cause if anything must be tried again.
     pub fn shelved(&mut self, Written { done, held_back, failed }: Written) -> Result<(), ArchiveError> {
         self.finish_tiering(done);
-        self.land(&held_back);
+        self.clear_in_flight(&held_back);
         let Some((failed, cause)) = failed else { return Ok(()) };
         self.give_up_tiering(failed);
         Err(cause)
     }
 
-    /// Keeps memory within its limits while far more than fits into it is replayed.
+    /// Keeps memory within its limits while a replay adds far more than fits into it.
     ///
     /// # Errors
-    /// When the archive cannot be written, unless a damaged page of it is in the way: the engine tries that again.
+    /// Fails if the archive cannot be written. A damaged page is not an error here: the engine tries again.
     pub fn shelve_replayed(&mut self) -> Result<(), ArchiveError> {
         while self.is_tiering_due() {
             let tiering = self.collect_tiering();

@@ -1,4 +1,5 @@
-//! What is chosen to be shelved, and what a replay makes of posts that are on both levels or half placed.
+//! Tests of what is chosen to be archived, and of the replay of posts that are in both tiers or in only some of their
+//! outboxes.
 #![cfg(test)]
 
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::feed::position::{Position, at};
 use crate::feed::post::{Body, Draft, Post};
 use crate::feed::record::PostRecord;
 use crate::id::{PostId, SourceId, SourceSlot};
-use crate::limits::{HELD_BACK_SOURCES_MAX, SHELVING_WRITES_MAX};
+use crate::limits::{HELD_BACK_SOURCES_MAX, TIERING_WRITES_MAX};
 use crate::state::records::Walk;
 use crate::state::tiering::TieringLimits;
 use crate::state::world::{World, Writer};
@@ -100,8 +101,8 @@ fn a_snapshot_that_holds_far_more_than_memory_may_is_loaded_within_the_limit() {
     let open = || World::create_with(Policy::PushAll, Sharding::new(1), Some((Arc::clone(&archive), limits)));
     let (walked, mut writer) = open();
     let author = |nth: i64| format!("a{nth}");
-    (0..20).for_each(|nth| drop(writer.meet(&SourceId::new(&author(nth)).unwrap())));
-    // One author after the other fills memory, each just before the walk comes there.
+    (0..20).for_each(|nth| drop(writer.intern(&SourceId::new(&author(nth)).unwrap())));
+    // One author after the other fills memory, each just before the traversal reaches that author.
     let mut records = Vec::new();
     let walk = Walk { world: &walked, sources: 20 };
     for nth in 0..20 {
@@ -153,7 +154,7 @@ fn of_a_round_that_meets_damaged_pages_all_else_is_written_by_a_bounded_number_o
             archive.set_plan(Plan { damaged: damaged.clone(), ..Plan::default() });
             let written = writer.collect_tiering().write(&world, &archive);
             let failed = writer.shelved(written).is_err();
-            assert!(archive.counts().writes <= 1 + 2 * SHELVING_WRITES_MAX as u64, "{:?}", archive.counts());
+            assert!(archive.counts().writes <= 1 + 2 * TIERING_WRITES_MAX as u64, "{:?}", archive.counts());
             rounds += 1;
             assert!(rounds <= rounds_max && (rounds < rounds_max || !failed), "{} damaged: {rounds}", damaged.len());
         }

@@ -1,4 +1,4 @@
-//! Which posts come into feeds where nobody looks for new ones.
+//! Recording of posts that enter feeds at positions where pages do not look for new posts.
 
 use std::sync::Arc;
 
@@ -19,9 +19,8 @@ impl Applied {
 }
 
 impl Writer {
-    /// Notes a post that stands far below the newest, and, of a post that was unknown until now, where reposts of it and answers to it
-    /// stand. Returns these answers, unless they are too
-    /// many.
+    /// Records a newly published post: as late, if its position is far below the newest ones, together with the
+    /// positions of reposts and replies that arrived before it. Returns these replies, or `None` if there are too many.
     pub(super) fn note_arrival(&mut self, post: &Post) -> Option<Vec<PostId>> {
         self.note_answer(post);
         let arrivals = &self.world.arrivals;
@@ -43,7 +42,7 @@ impl Writer {
         }
     }
 
-    /// Remembers an answer to a post that is not known: it may show once that is.
+    /// Remembers a reply whose parent post is not known yet: it may become visible when the parent is published.
     pub(super) fn note_answer(&mut self, post: &Post) {
         let is_known = |answered| matches!(self.world.posts.stored(answered), Some(Stored::Live(_)));
         if !post.reply_to.is_some_and(is_known) {
@@ -51,14 +50,16 @@ impl Writer {
         }
     }
 
-    /// The same for an answer that is restored, whatever is known by then: the event may be replayed yet that made it so.
+    /// Remembers a restored reply, even if its parent is known by now: the event that published the parent may still be
+    /// replayed.
     pub(super) fn restore_answer(&mut self, post: &Post) {
         if let (Some(answered), None) = (post.reply_to, &post.answered) {
             self.awaited.note(answered, post.id());
         }
     }
 
-    /// Of the answers that wait, forgets those to posts that are known: what is restored does not come in order.
+    /// Forgets the remembered replies whose parent posts are known by now. Needed because records are not restored in
+    /// order.
     pub fn forget_known_answers(&mut self) {
         let posts = &self.world.posts;
         self.awaited.forget_known(|post| matches!(posts.stored(post), Some(Stored::Live(_))));
@@ -68,19 +69,20 @@ impl Writer {
         match self.world.posts.stored(answer) {
             Some(Stored::Live(answer)) => self.note_revealed(&answer, at),
             Some(Stored::Deleted) => {}
-            // Where it stands is not known here.
+            // The reply is not in memory, so its position is not known here.
             None => self.world.arrivals.forget_before(at),
         }
     }
 
-    /// Notes a post that was kept out of feeds and is no more.
+    /// Notes a post that was kept out of feeds and is now visible.
     pub(super) fn note_revealed(&self, post: &Arc<Post>, at: UnixMicros) {
         post.sources().iter().for_each(|source| self.note_late(source.slot, at, post.position));
         self.world.arrivals.note_revealed(at);
         self.note_reposts(post, at);
     }
 
-    /// Notes where reposts of a post stand that shows from now on, since its entry may stand there, or the post if they are too many.
+    /// Notes the positions of the reposts of a post that becomes visible, because its entry may be at any of them. If
+    /// there are too many reposts, notes the original post instead.
     fn note_reposts(&self, post: &Post, at: UnixMicros) {
         let arrivals = &self.world.arrivals;
         let Some(reposts) = self.world.reposts.of(post.id()) else { return };

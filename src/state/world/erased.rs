@@ -1,7 +1,8 @@
-//! How events erase users, and revoke their tokens.
+//! How events erase users and revoke their tokens.
 //!
-//! The source stays in its slot, since slots are for good, and loses its id, whom it follows and what it decided at once. Others' edges and
-//! decisions about it, and its posts, go by ordinary events that follow (`runtime::background::eraser`): there may be millions of them.
+//! An erased source keeps its slot, because slots are permanent. It loses its id, its follow edges and its preferences
+//! at once. Edges and preferences of other users that name it, and its posts, are removed by ordinary events that
+//! follow (`runtime::background::eraser`), because there may be millions of them.
 
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ impl Writer {
 
     pub(super) fn erase(&mut self, user: &SourceId, at: UnixMicros) -> Applied {
         let world = Arc::clone(&self.world);
-        // A replay may find it begun, by a snapshot that was taken meanwhile; what it replayed since goes once more.
+        // In a replay, a snapshot taken during the erasure may contain it already. Edges and preferences that were
+        // replayed since are then removed again.
         let source =
             world.sources.erasures().at(at).map_or_else(|| world.sources.intern(user), |e| Arc::clone(&e.source));
         world.sources.begin_erasure(&source, at);
@@ -36,7 +38,7 @@ impl Writer {
         Applied::Done
     }
 
-    /// Only as far as this process knows: a replay may have brought back into the archive what had gone from it.
+    /// Ignored in a replay, because the replay may have written the user's data back to the archive.
     pub(super) fn note_scrubbed(&mut self, at: UnixMicros) -> Applied {
         if !self.is_replaying {
             self.world.sources.erasures().scrub(at);

@@ -1,4 +1,4 @@
-//! How events change edges, and what readers have decided.
+//! How events change edges, lists and the preferences of readers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,16 +21,23 @@ impl Writer {
             let before = follower.following.read().get(source.slot).copied();
             match before {
                 Some(before) if before.hidden == edge.hidden => continue,
-                Some(before) => self.turn_edge(&follower, &source, before, since, edge.hidden),
-                None => self.make_edge(&follower, &source, since, edge.hidden, edge.start),
+                Some(before) => self.set_edge_hidden(&follower, &source, before, since, edge.hidden),
+                None => self.insert_edge(&follower, &source, since, edge.hidden, edge.start),
             }
         }
         Applied::Done
     }
 
-    fn make_edge(&self, follower: &Source, source: &Source, since: UnixMicros, hidden: bool, start: Option<Position>) {
-        // The follower's side last: its new version makes the reader fetch what was published before, and from
-        // here on it is pushed what comes after.
+    fn insert_edge(
+        &self,
+        follower: &Source,
+        source: &Source,
+        since: UnixMicros,
+        hidden: bool,
+        start: Option<Position>,
+    ) {
+        // The follower's side is changed last. The new version makes the reader fetch the posts published before; from
+        // the change of the source's side on, new posts are pushed to the follower.
         let mut followers = source.followers.write();
         followers.insert(follower.slot, since, hidden, self.world.sharding);
         let count = followers.len();
@@ -43,11 +50,11 @@ impl Writer {
         }
         following.drop_superfluous(source.slot);
         self.world.edges.fetch_add(1, Ordering::Relaxed);
-        self.choose_side(source, count);
+        self.update_celebrity(source, count);
     }
 
-    /// Lets an edge show, or no more. Neither what it brings nor how many followers there are changes.
-    fn turn_edge(&self, follower: &Source, source: &Source, before: Edge, since: UnixMicros, hidden: bool) {
+    /// Changes whether an edge is hidden. The posts that it brings and the number of followers do not change.
+    fn set_edge_hidden(&self, follower: &Source, source: &Source, before: Edge, since: UnixMicros, hidden: bool) {
         let mut followers = source.followers.write();
         followers.remove(follower.slot, before.since, self.world.sharding);
         followers.insert(follower.slot, since, hidden, self.world.sharding);
@@ -64,7 +71,7 @@ impl Writer {
     }
 
     pub(super) fn remove_edge(&self, follower: &Source, source: &Source, keep_until: Option<Position>) {
-        let _taking_back = self.world.arrivals.take_back();
+        let _removal = self.world.arrivals.begin_removal();
         let removed = {
             let mut following = follower.following.write();
             let following = Arc::make_mut(&mut *following);
@@ -79,7 +86,7 @@ impl Writer {
         let count = followers.len();
         drop(followers);
         self.world.edges.fetch_sub(1, Ordering::Relaxed);
-        self.choose_side(source, count);
+        self.update_celebrity(source, count);
     }
 
     pub(super) fn silence(
@@ -90,19 +97,19 @@ impl Writer {
         since: Option<UnixMicros>,
     ) -> Applied {
         let source = self.world.sources.intern(source);
-        let mut turned = None;
-        self.choose(reader, |preferences| {
+        let mut changed_at = None;
+        self.change_preferences(reader, |preferences| {
             let silenced = match how {
                 MuteOrBlock::Mute => &mut preferences.mutes,
                 MuteOrBlock::Block => &mut preferences.blocks,
             };
-            turned = match since {
+            changed_at = match since {
                 Some(since) => silenced.insert(source.slot, since).then_some(since),
                 None => silenced.remove(source.slot),
             };
         });
-        if let (MuteOrBlock::Block, Some(turned)) = (how, turned) {
-            source.note_blocked(turned, since.is_some());
+        if let (MuteOrBlock::Block, Some(changed_at)) = (how, changed_at) {
+            source.note_blocked(changed_at, since.is_some());
         }
         if how == MuteOrBlock::Block && since.is_some() {
             let reader = self.world.sources.intern(reader);
@@ -120,8 +127,8 @@ impl Writer {
         since: Option<UnixMicros>,
     ) -> Applied {
         let (source, world) = (self.world.sources.intern(source), Arc::clone(&self.world));
-        let _taking_back = since.is_none().then(|| world.arrivals.take_back());
-        self.choose(reader, |preferences| {
+        let _removal = since.is_none().then(|| world.arrivals.begin_removal());
+        self.change_preferences(reader, |preferences| {
             let members = Arc::make_mut(preferences.lists.entry(list.clone()).or_default());
             match since {
                 Some(since) => drop(members.insert(source.slot, since, false)),
@@ -130,7 +137,7 @@ impl Writer {
         })
     }
 
-    pub(super) fn choose(&mut self, reader: &SourceId, change: impl FnOnce(&mut Preferences)) -> Applied {
+    pub(super) fn change_preferences(&mut self, reader: &SourceId, change: impl FnOnce(&mut Preferences)) -> Applied {
         let reader = self.world.sources.intern(reader);
         let mut preferences = reader.preferences.write();
         let preferences = Arc::make_mut(preferences.get_or_insert_default());
@@ -139,15 +146,16 @@ impl Writer {
         Applied::Done
     }
 
-    /// Decides anew who is a celebrity, once all edges are there: the threshold may be another than it was.
-    pub fn choose_sides(&mut self) {
+    /// Decides again which sources are celebrities, after all edges are restored: the threshold may have changed since
+    /// they were stored.
+    pub fn update_celebrities(&mut self) {
         for source in self.world.sources.iter() {
             let followers = source.followers().len();
-            self.choose_side(source, followers);
+            self.update_celebrity(source, followers);
         }
     }
 
-    pub(super) fn choose_side(&self, source: &Source, followers: u64) {
+    pub(super) fn update_celebrity(&self, source: &Source, followers: u64) {
         let celebrity = self.world.policy.is_celebrity(followers, source.is_celebrity());
         source.celebrity.store(celebrity, Ordering::Relaxed);
     }

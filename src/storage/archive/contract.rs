@@ -1,7 +1,7 @@
-//! What every archive promises, as one suite that runs against each of them.
+//! The contract of an archive, as one test suite that runs for every implementation.
 //!
 //! Responsible for:
-//! - one case per promise of [`Archive`], and random batches and reads compared with a naive model.
+//! - one case for each guarantee of [`Archive`], and random batches and reads that are compared with a naive model.
 //!
 //! Not responsible for:
 //! - files and crashes (the tests of `redb`).
@@ -27,7 +27,7 @@ type Tested = Result<(), ArchiveError>;
 
 pub(super) const CACHE_BYTES: usize = 1 << 20;
 
-/// Makes one test per archive of each case.
+/// Generates one test per archive implementation and case.
 macro_rules! cases {
     ($($case:ident),* $(,)?) => {
         mod memory {
@@ -82,7 +82,7 @@ fn removed<const N: usize>(entries: [(&str, Position); N]) -> Batch {
     Batch { removed: entries.into_iter().map(|(id, at)| (source(id), at)).collect(), ..Batch::default() }
 }
 
-/// What is copied behind something that was there before, which must stay.
+/// Returns the copied positions. They are appended to a list that has an entry already, which must be unchanged.
 fn copied(archive: &dyn Archive, id: &str, part: Part, span: Span, way: Direction, max: usize) -> Vec<Position> {
     let mut into = vec![at(999, 9)];
     archive.copy(&source(id), part, span, way, max, &mut into).expect("the archive can be read");
@@ -100,7 +100,7 @@ fn stock(newest: Option<Position>, posts: u64) -> Stock {
 
 fn a_rewrite_takes_what_is_to_go_and_leaves_the_rest(archive: &dyn Archive) -> Tested {
     archive.write(&posts([(1, post("goes")), (2, post("stays")), (3, post("changes")), (4, Kept::Deleted)]))?;
-    // Names that begin alike.
+    // Three of the names have a common prefix.
     let entries = [("an", 1, Push), ("ann", 1, Push), ("ann", 2, Pull), ("anna", 2, Push), ("tag:tea", 1, Pull)];
     archive.write(&placed(entries.map(|(of, nth, route)| (of, at(nth, nth as u64), route))))?;
     archive.persist(Sequence(5))?;
@@ -124,7 +124,7 @@ fn a_rewrite_takes_what_is_to_go_and_leaves_the_rest(archive: &dyn Archive) -> T
         assert_eq!(shelves, ["an", "anna", "tag:tea"]);
         assert_eq!((archive.through()?, archive.largest_id()), (Sequence(5), Some(PostId(4))));
     }
-    // It is written to as before.
+    // The archive accepts writes as before.
     archive.write(&placed([("ann", at(9, 9), Push)]))?;
     archive.persist(Sequence(6))?;
     assert_eq!(all(archive, "ann", Part::Whole), [at(9, 9)]);
@@ -289,7 +289,7 @@ fn readers_see_all_of_a_batch_or_none(archive: &dyn Archive) -> Tested {
         let mut batches = (0..50).map(|time| placed([0, 1, 2].map(|id| ("ann", at(time, id), Push))));
         let result = batches.try_for_each(|batch| archive.write(&batch));
         written.store(true, Ordering::Release);
-        reader.join().expect("the reader met whole batches only");
+        reader.join().expect("the reader saw whole batches only");
         result
     })
 }
@@ -304,7 +304,7 @@ fn the_event_it_was_persisted_with_last_is_kept(archive: &dyn Archive) -> Tested
     Ok(())
 }
 
-/// An archive as a heap of everything that was ever said to it.
+/// A naive model of an archive: lists of everything that was written.
 #[derive(Default)]
 struct Model {
     posts: BTreeMap<PostId, Kept>,
@@ -428,7 +428,7 @@ proptest! {
 }
 
 proptest! {
-    // Each case opens several files, most of which are waited for until they are on disk.
+    // Each case opens several files and waits for syncs, so there are fewer cases.
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn the_redb_archive_agrees_with_the_model(steps in steps()) {

@@ -1,26 +1,26 @@
-//! Why an archive could not be opened, read or written.
+//! Errors of opening, reading or writing an archive.
 //!
 //! Responsible for:
-//! - naming the file and, where there is something to do, what.
+//! - naming the file in the message and, where possible, the action that solves the problem.
 //!
 //! Not responsible for:
-//! - what the engine makes of it.
+//! - the reaction of the engine to an error.
 
 use std::error::Error;
 use std::path::PathBuf;
 
 use crate::storage::files::is_full;
 
-/// Why an archive could not be opened, read or written.
+/// The reason why an archive could not be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchiveError {
-    /// The file is something else.
+    /// The file is not an archive.
     #[error("{} is no archive: {why}; move it away or name another file", path.display())]
     NotAnArchive {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// How that shows.
+        /// The evidence for it.
         why: &'static str,
     },
     /// A newer version wrote the file.
@@ -30,41 +30,42 @@ pub enum ArchiveError {
         path.display()
     )]
     NewerFormat {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The format it has.
+        /// The format of the file.
         found: u64,
-        /// The newest format this version can read.
+        /// The newest format that this version can read.
         known: u64,
     },
-    /// Another process, or another engine in this one, has the file open.
+    /// Another process, or another engine in this process, has the file open.
     #[error("the archive {} is in use; stop the process that has it open or name another file", path.display())]
     Locked {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The file holds what no version writes.
+    /// The file contains data that no version writes.
     #[error("the archive {} is damaged: {what}; put back the whole data directory from a backup, or start with --repair", path.display())]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         what: String,
     },
-    /// The system refused. After a failed write the archive takes nothing more until it is opened again, unless the disk was full.
+    /// An operation of the system failed. After a failed write the archive rejects all writes until it is opened again, unless the disk was
+    /// full.
     #[error("failed to {action} the archive {}", path.display())]
     Failed {
-        /// What was tried.
+        /// The operation that was attempted, as a verb for the message.
         action: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause of the failure.
         source: Box<dyn Error + Send + Sync>,
     },
 }
 
 impl ArchiveError {
-    /// Whether the disk was full: the same may succeed once there is room.
+    /// Returns true if the disk was full. The same operation may succeed once there is space.
     pub fn is_full(&self) -> bool {
         let Self::Failed { source, .. } = self else { return false };
         match source.downcast_ref::<redb::Error>() {
@@ -74,7 +75,7 @@ impl ArchiveError {
         }
     }
 
-    /// Its text, with what caused it.
+    /// Returns the text of the error and of all its causes.
     pub fn with_sources(&self) -> String {
         let mut text = self.to_string();
         let mut source = self.source();

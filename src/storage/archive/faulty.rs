@@ -1,4 +1,4 @@
-//! An archive that fails when it is told to.
+//! An archive that fails by a plan, for tests.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -13,39 +13,39 @@ use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Rewrite, Shelf
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 
-/// What goes wrong, and when. Operations are counted from 1 on.
+/// The faults to inject. Operations of each kind are counted from 1.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// These writes fail, and leave nothing.
+    /// The writes that fail without leaving any data.
     pub fail_writes: Range<u64>,
-    /// What places or removes entries of these sources meets a damaged page.
+    /// Sources with a damaged page: adding or removing entries of these sources fails.
     pub damaged: Vec<SourceId>,
-    /// These times nothing is persisted.
+    /// The persist operations that fail.
     pub fail_persists: Range<u64>,
-    /// These times it is not rewritten.
+    /// The rewrites that fail.
     pub fail_rewrites: Range<u64>,
-    /// These lookups of posts fail.
+    /// The lookups of posts that fail.
     pub fail_posts: Range<u64>,
-    /// This post is not there, and nothing says so.
+    /// A post that is reported as missing, without an error.
     pub lost_post: Option<PostId>,
-    /// These reads of outboxes fail.
+    /// The reads of outboxes that fail.
     pub fail_copies: Range<u64>,
-    /// These listings of ids fail.
+    /// The listings of ids that fail.
     pub fail_ids: Range<u64>,
-    /// The disk is full: what is to be persisted waits until another plan says that it is not.
+    /// True while the disk is full: persisting waits until a new plan sets this to false.
     pub is_full: bool,
-    /// Every write takes so long.
+    /// Duration of every write.
     pub write_takes: Duration,
 }
 
-/// How often it was asked for what.
+/// The number of operations of each kind.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
-    /// Writes that were begun.
+    /// Writes that were started.
     pub writes: u64,
-    /// Times it was to persist.
+    /// Persist operations that were started.
     pub persists: u64,
-    /// Times it was to be rewritten.
+    /// Rewrites that were started.
     pub rewrites: u64,
     /// Lookups of posts.
     pub posts: u64,
@@ -55,7 +55,7 @@ pub struct Counts {
     pub ids: u64,
 }
 
-/// An archive with faults.
+/// An archive with injected faults.
 #[derive(Default)]
 pub struct FaultyArchive<A> {
     archive: A,
@@ -63,22 +63,22 @@ pub struct FaultyArchive<A> {
 }
 
 impl<A: Archive> FaultyArchive<A> {
-    /// An archive that fails by `plan`.
+    /// Wraps `archive` so that it fails by `plan`.
     pub fn new(archive: A, plan: Plan) -> Self {
         Self { archive, state: Mutex::new((plan, Counts::default())) }
     }
 
-    /// From now on it fails by `plan`, and counts from 1 again.
+    /// Replaces the plan, and restarts all counts from 1.
     pub fn set_plan(&self, plan: Plan) {
         *self.state.lock() = (plan, Counts::default());
     }
 
-    /// How often it was asked for what since the plan was made.
+    /// The number of operations of each kind since the plan was set.
     pub fn counts(&self) -> Counts {
         self.state.lock().1
     }
 
-    /// What it stands in front of.
+    /// The archive that this one wraps.
     pub fn inner(&self) -> &A {
         &self.archive
     }
@@ -105,7 +105,7 @@ impl<A: Archive> Archive for FaultyArchive<A> {
         let fails = self.fails("write to", |counts| &mut counts.writes, |plan| &plan.fail_writes);
         let takes = self.state.lock().0.write_takes;
         if !takes.is_zero() {
-            #[expect(clippy::disallowed_methods, reason = "a slow disk holds up whoever waits for it")]
+            #[expect(clippy::disallowed_methods, reason = "a slow disk blocks its callers")]
             std::thread::sleep(takes);
         }
         fails?;
@@ -182,7 +182,7 @@ impl<A: Archive> Archive for FaultyArchive<A> {
             let (plan, counts) = &*self.state.lock();
             (plan.is_full, counts.persists)
         };
-        // Found out only by who writes.
+        // A full disk is detected only by a write.
         if !is_full || persists == 0 {
             return self.archive.catch_up();
         }

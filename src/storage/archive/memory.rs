@@ -1,10 +1,10 @@
-//! An archive in memory, for tests and for engines without a directory.
+//! An archive in memory, for tests and for engines without a data directory.
 //!
 //! Responsible for:
-//! - the contract of [`Archive`], up to the end of the process.
+//! - the contract of [`Archive`], until the process ends.
 //!
 //! Not responsible for:
-//! - durability, but for what a crash would leave ([`MemoryArchive::survived`]), and saving any memory.
+//! - durability, except for a simulated crash ([`MemoryArchive::survived`]), and saving memory.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::Excluded;
@@ -17,25 +17,25 @@ use crate::id::{PostId, SourceId};
 use crate::storage::archive::{Archive, ArchiveError, Batch, Fate, Kept, Rewrite, Shelf};
 use crate::storage::journal::Sequence;
 
-/// An archive that ends with its process. No operation of it fails.
+/// An archive that is lost when its process ends. Its operations never fail.
 #[derive(Debug, Default)]
 pub struct MemoryArchive {
-    rooms: RwLock<Rooms>,
+    contents: RwLock<Contents>,
     persisted: Mutex<Persisted>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Rooms {
+struct Contents {
     posts: BTreeMap<PostId, Kept>,
     outboxes: BTreeMap<SourceId, Outbox>,
 }
 
-/// What a crash leaves.
+/// The data that survives a crash.
 #[derive(Debug, Default)]
 struct Persisted {
-    rooms: Rooms,
-    /// What was written since, in order.
-    lacking: Vec<Batch>,
+    contents: Contents,
+    /// The batches that were written since the last persist, in order.
+    unpersisted: Vec<Batch>,
     through: Sequence,
 }
 
@@ -46,35 +46,35 @@ struct Outbox {
 }
 
 impl MemoryArchive {
-    /// What a start finds if the process ends now, without a word.
+    /// Returns the archive that a start would find if the process crashed now.
     #[must_use]
     pub fn survived(&self) -> Self {
         let now = self.persisted.lock();
-        let persisted = Persisted { rooms: now.rooms.clone(), lacking: Vec::new(), through: now.through };
-        Self { rooms: RwLock::new(now.rooms.clone()), persisted: Mutex::new(persisted) }
+        let persisted = Persisted { contents: now.contents.clone(), unpersisted: Vec::new(), through: now.through };
+        Self { contents: RwLock::new(now.contents.clone()), persisted: Mutex::new(persisted) }
     }
 }
 
 impl Archive for MemoryArchive {
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
-        self.persisted.lock().lacking.push(batch.clone());
-        self.rooms.write().write(batch);
+        self.persisted.lock().unpersisted.push(batch.clone());
+        self.contents.write().write(batch);
         Ok(())
     }
 
     fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
         let persisted = &mut *self.persisted.lock();
-        persisted.lacking.drain(..).for_each(|batch| persisted.rooms.write(&batch));
+        persisted.unpersisted.drain(..).for_each(|batch| persisted.contents.write(&batch));
         persisted.through = through;
         Ok(())
     }
 
     fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
         let persisted = &mut *self.persisted.lock();
-        persisted.lacking.clear();
-        let mut rooms = self.rooms.write();
-        rooms.rewrite(rewrite);
-        persisted.rooms = rooms.clone();
+        persisted.unpersisted.clear();
+        let mut contents = self.contents.write();
+        contents.rewrite(rewrite);
+        persisted.contents = contents.clone();
         Ok(())
     }
 
@@ -83,7 +83,7 @@ impl Archive for MemoryArchive {
     }
 
     fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {
-        Ok(self.rooms.read().posts.get(&id).cloned())
+        Ok(self.contents.read().posts.get(&id).cloned())
     }
 
     fn copy(
@@ -95,11 +95,11 @@ impl Archive for MemoryArchive {
         max: usize,
         into: &mut Vec<Position>,
     ) -> Result<(), ArchiveError> {
-        let rooms = self.rooms.read();
-        let Some(outbox) = rooms.outboxes.get(source) else {
+        let contents = self.contents.read();
+        let Some(outbox) = contents.outboxes.get(source) else {
             return Ok(());
         };
-        // A tree panics when asked for a range that ends before it starts.
+        // `BTreeMap::range` panics if the range ends before it starts.
         if span.is_empty() {
             return Ok(());
         }
@@ -113,12 +113,12 @@ impl Archive for MemoryArchive {
     }
 
     fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError> {
-        Ok(self.rooms.read().posts.range(from..).take(max).map(|(id, _)| *id).collect())
+        Ok(self.contents.read().posts.range(from..).take(max).map(|(id, _)| *id).collect())
     }
 
     fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
-        let rooms = self.rooms.read();
-        Ok(rooms.outboxes.iter().map(|(source, outbox)| (source.clone(), outbox.shelf)).collect())
+        let contents = self.contents.read();
+        Ok(contents.outboxes.iter().map(|(source, outbox)| (source.clone(), outbox.shelf)).collect())
     }
 
     fn close(&self) {}
@@ -128,11 +128,11 @@ impl Archive for MemoryArchive {
     }
 
     fn largest_id(&self) -> Option<PostId> {
-        self.rooms.read().posts.last_key_value().map(|(id, _)| *id)
+        self.contents.read().posts.last_key_value().map(|(id, _)| *id)
     }
 }
 
-impl Rooms {
+impl Contents {
     fn write(&mut self, batch: &Batch) {
         self.posts.extend(batch.posts.iter().cloned());
         for (source, position, route) in &batch.placed {
@@ -146,7 +146,7 @@ impl Rooms {
     }
 }
 
-impl Rooms {
+impl Contents {
     fn rewrite(&mut self, rewrite: &Rewrite<'_>) {
         self.outboxes.retain(|source, _| !rewrite.without.contains(source));
         for kept in self.posts.values_mut() {

@@ -1,13 +1,13 @@
-//! The archive: posts too old for memory, and where they stand in the outboxes of their sources.
+//! The archive: posts that are too old for memory, and their entries in the outboxes of their sources.
 //!
 //! Responsible for:
-//! - the seam between outboxes in memory and whatever keeps the rest of them;
-//! - what every archive promises, which one suite of tests (`contract`) checks for all of them.
+//! - the interface between outboxes in memory and the storage of older entries;
+//! - the contract of an archive. One test suite (`contract`) checks it for every implementation.
 //!
 //! Not responsible for:
-//! - which posts are too old, and joining both levels into one outbox (the callers);
-//! - how a post is encoded: its bytes are opaque here;
-//! - keeping what nobody archived: that is the journal's.
+//! - deciding which posts are too old, and merging both tiers into one outbox (the callers);
+//! - the encoding of a post: its bytes are opaque to the archive;
+//! - posts that were never archived: they are stored in the journal.
 
 #[cfg(test)]
 mod contract;
@@ -29,90 +29,90 @@ use crate::id::{PostId, SourceId};
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 
-/// What the archive has under a post id.
+/// The content that the archive stores under a post id.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kept {
-    /// A post, as the caller encoded it.
+    /// The bytes of a post, as encoded by the caller.
     Post(Vec<u8>),
-    /// A tombstone: there was a post, and its id cannot be used again.
+    /// A tombstone: the post was deleted, and its id cannot be used again.
     Deleted,
 }
 
-/// Changes written together, all or none. Writing a batch twice leaves the same posts and entries as writing it once.
+/// Changes that are written atomically. Writing a batch twice leaves the same posts and entries as writing it once.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Batch {
-    /// Put or replaced. Of two under one id the later stays.
+    /// Posts and tombstones to insert or replace. Of several with the same id, the last one is stored.
     pub posts: Vec<(PostId, Kept)>,
-    /// Entries put into outboxes. One that is there keeps the route it first had.
+    /// Entries to add to outboxes. An entry that exists already keeps its first route.
     pub placed: Vec<(SourceId, Position, Route)>,
-    /// Entries taken out of outboxes, after all were placed. One that is not there is no error.
+    /// Entries to remove from outboxes, after all others were added. A missing entry is not an error.
     pub removed: Vec<(SourceId, Position)>,
 }
 
-/// The file of a data directory's archive. Checksums are beside it.
+/// Name of the archive file in a data directory. The checksums are in a separate file.
 pub const FILE: &str = "archive.redb";
 
-/// The file of its checksums.
+/// Name of the file with the checksums of the archive.
 pub const SUMS_FILE: &str = "archive.sums";
 
-/// What becomes of a post when an archive is rewritten.
+/// The treatment of a post when an archive is rewritten.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// It stays as it is.
+    /// The post is copied unchanged.
     Keep,
-    /// It is kept as other bytes.
+    /// The post is replaced by these bytes.
     Replace(Vec<u8>),
-    /// A tombstone takes its place.
+    /// The post is replaced by a tombstone.
     Tombstone,
 }
 
-/// What an archive is to be rewritten without.
+/// The data that a rewrite of the archive removes.
 pub struct Rewrite<'a> {
-    /// Sources of which nothing is kept: neither entries in their outboxes nor their names.
+    /// Sources to remove, with the entries in their outboxes and their names.
     pub without: &'a [SourceId],
-    /// What becomes of a post, by its bytes.
+    /// Returns the treatment of a post, given its bytes.
     pub fate: &'a dyn Fn(&[u8]) -> Fate,
 }
 
-/// Keeps posts and outbox entries. Read from any thread while one writes.
+/// Stores posts and outbox entries. Any number of threads can read while one writes.
 pub trait Archive: Send + Sync + 'static {
-    /// Writes a batch. Readers see it at once; it is durable after [`Archive::persist`].
+    /// Writes a batch. Readers see it immediately; it is durable after [`Archive::persist`].
     ///
     /// # Errors
-    /// When it could not be written. Readers see nothing of it then. After a full disk the same succeeds once there is room.
+    /// Fails if the batch could not be written; then readers see none of it. After a full disk the same write succeeds once there is space.
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError>;
 
-    /// Replaces everything that was ever written by what is kept now, less what is to go: nothing else is in the archive's files afterwards,
-    /// also not where something was written over. It all survives a loss of power then; whoever calls it has persisted the archive, and
-    /// writes nothing meanwhile. Reads go on.
+    /// Replaces the files of the archive by new ones that contain the current data without the removed data. Nothing else is in the new
+    /// files, not even data that was overwritten earlier. Afterwards all of it survives a power loss. The caller persists the archive
+    /// before and writes nothing meanwhile. Reads continue.
     ///
     /// # Errors
-    /// When it could not be written, or the archive is about to be closed. It is as it was then.
+    /// Fails if the new files could not be written, or the archive is about to be closed. The archive is unchanged then.
     fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError>;
 
-    /// Makes everything written so far survive a loss of power, as far as the archive survives anything. On a disk that runs
-    /// full just then it waits for room. The last event of the journal that is behind it is kept along.
+    /// Makes all previous writes survive a power loss, if the archive is durable at all. If the disk becomes full, this waits for space.
+    /// `through` is the last journal event whose effects were written; it is stored, too.
     ///
     /// # Errors
-    /// When that cannot be known to have happened.
+    /// Fails if it is not certain that the writes are durable.
     fn persist(&self, through: Sequence) -> Result<(), ArchiveError>;
 
-    /// The event it was persisted with last; 0 if it never was.
+    /// The journal event with which the archive was persisted last, or 0 if it never was.
     ///
     /// # Errors
-    /// When it could not be read.
+    /// Fails if the archive could not be read.
     fn through(&self) -> Result<Sequence, ArchiveError>;
 
-    /// What is kept under an id.
+    /// Returns the post or tombstone that is stored under an id.
     ///
     /// # Errors
-    /// When it could not be read.
+    /// Fails if the archive could not be read.
     fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError>;
 
-    /// Appends to `into` at most `max` positions of `part` inside `span`, nearest first in `direction`, each once.
+    /// Appends to `into` at most `max` positions of `part` inside `span`, nearest first in `direction`, without duplicates.
     ///
     /// # Errors
-    /// When they could not be read. Nothing was appended then.
+    /// Fails if the archive could not be read. Nothing is appended then.
     fn copy(
         &self,
         source: &SourceId,
@@ -123,64 +123,64 @@ pub trait Archive: Send + Sync + 'static {
         into: &mut Vec<Position>,
     ) -> Result<(), ArchiveError>;
 
-    /// At most `max` of the ids that something is kept under, from this one on, ascending.
+    /// Returns at most `max` ids of posts and tombstones, ascending, starting with `from`.
     ///
     /// # Errors
-    /// When they could not be read.
+    /// Fails if the archive could not be read.
     fn ids_from(&self, from: PostId, max: usize) -> Result<Vec<PostId>, ArchiveError>;
 
-    /// What there is of every outbox in which anything was ever placed, by source id. Meant to be read once, at start.
+    /// Returns a summary of every outbox that ever had an archived entry, by source id. It is read once, at the start of the engine.
     ///
     /// # Errors
-    /// When it could not be read.
+    /// Fails if the archive could not be read.
     fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError>;
 
-    /// The identity of the data directory that it belongs to, if it has one.
+    /// Returns the identity of the data directory that the archive belongs to, if it has one.
     ///
     /// # Errors
-    /// When it could not be read.
+    /// Fails if the archive could not be read.
     fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
         Ok(None)
     }
 
-    /// Gives it one that has none.
+    /// Stores the identity in an archive that has none.
     ///
     /// # Errors
-    /// When it could not be written.
+    /// Fails if the archive could not be written.
     fn set_identity(&self, _: Identity) -> Result<(), ArchiveError> {
         Ok(())
     }
 
-    /// Compares what can be compared without reading all of it: meant for a start.
+    /// Checks the consistency of the archive as far as possible without reading all of it, at the start of the engine.
     ///
     /// # Errors
-    /// Says what does not agree.
+    /// Returns an error that describes the inconsistency.
     fn check(&self) -> Result<(), ArchiveError> {
         Ok(())
     }
 
-    /// Writes what found no room on a full disk before, if there is anything.
+    /// Writes the data that was buffered because the disk was full, if there is any.
     ///
     /// # Errors
-    /// When there still is no room: persisting would wait for it.
+    /// Fails if the disk is still full. Then persisting would wait for space.
     fn catch_up(&self) -> Result<(), ArchiveError> {
         Ok(())
     }
 
-    /// From now on nothing waits for room on a full disk, but fails: the archive is about to be closed.
+    /// Makes all operations fail on a full disk instead of waiting, because the archive is about to be closed.
     fn stop_waiting(&self) {}
 
-    /// Lets go of the file, so that it can be opened again. Whatever is asked later fails.
+    /// Closes the file, so that it can be opened again. Later operations fail.
     fn close(&self);
 
-    /// The file it is in, for messages.
+    /// Path of the archive file, for messages.
     fn place(&self) -> PathBuf;
 
-    /// The largest id of a post or tombstone, or a larger one: what is above it need not be looked up. Cheap. Never
-    /// smaller while a reader could find a larger one.
+    /// An upper bound of the ids of posts and tombstones: a larger id need not be looked up. It is read from memory, and is never smaller
+    /// than an id that a reader could find.
     fn largest_id(&self) -> Option<PostId>;
 
-    /// Whether no post and no tombstone was ever written. Cheap. Never true while a reader could find one.
+    /// Returns true if no post and no tombstone was ever written. It is read from memory, and is never true while a reader could find one.
     fn is_empty(&self) -> bool {
         self.largest_id().is_none()
     }

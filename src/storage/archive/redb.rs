@@ -1,12 +1,12 @@
-//! An archive in one file, by the embedded database redb.
+//! An archive in one file of the embedded database redb.
 //!
 //! Responsible for:
 //! - the contract of [`Archive`] across crashes and restarts.
 //!
 //! Not responsible for:
-//! - making the file and refusing one that is no archive (`open`), a full disk (`room`), damaged pages (`sums`), which rows a batch
-//!   changes (`write`) and an outbox has (`read`), their bytes (`layout`);
-//! - where the file lies, when to persist it (the callers).
+//! - creating the file and rejecting a file that is not an archive (`open`), a full disk (`room`), damaged pages (`sums`), selecting the
+//!   rows that a batch changes (`write`) and an outbox contains (`read`), the encoding of rows (`layout`);
+//! - the path of the file, deciding when to persist it (the callers).
 
 #[cfg(test)]
 mod full_disk;
@@ -41,25 +41,25 @@ use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 use sums::{DamagedPage, SummedFile};
 
-/// An archive in a file. Closing it in order keeps everything written; a crash keeps what was persisted.
+/// An archive in a file. Everything written survives an orderly close; a crash preserves only what was persisted.
 #[derive(Debug)]
 pub struct RedbArchive {
-    /// Nothing only while it is closed.
+    /// The open database. None once the archive is closed.
     database: RwLock<Option<Arc<Database>>>,
-    /// Another one after it was rewritten.
+    /// The file of the database. A rewrite replaces it.
     file: RwLock<SummedFile>,
     path: PathBuf,
     has_posts: AtomicBool,
-    /// No id above it is kept.
+    /// The largest id of a post or tombstone. No stored id is larger.
     largest_id: AtomicU64,
 }
 
 impl RedbArchive {
-    /// Opens the archive in the file `path`, which is made if it does not exist; its directory must. `cache_bytes` is
-    /// how much memory may hold pages of the file, written ones included.
+    /// Opens the archive in the file `path`, and creates the file if it does not exist; its directory must exist. `cache_bytes` is the
+    /// maximum memory for pages of the file, including written pages.
     ///
     /// # Errors
-    /// When the file is no archive, of a newer format, damaged or in use, or the system refuses.
+    /// Fails if the file is not an archive, has a newer format, is damaged or in use, or if an operation of the system fails.
     pub fn open(path: &Path, cache_bytes: usize) -> Result<Self, ArchiveError> {
         guarded(path, || {
             let (database, file) = open::database(path, cache_bytes)?;
@@ -71,7 +71,7 @@ impl RedbArchive {
         let largest = open::check_tables(&database, path)?;
         let has_posts = AtomicBool::new(largest.is_some());
         let largest_id = AtomicU64::new(largest.map_or(0, |id| id.0));
-        file.set_patient(true);
+        file.set_waits_for_space(true);
         Ok(Self {
             database: RwLock::new(Some(Arc::new(database))),
             file: RwLock::new(file),
@@ -98,14 +98,15 @@ impl RedbArchive {
     }
 
     fn try_write(&self, batch: &Batch) -> Result<(), Error> {
-        // As long as there is no room nothing is begun: what would be written stays in memory.
+        // While the disk is full no transaction is started: its pages would be buffered in memory.
         self.file().catch_up()?;
         let transaction = self.transact(|transaction| {
             transaction.set_durability(Durability::None)?;
             write::batch(transaction, batch)
         })?;
         if let Some(largest) = batch.posts.iter().map(|(id, _)| id.0).max() {
-            // Before the commit: whoever finds a post must not have been told that there is none.
+            // This is before the commit: a thread that can find the post must not see an older `largest_id` and conclude that there is no
+            // such post.
             self.largest_id.fetch_max(largest, Ordering::Release);
             self.has_posts.store(true, Ordering::Release);
         }
@@ -114,14 +115,13 @@ impl RedbArchive {
 
     fn try_persist(&self, through: Sequence) -> Result<(), Error> {
         self.file().catch_up()?;
-        // A transaction starts from the newest root, whatever the durability that was committed with, and an immediate
-        // commit makes its root durable. So all of what `write` committed is persisted: in
-        // the words of redb's documentation, `Durability::None` is not persisted "unless followed by a commit with
-        // `Durability::Immediate`".
+        // A transaction starts from the newest root, whatever durability that was committed with, and an immediate commit makes its root
+        // durable. So this commit persists everything that `write` committed: the documentation of redb says that `Durability::None` is not
+        // persisted "unless followed by a commit with `Durability::Immediate`".
         let transaction = self.transact(|transaction| {
             transaction.set_durability(Durability::Immediate)?;
-            // Otherwise the first start after a crash reads the whole file to learn which pages are free. It also makes
-            // the commit two-phase, so that it does not rely on checksums over bytes that users chose.
+            // Without this the first start after a crash reads the whole file to find the free pages. It also makes the commit two-phase,
+            // so that the commit does not rely on checksums over bytes that users chose.
             transaction.set_quick_repair(true);
             transaction.open_table(layout::META)?.insert(layout::META_THROUGH, through.0)?;
             Ok(())
@@ -129,8 +129,9 @@ impl RedbArchive {
         Ok(transaction.commit()?)
     }
 
-    /// A transaction in which something was written. One that met a damaged page is taken back before that unwinds further: redb does not take
-    /// back what is dropped while it unwinds, so that its pages were lost and the archive had to be repaired.
+    /// Runs `write` in a new transaction and returns the transaction uncommitted. If `write` panics because of a damaged page, the
+    /// transaction is aborted before the panic continues: redb does not roll back a transaction that is dropped during a panic, so its
+    /// pages would be lost and the archive would need a repair.
     fn transact(
         &self,
         write: impl FnOnce(&mut WriteTransaction) -> Result<(), Error>,
@@ -162,7 +163,7 @@ impl Archive for RedbArchive {
     }
 
     fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
-        guarded(&self.path, || self.write_anew(rewrite))
+        guarded(&self.path, || self.rewrite_file(rewrite))
     }
 
     fn through(&self) -> Result<Sequence, ArchiveError> {
@@ -210,15 +211,15 @@ impl Archive for RedbArchive {
     }
 
     fn set_identity(&self, identity: Identity) -> Result<(), ArchiveError> {
-        // At a start nothing waits for room.
-        self.file().set_patient(false);
+        // At the start nothing waits for space on a full disk.
+        self.file().set_waits_for_space(false);
         let written = self.run("write to", || {
             let mut transaction = self.database()?.begin_write()?;
             transaction.set_quick_repair(true);
             write::identity(&transaction, identity)?;
             Ok(transaction.commit()?)
         });
-        self.file().set_patient(true);
+        self.file().set_waits_for_space(true);
         written
     }
 
@@ -228,7 +229,7 @@ impl Archive for RedbArchive {
             held if held == counted => Ok(()),
             held => {
                 let what = format!(
-                    "its outboxes hold {held} entries, and {counted} are counted; tidewire archive verify names them"
+                    "its outboxes contain {held} entries, but {counted} are counted; tidewire archive verify lists them"
                 );
                 Err(layout::damaged(what))
             }
@@ -240,12 +241,12 @@ impl Archive for RedbArchive {
     }
 
     fn stop_waiting(&self) {
-        self.file().set_patient(false);
+        self.file().set_waits_for_space(false);
     }
 
     fn close(&self) {
         self.stop_waiting();
-        // Closing writes what was not persisted, and so can fail like any write.
+        // Closing writes the data that was not persisted, so it can fail like any write.
         let database = self.database.write().take();
         let close = || {
             drop(database);
@@ -266,13 +267,13 @@ impl Archive for RedbArchive {
     }
 }
 
-/// FairQueue a panic into an error. redb does not verify a page that it reads, and panics on one that makes no sense; a
-/// damaged file must not end the threads that read from it. redb is made for that: it rolls back what was under way.
+/// Converts a panic into an error. redb does not verify the pages that it reads, and panics on an invalid page; a damaged file must not end
+/// the threads that read from it. redb supports this: it rolls back the running operation.
 fn guarded<T>(path: &Path, run: impl FnOnce() -> Result<T, ArchiveError>) -> Result<T, ArchiveError> {
     panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|cause| {
         let what = match cause.downcast_ref() {
             Some(DamagedPage { offset_bytes }) => format!("the page at byte {offset_bytes} is not what was written"),
-            None => "a page of it makes no sense".to_owned(),
+            None => "a page of it is invalid".to_owned(),
         };
         Err(ArchiveError::Damaged { path: path.to_owned(), what })
     })
@@ -312,7 +313,7 @@ mod tests {
             RedbArchive::open(&self.path, CACHE_BYTES).unwrap()
         }
 
-        /// What a start finds if the process is killed now.
+        /// Returns the archive that a start finds if the process is killed now.
         fn killed(&self) -> (Self, RedbArchive) {
             let other = Self::new();
             fs::copy(&self.path, &other.path).unwrap();
@@ -325,7 +326,7 @@ mod tests {
         Batch { posts: posts([(nth, post("text"))]).posts, ..placed([("ann", at(nth as i64, nth), Push)]) }
     }
 
-    /// Which of the batches from 0 on are there, each of them whole.
+    /// Returns the number of batches from 0 on that are stored, and checks that each of them is complete.
     fn batches(archive: &RedbArchive) -> u64 {
         let entries = all(archive, "ann", Part::Pushed);
         let count = entries.len() as u64;
@@ -350,7 +351,7 @@ mod tests {
             archive.persist(Sequence(nth)).unwrap();
             let (again, killed) = disk.killed();
             assert_eq!((batches(&killed), killed.through().unwrap()), (2 * nth + 2, Sequence(nth)));
-            // And the start after that one.
+            // The next start finds the same data.
             drop(killed);
             assert_eq!(batches(&again.open()), 2 * nth + 2);
         }
@@ -366,7 +367,7 @@ mod tests {
         let (_disk, killed) = disk.killed();
         let kept = batches(&killed);
         assert!((10..=200).contains(&kept), "{kept}");
-        // What is written from there on does not mix with what was lost.
+        // Later writes do not mix with the lost ones.
         killed.write(&batch(kept)).unwrap();
         assert_eq!(batches(&killed), kept + 1);
     }
@@ -397,7 +398,7 @@ mod tests {
         }
     }
 
-    /// Writes past the archive, as a damaged disk or a faulty program would.
+    /// Writes to the database directly, like a damaged disk or a faulty program would.
     fn raw(archive: &RedbArchive, write: impl FnOnce(&WriteTransaction)) {
         let transaction = archive.database().unwrap().begin_write().unwrap();
         write(&transaction);

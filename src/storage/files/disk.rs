@@ -1,4 +1,4 @@
-//! A directory on disk.
+//! Files in a directory on disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -11,17 +11,19 @@ use crate::storage::files::{AppendFile, Files, guard};
 #[derive(Debug, Clone)]
 pub struct DiskFiles {
     directory: PathBuf,
-    /// Kept open, so that names can be synced when the system opens no more files. None where directories cannot be opened.
+    /// The directory is kept open, so that it can be synced even if the system cannot open more files. None on systems where a directory
+    /// cannot be opened as a file.
     opened: Option<Arc<File>>,
 }
 
 impl DiskFiles {
-    /// The files of `directory`, which is made if there is none.
+    /// Opens `directory`, and creates it if it does not exist.
     ///
     /// # Errors
-    /// When the directory cannot be made or read.
+    /// Fails if the directory cannot be created or read.
     pub fn open(directory: &Path) -> io::Result<Self> {
-        // Whatever is made must survive power loss, or all that is synced into it would be gone with its name.
+        // New directories must survive a power loss. Otherwise files that are synced in them would be lost together with the directory
+        // name.
         let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
         let made: Vec<&Path> = directory.ancestors().take_while(missing).collect();
         guard::create_directories(directory)?;
@@ -39,9 +41,9 @@ impl DiskFiles {
     }
 }
 
-/// Makes the names in a directory survive power loss.
+/// Makes the names in a directory survive a power loss.
 fn sync_directory(directory: &Path) -> io::Result<()> {
-    // Elsewhere a directory cannot be opened as a file, and names are kept by the file system's own journal.
+    // On other systems a directory cannot be opened as a file, and the journal of the file system protects the names.
     if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
 }
 
@@ -49,7 +51,7 @@ impl Files for DiskFiles {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
-            // A name that is no UTF-8 is none of ours.
+            // Names that are not UTF-8 are skipped: Tidewire does not create such names.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)

@@ -1,4 +1,4 @@
-//! Files that fail when they are told to.
+//! Files that fail by a plan, for tests.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -9,20 +9,21 @@ use parking_lot::Mutex;
 use crate::storage::files::memory::MemoryFiles;
 use crate::storage::files::{AppendFile, Files};
 
-/// What goes wrong, and when. Operations are counted from 1 on.
+/// The faults to inject. Operations are counted from 1.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Plan {
-    /// This sync fails, once, and what it was to keep is forgotten; the ones after it claim to succeed, as disks do.
+    /// The number of the sync that fails. It fails once and discards the unsynced data; later syncs return success without writing this
+    /// data, as real disks do.
     pub fail_sync: Option<u64>,
-    /// This operation that writes does not happen, nor does any after it: the process is dead.
+    /// From this write operation on, all write operations fail, as if the process were dead.
     pub die_at: Option<u64>,
-    /// These creations of files, from one to another, fail with this error of the system.
+    /// The numbers of the first and the last file creation that fail, and the OS error code they fail with.
     pub fail_creates: Option<(u64, u64, i32)>,
-    /// Every sync takes so long.
+    /// Duration of every sync.
     pub sync_takes: Duration,
 }
 
-/// Files with faults. Clones share them.
+/// Files with injected faults. Clones share the same files and faults.
 #[derive(Clone)]
 pub struct FaultyFiles {
     files: MemoryFiles,
@@ -41,19 +42,19 @@ struct State {
 }
 
 impl FaultyFiles {
-    /// Files that fail by `plan`.
+    /// Wraps `files` so that they fail by `plan`.
     pub fn new(files: MemoryFiles, plan: Plan) -> Self {
         Self { files, faults: Arc::new(Faults(Mutex::new(State { plan, ..State::default() }))) }
     }
 
-    /// How many operations that write there were.
+    /// The number of write operations so far.
     pub fn operations(&self) -> u64 {
         self.faults.0.lock().operations
     }
 }
 
 impl Faults {
-    /// Lets an operation that writes happen, or not.
+    /// Counts a write operation. Fails if the process is dead by the plan.
     fn write(&self) -> io::Result<()> {
         let state = &mut *self.0.lock();
         state.operations += 1;
@@ -81,7 +82,7 @@ impl Faults {
             (state.plan.fail_sync == Some(state.syncs), state.plan.sync_takes)
         };
         if !takes.is_zero() {
-            #[expect(clippy::disallowed_methods, reason = "a slow disk holds up whoever waits for it")]
+            #[expect(clippy::disallowed_methods, reason = "a slow disk blocks its callers")]
             std::thread::sleep(takes);
         }
         if fails { Err(io::Error::other("the disk could not be written")) } else { Ok(()) }

@@ -1,14 +1,14 @@
-//! How files of a data directory are opened: for their owner alone, and only if they are files.
+//! Opens files of a data directory: with access only for their owner, and only regular files.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// Opens `path` as `options` say. What is made can be read by its owner only.
+/// Opens `path` with `options`. Only the owner can read a file that this creates.
 ///
 /// # Errors
-/// When it cannot be opened, or there is something else than a regular file: a pipe would wait for ever, a device never end, and a
-/// link lead out of the directory.
+/// Fails if the file cannot be opened or is not a regular file: opening a pipe could block forever, a device may return bytes without end,
+/// and a link could point outside the directory.
 pub fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     {
@@ -16,15 +16,15 @@ pub fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
         options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     }
     let opened = options.open(path).and_then(regular);
-    // Not what decides, only what to call it: the system has other errors for links, sockets and directories.
+    // This only selects the error text and does not decide anything: the system returns other errors for links, sockets and directories.
     let is_other = || fs::symlink_metadata(path).is_ok_and(|found| !found.is_file());
     opened.map_err(|cause| if is_other() { not_a_file() } else { cause })
 }
 
-/// Opens a file that a person named, to read it. It may be a link, but only to a regular file.
+/// Opens a file that a user named, for reading. It may be a link, but only to a regular file.
 ///
 /// # Errors
-/// When it cannot be opened, or is something else.
+/// Fails if the file cannot be opened, or is not a regular file.
 pub fn open_named(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
@@ -32,8 +32,8 @@ pub fn open_named(path: &Path) -> io::Result<File> {
     options.read(true).open(path).and_then(regular)
 }
 
-/// Refuses what was opened and is no regular file. Looked at only now, since what is at a path may be another thing a moment later; for
-/// the same reason nothing waits when it is opened.
+/// Rejects an open file that is not a regular file. The check follows the opening, because another file may replace the one at the path at
+/// any moment. For the same reason the opening never blocks.
 fn regular(file: File) -> io::Result<File> {
     let kind = file.metadata()?.file_type();
     match kind.is_file() {
@@ -43,15 +43,15 @@ fn regular(file: File) -> io::Result<File> {
     }
 }
 
-/// Why something else than a regular file is refused.
+/// The error for everything that is not a regular file.
 fn not_a_file() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")
 }
 
-/// Makes a directory for its owner alone, and those above it that are missing.
+/// Creates a directory with access only for its owner, and its missing parent directories.
 ///
 /// # Errors
-/// When it cannot be made.
+/// Fails if the directory cannot be created.
 pub(super) fn create_directories(directory: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
@@ -59,12 +59,12 @@ pub(super) fn create_directories(directory: &Path) -> io::Result<()> {
     builder.recursive(true).create(directory)
 }
 
-/// Takes away what others than the owner may do with the files of a data directory: those that earlier versions made could be read by
-/// anyone. Returns a warning for what is not changed.
+/// Removes the permissions of the group and of other users from the files of a data directory: earlier versions created files that everyone
+/// could read. Returns one warning for each permission that remains.
 ///
-/// The directory itself is left as it is. It may be one with other files in it that its operator shares on purpose; what is ours in it is
-/// protected without it, unless others may write to it. A group that may list it cannot read our files: backups are taken by their owner or
-/// by root (`docs/operations.md`).
+/// The directory itself is not changed. It may contain other files that the operator shares on purpose. The Tidewire files are protected
+/// without it, unless other users may write to the directory. A group that may list the directory cannot read these files: backups are made
+/// by the owner or by root (`docs/operations.md`).
 #[cfg(unix)]
 pub fn tighten(directory: &Path) -> io::Result<Vec<String>> {
     use std::os::unix::fs::PermissionsExt as _;
@@ -72,7 +72,7 @@ pub fn tighten(directory: &Path) -> io::Result<Vec<String>> {
     let mut warnings = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        // Neither is followed if it is a link.
+        // `DirEntry::metadata` does not follow a link, so links are skipped below.
         let Ok(found) = entry.metadata() else { continue };
         let is_ours = entry.file_name().to_str().is_some_and(is_ours);
         if !is_ours || !found.is_file() || others(&found) == 0 {
@@ -93,13 +93,13 @@ pub fn tighten(directory: &Path) -> io::Result<Vec<String>> {
     Ok(warnings)
 }
 
-/// Nothing is known of permissions there.
+/// Permissions are unknown on these systems, so nothing is changed.
 #[cfg(not(unix))]
 pub fn tighten(_: &Path) -> io::Result<Vec<String>> {
     Ok(Vec::new())
 }
 
-/// Whether a file of a data directory is one that a server makes, by its name.
+/// Returns true if the name is one of a file that a server creates.
 #[cfg(unix)]
 fn is_ours(name: &str) -> bool {
     let is_numbered = |prefix: &str| {
@@ -191,7 +191,7 @@ mod tests {
                     fs::rename(path("next"), path("file")).unwrap();
                 }
             });
-            // Enough of both to meet the moment between a look and the opening, many times.
+            // There are enough iterations to replace the file between a check and the opening, many times.
             for _ in 0..20_000 {
                 match open(OpenOptions::new().read(true), &path("file")).and_then(io::read_to_string) {
                     Ok(text) if text == "secret" => followed += 1,

@@ -1,9 +1,9 @@
-//! A disk in memory that loses power, as badly as a real one may.
+//! A disk in memory with power losses, which are as bad as those of a real disk may be.
 //!
 //! Responsible for:
-//! - keeping apart what is written and what is synced, for contents and for names;
-//! - a power loss that keeps any part of what was not synced: writes dropped, torn, or there although earlier ones are not;
-//! - running full.
+//! - separate records of the written and of the synced state, for contents and for names;
+//! - a power loss that retains any part of the unsynced data: writes may be dropped, torn, or present although earlier writes are missing;
+//! - a limit of its capacity, to simulate a full disk.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read};
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::storage::files::{AppendFile, Files};
 
-/// The files of a directory in memory. Clones are handles to the same one.
+/// The files of a directory in memory. Clones refer to the same directory.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryFiles(Arc<Mutex<Disk>>);
 
@@ -22,7 +22,7 @@ struct Disk {
     files: Vec<Content>,
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
-    /// Changes of names since the directory was synced. None: the name is gone.
+    /// Changes of names since the directory was synced. None means that the name was removed.
     unsynced_names: Vec<(String, Option<usize>)>,
     bytes_max: Option<u64>,
 }
@@ -41,7 +41,7 @@ enum Change {
 }
 
 impl MemoryFiles {
-    /// The power goes. What was synced stays; of what was not, `random` decides.
+    /// Simulates a power loss. Synced data survives; `random` decides which unsynced data survives.
     pub fn lose_power(&self, random: &mut fastrand::Rng) {
         let disk = &mut *self.0.lock();
         for content in &mut disk.files {
@@ -58,8 +58,8 @@ impl MemoryFiles {
         disk.names = disk.durable_names.clone();
     }
 
-    /// Forgets what of a file is not synced, as a kernel may whose write to the disk failed: it can still be read, and is not
-    /// what a later sync makes survive.
+    /// Discards the unsynced changes of a file, as a kernel may do after a failed write to the disk: the data can still be read, but a
+    /// later sync does not make it durable.
     pub fn forget_unsynced(&self, name: &str) {
         let disk = &mut *self.0.lock();
         if let Ok(file) = disk.find(name) {
@@ -67,20 +67,20 @@ impl MemoryFiles {
         }
     }
 
-    /// Lets all files together hold at most `bytes_max`, or whatever comes.
+    /// Limits the total bytes of all files to `bytes_max`, or removes the limit.
     pub fn limit(&self, bytes_max: Option<u64>) {
         self.0.lock().bytes_max = bytes_max;
     }
 
-    /// Bytes in all files.
+    /// Total bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.0.lock().bytes()
     }
 
-    /// Changes a file's durable content behind everyone's back.
+    /// Changes the content of a file, including the durable one, to simulate damage.
     ///
     /// # Panics
-    /// If there is no such file.
+    /// Panics if there is no such file.
     pub fn tamper(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let disk = &mut *self.0.lock();
         let content = &mut disk.files[disk.names[name]];
@@ -89,16 +89,16 @@ impl MemoryFiles {
         content.unsynced.clear();
     }
 
-    /// A file's content.
+    /// Returns the content of a file.
     ///
     /// # Panics
-    /// If there is no such file.
+    /// Panics if there is no such file.
     pub fn content(&self, name: &str) -> Vec<u8> {
         let disk = self.0.lock();
         disk.files[disk.names[name]].now.clone()
     }
 
-    /// A disk of its own with the same content, all of it synced.
+    /// Returns an independent disk with the same content, all of it synced.
     #[must_use]
     pub fn copied(&self) -> Self {
         let copy = Self::default();
@@ -110,13 +110,14 @@ impl MemoryFiles {
         copy
     }
 
-    /// A disk of its own that is at this moment as this one, also in what is not synced: for a crash while others go on.
+    /// Returns an independent disk with the current state of this one, including the unsynced changes. It is for simulating a crash while
+    /// this disk is still in use.
     #[must_use]
     pub fn forked(&self) -> Self {
         Self(Arc::new(Mutex::new(self.0.lock().clone())))
     }
 
-    /// Puts a synced file there.
+    /// Stores a synced file under `name`.
     pub fn put(&self, name: &str, bytes: Vec<u8>) {
         let disk = &mut *self.0.lock();
         let content = Content { now: bytes.clone(), durable: bytes, unsynced: Vec::new() };
@@ -139,7 +140,7 @@ impl Change {
                     _ => bytes.len(),
                 };
                 if kept > 0 {
-                    // Where an earlier write was dropped the file has a hole.
+                    // If an earlier write was dropped, the file has a hole there.
                     durable.resize(durable.len().max(at + kept), 0);
                     durable[at..at + kept].copy_from_slice(&bytes[..kept]);
                 }
@@ -151,7 +152,7 @@ impl Change {
         match self {
             Self::Cut(keep) => durable.truncate(keep),
             Self::Write { at, bytes } => {
-                // Short of that only if what came before was forgotten.
+                // The content is shorter than `at` only if an earlier change was discarded.
                 durable.resize(at, 0);
                 durable.extend(bytes);
             }
@@ -181,8 +182,8 @@ fn set(names: &mut BTreeMap<String, usize>, name: String, file: Option<usize>) {
     };
 }
 
-/// A hold on one file.
-struct Held {
+/// An open handle of one file.
+struct OpenFile {
     disk: Arc<Mutex<Disk>>,
     file: usize,
 }
@@ -200,14 +201,14 @@ impl Files for MemoryFiles {
         disk.files.push(Content::default());
         let file = disk.files.len() - 1;
         disk.set_name(name, Some(file));
-        Ok(Arc::new(Held { disk: Arc::clone(&self.0), file }))
+        Ok(Arc::new(OpenFile { disk: Arc::clone(&self.0), file }))
     }
 
     fn reopen(&self, name: &str, keep_bytes: u64) -> io::Result<Arc<dyn AppendFile>> {
         let file = self.0.lock().find(name)?;
-        let held = Held { disk: Arc::clone(&self.0), file };
-        held.cut(keep_bytes)?;
-        Ok(Arc::new(held))
+        let open = OpenFile { disk: Arc::clone(&self.0), file };
+        open.cut(keep_bytes)?;
+        Ok(Arc::new(open))
     }
 
     fn read(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)> {
@@ -244,11 +245,11 @@ impl Files for MemoryFiles {
     }
 }
 
-impl AppendFile for Held {
+impl AppendFile for OpenFile {
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         let disk = &mut *self.disk.lock();
-        let room = disk.bytes_max.map_or(u64::MAX, |bytes_max| bytes_max.saturating_sub(disk.bytes()));
-        let fitting = &bytes[..bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        let free_bytes = disk.bytes_max.map_or(u64::MAX, |bytes_max| bytes_max.saturating_sub(disk.bytes()));
+        let fitting = &bytes[..bytes.len().min(usize::try_from(free_bytes).unwrap_or(usize::MAX))];
         let content = &mut disk.files[self.file];
         content.unsynced.push(Change::Write { at: content.now.len(), bytes: fitting.to_vec() });
         content.now.extend(fitting);

@@ -1,10 +1,10 @@
-//! Files: the little that storage asks of a file system, so that tests can own the disk.
+//! The file operations that storage needs, as a trait, so that tests can replace the disk.
 //!
 //! Responsible for:
-//! - naming the operations and what each promises about power loss.
+//! - the operations, and the guarantee of each for a power loss.
 //!
 //! Not responsible for:
-//! - what is in the files, in which order they are written (`storage::journal`, `storage::snapshot`).
+//! - the content of the files, the order in which they are written (`storage::journal`, `storage::snapshot`).
 
 pub mod disk;
 pub mod faulty;
@@ -18,88 +18,89 @@ use crate::storage::identity::Identity;
 
 /// One flat directory of files.
 pub trait Files: Send + Sync + 'static {
-    /// The names of all files.
+    /// Returns the names of all files.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// Fails if the directory cannot be read.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// A new, empty file. Its name survives power loss after [`Files::sync_directory`].
+    /// Creates a new, empty file. Its name survives a power loss after [`Files::sync_directory`].
     ///
     /// # Errors
-    /// When there is a file of this name, or none can be made.
+    /// Fails if a file of this name exists, or the file cannot be created.
     fn create(&self, name: &str) -> io::Result<Arc<dyn AppendFile>>;
 
-    /// A file that is there, cut to its first `keep_bytes` bytes, to append to.
+    /// Opens an existing file for appending, and truncates it to its first `keep_bytes` bytes.
     ///
     /// # Errors
-    /// When there is none, or it cannot be written.
+    /// Fails if the file does not exist or cannot be written.
     fn reopen(&self, name: &str, keep_bytes: u64) -> io::Result<Arc<dyn AppendFile>>;
 
-    /// A file's content, from its start, and its length in bytes.
+    /// Returns a reader of the file's content from its start, and its length in bytes.
     ///
     /// # Errors
-    /// When there is none, or it cannot be read.
+    /// Fails if the file does not exist or cannot be read.
     fn read(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)>;
 
-    /// Gives a file another name; a file that had it is gone.
+    /// Renames a file. A file that has the new name is replaced.
     ///
     /// # Errors
-    /// When there is no such file, or the directory cannot be written.
+    /// Fails if the file does not exist, or the directory cannot be written.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Takes a file away.
+    /// Removes a file of the directory.
     ///
     /// # Errors
-    /// When there is none, or the directory cannot be written.
+    /// Fails if the file does not exist, or the directory cannot be written.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Makes all names as they are now survive power loss.
+    /// Makes all current names survive a power loss.
     ///
     /// # Errors
-    /// When that cannot be known to have happened.
+    /// Fails if it is not certain that the names are durable.
     fn sync_directory(&self) -> io::Result<()>;
 
-    /// The identity of the directory, if it is known: what is made there carries it.
+    /// The identity of the directory, if it is known. New segments and snapshots contain it.
     fn identity(&self) -> Option<Identity> {
         None
     }
 
-    /// Where a file is, for messages to people.
+    /// Returns the path of a file, for messages.
     fn place(&self, name: &str) -> String;
 }
 
-/// A file that is written at its end.
+/// A file that is open for appending.
 pub trait AppendFile: Send + Sync + 'static {
-    /// Appends all of `bytes`.
+    /// Appends all of `bytes` to the file.
     ///
     /// # Errors
-    /// After an error any part of them may be there.
+    /// After an error any part of `bytes` may have been written.
     fn append(&self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Drops everything after the first `keep_bytes` bytes.
+    /// Truncates the file to its first `keep_bytes` bytes.
     ///
     /// # Errors
-    /// When the file is as it was, as far as is known.
+    /// If this fails, the file is presumably unchanged.
     fn cut(&self, keep_bytes: u64) -> io::Result<()>;
 
-    /// Makes the content as it is now survive power loss.
+    /// Makes the current content survive a power loss.
     ///
     /// # Errors
-    /// After an error nothing is known of what was not synced before, whatever a later call says.
+    /// After an error it is unknown which unsynced data is durable, even if a later call succeeds.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Whether there was no room, or none for this user: what was refused can be tried again once there is.
+/// Returns true if the disk or the quota of this user was full: the operation may succeed once there is space.
 pub fn is_full(cause: &io::Error) -> bool {
     matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// EMFILE and ENFILE, the same number wherever there are such errors: this process, or the system, has as many files open as it may.
+/// EMFILE and ENFILE, which have the same numbers on all Unix systems: this process or the whole system has reached its limit of open
+/// files.
 const TOO_MANY_OPEN: [i32; 2] = [24, 23];
 
-/// Whether the system could not open one more file, for want of descriptors or of memory: nothing was done, and the same may
-/// succeed once other files are closed.
+/// Returns true if the system could not open another file because it has no free descriptors or memory. Nothing was done, and the operation
+/// may succeed once other files are closed.
 pub fn is_out_of_files(cause: &io::Error) -> bool {
     let is_too_many = cfg!(unix) && cause.raw_os_error().is_some_and(|error| TOO_MANY_OPEN.contains(&error));
     is_too_many || cause.kind() == io::ErrorKind::OutOfMemory

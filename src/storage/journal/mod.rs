@@ -1,7 +1,7 @@
-//! The journal: the order of accepted events, and the promise that they are kept.
+//! The journal: the order of accepted events, and the durability guarantee for them.
 //!
 //! Responsible for:
-//! - the seam between the scribe and whatever keeps events.
+//! - the interface between the scribe and the storage of events.
 //!
 //! Not responsible for:
 //! - whether an event is allowed, applying it (`runtime::writer`, `state::world`).
@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::feed::event::Event;
 
-/// The number of an event in its journal: increasing without gaps, from 1.
+/// The number of an event in its journal. Sequences start at 1 and increase without gaps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Sequence(pub u64);
 
 impl Sequence {
-    /// The one after this.
+    /// The sequence after this one.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -36,38 +36,39 @@ impl fmt::Display for Sequence {
     }
 }
 
-/// Why events were not kept.
+/// The reason why events were not written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
-    /// No room. Nothing since the last commit was kept, and what comes may be kept once there is room.
+    /// The disk is full. None of the events since the last commit was written. Later events can be written once there is space.
     #[error("no space left to write {place}")]
     DiskFull {
-        /// The file that could not grow.
+        /// Path of the file that could not grow.
         place: String,
     },
-    /// The system could not open the next segment's file. Nothing since the last commit was kept, and what comes may be kept once
-    /// other files are closed.
+    /// The system could not open the file of the next segment. None of the events since the last commit was written. Later events can be
+    /// written once other files are closed.
     #[error("cannot create {place} now: {cause}")]
     OutOfFiles {
-        /// The file that could not be created.
+        /// Path of the file that could not be created.
         place: String,
-        /// What the system answered.
+        /// The error of the operating system.
         cause: String,
     },
-    /// What is on disk is unknown, so nothing more may be appended.
+    /// The content on disk is unknown, so no more events can be appended. The text is the cause.
     #[error("{0}")]
     Failed(String),
 }
 
-/// When an event counts as kept.
+/// The durability policy: when an event counts as committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
-    /// When it is synced: power may go at any moment.
+    /// An event is committed when it is synced. It survives a power loss at any moment.
     #[default]
     Always,
-    /// When it is written; synced once a second. The process may die at any moment, power takes about a second with it.
+    /// An event is committed when it is written; a thread syncs once a second. It survives the end of the process. A power loss destroys
+    /// about one second of events.
     EverySecond,
-    /// When it is written; the system syncs when it likes.
+    /// An event is committed when it is written; the operating system decides when to sync.
     Never,
 }
 
@@ -84,57 +85,57 @@ impl FromStr for Durability {
     }
 }
 
-/// Keeps events in order.
+/// Stores events in order.
 pub trait Journal: Send + 'static {
-    /// Takes an event. It is kept once [`Journal::commit`] has returned.
+    /// Appends an event. It is stored once [`Journal::commit`] has returned.
     ///
     /// # Errors
-    /// When it cannot be taken.
+    /// Fails if the event cannot be appended.
     fn append(&mut self, event: &Event) -> Result<Sequence, JournalError>;
 
-    /// Bytes taken and not committed.
+    /// Bytes that are appended and not yet committed.
     fn pending_bytes(&self) -> usize;
 
-    /// Keeps everything appended so far, as durably as the journal promises.
+    /// Stores all events appended so far, with the durability of the policy.
     ///
     /// # Errors
-    /// When that cannot be known to have happened.
+    /// Fails if it is not certain that the events are stored.
     fn commit(&mut self) -> Result<(), JournalError>;
 
-    /// Makes everything committed so far survive power loss.
+    /// Makes all committed events survive a power loss.
     ///
     /// # Errors
-    /// When that cannot be known to have happened.
+    /// Fails if it is not certain that the events are synced.
     fn sync(&mut self) -> Result<(), JournalError>;
 
-    /// The last event that is kept.
+    /// The last committed event.
     fn last(&self) -> Sequence;
 
-    /// Whether [`Journal::mark_synced`] has something to do, or will have.
+    /// Returns true if [`Journal::mark_synced`] has something to write now or later.
     fn wants_mark(&self) -> bool {
         false
     }
 
-    /// Leaves word of what is synced. Called when nothing was written for a while: what is written next would say it otherwise. It
-    /// cannot fail: without the word, all is kept as well.
+    /// Writes a frame that records which events are synced. It is called when the journal is idle: otherwise the next event records it. The
+    /// method cannot fail, since all events are stored without this frame, too.
     fn mark_synced(&mut self) {}
 
-    /// Writes what comes into a file of its own, so that what was committed until now can go together.
+    /// Starts a new segment, so that all segments with events committed until now can be deleted together.
     ///
     /// # Errors
-    /// When that cannot be known to have happened.
+    /// Fails if it is not certain that the segment was started.
     fn begin_segment(&mut self) -> Result<(), JournalError> {
         Ok(())
     }
 
-    /// Ends in order, everything synced.
+    /// Closes the journal in order, with everything synced.
     ///
     /// # Errors
-    /// When that cannot be known to have happened.
+    /// Fails if it is not certain that the journal was closed.
     fn close(&mut self) -> Result<(), JournalError>;
 }
 
-/// A journal that promises nothing beyond this process: it counts events and lets them go.
+/// A journal that stores nothing: it only counts events. For engines without durability.
 #[derive(Debug, Default)]
 pub struct MemoryJournal {
     last: Sequence,

@@ -1,11 +1,11 @@
-//! The journal on disk, as it is read: segments in their order.
+//! Reads the journal on disk: all segments in order.
 //!
 //! Responsible for:
-//! - giving out every event after a given one, once, in order;
-//! - refusing damage and gaps, cutting a torn tail, and on request going on behind what is gone and listing it.
+//! - delivering every event after a given one, once, in order;
+//! - rejecting damage and gaps, cutting a torn tail, and in a repair continuing after lost events and listing them.
 //!
 //! Not responsible for:
-//! - frames of one segment (`storage::segment`), what events do (`storage::recovery`).
+//! - frames of one segment (`storage::segment`), the effect of events (`recovery`).
 
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
@@ -13,61 +13,61 @@ use crate::storage::journal::Sequence;
 use crate::storage::journal::writer::Tail;
 use crate::storage::segment::{self, End, Found, SEGMENT_HEADER_BYTES, Segment, Walk};
 
-/// What to read.
+/// The part of the journal to read.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
-    /// Events up to and including this one are known.
+    /// Events up to and including this one are already known and are skipped.
     pub after: Sequence,
-    /// Go on behind damage and gaps.
+    /// True to continue after damage and gaps.
     pub repair: bool,
 }
 
-/// What was read.
+/// The result of reading the journal.
 #[derive(Clone, Debug, Default)]
 pub struct Read {
-    /// Events given out.
+    /// The number of events that were delivered.
     pub events: u64,
     /// Bytes of all segments that were read.
     pub bytes: u64,
-    /// Where to go on writing: behind the last event there is, even if that comes before what was known already.
+    /// The position where writing continues: after the last event of the journal, even if that is before the last known event.
     pub tail: Tail,
-    /// What is cut off the last segment, if anything.
+    /// The torn tail of the last segment, if there is one.
     pub torn: Option<Torn>,
-    /// What is gone, if reading went on behind damage.
+    /// The lost events, if reading continued after damage.
     pub lost: Vec<Lost>,
 }
 
 /// A tail that was not synced when writing stopped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Torn {
-    /// The segment.
+    /// Path of the segment.
     pub place: String,
-    /// Its good bytes.
+    /// Valid bytes before the tail.
     pub good_bytes: u64,
-    /// The bytes behind them.
+    /// Bytes of the torn tail.
     pub torn_bytes: u64,
-    /// Events among these that are whole. A power loss may leave them, so they prove nothing, but one that was none makes them
-    /// suspicious.
+    /// The number of complete events in the tail. A power loss may leave such events, so they do not prove damage. If there was no power
+    /// loss, they are suspicious.
     pub whole_behind: u64,
 }
 
-/// Events that are gone.
+/// Events that are lost.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lost {
-    /// The first.
+    /// The first lost event.
     pub from: Sequence,
-    /// The first that is there again; none if nothing followed.
+    /// The first event after the loss, or none if no event follows.
     pub until: Option<Sequence>,
-    /// Where.
+    /// Path of the affected file.
     pub place: String,
-    /// Why.
+    /// Description of the damage.
     pub reason: String,
 }
 
-/// All segments, in order: names with the sequences they start with.
+/// Returns all segments in order, as file names with the sequences of their first events.
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// Fails if the directory cannot be read.
 pub fn segments(files: &dyn Files) -> Result<Vec<(String, Sequence)>, StorageError> {
     let names = files.list().map_err(StorageError::io("read the directory", files.place("")))?;
     let with_first = |name: String| segment::parse_name(&name).map(|first| (name, first));
@@ -76,10 +76,11 @@ pub fn segments(files: &dyn Files) -> Result<Vec<(String, Sequence)>, StorageErr
     Ok(segments)
 }
 
-/// Gives every event after `reading.after` to `each`.
+/// Calls `each` with every event after `reading.after`.
 ///
 /// # Errors
-/// Names the segment, offset and sequence where the journal is not whole, unless told to go on; or what `each` refused.
+/// If the journal is damaged or incomplete and `repair` is not set, the error names the segment, the offset and the sequence. Fails also if
+/// `each` rejects an event.
 pub fn read(
     files: &dyn Files,
     reading: Reading,
@@ -99,9 +100,9 @@ pub fn read(
 
 struct Pass {
     reading: Reading,
-    /// The next event to give out.
+    /// The next event to deliver.
     next: Sequence,
-    /// The one after the last there is, given out or known before.
+    /// The sequence after the last event found, including events that were already known.
     end: Sequence,
     read: Read,
 }
@@ -110,18 +111,18 @@ impl Pass {
     fn gap_before(&mut self, segment: &Segment) -> Result<(), StorageError> {
         let (from, until, place) = (self.next, segment.first, segment.place.clone());
         if until <= from {
-            // What was damaged at the end of the last one was no event.
+            // The damage at the end of the previous segment did not contain an event.
             self.read.lost.pop_if(|lost| lost.until.is_none() && lost.from >= until);
             return Ok(());
         }
         if !self.reading.repair {
             return Err(StorageError::Missing { place, from, until });
         }
-        let already_told = self.read.lost.last_mut().filter(|lost| lost.until.is_none());
-        match already_told {
+        let open_loss = self.read.lost.last_mut().filter(|lost| lost.until.is_none());
+        match open_loss {
             Some(lost) => lost.until = Some(until),
             None => {
-                let reason = "no segment has them".to_owned();
+                let reason = "they are in no segment".to_owned();
                 self.read.lost.push(Lost { from, until: Some(until), place, reason });
             }
         }
@@ -135,16 +136,19 @@ impl Pass {
         is_last: bool,
         each: &mut impl FnMut(Found<'_>) -> Result<(), String>,
     ) -> Result<(), StorageError> {
-        let mut walk = segment.walk(|found| self.take(segment, found, each))?;
+        let mut walk = segment.walk(|found| self.deliver(segment, found, each))?;
         self.read.bytes += walk.good_bytes + walk.rest_bytes;
         loop {
-            // Between segments everything was synced, so a tail that is torn there is damage.
+            // All previous segments were synced before the next one was started. So a torn tail is damage unless the segment is the last
+            // one.
             let torn = walk.end == End::Torn && is_last;
             if torn || walk.end == End::Whole {
                 break;
             }
             self.damaged(segment, &walk)?;
-            let Some((found, further)) = segment.walk_on(&walk, |found| self.take(segment, found, each))? else {
+            let Some((found, further)) =
+                segment.resume_after_damage(&walk, |found| self.deliver(segment, found, each))?
+            else {
                 break;
             };
             if let Some(lost) = self.read.lost.last_mut() {
@@ -159,7 +163,7 @@ impl Pass {
         Ok(())
     }
 
-    fn take(
+    fn deliver(
         &mut self,
         segment: &Segment,
         found: Found<'_>,
@@ -198,10 +202,10 @@ impl Pass {
     fn end(&mut self, segment: &Segment, walk: &Walk) {
         if walk.end == End::Torn && self.read.lost.is_empty() {
             let (place, good_bytes, torn_bytes) = (segment.place.clone(), walk.good_bytes, walk.rest_bytes);
-            let whole_behind = segment.events_behind(walk);
+            let whole_behind = segment.count_events_after(walk);
             self.read.torn = Some(Torn { place, good_bytes, torn_bytes, whole_behind });
         }
-        // What was damaged stays as it is, for whoever wants to look at it.
+        // A damaged segment is not changed, so that it can be inspected.
         let begun = walk.good_bytes >= SEGMENT_HEADER_BYTES as u64 || walk.end == End::Torn;
         if self.read.lost.is_empty() && begun && walk.next == self.end {
             self.read.tail.segment = Some((segment.first, walk.good_bytes));

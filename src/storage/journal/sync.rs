@@ -1,11 +1,11 @@
-//! Syncing behind the writer's back: the policy `everysec`.
+//! Syncing in the background, for the durability policy `everysec`.
 //!
 //! Responsible for:
-//! - one thread that syncs once a second what was written, and what is known to be synced;
-//! - holding writers up when a sync is late, and for good after one failed.
+//! - one thread that syncs the written events once a second, and the record of what is synced;
+//! - blocking the writer while a sync is late, and rejecting all writes after a sync has failed.
 //!
 //! Not responsible for:
-//! - what is written (`storage::journal::writer`).
+//! - writing events (`storage::journal::writer`).
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -20,15 +20,15 @@ use crate::storage::journal::Sequence;
 /// Time between two syncs.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// How long a sync may take before writers wait for it.
+/// Duration of a sync after which the writer waits for it.
 const LATE: Duration = Duration::from_secs(2);
 
-/// What the writer and the syncing thread share.
+/// The state that the writer and the syncing thread share.
 #[derive(Default)]
 pub(super) struct SyncState {
     state: Mutex<State>,
     changed: Condvar,
-    /// How long syncs took.
+    /// Duration of the syncs.
     pub(super) latency: Latency,
 }
 
@@ -37,29 +37,29 @@ struct State {
     file: Option<Arc<dyn AppendFile>>,
     written: Sequence,
     synced: Sequence,
-    /// Since when a sync is under way.
+    /// The start of the sync that is running, if one is.
     syncing: Option<Instant>,
     failed: Option<String>,
     stopped: bool,
 }
 
 impl SyncState {
-    /// Notes that everything up to `written` is in `file`, or in files synced before it.
-    pub(super) fn wrote(&self, file: &Arc<dyn AppendFile>, written: Sequence) {
+    /// Records that all events up to `written` are in `file`, or in files that were synced before it.
+    pub(super) fn note_written(&self, file: &Arc<dyn AppendFile>, written: Sequence) {
         let mut state = self.state.lock();
         state.file = Some(Arc::clone(file));
         state.written = written;
     }
 
-    /// The last event known to survive power loss.
+    /// The last event that is known to survive a power loss.
     pub(super) fn synced(&self) -> Sequence {
         self.state.lock().synced
     }
 
-    /// Syncs what was written up to now.
+    /// Syncs all events that were written until now.
     pub(super) fn sync(&self) -> Result<(), String> {
         let mut state = self.state.lock();
-        // A failed sync tells only one of its callers: this one must not overlook that it failed for another.
+        // The error of a sync is returned to one caller only. So this call waits for a running sync and then checks for a failure of it.
         while state.syncing.is_some() {
             self.changed.wait(&mut state);
         }
@@ -85,18 +85,18 @@ impl SyncState {
         outcome.map_err(|cause| cause.to_string())
     }
 
-    /// Why nothing can be known to be kept any more, if so.
+    /// The cause of the first failed sync, if there was one. After it the content on disk is unknown.
     pub(super) fn failure(&self) -> Option<String> {
         self.state.lock().failed.clone()
     }
 
-    /// Lets every later sync fail.
+    /// Makes every later sync fail with `cause`.
     pub(super) fn fail(&self, cause: &str) {
         self.state.lock().failed.get_or_insert_with(|| cause.to_owned());
     }
 
-    /// Waits while a sync is late.
-    pub(super) fn keep_pace(&self) -> Result<(), String> {
+    /// Blocks while a sync is late.
+    pub(super) fn wait_if_late(&self) -> Result<(), String> {
         let mut state = self.state.lock();
         while state.syncing.is_some_and(|since| since.elapsed() > LATE) {
             self.changed.wait(&mut state);
@@ -104,12 +104,12 @@ impl SyncState {
         state.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Starts the thread that syncs once a second, until [`SyncState::stop`].
+    /// Starts the thread that syncs once a second, until [`SyncState::stop`] is called.
     pub(super) fn start(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
         let state = Arc::clone(self);
         thread::Builder::new().name("tidewire-sync".to_owned()).spawn(move || {
             while state.pause() {
-                // The writer meets a failure with its next commit.
+                // The next commit of the writer returns the error.
                 let _ = state.sync();
             }
         })
@@ -126,7 +126,7 @@ impl SyncState {
         false
     }
 
-    /// Ends the thread.
+    /// Stops the syncing thread.
     pub(super) fn stop(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_all();

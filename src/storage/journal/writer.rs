@@ -1,12 +1,12 @@
-//! The journal on disk, as it is written: one open segment at a time.
+//! Writes the journal on disk: one open segment at a time.
 //!
 //! Responsible for:
-//! - encoding events, writing a group at once, syncing as the policy says, starting the next segment;
-//! - leaving no half record behind when the disk is full or the system opens no more files, and writing no more after anything else
-//!   failed.
+//! - encoding events, writing a group of events at once, syncing by the durability policy, starting the next segment;
+//! - leaving no partial event behind if the disk is full or the system cannot open another file, and writing nothing more after any other
+//!   failure.
 //!
 //! Not responsible for:
-//! - what is on disk already (`storage::journal::reader`), deleting segments (`runtime::background::snapshotter`).
+//! - the content that is already on disk (`storage::journal::reader`), deleting segments (`runtime::background::snapshotter`).
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use crate::storage::journal::sync::SyncState;
 use crate::storage::journal::{Durability, Journal, JournalError, Sequence};
 use crate::storage::segment;
 
-/// How a journal is written.
+/// The options of a journal.
 #[derive(Clone, Copy, Debug)]
 pub struct JournalOptions {
-    /// When an event counts as kept. Default: when it is synced.
+    /// When an event counts as committed. The default is when it is synced.
     pub durability: Durability,
-    /// Bytes after which the next segment is started. Default 64 MiB; more than 512 MiB counts as these.
+    /// Bytes after which the next segment is started. The default is 64 MiB; values above 512 MiB are reduced to 512 MiB.
     pub segment_bytes: u64,
 }
 
@@ -38,46 +38,47 @@ impl Default for JournalOptions {
     }
 }
 
-/// Where to go on writing.
+/// The position where writing continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tail {
-    /// The last event there is.
+    /// The last event of the journal.
     pub last: Sequence,
-    /// The last segment and how many of its bytes are good. None of them: it was never begun. No segment: start a new one.
+    /// The last segment and the number of its valid bytes. 0 bytes: its header was not synced, so it is created again. None: a new segment
+    /// is started.
     pub segment: Option<(Sequence, u64)>,
 }
 
-/// What others may know of a journal while it is written.
+/// Figures of a journal that other threads may read while it is written.
 #[derive(Default)]
 pub struct JournalFigures {
-    /// The last event that is kept.
+    /// The last committed event.
     pub last: AtomicU64,
     /// Bytes written since the start.
     pub written_bytes: AtomicU64,
-    /// Groups committed since the start.
+    /// The number of groups committed since the start.
     pub commits: AtomicU64,
     sync: Arc<SyncState>,
 }
 
 impl JournalFigures {
-    /// Why it takes nothing any more, if so.
+    /// Returns the reason why the journal no longer accepts events, or none if it does.
     pub fn failure(&self) -> Option<String> {
         self.sync.failure()
     }
 
-    /// How long it took to sync it.
+    /// Durations of the syncs.
     pub fn sync_latency(&self) -> &Latency {
         &self.sync.latency
     }
 }
 
-/// A journal in segments.
+/// A journal that is stored in segment files.
 pub struct SegmentJournal {
     files: Arc<dyn Files>,
     options: JournalOptions,
     segment: OpenSegment,
     next: Sequence,
-    /// The last event of which the file says that it was synced.
+    /// The last event that a frame in the file records as synced.
     marked: Sequence,
     pending: Vec<u8>,
     sync: Arc<SyncState>,
@@ -93,10 +94,10 @@ struct OpenSegment {
 }
 
 impl SegmentJournal {
-    /// Goes on where `tail` says. Everything up to there survives power loss from then on.
+    /// Opens the journal at the position `tail`. All events up to there are synced when this returns.
     ///
     /// # Errors
-    /// When the segment cannot be opened or synced.
+    /// Fails if the segment cannot be opened or synced.
     pub fn open(files: Arc<dyn Files>, tail: &Tail, options: JournalOptions) -> Result<Self, StorageError> {
         let next = tail.last.next();
         let segment = match tail.segment {
@@ -110,7 +111,7 @@ impl SegmentJournal {
                 let place = files.place(&segment::name(next));
                 let name = segment::name(next);
                 if torn.is_some() {
-                    // Not even its header was synced.
+                    // The header of this segment was not synced, so the segment contains no acknowledged event.
                     files.remove(&name).map_err(StorageError::io("remove", &*place))?;
                 } else if files.list().map_err(StorageError::io("read the directory of", &*place))?.contains(&name) {
                     set_aside(&*files, &name)?;
@@ -119,7 +120,7 @@ impl SegmentJournal {
             }
         };
         let sync = Arc::new(SyncState::default());
-        sync.wrote(&segment.file, tail.last);
+        sync.note_written(&segment.file, tail.last);
         segment.file.sync().map_err(StorageError::io("sync", &*segment.place))?;
         sync.sync().map_err(std::io::Error::other).map_err(StorageError::io("sync", &*segment.place))?;
         files.sync_directory().map_err(StorageError::io("sync the directory of", &*segment.place))?;
@@ -135,22 +136,22 @@ impl SegmentJournal {
         Ok(Self { files, options, segment, next, marked, pending: Vec::new(), sync, syncer, figures })
     }
 
-    /// What others may know of it.
+    /// Returns the figures of this journal.
     pub fn figures(&self) -> Arc<JournalFigures> {
         Arc::clone(&self.figures)
     }
 
-    fn push(&mut self, kind: FrameKind, sequence: Sequence, payload: impl FnOnce(&mut Vec<u8>)) {
+    fn append_frame(&mut self, kind: FrameKind, sequence: Sequence, payload: impl FnOnce(&mut Vec<u8>)) {
         frame::encode(&mut self.pending, kind, sequence, self.sync.synced(), payload);
     }
 
-    /// Writes what is pending.
+    /// Writes the pending frames to the segment.
     fn write(&mut self) -> Result<(), JournalError> {
-        // Before anything is written: what is refused must not be there after a restart.
+        // This check is before the write: events that are rejected must not be present after a restart.
         if let Some(cause) = self.sync.failure() {
             return Err(JournalError::Failed(cause));
         }
-        // A segment is named after its first event: while it has none, the next would have the same name.
+        // A segment is named after its first event. While it contains no event, the next segment would have the same name.
         let has_events = self.last() >= self.segment.first;
         let most = self.options.segment_bytes.min(SEGMENT_READ_BYTES_MAX as u64 / 2);
         if has_events && self.segment.bytes + self.pending.len() as u64 > most {
@@ -161,7 +162,7 @@ impl SegmentJournal {
             Ok(()) => {}
             Err(cause) if is_full(&cause) => {
                 let place = segment.place.clone();
-                // Synced, or a power loss could bring back what is refused now.
+                // The cut is synced. Otherwise a power loss could bring back the rejected events.
                 return match segment.file.cut(segment.bytes).and_then(|()| segment.file.sync()) {
                     Ok(()) => Err(JournalError::DiskFull { place }),
                     Err(cause) => Err(self.fail(format!("cannot cut {place} after the disk was full: {cause}"))),
@@ -178,7 +179,7 @@ impl SegmentJournal {
         Ok(())
     }
 
-    /// Starts the next segment. The old one is synced first: that a segment follows means that it is whole.
+    /// Starts the next segment. The old segment is synced first, because a following segment means that the old one is complete.
     fn start_next(&mut self) -> Result<(), JournalError> {
         self.sync()?;
         let first = self.sync.synced().next();
@@ -197,7 +198,7 @@ impl SegmentJournal {
                 } else {
                     None
                 };
-                // What there is of it would be in the way of the next attempt, and if a power loss brought it back, of a start.
+                // A partly created file would block the next attempt. If a power loss brought it back, it would block a start as well.
                 let gone =
                     |cause: std::io::Error| if cause.kind() == ErrorKind::NotFound { Ok(()) } else { Err(cause) };
                 let removed = || self.files.remove(&name).or_else(gone).and_then(|()| self.files.sync_directory());
@@ -214,12 +215,12 @@ impl SegmentJournal {
         JournalError::Failed(cause)
     }
 
-    fn settle(&mut self) -> Result<(), JournalError> {
+    fn sync_by_policy(&mut self) -> Result<(), JournalError> {
         let last = Sequence(self.next.0 - 1);
-        self.sync.wrote(&self.segment.file, last);
+        self.sync.note_written(&self.segment.file, last);
         let kept = match self.options.durability {
             Durability::Always => self.sync.sync(),
-            Durability::EverySecond => self.sync.keep_pace(),
+            Durability::EverySecond => self.sync.wait_if_late(),
             Durability::Never => Ok(()),
         };
         kept.map_err(|cause| self.fail(format!("cannot sync {}: {cause}", self.segment.place)))?;
@@ -228,7 +229,7 @@ impl SegmentJournal {
     }
 }
 
-/// Lets a damaged segment be, for whoever wants to look at it, under a name that nothing has.
+/// Renames a damaged segment to an unused name, so that it can be inspected.
 fn set_aside(files: &dyn Files, name: &str) -> Result<(), StorageError> {
     let there = files.list().map_err(StorageError::io("read the directory of", files.place(name)))?;
     let names = (0u32..).map(|nth| if nth == 0 { format!("{name}.damaged") } else { format!("{name}.damaged-{nth}") });
@@ -250,7 +251,7 @@ impl OpenSegment {
 impl Journal for SegmentJournal {
     fn append(&mut self, event: &Event) -> Result<Sequence, JournalError> {
         let sequence = self.next;
-        self.push(FrameKind::Event, sequence, |into| frame::pack(event, into));
+        self.append_frame(FrameKind::Event, sequence, |into| frame::pack(event, into));
         self.next = sequence.next();
         Ok(sequence)
     }
@@ -270,7 +271,7 @@ impl Journal for SegmentJournal {
         }
         written?;
         self.figures.commits.fetch_add(1, Ordering::Relaxed);
-        self.settle()
+        self.sync_by_policy()
     }
 
     fn sync(&mut self) -> Result<(), JournalError> {
@@ -286,7 +287,7 @@ impl Journal for SegmentJournal {
     }
 
     fn wants_mark(&self) -> bool {
-        // A segment without events follows one that is whole, and says so by that.
+        // A segment without events needs no mark: its existence means that the previous segment is synced.
         let is_open = self.last() > self.marked && self.last() >= self.segment.first;
         is_open && self.options.durability != Durability::Never && self.sync.failure().is_none()
     }
@@ -295,9 +296,9 @@ impl Journal for SegmentJournal {
         if !self.pending.is_empty() || !self.wants_mark() || self.sync.synced() < self.last() {
             return;
         }
-        self.push(FrameKind::Closed, self.last(), |into| into.extend(MARK));
+        self.append_frame(FrameKind::Closed, self.last(), |into| into.extend(MARK));
         if self.write().is_err() {
-            // On a full disk it has to wait for what is written next. Anything else that went wrong is known to the next commit.
+            // On a full disk the next written event records this instead. Any other failure is returned by the next commit.
             self.pending.clear();
         }
         self.marked = self.last();
@@ -307,7 +308,7 @@ impl Journal for SegmentJournal {
         if let Some(cause) = self.sync.failure() {
             return Err(JournalError::Failed(cause));
         }
-        // One without events is new already.
+        // A segment without events is new already.
         if self.last() >= self.segment.first { self.start_next() } else { Ok(()) }
     }
 
@@ -315,7 +316,7 @@ impl Journal for SegmentJournal {
         self.commit()?;
         self.sync()?;
         if self.last() >= self.segment.first {
-            self.push(FrameKind::Closed, self.last(), |_| {});
+            self.append_frame(FrameKind::Closed, self.last(), |_| {});
             self.write()?;
             let closed = self.segment.file.sync();
             closed.map_err(|cause| self.fail(format!("cannot sync {}: {cause}", self.segment.place)))?;
@@ -328,7 +329,7 @@ impl Drop for SegmentJournal {
     fn drop(&mut self) {
         self.sync.stop();
         if let Some(syncer) = self.syncer.take() {
-            // It ends by itself.
+            // The thread ends by itself after `stop`. A panic in it is ignored.
             let _ = syncer.join();
         }
     }

@@ -1,20 +1,19 @@
-//! A snapshot: the state at about one event, in one file, so that not the whole journal has to be replayed.
+//! A snapshot: the state at approximately one event, in one file, so that a start does not have to replay the whole journal.
 //!
 //! Responsible for:
-//! - the bytes of a snapshot file: a header, blocks of records, an end;
-//! - writing it under another name until it is whole, reading it block by block, noticing any damage.
+//! - the bytes of a snapshot file: a header, blocks of records, an end record;
+//! - writing the file under another name until it is complete, reading it block by block, detecting any damage.
 //!
 //! Not responsible for:
-//! - what records mean (`state::records`), when snapshots are taken and dropped (`runtime::background::snapshotter`).
+//! - the meaning of records (`state::records`), deciding when snapshots are taken and deleted (`runtime::background::snapshotter`).
 //!
-//! Numbers are little-endian. The header: magic (8 bytes), format (2), 2 bytes zero, sequence of the last event the walk
-//! can rely on (8), time of its start in microseconds (8), identity of the data directory (16, none in format 1), CRC-32C of what is before. A block: kind (1), compression (1:
-//! none 0, zstd 1), records (4), bytes of the records (4), bytes stored (4), CRC-32C of what is stored (4), CRC-32C of the
-//! 18 bytes before, then the records as stored: MessagePack, maps with named fields, one behind the other. The last block is
-//! an end record, and nothing follows it.
+//! Numbers are little-endian. The header: magic (8 bytes), format (2), 2 zero bytes, sequence of the last event that is certainly contained
+//! in the records (8), time of the start of the snapshot in microseconds (8), identity of the data directory (16, absent in format 1),
+//! CRC-32C of the bytes before. A block: kind (1), compression (1: none 0, zstd 1), number of records (4), bytes of the records (4), bytes
+//! stored (4), CRC-32C of the stored bytes (4), CRC-32C of the 18 bytes before, then the stored records: MessagePack, maps with named
+//! fields, one after the other. The last block contains the end record, and nothing follows it.
 
 mod reader;
-mod world;
 
 use std::sync::Arc;
 
@@ -30,44 +29,43 @@ use crate::storage::identity::{IDENTITY_BYTES, Identity};
 use crate::storage::journal::Sequence;
 
 pub use reader::{Block, SnapshotReader};
-pub use world::{Records, write_world};
 
-/// The format that is written, and the last that is read.
+/// The format that is written, and the latest format that can be read.
 pub const SNAPSHOT_FORMAT: u16 = 2;
 
-/// Bytes before the first block, in format 2.
+/// Bytes of the header in format 2, the longest one.
 pub const SNAPSHOT_HEADER_BYTES_MAX: usize = HEADER_BYTES + IDENTITY_BYTES;
 
 const MAGIC: &[u8; 8] = b"TIDESNAP";
-/// Bytes before the first block, in format 1.
+/// Bytes of the header in format 1.
 const HEADER_BYTES: usize = 32;
 const BLOCK_HEADER_BYTES: usize = 22;
 
-/// zstd's level: above 1 it costs far more than it saves on such records.
+/// The compression level of zstd. A level above 1 needs much more time and saves little space on such records.
 const ZSTD_LEVEL: i32 = 1;
 
-/// What the records of a block are.
+/// The kind of the records in a block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Section {
-    /// [`crate::state::records::SourceRecord`], in the order of their numbers.
+    /// The block contains [`crate::state::records::SourceRecord`], in the order of their numbers.
     Sources,
-    /// [`crate::state::records::EdgesRecord`].
+    /// The block contains [`crate::state::records::EdgesRecord`].
     Edges,
-    /// [`crate::state::records::PreferencesRecord`].
+    /// The block contains [`crate::state::records::PreferencesRecord`].
     Preferences,
-    /// [`crate::state::records::RepostsRecord`].
+    /// The block contains [`crate::state::records::RepostsRecord`].
     Reposts,
-    /// [`crate::state::records::RevocationsRecord`].
+    /// The block contains [`crate::state::records::RevocationsRecord`].
     Revocations,
-    /// [`crate::feed::record::PostRecord`].
+    /// The block contains [`crate::feed::record::PostRecord`].
     Posts,
-    /// [`crate::state::records::DeletedRecord`].
+    /// The block contains [`crate::state::records::DeletedRecord`].
     Deleted,
-    /// [`crate::state::records::UnderWayRecord`].
+    /// The block contains [`crate::state::records::UnderWayRecord`].
     UnderWay,
-    /// [`crate::state::records::InboxRecord`].
+    /// The block contains [`crate::state::records::InboxRecord`].
     Inboxes,
-    /// [`EndRecord`].
+    /// The block contains one [`EndRecord`].
     End,
 }
 
@@ -100,7 +98,7 @@ impl Section {
         }
     }
 
-    /// Its name, for people.
+    /// Name of the section, for the output of tools.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sources => "sources",
@@ -117,27 +115,27 @@ impl Section {
     }
 }
 
-/// The last record.
+/// The last record of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndRecord {
-    /// The last event that may have left something in the snapshot: the journal must reach it.
+    /// The last event that may have an effect on the records. The journal must contain it.
     pub through: Sequence,
-    /// The last logical instant that had been handed out.
+    /// The last logical instant that had been issued.
     pub last_instant: UnixMicros,
-    /// By how many microseconds it was ahead of the time shown; negative if behind. Written only if the clock has jumped.
+    /// The lead of this instant over the displayed time, in microseconds; negative if behind. It is written only if the clock has jumped.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lead_us: i64,
-    /// Clients that poll with a token from before this logical instant have to read their feeds again, if there is one.
+    /// Clients that poll with a token from before this logical instant must read their feeds again. None if all tokens are valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_from: Option<UnixMicros>,
-    /// The last posts that came to be seen with more reposts than are noted one by one, and when.
+    /// The last posts that became visible with more reposts than are recorded one by one, and the instants.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub revealed: Vec<(UnixMicros, PostId)>,
-    /// Blocks before this one.
+    /// The number of blocks before this one.
     pub blocks: u64,
-    /// Whether the archive had anything: without it then, old posts are gone. It was persisted with `through`, and so must
-    /// be the one it is opened with, or with a later event.
+    /// True if the archive contained any posts: if it is missing later, old posts are lost. The archive was persisted with `through`, so
+    /// the archive that is opened with the snapshot must have been persisted with this or a later event.
     #[serde(default)]
     pub archive: bool,
 }
@@ -146,28 +144,28 @@ fn is_zero(lead_us: &i64) -> bool {
     *lead_us == 0
 }
 
-/// What a snapshot file begins with.
+/// The content of a snapshot file's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SnapshotHeader {
-    /// Replay goes on after this event.
+    /// The last event whose effects are certainly contained. The replay starts after it.
     pub sequence: Sequence,
-    /// When the walk began.
+    /// The time when the snapshot was started.
     pub taken_at: UnixMicros,
 }
 
-/// The name of the snapshot at `sequence`.
+/// Returns the file name of the snapshot at `sequence`.
 pub fn name(sequence: Sequence) -> String {
     format!("snapshot-{:020}.tide", sequence.0)
 }
 
-/// The sequence of the snapshot that has this name, if it is one's name.
+/// Parses the name of a snapshot file, and returns its sequence. Returns none for another name.
 pub fn parse_name(name: &str) -> Option<Sequence> {
     let digits = name.strip_prefix("snapshot-")?.strip_suffix(".tide")?;
     let all_digits = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
     if all_digits { digits.parse().ok().map(Sequence) } else { None }
 }
 
-/// The identity in the header of a snapshot, if `bytes` begin with one that has any.
+/// Returns the identity if `bytes` begins with a valid snapshot header that contains one.
 pub fn parse_identity(bytes: &[u8]) -> Option<Identity> {
     let header = bytes.get(..SNAPSHOT_HEADER_BYTES_MAX).filter(|header| header.starts_with(MAGIC))?;
     let (content, checksum) = header.split_at(SNAPSHOT_HEADER_BYTES_MAX - 4);
@@ -176,10 +174,10 @@ pub fn parse_identity(bytes: &[u8]) -> Option<Identity> {
     identity.filter(|_| has_one)
 }
 
-/// The snapshots of a directory, newest first.
+/// Returns the snapshots of a directory, newest first.
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// Fails if the directory cannot be read.
 pub fn snapshots(files: &dyn Files) -> Result<Vec<(String, Sequence)>, StorageError> {
     let names = files.list().map_err(StorageError::io("read the directory", files.place("")))?;
     let with_sequence = |name: String| parse_name(&name).map(|sequence| (name, sequence));
@@ -188,7 +186,7 @@ pub fn snapshots(files: &dyn Files) -> Result<Vec<(String, Sequence)>, StorageEr
     Ok(snapshots)
 }
 
-/// A snapshot being written.
+/// A snapshot that is being written.
 pub struct SnapshotWriter<'a> {
     files: &'a dyn Files,
     file: Arc<dyn AppendFile>,
@@ -205,18 +203,18 @@ pub struct SnapshotWriter<'a> {
     revealed: Vec<(UnixMicros, PostId)>,
 }
 
-/// The end of the name of a file that is not finished.
+/// The suffix of the name of an unfinished file.
 pub const UNFINISHED: &str = ".unfinished";
 
 impl<'a> SnapshotWriter<'a> {
-    /// Begins a snapshot.
+    /// Starts a snapshot: creates its file and writes the header.
     ///
     /// # Errors
-    /// When no file can be written.
+    /// Fails if the file cannot be created or written.
     pub fn begin(files: &'a dyn Files, header: SnapshotHeader, compress: bool) -> Result<Self, StorageError> {
         let unfinished = name(header.sequence) + UNFINISHED;
         let place = files.place(&unfinished);
-        // One may be left from a process that died over it.
+        // A process that died while it wrote a snapshot may have left this file.
         let _ = files.remove(&unfinished);
         let file = files.create(&unfinished).map_err(StorageError::io("create", place))?;
         let mut writer = Self {
@@ -252,10 +250,10 @@ impl<'a> SnapshotWriter<'a> {
         }
     }
 
-    /// Adds a record.
+    /// Adds a record to the current block. A record of another section starts a new block.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Fails if the file cannot be written.
     pub fn record<T: Serialize>(&mut self, section: Section, record: &T) -> Result<(), StorageError> {
         if section != self.section {
             self.end_block()?;
@@ -266,16 +264,16 @@ impl<'a> SnapshotWriter<'a> {
         if self.raw.len() >= SNAPSHOT_BLOCK_BYTES { self.end_block() } else { Ok(()) }
     }
 
-    /// Sets what is known of arrivals (`state::arrivals`): from when on tokens are good, if not all are, and which posts with very many
-    /// reposts came to be seen.
+    /// Sets the state of arrivals (`state::arrivals`) for the end record: the instant from which tokens are valid, if not all are, and the
+    /// posts with very many reposts that became visible.
     pub fn set_arrivals(&mut self, tokens_from: Option<UnixMicros>, revealed: Vec<(UnixMicros, PostId)>) {
         (self.tokens_from, self.revealed) = (tokens_from, revealed);
     }
 
-    /// Writes the end, makes the file survive power loss, and gives it its name. Returns its bytes.
+    /// Writes the end record, syncs the file, and renames it to its final name. Returns its size in bytes.
     ///
     /// # Errors
-    /// When any of that fails. The file is not a snapshot then.
+    /// Fails if any of these steps fails. Then there is no snapshot.
     pub fn finish(mut self, through: Sequence, last: impl Into<Taken>, archive: bool) -> Result<u64, StorageError> {
         match self.end(through, last.into(), archive) {
             Ok(()) => Ok(self.bytes),
@@ -300,9 +298,9 @@ impl<'a> SnapshotWriter<'a> {
         self.files.sync_directory().map_err(StorageError::io("sync the directory of", self.files.place(&name)))
     }
 
-    /// Gives up, and takes away what was written.
+    /// Cancels the snapshot, and removes its file.
     pub fn abandon(self) {
-        // If it stays, the next snapshot at this event takes it away.
+        // If this fails, the next snapshot at this event removes the file.
         let _ = self.files.remove(&self.unfinished);
     }
 
@@ -311,7 +309,7 @@ impl<'a> SnapshotWriter<'a> {
             return Ok(());
         }
         if self.raw.len() > SNAPSHOT_BLOCK_BYTES_MAX {
-            // No reader would take it. The snapshots and the journal there are stay.
+            // No reader would accept such a block. The existing snapshots and the journal are retained.
             let cause =
                 format!("a record of {} bytes is more than the {SNAPSHOT_BLOCK_BYTES_MAX} allowed", self.raw.len());
             let place = self.files.place(&self.unfinished);
@@ -339,7 +337,7 @@ impl<'a> SnapshotWriter<'a> {
         self.bytes += bytes.len() as u64;
         self.unsynced += bytes.len();
         if self.unsynced > SNAPSHOT_SYNC_BYTES {
-            // A little at a time: the journal's syncs, on the same disk, would have to wait for one large one.
+            // The file is synced in small parts: the journal's syncs, on the same disk, would have to wait for one large sync.
             self.unsynced = 0;
             self.file.sync().map_err(StorageError::io("sync", self.files.place(&self.unfinished)))?;
         }

@@ -1,4 +1,4 @@
-//! A snapshot being read, block by block, with every checksum looked at.
+//! Reads a snapshot block by block, and verifies every checksum.
 
 use std::io::{self, Read};
 
@@ -16,25 +16,25 @@ use crate::storage::snapshot::{
     SnapshotHeader,
 };
 
-/// A block of records, its checksum right.
+/// A block of records with a correct checksum.
 pub struct Block {
-    /// What the records are.
+    /// The kind of the records.
     pub section: Section,
-    /// How many.
+    /// The number of records.
     pub records: u32,
-    /// Bytes in the file.
+    /// Bytes of the block in the file, including its header.
     pub stored_bytes: u64,
     raw: Vec<u8>,
 }
 
 impl Block {
-    /// The records.
+    /// Decodes the records of the block.
     ///
     /// # Errors
-    /// When they are not what the section says.
+    /// Fails if a record is not of the type that the section requires.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<Vec<T>, String> {
         let mut rest = self.raw.as_slice();
-        // What the block claims is not believed further than what it holds would pay for.
+        // The claimed number of records is limited by the bytes of the block, so that a damaged block cannot cause a large allocation.
         let mut records = Vec::with_capacity((self.records as usize).min(rest.len() / size_of::<T>().max(1)));
         for _ in 0..self.records {
             records.push(unpack_next(&mut rest)?);
@@ -42,13 +42,13 @@ impl Block {
         if rest.is_empty() { Ok(records) } else { Err(format!("{} bytes too many in a block", rest.len())) }
     }
 
-    /// Bytes of the records, uncompressed.
+    /// Bytes of the uncompressed records.
     pub fn raw_bytes(&self) -> usize {
         self.raw.len()
     }
 }
 
-/// A snapshot being read.
+/// A snapshot that is being read.
 pub struct SnapshotReader {
     place: String,
     reader: Box<dyn Read + Send>,
@@ -56,19 +56,19 @@ pub struct SnapshotReader {
     identity: Option<Identity>,
     file_bytes: u64,
     format: u16,
-    /// Where the block starts that was read last, or cannot be.
+    /// Offset of the block that was read last or could not be read.
     at: u64,
-    /// Where the one after it starts.
+    /// Offset of the next block.
     next: u64,
     blocks: u64,
     end: Option<EndRecord>,
 }
 
 impl SnapshotReader {
-    /// Opens a snapshot.
+    /// Opens a snapshot and reads its header.
     ///
     /// # Errors
-    /// When it cannot be read, is none, or is of a later format.
+    /// Fails if the file cannot be read, is not a snapshot, or has a later format.
     pub fn open(files: &dyn Files, name: &str) -> Result<Self, StorageError> {
         let place = files.place(name);
         let (mut reader, file_bytes) = files.read(name).map_err(StorageError::io("read", &*place))?;
@@ -87,7 +87,7 @@ impl SnapshotReader {
             crc32c::crc32c(content).to_le_bytes() == checksum
         };
         let found = u16::from_le_bytes([bytes[8], bytes[9]]);
-        // A later format may go on with a header as short as the first one was.
+        // The header of a later format may have the length of either known format.
         if found == SNAPSHOT_FORMAT || found > SNAPSHOT_FORMAT && !is_whole(&bytes) {
             bytes.resize(SNAPSHOT_HEADER_BYTES_MAX, 0);
             reader.read_exact(&mut bytes[HEADER_BYTES..]).map_err(too_short)?;
@@ -116,35 +116,35 @@ impl SnapshotReader {
         })
     }
 
-    /// What the file begins with.
+    /// Returns the header of the file.
     pub fn header(&self) -> SnapshotHeader {
         self.header
     }
 
-    /// The identity of the directory it was taken in, if it says so.
+    /// Returns the identity of the directory in which the snapshot was taken, or none in format 1.
     pub fn identity(&self) -> Option<Identity> {
         self.identity
     }
 
-    /// The format it has.
+    /// The format of the file.
     pub fn format(&self) -> u16 {
         self.format
     }
 
-    /// Bytes of the file.
+    /// Total bytes of the file.
     pub fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
 
-    /// Where it is.
+    /// Path of the file.
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// The next block of records, until all were read.
+    /// Returns the next block of records, or none after the last one.
     ///
     /// # Errors
-    /// Names the file, the offset, and what is wrong there.
+    /// The error names the file, the offset and the damage.
     pub fn next_block(&mut self) -> Result<Option<Block>, StorageError> {
         if self.end.is_some() {
             return Ok(None);
@@ -156,7 +156,7 @@ impl SnapshotReader {
         }
         let end: EndRecord = unpack(&block.raw).map_err(|reason| self.bad(reason))?;
         if end.blocks != self.blocks {
-            return Err(self.bad(format!("it has {} blocks where {} were written", self.blocks, end.blocks)));
+            return Err(self.bad(format!("it contains {} blocks, but {} were written", self.blocks, end.blocks)));
         }
         if self.next != self.file_bytes {
             self.at = self.next;
@@ -167,12 +167,12 @@ impl SnapshotReader {
         Ok(None)
     }
 
-    /// The end record, once all blocks were read.
+    /// Returns the end record once all blocks were read.
     pub fn end(&self) -> Option<EndRecord> {
         self.end.clone()
     }
 
-    /// An error at the block that was read last.
+    /// Creates an error for the block that was read last.
     pub fn bad(&self, reason: String) -> StorageError {
         StorageError::BadSnapshot { place: self.place.clone(), offset_bytes: self.at, reason }
     }
@@ -189,7 +189,7 @@ impl SnapshotReader {
         let section = section.ok_or_else(|| format!("no version writes blocks of kind {}", header[0]))?;
         let (raw_bytes, stored_bytes) = (number(6) as usize, number(10) as usize);
         let left = self.file_bytes.saturating_sub(self.at + BLOCK_HEADER_BYTES as u64);
-        // No version stores it compressed where that makes it larger.
+        // A compressed block is never larger than its records: a writer stores it uncompressed then.
         if stored_bytes as u64 > left || stored_bytes.max(raw_bytes) > SNAPSHOT_BLOCK_BYTES_MAX {
             return Err("a block is larger than any version writes".to_owned());
         }
@@ -212,17 +212,17 @@ impl SnapshotReader {
     }
 }
 
-/// Most bytes that one byte of zstd can stand for: a run of 128 KiB takes four.
+/// Maximum bytes that one byte of zstd can represent: a run of 128 KiB takes four bytes.
 const ZSTD_RATIO_MAX: usize = (128 << 10) / 4;
 
-/// What a compressed block holds. Memory for it is taken as it comes, not as the block claims.
+/// Decompresses a block. The memory grows with the decompressed data, not with the claimed size.
 fn inflate(stored: &[u8], raw_bytes: usize) -> Result<Vec<u8>, String> {
     if raw_bytes > stored.len().saturating_mul(ZSTD_RATIO_MAX) {
-        return Err("a block claims more than its bytes can stand for".to_owned());
+        return Err("a block claims more bytes than its data can represent".to_owned());
     }
     let failed = |cause: io::Error| format!("zstd: {cause}");
     let mut decoder = zstd::Decoder::with_buffer(stored).map_err(failed)?;
-    // A window larger than all there is would be memory for nothing.
+    // A window larger than the records would only waste memory.
     decoder.window_log_max(raw_bytes.max(1 << 10).next_power_of_two().ilog2()).map_err(failed)?;
     let mut raw = Vec::with_capacity(raw_bytes.min(SNAPSHOT_BLOCK_BYTES));
     decoder.take(raw_bytes as u64 + 1).read_to_end(&mut raw).map_err(failed)?;

@@ -1,7 +1,7 @@
-//! The plots of the page, each with its figures as a table below it.
+//! The plots of the page, each with a table of its data.
 //!
 //! Not responsible for:
-//! - drawing (`plot`).
+//! - the drawing itself (`plot`).
 
 use super::super::plot::{self, Line, Words};
 use super::super::{Case, Latency, Report, TargetReport, compare, figure};
@@ -13,7 +13,7 @@ pub(super) const LATENCIES: &str = "From when an operation was to be done until 
 pub(super) const OVER_TIME: &str = "Each short stretch of the last round: what was done in it, or the p99 of what ended in it. A pause is a dip of the one \
      and a peak of the other.";
 
-/// For each case and kind of operation.
+/// Draws a plot for each case and kind of operation.
 pub(super) fn latencies(report: &Report) -> String {
     let mut figures = Vec::new();
     for case in compare::cases(report) {
@@ -60,7 +60,7 @@ fn latency(report: &Report, name: &str, kind: Kind, number: usize) -> String {
     figure_of(&label, &plot::latencies(&words, &lines), &heads, &rows)
 }
 
-/// For each case that was looked at while it went on.
+/// Draws a plot for each case with values over time.
 pub(super) fn over_time(report: &Report) -> String {
     let cases = compare::cases(report);
     let figures: Vec<String> =
@@ -95,14 +95,14 @@ fn course(report: &Report, name: &str, number: usize) -> Option<String> {
     Some(figure_of(&label, &plot::over_time(&words, &lines, unit), &["least", "most", "worst p99"], &rows))
 }
 
-/// When, and how much. A time of nought says that nothing ended then.
+/// Returns times and values. A p99 of 0 means that no operation ended in the interval.
 fn points(case: &Case) -> impl Iterator<Item = (f64, f64)> {
     let is_time = case.unit == "us";
     let points = case.over_time.iter().map(|interval| (interval.at_s, interval.value));
     points.filter(move |(_, value)| value.is_finite() && (*value > 0.0 || !is_time))
 }
 
-/// The designs that have a case, with their places in the report.
+/// Returns the designs that have a case, with their indexes in the report.
 fn shown<'a>(report: &'a Report, name: &'a str) -> impl Iterator<Item = (usize, &'a TargetReport, &'a Case)> {
     let took_part = report.targets.iter().enumerate().filter(|(_, target)| target.left_out.is_none());
     took_part.filter_map(move |(at, target)| Some((at, target, target.cases.get(name)?)))

@@ -1,7 +1,7 @@
 //! The tables of the page.
 //!
 //! Not responsible for:
-//! - those beside plots (`plots`).
+//! - the tables beside plots (`plots`).
 
 use super::super::{Case, Report, compare, figure};
 use super::{escaped, row_head, wide};
@@ -11,7 +11,7 @@ pub(super) const COMPARED: &str = "Bars begin at nought. Beside each rival: how 
 pub(super) const ROUNDS: &str =
     "A figure for each round. Cores are those that server and client kept busy in the middle round.";
 
-/// A row for each design, a column for each case; with quantiles where one latency stands for the case.
+/// Returns a row for each design and a column for each case, with quantiles if the case has a main latency.
 pub(super) fn headline(report: &Report) -> String {
     let cases = compare::cases(report);
     if cases.is_empty() {
@@ -36,8 +36,8 @@ pub(super) fn headline(report: &Report) -> String {
         heads.concat(),
         rows.concat()
     );
-    let told = [compare::once_told(report), compare::page_p99_told(report)];
-    let sentences: String = told.iter().flatten().map(|told| format!(" {}", escaped(told))).collect();
+    let reported = [compare::once_note(report), compare::page_p99_note(report)];
+    let sentences: String = reported.iter().flatten().map(|reported| format!(" {}", escaped(reported))).collect();
     format!(
         "<div class=\"card\">{}<p class=\"hint\"><span class=\"star\" aria-hidden=\"true\">★</span> the best of all. \
          Figures are medians of the rounds; below them, the median and the p99 of the latency.{}</p></div>\n",
@@ -59,22 +59,22 @@ fn cell(name: &str, case: &Case, is_best: bool) -> String {
     format!("<td{class}>{star}<b>{}</b>{latency}</td>", figure::median(case))
 }
 
-/// A card for each case: a bar for each design, its figure, and the ratio.
+/// Returns a card for each case: a bar for each design, its value, and the ratio.
 pub(super) fn compared(report: &Report) -> String {
     let cards: Vec<String> = compare::cases(report).iter().map(|case| card(report, case)).collect();
     if cards.is_empty() { String::new() } else { format!("<div class=\"cards\">\n{}</div>\n", cards.concat()) }
 }
 
 fn card(report: &Report, name: &str) -> String {
-    let said = compare::said(report, name);
+    let ratios = compare::ratio_texts(report, name);
     let with_case = || compare::took_part(report).filter_map(|target| Some((target, target.cases.get(name)?)));
     let most = with_case().map(|(_, case)| case.median).filter(|median| median.is_finite()).fold(0.0, f64::max);
     let more = with_case().next().is_some_and(|(_, case)| compare::more_is_better(&case.unit));
     let rows: Vec<String> = with_case()
         .map(|(target, case)| {
             let share = if most > 0.0 && case.median.is_finite() { 100.0 * case.median / most } else { 0.0 };
-            let ratio = said.iter().find(|said| said.rival == target.name);
-            let (times, sentence) = ratio.map_or(("", ""), |said| (said.times.as_str(), said.sentence.as_str()));
+            let ratio = ratios.iter().find(|ratio| ratio.rival == target.name);
+            let (times, sentence) = ratio.map_or(("", ""), |ratio| (ratio.times.as_str(), ratio.sentence.as_str()));
             let own = if compare::is_own(target) { " class=\"own\"" } else { "" };
             format!(
                 "<tr{own}><th scope=\"row\">{}</th><td class=\"bar\"><span style=\"inline-size:{share:.2}%\"></span></td>\
@@ -100,7 +100,7 @@ fn times_sign(ratio: &str) -> String {
     ratio.replace('x', "×")
 }
 
-/// All rounds of all cases, folded away.
+/// Returns all rounds of all cases in a collapsed section.
 pub(super) fn rounds(report: &Report) -> String {
     let tables: Vec<String> = compare::cases(report)
         .iter()

@@ -1,4 +1,4 @@
-//! What a report looks like on a terminal, letter by letter.
+//! Tests of the exact text of a report on a terminal.
 
 use super::super::{TargetReport, sample};
 use super::*;

@@ -1,11 +1,11 @@
-//! MariaDB: a timeline table written when a post is published, or one query over the followed authors when a page is read.
+//! MariaDB: a timeline table that is written when a post is published, or a query over the followed authors for each page.
 //!
 //! Responsible for:
-//! - the two designs, [`MariaDbPush`] and [`MariaDbPull`], each on a server of its own;
-//! - what both have in common: posts, edges loaded in bulk, what a failure means.
+//! - the two designs, [`MariaDbPush`] and [`MariaDbPull`], each on its own server;
+//! - their common part: posts, bulk loading of edges, the mapping of errors.
 //!
 //! Not responsible for:
-//! - starting and setting the server (`server`), its connections (`session`).
+//! - starting and configuring the server (`server`), its connections (`session`).
 
 mod pull;
 mod push;
@@ -20,16 +20,16 @@ use std::fmt::Write;
 use super::Failure;
 use crate::operation::User;
 
-/// What is left to whoever starts a server.
+/// The settings that the caller chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Memory for pages of tables, in bytes. Everything should fit. Default: 2 GiB.
+    /// Size of the InnoDB buffer pool in bytes. All data should fit. Default: 2 GiB.
     pub buffer_pool_bytes: u64,
-    /// Size of the redo log, in bytes; a small one makes the server write pages early. Default: 1 GiB.
+    /// Size of the redo log in bytes. A small one makes the server write pages early. Default: 1 GiB.
     pub redo_log_bytes: u64,
-    /// Clients at the same time. Default: 1,000.
+    /// Maximum number of concurrent clients. Default: 1,000.
     pub connections_max: u32,
-    /// Newest posts of a source that a new follower's timeline gets, in posts. Default: 800.
+    /// Number of newest posts of a source that are added to a new follower's timeline. Default: 800.
     pub backfill_posts_max: u32,
 }
 
@@ -39,9 +39,9 @@ impl Default for Options {
     }
 }
 
-/// Posts, as both designs have them. The second key is an author's outbox in the order of feeds.
+/// The posts of both designs. The second key is an author's outbox in the order of feeds.
 ///
-/// Bodies are read with their row: InnoDB keeps those of up to about 8,000 bytes in the page of the row.
+/// Bodies are read together with their row: InnoDB stores bodies of up to about 8,000 bytes in the page of the row.
 const POSTS: &str = "CREATE TABLE posts (
     id BIGINT UNSIGNED NOT NULL PRIMARY KEY,
     author INT UNSIGNED NOT NULL,
@@ -50,7 +50,7 @@ const POSTS: &str = "CREATE TABLE posts (
     KEY outbox (author, published_at DESC, id DESC)
 ) ENGINE = InnoDB, CHARACTER SET utf8mb4, COLLATE utf8mb4_bin";
 
-/// Edges, by follower.
+/// The edges, ordered by follower.
 const FOLLOWS: &str = "CREATE TABLE follows (
     follower INT UNSIGNED NOT NULL,
     source INT UNSIGNED NOT NULL,
@@ -61,7 +61,7 @@ const INSERT_EDGE: &str = "INSERT IGNORE INTO follows (follower, source) VALUES 
 
 const DELETE_EDGE: &str = "DELETE FROM follows WHERE follower = ? AND source = ?";
 
-/// The newest posts of one author. Parameters: author, number of posts.
+/// Selects the newest posts of one author. Parameters: author, number of posts.
 const OWN_PAGE: &str =
     "SELECT id, author, body FROM posts WHERE author = ? ORDER BY published_at DESC, id DESC LIMIT ?";
 
@@ -69,19 +69,19 @@ const INSERT_POST: &str = "INSERT INTO posts (id, author, published_at, body) VA
 
 const DELETE_POST: &str = "DELETE FROM posts WHERE id = ? AND author = ?";
 
-/// Edges as rows of a table, in the order of its key so that its pages are filled one after the other.
+/// Returns edges as table rows, in the order of the key, so that table pages are filled sequentially.
 fn edge_rows(edges: impl Iterator<Item = (User, User)>) -> String {
     let mut edges: Vec<_> = edges.collect();
     edges.sort_unstable();
     edges.dedup();
     let mut rows = String::with_capacity(edges.len() * "1234567\t1234567\n".len());
     for (one, other) in edges {
-        // Writing to a string does not fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(rows, "{one}\t{other}");
     }
     rows
 }
 
 fn not_a_page() -> Failure {
-    Failure::Failed("what is to be read is not a page".to_owned())
+    Failure::Failed("the operation reads no page".to_owned())
 }

@@ -1,19 +1,18 @@
-//! No timelines: a page is one look at the authors whom a reader follows.
+//! No timelines: a page is computed from the authors whom the reader follows.
 //!
 //! Responsible for:
-//! - the tables, and every operation as statements on them.
+//! - the tables, and the statements of every operation.
 //!
 //! Not responsible for:
-//! - remembering whom somebody follows between two pages: an application has many processes, and asks.
+//! - caching the edges between two pages: a real application has many processes, and each page queries them.
 //!
-//! How a page is made. `authors` knows when each author published last, as accounts of large sites do. The first statement
-//! takes the 20 followed authors who published last: every post of the page is theirs, and none is older than the last post
-//! of the twentieth. So the second statement reads 20 short ranges of the outbox index, some 25 to 45 entries in all. Of a
-//! reader with fewer such authors, no post of the page is older than the twentieth post of any one of them; that takes a
-//! statement more, and ranges of at most 20 entries.
+//! How a page is computed. `authors` stores when each author published last, as large sites do. The first statement selects the 20
+//! followed authors who published last: every post of the page is theirs, and none is older than the last post of the twentieth. So the
+//! second statement reads 20 short ranges of the outbox index, 25 to 45 entries in all. If a reader follows fewer such authors, no post
+//! of the page is older than the twentieth post of any one of them. That takes one more statement, and ranges of at most 20 entries.
 //!
-//! Processor time of the server for one page (600,000 posts of 20,000 authors, the most active with 4,000), where a reader
-//! follows 300 and 40 authors:
+//! Processor time of the server for one page (600,000 posts of 20,000 authors, the most active with 4,000), for a reader who follows 300
+//! or 40 authors:
 //!
 //! | form | 300 | 40 |
 //! |---|---|---|
@@ -37,45 +36,45 @@ use super::{
 };
 use crate::operation::{Answer, Item, Operation, PAGE_POSTS, Post, User};
 
-/// When authors published last. One whose posts are all deleted stays, with the earliest time there is.
+/// The time of the last post of each author. An author whose posts are all deleted keeps a row with the earliest possible time.
 const AUTHORS: &str = "CREATE TABLE authors (
     author INT UNSIGNED NOT NULL PRIMARY KEY,
     newest BIGINT NOT NULL
 ) ENGINE = InnoDB";
 
-/// Sources of a reader that published last, latest first. Those who share the last place are all meant, since each of their
-/// posts may be the one on the page.
+/// Selects the sources of a reader that published last, latest first. Sources that share the last rank are all included, because the post
+/// on the page can be from any of them.
 const NEWEST_SOURCES: &str = "SELECT f.source, a.newest
     FROM follows f STRAIGHT_JOIN authors a ON a.author = f.source
     WHERE f.follower = ? ORDER BY a.newest DESC FETCH FIRST ? ROWS WITH TIES";
 
-/// The latest of the twentieth posts of all who are followed by a reader with few sources; nothing if nobody has so many.
-/// Parameters: posts before it, reader.
+/// Selects the latest of the twentieth posts of all sources, for a reader with few sources; null if no source has that many posts.
+/// Parameters: number of posts before it, reader.
 const TWENTIETH_POST: &str = "SELECT MAX((
         SELECT published_at FROM posts WHERE author = f.source ORDER BY published_at DESC, id DESC LIMIT 1 OFFSET ?))
     FROM follows f WHERE f.follower = ?";
 
-/// Also the lock by which an author's publishes and deletes come one after the other.
+/// This also locks the author, so that its publishes and deletes are serialized.
 const TOUCH_AUTHOR: &str = "INSERT INTO authors (author, newest) VALUES (?, ?)
     ON DUPLICATE KEY UPDATE newest = GREATEST(newest, VALUES(newest))";
 
 const LOCK_AUTHOR: &str = "SELECT newest FROM authors WHERE author = ? FOR UPDATE";
 
-/// Parameters: author, the earliest time there is, author.
+/// Parameters: author, the earliest possible time, author.
 const CORRECT_AUTHOR: &str = "UPDATE authors SET newest = COALESCE(
         (SELECT published_at FROM posts WHERE author = ? ORDER BY published_at DESC, id DESC LIMIT 1), ?)
     WHERE author = ?";
 
-/// Feeds put together when they are read.
+/// Feeds that are computed when they are read.
 pub struct MariaDbPull {
     server: Server,
 }
 
 impl MariaDbPull {
-    /// Starts it.
+    /// Starts the server.
     ///
     /// # Errors
-    /// When MariaDB is not installed, or does not start.
+    /// If MariaDB is not installed or does not start.
     pub async fn start(options: &Options) -> Result<Self, Failure> {
         Ok(Self { server: Server::start(options, &[POSTS, FOLLOWS, AUTHORS]).await? })
     }
@@ -105,7 +104,7 @@ impl Target for MariaDbPull {
     }
 
     fn activate<'a>(&'a self, _: &'a [User]) -> Later<'a, Result<(), Failure>> {
-        // Nothing is kept for a reader.
+        // Nothing is stored for a reader.
         Box::pin(async { Ok(()) })
     }
 
@@ -147,12 +146,12 @@ impl Statements {
 struct PullClient {
     session: Session,
     statements: Statements,
-    /// The second statement of a page, by the number of sources; prepared when first needed.
+    /// The second statement of a page, by the number of sources. Prepared when first needed.
     pages: HashMap<usize, Statement>,
 }
 
 impl PullClient {
-    /// The statement that makes a page, and its parameters; nothing if nobody who is followed has published.
+    /// Returns the statement that reads a page and its parameters, or `None` if no followed author has published.
     async fn page(&mut self, reader: User) -> Result<Option<(Statement, Params)>, Failure> {
         let newest: Vec<(User, i64)> = self.session.rows(&self.statements.newest_sources, (reader, PAGE_POSTS)).await?;
         let since = match newest.last() {
@@ -179,7 +178,7 @@ impl PullClient {
     }
 
     async fn publish(&mut self, post: &Post) -> Result<(), Failure> {
-        /// What an `INSERT .. ON DUPLICATE KEY UPDATE` that inserted counts as; an update counts as none or two.
+        /// The row count of an `INSERT .. ON DUPLICATE KEY UPDATE` that inserted; an update counts as zero or two rows.
         const INSERTED: u64 = 1;
         let Self { session, statements, .. } = self;
         let Post { id, author, published_at_us: at, body } = post;
@@ -187,7 +186,7 @@ impl PullClient {
             .transaction(async |connection: &mut Conn| {
                 connection.exec_drop(&statements.touch_author, (author, at)).await?;
                 if connection.affected_rows() == INSERTED {
-                    // Everybody follows himself: own posts need no second way onto a page.
+                    // Every author follows themself, so that own posts are part of the same query.
                     connection.exec_drop(&statements.insert_edge, (author, author)).await?;
                 }
                 connection.exec_drop(&statements.insert_post, (id, author, at, body)).await
@@ -250,7 +249,7 @@ impl Client for PullClient {
     }
 }
 
-/// The newest posts of a number of authors. Parameters: the authors, and the earliest time a post of the page can be of.
+/// Selects the newest posts of several authors. Parameters: the authors, and the earliest time of a post of the page.
 fn page_statement(authors: usize) -> String {
     let authors = vec!["?"; authors].join(",");
     format!(

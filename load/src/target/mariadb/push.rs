@@ -1,14 +1,14 @@
-//! A timeline row for each active follower, written when a post is published.
+//! A timeline table with a row for each active follower, written when a post is published.
 //!
 //! Responsible for:
-//! - the tables, and every operation as statements on them.
+//! - the tables, and the statements of every operation.
 //!
 //! Not responsible for:
-//! - trimming timelines: an application leaves that to a job of its own, which is not timed here.
+//! - trimming timelines: an application leaves that to a separate job, which is not measured here.
 //!
-//! The rows are written in the server, by one `INSERT .. SELECT`. Reading the followers and sending their rows back, as a
-//! statement of many rows or in bulk, takes the server as long (9 us a row) and the client four times as long (0.9 in place of
-//! 0.2 us a row); a stored procedure, which saves the ways back and forth, changes nothing at some 400 rows a post.
+//! The rows are written in the server by one `INSERT .. SELECT`. Reading the followers and sending their rows back, in one statement or
+//! in bulk, takes the server the same time (9 µs per row) and the client four times as long (0.9 instead of 0.2 µs per row). A stored
+//! procedure, which saves the round trips, changes nothing at 400 rows per post.
 
 use futures_util::future::try_join_all;
 use mysql_async::prelude::Queryable;
@@ -22,17 +22,17 @@ use super::{
 };
 use crate::operation::{Answer, Item, Operation, PAGE_POSTS, Post, User};
 
-/// The edges of `follows` by source, for those who publish. A table of its own is loaded in the order of its key.
+/// The edges of `follows` by source, for publishing. A separate table can be loaded in the order of its key.
 const FOLLOWERS: &str = "CREATE TABLE followers (
     source INT UNSIGNED NOT NULL,
     follower INT UNSIGNED NOT NULL,
     PRIMARY KEY (source, follower)
 ) ENGINE = InnoDB";
 
-/// Readers to whom is pushed.
+/// The readers that posts are pushed to.
 const ACTIVE: &str = "CREATE TABLE active (reader INT UNSIGNED NOT NULL PRIMARY KEY) ENGINE = InnoDB";
 
-/// Feeds. The rows of one reader lie side by side in the order of pages, and nothing but the key is stored.
+/// The feeds. The rows of one reader are adjacent and in the order of pages, and only the key is stored.
 const TIMELINE: &str = "CREATE TABLE timeline (
     reader INT UNSIGNED NOT NULL,
     published_at BIGINT NOT NULL,
@@ -40,7 +40,7 @@ const TIMELINE: &str = "CREATE TABLE timeline (
     PRIMARY KEY (reader, published_at DESC, post DESC)
 ) ENGINE = InnoDB";
 
-/// The join is straight, so that it stops after a page: deleted posts have no row, and are passed over.
+/// The straight join makes the server stop after one page. Deleted posts have no row in `posts` and are skipped.
 const PAGE: &str = "SELECT p.id, p.author, p.body
     FROM timeline t STRAIGHT_JOIN posts p ON p.id = t.post
     WHERE t.reader = ? ORDER BY t.published_at DESC, t.post DESC LIMIT ?";
@@ -56,14 +56,14 @@ const INSERT_FOLLOWER: &str = "INSERT IGNORE INTO followers (follower, source) V
 const BACKFILL: &str = "INSERT IGNORE INTO timeline (reader, published_at, post)
     SELECT ?, published_at, id FROM posts WHERE author = ? ORDER BY published_at DESC, id DESC LIMIT ?";
 
-/// What a reader who becomes active finds: the newest posts of all who are followed, and the reader's own. Parameters: reader
-/// three times, posts.
+/// Fills the timeline of a reader who becomes active with the newest posts of all sources and of the reader. Parameters: reader three
+/// times, number of posts.
 const REBUILD: &str = "INSERT IGNORE INTO timeline (reader, published_at, post)
     SELECT ?, p.published_at, p.id
     FROM (SELECT source FROM follows WHERE follower = ? UNION SELECT ?) s STRAIGHT_JOIN posts p ON p.author = s.source
     ORDER BY p.published_at DESC, p.id DESC LIMIT ?";
 
-/// Connections on which readers become active.
+/// Number of connections that activate readers.
 const REBUILDING_AT_ONCE: usize = 4;
 
 const DELETE_FOLLOWER: &str = "DELETE FROM followers WHERE follower = ? AND source = ?";
@@ -71,17 +71,17 @@ const DELETE_FOLLOWER: &str = "DELETE FROM followers WHERE follower = ? AND sour
 const DELETE_ROWS: &str = "DELETE t FROM timeline t JOIN posts p ON p.id = t.post AND p.published_at = t.published_at
     WHERE t.reader = ? AND p.author = ?";
 
-/// Feeds written when a post is published.
+/// Feeds that are written when a post is published.
 pub struct MariaDbPush {
     server: Server,
     backfill_posts_max: u32,
 }
 
 impl MariaDbPush {
-    /// Starts it.
+    /// Starts the server.
     ///
     /// # Errors
-    /// When MariaDB is not installed, or does not start.
+    /// If MariaDB is not installed or does not start.
     pub async fn start(options: &Options) -> Result<Self, Failure> {
         let server = Server::start(options, &[POSTS, FOLLOWS, FOLLOWERS, ACTIVE, TIMELINE]).await?;
         Ok(Self { server, backfill_posts_max: options.backfill_posts_max })
@@ -134,7 +134,7 @@ impl Target for MariaDbPush {
     fn activate<'a>(&'a self, readers: &'a [User]) -> Later<'a, Result<(), Failure>> {
         Box::pin(async move {
             let rows: String = readers.iter().map(|reader| format!("{reader}\n")).collect();
-            // First, so that what is published meanwhile is pushed.
+            // Insert the readers first, so that posts published in the meantime are pushed.
             self.server.load("active (reader)", &rows).await?;
             let parts = readers.chunks(readers.len().div_ceil(REBUILDING_AT_ONCE).max(1));
             try_join_all(parts.map(|part| self.rebuild(part))).await.map(drop)
@@ -185,7 +185,7 @@ struct PushClient {
 }
 
 impl PushClient {
-    /// Answers how many followers got the post.
+    /// Returns the number of followers who received the post.
     async fn publish(&mut self, post: &Post) -> Result<u64, Failure> {
         let Self { session, statements, .. } = self;
         let Post { id, author, published_at_us: at, body } = post;
@@ -217,7 +217,7 @@ impl PushClient {
                 connection.exec_drop(&statements.delete_edge, (follower, source)).await?;
                 connection.exec_drop(&statements.delete_follower, (follower, source)).await?;
                 if follower == source {
-                    // Own posts are in one's feed anyway.
+                    // A reader's own posts are in the feed without an edge.
                     return Ok(());
                 }
                 connection.exec_drop(&statements.delete_rows, (follower, source)).await

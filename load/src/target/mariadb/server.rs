@@ -1,11 +1,11 @@
-//! A private MariaDB server, set as an expert would set it for this work.
+//! A private MariaDB server with the settings that an expert would choose for this work.
 //!
 //! Responsible for:
-//! - initialising its data directory, starting it, creating the tables it is given;
-//! - telling its settings, and why they are so.
+//! - initialising its data directory, starting it, creating the given tables;
+//! - reporting its settings with the reasons.
 //!
 //! Not responsible for:
-//! - what is asked of it.
+//! - the statements of the designs.
 
 use std::fs;
 use std::io::{self, Write};
@@ -22,16 +22,16 @@ use super::super::{Failure, Later, answered};
 use super::Options;
 use super::session::failure;
 
-/// Where all tables are.
+/// The database of all tables.
 const DATABASE: &str = "feeds";
 
-/// How long it may take to load a table. Ten million edges take a minute.
+/// Timeout for loading a table. Ten million edges take a minute.
 const LOAD_MAX: Duration = Duration::from_secs(1_800);
 
-/// The largest statement or row that is sent, in bytes; given on both sides, as the client otherwise asks when it connects.
+/// Maximum bytes of a statement or row. It is set on both sides, because otherwise the client queries it when it connects.
 const PACKET_BYTES_MAX: usize = 64 << 20;
 
-/// A running server. It ends with this, and its directory goes.
+/// A running MariaDB server. Dropping it stops the server and removes its directory.
 pub(super) struct Server {
     process: Process,
     opts: Opts,
@@ -42,7 +42,7 @@ impl Server {
     /// Starts a server and creates `tables` in it.
     ///
     /// # Errors
-    /// When MariaDB is not installed, or does not start.
+    /// If MariaDB is not installed or does not start.
     pub(super) async fn start(options: &Options, tables: &[&str]) -> Result<Self, Failure> {
         let (program, initialise) = (installed("mariadbd")?, installed("mariadb-install-db")?);
         let set = settings(options);
@@ -67,25 +67,25 @@ impl Server {
         }
         let version: Option<String> = connection.query_first("SELECT VERSION()").await.map_err(failure)?;
         let version = format!("MariaDB {}, by unix socket", version.unwrap_or_default());
-        let settings = std::iter::once(version).chain(set.iter().map(Setting::told)).collect();
+        let settings = std::iter::once(version).chain(set.iter().map(Setting::describe)).collect();
         let opts = OptsBuilder::from_opts(without_database).db_name(Some(DATABASE)).into();
         Ok(Self { process, opts, settings })
     }
 
-    /// A new connection.
+    /// Opens a new connection.
     ///
     /// # Errors
-    /// [`Failure::Refused`] when there are too many.
+    /// [`Failure::Refused`] if there are too many connections.
     pub(super) fn connect(&self) -> Later<'_, Result<Conn, Failure>> {
         Box::pin(async { Conn::new(self.opts.clone()).await.map_err(failure) })
     }
 
-    /// Loads many rows into a table: a line for each, columns set apart by tabs. Rows that are there already are left out.
+    /// Bulk-loads rows into a table: one line per row, with tabs between columns. Rows with an existing key are skipped.
     pub(super) async fn load(&self, table: &str, rows: &str) -> Result<(), Failure> {
         let mut file = NamedTempFile::new_in(self.process.directory()).map_err(|cause| Failure::of(&cause))?;
         file.write_all(rows.as_bytes()).map_err(|cause| Failure::of(&cause))?;
         let mut connection = answered("connecting", self.connect()).await?;
-        // Lets the server fill a table that is empty without logging each row.
+        // With these checks off the server can fill an empty table without logging each row.
         connection.query_drop("SET unique_checks = 0, foreign_key_checks = 0").await.map_err(failure)?;
         let load = format!("LOAD DATA INFILE '{}' IGNORE INTO TABLE {table}", file.path().display());
         let loaded = timeout(LOAD_MAX, connection.query_drop(load)).await;
@@ -94,18 +94,18 @@ impl Server {
             .map_err(failure)
     }
 
-    /// Its version and settings, one in each line.
+    /// Returns its version and settings, one per line.
     pub(super) fn settings(&self) -> Vec<String> {
         self.settings.clone()
     }
 
-    /// Its process.
+    /// Returns the process id.
     pub(super) fn process(&self) -> u32 {
         self.process.id()
     }
 }
 
-/// How to connect: without a database, the user that a new data directory has.
+/// Returns the connection options: no database, and the user that a new data directory has.
 fn opts(socket: &Path) -> Opts {
     OptsBuilder::default()
         .user(Some("root"))
@@ -124,7 +124,8 @@ fn data(directory: &Path) -> PathBuf {
     directory.join("data")
 }
 
-/// Its own, since a server that starts removes what looks like a temporary table, also those of others.
+/// Returns a private directory for temporary files, because a starting server removes files that look like temporary tables of any
+/// server.
 fn temporary(directory: &Path) -> PathBuf {
     directory.join("temporary")
 }
@@ -134,7 +135,7 @@ fn installed(program: &str) -> Result<PathBuf, Failure> {
         .ok_or_else(|| Failure::Failed(format!("there is no {program}: install the package mariadb-server")))
 }
 
-/// Makes the system tables. Takes seconds.
+/// Creates the system tables. This takes seconds.
 fn initialise_data(program: &Path, directory: &Path, options: &Options) -> io::Result<()> {
     fs::create_dir(temporary(directory))?;
     let mut arguments = vec![
@@ -144,25 +145,25 @@ fn initialise_data(program: &Path, directory: &Path, options: &Options) -> io::R
         format!("--innodb-log-file-size={}", options.redo_log_bytes),
     ];
     let fixed = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"];
-    // Nothing here has to survive a crash.
+    // The data need not survive a crash.
     let careless = ["--innodb-flush-log-at-trx-commit=0", "--skip-innodb-doublewrite"];
     arguments.extend(fixed.into_iter().chain(careless).chain(as_root()).map(str::to_owned));
     let made = complete(program, arguments)?;
     if made.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&made.stderr);
-    Err(io::Error::other(format!("{}: {}", made.status, said.trim())))
+    let stderr = String::from_utf8_lossy(&made.stderr);
+    Err(io::Error::other(format!("{}: {}", made.status, stderr.trim())))
 }
 
-/// MariaDB refuses to run as root unless told that it is meant.
+/// Returns the option that allows MariaDB to run as root, if this process does.
 fn as_root() -> Option<&'static str> {
     rustix::process::geteuid().is_root().then_some("--user=root")
 }
 
 fn arguments(directory: &Path, settings: &[Setting]) -> Vec<String> {
     let mut arguments = vec![
-        // First, or it is not known.
+        // This must be the first argument.
         "--no-defaults".to_owned(),
         format!("--datadir={}", data(directory).display()),
         format!("--tmpdir={}", temporary(directory).display()),
@@ -174,7 +175,7 @@ fn arguments(directory: &Path, settings: &[Setting]) -> Vec<String> {
     arguments
 }
 
-/// What is set otherwise than by default.
+/// A setting that differs from its default.
 struct Setting {
     name: &'static str,
     value: String,
@@ -182,7 +183,7 @@ struct Setting {
 }
 
 impl Setting {
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         format!("{} = {}: {}", self.name, self.value, self.why)
     }
 }

@@ -1,8 +1,8 @@
-//! One client's connection, and what all operations on it have in common.
+//! The connection of one client, and the common part of all operations on it.
 //!
 //! Responsible for:
-//! - transactions that are tried again when they met another one;
-//! - what an error of the server means.
+//! - repeating transactions that conflict with another one;
+//! - mapping errors of the server.
 
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, Error, Params, Statement};
@@ -10,16 +10,16 @@ use mysql_async::{Conn, Error, Params, Statement};
 use super::super::Failure;
 use crate::operation::{Item, User};
 
-/// How often a transaction is tried before it has failed. Applications that fan out give up after a few.
+/// Maximum attempts for a transaction. Real applications that fan out give up after a few.
 const ATTEMPTS_MAX: usize = 10;
 
-/// "Too many connections", for all and for one user.
+/// "Too many connections", in total and for one user.
 const REFUSED: [u16; 2] = [1040, 1203];
 
-/// "Lock wait timeout exceeded" and "Deadlock found": both say to try again.
-const MET_ANOTHER: [u16; 2] = [1205, 1213];
+/// "Lock wait timeout exceeded" and "Deadlock found": in both cases the transaction can be repeated.
+const CONFLICT: [u16; 2] = [1205, 1213];
 
-/// What an error means for the one who asked.
+/// Maps an error to a failure of the operation.
 pub(super) fn failure(cause: Error) -> Failure {
     match cause {
         Error::Server(cause) if REFUSED.contains(&cause.code) => Failure::Refused(cause.to_string()),
@@ -28,11 +28,11 @@ pub(super) fn failure(cause: Error) -> Failure {
     }
 }
 
-fn is_to_be_tried_again(cause: &Error) -> bool {
-    matches!(cause, Error::Server(met) if MET_ANOTHER.contains(&met.code))
+fn is_conflict(cause: &Error) -> bool {
+    matches!(cause, Error::Server(met) if CONFLICT.contains(&met.code))
 }
 
-/// A client's own connection.
+/// The connection of a client.
 pub(super) struct Session {
     connection: Conn,
 }
@@ -42,12 +42,12 @@ impl Session {
         Self { connection }
     }
 
-    /// Prepares a statement for the life of the connection.
+    /// Prepares a statement that lives as long as the connection.
     pub(super) async fn prepare(&mut self, statement: &str) -> Result<Statement, Failure> {
         self.connection.prep(statement).await.map_err(failure)
     }
 
-    /// Fetches rows.
+    /// Executes a statement and fetches its rows.
     pub(super) async fn rows<T: FromRow + Send + 'static>(
         &mut self,
         statement: &Statement,
@@ -56,7 +56,7 @@ impl Session {
         self.connection.exec(statement, parameters.into()).await.map_err(failure)
     }
 
-    /// Fetches rows, and counts them.
+    /// Fetches rows and counts them.
     pub(super) async fn count(
         &mut self,
         statement: &Statement,
@@ -78,20 +78,20 @@ impl Session {
         Ok(rows.into_iter().map(|(id, author, body)| Item { id, author, body }).collect())
     }
 
-    /// Does a single statement, again if another transaction was in the way.
+    /// Executes a single statement, and repeats it if it conflicts with another transaction.
     pub(super) async fn once(&mut self, statement: &Statement, parameters: impl Into<Params>) -> Result<(), Failure> {
         let parameters = parameters.into();
         let mut attempts = 0;
         loop {
             attempts += 1;
             match self.connection.exec_drop(statement, parameters.clone()).await {
-                Err(cause) if is_to_be_tried_again(&cause) && attempts < ATTEMPTS_MAX => {}
+                Err(cause) if is_conflict(&cause) && attempts < ATTEMPTS_MAX => {}
                 done => return done.map_err(failure),
             }
         }
     }
 
-    /// Does all `steps` or nothing, again if another transaction was in the way.
+    /// Executes all `steps` in one transaction, and repeats it if it conflicts with another one.
     pub(super) async fn transaction<T>(
         &mut self,
         mut steps: impl AsyncFnMut(&mut Conn) -> Result<T, Error>,
@@ -103,11 +103,11 @@ impl Session {
                 Ok(done) => return Ok(done),
                 Err(cause) => cause,
             };
-            // After a lock wait timeout the transaction is still open; after a deadlock there is nothing to undo.
+            // After a lock wait timeout the transaction is still open; after a deadlock the server has rolled it back.
             if !cause.is_fatal() {
                 self.connection.query_drop("ROLLBACK").await.map_err(failure)?;
             }
-            if !is_to_be_tried_again(&cause) || attempts == ATTEMPTS_MAX {
+            if !is_conflict(&cause) || attempts == ATTEMPTS_MAX {
                 return Err(failure(cause));
             }
         }

@@ -1,14 +1,14 @@
-//! What the fan-out worker keeps in its own memory: who follows whom, who is active, who has published.
+//! The in-memory state of the fan-out worker: follow edges, active readers, authors with posts.
 //!
 //! Responsible for:
-//! - answering to whom a post is pushed without asking the server.
+//! - finding the readers that a post is pushed to, without a request to the server.
 //!
 //! Not responsible for:
-//! - keeping that durably: the same edges are sets in Redis.
+//! - durability: the same edges are stored as sets in Redis.
 
 use crate::operation::User;
 
-/// Users by number; those that were never heard of follow nobody.
+/// The follow graph by user number. Unknown users have no edges.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     users: Vec<Entry>,
@@ -23,7 +23,7 @@ struct Entry {
 }
 
 impl Graph {
-    /// Adds an edge; nothing changes if it is there, or if it leads to the user it comes from.
+    /// Adds an edge. Nothing changes if it exists or leads from a user to itself.
     pub(super) fn follow(&mut self, follower: User, source: User) {
         if follower == source || self.entry(follower).following.contains(&source) {
             return;
@@ -39,36 +39,35 @@ impl Graph {
         }
     }
 
-    /// Removes an edge; nothing changes if there is none.
+    /// Removes an edge. Nothing changes if it does not exist.
     pub(super) fn unfollow(&mut self, follower: User, source: User) {
         remove(&mut self.entry(follower).following, source);
         remove(&mut self.entry(source).followers, follower);
     }
 
-    /// Makes a reader active; false if that it was already.
+    /// Activates a reader. Returns false if it was active before.
     pub(super) fn activate(&mut self, reader: User) -> bool {
         !std::mem::replace(&mut self.entry(reader).is_active, true)
     }
 
-    /// Whether posts are pushed to a reader.
+    /// Returns true if posts are pushed to this reader.
     pub(super) fn is_active(&self, reader: User) -> bool {
         self.get(reader).is_some_and(|entry| entry.is_active)
     }
 
-    /// There is something to find in this author's outbox from now on.
+    /// Records that the outbox of this author is not empty.
     pub(super) fn has_published(&mut self, author: User) {
         self.entry(author).has_published = true;
     }
 
-    /// Those whose outboxes make a reader's feed: whom the reader follows, and the reader. Without those who have never
-    /// published.
+    /// Returns the users whose outboxes form a reader's feed: the followed sources and the reader, without users who never published.
     pub(super) fn outboxes(&self, reader: User) -> Vec<User> {
         let following = self.get(reader).map_or(&[][..], |entry| &entry.following);
         let has_published = |user: &User| self.get(*user).is_some_and(|entry| entry.has_published);
         following.iter().copied().chain([reader]).filter(has_published).collect()
     }
 
-    /// Those to whom an author's post is pushed, but for the author.
+    /// Returns the readers, besides the author, to whom an author's posts are pushed.
     pub(super) fn active_followers(&self, author: User) -> Vec<User> {
         let followers = self.get(author).map_or(&[][..], |entry| &entry.followers);
         followers.iter().copied().filter(|follower| self.is_active(*follower)).collect()

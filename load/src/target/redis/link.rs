@@ -1,11 +1,11 @@
-//! A connection that clients share: what they ask at the same time goes out in one write.
+//! A connection that clients share: requests made at the same time are sent in one write.
 //!
 //! Responsible for:
-//! - sending batches in the order they are asked, and giving each its replies;
-//! - failing all who wait when the connection ends.
+//! - sending batches in the order of the requests, and assigning the replies to them;
+//! - failing all waiting requests when the connection ends.
 //!
 //! Not responsible for:
-//! - what is asked (`zset`, `list`), which connection a client takes (`server`).
+//! - the commands (`zset`, `list`), the choice of a connection (`server`).
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -20,10 +20,10 @@ use tokio::task::AbortHandle;
 use super::resp::{Batch, Replies, reply_end};
 use crate::target::{Failure, answered};
 
-/// Bytes that are read at a time.
+/// Maximum bytes per read.
 const READ_BYTES: usize = 256 << 10;
 
-/// A connection, closed with its handle.
+/// A shared connection, closed when its handle is dropped.
 #[derive(Debug)]
 pub(super) struct Link {
     shared: Arc<Shared>,
@@ -33,17 +33,17 @@ pub(super) struct Link {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// There are bytes to write.
+    /// Notified when there are bytes to write.
     asked: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What is to be written next.
+    /// Bytes to write next.
     bytes: Vec<u8>,
-    /// Those who wait for replies, in the order their commands are in.
+    /// Requests that wait for replies, in the order of their commands.
     waiting: VecDeque<Waiting>,
-    /// Why nothing can be asked any more.
+    /// The reason why the connection is closed.
     closed: Option<String>,
 }
 
@@ -55,7 +55,7 @@ struct Waiting {
 }
 
 impl Shared {
-    /// Nothing panics while it has the lock, so that what is behind it is whole.
+    /// No code panics while it holds the lock, so the state is consistent even if the lock is poisoned.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -64,14 +64,14 @@ impl Shared {
         let mut state = self.state();
         state.closed = Some(why.to_owned());
         for waiting in state.waiting.drain(..) {
-            // An error: whoever asked has given up.
+            // Sending fails if the caller no longer waits.
             let _ = waiting.answer.send(Err(why.to_owned()));
         }
     }
 }
 
 impl Link {
-    /// Connects, on the runtime of the current thread.
+    /// Connects on the runtime of the current thread.
     pub(super) async fn open(address: SocketAddr) -> Result<Self, Failure> {
         let stream = TcpStream::connect(address).await.map_err(|cause| Failure::of(&cause))?;
         stream.set_nodelay(true).map_err(|cause| Failure::of(&cause))?;
@@ -82,18 +82,18 @@ impl Link {
         Ok(Self { shared, tasks: [reader, writer] })
     }
 
-    /// Whether it can be asked.
+    /// Returns true if the connection can be used.
     pub(super) fn is_open(&self) -> bool {
         self.shared.state().closed.is_none()
     }
 
-    /// Sends commands, and waits for what the server replies to all of them.
+    /// Sends commands and waits for all replies.
     pub(super) async fn ask(&self, batch: Batch) -> Result<Replies, Failure> {
         let what = batch.what;
         self.post(batch)?.replies(what).await
     }
 
-    /// Sends commands.
+    /// Sends commands without waiting for the replies.
     pub(super) fn post(&self, batch: Batch) -> Result<Pending, Failure> {
         let (answer, pending) = oneshot::channel();
         if batch.commands == 0 {
@@ -127,12 +127,12 @@ impl Drop for Link {
     }
 }
 
-/// Replies that are still to come.
+/// A handle for replies that have not arrived yet.
 #[derive(Debug)]
 pub(super) struct Pending(oneshot::Receiver<Result<Vec<u8>, String>>);
 
 impl Pending {
-    /// Waits for them.
+    /// Waits for the replies.
     pub(super) async fn replies(self, what: &'static str) -> Result<Replies, Failure> {
         let replies = async {
             match self.0.await {
@@ -145,7 +145,7 @@ impl Pending {
     }
 }
 
-/// Says which commands failed. What a server with too much to do replies is told apart.
+/// Creates the failure of a batch. A reply of an overloaded server becomes a refusal.
 fn failure(what: &'static str, why: &str) -> Failure {
     let text = format!("{what}: {why}");
     match why.split(' ').next() {
@@ -189,21 +189,21 @@ async fn receive(mut read: OwnedReadHalf, shared: Arc<Shared>) {
     }
 }
 
-/// What was read and is not handed out yet.
+/// Bytes that were read and not assigned to a request yet.
 struct Received {
     bytes: Vec<u8>,
-    /// Where the replies of the first who waits begin.
+    /// Start of the replies of the first waiting request.
     begun: usize,
-    /// Where the first reply begins whose end has not come yet.
+    /// Start of the first incomplete reply.
     at: usize,
 }
 
 impl Received {
-    /// Gives replies to those who wait for them.
+    /// Passes complete replies to the requests that wait for them.
     fn hand_out(&mut self, state: &mut State) -> Result<(), String> {
         while self.at < self.bytes.len() {
             let Some(waiting) = state.waiting.front_mut() else {
-                return Err("the server replied to what was not asked".to_owned());
+                return Err("the server sent a reply without a request".to_owned());
             };
             match reply_end(&self.bytes, self.at, &mut waiting.error) {
                 Ok(Some(end)) => self.at = end,
@@ -215,7 +215,7 @@ impl Received {
                 && let Some(waiting) = state.waiting.pop_front()
             {
                 let replies = self.bytes[self.begun..self.at].to_vec();
-                // An error: whoever asked has given up.
+                // Sending fails if the caller no longer waits.
                 let _ = waiting.answer.send(waiting.error.map_or(Ok(replies), Err));
                 self.begun = self.at;
             }

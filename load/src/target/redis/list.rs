@@ -1,11 +1,11 @@
-//! Inboxes as lists of ids, the newest first, held as integers.
+//! Inboxes as lists of ids, newest first, stored as integers.
 //!
 //! Not responsible for:
-//! - what the designs have in common (parent module).
+//! - the common part of the designs (parent module).
 //!
-//! The usual way to change the middle of such a list is to read it, and to write all of it anew. What is pushed in between
-//! would be lost, and 300 ids be written for the one or two that a source has among the newest 300. So those are inserted
-//! where they belong, which loses nothing, and costs Redis less.
+//! The usual way to change the middle of a list is to read it and to write it again. This loses posts that are pushed in between, and
+//! writes 300 ids for the one or two posts that a source has among the newest 300. Here these ids are inserted at their positions, which
+//! loses nothing and costs Redis less.
 
 use super::link::Link;
 use super::resp::Batch;
@@ -13,20 +13,19 @@ use super::times::Times;
 use crate::operation::{PAGE_POSTS, Post, User};
 use crate::target::Failure;
 
-/// An id that no post has. It keeps the inbox of an active reader with nothing to show: an empty list is none, and would not
-/// be pushed to.
+/// An id that no post has. It keeps the inbox of an active reader without posts in existence: Redis removes an empty list, and nothing
+/// would be pushed to it.
 pub(super) const NO_POST: u64 = 0;
 
-/// How often a follow is begun again when the places of what it inserts have gone meanwhile.
+/// Maximum attempts of a follow, if the ids next to which it inserts are removed in the meantime.
 const TRIES: usize = 16;
 
-/// What is to be told of this design.
+/// Returns the notes on this design for the report.
 pub(super) fn settings(times: &Times) -> Vec<String> {
     let kept = "when posts were published, which random ids do not tell: kept by the fan-out worker in its own memory, which \
                 favours Redis";
     let mut settings = vec![
-        "pushed in the order posts come, not by when they were published: two at the same moment may be swapped"
-            .to_owned(),
+        "pushed in the order of arrival, not by time of publishing: two concurrent posts may be swapped".to_owned(),
         "follow and unfollow: LINSERT and LREM of the few ids of the source that belong among the newest, in place of \
          writing the whole list anew: it costs Redis less, and loses nothing that is pushed meanwhile"
             .to_owned(),
@@ -35,7 +34,7 @@ pub(super) fn settings(times: &Times) -> Vec<String> {
     settings
 }
 
-/// Asks for as many ids as a page has.
+/// Requests as many ids as a page has.
 pub(super) fn range(batch: &mut Batch, prefix: &str, user: User, offset: usize) {
     let last = offset + PAGE_POSTS - 1;
     batch.command("LRANGE", 4).key(prefix, user.into()).number(offset as u64).number(last as u64);
@@ -51,7 +50,7 @@ pub(super) fn remove_own(batch: &mut Batch, id: u64, author: User) {
     batch.command("LREM", 4).key("own:", author.into()).number(1).number(id);
 }
 
-/// The commands that push a post to an inbox, without its key.
+/// Returns the commands that push a post to an inbox, split at the key.
 pub(super) fn push(post: &Post, posts_max: usize) -> [Vec<u8>; 3] {
     let mut pieces = [(); 3].map(|()| Batch::new(""));
     pieces[0].command("LPUSHX", 3);
@@ -60,12 +59,12 @@ pub(super) fn push(post: &Post, posts_max: usize) -> [Vec<u8>; 3] {
     pieces.map(|piece| piece.bytes)
 }
 
-/// Makes an inbox. Until then nothing is pushed to it.
+/// Creates an inbox. Before that nothing is pushed to it.
 pub(super) fn make(batch: &mut Batch, reader: User) {
     batch.command("RPUSH", 3).key("in:", reader.into()).number(NO_POST);
 }
 
-/// Adds to inboxes what is in outboxes, and is not older than all of a full inbox.
+/// Adds posts from outboxes to inboxes, except those that are older than all posts of a full inbox.
 pub(super) async fn fill(
     link: &Link,
     times: &Times,
@@ -80,7 +79,7 @@ pub(super) async fn fill(
     Err(Failure::Failed(format!("LINSERT to an inbox: its place was gone {TRIES} times")))
 }
 
-/// False if something was to be inserted before what is no more there.
+/// Returns false if an id next to which a post should be inserted no longer exists.
 async fn try_fill(link: &Link, times: &Times, fills: &[(User, Vec<User>)], posts_max: usize) -> Result<bool, Failure> {
     let mut batch = Batch::new("LRANGE of outboxes");
     for (reader, sources) in fills {
@@ -106,11 +105,11 @@ async fn try_fill(link: &Link, times: &Times, fills: &[(User, Vec<User>)], posts
     }
     let commands = batch.commands;
     let mut replies = link.ask(batch).await?;
-    // All of them reply with a length or a count, but LTRIM with a text, of which no number is read.
+    // All commands reply with a length or a count, except LTRIM, which replies with a text that is not parsed as a number.
     Ok((0..commands).all(|_| replies.signed() != -1))
 }
 
-/// Inserts `posts`, which are sorted and not in the inbox; both with where they stand.
+/// Inserts `posts`, which are sorted and not in the inbox. Both lists contain positions and ids.
 fn insert(batch: &mut Batch, reader: User, inbox: &[(i64, u64)], posts: &[(i64, u64)], posts_max: usize) {
     let key = u64::from(reader);
     let is_no_post = |(_, id): &(i64, u64)| *id == NO_POST;
@@ -127,7 +126,7 @@ fn insert(batch: &mut Batch, reader: User, inbox: &[(i64, u64)], posts: &[(i64, 
         for (_, post) in last_part {
             batch.number(*post);
         }
-        // Not before: the list would be gone for a moment.
+        // Remove it only after the push, because Redis would remove the empty list.
         if inbox.iter().any(is_no_post) {
             batch.command("LREM", 4).key("in:", key).number(0).number(NO_POST);
         }
@@ -137,7 +136,7 @@ fn insert(batch: &mut Batch, reader: User, inbox: &[(i64, u64)], posts: &[(i64, 
     }
 }
 
-/// Removes from an inbox what a source published.
+/// Removes the posts of a source from an inbox.
 pub(super) async fn remove_source(link: &Link, reader: User, source: User, posts_max: usize) -> Result<(), Failure> {
     let mut batch = Batch::new("LRANGE of an inbox and an outbox");
     newest(&mut batch, "in:", reader, posts_max);
@@ -157,7 +156,7 @@ pub(super) async fn remove_source(link: &Link, reader: User, source: User, posts
     link.ask(batch).await.map(drop)
 }
 
-/// The rest of an `LTRIM` that leaves the newest.
+/// Appends the arguments of an `LTRIM` that keeps the newest posts.
 fn cut_after_key(batch: &mut Batch, posts_max: usize) {
     batch.number(0).number(posts_max.saturating_sub(1) as u64);
 }

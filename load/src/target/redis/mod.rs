@@ -1,14 +1,14 @@
-//! Feeds in Redis, as many services keep them: an inbox per reader, to which a worker pushes what is published.
+//! Feeds in Redis, as many services implement them: an inbox for each reader, and a worker that pushes new posts to the inboxes.
 //!
 //! Responsible for:
-//! - what the designs have in common: posts by id, pages with bodies, the fan-out, who is active.
+//! - the common part of the designs: posts by id, pages with bodies, the fan-out, the active readers.
 //!
 //! Not responsible for:
-//! - what an inbox is: a sorted set (`zset`) or a list (`list`);
+//! - the data type of an inbox: a sorted set (`zset`) or a list (`list`);
 //! - the server and its settings (`server`), connections (`link`), the protocol (`resp`).
 //!
-//! Keys: `post:{id}` is a post as JSON text, with all that a page shows. `own:{user}` is what a user has published,
-//! `in:{user}` an inbox; both hold ids, in decimal digits. `following:{user}` and `followers:{user}` are the edges.
+//! Keys: `post:{id}` is a post as JSON text, with everything that a page shows. `own:{user}` is the outbox of a user, `in:{user}` is an
+//! inbox; both hold ids in decimal digits. `following:{user}` and `followers:{user}` are the edges.
 
 mod graph;
 mod link;
@@ -32,53 +32,53 @@ use super::{Client, Failure, Later, Target};
 use crate::mint::Ids;
 use crate::operation::{Answer, Item, Operation, PAGE_POSTS, Post, User};
 
-/// Inboxes that are pushed to in one pipeline, of two commands each. Between 64 and 1,024 of them, the rate of
-/// pushes is the same; larger ones hold up the pages of others for longer.
+/// Number of inboxes that are pushed to in one pipeline, with two commands each. The push rate is the same between 64 and 1,024; larger
+/// pipelines delay the pages of other clients longer.
 const PUSHES: usize = 256;
 
-/// Commands to set up the world that are sent together.
+/// Number of commands that are sent together to load the world.
 const SETUP_COMMANDS: usize = 1_000;
 
-/// Edges in one command.
+/// Number of edges in one command.
 const EDGES: usize = 512;
 
-/// What an inbox is.
+/// The data type of an inbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Design {
-    /// A sorted set of ids, by when they were published.
+    /// A sorted set of ids, scored by the time of publishing.
     SortedSets(Encoding),
-    /// A list of ids, the newest first.
+    /// A list of ids, newest first.
     Lists,
 }
 
-/// How Redis holds a sorted set: one of the two choices an expert has.
+/// The encoding of a sorted set in Redis, which can be chosen by a setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Encoding {
-    /// As a skip list and a hash table, by default: quick to push to.
+    /// A skip list and a hash table, the default for large sets: fast to push to.
     SkipList,
-    /// In one run of bytes: a sixth of the memory, quicker to read, but a push takes twice the time.
+    /// One contiguous listpack: a sixth of the memory and faster to read, but a push takes twice the time.
     Listpack,
 }
 
-/// A running Redis, and the worker that fans posts out to inboxes there.
+/// A running Redis server with the worker that fans posts out to its inboxes.
 #[derive(Debug)]
 pub struct Redis {
     server: Server,
     worker: Arc<Worker>,
 }
 
-/// What all clients share.
+/// The state shared by all clients.
 #[derive(Debug)]
 struct Worker {
     design: Design,
-    /// Posts that an inbox holds.
+    /// Number of posts in an inbox.
     posts_max: usize,
     graph: RwLock<Graph>,
-    /// Asked by lists only: sorted sets know when their posts were published.
+    /// Used only by lists: sorted sets store the time of publishing as the score.
     times: Times,
 }
 
-/// One of those who ask.
+/// A client of the design.
 #[derive(Debug)]
 struct RedisClient {
     worker: Arc<Worker>,
@@ -86,10 +86,10 @@ struct RedisClient {
 }
 
 impl Redis {
-    /// Starts a server. Inboxes keep the newest `posts_max` posts, of such ids.
+    /// Starts a server. Inboxes keep the newest `posts_max` posts. `ids` is the kind of the post ids.
     ///
     /// # Errors
-    /// When Redis is not installed, or does not start.
+    /// If Redis is not installed or does not start.
     pub async fn start(design: Design, posts_max: usize, ids: Ids) -> Result<Self, Failure> {
         let (arguments, times) = match design {
             Design::SortedSets(encoding) => (zset::arguments(encoding, posts_max), Times::InIds),
@@ -158,7 +158,7 @@ impl Target for Redis {
 }
 
 impl Worker {
-    /// Nothing panics while it has the lock, so that what is behind it is whole.
+    /// No code panics while it holds the lock, so the graph is consistent even if the lock is poisoned.
     fn graph(&self) -> RwLockReadGuard<'_, Graph> {
         self.graph.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -203,14 +203,14 @@ impl Client for RedisClient {
 }
 
 impl RedisClient {
-    /// Posts on a page, newest first, each as the text it is stored as.
+    /// Reads the posts of a page, newest first. `found` is called with the stored text of each.
     async fn page(&self, of: &Operation, mut found: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
         let (prefix, user) = match of {
             Operation::Page { reader } => ("in:", *reader),
             Operation::OwnPage { author } => ("own:", *author),
             _ => return Err(Failure::Failed(format!("{} is no page", of.kind().label()))),
         };
-        // Whoever comes back after a long time is made active, as a reader would be by today's services.
+        // A reader who returns after a long time is activated first, as in real services.
         if prefix == "in:" && !self.worker.graph().is_active(user) {
             self.activate(&[user]).await?;
         }
@@ -218,14 +218,14 @@ impl RedisClient {
         let mut missing = PAGE_POSTS;
         let mut offset = 0;
         loop {
-            // As many as are asked for the first time: those of deleted posts are few, and mostly there are none.
+            // Request as many as a page has: deleted posts are few, and mostly there are none.
             let mut batch = Batch::new("ids of a page");
             match self.worker.design {
                 Design::SortedSets(_) => zset::range(&mut batch, prefix, user, offset),
                 Design::Lists => list::range(&mut batch, prefix, user, offset),
             }
             let ids = self.link.ask(batch).await?.numbers();
-            // A post that was pushed and, by a follow at the same moment, filled in too is in a list twice.
+            // A post can be in a list twice if a push and the fill by a follow happen at the same time.
             let new: Vec<u64> = ids.iter().copied().filter(|id| *id != list::NO_POST && !seen.contains(id)).collect();
             missing -= self.posts(&new, missing, &mut found).await?;
             if missing == 0 || ids.len() < PAGE_POSTS {
@@ -236,7 +236,7 @@ impl RedisClient {
         }
     }
 
-    /// Finds up to `count` of these posts, without those that are deleted.
+    /// Fetches up to `count` of these posts, without deleted ones.
     async fn posts(
         &self,
         ids: &[u64],
@@ -265,7 +265,7 @@ impl RedisClient {
 
     async fn publish(&self, post: &Post) -> Result<u64, Failure> {
         let Worker { design, posts_max, .. } = *self.worker;
-        // Before anybody can find it.
+        // Store the time before any reader can find the post.
         self.worker.times.published(post);
         let mut batch = Batch::new("SET of a post, and adding it to the outbox");
         batch.command("SET", 3).key("post:", post.id).text(stored(post).as_bytes());
@@ -274,7 +274,7 @@ impl RedisClient {
             Design::Lists => list::add_own(&mut batch, post),
         }
         self.link.ask(batch).await?;
-        // Only now that it is in the outbox: whoever begins to follow from here on finds it there.
+        // The post is in the outbox at this point, so readers who follow later find it there.
         let (readers, deliveries) = {
             let mut graph = self.worker.graph_to_change();
             graph.has_published(post.author);
@@ -318,7 +318,7 @@ impl RedisClient {
         if follower == source {
             return Ok(());
         }
-        // Before the outbox is read: whatever is published after that is pushed.
+        // Change the graph before the outbox is read: posts published later are pushed.
         let is_active = {
             let mut graph = self.worker.graph_to_change();
             graph.follow(follower, source);
@@ -356,7 +356,7 @@ impl RedisClient {
         let mut fills = Vec::new();
         let mut outboxes_read = 0;
         for reader in readers {
-            // Before outboxes are read: whatever is published after that is pushed.
+            // Activate the readers before outboxes are read: posts published later are pushed.
             let outboxes = {
                 let mut graph = self.worker.graph_to_change();
                 if !graph.activate(*reader) {
@@ -375,7 +375,7 @@ impl RedisClient {
         self.make(&fills).await
     }
 
-    /// Makes inboxes of what is in outboxes.
+    /// Creates inboxes from outboxes.
     async fn make(&self, fills: &[(User, Vec<User>)]) -> Result<(), Failure> {
         let mut batch = Batch::new("RPUSH to new inboxes");
         if self.worker.design == Design::Lists {
@@ -387,7 +387,7 @@ impl RedisClient {
         self.fill(fills).await
     }
 
-    /// Adds to readers' inboxes what is in outboxes.
+    /// Adds posts from outboxes to the inboxes of readers.
     async fn fill(&self, fills: &[(User, Vec<User>)]) -> Result<(), Failure> {
         match self.worker.design {
             Design::SortedSets(_) => zset::fill(&self.link, fills, self.worker.posts_max).await,
@@ -395,7 +395,7 @@ impl RedisClient {
         }
     }
 
-    /// Adds to the set of each first user the second ones.
+    /// Adds the second user of each pair to the set of the first.
     async fn add_edges(&self, prefix: &str, edges: &mut [(User, User)]) -> Result<(), Failure> {
         edges.sort_unstable();
         let runs: Vec<&[(User, User)]> =
@@ -414,7 +414,7 @@ impl RedisClient {
     }
 }
 
-/// A post as it is stored: what an application needs to show it.
+/// Returns the stored form of a post: everything that an application needs to show it.
 fn stored(post: &Post) -> String {
     let Post { id, author, published_at_us, body } = post;
     format!(r#"{{"id":"{id}","author":"u{author}","published_at":{published_at_us},"body":{body}}}"#)

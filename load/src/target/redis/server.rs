@@ -1,11 +1,11 @@
-//! A `redis-server` of our own, and the connections to it.
+//! A private `redis-server` and the connections to it.
 //!
 //! Responsible for:
-//! - starting it, set as an expert would for this work, and saying how it is set;
-//! - giving the clients of a runtime connections that they share.
+//! - starting it with the settings that an expert would choose for this work, and reporting these settings;
+//! - providing shared connections for the clients of a runtime.
 //!
 //! Not responsible for:
-//! - what is asked (`zset`, `list`).
+//! - the commands (`zset`, `list`).
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,11 +18,12 @@ use super::resp::Batch;
 use crate::target::Failure;
 use crate::target::process::{Process, find_program, free_address};
 
-/// Connections of the clients of one runtime. With one, all of them wait while the server is idle and the client reads; more are one more read
-/// and write each for a server that has one thread. Four do a tenth more of pages and of publishes than one.
+/// Number of connections for the clients of one runtime. With one connection, all clients wait while the server is idle and the client
+/// reads. Each further connection costs the single-threaded server one more read and write. Four connections do 10 % more pages and
+/// publishes than one.
 const CONNECTIONS: usize = 4;
 
-/// How the server is set where that is not the default, and why. All designs have the same.
+/// Settings that differ from the defaults, with the reason. They are the same for all designs.
 const SETTINGS: &[(&str, &str, &str)] = &[
     ("bind", "127.0.0.1", "private"),
     ("protected-mode", "yes", "private"),
@@ -41,24 +42,24 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     ("list-compress-depth", "0", "lists are not compressed"),
 ];
 
-/// A running server.
+/// A running Redis server.
 #[derive(Debug)]
 pub(super) struct Server {
     process: Process,
     address: SocketAddr,
     version: String,
-    links: Mutex<HashMap<runtime::Id, Shelf>>,
+    links: Mutex<HashMap<runtime::Id, Pool>>,
 }
 
-/// The connections of a runtime.
+/// The connections of one runtime.
 #[derive(Debug, Default)]
-struct Shelf {
+struct Pool {
     links: Vec<Weak<Link>>,
     given: usize,
 }
 
 impl Server {
-    /// Starts a server, with more arguments than all designs have, and waits until it answers.
+    /// Starts a server with additional arguments, and waits until it answers.
     pub(super) async fn start(more_arguments: Vec<String>) -> Result<Self, Failure> {
         let program = find_program("redis-server").ok_or_else(|| {
             Failure::Failed(
@@ -89,12 +90,12 @@ impl Server {
         Ok(Self { process, address, version, links: Mutex::default() })
     }
 
-    /// Its number.
+    /// Returns the process id.
     pub(super) fn process(&self) -> u32 {
         self.process.id()
     }
 
-    /// Its version, and how it is set.
+    /// Returns its version and settings.
     pub(super) fn settings(&self) -> Vec<String> {
         let version = format!("redis-server {}, one thread", self.version);
         let set = SETTINGS.iter().map(|(name, value, why)| match *value {
@@ -106,25 +107,25 @@ impl Server {
         [version].into_iter().chain(set).chain([shared]).collect()
     }
 
-    /// A connection for a client on the current runtime.
+    /// Returns a connection for a client on the current runtime.
     pub(super) async fn link(&self) -> Result<Arc<Link>, Failure> {
         let runtime = Handle::current().id();
-        if let Some(link) = self.shelf(|links| links.entry(runtime).or_default().take()) {
+        if let Some(link) = self.with_pools(|links| links.entry(runtime).or_default().take()) {
             return Ok(link);
         }
         let link = Arc::new(Link::open(self.address).await?);
-        // Others may have done the same meanwhile. Then there is a connection more, which does no harm.
-        self.shelf(|links| links.entry(runtime).or_default().links.push(Arc::downgrade(&link)));
+        // Another client may have connected at the same time. An additional connection does no harm.
+        self.with_pools(|links| links.entry(runtime).or_default().links.push(Arc::downgrade(&link)));
         Ok(link)
     }
 
-    fn shelf<T>(&self, change: impl FnOnce(&mut HashMap<runtime::Id, Shelf>) -> T) -> T {
+    fn with_pools<T>(&self, change: impl FnOnce(&mut HashMap<runtime::Id, Pool>) -> T) -> T {
         change(&mut self.links.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Shelf {
-    /// One of the connections, each in turn, if there are enough.
+impl Pool {
+    /// Returns one of the connections in round-robin order, or `None` if there are not enough.
     fn take(&mut self) -> Option<Arc<Link>> {
         self.links.retain(|link| link.upgrade().is_some_and(|link| link.is_open()));
         if self.links.len() < CONNECTIONS {
@@ -135,11 +136,11 @@ impl Shelf {
     }
 }
 
-/// The version of the server that listens there, if that is the process we started and it takes commands.
+/// Returns the version of the server at this address, if it is the process that was started here and accepts commands.
 async fn version_of(address: SocketAddr, process: u32) -> Option<String> {
     let link = Link::open(address).await.ok()?;
     let mut batch = Batch::new("INFO");
-    // A server that is still loading replies to PING with an error.
+    // A server that is still loading its data replies to PING with an error.
     batch.command("PING", 2).text(b"ready").command("INFO", 2).text(b"server");
     let mut replies = link.ask(batch).await.ok()?;
     replies.text()?;

@@ -1,10 +1,10 @@
-//! Where ids stand in the order of feeds, for lists of ids that do not tell it themselves.
+//! The positions of ids in feeds, for lists of ids that do not include the time.
 //!
 //! Responsible for:
-//! - remembering when posts were published, where their ids are in no order.
+//! - remembering when posts were published, if their ids are not ordered by time.
 //!
 //! Not responsible for:
-//! - keeping that durably: the posts in Redis say it too.
+//! - durability: the posts in Redis have their times too.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -12,12 +12,12 @@ use std::sync::{PoisonError, RwLock};
 use crate::mint::Ids;
 use crate::operation::Post;
 
-/// What the fan-out worker knows of the order of ids.
+/// How the fan-out worker orders ids.
 #[derive(Debug)]
 pub(super) enum Times {
-    /// They are in the order of time.
+    /// The ids are ordered by time.
     InIds,
-    /// When each was published. Kept for as long as the server runs, as the posts are.
+    /// The time of each post. An entry is kept as long as the server runs, like the post itself.
     Kept(RwLock<HashMap<u64, i64>>),
 }
 
@@ -26,20 +26,20 @@ impl Times {
         if ids.are_in_order() { Self::InIds } else { Self::Kept(RwLock::default()) }
     }
 
-    /// Whether they are remembered.
+    /// Returns true if the times are stored here.
     pub(super) fn are_kept(&self) -> bool {
         matches!(self, Self::Kept(_))
     }
 
-    /// Remembers a post.
+    /// Stores the time of a post.
     pub(super) fn published(&self, post: &Post) {
         if let Self::Kept(times) = self {
-            // Nothing panics while it has the lock.
+            // No code panics while it holds the lock, so a poisoned lock can be used.
             times.write().unwrap_or_else(PoisonError::into_inner).insert(post.id, post.published_at_us);
         }
     }
 
-    /// These ids with where they stand: of two, the greater comes first.
+    /// Returns the ids with their positions. The greater position is listed first.
     pub(super) fn positions(&self, ids: Vec<u64>) -> Vec<(i64, u64)> {
         match self {
             Self::InIds => ids.into_iter().map(|id| (0, id)).collect(),

@@ -1,9 +1,9 @@
-//! Inboxes as sorted sets: score = when published, in microseconds; member = id.
+//! Inboxes as sorted sets: the score is the time of publishing in microseconds, the member is the id.
 //!
 //! Not responsible for:
-//! - what the designs have in common (parent module).
+//! - the common part of the designs (parent module).
 //!
-//! Ids of the same microsecond have the same number of digits, so that Redis sorts them as numbers.
+//! Ids of the same microsecond have the same number of digits, so Redis, which sorts members as strings, sorts them as numbers.
 
 use super::Encoding;
 use super::link::Link;
@@ -11,13 +11,13 @@ use super::resp::{Batch, Replies};
 use crate::operation::{PAGE_POSTS, Post, User};
 use crate::target::Failure;
 
-/// Entries up to which a set is a listpack. For a moment after a follow, an inbox holds as much again as it may, and what has
-/// once become a skip list remains one.
+/// Maximum number of entries of a listpack. For a moment after a follow an inbox has twice its maximum size, and a set that was converted
+/// to a skip list is never converted back.
 fn listpack_entries_max(posts_max: usize) -> usize {
     2 * posts_max
 }
 
-/// Arguments of the server for this design.
+/// Returns the arguments of the server for this design.
 pub(super) fn arguments(encoding: Encoding, posts_max: usize) -> Vec<String> {
     match encoding {
         Encoding::SkipList => Vec::new(),
@@ -27,7 +27,7 @@ pub(super) fn arguments(encoding: Encoding, posts_max: usize) -> Vec<String> {
     }
 }
 
-/// What is to be told of this design.
+/// Returns the notes on this design for the report.
 pub(super) fn settings(encoding: Encoding, posts_max: usize) -> Vec<String> {
     vec![match encoding {
         Encoding::SkipList => {
@@ -43,7 +43,7 @@ pub(super) fn settings(encoding: Encoding, posts_max: usize) -> Vec<String> {
     }]
 }
 
-/// Asks for as many ids as a page has.
+/// Requests as many ids as a page has.
 pub(super) fn range(batch: &mut Batch, prefix: &str, user: User, offset: usize) {
     batch.command("ZREVRANGEBYSCORE", 7).key(prefix, user.into()).text(b"+inf").text(b"-inf");
     batch.text(b"LIMIT").number(offset as u64).number(PAGE_POSTS as u64);
@@ -59,7 +59,7 @@ pub(super) fn remove_own(batch: &mut Batch, id: u64, author: User) {
     batch.command("ZREM", 3).key("own:", author.into()).number(id);
 }
 
-/// The commands that push a post to an inbox, without its key.
+/// Returns the commands that push a post to an inbox, split at the key.
 pub(super) fn push(post: &Post, posts_max: usize) -> [Vec<u8>; 3] {
     let mut pieces = [(); 3].map(|()| Batch::new(""));
     pieces[0].command("ZADD", 4);
@@ -68,7 +68,7 @@ pub(super) fn push(post: &Post, posts_max: usize) -> [Vec<u8>; 3] {
     pieces.map(|piece| piece.bytes)
 }
 
-/// Adds to inboxes what is in outboxes, and is not older than all of a full inbox.
+/// Adds posts from outboxes to inboxes, except those that are older than all posts of a full inbox.
 pub(super) async fn fill(link: &Link, fills: &[(User, Vec<User>)], posts_max: usize) -> Result<(), Failure> {
     let mut batch = Batch::new("ZREVRANGE of outboxes");
     for (reader, sources) in fills {
@@ -99,7 +99,7 @@ pub(super) async fn fill(link: &Link, fills: &[(User, Vec<User>)], posts_max: us
     link.ask(batch).await.map(drop)
 }
 
-/// Removes from an inbox what a source published.
+/// Removes the posts of a source from an inbox.
 pub(super) async fn remove_source(link: &Link, reader: User, source: User, posts_max: usize) -> Result<(), Failure> {
     let mut batch = Batch::new("ZREVRANGE of an outbox");
     inbox_floor(&mut batch, reader);
@@ -118,35 +118,35 @@ pub(super) async fn remove_source(link: &Link, reader: User, source: User, posts
 }
 
 fn score(post: &Post) -> u64 {
-    // Time before 1970 is none that posts have.
+    // No post has a time before 1970.
     post.published_at_us.max(0).cast_unsigned()
 }
 
-/// The rest of a `ZREMRANGEBYRANK` that leaves the newest.
+/// Appends the arguments of a `ZREMRANGEBYRANK` that keeps the newest posts.
 fn cut_after_key(batch: &mut Batch, posts_max: usize) {
     batch.number(0).text(format!("-{}", posts_max + 1).as_bytes());
 }
 
-/// Asks for what [`floor`] reads.
+/// Requests the data that [`floor`] parses.
 fn inbox_floor(batch: &mut Batch, reader: User) {
     batch.command("ZCARD", 2).key("in:", reader.into());
     batch.command("ZRANGE", 5).key("in:", reader.into()).number(0).number(0).text(b"WITHSCORES");
 }
 
-/// When the oldest post of a full inbox was published; 0 for one that has room.
+/// Parses the time of the oldest post of a full inbox; 0 if the inbox is not full.
 fn floor(replies: &mut Replies, posts_max: usize) -> u64 {
     let is_full = replies.count() >= posts_max;
     let oldest = scored(replies).first().map_or(0, |(score, _)| *score);
     if is_full { oldest } else { 0 }
 }
 
-/// Asks for the newest of an outbox, which [`scored`] reads.
+/// Requests the newest posts of an outbox, which [`scored`] parses.
 fn outbox(batch: &mut Batch, source: User, posts_max: usize) {
     let last = posts_max.saturating_sub(1) as u64;
     batch.command("ZREVRANGE", 5).key("own:", source.into()).number(0).number(last).text(b"WITHSCORES");
 }
 
-/// Scores and ids.
+/// Parses scores and ids.
 fn scored(replies: &mut Replies) -> Vec<(u64, u64)> {
     let ids_and_scores = replies.numbers();
     ids_and_scores.chunks_exact(2).map(|pair| (pair[1], pair[0])).collect()

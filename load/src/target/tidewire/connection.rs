@@ -1,5 +1,4 @@
-//! One HTTP/1.1 connection, kept open: a request, its answer, the next. As cheap as a client can be, so that the server is
-//! what is measured.
+//! A persistent HTTP/1.1 connection with one request at a time. It uses little processor time, so that the measurement is of the server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,20 +6,20 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Headers of an answer at most.
+/// Maximum number of headers of a response.
 const HEADERS_MAX: usize = 32;
 
-/// Largest answer.
+/// Maximum bytes of a response.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// The connection.
+/// A connection to the server.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
     answer: Vec<u8>,
 }
 
-/// Where the parts of an answer are.
+/// The status of a response and the positions of its body.
 struct Head {
     status: u16,
     body: usize,
@@ -28,20 +27,20 @@ struct Head {
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects to the server.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// If the connection is refused.
     pub async fn open(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, answer: Vec::with_capacity(16 * 1024) })
     }
 
-    /// Sends a request as it is, and returns status and body of the answer.
+    /// Sends a raw request, and returns the status and the body of the response.
     ///
     /// # Errors
-    /// When the connection fails, or the answer is none that this client understands.
+    /// If the connection fails, or the response is not supported by this client.
     pub async fn ask(&mut self, request: &[u8]) -> io::Result<(u16, &[u8])> {
         self.stream.write_all(request).await?;
         self.answer.clear();
@@ -59,7 +58,7 @@ impl Connection {
     }
 }
 
-/// Reads what stands before the body, if all of it is there.
+/// Parses the head of a response. Returns `None` if it is incomplete.
 fn head(answer: &[u8]) -> io::Result<Option<Head>> {
     let strange = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("the answer has {what}"));
     if answer.is_empty() {

@@ -1,4 +1,4 @@
-//! Tidewire as a server of its own, over HTTP.
+//! Tidewire in its own process, over HTTP.
 
 use std::fmt::Write as _;
 use std::io;
@@ -18,54 +18,54 @@ use crate::target::tidewire::connection::Connection;
 use crate::target::tidewire::{Settings, is_refusal, name, page};
 use crate::target::{ANSWER_MAX, Client, Failure, Later, Target, answered};
 
-/// The name of the hidden command by which this program becomes the server: one build has both.
+/// The name of the hidden command by which this program runs the server: both are in one build.
 pub const SERVER: &str = "tidewire";
 
-/// Readers that are woken at the same time.
+/// Number of readers that are woken concurrently.
 const WAKING_AT_ONCE: usize = 16;
 
-/// A server.
+/// A running Tidewire server.
 #[derive(Debug)]
 pub struct Http {
     address: SocketAddr,
     settings: Vec<String>,
-    /// None if somebody else started it.
+    /// The server process; `None` if another program started it.
     process: Option<Process>,
-    /// Whether publishes wait for their delivery.
+    /// True if a publish waits until the post is delivered.
     waits: Arc<AtomicBool>,
-    /// Whether whatever is published there goes into inboxes. Of a server that somebody else started nobody knows.
+    /// True if all posts are pushed into inboxes. This is not known for a server that another program started.
     pushes_all: bool,
 }
 
 impl Http {
-    /// Starts a server.
+    /// Starts a server on a free port.
     ///
     /// # Errors
-    /// When it does not start.
+    /// If it does not start.
     pub async fn start(settings: &Settings) -> Result<Self, Failure> {
         let address = free_address().map_err(|cause| Failure::of(&cause))?;
-        let (process, told) = start(address, settings).await.map_err(|cause| Failure::of(&cause))?;
+        let (process, lines) = start(address, settings).await.map_err(|cause| Failure::of(&cause))?;
         Ok(Self {
             address,
-            settings: told,
+            settings: lines,
             process: Some(process),
             waits: waits(),
             pushes_all: settings.celebrity_followers.is_none(),
         })
     }
 
-    /// Uses a server that runs already.
+    /// Uses a server that is already running.
     pub fn at(address: SocketAddr) -> Self {
         Self {
             address,
-            settings: vec![format!("at {address}, as it was started")],
+            settings: vec![format!("at {address}, with the settings it was started with")],
             process: None,
             waits: waits(),
             pushes_all: false,
         }
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -78,9 +78,9 @@ impl Http {
 }
 
 async fn start(address: SocketAddr, settings: &Settings) -> io::Result<(Process, Vec<String>)> {
-    let mut told = settings.told();
-    let flags: Vec<String> = told.iter().skip(1).flat_map(|flag| flag.split(' ')).map(str::to_owned).collect();
-    told.push("a process of its own, asked over HTTP/1.1, a connection for each client".to_owned());
+    let mut lines = settings.describe();
+    let flags: Vec<String> = lines.iter().skip(1).flat_map(|flag| flag.split(' ')).map(str::to_owned).collect();
+    lines.push("a separate process, over HTTP/1.1, with a connection for each client".to_owned());
     let mut process = Process::start(&harness()?, |directory| {
         let data = directory.join("data").display().to_string();
         let fixed = [SERVER, "serve", "--listen", &address.to_string(), "--data-dir", &data].map(str::to_owned);
@@ -94,7 +94,7 @@ async fn start(address: SocketAddr, settings: &Settings) -> io::Result<(Process,
         Err(_) => false,
     };
     process.wait_until(is_ready).await?;
-    Ok((process, told))
+    Ok((process, lines))
 }
 
 impl Target for Http {
@@ -144,7 +144,7 @@ impl Target for Http {
             let mut client = self.connect().await?;
             client.request.push_str("GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n\r\n");
             let stats: Stats = serde_json::from_slice(client.ask().await?)
-                .map_err(|cause| Failure::Failed(format!("GET /v1/stats tells no deliveries: {cause}")))?;
+                .map_err(|cause| Failure::Failed(format!("GET /v1/stats has no count of deliveries: {cause}")))?;
             Ok(Some(stats.deliveries + stats.deliveries_below_floor))
         })
     }
@@ -162,11 +162,11 @@ impl Target for Http {
     }
 }
 
-/// What is read of all that a server tells of itself.
+/// The statistics of the server that are used here.
 #[derive(Deserialize)]
 struct Stats {
     deliveries: u64,
-    /// Of posts that were older by then than what the inbox holds.
+    /// Deliveries of posts that were older than the floor of the inbox.
     deliveries_below_floor: u64,
 }
 
@@ -183,7 +183,7 @@ fn waits() -> Arc<AtomicBool> {
 
 // Writing to a `String` cannot fail.
 impl HttpClient {
-    /// Asks for an operation. Returns the body of the answer.
+    /// Sends the request of an operation. Returns the body of the response.
     async fn send(&mut self, operation: &Operation) -> Result<&[u8], Failure> {
         self.request.clear();
         let request = &mut self.request;

@@ -23,25 +23,25 @@ use crate::target::process::PrivateDirectory;
 use crate::target::tidewire::{Settings, name};
 use crate::target::{Client, Failure, Later, Target};
 
-/// The newest page.
+/// A request for the newest page.
 const NEWEST: PageRequest = PageRequest { range: Range::Newest, limit: PAGE_POSTS };
 
-/// Readers that are woken at the same time.
+/// Number of readers that are woken concurrently.
 const WAKING_AT_ONCE: usize = 256;
 
 /// An engine in this process.
 pub struct InProcess {
     engine: Engine,
     settings: Vec<String>,
-    /// Removed when the engine has ended.
+    /// Removed after the engine has shut down.
     _directory: PrivateDirectory,
 }
 
 impl InProcess {
-    /// Starts an engine on a directory of its own.
+    /// Starts an engine on a private directory.
     ///
     /// # Errors
-    /// When there is no room for that.
+    /// If the directory cannot be created or opened.
     pub fn start(settings: &Settings) -> Result<Self, Failure> {
         let directory = PrivateDirectory::new().map_err(|cause| Failure::of(&cause))?;
         let celebrity = settings
@@ -58,9 +58,9 @@ impl InProcess {
         };
         let opened = Engine::open(config, &storage, Arc::new(SystemClock), &Default::default());
         let (engine, _) = opened.map_err(|cause| Failure::of(&cause))?;
-        let mut told = settings.told();
-        told.push("in the process of the client, without HTTP".to_owned());
-        Ok(Self { engine, settings: told, _directory: directory })
+        let mut lines = settings.describe();
+        lines.push("in the process of the client, without HTTP".to_owned());
+        Ok(Self { engine, settings: lines, _directory: directory })
     }
 }
 
@@ -107,7 +107,7 @@ impl Target for InProcess {
 
     fn delivered(&self) -> Later<'_, Result<Option<u64>, Failure>> {
         let counters = &self.engine.shared().counters;
-        // Of posts that were older by then than what the inbox holds, too.
+        // Includes deliveries of posts that were older than the floor of the inbox.
         let delivered = counters.deliveries.get() + counters.below_floor.get();
         let pushes_all = matches!(self.engine.shared().config.celebrity, Policy::PushAll);
         Box::pin(async move { Ok(pushes_all.then_some(delivered)) })

@@ -1,7 +1,7 @@
-//! Tidewire itself, over HTTP and in process.
+//! Tidewire as a design, over HTTP and in process.
 //!
 //! Responsible for:
-//! - how it is set for a comparison: as it comes, but for what the rivals are set to as well.
+//! - its settings in a comparison: the defaults, except where the other designs have the same setting.
 
 pub mod connection;
 pub mod http;
@@ -10,40 +10,40 @@ mod page;
 
 use crate::operation::User;
 
-/// Whether an answer refuses what may succeed a little later. Of what else is answered with 503 nothing comes by trying again.
+/// Returns true if the answer is a refusal that may succeed on a retry. Other answers with status 503 are permanent.
 pub fn is_refusal(status: u16, body: &[u8]) -> bool {
     status == 429 || (status == 503 && memchr::memmem::find(body, br#""code":"overloaded""#).is_some())
 }
 
-/// What a comparison sets.
+/// The settings of Tidewire in a comparison.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Posts that an inbox holds.
+    /// Number of posts in an inbox.
     pub inbox_posts: usize,
-    /// Followers above which an author's posts are pulled; none: all are pushed, as by the rivals.
+    /// Followers above which an author's posts are pulled. `None`: all are pushed, as by the other designs.
     pub celebrity_followers: Option<u64>,
-    /// Sources that a reader may follow; none: as many as by default.
+    /// Maximum number of sources that a reader may follow. `None`: the default.
     pub following_max: Option<usize>,
-    /// Flags of the server beside these, each with its value: `--live-max 40000`.
+    /// Further flags of the server, each with its value, such as `--live-max 40000`.
     pub more_flags: Vec<String>,
 }
 
 impl Settings {
-    fn told(&self) -> Vec<String> {
+    fn describe(&self) -> Vec<String> {
         let celebrity = self.celebrity_followers.map_or("off".to_owned(), |followers| followers.to_string());
-        let mut told = vec![
+        let mut lines = vec![
             format!("Tidewire {}", env!("CARGO_PKG_VERSION")),
             format!("--inbox-posts {}", self.inbox_posts),
             format!("--celebrity-followers {celebrity}"),
             "--durability everysec".to_owned(),
         ];
-        told.extend(self.following_max.map(|most| format!("--following-max {most}")));
-        told.extend_from_slice(&self.more_flags);
-        told
+        lines.extend(self.following_max.map(|most| format!("--following-max {most}")));
+        lines.extend_from_slice(&self.more_flags);
+        lines
     }
 }
 
-/// What a user is called.
+/// Returns the user id for a user number.
 pub(crate) fn name(user: User) -> String {
     format!("u{user}")
 }

@@ -1,4 +1,4 @@
-//! Pages as Tidewire answers them.
+//! Parses pages of Tidewire.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -26,7 +26,7 @@ struct Post<'a> {
     body: &'a RawValue,
 }
 
-/// Reads a page.
+/// Parses the entries of a page.
 pub(super) fn items(json: &[u8]) -> Result<Vec<Item>, Failure> {
     let page: Page<'_> = serde_json::from_slice(json).map_err(|cause| Failure::of(&cause))?;
     page.items.iter().map(|entry| item(&entry.post)).collect()
@@ -39,7 +39,7 @@ fn item(post: &Post<'_>) -> Result<Item, Failure> {
     Ok(Item { id, author, body: post.body.get().to_owned() })
 }
 
-/// Counts the entries of a page without reading it: each has one cursor, and no body here looks like one.
+/// Counts the entries of a page without parsing it: each entry has one cursor, and no body contains this text.
 pub(super) fn count(json: &[u8]) -> usize {
     memchr::memmem::find_iter(json, br#","cursor":""#).count()
 }

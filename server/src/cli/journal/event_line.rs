@@ -1,5 +1,5 @@
-//! An event as one line of JSON, for people and scripts. Not what is stored: ids are texts and times RFC 3339 here, as in
-//! the API.
+//! An event as one line of JSON, for people and scripts. This is not the stored format: ids are strings and times are RFC 3339, as in the
+//! API.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -89,7 +89,7 @@ enum EventLine<'a> {
     },
 }
 
-/// The kind of an event, by its stored name.
+/// Returns the stored name of an event's kind.
 pub(super) fn kind(event: &Event) -> &'static str {
     match event {
         Event::Published { .. } => "published",
@@ -110,10 +110,10 @@ pub(super) fn kind(event: &Event) -> &'static str {
     }
 }
 
-/// The line of an event, without its end.
+/// Returns the JSON line of an event without a line end.
 ///
 /// # Errors
-/// When a body is no JSON.
+/// If a body is not valid JSON.
 pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> {
     let event = match event {
         Event::Published { position, draft, accepted_at } => {

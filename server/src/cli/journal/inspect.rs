@@ -1,4 +1,4 @@
-//! `tidewire journal inspect`: what is in a journal, segment by segment, whether it is whole or not.
+//! `tidewire journal inspect`: lists the segments of a journal and their content, also if the journal is damaged.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write};
@@ -13,25 +13,25 @@ use tidewire::storage::frame::unpack;
 use tidewire::storage::journal::{Sequence, reader};
 use tidewire::storage::segment::{End, Found, Segment, Walk};
 
-/// What `tidewire journal inspect` takes.
+/// Arguments of `tidewire journal inspect`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Inspect {
     /// A data directory, or one segment file
     path: PathBuf,
 
-    /// Print every event as a line of JSON instead; what is said of segments goes to the standard error
+    /// Print every event as a line of JSON; the messages about segments go to standard error
     #[arg(long)]
     events: bool,
 }
 
-/// What was met so far.
+/// The totals of the segments read so far.
 struct Sum {
-    /// Where every event is printed.
+    /// The output for events, if they are printed.
     events: Option<Box<dyn Write>>,
     kinds: BTreeMap<&'static str, u64>,
     segments: u64,
     bytes: u64,
-    /// The event that should come next.
+    /// The expected sequence of the next event.
     next: Option<Sequence>,
     bad: bool,
 }
@@ -44,7 +44,7 @@ impl Inspect {
         let mut sum = Sum { events, kinds: BTreeMap::new(), segments: 0, bytes: 0, next: None, bad: false };
         for (nth, (name, first)) in segments.iter().enumerate() {
             let segment = match Segment::read(&files, name, *first) {
-                // A server dropped it since the directory was listed.
+                // A running server deleted the segment after the directory was listed.
                 Err(StorageError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => continue,
                 segment => segment?,
             };
@@ -58,7 +58,7 @@ impl Inspect {
             return Err(format!("{} has no journal segment", self.path.display()).into());
         }
         sum.flush()?;
-        sum.tell_total();
+        sum.print_total();
         Ok(if sum.bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
@@ -69,7 +69,7 @@ impl Sum {
             && segment.first > next
         {
             self.bad = true;
-            self.say(&format!("events {next} to {} are in no segment", segment.first.0 - 1));
+            self.print(&format!("events {next} to {} are in no segment", segment.first.0 - 1));
         }
         let walk = segment.walk(|found| self.event(segment, found))?;
         let (events, bytes) = (walk.next.0.saturating_sub(segment.first.0), walk.good_bytes + walk.rest_bytes);
@@ -83,7 +83,7 @@ impl Sum {
         let of = segment.identity().map_or(String::new(), |identity| format!(", of the data directory {identity}"));
         let is_bad = !matches!((&walk.end, is_last), (End::Whole, _) | (End::Torn, true));
         self.bad |= is_bad;
-        self.say(&format!("{}: {range}, {bytes} bytes, {}{of}", segment.place, ending(&walk, is_last)));
+        self.print(&format!("{}: {range}, {bytes} bytes, {}{of}", segment.place, ending(&walk, is_last)));
         Ok(())
     }
 
@@ -100,7 +100,7 @@ impl Sum {
             (Err(cause), _) => {
                 self.bad = true;
                 let Found { offset_bytes, sequence, .. } = found;
-                self.say(&format!("{}: event {sequence} at byte {offset_bytes}: {cause}", segment.place));
+                self.print(&format!("{}: event {sequence} at byte {offset_bytes}: {cause}", segment.place));
                 Ok(())
             }
             (Ok(line), Some(out)) => writeln!(out, "{line}"),
@@ -108,10 +108,10 @@ impl Sum {
         }
     }
 
-    fn tell_total(&self) {
+    fn print_total(&self) {
         let events: u64 = self.kinds.values().sum();
-        self.say(&format!("segments: {}, bytes: {}, events: {events}", self.segments, self.bytes));
-        self.kinds.iter().for_each(|(kind, count)| self.say(&format!("{kind}: {count}")));
+        self.print(&format!("segments: {}, bytes: {}, events: {events}", self.segments, self.bytes));
+        self.kinds.iter().for_each(|(kind, count)| self.print(&format!("{kind}: {count}")));
     }
 
     fn flush(&mut self) -> Result<(), String> {
@@ -119,12 +119,12 @@ impl Sum {
         if terminal::is_enough(&flushed) { Ok(()) } else { flushed.map_err(|cause| format!("cannot write: {cause}")) }
     }
 
-    fn say(&self, line: &str) {
-        if self.events.is_some() { terminal::warn(line) } else { terminal::say(line) }
+    fn print(&self, line: &str) {
+        if self.events.is_some() { terminal::warn(line) } else { terminal::print_line(line) }
     }
 }
 
-/// How a segment ends.
+/// Describes how a segment ends.
 fn ending(walk: &Walk, is_last: bool) -> String {
     let Walk { good_bytes, rest_bytes, .. } = walk;
     match &walk.end {

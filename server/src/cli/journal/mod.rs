@@ -1,5 +1,5 @@
-//! `tidewire journal`: looking into a journal, a whole data directory's or one segment's. Nothing is written, and a server
-//! may be running on it.
+//! `tidewire journal`: inspects the journal of a data directory or a single segment. It writes nothing, and a server may be running on
+//! the same directory.
 
 mod event_line;
 mod inspect;
@@ -16,16 +16,16 @@ use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files as _;
 use tidewire::storage::segment::{self, SEGMENT_HEADER_BYTES_MAX};
 
-/// What `tidewire journal` can do.
+/// Subcommands of `tidewire journal`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum JournalTool {
-    /// Say what is in a journal: segments, sequences, kinds of events, how each segment ends
+    /// Show what is in a journal: segments, sequences, kinds of events, how each segment ends
     Inspect(inspect::Inspect),
-    /// Read all of a journal, and say whether it is good or where it is not
+    /// Read all of a journal and report whether it is good, or where it is damaged
     Verify(JournalPath),
 }
 
-/// The journal to look into.
+/// Path of the journal to inspect.
 #[derive(Debug, clap::Args)]
 pub(crate) struct JournalPath {
     /// A data directory, or one segment file
@@ -41,7 +41,7 @@ impl JournalTool {
     }
 }
 
-/// The segments at `path`. A single one may have any name.
+/// Opens the segments at `path`. A single segment file may have any name.
 fn open(path: &Path) -> Result<ReadOnly, StorageError> {
     let failed = |cause| StorageError::io("read", path.display().to_string())(cause);
     if path.metadata().map_err(failed)?.is_dir() {

@@ -1,4 +1,4 @@
-//! `tidewire journal verify`: whether a server could start from a journal, read by the same rules.
+//! `tidewire journal verify`: checks whether a server could start from a journal, by the same rules as recovery.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -13,7 +13,7 @@ use tidewire::storage::journal::Sequence;
 use tidewire::storage::journal::reader::{self, Read, Reading};
 use tidewire::storage::{identity, segment, snapshot};
 
-/// Times a journal is read whose segments a running server drops meanwhile.
+/// Maximum number of attempts to read a journal while a running server deletes segments.
 const ATTEMPTS_MAX: u32 = 5;
 
 pub(super) fn run(path: &Path, files: &ReadOnly) -> Outcome {
@@ -26,9 +26,9 @@ pub(super) fn run(path: &Path, files: &ReadOnly) -> Outcome {
     };
     let last = read.tail.last;
     let events = if last < first { "no events".to_owned() } else { format!("events {first} to {last}") };
-    terminal::say(&format!("good: {}: {events}, segments: {segments}, bytes: {}", path.display(), read.bytes));
+    terminal::print_line(&format!("good: {}: {events}, segments: {segments}, bytes: {}", path.display(), read.bytes));
     if let Some(torn) = read.torn {
-        terminal::say(&format!(
+        terminal::print_line(&format!(
             "torn tail of {} bytes in {} after byte {}: not known to be synced, or being written right now; the next start \
              cuts it off",
             torn.torn_bytes, torn.place, torn.good_bytes
@@ -37,7 +37,7 @@ pub(super) fn run(path: &Path, files: &ReadOnly) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether what is wrong may come of a server that dropped segments between two looks.
+/// Returns true if the error can be caused by a server that deleted segments between two reads.
 fn may_be_dropped(cause: &(dyn std::error::Error + 'static)) -> bool {
     match cause.downcast_ref::<StorageError>() {
         Some(StorageError::Io { source, .. }) => source.kind() == ErrorKind::NotFound,
@@ -49,7 +49,7 @@ fn may_be_dropped(cause: &(dyn std::error::Error + 'static)) -> bool {
 type Verified = (Sequence, usize, Read);
 
 fn verify(path: &Path, files: &ReadOnly) -> Result<Verified, Box<dyn std::error::Error>> {
-    // The snapshots first: what they saw is in the journal since before.
+    // List the snapshots first: every event in them is already in the journal by the time the segments are listed.
     identity::find(files)?;
     let newest = snapshot::snapshots(files)?.into_iter().next();
     let segments = reader::segments(files)?;
@@ -58,7 +58,7 @@ fn verify(path: &Path, files: &ReadOnly) -> Result<Verified, Box<dyn std::error:
     };
     let is_alone = segment::parse_name(files.name()).is_some();
     let through = newest.as_ref().map_or(Sequence(0), |(_, sequence)| *sequence);
-    // Events before the first segment are missing, unless there is a snapshot of them.
+    // Events before the first segment count as missing unless a snapshot includes them.
     let before_first = Sequence(first.0.saturating_sub(1));
     let after = if is_alone || before_first <= through { before_first } else { through };
     let check = |found: segment::Found<'_>| unpack::<Event>(found.payload).map(drop);

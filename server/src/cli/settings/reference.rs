@@ -1,4 +1,4 @@
-//! The reference of all settings, `docs/settings.md`, as the code has them.
+//! Tests that `docs/settings.md`, the reference of all settings, matches the code.
 #![cfg(test)]
 
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ fn reference() -> String {
         let values = argument.get_value_names().unwrap_or_default().iter().map(|name| name.as_str());
         let value = values.filter(|_| argument.get_action().takes_values()).collect::<Vec<_>>().join(" ");
         let value = if value.is_empty() { String::new() } else { format!("`{}`", value.replace('|', "\\|")) };
-        let help = argument.get_help().expect("every setting says what it is").to_string();
+        let help = argument.get_help().expect("every setting has a help text").to_string();
         let _ = writeln!(text, "| `--{flag}` | {} | {value} | {help} |", variable.unwrap_or_default());
     }
     text

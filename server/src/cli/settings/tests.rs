@@ -1,4 +1,4 @@
-//! Settings by flags and files.
+//! Tests of the settings from flags and files.
 #![cfg(test)]
 
 use super::*;

@@ -1,4 +1,4 @@
-//! Values of settings, as people write them.
+//! Types of setting values and their text form.
 
 use std::num::NonZeroU64;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use crate::http::sockets::proxies::Proxies;
 use tidewire::feed::policy::Policy;
 use tidewire::storage::journal::Durability;
 
-/// A duration as people write it: `90s`, `50ms`, `7d`.
+/// A duration in text form: `90s`, `50ms`, `7d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span(pub Duration);
 
@@ -26,7 +26,7 @@ impl FromStr for Span {
     }
 }
 
-/// Followers above which a source is a celebrity.
+/// The setting for the number of followers above which a source is a celebrity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Celebrity(pub Policy);
 
@@ -43,7 +43,7 @@ impl FromStr for Celebrity {
     }
 }
 
-/// Whether snapshots hold inboxes.
+/// The setting that includes inboxes in snapshots: `resident` or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inboxes(pub bool);
 
@@ -51,11 +51,11 @@ impl FromStr for Inboxes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        either(text, "resident", "none").map(Self)
+        parse_choice(text, "resident", "none").map(Self)
     }
 }
 
-/// When a group of journaled events counts as kept.
+/// The setting for when a group of journaled events counts as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncPolicy(pub Durability);
 
@@ -67,7 +67,7 @@ impl FromStr for SyncPolicy {
     }
 }
 
-/// Whether snapshots are compressed.
+/// The setting for the compression of snapshots: `zstd` or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compression(pub bool);
 
@@ -75,17 +75,17 @@ impl FromStr for Compression {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        either(text, "zstd", "none").map(Self)
+        parse_choice(text, "zstd", "none").map(Self)
     }
 }
 
-/// How the log is written.
+/// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
-    /// Lines for people.
+    /// Text lines for people.
     #[default]
     Text,
-    /// A JSON object in each line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -93,11 +93,11 @@ impl FromStr for LogFormat {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        either(text, "json", "text").map(|is_json| if is_json { Self::Json } else { Self::Text })
+        parse_choice(text, "json", "text").map(|is_json| if is_json { Self::Json } else { Self::Text })
     }
 }
 
-fn either(text: &str, yes: &str, no: &str) -> Result<bool, String> {
+fn parse_choice(text: &str, yes: &str, no: &str) -> Result<bool, String> {
     match text {
         _ if text == yes => Ok(true),
         _ if text == no => Ok(false),
@@ -105,7 +105,7 @@ fn either(text: &str, yes: &str, no: &str) -> Result<bool, String> {
     }
 }
 
-/// Settings that are one word in TOML, as they are on the command line.
+/// Implements `Deserialize` for settings that are a string in TOML, with the same syntax as on the command line.
 macro_rules! read_as_text {
     ($($setting:ty),+) => {$(
         impl<'de> Deserialize<'de> for $setting {
@@ -124,7 +124,7 @@ impl<'de> Deserialize<'de> for RequestsPerSecond {
     }
 }
 
-/// In TOML `off` is a string and a threshold a number.
+/// The TOML form of the celebrity threshold: `off` is a string, a threshold is a number.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a number of followers or \"off\"")]
 enum Written {

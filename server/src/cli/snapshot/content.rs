@@ -1,13 +1,13 @@
-//! The records of a snapshot, block by block, with the place of whatever is wrong.
+//! Reads the records of a snapshot block by block and reports the place of any error.
 
+use tidewire::recovery::{Batch, decode};
 use tidewire::storage::error::StorageError;
-use tidewire::storage::recovery::{Batch, decode};
 use tidewire::storage::snapshot::{EndRecord, SnapshotReader};
 
-/// Gives the records of every block to `each`.
+/// Calls `each` with the records of every block.
 ///
 /// # Errors
-/// Names the block that is damaged, or whose records `each` refused.
+/// Names the block that is damaged, or whose records `each` rejected.
 pub(super) fn each_block(
     reader: &mut SnapshotReader,
     mut each: impl FnMut(Batch) -> Result<(), String>,
@@ -18,7 +18,7 @@ pub(super) fn each_block(
     Ok(reader.end().expect("all blocks were read"))
 }
 
-/// Gives records to `each`, and says which of them it refused.
+/// Calls `each` with every record, and names the record that it rejected in the error.
 pub(super) fn each_record<T, E: std::fmt::Display>(
     what: &str,
     records: &[T],

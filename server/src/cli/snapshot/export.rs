@@ -1,11 +1,11 @@
-//! `tidewire snapshot export`: posts and follow edges of a snapshot and its archive, as text that `tidewire import` takes.
+//! `tidewire snapshot export`: writes the posts and follow edges of a snapshot and its archive as text for `tidewire import`.
 //!
 //! Responsible for:
-//! - which files are read and written, and what is done without the archive;
-//! - saying what the text cannot express.
+//! - which files are read and written, and the export without the archive;
+//! - reporting what the text format cannot express.
 //!
 //! Not responsible for:
-//! - what is exported in which order (`outline`), what a line looks like (`cli::post_line`).
+//! - which records are exported and their order (`outline`), the format of a line (`cli::post_line`).
 
 use std::error::Error;
 use std::fs::{self, OpenOptions};
@@ -19,10 +19,10 @@ use crate::cli::{Outcome, terminal};
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
 use tidewire::storage::archive::ReadOnlyArchive;
 
-/// What `tidewire snapshot export` takes.
+/// Arguments of `tidewire snapshot export`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Export {
-    /// The snapshot
+    /// Snapshot file to export
     file: PathBuf,
 
     /// Where to write posts, a JSON object in each line, oldest first; - is the standard output [default: -, unless --follows is given]
@@ -72,15 +72,15 @@ impl Export {
             }
         }
         if self.posts.is_some() {
-            tell_posts(&outline, archive.is_some());
+            report_posts(&outline, archive.is_some());
         }
         if self.follows.is_some() {
-            tell_edges(&outline);
+            report_edges(&outline);
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The archive, if it is needed: posts must not be left out unless that was asked for.
+    /// Opens the archive if it is needed. It is an error if it is missing: posts are only left out on request.
     fn open_archive(&self, outline: &Outline) -> Result<Option<ReadOnlyArchive>, Box<dyn Error>> {
         if self.without_archive || (self.archive.is_none() && !outline.needs_archive) {
             return Ok(None);
@@ -99,7 +99,7 @@ impl Export {
     }
 }
 
-/// A new file, a device or pipe that is there, or the standard output.
+/// Opens the output: a new file, an existing device or pipe, or the standard output.
 fn open(out: &Path) -> Result<Box<dyn Write>, String> {
     if out == Path::new("-") {
         return Ok(terminal::output());
@@ -118,8 +118,8 @@ fn note(what: &str, count: usize, meaning: &str) {
     }
 }
 
-/// What was exported, and what was not. Beside the result, which may be the standard output.
-fn tell_posts(outline: &Outline, has_archive: bool) {
+/// Reports what was exported and what was not. This goes to standard error, because the result may go to standard output.
+fn report_posts(outline: &Outline, has_archive: bool) {
     let count = |is: fn(&Place) -> bool| outline.posts.iter().filter(|post| is(post)).count();
     terminal::warn(&format!("posts: {}", outline.posts.len()));
     let hidden = " (`tidewire import posts` hides them again; POST /v1/posts refuses these lines)";
@@ -133,7 +133,7 @@ fn tell_posts(outline: &Outline, has_archive: bool) {
     }
 }
 
-fn tell_edges(outline: &Outline) {
+fn report_edges(outline: &Outline) {
     terminal::warn(&format!("follow edges: {} (when they were made is not exported)", outline.edges.len()));
     note("hidden edges", outline.edges.iter().filter(|edge| edge.hidden).count(), " (by a third word)");
     let preferences = " (their mutes, blocks, rules, lists and markers, and where their edges begin, are not exported)";

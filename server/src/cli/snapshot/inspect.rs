@@ -1,4 +1,4 @@
-//! `tidewire snapshot inspect`: what is in a snapshot, by its blocks. Records are counted, not looked at.
+//! `tidewire snapshot inspect`: shows the content of a snapshot by blocks. Records are counted but not decoded.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -18,12 +18,12 @@ struct Sum {
 pub(super) fn run(snapshot: &Snapshot) -> Outcome {
     let mut reader = snapshot.reader()?;
     let header = reader.header();
-    terminal::say(&format!("{}: format {}, {} bytes", reader.place(), reader.format(), reader.file_bytes()));
+    terminal::print_line(&format!("{}: format {}, {} bytes", reader.place(), reader.format(), reader.file_bytes()));
     if let Some(identity) = reader.identity() {
-        terminal::say(&format!("of the data directory {identity}"));
+        terminal::print_line(&format!("of the data directory {identity}"));
     }
-    terminal::say(&format!("taken at {}, replay goes on after event {}", header.taken_at, header.sequence));
-    terminal::say("");
+    terminal::print_line(&format!("taken at {}, replay goes on after event {}", header.taken_at, header.sequence));
+    terminal::print_line("");
     let mut sums: BTreeMap<Section, Sum> = BTreeMap::new();
     let read = loop {
         match reader.next_block() {
@@ -32,23 +32,23 @@ pub(super) fn run(snapshot: &Snapshot) -> Outcome {
             Err(cause) => break Err(cause),
         }
     };
-    tell(&sums);
+    print_sections(&sums);
     read?;
     if let Some(end) = reader.end() {
-        terminal::say("");
-        terminal::say(&format!("saw events through {}, last instant {}", end.through, end.last_instant));
+        terminal::print_line("");
+        terminal::print_line(&format!("saw events through {}, last instant {}", end.through, end.last_instant));
         if end.archive {
-            terminal::say("older posts are in the archive that it was taken beside");
+            terminal::print_line("older posts are in the archive that it was taken beside");
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Of a snapshot that is damaged: what stands before the damage.
-fn tell(sums: &BTreeMap<Section, Sum>) {
+/// Prints the table of sections. For a damaged snapshot it covers the blocks before the damage.
+fn print_sections(sums: &BTreeMap<Section, Sum>) {
     let row = |name: &str, sum: [&str; 4]| {
         let [blocks, records, raw, stored] = sum;
-        terminal::say(&format!("{name:<10} {blocks:>8} {records:>12} {raw:>15} {stored:>15}"));
+        terminal::print_line(&format!("{name:<10} {blocks:>8} {records:>12} {raw:>15} {stored:>15}"));
     };
     row("section", ["blocks", "records", "bytes raw", "bytes stored"]);
     let mut total = Sum::default();

@@ -1,4 +1,4 @@
-//! `tidewire snapshot`: looking into a snapshot file. Nothing is written but what `export` is told to write.
+//! `tidewire snapshot`: inspects a snapshot file. Only `export` writes anything: its output files.
 
 mod content;
 mod export;
@@ -15,21 +15,21 @@ use crate::cli::read_only::ReadOnly;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::snapshot::SnapshotReader;
 
-/// What `tidewire snapshot` can do.
+/// Subcommands of `tidewire snapshot`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotTool {
-    /// Say what is in a snapshot: when it was taken, and how much each section holds
+    /// Show what is in a snapshot: when it was taken, and the size of each section
     Inspect(SnapshotFile),
-    /// Read all of a snapshot, load it, and say whether it is good or where it is not
+    /// Read and load all of a snapshot and report whether it is good, or where it is damaged
     Verify(SnapshotFile),
     /// Write posts and follow edges of a snapshot and its archive as text that `tidewire import` takes
     Export(export::Export),
 }
 
-/// The snapshot to look into.
+/// Path of the snapshot to inspect.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SnapshotFile {
-    /// The snapshot
+    /// Snapshot file to read
     file: PathBuf,
 }
 
@@ -43,7 +43,7 @@ impl SnapshotTool {
     }
 }
 
-/// A snapshot file, which can be read several times even if a server drops it meanwhile.
+/// An open snapshot file. It can be read several times, even if a running server deletes it in the meantime.
 struct Snapshot(ReadOnly);
 
 impl Snapshot {
@@ -51,12 +51,12 @@ impl Snapshot {
         ReadOnly::file(file).map(Self)
     }
 
-    /// Its name, without the directory.
+    /// Returns the file name without the directory.
     fn name(&self) -> &str {
         self.0.name()
     }
 
-    /// Reads it from its start.
+    /// Opens a reader at the start of the file.
     fn reader(&self) -> Result<SnapshotReader, StorageError> {
         SnapshotReader::open(&self.0, self.name())
     }

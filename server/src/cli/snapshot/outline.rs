@@ -1,15 +1,15 @@
-//! What an export holds: where each post and edge stands in it, and writing them in this order.
+//! The index of an export: the position of each post and edge, and writing them in that order.
 //!
 //! Responsible for:
-//! - posts of a snapshot and its archive as one list, oldest first, edges in the order they were made, in bounded memory;
-//! - leaving out what either of both knows to be deleted; where both have a post, the snapshot's is taken.
+//! - merging the posts of a snapshot and its archive into one list, oldest first; edges in the order they were made; bounded memory;
+//! - leaving out posts that either of the two marks as deleted; if both have a post, the one of the snapshot is used.
 //!
 //! Not responsible for:
-//! - what a line looks like (`cli::post_line`).
+//! - the format of a line (`cli::post_line`).
 //!
-//! A snapshot holds posts by source, newest first, and a few of them twice, the later record newer; an archive holds them by id. So they are read once for where every post stands, 24
-//! bytes of memory each, and then the snapshot once more for every [`SORTED_BYTES`] of lines, which are sorted and written.
-//! Damage is met in the first pass, before anything is written.
+//! A snapshot stores posts by source, newest first, and a few of them twice (the later record is the newer one); an archive stores them
+//! by id. So the first pass reads only the position of every post, which takes 24 bytes of memory each. Then the snapshot is read once
+//! more for every [`SORTED_BYTES`] of lines, which are sorted and written. The first pass finds damage before anything is written.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -25,45 +25,45 @@ use tidewire::clock::UnixMicros;
 use tidewire::feed::position::Position;
 use tidewire::feed::record::PostRecord;
 use tidewire::id::{PostId, SourceId};
+use tidewire::recovery::Batch;
 use tidewire::state::records::EdgesRecord;
 use tidewire::state::tiering;
 use tidewire::storage::archive::{ArchiveError, Kept, ReadOnlyArchive};
-use tidewire::storage::recovery::Batch;
 
-/// Bytes of lines that are sorted together.
+/// Maximum bytes of lines that are sorted in memory at once.
 pub(super) const SORTED_BYTES: u64 = 256 << 20;
 
-/// What is exported, without the content of posts.
+/// The index of everything that is exported, without the content of the posts.
 #[derive(Default)]
 pub(super) struct Outline {
     ids: Vec<SourceId>,
-    /// Oldest first.
+    /// The posts, oldest first.
     pub(super) posts: Vec<Place>,
-    /// Oldest first.
+    /// The follow edges, oldest first.
     pub(super) edges: Vec<Edge>,
     pub(super) deleted: FxHashSet<PostId>,
-    /// Readers who have decided anything beside whom to follow.
+    /// Readers with settings other than follow edges: preferences, or edges with a start or end position.
     pub(super) deciders: BTreeSet<u32>,
-    /// Users whose tokens are revoked.
+    /// Number of users whose tokens are revoked.
     pub(super) revoked: usize,
-    /// Whether the snapshot was taken beside an archive that had posts.
+    /// True if the snapshot was taken with an archive that had posts.
     pub(super) needs_archive: bool,
 }
 
-/// Where a post stands, and what there is to say of it.
+/// The position of a post in the export, and its properties.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     at: Position,
     line_bytes: u32,
-    /// It is read from the archive.
+    /// True if the post is read from the archive.
     pub(super) is_archived: bool,
     pub(super) is_hidden: bool,
     pub(super) is_edited: bool,
-    /// Its body has line breaks.
+    /// True if its body has line breaks.
     pub(super) has_breaks: bool,
 }
 
-/// A follow edge.
+/// A follow edge of the export.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Edge {
     since: UnixMicros,
@@ -83,7 +83,7 @@ impl Outline {
         Ok(outline)
     }
 
-    /// Adds the posts that are only in the archive, and takes out those that it knows to be deleted.
+    /// Adds the posts that are only in the archive, and removes those that the archive marks as deleted.
     pub(super) fn read_archive(&mut self, archive: &ReadOnlyArchive) -> Result<(), ArchiveError> {
         let Self { posts, deleted, .. } = self;
         let mut archived = Vec::new();
@@ -93,7 +93,7 @@ impl Outline {
                 return Ok(());
             };
             if record.at.id != id {
-                return Err(format!("it says that it is post {}", record.at.id));
+                return Err(format!("its record has the id {}", record.at.id));
             }
             let is_in_snapshot = posts.binary_search_by_key(&record.at, |post| post.at).is_ok();
             if !is_in_snapshot && !deleted.contains(&id) {
@@ -158,7 +158,7 @@ impl Outline {
         line(record, record.sources.iter().map(|number| self.id(*number)).collect::<Result<_, _>>()?)
     }
 
-    /// The outer error is of what is read, the inner one of what is written to.
+    /// Writes the posts. The outer error comes from reading the input, the inner one from writing to `sink`.
     pub(super) fn write_posts(
         &self,
         snapshot: &Snapshot,
@@ -180,7 +180,10 @@ impl Outline {
             for post in run.iter().filter(|post| post.is_archived) {
                 let kept = archive.map(|archive| archive.post(post.at.id)).transpose()?.flatten();
                 let record = kept.as_ref().map(archived_record).transpose()?.flatten();
-                lines.push((post.at, archived_line(&record.ok_or("a post has left the archive meanwhile")?)?));
+                lines.push((
+                    post.at,
+                    archived_line(&record.ok_or("a post was removed from the archive during the export")?)?,
+                ));
             }
             sort_once(&mut lines, |(at, _)| *at);
             let written = lines.iter().try_for_each(|(_, line)| writeln!(sink, "{line}"));
@@ -214,7 +217,7 @@ impl Place {
     }
 }
 
-/// Sorts by position, and keeps the last of those that have the same.
+/// Sorts by position. Of entries with the same position, only the last one is kept.
 fn sort_once<T>(entries: &mut Vec<T>, at: impl Fn(&T) -> Position) {
     entries.sort_by_key(&at);
     entries.dedup_by(|next, kept| {
@@ -243,7 +246,7 @@ fn archived_line(record: &PostRecord<SourceId>) -> Result<String, String> {
     line(record, record.sources.iter().collect())
 }
 
-/// The post, unless it was deleted.
+/// Decodes an archived post, or returns `None` for a tombstone.
 fn archived_record(kept: &Kept) -> Result<Option<PostRecord<SourceId>>, String> {
     match kept {
         Kept::Deleted => Ok(None),
@@ -251,7 +254,7 @@ fn archived_record(kept: &Kept) -> Result<Option<PostRecord<SourceId>>, String> 
     }
 }
 
-/// Splits posts into runs whose lines take at most so many bytes, or are one.
+/// Splits posts into runs whose lines take at most `bytes_max` bytes. A run has at least one post.
 fn runs(posts: &[Place], bytes_max: u64) -> Vec<&[Place]> {
     let mut run_bytes = 0;
     let mut starts = Vec::new();
@@ -313,7 +316,7 @@ mod tests {
         for (nth, body) in [(1, "1"), (2, "2"), (1, "3")] {
             let draft = Draft::new(SourceId::new("ann").unwrap(), Body::new(body).unwrap());
             let mut post = Post::new(at(nth, nth as u64), &draft, at(nth, 0).published_at);
-            post.join(|id| hand.meet(id).slot);
+            post.join(|id| hand.intern(id).slot);
             writer.record(Section::Posts, &record(&world, &post, |source| source.slot.0)).unwrap();
         }
         writer.finish(Sequence(1), UnixMicros(0), false).unwrap();

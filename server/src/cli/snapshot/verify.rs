@@ -1,4 +1,4 @@
-//! `tidewire snapshot verify`: whether a server could start from a snapshot. All of it is read and loaded.
+//! `tidewire snapshot verify`: checks whether a server could start from a snapshot by reading and loading all of it.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::cli::snapshot::content::{each_block, each_record};
 use crate::cli::{Outcome, terminal};
 use tidewire::feed::graph::Sharding;
 use tidewire::feed::policy::Policy;
+use tidewire::recovery::Batch;
 use tidewire::state::world::{World, Writer};
-use tidewire::storage::recovery::Batch;
 use tidewire::storage::snapshot;
 
 pub(super) fn run(file: &Snapshot) -> Outcome {
@@ -28,7 +28,7 @@ pub(super) fn run(file: &Snapshot) -> Outcome {
         return Err(reader.bad(format!("it saw events through {through}, fewer than the {sequence} it is of")).into());
     }
     let Loading { world, inboxes, .. } = loading;
-    terminal::say(&format!(
+    terminal::print_line(&format!(
         "good: {}: event {sequence}; sources: {}, edges: {}, posts: {}, deleted ids: {}, inboxes: {inboxes}",
         reader.place(),
         world.sources.len(),
@@ -37,7 +37,7 @@ pub(super) fn run(file: &Snapshot) -> Outcome {
         world.posts.deleted().count(),
     ));
     if end.archive {
-        terminal::say("older posts are in the archive that it was taken beside, which was not looked at");
+        terminal::print_line("older posts are in the archive that it was taken beside, which was not looked at");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -49,7 +49,7 @@ struct Loading {
 }
 
 impl Loading {
-    /// As a recovery does it, and stricter where that passes over something.
+    /// Loads a batch as recovery does, and also rejects some records that recovery ignores.
     fn take(&mut self, batch: Batch) -> Result<(), String> {
         let (writer, sources) = (&mut self.writer, self.world.sources.len());
         match batch {
@@ -88,7 +88,7 @@ impl Loading {
     }
 }
 
-/// Refuses a column that ends within one of its entries.
+/// Rejects a column whose length is not a multiple of its entry size.
 fn whole(column: &ByteBuf, entry_bytes: usize) -> Result<(), String> {
     match column.len() % entry_bytes {
         0 => Ok(()),

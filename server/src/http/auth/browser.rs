@@ -1,15 +1,15 @@
-//! Browsers: what pages of others can make them do, where there are no keys.
+//! Protection against browser attacks for servers without keys.
 //!
-//! A page of any origin can have a browser send requests to whatever the browser reaches, which includes the loopback addresses
-//! that are served without keys. Where credentials are needed such requests have none.
+//! A page of any origin can make a browser send requests to every server the browser can reach, including servers on loopback addresses
+//! that require no keys. Where credentials are required, such requests have none and are refused.
 //!
 //! Responsible for:
-//! - refusing names that lead here and are not the server's. By its own name, once that is pointed here, a page would be one of
-//!   the server's own origin (DNS rebinding);
-//! - refusing what a page of another origin can do without reading an answer: writes, and connections that stay.
+//! - refusing host names that are not the server's. If an attacker points a name at this address, pages of that name would share the
+//!   server's origin (DNS rebinding);
+//! - refusing what a page of another origin can do without reading the response: writes, and long-lived connections.
 //!
 //! Not responsible for:
-//! - which other origins may read answers (`access::cors`), where there are keys (`access`).
+//! - which other origins may read responses (`http::auth::cors`), servers with keys (`http::auth`).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -20,11 +20,11 @@ use crate::http::auth::cors::Origins;
 use crate::http::auth::denial::Denial;
 use tidewire::limits::HOSTS_MAX;
 
-/// Names that the server goes by, beside addresses and `localhost`; with a port, at that port alone.
+/// The host names of the server, in addition to IP addresses and `localhost`. A name with a port matches that port only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts(Vec<String>);
 
-/// What browsers say of where the page is from that asks.
+/// The header in which browsers send the relation between the page's origin and the server's.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 impl FromStr for Hosts {
@@ -49,42 +49,43 @@ impl FromStr for Hosts {
 }
 
 impl Hosts {
-    /// Whether a request is for one of these, or for an address, which no page can make its own.
+    /// Returns true if the host is one of these names or an IP address. A DNS name can be pointed at this server, but no page can have
+    /// this IP address as its host without being served from it.
     fn has(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         if let Some((address, port)) = host.strip_prefix('[').and_then(|host| host.split_once(']')) {
             return address.parse::<Ipv6Addr>().is_ok() && (port.is_empty() || port.starts_with(':'));
         }
         let Some((name, _)) = split(&host) else { return false };
-        // Browsers look up neither `localhost` nor what is below it.
+        // Browsers resolve `localhost` and its subdomains locally, without DNS.
         let is_here = name == "localhost" || name.ends_with(".localhost");
         is_here || name.parse::<Ipv4Addr>().is_ok() || self.0.iter().any(|known| *known == name || *known == host)
     }
 }
 
-/// The name and the port of a host.
+/// Splits a host into its name and its port.
 fn split(host: &str) -> Option<(&str, Option<&str>)> {
     let mut parts = host.split(':');
     let (name, port) = (parts.next()?, parts.next());
     parts.next().is_none().then_some((name, port))
 }
 
-/// Whether a request may come from a page; `reads` is of one that reads and is through with its answer.
-pub(super) fn check(hosts: &Hosts, origins: &Origins, asked: &HeaderMap, reads: bool) -> Result<(), Denial> {
+/// Checks whether a request may come from a web page. `reads` is true for requests that only read and end with their response.
+pub(super) fn check(hosts: &Hosts, origins: &Origins, headers: &HeaderMap, reads: bool) -> Result<(), Denial> {
     let is_known = |host: &HeaderValue| host.to_str().is_ok_and(|host| hosts.has(host));
-    // What says none is no browser.
-    if !asked.get_all(HOST).all(is_known) {
+    // A request without a `Host` header does not come from a browser.
+    if !headers.get_all(HOST).all(is_known) {
         return Err(Denial::UnknownHost);
     }
-    if !reads && is_foreign(origins, asked) { Err(Denial::ForeignPage) } else { Ok(()) }
+    if !reads && is_foreign(origins, headers) { Err(Denial::ForeignPage) } else { Ok(()) }
 }
 
-/// Whether a page asks that is neither of the server's own origin nor of one that is named. Other clients say neither
-/// where they are from nor that they are a page's.
-fn is_foreign(origins: &Origins, asked: &HeaderMap) -> bool {
-    if origins.allow(asked) {
+/// Returns true if the request comes from a page whose origin is neither the server's own nor an allowed one. Clients other than browsers
+/// send neither an origin nor fetch metadata.
+fn is_foreign(origins: &Origins, headers: &HeaderMap) -> bool {
+    if origins.allow(headers) {
         return false;
     }
     let is_of_others = |site: &HeaderValue| !matches!(site.as_bytes(), b"same-origin" | b"none");
-    origins.are_foreign_to(asked) || asked.get(SEC_FETCH_SITE).is_some_and(is_of_others)
+    origins.are_foreign_to(headers) || headers.get(SEC_FETCH_SITE).is_some_and(is_of_others)
 }

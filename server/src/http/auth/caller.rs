@@ -1,65 +1,79 @@
-//! Callers: who sent a request, and what they may do.
+//! The caller of a request and its permissions.
 
+use actix_web::dev::ServiceRequest;
 use actix_web::web::Data;
 use actix_web::{HttpMessage as _, HttpRequest};
 
 use crate::http::Api;
 use crate::http::auth::denial::Denial;
 use crate::http::auth::keys::{KeyId, KeyScope};
+use crate::http::auth::rate::network;
+use crate::http::client::Client;
 use crate::http::operation::{Needs, Right};
 use tidewire::clock::UnixMicros;
 use tidewire::id::SourceId;
 
-/// Who sent a request.
+/// The authenticated identity of a request's sender.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Caller {
-    /// Anybody, who may do everything: there are no keys.
+    /// An unauthenticated caller with all permissions, because the server has no keys.
     Anybody,
-    /// Who acts for the server's owner, by a key of the server.
+    /// A client that authenticated with a server key.
     Server(KeyId, KeyScope),
-    /// A user, by a token.
+    /// A user, authenticated by a token.
     User(User),
-    /// A WebSocket that came without credentials, and has to say by its first message who it is.
+    /// A WebSocket without credentials, which must authenticate with its first message.
     Unauthenticated,
-    /// A WebSocket of a page in a browser, with credentials that are not good enough.
+    /// A WebSocket of a browser page whose credentials were refused.
     Refused,
 }
 
-/// A user that a token stands for.
+/// The user and the permissions of a valid token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct User {
-    /// Who it is.
+    /// The user's id.
     pub(crate) id: SourceId,
-    /// Whether the token is for more than reading.
+    /// True if the token also permits writing.
     pub(crate) may_write: bool,
-    /// When the token was made, if it says so.
+    /// The time of issue (`iat`), if the token contains it.
     pub(crate) issued_at: Option<UnixMicros>,
-    /// When the token ends.
+    /// The expiry time of the token (`exp`).
     pub(crate) until: UnixMicros,
-    /// The key that vouches for it.
+    /// The key that verified the token.
     pub(crate) key: KeyId,
 }
 
+/// Returns the client of a request that [`Access`](crate::http::auth::Access) admitted, by which bytes are shared.
+pub(in crate::http) fn client_of(request: &ServiceRequest) -> Client {
+    match request.extensions().get::<Caller>() {
+        Some(Caller::Server(..)) => return Client::Trusted,
+        Some(Caller::User(user)) => return Client::named(user.id.as_str()),
+        _ => {}
+    }
+    let elsewhere = request.peer_addr().map(network).filter(|address| !address.is_loopback());
+    elsewhere.map_or(Client::Trusted, Client::named)
+}
+
 impl Caller {
-    /// Whoever sent a request that was let in.
+    /// Returns the caller of an admitted request.
     pub(in crate::http) fn of(request: &HttpRequest) -> Result<Self, Denial> {
-        match Self::or_stranger(request)? {
+        match Self::or_unauthenticated(request)? {
             Self::Unauthenticated | Self::Refused => Err(Denial::Missing),
             known => Ok(known),
         }
     }
 
-    /// The same, of one that may have yet to say who it is.
-    pub(in crate::http) fn or_stranger(request: &HttpRequest) -> Result<Self, Denial> {
+    /// The same as [`Caller::of`], but also returns WebSockets that are not authenticated yet.
+    pub(in crate::http) fn or_unauthenticated(request: &HttpRequest) -> Result<Self, Denial> {
         if let Some(caller) = request.extensions().get::<Self>() {
             return Ok(caller.clone());
         }
-        // Nobody is noted where everybody may do everything.
+        // No caller is stored in the request if the server has no keys.
         let is_off = request.app_data::<Data<Api>>().is_some_and(|api| !api.access.is_on());
         if is_off { Ok(Self::Anybody) } else { Err(Denial::Missing) }
     }
 
-    /// Whether this is enough for what an operation needs, with `user` in its path.
+    /// Checks whether the caller has the permission that an operation needs; `user` is the user in the request path.
     pub(in crate::http) fn may(&self, needs: Needs, user: Option<&str>) -> Result<(), Denial> {
         let caller = match self {
             Self::Anybody => return Ok(()),
@@ -75,18 +89,18 @@ impl Caller {
             Needs::Own(_) if user != Some(caller.id.as_str()) => {
                 return Err(Denial::Forbidden("the token is another user's"));
             }
-            // Whose post it is, its handler finds out.
+            // The handler checks who the author of the post is.
             Needs::Own(right) | Needs::Author(right) => right,
         };
         if right == Right::Write && !caller.may_write { Err(Denial::ReadOnly) } else { Ok(()) }
     }
 
-    /// Whether they may do less than everything.
+    /// Returns true if the caller has less than all permissions, as a user has.
     pub(in crate::http) fn is_user(&self) -> bool {
         !matches!(self, Self::Anybody | Self::Server(..))
     }
 
-    /// Whether a post of this author is theirs.
+    /// Checks whether the caller may access a post of this author.
     pub(in crate::http) fn may_have(&self, author: &SourceId) -> Result<(), Denial> {
         match self {
             Self::Anybody | Self::Server(..) => Ok(()),
@@ -96,7 +110,7 @@ impl Caller {
         }
     }
 
-    /// Whether they may do what is hidden from users.
+    /// Checks whether the caller may use features that are hidden from users.
     pub(in crate::http) fn may_hide(&self) -> Result<(), Denial> {
         self.may(Needs::Server(Right::Read), None)
     }

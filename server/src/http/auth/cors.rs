@@ -1,6 +1,6 @@
-//! CORS: pages of which other origins may read answers.
+//! CORS: the origins whose pages may read responses.
 //!
-//! Credentials go by header and never by cookie, so that browsers need not be allowed to send any by themselves.
+//! Credentials are sent in a header and never in a cookie, so browsers do not need permission to send credentials on their own.
 
 use std::str::FromStr;
 
@@ -17,17 +17,17 @@ use actix_web::{HttpRequest, HttpResponse};
 use crate::http::Api;
 use tidewire::limits::CORS_ORIGINS_MAX;
 
-/// Origins whose pages may read answers, as browsers name them.
+/// The origins whose pages may read responses, in the form browsers send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origins(Vec<String>);
 
-/// What pages send beside what every page may.
+/// Allowed non-simple request headers.
 const REQUEST_HEADERS: &str = "authorization, content-type, last-event-id";
 
-/// What pages read beside what every page may.
+/// Response headers that pages may read in addition to the CORS-safelisted ones.
 const RESPONSE_HEADERS: &str = "retry-after, www-authenticate";
 
-/// How long browsers may remember what is allowed.
+/// Maximum seconds that browsers cache a preflight response.
 const MAX_AGE: &str = "600";
 
 impl FromStr for Origins {
@@ -48,7 +48,7 @@ impl FromStr for Origins {
     }
 }
 
-/// Origins are compared as text, so that one in another form would never be met.
+/// Validates an origin. Origins are compared as text, so an origin in a different form would never match.
 fn check(origin: &str) -> Result<(), String> {
     let wrong =
         |what: &str| Err(format!("{origin:?} {what}; write it as https://example.org or http://localhost:3000"));
@@ -73,43 +73,43 @@ fn check(origin: &str) -> Result<(), String> {
 }
 
 impl Origins {
-    /// Says in an answer whether the page that asked may read it.
-    pub(in crate::http) fn tell(&self, asked: &HeaderMap, answer: &mut HeaderMap) {
+    /// Adds the CORS headers that allow the requesting page to read the response.
+    pub(in crate::http) fn add_headers(&self, headers: &HeaderMap, answer: &mut HeaderMap) {
         if self.0.is_empty() {
             return;
         }
-        // To everybody: what is cached for one origin must not be shown to another.
+        // `Vary` is always set: a response that is cached for one origin must not be served to another.
         answer.append(VARY, HeaderValue::from_static("Origin"));
-        if let Some(origin) = self.allowed(asked) {
+        if let Some(origin) = self.allowed(headers) {
             answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
             answer.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(RESPONSE_HEADERS));
         }
     }
 
-    /// Whether a page asks whose origin is named.
-    pub(super) fn allow(&self, asked: &HeaderMap) -> bool {
-        self.allowed(asked).is_some()
+    /// Returns true if the request comes from an allowed origin.
+    pub(super) fn allow(&self, headers: &HeaderMap) -> bool {
+        self.allowed(headers).is_some()
     }
 
-    /// Whether a page asks that is neither of the server's own origin nor of one that is named.
-    pub(in crate::http) fn are_foreign_to(&self, asked: &HeaderMap) -> bool {
-        let Some(origin) = asked.get(ORIGIN) else { return false };
-        // Behind what speaks TLS for the server the scheme is another.
+    /// Returns true if the request comes from a page whose origin is neither the server's own nor an allowed one.
+    pub(in crate::http) fn are_foreign_to(&self, headers: &HeaderMap) -> bool {
+        let Some(origin) = headers.get(ORIGIN) else { return false };
+        // Only host and port are compared: behind a TLS proxy the scheme differs.
         let place = origin.to_str().ok().and_then(|origin| Some(origin.split_once("://")?.1));
-        let own = asked.get(HOST).and_then(|host| host.to_str().ok());
-        (place.is_none() || place != own) && self.allowed(asked).is_none()
+        let own = headers.get(HOST).and_then(|host| host.to_str().ok());
+        (place.is_none() || place != own) && self.allowed(headers).is_none()
     }
 
-    fn allowed(&self, asked: &HeaderMap) -> Option<HeaderValue> {
-        let origin = asked.get(ORIGIN)?;
+    fn allowed(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let origin = headers.get(ORIGIN)?;
         self.0.iter().any(|known| known.as_bytes() == origin.as_bytes()).then(|| origin.clone())
     }
 
-    /// Answers a browser that asks before a page asks, if the page may; `methods` are those of the path.
+    /// Answers a CORS preflight request of an allowed origin; `methods` are the methods of the path.
     pub(in crate::http) fn preflight(&self, request: &HttpRequest, methods: &str) -> Option<HttpResponse> {
-        let asked = request.headers();
-        let is_one = request.method() == Method::OPTIONS && asked.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
-        let origin = self.allowed(asked).filter(|_| is_one)?;
+        let headers = request.headers();
+        let is_one = request.method() == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+        let origin = self.allowed(headers).filter(|_| is_one)?;
         let mut answer = HttpResponse::NoContent();
         answer
             .insert_header((ACCESS_CONTROL_ALLOW_ORIGIN, origin))
@@ -121,18 +121,18 @@ impl Origins {
     }
 }
 
-/// [`Origins::tell`], of a request that is through.
-pub(in crate::http) fn tell(answered: &mut ServiceResponse) {
+/// Adds the CORS headers to a finished response.
+pub(in crate::http) fn add_headers_to(answered: &mut ServiceResponse) {
     let api = answered.request().app_data::<Data<Api>>();
     if api.is_some_and(|api| !api.access.origins().0.is_empty()) {
         let request = answered.request().clone();
-        told(&request, answered.headers_mut());
+        add_headers(&request, answered.headers_mut());
     }
 }
 
-/// The same, of an answer that is still being made.
-pub(in crate::http) fn told(request: &HttpRequest, answer: &mut HeaderMap) {
+/// Adds the CORS headers to the headers of a response that is not finished.
+pub(in crate::http) fn add_headers(request: &HttpRequest, answer: &mut HeaderMap) {
     if let Some(api) = request.app_data::<Data<Api>>() {
-        api.access.origins().tell(request.headers(), answer);
+        api.access.origins().add_headers(request.headers(), answer);
     }
 }

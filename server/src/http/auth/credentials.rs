@@ -1,16 +1,16 @@
-//! Where a request carries its credentials.
+//! Extracts the credentials of a request.
 
 use actix_web::http::header::{AUTHORIZATION, HeaderMap, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 
 use crate::http::auth::denial::Denial;
 
-/// The protocol that live messages are, as WebSockets name it.
+/// The name of the live protocol in `Sec-WebSocket-Protocol`.
 pub(in crate::http) const PROTOCOL: &str = "tidewire";
 
-/// What stands before a credential among the protocols that a WebSocket offers.
+/// The prefix of the WebSocket protocol name that contains a credential.
 const PROTOCOL_PREFIX: &str = "bearer.";
 
-/// What `Authorization: Bearer …` has, if there is one.
+/// Returns the credential of an `Authorization: Bearer …` header, if there is one.
 pub(super) fn of_header(headers: &HeaderMap) -> Result<Option<&str>, Denial> {
     let mut given = headers.get_all(AUTHORIZATION);
     let Some(value) = given.next() else { return Ok(None) };
@@ -24,12 +24,12 @@ pub(super) fn of_header(headers: &HeaderMap) -> Result<Option<&str>, Denial> {
     }
 }
 
-/// What a WebSocket offers as the protocol `bearer.…`: pages in browsers cannot set other headers.
+/// Returns the credential that a WebSocket offers as the protocol `bearer.…`, because browser pages cannot set other headers.
 pub(super) fn of_protocols(headers: &HeaderMap) -> Option<&str> {
     protocols(headers).find_map(|protocol| protocol.strip_prefix(PROTOCOL_PREFIX))
 }
 
-/// Whether a WebSocket offers the protocol that live messages are: one that offers any must be answered with one.
+/// Returns true if a WebSocket offers the live protocol. If a client offers protocols, the server must select one of them.
 pub(in crate::http) fn offers_protocol(headers: &HeaderMap) -> bool {
     protocols(headers).any(|protocol| protocol == PROTOCOL)
 }
@@ -39,7 +39,7 @@ fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     values.flat_map(|value| value.split(',')).map(str::trim)
 }
 
-/// Whether a request asks for a WebSocket.
+/// Returns true if the request asks for an upgrade to a WebSocket.
 pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
     headers.get_all(UPGRADE).any(|upgrade| upgrade.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }

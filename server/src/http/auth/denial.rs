@@ -1,44 +1,44 @@
-//! Denials: why credentials are not good, or not good enough.
+//! Denials: the reasons why credentials are invalid or not sufficient.
 
 use actix_web::http::StatusCode;
 
 use crate::http::problem::Problem;
 use tidewire::limits::TOKEN_CLOCK_AHEAD_MAX;
 
-/// Why a request is not let in. Says nothing of what it asked for.
+/// The reason a request is denied. It reveals nothing about the requested resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Denial {
-    /// It has no credentials.
+    /// The request has no credentials.
     Missing,
-    /// They are nothing that is known here.
+    /// The credentials are malformed or unknown.
     Unknown(&'static str),
-    /// The token was good before.
+    /// The token has expired.
     Expired,
-    /// The token will be good later.
+    /// The token is not valid yet (`nbf`).
     Early,
-    /// The token says that it was made later than now.
+    /// The token's time of issue is in the future.
     IssuedInFuture,
-    /// The token is good for longer than so many seconds, which is the most.
+    /// The token's lifetime is longer than the maximum, given in seconds.
     LastsTooLong(u64),
     /// The token was revoked.
     Revoked,
-    /// They are good, and not for this.
+    /// The credentials are valid, but do not permit this operation.
     Forbidden(&'static str),
-    /// They are good for reading only.
+    /// The credentials permit reading only.
     ReadOnly,
-    /// It is for a name that is not the server's.
+    /// The `Host` header does not name this server.
     UnknownHost,
-    /// It is a page's of another origin.
+    /// The request comes from a page of another origin.
     ForeignPage,
-    /// Its client asks too often. It may again after so many seconds.
+    /// The client exceeds its request rate. It may retry after this number of seconds.
     TooOften(u64),
-    /// From its address come too many with credentials that are not known. The next may be answered after so many seconds.
+    /// Too many requests with unknown credentials come from this address. It may retry after this number of seconds.
     TooMany(u64),
-    /// It names more sources that nobody named before than its user may. It may again after so many seconds.
+    /// The request names more new sources than the user may add. It may retry after this number of seconds.
     TooManySources(u64),
 }
 
-/// All codes of denials.
+/// The codes of all denials, in the order of the variants.
 pub(in crate::http) const CODES: [&str; 14] = [
     "unauthenticated",
     "invalid_token",
@@ -57,7 +57,7 @@ pub(in crate::http) const CODES: [&str; 14] = [
 ];
 
 impl Denial {
-    /// Its stable name.
+    /// Returns the stable code of the denial.
     pub fn code(self) -> &'static str {
         match self {
             Self::Missing => "unauthenticated",
@@ -77,7 +77,7 @@ impl Denial {
         }
     }
 
-    /// Whether other credentials would help, and nothing else.
+    /// Returns true if the denial concerns the credentials, so that other credentials could succeed.
     pub(super) fn is_of_credentials(self) -> bool {
         match self {
             Self::Missing | Self::Unknown(_) | Self::Expired | Self::Early | Self::LastsTooLong(_) => true,

@@ -1,14 +1,14 @@
-//! Denials, counted: how many there were and why, and who sends too many.
+//! Counts denials by reason, and limits the rate of unknown credentials of each address.
 //!
 //! Responsible for:
-//! - counts by reason, and a line in the log now and then;
-//! - having an address wait that keeps sending credentials that are not known. Those that are good are let in from there all
-//!   the same, since somebody else may be at that address; but for tokens that were not verified lately, while forged ones have spent what
-//!   their signatures may cost (`access::signatures`). No proxy waits: whoever comes by it with a token that is not known any more is to learn
-//!   that.
+//! - counts by reason, and a log line from time to time;
+//! - refusing unknown credentials from an address that keeps sending them (429). Valid credentials from such an address are still
+//!   accepted, because other clients may share the address. The exception are tokens that were not verified recently, once forged tokens
+//!   have used up the address's budget for signature checks (`http::auth::signatures`). The addresses of proxies have no such limit: a
+//!   client behind a proxy must learn that its token is not valid any more.
 //!
 //! Not responsible for:
-//! - who is denied (`access`).
+//! - deciding which requests are denied (`http::auth`).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,24 +20,25 @@ use tidewire::limits::UNKNOWN_CREDENTIALS_PER_SECOND;
 use tidewire::runtime::counters::Counter;
 use tidewire::throttle::Throttle;
 
-/// What was denied since the start.
+/// The counts of denials since the start, and the rates of unknown credentials.
 pub(super) struct Denials {
     by_code: [Counter; CODES.len()],
     unknown: Rates,
-    told: Throttle,
+    log_throttle: Throttle,
 }
 
 impl Default for Denials {
     fn default() -> Self {
         let unknown = Rates::new(UNKNOWN_CREDENTIALS_PER_SECOND);
-        Self { by_code: Default::default(), unknown, told: Throttle::default() }
+        Self { by_code: Default::default(), unknown, log_throttle: Throttle::default() }
     }
 }
 
 impl Denials {
-    /// Takes note of a denial, and returns what to answer. It counts for `address`, if for any.
+    /// Counts a denial and returns the denial to answer with. The denial counts against the rate of `address`, if there is one.
     pub(super) fn note(&self, denial: Denial, peer: Option<SocketAddr>, address: Option<IpAddr>) -> Denial {
-        // Who had a good one before is told that it has expired, however many there are: all may come by one proxy.
+        // Only unknown credentials count against the rate. A client whose token has expired always learns that, because many clients may
+        // share the address.
         let address =
             address.filter(|_| matches!(denial, Denial::Unknown(_))).map(|address| SocketAddr::from((address, 0)));
         let counted = address.map_or(Ok(()), |address| self.unknown.enter_from(Some(address)));
@@ -45,22 +46,22 @@ impl Denials {
         if let Some(nth) = CODES.iter().position(|code| *code == denial.code()) {
             self.by_code[nth].add(1);
         }
-        self.tell(denial, peer);
+        self.log(denial, peer);
         denial
     }
 
-    /// How many there were, by the code they are answered with.
+    /// Returns the number of denials by code.
     pub(super) fn by_code(&self) -> impl Iterator<Item = (&'static str, u64)> {
         CODES.into_iter().zip(self.by_code.iter().map(Counter::get))
     }
 
-    /// Forgets addresses that sent nothing bad for long.
+    /// Removes addresses that have sent no unknown credentials for a long time.
     pub(super) fn sweep(&self) {
         self.unknown.sweep();
     }
 
-    fn tell(&self, denial: Denial, peer: Option<SocketAddr>) {
-        let Some(since) = self.told.due() else { return };
+    fn log(&self, denial: Denial, peer: Option<SocketAddr>) {
+        let Some(since) = self.log_throttle.due() else { return };
         let peer = peer.map(|peer| peer.ip().to_canonical().to_string());
         warn!(peer, reason = denial.code(), more_since_last = since, "a request was denied");
     }

@@ -1,10 +1,10 @@
-//! The access file: which keys there are, as TOML.
+//! The access file: the server keys and token keys in TOML format.
 //!
 //! Responsible for:
-//! - reading it and refusing nonsense, by the entry that is wrong and without a word of what is secret.
+//! - parsing and validating the file. An error names the invalid entry and contains no secrets.
 //!
 //! Not responsible for:
-//! - what keys are good for (`access::keys`), when to read it again (`access`).
+//! - the permissions of keys (`http::auth::keys`), when to read the file again (`http::auth`).
 
 use std::fs;
 use std::io;
@@ -20,10 +20,10 @@ use crate::http::auth::keys::{KeyHash, KeyScope, Keys, TokenKey, hash};
 use crate::http::auth::{mint, pem};
 use tidewire::limits::{ACCESS_FILE_BYTES_MAX, ACCESS_KEYS_MAX, KEYS_TRIED_MAX, TOKEN_SECRET_BYTES_MIN};
 
-/// Longest name of a key.
+/// Maximum bytes of the name of a key.
 const NAME_BYTES_MAX: usize = 64;
 
-/// The file as it is written.
+/// The format of the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Written {
@@ -57,80 +57,82 @@ struct WrittenTokenKey {
     kid: Option<String>,
 }
 
-/// Why an access file was refused.
+/// The reason an access file was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the access file {}: {cause}", file.display())]
     Unreadable {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// Why.
+        /// The underlying error.
         cause: io::Error,
     },
-    /// Tokens cannot be checked at all.
+    /// The self-test of token verification failed.
     #[error("{0}")]
     Unusable(String),
-    /// It is not as it should be.
+    /// The content of the file is invalid.
     #[error("the access file {} is wrong: {what}", file.display())]
     Wrong {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// What is wrong with which entry.
+        /// The invalid entry and what is wrong with it.
         what: String,
     },
 }
 
-/// What of a file tells whether it changed.
+/// The modification time and the length of a file, by which changes are detected. `None` if the file does not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp(Option<(SystemTime, u64)>);
 
 impl Stamp {
-    /// That of a file as it is now; of one that is not there as well.
+    /// Reads the current stamp of a file. Also works if the file does not exist.
     pub fn of(file: &Path) -> Self {
         let metadata = fs::metadata(file).ok();
         Self(metadata.and_then(|metadata| Some((metadata.modified().ok()?, metadata.len()))))
     }
 }
 
-/// A file that is looked at now and then.
+/// A file that is checked periodically for changes.
 #[derive(Debug)]
 pub struct Watched {
     file: PathBuf,
-    /// As it was when it was last read.
+    /// The stamp when the file was last read.
     read: Stamp,
-    /// As it was at the last look.
+    /// The stamp at the last check.
     seen: Stamp,
 }
 
 impl Watched {
-    /// A file that was read as it was by then.
+    /// Watches a file that was read when it had the stamp `read`.
     pub fn new(file: PathBuf, read: Stamp) -> Self {
         Self { file, read, seen: read }
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Whether it is to be read again: it has changed, and not since the last look. Who writes it may be half through.
+    /// Returns true if the file must be read again: it has changed, and it is unchanged since the last check. A file that is still
+    /// changing may be incomplete.
     pub fn has_changed(&mut self) -> bool {
         let now = Stamp::of(&self.file);
         let is_still = std::mem::replace(&mut self.seen, now) == now;
         is_still && std::mem::replace(&mut self.read, now) != now
     }
 
-    /// Whether it is as it was when it was found to have changed. If not, it is found so again.
+    /// Returns true if the file is unchanged since [`Self::has_changed`] returned true. If it has changed, a later call to
+    /// [`Self::has_changed`] reports that.
     pub fn is_as_read(&self) -> bool {
         Stamp::of(&self.file) == self.read
     }
 }
 
-/// Reads a file, and warns of one that others may read.
+/// Reads an access file, and logs a warning if other users may read it.
 ///
 /// # Errors
-/// Names the file, and the entry that is wrong.
+/// The error names the file and the invalid entry.
 pub fn read(file: &Path) -> Result<Keys, AccessFileError> {
     let text = read_text(file, ACCESS_FILE_BYTES_MAX)
         .map_err(|cause| AccessFileError::Unreadable { file: file.to_owned(), cause })?;
@@ -151,10 +153,10 @@ fn warn_of_readers(file: &Path) {
     let _ = file;
 }
 
-/// Reads the text of a file.
+/// Parses the text of an access file.
 pub(in crate::http) fn keys(text: &str) -> Result<Keys, String> {
     let written: Written = toml::from_str(text).map_err(|cause| {
-        // In full, the cause would quote the line, and with it what is secret.
+        // The full error message would quote the line and thereby a secret.
         let line = cause.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));
         let line = line.map_or_else(String::new, |line| format!("line {line}: "));
         format!("{line}{}", without_values(cause.message()))
@@ -193,7 +195,7 @@ pub(in crate::http) fn keys(text: &str) -> Result<Keys, String> {
     Ok(keys)
 }
 
-/// What serde says of a value of the wrong type has the value in it.
+/// Removes the value that serde includes in messages about values of the wrong type.
 fn without_values(message: &str) -> &str {
     if message.starts_with("invalid type") || message.starts_with("invalid value") {
         return "a value is not of the type it should be";
@@ -201,10 +203,10 @@ fn without_values(message: &str) -> &str {
     message
 }
 
-/// Checks the name of a key.
+/// Validates the name of a key.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns a message that describes what is wrong with the name.
 pub fn check_name(name: &str) -> Result<(), String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@' | ':');
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(allowed) {
@@ -260,20 +262,21 @@ fn token_key(
     }
 }
 
-/// Checks that signatures by a public key cannot be made without its private key.
+/// Rejects public keys of small order, for which signatures can be forged without a private key.
 fn check_point(public: &[u8; 32]) -> Result<(), String> {
     let key = VerifyingKey::from_bytes(public).map_err(|_| "public-key is no point of Ed25519")?;
     if key.is_weak() {
-        let what = "public-key is a point of small order, for which anybody can make signatures; `openssl genpkey -algorithm ed25519` makes good ones";
+        let what = "public-key is a point of small order, for which anybody can make signatures; \
+                    `openssl genpkey -algorithm ed25519` makes good ones";
         return Err(what.to_owned());
     }
     Ok(())
 }
 
-/// Reads a secret that tokens are signed with.
+/// Decodes and validates a secret for signing tokens.
 ///
 /// # Errors
-/// What is wrong with it, but not what it is.
+/// Returns a message that describes what is wrong with the secret, without the secret itself.
 pub fn secret_of(text: &str) -> Result<Vec<u8>, String> {
     let secret = pem::base64(text).ok_or("the secret is not base64")?;
     if secret.len() < TOKEN_SECRET_BYTES_MIN {

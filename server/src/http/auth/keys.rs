@@ -1,10 +1,10 @@
-//! Keys: those of the server, and those that tokens are signed with.
+//! Server keys, and the keys that verify tokens.
 //!
 //! Responsible for:
-//! - telling by a credential who it stands for.
+//! - authenticating a credential.
 //!
 //! Not responsible for:
-//! - where keys come from (`access::file`), what time it is.
+//! - loading keys (`http::auth::file`), reading the clock.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -24,10 +24,10 @@ use tidewire::clock::UnixMicros;
 use tidewire::id::SourceId;
 use tidewire::limits::CREDENTIAL_BYTES_MAX;
 
-/// A hash of a key of the server.
+/// The SHA-256 hash of a server key.
 pub type KeyHash = [u8; 32];
 
-/// What tells keys apart, and says nothing of them.
+/// A short hash that identifies a key without revealing it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct KeyId(u64);
 
@@ -42,7 +42,7 @@ impl KeyId {
     }
 }
 
-/// The hash that a key of the server is known by.
+/// Returns the hash under which a server key is stored.
 pub fn hash(key: &str) -> KeyHash {
     hash_of_parts(&[key.as_bytes()])
 }
@@ -53,16 +53,16 @@ fn hash_of_parts(parts: &[&[u8]]) -> KeyHash {
     hasher.finalize().into()
 }
 
-/// What a key of the server is good for.
+/// The permissions of a server key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyScope {
-    /// Everything
+    /// Permits every operation
     #[default]
     All,
     /// Reading everything, and changing nothing
     Read,
-    /// Reading metrics
+    /// Permits reading metrics only
     Metrics,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for KeyScope {
     }
 }
 
-/// All keys.
+/// All keys of the server, with a cache of verified tokens.
 #[derive(Default)]
 pub struct Keys {
     server: Vec<ServerKey>,
@@ -84,44 +84,44 @@ pub struct Keys {
     verified: Verified,
 }
 
-/// A key of the server.
+/// A server key with its scope.
 struct ServerKey {
     hash: KeyHash,
     id: KeyId,
     scope: KeyScope,
 }
 
-/// A key that vouches for tokens.
+/// A key that verifies tokens.
 pub struct TokenKey {
     algorithm: Algorithm,
     key: DecodingKey,
     validation: Validation,
     id: KeyId,
-    /// What tokens call it that are not for any other.
+    /// The `kid` of the tokens that this key verifies; without one it verifies tokens with no `kid` or an unknown one.
     kid: Option<String>,
 }
 
 impl fmt::Debug for Keys {
-    /// Never the keys themselves.
+    /// Shows the number of keys, never the keys themselves.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Keys({} of the server, {} for tokens)", self.server.len(), self.token.len())
     }
 }
 
 impl TokenKey {
-    /// A secret that whoever makes tokens has as well.
+    /// Creates an HS256 key from the secret that the token issuer shares with the server.
     pub fn hs256(secret: &[u8], audience: Option<&str>) -> Self {
         Self::new(Algorithm::HS256, DecodingKey::from_secret(secret), secret, audience)
     }
 
-    /// The public key of who makes tokens, which has no more than 32 bytes.
+    /// Creates an Ed25519 key from the public key of the token issuer, 32 bytes.
     pub fn ed_dsa(public: &[u8; 32], audience: Option<&str>) -> Self {
         Self::new(Algorithm::EdDSA, DecodingKey::from_ed_der(public), public, audience)
     }
 
     fn new(algorithm: Algorithm, key: DecodingKey, material: &[u8], audience: Option<&str>) -> Self {
         let mut validation = Validation::new(algorithm);
-        // Times are compared with the clock that is handed in.
+        // Times are checked against the clock value that the caller passes in.
         (validation.validate_exp, validation.validate_nbf) = (false, false);
         validation.required_spec_claims.clear();
         if let Some(audience) = audience {
@@ -132,19 +132,19 @@ impl TokenKey {
         Self { algorithm, key, validation, id: KeyId::of(kind, material), kid: None }
     }
 
-    /// The same, for tokens alone that name it by this `kid`.
+    /// Restricts the key to tokens whose header has this `kid`.
     #[must_use]
     pub fn called(self, kid: &str) -> Self {
         Self { kid: Some(kid.to_owned()), ..self }
     }
 
-    /// What tells it from others.
+    /// Returns the id of the key.
     pub fn id(&self) -> KeyId {
         self.id
     }
 }
 
-/// What a token says, as far as it matters here.
+/// The claims of a token that the server uses.
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
@@ -157,22 +157,22 @@ struct Claims {
     scope: Option<String>,
 }
 
-/// A claim of `null` is nonsense, and not a missing one.
+/// A claim of `null` is an error, not a missing claim.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }
 
 impl Keys {
-    /// Adds a key of the server, by its hash. False if it is there already.
+    /// Adds a server key by its hash. Returns false if the key is already present.
     pub fn add_server(&mut self, hash: KeyHash, scope: KeyScope) -> bool {
-        // A connection that came by a key of another scope does not go on by this one.
+        // The scope is part of the id, so that a session does not continue when the scope of its key changes.
         let id = KeyId::of(format!("server {scope}").as_bytes(), &hash);
         let is_new = !self.server.iter().any(|known| known.hash == hash);
         self.server.push(ServerKey { hash, id, scope });
         is_new
     }
 
-    /// Adds a key for tokens. False if it is there already, or its `kid`.
+    /// Adds a key for tokens. Returns false if the key or its `kid` is already present.
     pub fn add_token(&mut self, key: TokenKey) -> bool {
         let is_same = |known: &TokenKey| known.id == key.id || (key.kid.is_some() && known.kid == key.kid);
         let is_new = !self.token.iter().any(is_same);
@@ -180,28 +180,28 @@ impl Keys {
         is_new
     }
 
-    /// Whether there are none, so that nobody could be let in.
+    /// Returns true if there are no keys, so that no caller could be authenticated.
     pub fn is_empty(&self) -> bool {
         self.server.is_empty() && self.token.is_empty()
     }
 
-    /// Whether a key is one of them.
-    pub fn holds(&self, key: KeyId) -> bool {
+    /// Returns true if there is a key with this id.
+    pub fn contains_key(&self, key: KeyId) -> bool {
         self.server.iter().map(|known| known.id).chain(self.token.iter().map(TokenKey::id)).any(|known| known == key)
     }
 
-    /// How many keys are tried at most on a token that names none.
+    /// Returns the maximum number of keys that are tried for a token without a known `kid`.
     pub(super) fn tried_at_once(&self) -> usize {
         let of = |algorithm| self.candidates(algorithm, None).count();
         of(Algorithm::HS256).max(of(Algorithm::EdDSA))
     }
 
-    /// Who a credential stands for. Bounds no work: for those who do not take credentials from anybody.
+    /// Authenticates a credential without limits on signature checks. Only for credentials that do not come from the network.
     pub(in crate::http) fn caller(&self, credential: &str, now: UnixMicros) -> Result<Caller, Denial> {
         self.check(credential, now, Check { signatures: &Signatures::default(), address: None, at: Instant::now() })
     }
 
-    /// Who a credential stands for that somebody sent.
+    /// Authenticates a credential that a client sent, within the client's budget for signature checks.
     pub(super) fn check(&self, credential: &str, now: UnixMicros, check: Check<'_>) -> Result<Caller, Denial> {
         if credential.len() > CREDENTIAL_BYTES_MAX {
             return Err(Denial::Unknown("the key or token is too long"));
@@ -218,25 +218,25 @@ impl Keys {
                 found
             }
         };
-        found.says?.at(now).map(Caller::User)
+        found.claims?.at(now).map(Caller::User)
     }
 
-    /// Takes over what other keys verified, as far as these would find the same: the key that vouched for it is here as it was there, and
-    /// would still be the one that is tried.
+    /// Takes over the verified tokens of other keys, as far as these keys would give the same result: the key that verified the token is
+    /// present and unchanged, and would still be the one that is tried.
     pub(super) fn keep_verified(&mut self, before: &Self) {
         let is_same = |key: &TokenKey, now: &TokenKey| {
             (key.id, &key.kid, &key.validation.aud) == (now.id, &now.kid, &now.validation.aud)
         };
-        let stays = |key: &&TokenKey| self.token.iter().any(|now| is_same(key, now));
-        let keys: HashSet<KeyId> = before.token.iter().filter(stays).map(TokenKey::id).collect();
+        let is_unchanged = |key: &&TokenKey| self.token.iter().any(|now| is_same(key, now));
+        let keys: HashSet<KeyId> = before.token.iter().filter(is_unchanged).map(TokenKey::id).collect();
         let kids: HashSet<KeyId> = self.token.iter().filter_map(|key| key.kid.as_deref()).map(KeyId::of_kid).collect();
         let would_be_found = |found: &Found| {
             keys.contains(&found.key) && found.unknown_kid.is_none_or(|unknown| !kids.contains(&unknown))
         };
-        self.verified = before.verified.those(would_be_found);
+        self.verified = before.verified.filtered(would_be_found);
     }
 
-    /// The key of the server that has this hash. Takes as long whichever it is, or none.
+    /// Returns the server key with this hash. Compares in constant time, so the duration reveals neither the result nor the matching key.
     fn server_key(&self, given: &KeyHash) -> Option<(KeyId, KeyScope)> {
         let (mut found, mut is_any) = (0_u64, Choice::from(0));
         for (nth, ServerKey { hash, .. }) in (0..).zip(&self.server) {
@@ -248,8 +248,8 @@ impl Keys {
         Some((known.id, known.scope))
     }
 
-    /// The keys that may have signed a token with this in its header. One that names a key is tried on that alone; a name that no
-    /// key here has may be any of those without.
+    /// Returns the keys that may have signed a token with this algorithm and `kid`. If a key has this `kid`, only that key is tried;
+    /// otherwise all keys without a `kid`.
     fn candidates<'a>(
         &'a self,
         algorithm: Algorithm,
@@ -259,7 +259,7 @@ impl Keys {
         self.token.iter().filter(move |key| key.algorithm == algorithm && key.kid.as_deref() == kid)
     }
 
-    /// What a token says, or why it is never good, if one of the keys has signed it.
+    /// Verifies the signature of a token. Returns its claims, or the reason why it is never valid, if one of the keys signed it.
     fn verify(&self, token: &str, check: Check<'_>) -> Result<Found, Denial> {
         const NOT_A_TOKEN: Denial = Denial::Unknown("this is neither a key of the server nor a token");
         const OTHER_AUDIENCE: Denial = Denial::Unknown("the token is for another audience");
@@ -269,16 +269,16 @@ impl Keys {
             return Err(Denial::Unknown("the token has critical extensions, of which none is known here"));
         }
         let candidates = self.candidates(header.alg, header.kid.as_deref());
-        // Before any signature is computed: whoever forges tokens pays for the next one with the last.
+        // The budget is taken before any signature is computed, so the cost of forged tokens is bounded.
         let taken = check.take(candidates.clone().count())?;
         for key in candidates {
             check.note_computed();
-            let says = match jsonwebtoken::decode::<Claims>(token, &key.key, &key.validation) {
-                Ok(decoded) => Vouched::new(&decoded.claims, key.id),
+            let claims = match jsonwebtoken::decode::<Claims>(token, &key.key, &key.validation) {
+                Ok(decoded) => VerifiedClaims::new(&decoded.claims, key.id),
                 Err(cause) => match cause.kind() {
-                    // Another one of the keys may have signed it.
+                    // Another key may have signed the token.
                     ErrorKind::InvalidSignature => continue,
-                    // These are found once the signature is known to be good.
+                    // The library reports these errors only after it has verified the signature.
                     ErrorKind::InvalidAudience | ErrorKind::MissingRequiredClaim(_) => Err(OTHER_AUDIENCE),
                     ErrorKind::Json(_) | ErrorKind::InvalidClaimFormat(_) => Err(DAMAGED),
                     _ => return Err(DAMAGED),
@@ -286,21 +286,21 @@ impl Keys {
             };
             check.give_back(&taken);
             let unknown_kid = header.kid.as_deref().filter(|_| key.kid.is_none()).map(KeyId::of_kid);
-            return Ok(Found { says, key: key.id, unknown_kid });
+            return Ok(Found { claims, key: key.id, unknown_kid });
         }
         Err(Denial::Unknown("the token is signed by no key that is known here"))
     }
 }
 
-/// What a token says whose signature is good, whatever the time is.
+/// The claims of a token with a valid signature, before the times are checked.
 #[derive(Clone, Debug)]
-pub(super) struct Vouched {
+pub(super) struct VerifiedClaims {
     user: User,
-    /// From when on it is good.
+    /// The time from which the token is valid (`nbf`).
     from: Option<UnixMicros>,
 }
 
-impl Vouched {
+impl VerifiedClaims {
     fn new(claims: &Claims, key: KeyId) -> Result<Self, Denial> {
         let id = SourceId::new(&claims.sub).ok().filter(SourceId::is_user);
         let id = id.ok_or(Denial::Unknown("the token's \"sub\" is no user's id"))?;
@@ -314,7 +314,7 @@ impl Vouched {
         Ok(Self { user, from: claims.nbf.map(instant) })
     }
 
-    /// The user that the token stands for, if it is good by now.
+    /// Returns the user of the token if the token is valid at `now`.
     fn at(self, now: UnixMicros) -> Result<User, Denial> {
         if now >= self.user.until {
             return Err(Denial::Expired);
@@ -333,7 +333,7 @@ impl Vouched {
     }
 }
 
-/// A time in a token: seconds, which may have a fraction. Beyond all instants are the first and the last.
+/// Converts a time in a token, in seconds with an optional fraction. Times out of range become the smallest or the largest time.
 fn instant(seconds: f64) -> UnixMicros {
     #[expect(clippy::cast_possible_truncation, reason = "saturates")]
     UnixMicros((seconds * 1e6) as i64)

@@ -1,4 +1,4 @@
-//! Making keys and tokens.
+//! Creates server keys and tokens.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::http::auth::{caller::Caller, pem};
 use tidewire::clock::UnixMicros;
 use tidewire::id::SourceId;
 
-/// What keys of the server begin with, so that they are known where they should not be.
+/// The prefix of server keys, by which leaked keys can be recognized.
 const KEY_PREFIX: &str = "tidewire_";
 
-/// Random bytes of a key.
+/// Number of random bytes of a server key.
 const KEY_BYTES: usize = 32;
 
-/// What a token is for.
+/// The permissions of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
@@ -29,7 +29,7 @@ pub enum Scope {
     Write,
 }
 
-/// What a token says.
+/// The claims of a token.
 #[derive(Serialize)]
 struct Claims<'a> {
     sub: &'a str,
@@ -41,43 +41,43 @@ struct Claims<'a> {
     aud: Option<&'a str>,
 }
 
-/// What tokens are signed with.
+/// The key that signs tokens.
 #[derive(Debug)]
 pub struct Signer {
     algorithm: Algorithm,
     key: EncodingKey,
 }
 
-/// A token to be made.
+/// The parameters of a token to create.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// For whom.
+    /// The user that the token is for.
     pub user: &'a SourceId,
-    /// What for; both if it is not said.
+    /// The permissions; `None` permits reading and writing.
     pub scope: Option<Scope>,
-    /// Whom it is meant to be shown to.
+    /// The audience (`aud`) of the token.
     pub audience: Option<&'a str>,
-    /// What the access file calls the key that it is signed with.
+    /// The `kid` of the signing key in the access file.
     pub kid: Option<&'a str>,
-    /// From when it is good.
+    /// The time of issue, from which the token is valid.
     pub from: UnixMicros,
-    /// For how long.
+    /// The lifetime of the token.
     pub lasts: Duration,
 }
 
 impl Signer {
-    /// By a secret in base64, as the access file has it.
+    /// Creates an HS256 signer from a base64 secret, as in the access file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Returns a message that describes what is wrong with the secret.
     pub fn hs256(secret: &str) -> Result<Self, String> {
         Ok(Self { algorithm: Algorithm::HS256, key: EncodingKey::from_secret(&secret_of(secret)?) })
     }
 
-    /// By a private key of Ed25519, PKCS 8 in PEM or base64.
+    /// Creates an EdDSA signer from a private Ed25519 key, PKCS #8 as PEM or base64.
     ///
     /// # Errors
-    /// When it is none.
+    /// Fails if the text is not such a key.
     pub fn ed_dsa(private: &str) -> Result<Self, String> {
         let wrong = "this is no private key of Ed25519 as PKCS 8, which `openssl genpkey -algorithm ed25519` makes";
         let signer = Self {
@@ -88,10 +88,10 @@ impl Signer {
         usable.map(|_| signer).map_err(|_| wrong.to_owned())
     }
 
-    /// Makes a token.
+    /// Creates and signs a token.
     ///
     /// # Errors
-    /// When it cannot be signed.
+    /// Fails if the token cannot be signed.
     pub fn token(&self, wanted: Wanted<'_>) -> Result<String, String> {
         let seconds = |at: UnixMicros| at.0.div_euclid(1_000_000);
         let claims = Claims {
@@ -107,25 +107,25 @@ impl Signer {
     }
 }
 
-/// A new key of the server, of letters that URLs and headers take as they are.
+/// Creates a random server key, which contains only characters that need no escaping in URLs and headers.
 ///
 /// # Errors
-/// When the system has no randomness.
+/// Fails if the system provides no random bytes.
 pub fn server_key() -> Result<String, String> {
     let mut random = [0; KEY_BYTES];
     getrandom::fill(&mut random).map_err(|cause| format!("the system gives no random bytes: {cause}"))?;
     Ok(format!("{KEY_PREFIX}{}", URL_SAFE_NO_PAD.encode(random)))
 }
 
-/// The entry of the access file for a key of the server.
+/// Returns the entry of the access file for a server key.
 pub fn server_key_entry(name: &str, key: &str, scope: KeyScope) -> String {
     let hash: String = keys::hash(key).iter().map(|byte| format!("{byte:02x}")).collect();
     let entry = format!("[[server-key]]\nname = \"{name}\"\nsha256 = \"{hash}\"");
-    // As it was before there were scopes, so that servers from then take it.
+    // The default scope is omitted, so that server versions without scopes accept the entry.
     if scope == KeyScope::All { entry } else { format!("{entry}\nscope = \"{scope}\"") }
 }
 
-/// Reads what [`server_key_entry`] wrote.
+/// Parses the hash that [`server_key_entry`] wrote.
 pub(super) fn unhex(text: &str) -> Option<KeyHash> {
     let mut hash = KeyHash::default();
     if text.len() != 2 * hash.len() || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -137,10 +137,10 @@ pub(super) fn unhex(text: &str) -> Option<KeyHash> {
     Some(hash)
 }
 
-/// Checks that tokens can be made and read at all: cryptography that was built in wrongly fails at its first use.
+/// Checks that tokens can be created and verified. An incorrectly built cryptography library fails only at its first use.
 ///
 /// # Errors
-/// Says what does not work.
+/// The error describes what does not work.
 pub fn self_test(now: UnixMicros) -> Result<(), String> {
     let failed = |what: &str| format!("tokens do not work in this build: {what}");
     let user = SourceId::new("self-test").map_err(|cause| failed(&cause.to_string()))?;

@@ -1,17 +1,16 @@
-//! Access: who asks, and whether they may.
+//! Authentication and authorization of requests.
 //!
 //! Responsible for:
-//! - telling by its credentials who sent a request ([`keys`]), and whether that is enough for what it asks for ([`caller`]);
-//! - the file that says which credentials there are, while it changes ([`file`]);
-//! - which other origins' pages may read answers ([`cors`]), and what pages may make browsers do where there are no keys
-//!   ([`browser`]);
-//! - what checking signatures may cost ([`signatures`], [`verified`]), how long a token may be good, and whether it was
-//!   revoked ([`validity`]);
-//! - how often one client may ask ([`rate`]), how many of an address may have yet to say who they are ([`crowd`]), and what was
-//!   denied ([`denials`]).
+//! - authenticating the caller of a request ([`keys`]), and checking that the caller has the permission that the operation needs
+//!   ([`caller`]);
+//! - loading the access file again when it changes ([`mod@file`]);
+//! - the origins whose pages may read responses ([`cors`]), and protection against browser attacks where there are no keys ([`browser`]);
+//! - limiting the cost of signature checks ([`signatures`], [`verified`]), the maximum lifetime of tokens, and revocations ([`validity`]);
+//! - the request rate of each client ([`rate`]), the number of unauthenticated connections of each address ([`unauthenticated`]), and
+//!   counting denials ([`denials`]).
 //!
 //! Not responsible for:
-//! - what an operation needs (`http::operation`), whose post it is (handlers ask, and tell [`Caller`]).
+//! - the permission an operation needs (`http::operation`), the author of a post (handlers check it with [`Caller`]).
 
 pub mod browser;
 pub(in crate::http) mod caller;
@@ -48,6 +47,7 @@ use parking_lot::RwLock;
 use serde::Deserialize;
 use tracing::{error, info};
 
+use crate::http::admission::Permit;
 use crate::http::auth::browser::Hosts;
 use crate::http::auth::cors::Origins;
 use crate::http::auth::denials::Denials;
@@ -55,8 +55,7 @@ use crate::http::auth::file::{AccessFileError, Stamp, Watched};
 use crate::http::auth::keys::{KeyId, Keys};
 use crate::http::auth::rate::{Rates, RequestsPerSecond};
 use crate::http::auth::signatures::{Check, Signatures};
-use crate::http::auth::unauthenticated::Crowd;
-use crate::http::middleware::admission::Permit;
+use crate::http::auth::unauthenticated::UnauthenticatedConnections;
 use crate::http::operation::{Needs, Operation, Work};
 use crate::http::problem::Problem;
 use crate::http::slot;
@@ -75,33 +74,33 @@ pub(in crate::http) use crate::http::auth::denial::Denial;
 pub(in crate::http) use crate::http::auth::session_expiry::SessionExpiry;
 pub(in crate::http) use crate::http::auth::unauthenticated::Place;
 
-/// What decides who may do what.
+/// The settings of authentication and authorization.
 #[derive(Clone, Debug, Default)]
 pub struct AccessOptions {
-    /// The file with the keys. Default none: anybody may do everything.
+    /// The access file with the keys. Default none: every caller has all permissions.
     pub file: Option<PathBuf>,
-    /// Origins whose pages may read answers, beside the server's own. Default none.
+    /// The origins whose pages may read responses, in addition to the server's own. Default none.
     pub origins: Origins,
-    /// Names that the server goes by where there are no keys. Default none: addresses and `localhost` alone.
+    /// The host names of the server, used if there are no keys. Default none: IP addresses and `localhost` only.
     pub hosts: Hosts,
-    /// Requests per second of one client. Default as many as it likes.
+    /// The request rate of each client. Default unlimited.
     pub rate: Option<RequestsPerSecond>,
-    /// Who chooses the ids of posts that are published by a user's token. Default the server.
+    /// Chooses the ids of posts that are published with a user's token. Default the server.
     pub token_post_ids: TokenPostIds,
-    /// How long a token may be good. Default as long as it says.
+    /// The maximum lifetime of a token. Default unlimited.
     pub token_lifetime_max: Option<Duration>,
-    /// Addresses by which many clients come, so that they have no share of a single address. Default those of this machine.
+    /// The addresses of proxies, which have no limits per address because many clients share them. Default loopback addresses.
     pub proxies: Proxies,
 }
 
-/// Who chooses the ids of posts that are published by a user's token.
+/// Chooses the ids of posts that are published with a user's token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenPostIds {
-    /// The server: users can neither take ids that others would get, nor find out by trying which ones there are.
+    /// The server chooses. Users can neither take ids of other posts nor find out by trying which ids exist.
     #[default]
     Server,
-    /// The user, if they like: the same post sent twice is published once.
+    /// The user may choose. A post with the same id that is sent twice is published once.
     User,
 }
 
@@ -117,9 +116,9 @@ impl FromStr for TokenPostIds {
     }
 }
 
-/// Who may do what.
+/// The state of authentication and authorization.
 pub struct Access {
-    /// None: anybody may do everything.
+    /// `None` if every caller has all permissions.
     keys: Option<RwLock<Arc<Keys>>>,
     file: Option<(PathBuf, Stamp)>,
     origins: Origins,
@@ -130,14 +129,14 @@ pub struct Access {
     denials: Denials,
     signatures: Signatures,
     proxies: Proxies,
-    /// Sources that users made known.
-    brought: Rates,
-    strangers: Arc<Crowd>,
+    /// The rates at which users add new sources.
+    new_sources: Rates,
+    unauthenticated: Arc<UnauthenticatedConnections>,
     clock: Arc<dyn Clock>,
 }
 
 impl Default for Access {
-    /// Anybody may do everything.
+    /// Every caller has all permissions.
     fn default() -> Self {
         Self {
             keys: None,
@@ -150,25 +149,28 @@ impl Default for Access {
             denials: Denials::default(),
             signatures: Signatures::default(),
             proxies: Proxies::default(),
-            brought: Rates::over(NEW_SOURCES_PERIOD, NEW_SOURCES_OF_USER_MAX),
-            strangers: Crowd::new(LIVE_UNAUTHENTICATED_MAX, LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX),
+            new_sources: Rates::over(NEW_SOURCES_PERIOD, NEW_SOURCES_OF_USER_MAX),
+            unauthenticated: UnauthenticatedConnections::new(
+                LIVE_UNAUTHENTICATED_MAX,
+                LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX,
+            ),
             clock: Arc::new(SystemClock),
         }
     }
 }
 
 impl Access {
-    /// Access by these options.
+    /// Creates the state from options.
     ///
     /// # Errors
-    /// When the file is not as it should be.
+    /// Fails if the access file cannot be read or is invalid.
     pub fn open(options: AccessOptions) -> Result<Self, AccessFileError> {
         let AccessOptions { file, origins, hosts, rate, token_post_ids, token_lifetime_max, proxies } = options;
         if file.is_some() {
             mint::self_test(SystemClock.now()).map_err(AccessFileError::Unusable)?;
         }
         let read = |file: PathBuf| {
-            // Before the file is read: whatever changes from then on is seen as a change.
+            // The stamp is taken before the file is read, so that a concurrent change is detected later.
             let stamp = Stamp::of(&file);
             file::read(&file).map(|keys| (keys, (file, stamp)))
         };
@@ -178,45 +180,45 @@ impl Access {
         Ok(Self { keys, file, origins, hosts, rates, token_post_ids, token_lifetime_max, proxies, ..Self::default() })
     }
 
-    /// Access by these keys.
+    /// Creates the state from keys.
     pub fn by(keys: Keys) -> Self {
         Self { keys: Some(RwLock::new(Arc::new(keys))), ..Self::default() }
     }
 
-    /// The same with another answer to who chooses ids.
+    /// Sets who chooses the ids of posts.
     #[must_use]
     pub fn with_token_post_ids(self, token_post_ids: TokenPostIds) -> Self {
         Self { token_post_ids, ..self }
     }
 
-    /// The same, with tokens that are good for no longer than this.
+    /// Sets the maximum lifetime of tokens.
     #[must_use]
     pub fn with_token_lifetime_max(self, longest: Duration) -> Self {
         Self { token_lifetime_max: Some(longest), ..self }
     }
 
-    /// The same, with these addresses as those of proxies.
+    /// Sets the addresses of proxies.
     #[must_use]
     pub fn with_proxies(self, proxies: Proxies) -> Self {
         Self { proxies, ..self }
     }
 
-    /// Takes other keys in place of those there are. Nothing happens where anybody may do everything.
+    /// Replaces the keys. Does nothing if the server has no keys.
     pub fn replace(&self, mut keys: Keys) {
         if let Some(known) = &self.keys {
             let before = Arc::clone(&known.read());
-            // Otherwise all tokens would have to be verified again, which a flood of forged ones could keep from happening.
+            // Without this, all tokens would have to be verified again, which a flood of forged tokens could prevent.
             keys.keep_verified(&before);
             *known.write() = Arc::new(keys);
         }
     }
 
-    /// Whether requests need credentials.
+    /// Returns true if requests need credentials.
     pub fn is_on(&self) -> bool {
         self.keys.is_some()
     }
 
-    /// Why what listens there must not do so without keys, if that is so.
+    /// Returns an error text if the server must not listen on this address without keys.
     pub fn refusal_to_listen(listen: SocketAddr, file: Option<&Path>) -> Option<String> {
         let is_reachable = !listen.ip().to_canonical().is_loopback();
         (is_reachable && file.is_none()).then(|| {
@@ -227,7 +229,7 @@ impl Access {
         })
     }
 
-    /// What an operator should know of who listens there with keys and without TLS, if it is so.
+    /// Returns a warning if credentials would be sent to this address without TLS.
     pub fn warning_of_plaintext(listen: SocketAddr, file: Option<&Path>, has_certificate: bool) -> Option<String> {
         let is_reachable = !listen.ip().to_canonical().is_loopback();
         (is_reachable && file.is_some() && !has_certificate).then(|| {
@@ -238,13 +240,13 @@ impl Access {
         })
     }
 
-    /// Reads the file again whenever it changes, and forgets clients that come no more. Never ends.
+    /// Loads the access file again when it changes, and removes old rate limit entries. Never returns.
     pub async fn keep(self: Arc<Self>) {
         let mut watched = self.file.clone().map(|(file, stamp)| Watched::new(file, stamp));
         loop {
             sleep(ACCESS_FILE_LOOK).await;
             self.rates.iter().for_each(Rates::sweep);
-            self.brought.sweep();
+            self.new_sources.sweep();
             self.denials.sweep();
             self.signatures.sweep(Instant::now());
             let Some(watched) = &mut watched else { continue };
@@ -254,15 +256,15 @@ impl Access {
             match file::read(watched.file()) {
                 Ok(_) if !watched.is_as_read() => {}
                 Ok(keys) => {
-                    info!("took new keys from {}", watched.file().display());
+                    info!("loaded new keys from {}", watched.file().display());
                     self.replace(keys);
                 }
-                Err(cause) => error!("{cause}; the keys from before stay good"),
+                Err(cause) => error!("{cause}; the previous keys remain valid"),
             }
         }
     }
 
-    /// Whether a request may go on to its handler, which then finds the [`Caller`] in it.
+    /// Authenticates and authorizes a request. The handler finds the [`Caller`] in the request's extensions.
     pub(in crate::http) fn enter(
         &self,
         operation: &Operation,
@@ -273,13 +275,13 @@ impl Access {
             return Ok(());
         }
         let caller = self.caller(operation, request, engine).or_else(|denial| {
-            let denial = self.noted(denial, request.peer_addr());
+            let denial = self.count_denial(denial, request.peer_addr());
             let is_page = is_socket(operation, request) && !request.headers().contains_key(AUTHORIZATION);
-            // A page in a browser learns of a refusal only by a close code.
+            // In a browser, a page learns the reason of a refusal only from a close code.
             if is_page && denial.is_of_credentials() { Ok(Caller::Refused) } else { Err(denial) }
         })?;
         if engine.is_none() && matches!(caller, Caller::User(_)) {
-            // Whether the token was revoked is not known yet, and by the time the handler runs there may be an engine.
+            // Revocations are not known during recovery, and recovery may end before the handler runs.
             return Err(slot::recovering());
         }
         if self.is_on() {
@@ -288,7 +290,7 @@ impl Access {
         Ok(())
     }
 
-    /// Who sent a request, if they may ask for this.
+    /// Returns the caller of a request if it has the permission the operation needs.
     fn caller(
         &self,
         operation: &Operation,
@@ -308,13 +310,13 @@ impl Access {
         let Some(credential) = credentials::of_header(headers)?.or(by_protocol) else {
             return if is_socket { rated(Caller::Unauthenticated) } else { Err(Denial::Missing) };
         };
-        let caller = rated(self.vouched(&keys, credential, peer, engine)?)?;
+        let caller = rated(self.authenticate(&keys, credential, peer, engine)?)?;
         caller.may(operation.needs, request.match_info().get("user"))?;
         Ok(caller)
     }
 
-    /// Who a credential stands for by these keys, if it is good by now.
-    fn vouched(
+    /// Authenticates a credential with these keys and checks lifetime and revocation.
+    fn authenticate(
         &self,
         keys: &Keys,
         credential: &str,
@@ -335,12 +337,12 @@ impl Access {
         self.keys.as_ref().map(|keys| Arc::clone(&keys.read()))
     }
 
-    /// Whether a key is still one of those there are.
-    fn holds(&self, key: KeyId) -> bool {
-        self.keys().is_none_or(|keys| keys.holds(key))
+    /// Returns true if a key is still valid, or if the server has no keys.
+    fn contains_key(&self, key: KeyId) -> bool {
+        self.keys().is_none_or(|keys| keys.contains_key(key))
     }
 
-    /// Who says by a message from `peer` that it may watch the feed of `user`.
+    /// Authenticates the first message of a WebSocket from `peer` that asks to watch the feed of `user`.
     pub(in crate::http) fn identify(
         &self,
         credential: &str,
@@ -350,29 +352,30 @@ impl Access {
         engine: &Engine,
     ) -> Result<Caller, Denial> {
         let Some(keys) = self.keys() else { return Ok(Caller::Anybody) };
-        let caller = self.vouched(&keys, credential, peer, Some(engine));
+        let caller = self.authenticate(&keys, credential, peer, Some(engine));
         let caller = caller.and_then(|caller| caller.may(needs, Some(user)).map(|()| caller));
-        caller.map_err(|denial| self.noted(denial, peer))
+        caller.map_err(|denial| self.count_denial(denial, peer))
     }
 
-    /// Lets a connection in that has yet to say who it is, until what is returned is dropped. It counts for `address`, if for any.
-    pub(in crate::http) fn meet(
+    /// Admits an unauthenticated connection until the returned place is dropped. The connection counts against the limit of `address`, if
+    /// there is one.
+    pub(in crate::http) fn admit_unauthenticated(
         &self,
         address: Option<IpAddr>,
         permit: impl FnOnce() -> Result<Permit, Problem>,
     ) -> Result<Place, Problem> {
-        self.strangers.enter(address, permit)
+        self.unauthenticated.enter(address, permit)
     }
 
-    /// Whether who sent a request may publish under an id of their own.
+    /// Checks whether the caller may choose the id of a post.
     pub(in crate::http) fn may_choose_id(&self, caller: &Caller) -> Result<(), Denial> {
         let is_minted = caller.is_user() && self.token_post_ids == TokenPostIds::Server;
         if is_minted { Err(Denial::Forbidden(MINTED)) } else { Ok(()) }
     }
 
-    /// Counts the sources that nobody knows of those a request names, unless they are too many for the user who names them. They
-    /// stay known for good, whatever becomes of what they were named for.
-    pub(in crate::http) fn bring<'a>(
+    /// Counts the new sources that a request names against the user's limit. The sources remain known permanently, also if the request
+    /// fails later.
+    pub(in crate::http) fn count_new_sources<'a>(
         &self,
         request: &HttpRequest,
         engine: &Engine,
@@ -382,42 +385,42 @@ impl Access {
         let sources = &engine.shared().world.sources;
         let new = named.into_iter().filter(|source| sources.get(source).is_none()).count();
         let Some(new) = u32::try_from(new).ok().and_then(NonZeroU32::new) else { return Ok(()) };
-        let counted = self.brought.take(&user.id, new).map_err(Denial::TooManySources);
-        counted.map_err(|denial| self.noted(denial, request.peer_addr()))
+        let counted = self.new_sources.take(&user.id, new).map_err(Denial::TooManySources);
+        counted.map_err(|denial| self.count_denial(denial, request.peer_addr()))
     }
 
-    /// Takes note of a denial, and returns what to answer.
-    fn noted(&self, denial: Denial, peer: Option<SocketAddr>) -> Denial {
+    /// Counts a denial and returns the denial to answer with.
+    fn count_denial(&self, denial: Denial, peer: Option<SocketAddr>) -> Denial {
         self.denials.note(denial, peer, self.proxies.counted(peer))
     }
 
-    /// How many requests were denied, by the code they were answered with.
+    /// Returns the number of denied requests by code.
     pub(in crate::http) fn denied(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.denials.by_code()
     }
 
-    /// How many signatures of tokens were computed.
+    /// Returns the number of token signatures computed.
     pub(in crate::http) fn signatures_computed(&self) -> u64 {
         self.signatures.computed()
     }
 
-    /// Whether who sent a request may be told what the server is like inside.
+    /// Returns true if the caller may see internal details of failures.
     pub(in crate::http) fn is_trusted(&self, operation: &Operation, request: &HttpRequest) -> bool {
         let is_server = matches!(request.extensions().get(), Some(Caller::Server(..)));
         is_server || (!self.is_on() && operation.needs != Needs::Nothing)
     }
 
-    /// The origins whose pages may read answers.
+    /// Returns the origins whose pages may read responses.
     pub(in crate::http) fn origins(&self) -> &Origins {
         &self.origins
     }
 }
 
-/// Why a token does not publish under an id of its own.
+/// The detail of the refusal when a token's user chooses a post id.
 const MINTED: &str =
     "by a token posts get their ids from the server, unless it runs with --token-post-ids user: leave out id";
 
-/// Whether a request asks for a WebSocket where there is one.
+/// Returns true if the request asks for a WebSocket at the path of the live operation.
 fn is_socket(operation: &Operation, request: &ServiceRequest) -> bool {
     operation.name == "watch" && credentials::is_websocket(request.headers())
 }

@@ -1,11 +1,11 @@
-//! Rates: how often one client may ask.
+//! Rate limits of clients.
 //!
 //! Responsible for:
-//! - one bucket for each client, and bounded memory however many there are.
+//! - one token bucket for each client, and bounded memory for any number of clients.
 //!
 //! Not responsible for:
-//! - when those are forgotten who come no more (`access` does so beside requests);
-//! - how much is under way at the same time (`http::middleware::admission`).
+//! - when inactive clients are removed (`http::auth` does that outside of requests);
+//! - limits on concurrent work (`http::admission`).
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -24,11 +24,11 @@ use crate::http::auth::denial::Denial;
 use tidewire::id::SourceId;
 use tidewire::limits::{RATED_CLIENTS_MAX, RATED_GROUPS};
 
-/// Requests a second. Twice as many may come at once.
+/// A request rate per second. The burst is twice the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestsPerSecond(pub(super) NonZeroU32);
 
-/// More than that one client cannot send.
+/// Maximum rate that can be set.
 const RATE_MAX: u32 = 1_000_000;
 
 impl FromStr for RequestsPerSecond {
@@ -40,28 +40,28 @@ impl FromStr for RequestsPerSecond {
     }
 }
 
-/// Who is counted together: a hash, so that no key is kept of clients that come and go.
+/// The hash of a client. Clients are stored as hashes, so that no identifying data is stored.
 type Client = u64;
 
 type Limiter<C> = RateLimiter<Client, DashMapStateStore<Client>, C, NoOpMiddleware<<C as Clock>::Instant>>;
 
-/// How often clients asked.
+/// The token buckets of clients.
 pub(in crate::http) struct Rates<C: Clock = DefaultClock> {
     limiter: Limiter<C>,
     clock: C,
     hasher: RandomState,
     clients_max: usize,
-    /// New clients there is surely room for.
-    room: AtomicUsize,
+    /// Lower bound of the number of new clients that still fit.
+    free_clients: AtomicUsize,
 }
 
 impl Rates {
-    /// So many a second, twice as many at once. No client has asked yet.
+    /// Creates a limiter with this rate per second and a burst of twice the rate.
     pub(in crate::http) fn new(rate: NonZeroU32) -> Self {
         Self::with(per_second(rate), DefaultClock::default(), RATED_CLIENTS_MAX)
     }
 
-    /// So many at once, and as many again over a time.
+    /// Creates a limiter with a burst of `count` that is refilled over `period`.
     pub(super) fn over(period: Duration, count: NonZeroU32) -> Self {
         let quota = Quota::with_period(period / count.get()).unwrap_or(Quota::per_second(count));
         Self::with(quota.allow_burst(count), DefaultClock::default(), RATED_CLIENTS_MAX)
@@ -79,11 +79,11 @@ impl<C: Clock + Clone> Rates<C> {
             clock,
             hasher: RandomState::new(),
             clients_max,
-            room: AtomicUsize::new(clients_max),
+            free_clients: AtomicUsize::new(clients_max),
         }
     }
 
-    /// Counts a request, unless it is one too many.
+    /// Counts a request against the caller's rate, or denies it.
     pub(super) fn enter(&self, caller: &Caller, peer: Option<SocketAddr>) -> Result<(), Denial> {
         match caller {
             Caller::Server(..) => Ok(()),
@@ -94,19 +94,19 @@ impl<C: Clock + Clone> Rates<C> {
         }
     }
 
-    /// The same of an address, whoever is there. Otherwise returns the seconds to wait.
+    /// Counts a request against the rate of an address. If the rate is exceeded, returns the seconds to wait.
     pub(in crate::http) fn enter_from(&self, peer: Option<SocketAddr>) -> Result<(), u64> {
         self.count(self.hasher.hash_one(peer.map(network)), NonZeroU32::MIN)
     }
 
-    /// The same of a user, and of so many together.
+    /// Counts `count` requests against the rate of a user. If the rate is exceeded, returns the seconds to wait.
     pub(super) fn take(&self, user: &SourceId, count: NonZeroU32) -> Result<(), u64> {
         self.count(self.hasher.hash_one(user.as_str()), count)
     }
 
     fn count(&self, client: Client, count: NonZeroU32) -> Result<(), u64> {
-        let client = if self.has_room() { client } else { client % RATED_GROUPS };
-        // More than may come at once will never do.
+        let client = if self.has_capacity() { client } else { client % RATED_GROUPS };
+        // A count larger than the burst can never succeed.
         let counted = self.limiter.check_key_n(&client, count).map_err(|_| u64::MAX)?;
         counted.map_err(|until| {
             let wait = until.wait_time_from(self.clock.now());
@@ -114,18 +114,19 @@ impl<C: Clock + Clone> Rates<C> {
         })
     }
 
-    /// Whether one more client may be known. Counts every request as one of a new client, until it is worth to look.
-    fn has_room(&self) -> bool {
-        let take = |room: usize| room.checked_sub(1);
-        if self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+    /// Returns true if one more client fits. Counts every request as a new client, until the estimate is used up and the real number is
+    /// read.
+    fn has_capacity(&self) -> bool {
+        let take = |free_clients: usize| free_clients.checked_sub(1);
+        if self.free_clients.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
             return true;
         }
-        let room = self.clients_max.saturating_sub(self.limiter.len());
-        self.room.store(room.saturating_sub(1), Ordering::Relaxed);
-        room > 0
+        let free_clients = self.clients_max.saturating_sub(self.limiter.len());
+        self.free_clients.store(free_clients.saturating_sub(1), Ordering::Relaxed);
+        free_clients > 0
     }
 
-    /// Forgets who has not asked for long, if there are many. It walks over all clients, which no request should wait for.
+    /// Removes inactive clients if there are many. It iterates over all clients, so it does not run inside a request.
     pub(in crate::http) fn sweep(&self) {
         if self.limiter.len() > self.clients_max / 2 {
             self.limiter.retain_recent();
@@ -133,7 +134,7 @@ impl<C: Clock + Clone> Rates<C> {
     }
 }
 
-/// Addresses of one network of IPv6 are one client's.
+/// Returns the rate limit key of an address: all addresses of one IPv6 /64 network count as one client.
 pub(in crate::http) fn network(peer: SocketAddr) -> IpAddr {
     match peer.ip().to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),

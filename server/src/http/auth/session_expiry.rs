@@ -1,4 +1,4 @@
-//! SessionExpiry: how long a connection may stay that was let in.
+//! Ends live connections when their token expires, when it is revoked, or when their key is removed.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use tidewire::clock::UnixMicros;
 use tidewire::engine::Engine;
 use tidewire::live::sessions::Session;
 
-/// Longest time slept at a stretch: clocks are set meanwhile.
+/// Maximum time of one sleep, because the system clock may be set in the meantime.
 const SLEEP_MAX: Duration = Duration::from_secs(3_600);
 
-/// How long a connection may stay.
+/// The conditions under which a connection must end.
 pub(in crate::http) struct SessionExpiry {
     access: Arc<Access>,
     key: KeyId,
-    /// What ends it sooner, if it came by a token.
+    /// Expiry and revocation of the token, if the connection authenticated with one.
     token: Option<Token>,
 }
 
-/// The token by which a connection was let in.
+/// The token that a connection authenticated with.
 struct Token {
     issued_at: Option<UnixMicros>,
     until: UnixMicros,
     asleep: Pin<Box<Sleep>>,
-    /// Called when tokens of its user are revoked.
+    /// Wakes the connection when tokens of the user are revoked.
     session: Session,
     engine: Engine,
 }
 
 impl SessionExpiry {
-    /// That of a caller; for ever, where everybody may do everything.
+    /// Returns the expiry of a caller's connection, or `None` if the server has no keys.
     pub(in crate::http) fn of(access: &Arc<Access>, caller: &Caller, engine: &Engine) -> Option<Box<Self>> {
         let token = |user: &User| Token {
             issued_at: user.issued_at,
@@ -53,11 +53,11 @@ impl SessionExpiry {
         Some(Box::new(Self { access: Arc::clone(access), key, token }))
     }
 
-    /// Why it has ended, so that the connection must. Wakes the task when a token ends or is revoked.
+    /// Returns the reason if the connection must end. Otherwise registers the task to be woken when the token expires or is revoked.
     pub(in crate::http) fn ended(&mut self, task: &mut Context<'_>) -> Option<&'static str> {
         let Token { issued_at, until, asleep, session, engine } = self.token.as_mut()?;
-        // Until it was not called: only then a later call wakes the task.
-        while session.was_called(task) {
+        // The loop runs until there is no pending call, because only then a later call wakes the task.
+        while session.was_signalled(task) {
             if engine.is_token_revoked(session.user(), *issued_at) {
                 return Some("the token was revoked");
             }
@@ -72,14 +72,14 @@ impl SessionExpiry {
         None
     }
 
-    /// Whether the key that vouches for it is still good.
-    pub(in crate::http) fn is_vouched_for(&self) -> bool {
-        self.access.holds(self.key)
+    /// Returns true if the key that authenticated the caller is still valid.
+    pub(in crate::http) fn is_key_valid(&self) -> bool {
+        self.access.contains_key(self.key)
     }
 }
 
 impl Access {
-    /// How long to sleep until an instant, or to look again.
+    /// Returns the time to sleep until an instant or until the next check.
     fn left(&self, until: UnixMicros) -> Duration {
         let micros = until.0.saturating_sub(self.clock.now().0);
         Duration::from_micros(u64::try_from(micros).unwrap_or(0)).min(SLEEP_MAX)

@@ -1,13 +1,13 @@
-//! Signatures of tokens: how many were computed, and how many in vain for one network.
+//! Signature checks of tokens: counts them, and limits the checks that each network may cause with forged tokens.
 //!
 //! Responsible for:
-//! - a budget for each network: it is taken before a signature is computed, and given back if that turns out to be good, whatever else is
-//!   wrong with the token. So forged tokens cost no more than the budget, and those that a key has signed nothing of it;
-//! - a larger one for all proxies together, behind which many clients are: no share of a single address bounds them;
-//! - bounded memory however many networks there are.
+//! - a budget for each network. A check is paid for before the signature is computed, and refunded if the signature is valid, whatever
+//!   else is wrong with the token. So forged tokens cost no more than the budget, and tokens that a key signed cost nothing;
+//! - a larger budget for all proxies together: many clients share their addresses, so a budget per address is not useful;
+//! - bounded memory for any number of networks.
 //!
 //! Not responsible for:
-//! - what is signed by whom (`access::keys`), reading the clock.
+//! - verifying signatures (`http::auth::keys`), reading the clock.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
@@ -23,37 +23,37 @@ use tidewire::limits::{
 };
 use tidewire::runtime::counters::Counter;
 
-/// How long it takes a network to earn one signature more.
+/// Time in which a network earns one signature check.
 const EACH: Duration = Duration::from_nanos(1_000_000_000 / FORGED_SIGNATURES_PER_SECOND as u64);
 
-/// How long it takes all proxies together.
+/// Time in which all proxies together earn one signature check.
 const EACH_OF_PROXIES: Duration = Duration::from_nanos(1_000_000_000 / FORGED_SIGNATURES_OF_PROXIES_PER_SECOND as u64);
 
-/// How far ahead of what was earned a budget may be spent.
+/// Maximum debt of a budget, as the time it takes to earn it back.
 const AHEAD: Duration = EACH.saturating_mul(FORGED_SIGNATURES_AT_ONCE);
 
-/// What was computed since the start, and the budgets.
+/// The number of signatures computed since the start, and the budgets.
 pub(super) struct Signatures {
     computed: Counter,
-    /// By network: when what was taken from its budget is earned back. Of others all of it is there.
+    /// For each network, the time at which its budget is full again. Networks without an entry have a full budget.
     spent: Mutex<FxHashMap<u64, Instant>>,
-    /// Networks are kept as hashes, which nobody outside can predict.
+    /// Networks are stored as keyed hashes, which a client cannot predict.
     hasher: RandomState,
     networks_max: usize,
 }
 
-/// What was taken from a budget.
+/// The amount taken from a budget, for a refund.
 #[derive(Debug)]
 pub(super) struct Taken {
     network: u64,
     cost: Duration,
 }
 
-/// Who has a credential checked, and when.
+/// The context of a credential check: the budget it is paid from and the time.
 #[derive(Clone, Copy)]
 pub(super) struct Check<'a> {
     pub(super) signatures: &'a Signatures,
-    /// The address, or network of IPv6, whose budget is taken from. None: that of proxies.
+    /// The address, or IPv6 network, whose budget is used. `None`: the common budget of proxies.
     pub(super) address: Option<IpAddr>,
     pub(super) at: Instant,
 }
@@ -69,12 +69,12 @@ impl Signatures {
         Self { computed: Counter::default(), spent: Mutex::default(), hasher: RandomState::new(), networks_max }
     }
 
-    /// How many were computed.
+    /// Returns the number of signatures computed since the start.
     pub(super) fn computed(&self) -> u64 {
         self.computed.get()
     }
 
-    /// Forgets networks that have all of their budget again.
+    /// Removes networks whose budget is full again.
     pub(super) fn sweep(&self, now: Instant) {
         self.spent.lock().retain(|_, earned_back| *earned_back > now);
     }
@@ -83,9 +83,9 @@ impl Signatures {
         let each = if address.is_some() { EACH } else { EACH_OF_PROXIES };
         let (network, cost) = (self.hasher.hash_one(address), each * count);
         let mut spent = self.spent.lock();
-        let has_room = address.is_none() || spent.len() < self.networks_max || spent.contains_key(&network);
-        // Past the limit networks share budgets, but not that of proxies.
-        let network = if has_room { network } else { network % RATED_GROUPS };
+        let has_capacity = address.is_none() || spent.len() < self.networks_max || spent.contains_key(&network);
+        // Beyond the limit, networks share budgets, but never the budget of proxies.
+        let network = if has_capacity { network } else { network % RATED_GROUPS };
         let before = spent.get(&network).copied().unwrap_or(now).max(now);
         let (after, latest) = (before + cost, now + AHEAD);
         if after > latest {
@@ -101,24 +101,24 @@ impl Signatures {
         let Some(earned_back) = spent.get_mut(&taken.network) else { return };
         match earned_back.checked_sub(taken.cost).filter(|earlier| *earlier > now) {
             Some(earlier) => *earned_back = earlier,
-            // Those whose tokens are good leave nothing behind.
+            // A full budget needs no entry, so clients with valid tokens use no memory.
             None => drop(spent.remove(&taken.network)),
         }
     }
 }
 
 impl Check<'_> {
-    /// Takes so many signatures from the budget of whoever asks, before any is computed.
+    /// Takes `count` signature checks from the budget, before any is computed.
     pub(super) fn take(&self, count: usize) -> Result<Taken, Denial> {
         self.signatures.take(self.address, u32::try_from(count).unwrap_or(u32::MAX), self.at)
     }
 
-    /// Notes that one is computed.
+    /// Counts one computed signature.
     pub(super) fn note_computed(&self) {
         self.signatures.computed.add(1);
     }
 
-    /// One of them was good.
+    /// Refunds the budget after a valid signature.
     pub(super) fn give_back(&self, taken: &Taken) {
         self.signatures.give_back(taken, self.at);
     }
@@ -135,7 +135,7 @@ mod tests {
         "loopback,192.0.2.9,2001:db8::9".parse::<Proxies>().unwrap().counted(Some(peer))
     }
 
-    /// How many are let through in vain, of a thousand.
+    /// Returns the number of checks allowed without refunds, out of ten thousand attempts.
     fn in_vain(signatures: &Signatures, address: Option<IpAddr>, now: Instant) -> usize {
         (0..10_000).filter(|_| signatures.take(address, 1, now).is_ok()).count()
     }

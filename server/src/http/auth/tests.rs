@@ -1,4 +1,4 @@
-//! Access, where it is pure.
+//! Tests of authentication that need no server.
 #![cfg(test)]
 
 mod forged;
@@ -26,7 +26,7 @@ use tidewire::limits::{ACCESS_KEYS_MAX, CREDENTIAL_BYTES_MAX};
 const NOW: UnixMicros = UnixMicros(1_000_000_000_000);
 const SECRET: [u8; 32] = [1; 32];
 
-/// A key pair of Ed25519 that `openssl genpkey -algorithm ed25519` made.
+/// An Ed25519 key pair, created with `openssl genpkey -algorithm ed25519`.
 const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----
 MC4CAQAwBQYDK2VwBCIEII9CeSZFHoYZZdPZ8ri1Zlar+2Gk2SHX9QA9Efz1Ysdy
 -----END PRIVATE KEY-----";
@@ -131,7 +131,7 @@ fn algorithms_cannot_be_confused() {
             assert_eq!(code(keys().caller(&token, NOW)), "invalid_token", "{alg}");
         }
     }
-    // Signed by what everybody knows of the other key.
+    // Signed with HS256, using the other key's public key as the secret.
     for public in [PUBLIC.as_bytes(), &pem::ed25519_public(PUBLIC).unwrap()] {
         let key = EncodingKey::from_secret(public);
         let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap();

@@ -1,11 +1,11 @@
-//! Connections that have yet to say who they are: whose turn it is to go when there is no place for one more.
+//! Unauthenticated connections: limits their number, and chooses which one ends when a new one arrives at the limit.
 //!
 //! Responsible for:
-//! - a place for each that comes: when its address has as many as its share, or there are as many as there may be, the one that
-//!   has been silent for the longest goes, of that address or of all. An honest client is silent for a moment only.
+//! - a place for every new connection. If its address has reached its share, or all places are taken, the connection that has waited
+//!   longest ends, of that address or of all. An honest client waits for a moment only.
 //!
 //! Not responsible for:
-//! - ending them (`http::live`), which learn from their places that they have to go.
+//! - closing the connections (`http::live`): their place notifies them that they must end.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,12 +16,12 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-use crate::http::middleware::admission::Permit;
+use crate::http::admission::Permit;
 use crate::http::problem::Problem;
 
-/// All of them.
+/// All unauthenticated connections, with their limits.
 #[derive(Debug)]
-pub(in crate::http) struct Crowd {
+pub(in crate::http) struct UnauthenticatedConnections {
     all_max: usize,
     of_address_max: usize,
     table: Mutex<Table>,
@@ -29,54 +29,55 @@ pub(in crate::http) struct Crowd {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// In the order in which they came.
-    all: BTreeMap<u64, Arc<Silent>>,
+    /// All connections in the order of their arrival.
+    all: BTreeMap<u64, Arc<Pending>>,
     by_address: HashMap<IpAddr, BTreeSet<u64>>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Silent {
-    /// None for who comes for many.
+struct Pending {
+    /// `None` for the address of a proxy, which has no limit of its own.
     address: Option<IpAddr>,
     permit: Mutex<Option<Permit>>,
-    is_out: AtomicBool,
+    is_evicted: AtomicBool,
     task: Mutex<Option<Waker>>,
 }
 
-impl Crowd {
-    /// Nobody, at most so many, and so many of each address.
+impl UnauthenticatedConnections {
+    /// Creates an empty set with a maximum in total and for each address.
     pub(in crate::http) fn new(all_max: usize, of_address_max: usize) -> Arc<Self> {
         Arc::new(Self { all_max, of_address_max, table: Mutex::default() })
     }
 
-    /// Lets one in, until what is returned is dropped, by a permit of its own or that of one who goes.
+    /// Admits a connection until the returned place is dropped. It takes a new permit, or the permit of the connection that has to end for
+    /// it.
     pub(in crate::http) fn enter(
         self: &Arc<Self>,
         address: Option<IpAddr>,
         permit: impl FnOnce() -> Result<Permit, Problem>,
     ) -> Result<Place, Problem> {
         let table = &mut *self.table.lock();
-        let goes = table.goes(address, self.all_max, self.of_address_max);
-        let permit = match goes.and_then(|nth| table.remove(nth)) {
-            Some(silent) => silent.leave(),
+        let evicted = table.evicted(address, self.all_max, self.of_address_max);
+        let permit = match evicted.and_then(|nth| table.remove(nth)) {
+            Some(pending) => pending.evict(),
             None => Some(permit()?),
         };
-        let silent =
-            Silent { address, permit: Mutex::new(permit), is_out: AtomicBool::new(false), task: Mutex::default() };
-        let (nth, silent) = (table.next, Arc::new(silent));
+        let pending =
+            Pending { address, permit: Mutex::new(permit), is_evicted: AtomicBool::new(false), task: Mutex::default() };
+        let (nth, pending) = (table.next, Arc::new(pending));
         table.next += 1;
-        table.all.insert(nth, Arc::clone(&silent));
+        table.all.insert(nth, Arc::clone(&pending));
         if let Some(address) = address {
             table.by_address.entry(address).or_default().insert(nth);
         }
-        Ok(Place { crowd: Arc::clone(self), silent, nth })
+        Ok(Place { connections: Arc::clone(self), pending, nth })
     }
 }
 
 impl Table {
-    /// Who has to go for one of `address`, if somebody has to.
-    fn goes(&self, address: Option<IpAddr>, all_max: usize, of_address_max: usize) -> Option<u64> {
+    /// Chooses the connection that has to end for a new one of `address`, if one has to.
+    fn evicted(&self, address: Option<IpAddr>, all_max: usize, of_address_max: usize) -> Option<u64> {
         let of_address = address.and_then(|address| self.by_address.get(&address));
         match of_address {
             Some(of_address) if of_address.len() >= of_address_max => of_address.first().copied(),
@@ -85,40 +86,40 @@ impl Table {
         }
     }
 
-    fn remove(&mut self, nth: u64) -> Option<Arc<Silent>> {
-        let silent = self.all.remove(&nth)?;
-        if let Some(Entry::Occupied(mut of_address)) = silent.address.map(|address| self.by_address.entry(address)) {
+    fn remove(&mut self, nth: u64) -> Option<Arc<Pending>> {
+        let pending = self.all.remove(&nth)?;
+        if let Some(Entry::Occupied(mut of_address)) = pending.address.map(|address| self.by_address.entry(address)) {
             of_address.get_mut().remove(&nth);
             if of_address.get().is_empty() {
                 of_address.remove();
             }
         }
-        Some(silent)
+        Some(pending)
     }
 }
 
-impl Silent {
-    /// Tells it to go. Returns the permit that it leaves.
-    fn leave(&self) -> Option<Permit> {
-        self.is_out.store(true, Ordering::Release);
+impl Pending {
+    /// Notifies the connection that it must end. Returns its permit.
+    fn evict(&self) -> Option<Permit> {
+        self.is_evicted.store(true, Ordering::Release);
         self.task.lock().take().iter().for_each(Waker::wake_by_ref);
         self.permit.lock().take()
     }
 }
 
-/// The place of one of them.
+/// The place of one connection. It is released on drop.
 #[derive(Debug)]
 pub(in crate::http) struct Place {
-    crowd: Arc<Crowd>,
-    silent: Arc<Silent>,
+    connections: Arc<UnauthenticatedConnections>,
+    pending: Arc<Pending>,
     nth: u64,
 }
 
 impl Place {
-    /// Ready once it has to go.
-    pub(in crate::http) fn poll_out(&self, task: &mut Context<'_>) -> Poll<()> {
-        let mut waiting = self.silent.task.lock();
-        if self.silent.is_out.load(Ordering::Acquire) {
+    /// Returns ready once the connection must end.
+    pub(in crate::http) fn poll_evicted(&self, task: &mut Context<'_>) -> Poll<()> {
+        let mut waiting = self.pending.task.lock();
+        if self.pending.is_evicted.load(Ordering::Acquire) {
             return Poll::Ready(());
         }
         if !waiting.as_ref().is_some_and(|known| known.will_wake(task.waker())) {
@@ -130,19 +131,19 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // One that had to go is not there any more.
-        let _ = self.crowd.table.lock().remove(self.nth);
+        // If the connection had to end for another one, it is not in the table any more.
+        let _ = self.connections.table.lock().remove(self.nth);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::middleware::admission::{Admission, AdmissionLimits};
+    use crate::http::admission::{Admission, AdmissionLimits};
     use crate::http::operation::Work;
 
-    fn is_out(place: &Place) -> bool {
-        place.poll_out(&mut Context::from_waker(Waker::noop())).is_ready()
+    fn is_evicted(place: &Place) -> bool {
+        place.poll_evicted(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     fn address(host: u8) -> Option<IpAddr> {
@@ -152,38 +153,38 @@ mod tests {
     #[test]
     fn the_longest_silent_one_goes_of_an_address_or_of_all_and_nothing_is_kept_of_who_has_gone() {
         let admission = Admission::new(AdmissionLimits::default());
-        let crowd = Crowd::new(4, 2);
-        let enter = |host| crowd.enter(address(host), || admission.enter(Work::Handshake)).unwrap();
+        let connections = UnauthenticatedConnections::new(4, 2);
+        let enter = |host| connections.enter(address(host), || admission.enter(Work::Handshake)).unwrap();
         let mut places = vec![enter(1), enter(2), enter(1)];
         places.push(enter(1));
-        let out = |places: &[Place]| places.iter().map(is_out).collect::<Vec<_>>();
+        let out = |places: &[Place]| places.iter().map(is_evicted).collect::<Vec<_>>();
         assert_eq!(out(&places), [true, false, false, false], "the first of its own address");
         places.extend([enter(3), enter(4)]);
         assert_eq!(out(&places), [true, true, false, false, false, false], "and then the first of all");
-        assert_eq!(crowd.table.lock().all.len(), 4);
+        assert_eq!(connections.table.lock().all.len(), 4);
         let of_proxy: Vec<_> =
-            (0..4).map(|_| crowd.enter(None, || admission.enter(Work::Handshake)).unwrap()).collect();
+            (0..4).map(|_| connections.enter(None, || admission.enter(Work::Handshake)).unwrap()).collect();
         assert_eq!(out(&places), [true; 6]);
         assert_eq!(out(&of_proxy), [false; 4], "who comes for many has all places");
         drop((places, of_proxy));
-        let table = crowd.table.lock();
+        let table = connections.table.lock();
         assert!(table.all.is_empty() && table.by_address.is_empty());
     }
 
     #[test]
     fn there_are_never_more_permits_than_places() {
         let admission = Admission::new(AdmissionLimits::default());
-        let crowd = Crowd::new(3, 2);
-        let mut asked = 0;
+        let connections = UnauthenticatedConnections::new(3, 2);
+        let mut permits = 0;
         let places: Vec<_> = (0..50)
             .map(|nth| {
                 let permit = || {
-                    asked += 1;
+                    permits += 1;
                     admission.enter(Work::Handshake)
                 };
-                crowd.enter(address(nth % 7), permit).unwrap()
+                connections.enter(address(nth % 7), permit).unwrap()
             })
             .collect();
-        assert_eq!((asked, places.iter().filter(|place| !is_out(place)).count()), (3, 3));
+        assert_eq!((permits, places.iter().filter(|place| !is_evicted(place)).count()), (3, 3));
     }
 }

@@ -1,11 +1,11 @@
-//! Whether a token of a user is good here, beyond what it says of itself.
+//! Checks of a token beyond its signature and its own times.
 //!
 //! Responsible for:
-//! - when it may have been made, and how long it may be good at most;
-//! - whether it was revoked, which the engine knows.
+//! - the time of issue, and the maximum lifetime of tokens;
+//! - revocations, which the engine stores.
 //!
 //! Not responsible for:
-//! - its signature, its own times (`access::keys`).
+//! - the signature, the expiry and start times (`http::auth::keys`).
 
 use crate::http::auth::Access;
 use crate::http::auth::caller::User;
@@ -17,9 +17,9 @@ use tidewire::limits::TOKEN_CLOCK_AHEAD_MAX;
 const NO_IAT: Denial = Denial::Unknown("the token has no \"iat\", which it needs since --token-lifetime-max is set");
 
 impl Access {
-    /// Checks when a token was made, as far as it says so, and how long it is good from then on.
+    /// Checks that a token was not issued in the future, and that its lifetime does not exceed the maximum.
     pub(super) fn check_lifetime(&self, user: &User, now: UnixMicros) -> Result<(), Denial> {
-        // It would count as made after every revocation until then, and be good for longer than it says.
+        // Such a token would count as issued after every revocation until then, and would be valid for longer than its lifetime.
         if user.issued_at > Some(now.saturating_add(TOKEN_CLOCK_AHEAD_MAX)) {
             return Err(Denial::IssuedInFuture);
         }
@@ -31,19 +31,19 @@ impl Access {
         Ok(())
     }
 
-    /// The time that tokens are compared with.
+    /// Returns the current time, with which tokens are compared.
     pub(in crate::http) fn now(&self) -> UnixMicros {
         self.clock.now()
     }
 
-    /// Before when a revocation refuses nothing any more: what was made by then has expired, or lasts too long. None: there is no
-    /// longest lifetime.
+    /// Returns the time before which revocations have no effect any more, because every token issued until then has expired or exceeds the
+    /// maximum lifetime. `None` if there is no maximum lifetime.
     pub(in crate::http) fn forget_revoked_before(&self, now: UnixMicros) -> Option<UnixMicros> {
         self.token_lifetime_max.map(|longest| now.saturating_sub(longest))
     }
 }
 
-/// Checks that a token was not revoked.
+/// Checks that a token is not revoked.
 pub(super) fn check_revoked(user: &User, engine: &Engine) -> Result<(), Denial> {
     if engine.is_token_revoked(&user.id, user.issued_at) { Err(Denial::Revoked) } else { Ok(()) }
 }

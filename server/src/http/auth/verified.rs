@@ -1,35 +1,35 @@
-//! Tokens whose signature was found to be good, so that it is not computed again for each of their requests.
+//! Cache of tokens with a verified signature, so that the signature is not computed for every request.
 //!
 //! Responsible for:
-//! - finding again what such a token says, by its hash, in bounded memory. The oldest half is forgotten at once. One that is never good,
-//!   such as one for another audience, is kept as well: its signature is not computed again either.
+//! - looking up the claims of a verified token by its hash, in bounded memory. When the cache is full, the older half is discarded. Tokens
+//!   that are never valid, such as those for another audience, are cached as well, so that their signature is not computed again either.
 //!
 //! Not responsible for:
-//! - whether the token is good at this moment (`access::keys` compares its times each time);
-//! - what becomes of it when the keys change (`access::keys` takes over what the new ones would find as well).
+//! - whether the token is valid at this moment (`http::auth::keys` compares its times for each request);
+//! - changes of the keys (`http::auth::keys` takes over the entries that are still correct).
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
 use crate::http::auth::denial::Denial;
-use crate::http::auth::keys::{KeyHash, KeyId, Vouched};
+use crate::http::auth::keys::{KeyHash, KeyId, VerifiedClaims};
 use tidewire::limits::VERIFIED_TOKENS_MAX;
 
-/// What was found out of a token whose signature is good.
+/// The result of verifying a token with a valid signature.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
-    /// What it says, or why it is good at no time.
-    pub(super) says: Result<Vouched, Denial>,
-    /// The key that vouches for it.
+    /// The claims, or the reason why the token is never valid.
+    pub(super) claims: Result<VerifiedClaims, Denial>,
+    /// The key that verified the token.
     pub(super) key: KeyId,
-    /// The `kid` in its header, as a hash, if no key had that name: a key that gets the name would be tried in place of the one above.
+    /// The hash of the `kid` in the header, if no key had this `kid`. A new key with this `kid` would be tried instead of the key above.
     pub(super) unknown_kid: Option<KeyId>,
 }
 
 type Tokens = HashMap<KeyHash, Found, foldhash::fast::RandomState>;
 
-/// What was found out of such tokens.
+/// The cache, in two generations.
 #[derive(Default)]
 pub(super) struct Verified(Mutex<Halves>);
 
@@ -40,7 +40,7 @@ struct Halves {
 }
 
 impl Verified {
-    /// What the token with this hash says, if it was verified lately.
+    /// Returns the result for the token with this hash, if it was verified recently.
     pub(super) fn get(&self, token: &KeyHash) -> Option<Found> {
         let halves = &mut *self.0.lock();
         if let Some(found) = halves.new.get(token) {
@@ -51,16 +51,16 @@ impl Verified {
         Some(found)
     }
 
-    /// Remembers what a token says whose signature is good.
+    /// Stores the result of verifying a token.
     pub(super) fn put(&self, token: KeyHash, found: Found) {
         self.0.lock().put(token, found);
     }
 
-    /// A copy of those for which `stays` is true.
-    pub(super) fn those(&self, stays: impl Fn(&Found) -> bool) -> Self {
+    /// Returns a copy with the entries for which `keep` returns true.
+    pub(super) fn filtered(&self, keep: impl Fn(&Found) -> bool) -> Self {
         let mut halves = self.0.lock().clone();
-        halves.new.retain(|_, found| stays(found));
-        halves.old.retain(|_, found| stays(found));
+        halves.new.retain(|_, found| keep(found));
+        halves.old.retain(|_, found| keep(found));
         Self(Mutex::new(halves))
     }
 }
@@ -83,8 +83,8 @@ mod tests {
         let verified = Verified::default();
         let token = |nth: usize| crate::http::auth::keys::hash(&nth.to_string());
         for nth in 0..3 * VERIFIED_TOKENS_MAX {
-            let says = Ok(Vouched::of("ann"));
-            verified.put(token(nth), Found { says, key: KeyId::default(), unknown_kid: None });
+            let claims = Ok(VerifiedClaims::of("ann"));
+            verified.put(token(nth), Found { claims, key: KeyId::default(), unknown_kid: None });
             assert!(verified.get(&token(0)).is_some(), "{nth}");
         }
         let halves = verified.0.lock();

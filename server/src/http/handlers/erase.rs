@@ -1,4 +1,4 @@
-//! Erasing users.
+//! The operation that erases a user.
 
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::http::request::{Parameters, path};
 use crate::http::slot::Live;
 use tidewire::engine::Erasing;
 
-/// `DELETE /v1/users/{user}`: 202 for as long as it is under way, and 204 once nothing is known of the user.
+/// Handles `DELETE /v1/users/{user}`: 202 while the erasure is in progress, and 204 when the engine stores nothing about the user.
 pub(in crate::http) async fn erase(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     Ok(match engine.erase(path(&request, "user")?).await? {

@@ -1,4 +1,4 @@
-//! Explanations of a feed, as JSON.
+//! The operation that explains why a post is or is not in a feed, as JSON.
 
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::http::slot::Live;
 use tidewire::feed::outbox::Route;
 use tidewire::state::explain::{Bar, Explanation, Reason};
 
-/// `GET /v1/users/{user}/feed/explain/{post}`
+/// Handles `GET /v1/users/{user}/feed/explain/{post}`.
 pub(in crate::http) async fn explain(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     let post = path(&request, "post")?;
@@ -29,7 +29,7 @@ pub(in crate::http) async fn explain(request: HttpRequest, engine: Live) -> Resu
     })))
 }
 
-// Each has a `kind` that programs can rely on, and the fields that belong to it.
+// Every reason has a `kind` that programs can rely on, and the fields of that kind.
 
 fn reason(reason: &Reason) -> Value {
     match reason {

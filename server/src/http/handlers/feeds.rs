@@ -1,4 +1,4 @@
-//! Feeds: a reader's home feed and a source's own page.
+//! Feed operations: a reader's home feed and a source's own posts.
 
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
@@ -14,31 +14,31 @@ use tidewire::engine::FeedPage;
 use tidewire::id::SourceId;
 use tidewire::state::reader::PageRequest;
 
-/// What a request for a page asks for.
-pub(in crate::http) struct Asked {
+/// The parameters of a request for a page.
+pub(in crate::http) struct PageQuery {
     pub(in crate::http) user: SourceId,
     pub(in crate::http) page: PageRequest,
     pub(in crate::http) fields: Fields,
 }
 
-/// Reads a request for a page.
-pub(in crate::http) fn asked(request: &HttpRequest) -> Result<Asked, Problem> {
+/// Parses a request for a page.
+pub(in crate::http) fn page_query(request: &HttpRequest) -> Result<PageQuery, Problem> {
     let parameters = Parameters::read(request, &["limit", "before", "after", "fields"])?;
     let fields = if parameters.flag("fields", "ids")? { Fields::Ids } else { Fields::All };
-    Ok(Asked { user: user(request)?, page: parameters.page()?, fields })
+    Ok(PageQuery { user: user(request)?, page: parameters.page()?, fields })
 }
 
-/// `GET /v1/users/{user}/feed`
+/// Handles `GET /v1/users/{user}/feed`.
 pub(in crate::http) async fn home(request: HttpRequest, engine: Live, api: Data<Api>) -> Result<HttpResponse, Problem> {
-    let Asked { user, page, fields } = asked(&request)?;
-    // To wake a reader takes far more than a page of one who is awake.
+    let PageQuery { user, page, fields } = page_query(&request)?;
+    // Waking a reader costs far more than a page of an awake reader, so it needs a permit of its own.
     let _waking = if engine.is_awake(&user) { None } else { Some(api.admission.enter(Work::WakeUp)?) };
     Ok(answer(&engine.feed(&user, page).await?, fields))
 }
 
-/// `GET /v1/users/{user}/posts`
+/// Handles `GET /v1/users/{user}/posts`.
 pub(in crate::http) async fn own_page(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
-    let Asked { user, page, fields } = asked(&request)?;
+    let PageQuery { user, page, fields } = page_query(&request)?;
     let page = match Caller::of(&request)?.is_user() {
         true => engine.own_page_for_owner(&user, page).await?,
         false => engine.own_page(&user, page).await?,
@@ -46,7 +46,7 @@ pub(in crate::http) async fn own_page(request: HttpRequest, engine: Live) -> Res
     Ok(answer(&page, fields))
 }
 
-/// A page as it is answered.
+/// Answers with a page as JSON.
 pub(in crate::http) fn answer(page: &FeedPage, fields: Fields) -> HttpResponse {
     HttpResponse::Ok().content_type("application/json").body(page_json::page(page, fields))
 }

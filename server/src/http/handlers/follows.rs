@@ -1,4 +1,4 @@
-//! Following: edges, one by one and in bulk, and the lists of them.
+//! Follow operations: single edges, bulk requests, and the lists of edges.
 
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
@@ -45,7 +45,7 @@ struct BulkEdge {
     backfill: Option<usize>,
 }
 
-/// How many earlier posts are asked for. Null is refused: it might be meant as none, or as all.
+/// Parses the number of earlier posts. Null is refused, because it could mean none or all.
 fn earlier_posts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     let Whole(posts) = Whole::deserialize(from)?;
     if posts > BACKFILL_MAX {
@@ -55,7 +55,7 @@ fn earlier_posts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D:
     Ok(Some(posts))
 }
 
-/// The edges that a body of `POST /v1/follows` asks for.
+/// Parses the edges of a `POST /v1/follows` body.
 pub(in crate::http) fn edges(bytes: &[u8]) -> Result<Vec<NewEdge>, Problem> {
     let Bulk { follows } = request::json(bytes)?;
     if follows.len() > FOLLOWS_PER_REQUEST_MAX {
@@ -71,7 +71,7 @@ pub(in crate::http) fn edges(bytes: &[u8]) -> Result<Vec<NewEdge>, Problem> {
     Ok(follows.into_iter().map(edge).collect())
 }
 
-/// `PUT /v1/users/{user}/following/{source}`
+/// Handles `PUT /v1/users/{user}/following/{source}`.
 pub(in crate::http) async fn follow(
     request: HttpRequest,
     payload: Payload,
@@ -85,14 +85,14 @@ pub(in crate::http) async fn follow(
     if options.hidden {
         Caller::of(&request)?.may_hide()?;
     }
-    api.access.bring(&request, &engine, [&source])?;
+    api.access.count_new_sources(&request, &engine, [&source])?;
     let followed = engine
         .follow(vec![NewEdge { hidden: options.hidden, backfill: options.backfill, ..NewEdge::new(follower, source) }])
         .await?;
     Ok(answer::put(followed.created > 0))
 }
 
-/// `DELETE /v1/users/{user}/following/{source}`, with `?keep=true` for what it brought to stay.
+/// Handles `DELETE /v1/users/{user}/following/{source}`. With `?keep=true`, the posts of the source remain in the feed.
 pub(in crate::http) async fn unfollow(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     let parameters = Parameters::read(&request, &["wait", "keep"])?;
     parameters.flag("wait", "delivered")?;
@@ -105,7 +105,7 @@ pub(in crate::http) async fn unfollow(request: HttpRequest, engine: Live) -> Res
     Ok(answer::deleted())
 }
 
-/// `POST /v1/follows`
+/// Handles `POST /v1/follows`.
 pub(in crate::http) async fn follow_many(
     request: HttpRequest,
     payload: Payload,
@@ -117,7 +117,7 @@ pub(in crate::http) async fn follow_many(
     Ok(HttpResponse::Ok().json(json!({"created": followed.created, "existing": followed.existing})))
 }
 
-/// `GET /v1/users/{user}/following`, with `?hidden=true` for what an operator lets the user follow virtually.
+/// Handles `GET /v1/users/{user}/following`. With `?hidden=true`, lists the virtual follows that an operator set.
 pub(in crate::http) async fn following(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     let parameters = Parameters::read(&request, &["limit", "cursor", "hidden"])?;
     let (user, hidden) = (user(&request)?, parameters.truth("hidden")?);
@@ -129,14 +129,14 @@ pub(in crate::http) async fn following(request: HttpRequest, engine: Live) -> Re
     })
 }
 
-/// `GET /v1/users/{user}/followers`
+/// Handles `GET /v1/users/{user}/followers`.
 pub(in crate::http) async fn followers(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     let parameters = Parameters::read(&request, &["limit", "cursor"])?;
     let user = user(&request)?;
     answer::sources(&parameters, |before, max| Ok(engine.followers(&user, before, max)))
 }
 
-/// `GET /v1/users/{user}`
+/// Handles `GET /v1/users/{user}`.
 pub(in crate::http) async fn info(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     let info = engine.source(&user(&request)?)?;

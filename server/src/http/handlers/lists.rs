@@ -1,4 +1,4 @@
-//! Lists: named feeds of chosen sources.
+//! List operations: named feeds of chosen sources.
 
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
@@ -17,7 +17,7 @@ fn name(request: &HttpRequest) -> Result<ListName, Problem> {
     path(request, "name")
 }
 
-/// `GET /v1/users/{user}/lists`
+/// Handles `GET /v1/users/{user}/lists`.
 pub(in crate::http) async fn all(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     let parameters = Parameters::read(&request, &["limit", "cursor"])?;
     let (reader, limit) = (user(&request)?, parameters.limit()?);
@@ -27,21 +27,21 @@ pub(in crate::http) async fn all(request: HttpRequest, engine: Live) -> Result<H
     Ok(answer::listing(&found, limit, item, |(name, _)| cursor::encode_name(name)))
 }
 
-/// `DELETE /v1/users/{user}/lists/{name}`
+/// Handles `DELETE /v1/users/{user}/lists/{name}`.
 pub(in crate::http) async fn delete(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     engine.drop_list(user(&request)?, name(&request)?).await?;
     Ok(answer::deleted())
 }
 
-/// `GET /v1/users/{user}/lists/{name}/members`
+/// Handles `GET /v1/users/{user}/lists/{name}/members`.
 pub(in crate::http) async fn members(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     let parameters = Parameters::read(&request, &["limit", "cursor"])?;
     let (reader, list) = (user(&request)?, name(&request)?);
     answer::sources(&parameters, |before, max| Ok(engine.members(&reader, &list, before, max)?))
 }
 
-/// `PUT /v1/users/{user}/lists/{name}/members/{source}`
+/// Handles `PUT /v1/users/{user}/lists/{name}/members/{source}`.
 pub(in crate::http) async fn add(
     request: HttpRequest,
     payload: Payload,
@@ -51,19 +51,19 @@ pub(in crate::http) async fn add(
     wait(&request)?;
     let (reader, list, source) = (user(&request)?, name(&request)?, path(&request, "source")?);
     request::no_fields(&request, payload).await?;
-    api.access.bring(&request, &engine, [&source])?;
+    api.access.count_new_sources(&request, &engine, [&source])?;
     Ok(answer::put(engine.set_listed(reader, list, source, true).await?))
 }
 
-/// `DELETE /v1/users/{user}/lists/{name}/members/{source}`
+/// Handles `DELETE /v1/users/{user}/lists/{name}/members/{source}`.
 pub(in crate::http) async fn remove(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     engine.set_listed(user(&request)?, name(&request)?, path(&request, "source")?, false).await?;
     Ok(answer::deleted())
 }
 
-/// `GET /v1/users/{user}/lists/{name}/feed`
+/// Handles `GET /v1/users/{user}/lists/{name}/feed`.
 pub(in crate::http) async fn feed(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
-    let (asked, list) = (feeds::asked(&request)?, name(&request)?);
-    Ok(feeds::answer(&engine.list_feed(&asked.user, &list, asked.page).await?, asked.fields))
+    let (page_query, list) = (feeds::page_query(&request)?, name(&request)?);
+    Ok(feeds::answer(&engine.list_feed(&page_query.user, &list, page_query.page).await?, page_query.fields))
 }

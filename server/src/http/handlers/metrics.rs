@@ -1,10 +1,10 @@
-//! Metrics, as Prometheus collects them (OpenMetrics text).
+//! Metrics for Prometheus (OpenMetrics text format).
 //!
 //! Responsible for:
-//! - names, units and labels. Every label has a fixed set of values: nothing is told by user.
+//! - names, units and labels of metrics. Every label has a fixed set of values; there are no metrics by user.
 //!
 //! Not responsible for:
-//! - counting, which is done where things happen.
+//! - counting, which is done in the components themselves.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -28,13 +28,13 @@ use tidewire::limits::{LIVE_QUEUE_BYTES_MAX, REVOCATIONS_MAX};
 use tidewire::runtime::fanout::latency::AUDIENCES;
 use tidewire::runtime::monotonic_clock::ClockReport;
 
-/// The media type of metrics.
+/// The media type of OpenMetrics text.
 pub(in crate::http) const OPENMETRICS: &str = "application/openmetrics-text";
 
-/// The same, as Prometheus wants to have it said.
+/// The content type with the version and charset that Prometheus expects.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// `GET /metrics`
+/// Handles `GET /metrics`.
 pub(in crate::http) async fn metrics(request: HttpRequest, api: Data<Api>) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     let mut registry = Registry::with_prefix("tidewire");
@@ -44,7 +44,7 @@ pub(in crate::http) async fn metrics(request: HttpRequest, api: Data<Api>) -> Re
     Ok(HttpResponse::Ok().content_type(CONTENT_TYPE).body(text))
 }
 
-/// All that is told of a server.
+/// Collects all metrics of a server.
 struct Figures(Api);
 
 impl fmt::Debug for Figures {
@@ -65,7 +65,7 @@ impl Collector for Figures {
     }
 }
 
-/// Where metrics are written.
+/// The encoder to which metrics are written.
 struct Sheet<'a>(DescriptorEncoder<'a>);
 
 type Labels<'a> = [(&'static str, &'a str)];
@@ -139,8 +139,8 @@ fn buckets(metric: &mut MetricEncoder<'_>, latency: &Latency) -> fmt::Result {
 
 impl Sheet<'_> {
     fn of_requests(&mut self, api: &Api) -> fmt::Result {
-        let asked = || api.requests.by_operation().filter(|(_, of)| of.answered().any(|(_, count)| count > 0));
-        let labelled: Vec<_> = asked()
+        let used = || api.requests.by_operation().filter(|(_, of)| of.answered().any(|(_, count)| count > 0));
+        let labelled: Vec<_> = used()
             .flat_map(|(operation, of)| {
                 let of_class = move |(class, count)| ([("operation", operation), ("status", class)], count);
                 of.answered().map(of_class)
@@ -156,7 +156,7 @@ impl Sheet<'_> {
             counts,
         )?;
         let help = "From the head of a request to the head of its answer or until its client went away, by operation";
-        let latencies = asked().map(|(operation, of)| (operation, &of.latency));
+        let latencies = used().map(|(operation, of)| (operation, &of.latency));
         self.histograms(("http_request_duration", help), "operation", latencies)?;
         let refusals: Vec<_> =
             api.requests.refusals().into_iter().map(|(code, count)| ([("code", code)], count)).collect();
@@ -301,7 +301,7 @@ impl Sheet<'_> {
         self.gauge("live_waiting", "What waits for live connections to take it, once for each", bytes, waiting)?;
         let limit = LIVE_QUEUE_BYTES_MAX as u64;
         self.gauge("live_waiting_limit", "What may wait for one of them before it is cut off", bytes, limit)?;
-        // Where the system does not tell, nothing is better than zero.
+        // If the system does not report the memory, the metric is omitted rather than zero.
         resident_bytes().map_or(Ok(()), |resident| self.gauge("resident", "Memory of the process", bytes, resident))?;
         self.gauge("uptime", "Time since the start", Some(&Unit::Seconds), shared.started.elapsed().as_secs())?;
         let newest = engine.snapshots().iter().map(|taken| taken.taken_at).max();

@@ -1,4 +1,4 @@
-//! Handlers: each reads a request, asks the engine, and writes the answer.
+//! Handlers: each one parses a request, calls the engine, and writes the response.
 
 pub(super) mod erase;
 pub(super) mod explain;

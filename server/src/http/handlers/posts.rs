@@ -1,4 +1,4 @@
-//! Posts: publish, read, edit, delete.
+//! Post operations: publish, read, edit, delete.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use tidewire::id::{PostId, SourceId};
 use tidewire::json::Name;
 use tidewire::limits::POST_TAGS_MAX;
 
-/// A post as it comes in.
+/// The request body for publishing a post.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NewPost<'a> {
@@ -44,7 +44,7 @@ struct NewPost<'a> {
     reply_to: Option<PostId>,
 }
 
-/// A change of a post as it comes in.
+/// The request body for changing a post.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PostChange<'a> {
@@ -54,7 +54,7 @@ struct PostChange<'a> {
     hidden: Option<bool>,
 }
 
-/// Null is not a missing value: it may be a body, and says nothing of whether a post is hidden.
+/// Distinguishes null from a missing field: null is a valid body, and an invalid value of `hidden`.
 fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }
@@ -90,12 +90,12 @@ impl NewPost<'_> {
     }
 }
 
-/// The post that a body of `POST /v1/posts` asks for.
+/// Parses the draft in a `POST /v1/posts` body.
 pub(in crate::http) fn new_post(bytes: &[u8]) -> Result<Draft, Problem> {
     json::<NewPost<'_>>(bytes)?.draft()
 }
 
-/// The changes that a body of `PATCH /v1/posts/{id}` asks for: another body, and whether the post is hidden.
+/// Parses the changes in a `PATCH /v1/posts/{id}` body: the new body, and whether the post is hidden.
 pub(in crate::http) fn change(bytes: &[u8]) -> Result<(Option<Body>, Option<bool>), Problem> {
     let change: PostChange<'_> = json(bytes)?;
     if change.body.is_none() && change.hidden.is_none() {
@@ -121,7 +121,7 @@ fn invalid(field: &str, cause: &dyn std::error::Error) -> Problem {
     Problem::bad("invalid_field", format!("{field}: {cause}")).of_field(field)
 }
 
-/// `POST /v1/posts`
+/// Handles `POST /v1/posts`.
 pub(in crate::http) async fn publish(
     request: HttpRequest,
     payload: Payload,
@@ -136,20 +136,20 @@ pub(in crate::http) async fn publish(
     if draft.id.is_some() {
         api.access.may_choose_id(&caller)?;
     }
-    api.access.bring(&request, &engine, draft.sources())?;
+    api.access.count_new_sources(&request, &engine, draft.sources())?;
     let published = engine.publish(draft, wait).await?;
     let status = if published.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(post(status, &published.post))
 }
 
-/// `GET /v1/posts/{id}`
+/// Handles `GET /v1/posts/{id}`.
 pub(in crate::http) async fn read(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     crate::http::request::Parameters::read(&request, &[])?;
     let found = find_own(&Caller::of(&request)?, &engine, path(&request, "id")?).await?;
     Ok(post(StatusCode::OK, &found))
 }
 
-/// `PATCH /v1/posts/{id}`
+/// Handles `PATCH /v1/posts/{id}`.
 pub(in crate::http) async fn edit(
     request: HttpRequest,
     payload: Payload,
@@ -161,9 +161,9 @@ pub(in crate::http) async fn edit(
     let bytes = json_bytes(&request, payload).await?;
     let (body, hidden) = change(&bytes)?;
     let hidden = match (hidden, found) {
-        // Nothing says who hid it. If it was the server, its author must not undo that.
+        // The engine does not store who hid the post. If it was the server's owner, the author must not undo that.
         (Some(false), Some(own)) if own.hidden => return Err(Denial::Forbidden(HIDDEN).into()),
-        // It shows. Were it asked for, it could undo what the server does meanwhile.
+        // The post is visible already. Passing `hidden: false` on could undo a concurrent change by the server's owner.
         (Some(false), Some(own)) if body.is_none() => return Ok(post(StatusCode::OK, &own)),
         (Some(false), Some(_)) => None,
         (hidden, _) => hidden,
@@ -171,25 +171,25 @@ pub(in crate::http) async fn edit(
     Ok(post(StatusCode::OK, &*engine.edit(id, body, hidden).await?))
 }
 
-/// What authors are told that want a hidden post shown.
+/// The detail of the refusal when an author wants to show a hidden post.
 const HIDDEN: &str = "a hidden post is shown again by who has a key of the server";
 
-/// `DELETE /v1/posts/{id}`
+/// Handles `DELETE /v1/posts/{id}`.
 pub(in crate::http) async fn delete(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let (id, caller) = (path(&request, "id")?, Caller::of(&request)?);
     let own = if caller.is_user() { find_own(&caller, &engine, id).await.map(drop) } else { Ok(()) };
     match own {
         Ok(()) => engine.delete(id).await?,
-        // Nothing is deleted then: by now another author's post may have this id.
+        // The deletion is skipped, because by now a post of another author may have this id.
         Err(Error::UnknownPost(_)) => {}
         Err(cause) => return Err(cause.into()),
     }
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// A post of the caller's own, where that matters. Others' are answered for as if they were not there, which tells nobody
-/// what there is.
+/// Returns a post if the caller may access it. Posts of other authors are reported as unknown, so that callers cannot find out which posts
+/// exist.
 async fn find_own(caller: &Caller, engine: &Live, id: PostId) -> Result<Arc<Post>, Error> {
     let found = engine.post(id).await?;
     caller.may_have(&found.author().id).map_err(|_| Error::UnknownPost(id))?;

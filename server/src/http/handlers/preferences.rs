@@ -1,4 +1,4 @@
-//! What readers decide about their feeds: mutes, blocks, rules, and how far they have read.
+//! Preference operations: mutes, blocks, rules, and the read marker.
 
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
@@ -15,7 +15,7 @@ use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::resume::Resume;
 use tidewire::id::Text;
 
-/// `PUT /v1/users/{user}/mutes/{source}`, `…/blocks/{source}`
+/// Handles `PUT /v1/users/{user}/mutes/{source}` and `…/blocks/{source}`.
 pub(in crate::http) async fn silence(
     request: HttpRequest,
     payload: Payload,
@@ -26,11 +26,11 @@ pub(in crate::http) async fn silence(
     wait(&request)?;
     let (reader, source) = (user(&request)?, path(&request, "source")?);
     request::no_fields(&request, payload).await?;
-    api.access.bring(&request, &engine, [&source])?;
+    api.access.count_new_sources(&request, &engine, [&source])?;
     Ok(answer::put(engine.silence(reader, source, how, true).await?))
 }
 
-/// `DELETE /v1/users/{user}/mutes/{source}`, `…/blocks/{source}`
+/// Handles `DELETE /v1/users/{user}/mutes/{source}` and `…/blocks/{source}`.
 pub(in crate::http) async fn unsilence(
     request: HttpRequest,
     engine: Live,
@@ -41,7 +41,7 @@ pub(in crate::http) async fn unsilence(
     Ok(answer::deleted())
 }
 
-/// `GET /v1/users/{user}/mutes`, `…/blocks`
+/// Handles `GET /v1/users/{user}/mutes` and `…/blocks`.
 pub(in crate::http) async fn silenced(
     request: HttpRequest,
     engine: Live,
@@ -52,13 +52,13 @@ pub(in crate::http) async fn silenced(
     answer::sources(&parameters, |before, max| Ok(engine.silenced(&reader, how, before, max)))
 }
 
-/// `GET /v1/users/{user}/rules`
+/// Handles `GET /v1/users/{user}/rules`.
 pub(in crate::http) async fn rules(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     Ok(HttpResponse::Ok().json(engine.rules(&user(&request)?)))
 }
 
-/// `PATCH /v1/users/{user}/rules`
+/// Handles `PATCH /v1/users/{user}/rules`.
 pub(in crate::http) async fn change_rules(
     request: HttpRequest,
     payload: Payload,
@@ -81,12 +81,12 @@ fn feed_cursor<'de, D: Deserializer<'de>>(from: D) -> Result<Resume, D::Error> {
     from.deserialize_str(Text(cursor::decode_resume))
 }
 
-/// How far a body of `PUT /v1/users/{user}/marker` says that the reader has read.
+/// Parses the read marker of a `PUT /v1/users/{user}/marker` body.
 pub(in crate::http) fn new_marker(bytes: &[u8]) -> Result<Resume, Problem> {
     request::json(bytes).map(|Mark { cursor }| cursor)
 }
 
-/// `PUT /v1/users/{user}/marker`
+/// Handles `PUT /v1/users/{user}/marker`.
 pub(in crate::http) async fn mark(
     request: HttpRequest,
     payload: Payload,
@@ -99,7 +99,7 @@ pub(in crate::http) async fn mark(
     Ok(unread(&engine.unread(&reader).await?))
 }
 
-/// `GET /v1/users/{user}/marker`
+/// Handles `GET /v1/users/{user}/marker`.
 pub(in crate::http) async fn marker(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     Ok(unread(&engine.unread(&user(&request)?).await?))

@@ -1,4 +1,4 @@
-//! Operations: whether the server lives, and what it is doing.
+//! Server operations: health, readiness, statistics, snapshots, and verification of feeds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -8,7 +8,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 
 use crate::http::Api;
-use crate::http::middleware::admission::Gate;
+use crate::http::admission::Gate;
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, path};
 use crate::http::slot::{Live, Slot};
@@ -18,21 +18,21 @@ use tidewire::error::Error;
 use tidewire::feed::cursor;
 use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
+use tidewire::recovery::Report;
 use tidewire::runtime::fanout::latency::AudienceLatency;
 use tidewire::runtime::message::SnapshotTaken;
 use tidewire::runtime::monotonic_clock::ClockReport;
 use tidewire::state::verify::Verdict;
 use tidewire::storage::journal::reader::{Lost, Torn};
 use tidewire::storage::journal::writer::JournalFigures;
-use tidewire::storage::recovery::Report;
 
-/// `GET /healthz`
+/// Handles `GET /healthz`.
 pub(in crate::http) async fn alive(request: HttpRequest) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     Ok(HttpResponse::Ok().json(json!({"alive": true})))
 }
 
-/// `GET /readyz`: whether the state is recovered, and how far that is; and whether writes are taken.
+/// Handles `GET /readyz`: reports whether recovery has finished and its progress, and whether writes are accepted.
 pub(in crate::http) async fn ready(request: HttpRequest, slot: Data<Slot>) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     if let Some(engine) = slot.engine() {
@@ -53,19 +53,19 @@ pub(in crate::http) async fn ready(request: HttpRequest, slot: Data<Slot>) -> Re
     })))
 }
 
-/// `POST /v1/snapshots`
+/// Handles `POST /v1/snapshots`.
 pub(in crate::http) async fn snapshot(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     Ok(HttpResponse::Created().json(snapshot_figures(&engine.snapshot().await?)))
 }
 
-/// `POST /v1/users/{user}/feed/verify`
+/// Handles `POST /v1/users/{user}/feed/verify`.
 pub(in crate::http) async fn verify(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     Ok(HttpResponse::Ok().json(verdict(&engine.verify_feed(&path::<SourceId>(&request, "user")?, false).await?)))
 }
 
-/// `POST /v1/users/{user}/feed/rebuild`
+/// Handles `POST /v1/users/{user}/feed/rebuild`.
 pub(in crate::http) async fn rebuild(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     Ok(HttpResponse::Ok().json(verdict(&engine.verify_feed(&path::<SourceId>(&request, "user")?, true).await?)))
@@ -86,7 +86,7 @@ fn verdict(verdict: &Verdict) -> Value {
     })
 }
 
-/// `GET /v1/stats`, with `?inboxes=count` for figures that need a walk over all inboxes.
+/// Handles `GET /v1/stats`. With `?inboxes=count`, includes figures that require a traversal of all inboxes.
 pub(in crate::http) async fn stats(
     request: HttpRequest,
     engine: Live,
@@ -153,13 +153,13 @@ fn figures(engine: &Engine) -> Value {
     })
 }
 
-/// The erasures of users that are under way.
+/// Returns the figures of user erasures in progress.
 fn erasures(engine: &Engine) -> Value {
     let erasures = engine.erasures();
     json!({"under_way": erasures.count, "oldest_seconds": erasures.oldest_seconds})
 }
 
-/// What the clock shows, and whether it jumped.
+/// Returns the current time and the clock jumps since the start.
 fn clock(report: &ClockReport, now: UnixMicros) -> Value {
     json!({
         "now": now.to_string(),
@@ -170,9 +170,16 @@ fn clock(report: &ClockReport, now: UnixMicros) -> Value {
     })
 }
 
-/// What the last start found.
+/// Returns the recovery report of the last start.
 fn recovery(report: &Report) -> Value {
-    let cut = |torn: &Torn| json!({"segment": torn.place, "after_byte": torn.good_bytes, "bytes": torn.torn_bytes, "whole_events": torn.whole_behind});
+    let cut = |torn: &Torn| {
+        json!({
+            "segment": torn.place,
+            "after_byte": torn.good_bytes,
+            "bytes": torn.torn_bytes,
+            "whole_events": torn.whole_behind,
+        })
+    };
     let lost = |lost: &Lost| {
         let through = lost.until.map(|until| until.0.saturating_sub(1));
         json!({"from": lost.from, "through": through, "segment": lost.place, "reason": lost.reason})
@@ -192,7 +199,7 @@ fn snapshot_figures(SnapshotTaken { file, sequence, bytes, taken_at }: &Snapshot
 
 fn aged(taken: &SnapshotTaken, now: UnixMicros) -> Value {
     let mut figures = snapshot_figures(taken);
-    // A clock that was set back makes nothing younger than new.
+    // The age is not negative, also if the clock was set back.
     figures["age_seconds"] = json!(now.0.saturating_sub(taken.taken_at.0).max(0) / 1_000_000);
     figures
 }
@@ -211,7 +218,7 @@ fn journal_figures(journal: &JournalFigures) -> Value {
     })
 }
 
-/// The memory of this process, where the system tells.
+/// Returns the resident memory of this process in bytes, if the system reports it.
 pub(in crate::http) fn resident_bytes() -> Option<u64> {
     const PAGE_BYTES: u64 = 4_096;
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;

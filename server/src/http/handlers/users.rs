@@ -1,4 +1,4 @@
-//! What the server's owner does about users.
+//! User operations of the server's owner.
 
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
@@ -19,7 +19,7 @@ struct Revocation {
     not_before: Option<UnixMicros>,
 }
 
-/// `POST /v1/users/{user}/revoke`
+/// Handles `POST /v1/users/{user}/revoke`.
 pub(in crate::http) async fn revoke(
     request: HttpRequest,
     payload: Payload,
@@ -35,12 +35,12 @@ pub(in crate::http) async fn revoke(
     Ok(HttpResponse::Ok().json(json!({"user": user.as_str(), "not_before": counts.to_string()})))
 }
 
-/// The instant that a body of `POST /v1/users/{user}/revoke` names, or `now`.
+/// Parses the instant in a `POST /v1/users/{user}/revoke` body. The default is `now`.
 pub(in crate::http) fn not_before(bytes: Option<&[u8]>, now: UnixMicros) -> Result<UnixMicros, Problem> {
-    let asked: Revocation = bytes.map(request::json).transpose()?.unwrap_or_default();
-    let not_before = asked.not_before.unwrap_or(now);
+    let revocation: Revocation = bytes.map(request::json).transpose()?.unwrap_or_default();
+    let not_before = revocation.not_before.unwrap_or(now);
     if not_before > now.saturating_add(TOKEN_CLOCK_AHEAD_MAX) {
-        // It cannot be taken back, and would keep the user out until then.
+        // A revocation cannot be undone, and would lock the user out until then.
         let limit = TOKEN_CLOCK_AHEAD_MAX.as_secs();
         let detail = format!("not_before: more than {limit} s ahead of the server's clock, which shows {now}");
         return Err(Problem::bad("invalid_field", detail).of_field("not_before"));

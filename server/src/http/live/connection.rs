@@ -1,7 +1,7 @@
-//! A live connection, as the body of a response: the connection's task asks for more whenever the socket has room.
+//! A live connection as a response body: the connection's task polls it whenever the socket accepts more data.
 //!
-//! So what waits for a slow client waits in its subscriber queue, where it is counted, and nowhere else; and all that waits when there is
-//! room goes out with one call.
+//! So messages for a slow client wait in its subscriber queue, where they are counted, and nowhere else. When the socket accepts data, all
+//! waiting messages are written at once.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -13,19 +13,19 @@ use actix_web::rt::time::{Instant, Sleep, sleep};
 use actix_web::web::{Bytes, BytesMut};
 
 use crate::http::auth::SessionExpiry;
-use crate::http::live::wire::{Close, Heard, Wire};
+use crate::http::live::wire::{Close, Received, Wire};
 use tidewire::engine::Watcher;
 use tidewire::feed::stream::Place;
 use tidewire::limits::LIVE_WRITE_BYTES;
 use tidewire::live::event::{Event, What};
 
-/// A live connection.
+/// A live connection over one of the two wire formats.
 pub(super) struct Connection<W> {
     wire: W,
     state: State,
-    /// How long it may stay, if that is known.
+    /// The expiry of the session; `None` if the server has no keys.
     session_expiry: Option<Box<SessionExpiry>>,
-    /// Where the client is.
+    /// The stream position of the client, once it is known.
     place: Option<Place>,
     heartbeat: Duration,
     next_beat: Pin<Box<Sleep>>,
@@ -38,7 +38,7 @@ enum State {
 }
 
 impl<W: Wire> Connection<W> {
-    /// What `watcher` tells, over `wire`, and every `heartbeat` that there is nothing; for as long as the client may stay.
+    /// Creates a connection that sends the events of `watcher` over `wire`, and a heartbeat at every interval, until the session expires.
     pub(super) fn new(
         wire: W,
         watcher: Watcher,
@@ -49,7 +49,7 @@ impl<W: Wire> Connection<W> {
         Self { wire, state: State::Open(watcher), session_expiry, place: None, heartbeat, next_beat }
     }
 
-    /// A connection that ends at once.
+    /// Creates a connection that is closed at once.
     pub(super) fn refused(wire: W, why: Close) -> Self {
         let next_beat = Box::pin(sleep(Duration::MAX));
         Self {
@@ -62,7 +62,7 @@ impl<W: Wire> Connection<W> {
         }
     }
 
-    /// Collects what is to be written now, and returns why the connection ends, if it does.
+    /// Collects the data to write now. Returns the reason if the connection must end.
     fn collect(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Option<Close> {
         let watcher = match &mut self.state {
             State::Open(watcher) => watcher,
@@ -72,12 +72,12 @@ impl<W: Wire> Connection<W> {
         if let Some(why) = self.session_expiry.as_mut().and_then(|session_expiry| session_expiry.ended(task)) {
             return Some(Close::Unauthenticated(why));
         }
-        match self.wire.listen(task, out) {
-            Heard::Nothing => {}
-            Heard::Gone => return Some(Close::Client),
-            Heard::Nonsense => return Some(Close::Protocol),
-            Heard::NotText => return Some(Close::NotText),
-            Heard::TooMuch => return Some(Close::TooMuch),
+        match self.wire.receive(task, out) {
+            Received::Nothing => {}
+            Received::Closed => return Some(Close::Client),
+            Received::Invalid => return Some(Close::Protocol),
+            Received::NotText => return Some(Close::NotText),
+            Received::TooMuch => return Some(Close::TooMuch),
         }
         while out.len() < LIVE_WRITE_BYTES {
             match watcher.poll_next(task) {
@@ -94,10 +94,10 @@ impl<W: Wire> Connection<W> {
             if !self.wire.ping(out) {
                 return Some(Close::Dead);
             }
-            if self.session_expiry.as_ref().is_some_and(|session_expiry| !session_expiry.is_vouched_for()) {
+            if self.session_expiry.as_ref().is_some_and(|session_expiry| !session_expiry.is_key_valid()) {
                 return Some(Close::Unauthenticated("the key is not good any more"));
             }
-            // What a browser's scripts see of it: they do not see pings.
+            // Scripts in a browser see this message; they do not see pings.
             if let Some(place) = self.place {
                 self.wire.write(&Event { place, what: What::Beat }, out);
             }

@@ -1,10 +1,10 @@
-//! A WebSocket that came without credentials, until its first message says who it is.
+//! A WebSocket without credentials, until it is authenticated by its first message.
 //!
 //! Responsible for:
-//! - telling it nothing before; ending it if it takes too long, or is not who it has to be.
+//! - sending no feed data before that, and closing the connection if the message arrives too late or is refused.
 //!
 //! Not responsible for:
-//! - how many of them there may be, and which of them goes for a new one (`http::auth`), who may do what.
+//! - the limit on such connections, and which one ends for a new one (`http::auth`), permissions.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -18,11 +18,11 @@ use actix_web::web::{Bytes, BytesMut, Data};
 use serde::Deserialize;
 
 use crate::http::Api;
+use crate::http::admission::Permit;
 use crate::http::auth::{Denial, Place, SessionExpiry};
 use crate::http::live::connection::Connection;
 use crate::http::live::heartbeat;
-use crate::http::live::wire::{Close, Heard, WebSocket};
-use crate::http::middleware::admission::Permit;
+use crate::http::live::wire::{Close, Received, WebSocket};
 use crate::http::operation::{Needs, Right, Work};
 use crate::http::problem::Problem;
 use crate::http::request::Object;
@@ -34,8 +34,8 @@ use tidewire::id::SourceId;
 use tidewire::limits::LIVE_UNAUTHENTICATED_TIME;
 use tidewire::live::subscriber_queue::Closing;
 
-/// What such a connection asks for.
-pub(super) struct Asked {
+/// The parameters of the live request.
+pub(super) struct LiveRequest {
     pub(super) engine: Engine,
     pub(super) api: Data<Api>,
     pub(super) user: SourceId,
@@ -44,28 +44,28 @@ pub(super) struct Asked {
     pub(super) line: Option<Arc<Line>>,
 }
 
-/// Such a connection, and what becomes of it.
+/// An unauthenticated connection, which becomes a live connection.
 pub(super) struct Handshake {
-    asked: Asked,
+    request: LiveRequest,
     state: State,
-    /// Keeps the connection from when it is known.
+    /// Protects the connection from being closed as idle, once it is authenticated.
     under_way: Option<UnderWay>,
 }
 
 enum State {
-    /// Nothing that matters was said yet.
+    /// Waiting for the first message.
     Waiting(Box<Waiting>),
-    /// It may watch, and is about to.
+    /// Authenticated, and about to watch the feed.
     Joining(Box<Joining>),
-    /// It watches, or ends.
+    /// Watching the feed, or closing.
     Known(Box<Connection<WebSocket>>),
-    /// Between two of these.
+    /// Temporary value during a change of state.
     Moving,
 }
 
 struct Waiting {
     wire: WebSocket,
-    stranger: Unauthenticated,
+    unauthenticated: Unauthenticated,
     deadline: Pin<Box<Sleep>>,
     place: Place,
 }
@@ -77,32 +77,34 @@ struct Joining {
     _permit: Permit,
 }
 
-/// The message that says who it is.
+/// The authentication message, which must be the first message.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, tag = "type", rename_all = "lowercase")]
-enum Said {
+enum AuthMessage {
     Auth { token: String },
 }
 
-/// The token that a message brings, if it is the one that says who the client is.
+/// Returns the token of an authentication message, or `None` if the message is not one.
 pub(super) fn token(text: &[u8]) -> Option<String> {
-    let Object(Said::Auth { token }) = serde_json::from_slice(text).ok()?;
+    let Object(AuthMessage::Auth { token }) = serde_json::from_slice(text).ok()?;
     Some(token)
 }
 
 impl Handshake {
-    /// A connection that nobody is known to be at the other end of.
-    pub(super) fn new(wire: WebSocket, asked: Asked) -> Result<Self, Problem> {
-        let address = asked.api.connections.limits().proxies.counted(asked.peer);
-        let place = asked.api.access.meet(address, || asked.api.admission.enter(Work::Handshake))?;
-        let (stranger, deadline) = (asked.engine.stranger()?, Box::pin(sleep(LIVE_UNAUTHENTICATED_TIME)));
-        let waiting = Waiting { wire, stranger, deadline, place };
-        Ok(Self { asked, state: State::Waiting(Box::new(waiting)), under_way: None })
+    /// Creates an unauthenticated connection.
+    pub(super) fn new(wire: WebSocket, request: LiveRequest) -> Result<Self, Problem> {
+        let address = request.api.connections.limits().proxies.counted(request.peer);
+        let place =
+            request.api.access.admit_unauthenticated(address, || request.api.admission.enter(Work::Handshake))?;
+        let (unauthenticated, deadline) =
+            (request.engine.unauthenticated()?, Box::pin(sleep(LIVE_UNAUTHENTICATED_TIME)));
+        let waiting = Waiting { wire, unauthenticated, deadline, place };
+        Ok(Self { request, state: State::Waiting(Box::new(waiting)), under_way: None })
     }
 }
 
-impl Asked {
-    /// Who has said what: may it watch?
+impl LiveRequest {
+    /// Authenticates the first message and returns the next state.
     fn joining(&self, text: &[u8], Waiting { wire, .. }: Waiting) -> State {
         let refused = |wire, why| State::Known(Box::new(Connection::refused(wire, why)));
         let Some(token) = token(text) else {
@@ -121,7 +123,7 @@ impl Asked {
         State::Joining(Box::new(Joining { wire, session_expiry, watching, _permit: permit }))
     }
 
-    /// What becomes of one that was to watch.
+    /// Returns the next state after the attempt to watch the feed.
     fn joined(&self, Joining { wire, session_expiry, .. }: Joining, watching: Result<Watcher, Error>) -> State {
         State::Known(Box::new(match watching {
             Ok(watcher) => Connection::new(wire, watcher, heartbeat(&self.engine), session_expiry),
@@ -134,22 +136,22 @@ impl Asked {
 }
 
 impl Waiting {
-    /// What was said, or why the connection ends.
-    fn poll_said(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<BytesMut, Close>> {
-        if let Poll::Ready(closing) = self.stranger.poll_closed(task) {
+    /// Waits for the first message. Fails with the reason if the connection must end.
+    fn poll_message(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<BytesMut, Close>> {
+        if let Poll::Ready(closing) = self.unauthenticated.poll_closed(task) {
             return Poll::Ready(Err(Close::Engine(closing)));
         }
-        if self.place.poll_out(task).is_ready() {
+        if self.place.poll_evicted(task).is_ready() {
             return Poll::Ready(Err(Close::Overloaded));
         }
         if self.deadline.as_mut().poll(task).is_ready() {
             return Poll::Ready(Err(Close::Unauthenticated("no credentials came in time")));
         }
-        self.wire.poll_text(task, out).map_err(|heard| match heard {
-            Heard::Nonsense => Close::Protocol,
-            Heard::NotText => Close::NotText,
-            Heard::TooMuch => Close::TooMuch,
-            Heard::Gone | Heard::Nothing => Close::Client,
+        self.wire.poll_text(task, out).map_err(|outcome| match outcome {
+            Received::Invalid => Close::Protocol,
+            Received::NotText => Close::NotText,
+            Received::TooMuch => Close::TooMuch,
+            Received::Closed | Received::Nothing => Close::Client,
         })
     }
 }
@@ -162,17 +164,17 @@ impl MessageBody for Handshake {
     }
 
     fn poll_next(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
-        let Self { asked, state, under_way } = self.get_mut();
+        let Self { request, state, under_way } = self.get_mut();
         let mut out = BytesMut::new();
         loop {
             let next = match std::mem::replace(state, State::Moving) {
-                State::Waiting(mut waiting) => match waiting.poll_said(task, &mut out) {
-                    Poll::Ready(Ok(text)) => Ok(asked.joining(&text, *waiting)),
+                State::Waiting(mut waiting) => match waiting.poll_message(task, &mut out) {
+                    Poll::Ready(Ok(text)) => Ok(request.joining(&text, *waiting)),
                     Poll::Ready(Err(why)) => Ok(State::Known(Box::new(Connection::refused(waiting.wire, why)))),
                     Poll::Pending => Err(State::Waiting(waiting)),
                 },
                 State::Joining(mut joining) => match joining.watching.as_mut().poll(task) {
-                    Poll::Ready(watching) => Ok(asked.joined(*joining, watching)),
+                    Poll::Ready(watching) => Ok(request.joined(*joining, watching)),
                     Poll::Pending => Err(State::Joining(joining)),
                 },
                 other => Err(other),
@@ -180,7 +182,7 @@ impl MessageBody for Handshake {
             match next {
                 Ok(next) => {
                     if let State::Joining(_) = next {
-                        *under_way = asked.line.as_ref().and_then(Line::begin);
+                        *under_way = request.line.as_ref().and_then(Line::begin);
                     }
                     *state = next;
                 }
@@ -190,7 +192,7 @@ impl MessageBody for Handshake {
                 }
             }
         }
-        // Answers to pings that came before.
+        // Replies to pings are sent first.
         if !out.is_empty() {
             task.waker().wake_by_ref();
             return Poll::Ready(Some(Ok(out.freeze())));

@@ -1,12 +1,12 @@
-//! Live connections: WebSockets and server-sent events, over the engine's watchers.
+//! Live connections: WebSockets and server-sent events for the engine's watchers.
 //!
 //! Responsible for:
-//! - letting them in, with the place where a client resumes ([`websocket`], [`events`]);
-//! - those that have yet to say who they are ([`handshake`]);
-//! - what goes over the wire and when ([`connection`], [`wire`]), word for word ([`text`]).
+//! - opening them, at the position from which a client resumes ([`websocket`], [`events`]);
+//! - authenticating WebSockets without credentials ([`handshake`]);
+//! - sending messages ([`connection`]), their wire formats ([`wire`]) and their text ([`text`]).
 //!
 //! Not responsible for:
-//! - what is told, and who is too slow (`runtime::reader::watch`, `live::subscriber_queue`).
+//! - which events are delivered, and closing slow clients (`runtime::reader::watch`, `live::subscriber_queue`).
 
 mod connection;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -29,7 +29,7 @@ use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, HttpResponseBuilder
 use crate::http::Api;
 use crate::http::auth::{Caller, PROTOCOL, SessionExpiry, offers_protocol};
 use crate::http::live::connection::Connection;
-use crate::http::live::handshake::{Asked, Handshake};
+use crate::http::live::handshake::{Handshake, LiveRequest};
 use crate::http::live::wire::{Close, EventStream, WebSocket};
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, user};
@@ -40,7 +40,7 @@ use tidewire::engine::Engine;
 use tidewire::error::Error;
 use tidewire::feed::stream::{Epoch, Place};
 
-/// `GET /v1/users/{user}/live`
+/// Handles `GET /v1/users/{user}/live`.
 pub(super) async fn websocket(
     request: HttpRequest,
     payload: Payload,
@@ -57,15 +57,15 @@ pub(super) async fn websocket(
         response.insert_header((SEC_WEBSOCKET_PROTOCOL, PROTOCOL));
     }
     let wire = WebSocket::new(payload);
-    let caller = Caller::or_stranger(&request)?;
+    let caller = Caller::or_unauthenticated(&request)?;
     let body = match caller {
         Caller::Unauthenticated => {
-            // It keeps no place in all of that time, but once it is known.
+            // Until it is authenticated, the connection may be closed as idle for another one.
             request.extensions_mut().insert(Open);
             let (peer, line) = (request.peer_addr(), request.conn_data::<Arc<Line>>().cloned());
-            Handshake::new(wire, Asked { engine: (*engine).clone(), api, user, resume, peer, line })?.boxed()
+            Handshake::new(wire, LiveRequest { engine: (*engine).clone(), api, user, resume, peer, line })?.boxed()
         }
-        // In a browser only a close code can be told from other failures.
+        // In a browser, only the close code distinguishes this refusal from other failures.
         Caller::Refused => Connection::refused(wire, Close::Unauthenticated("the token is not good for this")).boxed(),
         _ => match engine.watch(&user, resume).await {
             Ok(watcher) => {
@@ -79,7 +79,7 @@ pub(super) async fn websocket(
     Ok(HttpResponse::from(response.message_body(body).map_err(|cause| Problem::internal(&cause))?))
 }
 
-/// `GET /v1/users/{user}/events`
+/// Handles `GET /v1/users/{user}/events`.
 pub(super) async fn events(request: HttpRequest, engine: Live, api: Data<Api>) -> Result<HttpResponse, Problem> {
     let caller = Caller::of(&request)?;
     let (user, resume) = (user(&request)?, resume(&request)?);
@@ -105,12 +105,12 @@ fn events_head() -> HttpResponseBuilder {
     response
         .content_type("text/event-stream")
         .insert_header((CACHE_CONTROL, "no-store"))
-        // Proxies that collect answers before they pass them on would hold events back.
+        // Disables response buffering in proxies, which would delay events.
         .insert_header((HeaderName::from_static("x-accel-buffering"), "no"));
     response
 }
 
-/// Where the client resumes: by `?epoch=…&seq=N`, or as browsers do for server-sent events by `Last-Event-ID`.
+/// Parses the position from which the client resumes: `?epoch=…&seq=N`, or `Last-Event-ID`, which browsers send for server-sent events.
 fn resume(request: &HttpRequest) -> Result<Option<Place>, Problem> {
     let parameters = Parameters::read(request, &["epoch", "seq"])?;
     let named = match (parameters.text("epoch"), parameters.number("seq")?) {
@@ -124,9 +124,9 @@ fn resume(request: &HttpRequest) -> Result<Option<Place>, Problem> {
         Some((epoch, last.parse().ok()?))
     };
     let place = |(epoch, last): (&str, u64)| Some(Place { epoch: text::read_epoch(epoch)?, last });
-    // What is no epoch of this server's cannot be resumed, which the first message says.
+    // A position with an unknown epoch cannot be resumed; the first message reports that.
     let unknown = Place { epoch: Epoch(0), last: u64::MAX };
-    // A browser that comes back repeats the address it was given, and adds where it is.
+    // A reconnecting browser repeats the original URL and adds its current position in the header, so the header takes precedence.
     Ok(header().or(named).map(|named| place(named).unwrap_or(unknown)))
 }
 

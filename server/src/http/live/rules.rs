@@ -1,12 +1,12 @@
-//! Rules for what a live client sends over its WebSocket (RFC 6455), and how much of it.
+//! Rules for the WebSocket frames that a live client sends (RFC 6455), and limits on their number.
 //!
 //! Responsible for:
-//! - messages in pieces: which piece may follow which, and that text is UTF-8 across them (section 5.4, 8.1);
-//! - control frames and what a close frame says (5.5, 7.4);
-//! - bounding what one connection may send: it has nothing to say but that it is alive.
+//! - fragmented messages: the order of fragments, and valid UTF-8 across them (sections 5.4 and 8.1);
+//! - control frames and the content of close frames (sections 5.5 and 7.4);
+//! - limiting the data that one connection may send: clients need to send almost nothing.
 //!
 //! Not responsible for:
-//! - the layout of frames (`actix_http`), what messages say.
+//! - the layout of frames (`actix_http`), the content of messages.
 
 use std::time::Instant;
 
@@ -14,32 +14,32 @@ use actix_http::ws::{OpCode, Parser};
 
 use tidewire::limits::{LIVE_FRAME_COST_BYTES, LIVE_RECEIVED_BYTES_AT_ONCE, LIVE_RECEIVED_BYTES_PER_SECOND};
 
-/// What is wrong with a frame.
+/// The rule that a frame violates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wrong {
-    /// It must not come, or not now: close code 1002.
+pub(super) enum Violation {
+    /// The frame is not allowed, or not allowed now: close code 1002.
     Protocol,
-    /// It is no text: 1007.
+    /// The text is not valid UTF-8: close code 1007.
     Text,
 }
 
-/// The message that is coming in pieces, if one is.
+/// The state of the current fragmented message, if there is one.
 #[derive(Default)]
 pub(super) struct Rules {
     coming: Option<Coming>,
 }
 
 enum Coming {
-    /// Of its last character so many bytes have come.
+    /// Text; holds the bytes of an incomplete last character.
     Text(Vec<u8>),
     Binary,
 }
 
 impl Rules {
-    /// Looks at the next frame.
-    pub(super) fn check(&mut self, is_last: bool, op: OpCode, payload: &[u8]) -> Result<(), Wrong> {
+    /// Checks the next frame.
+    pub(super) fn check(&mut self, is_last: bool, op: OpCode, payload: &[u8]) -> Result<(), Violation> {
         let coming = match (op, self.coming.take()) {
-            (OpCode::Ping | OpCode::Pong | OpCode::Close, _) if !is_last => return Err(Wrong::Protocol),
+            (OpCode::Ping | OpCode::Pong | OpCode::Close, _) if !is_last => return Err(Violation::Protocol),
             (OpCode::Ping | OpCode::Pong, coming) => {
                 self.coming = coming;
                 return Ok(());
@@ -49,7 +49,7 @@ impl Rules {
             (OpCode::Binary, None) => Coming::Binary,
             (OpCode::Continue, Some(coming)) => coming,
             (OpCode::Continue, None) | (OpCode::Text | OpCode::Binary, Some(_)) | (OpCode::Bad, _) => {
-                return Err(Wrong::Protocol);
+                return Err(Violation::Protocol);
             }
         };
         let coming = match coming {
@@ -61,8 +61,8 @@ impl Rules {
     }
 }
 
-/// Looks at a piece of text behind the beginning of a character. Returns what has come of its last one.
-fn text(mut begun: Vec<u8>, is_last: bool, piece: &[u8]) -> Result<Vec<u8>, Wrong> {
+/// Checks a fragment of text; `begun` holds the incomplete character before it. Returns the incomplete character at its end.
+fn text(mut begun: Vec<u8>, is_last: bool, piece: &[u8]) -> Result<Vec<u8>, Violation> {
     let at = begun.len();
     let rest = if at == 0 {
         piece
@@ -73,33 +73,33 @@ fn text(mut begun: Vec<u8>, is_last: bool, piece: &[u8]) -> Result<Vec<u8>, Wron
     match std::str::from_utf8(rest) {
         Ok(_) => Ok(Vec::new()),
         Err(cause) if cause.error_len().is_none() && !is_last => Ok(rest[cause.valid_up_to()..].to_vec()),
-        Err(_) => Err(Wrong::Text),
+        Err(_) => Err(Violation::Text),
     }
 }
 
-/// Looks at what a close frame says.
-fn close(payload: &[u8]) -> Result<(), Wrong> {
+/// Checks the code and the reason of a close frame.
+fn close(payload: &[u8]) -> Result<(), Violation> {
     let (code, reason) = payload.split_at(payload.len().min(2));
-    Parser::try_parse_close_payload(code).map_err(|_| Wrong::Protocol)?;
-    std::str::from_utf8(reason).map(drop).map_err(|_| Wrong::Text)
+    Parser::try_parse_close_payload(code).map_err(|_| Violation::Protocol)?;
+    std::str::from_utf8(reason).map(drop).map_err(|_| Violation::Text)
 }
 
-/// How much a client may send yet.
+/// A token bucket that limits the bytes a client may send.
 pub(super) struct Meter {
     left_bytes: usize,
     since: Instant,
 }
 
 impl Meter {
-    /// Nothing was sent by now.
+    /// Creates a full bucket.
     pub(super) fn new(now: Instant) -> Self {
         Self { left_bytes: LIVE_RECEIVED_BYTES_AT_ONCE, since: now }
     }
 
-    /// Counts a frame with so many bytes in it. False if that is too much.
+    /// Counts a frame with this number of bytes. Returns false if the limit is exceeded.
     pub(super) fn take(&mut self, bytes: usize, now: Instant) -> bool {
         let earned = now.duration_since(self.since).as_secs_f64() * LIVE_RECEIVED_BYTES_PER_SECOND as f64;
-        // Less than one byte is not lost, but earned later.
+        // A fraction of a byte is not lost: it is earned at a later call.
         if earned >= 1.0 {
             self.left_bytes = self.left_bytes.saturating_add(earned as usize).min(LIVE_RECEIVED_BYTES_AT_ONCE);
             self.since = now;
@@ -118,8 +118,8 @@ mod tests {
     const FIN: bool = true;
     const MORE: bool = false;
 
-    /// What becomes of the last of these frames; those before it are fine.
-    fn last(frames: &[(bool, OpCode, &[u8])]) -> Result<(), Wrong> {
+    /// Returns the result of checking the last frame. The frames before it must be valid.
+    fn last(frames: &[(bool, OpCode, &[u8])]) -> Result<(), Violation> {
         let (mut rules, mut last) = (Rules::default(), Ok(()));
         for (is_last, op, payload) in frames {
             assert_eq!(last, Ok(()), "{frames:?}");
@@ -163,7 +163,7 @@ mod tests {
             &[(FIN, Close, b"\x07\xd0")],
         ];
         for frames in wrong {
-            assert_eq!(last(frames), Err(Wrong::Protocol), "{frames:?}");
+            assert_eq!(last(frames), Err(Violation::Protocol), "{frames:?}");
         }
     }
 
@@ -177,9 +177,13 @@ mod tests {
             assert_eq!(last(&[(FIN, OpCode::Text, first)]).is_ok(), is_whole, "{cut}");
         }
         for bad in [&b"\xff"[..], b"a\xc3(", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"] {
-            assert_eq!(last(&[(FIN, OpCode::Text, bad)]), Err(Wrong::Text));
-            assert_eq!(last(&[(MORE, OpCode::Text, bad)]), Err(Wrong::Text), "what can be no text is not waited for");
-            assert_eq!(last(&[(FIN, OpCode::Close, &[b"\x03\xe8", bad].concat())]), Err(Wrong::Text));
+            assert_eq!(last(&[(FIN, OpCode::Text, bad)]), Err(Violation::Text));
+            assert_eq!(
+                last(&[(MORE, OpCode::Text, bad)]),
+                Err(Violation::Text),
+                "what can be no text is not waited for"
+            );
+            assert_eq!(last(&[(FIN, OpCode::Close, &[b"\x03\xe8", bad].concat())]), Err(Violation::Text));
         }
     }
 

@@ -1,4 +1,4 @@
-//! What live clients are told, word for word (`docs/live.md`).
+//! The text of live messages (specified in `docs/live.md`).
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use tidewire::feed::cursor;
 use tidewire::feed::stream::Epoch;
 use tidewire::live::event::{Event, Item, What};
 
-/// The `type` of a message.
+/// Returns the `type` of a message.
 pub(super) fn kind(event: &Event) -> &'static str {
     match event.what {
         What::Hello { .. } => "hello",
@@ -22,7 +22,7 @@ pub(super) fn kind(event: &Event) -> &'static str {
 
 /// Appends a message as JSON.
 pub(super) fn message(event: &Event, json: &mut String) {
-    // Writing to a `String` cannot fail, and nothing here has a character that JSON escapes.
+    // Writing to a `String` cannot fail, and no value here contains a character that JSON escapes.
     let _ = write!(json, r#"{{"type":"{}","seq":{}"#, kind(event), event.place.last);
     match &event.what {
         What::Hello { recovered, marker } => {
@@ -53,7 +53,7 @@ pub(super) fn message(event: &Event, json: &mut String) {
     json.push('}');
 }
 
-/// The text of an entry, written once for all who are told of it.
+/// Returns the JSON text of an entry, which is encoded once for all connections that receive it.
 fn text(item: &Item) -> &str {
     item.text.get_or_init(|| cursor_and_post(item).into_boxed_str())
 }
@@ -64,12 +64,12 @@ fn cursor_and_post(item: &Item) -> String {
     json
 }
 
-/// Writes an epoch.
+/// Formats an epoch as 16 hexadecimal digits.
 pub(super) fn epoch(Epoch(epoch): Epoch) -> String {
     format!("{epoch:016x}")
 }
 
-/// Reads an epoch.
+/// Parses an epoch of 16 hexadecimal digits.
 pub(super) fn read_epoch(text: &str) -> Option<Epoch> {
     let is_one = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
     is_one.then(|| u64::from_str_radix(text, 16).ok().map(Epoch))?

@@ -1,6 +1,6 @@
-//! The two wires that live messages go over.
+//! The two wire formats of live messages: WebSocket frames and server-sent events.
 //!
-//! Nobody waits for a wire: it is written by the connection's own task, when the socket has room.
+//! No other task waits for a client: messages are encoded by the connection's own task, when the socket accepts data.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,78 +10,78 @@ use actix_http::ws::{CloseCode, CloseReason, OpCode, Parser};
 use actix_web::web::{BytesMut, Payload};
 use futures_core::Stream;
 
-use crate::http::live::rules::{Meter, Rules, Wrong};
+use crate::http::live::rules::{Meter, Rules, Violation};
 use crate::http::live::text;
 use tidewire::limits::LIVE_FRAME_BYTES_MAX;
 use tidewire::live::event::Event;
 use tidewire::live::subscriber_queue::Closing;
 
-/// How a live connection speaks.
+/// A wire format of a live connection.
 pub(super) trait Wire: Unpin {
-    /// Takes in what the client says, and answers what is to be answered.
-    fn listen(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Heard;
+    /// Processes what the client sent, and appends the replies to `out`.
+    fn receive(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Received;
 
-    /// Writes a message.
+    /// Appends a message to `out`.
     fn write(&mut self, event: &Event, out: &mut BytesMut);
 
-    /// Asks whether the client is alive, if it can answer. False if it has not the last time.
+    /// Appends a ping, if the format has pings. Returns false if the client has sent nothing since the previous ping.
     fn ping(&mut self, out: &mut BytesMut) -> bool;
 
-    /// Writes why the connection ends.
+    /// Appends the reason for closing the connection.
     fn close(&mut self, why: Close, out: &mut BytesMut);
 }
 
-/// What a client said.
+/// The result of processing data of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Heard {
-    /// Nothing that matters.
+pub(super) enum Received {
+    /// Nothing that needs an action.
     Nothing,
-    /// That it goes.
-    Gone,
-    /// What it must not say.
-    Nonsense,
-    /// Text that is none.
+    /// The client has closed the connection.
+    Closed,
+    /// The client violated the protocol.
+    Invalid,
+    /// The client sent text that is not valid UTF-8.
     NotText,
-    /// More than it may say.
+    /// The client exceeded its limit on bytes.
     TooMuch,
 }
 
-/// Why a connection ends.
+/// The reason a connection is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Close {
-    /// The engine ended it.
+    /// The engine closed the connection.
     Engine(Closing),
-    /// Its reader has too many.
+    /// The reader has too many connections.
     TooMany,
-    /// The client went by itself, in good order.
+    /// The client closed the connection.
     Client,
-    /// The client does not answer.
+    /// The client does not answer pings.
     Dead,
-    /// The client does not keep to the protocol.
+    /// The client violated the protocol.
     Protocol,
-    /// The client sends text that is no UTF-8.
+    /// The client sent text that is not valid UTF-8.
     NotText,
-    /// The client sends more than it may.
+    /// The client exceeded its limit on bytes.
     TooMuch,
-    /// It is not known, or not any more, who the client is.
+    /// The client is not authenticated, or its session has ended.
     Unauthenticated(&'static str),
-    /// There is no room for it now.
+    /// The server has no capacity for the connection now.
     Overloaded,
-    /// Something failed that should not.
+    /// An unexpected internal failure.
     Failed,
 }
 
-/// Frames looked at before messages get their turn: answers to pings must not grow without end.
-const FRAMES_PER_TURN: usize = 16;
+/// Maximum frames processed before messages are written, so that replies to pings cannot accumulate without limit.
+const FRAMES_PER_POLL: usize = 16;
 
-/// The longest head of a frame: two bytes, a length of eight, a mask of four.
+/// Maximum bytes of a frame header: two bytes, a length of eight, a mask of four.
 const FRAME_HEAD_BYTES_MAX: usize = 14;
 
-/// A WebSocket.
+/// The WebSocket wire format.
 pub(super) struct WebSocket {
     payload: Payload,
     received: BytesMut,
-    /// Anything was received since the last ping.
+    /// True if anything was received since the last ping.
     is_alive: bool,
     rules: Rules,
     meter: Meter,
@@ -89,42 +89,42 @@ pub(super) struct WebSocket {
 }
 
 impl WebSocket {
-    /// A WebSocket whose client sends `payload`.
+    /// Creates the format for a WebSocket whose client sends `payload`.
     pub(super) fn new(payload: Payload) -> Self {
         let (rules, meter) = (Rules::default(), Meter::new(Instant::now()));
         Self { payload, received: BytesMut::new(), is_alive: true, rules, meter, scratch: String::new() }
     }
 
-    /// The first message, once it is there. Control frames are answered meanwhile.
-    pub(super) fn poll_text(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<BytesMut, Heard>> {
-        for _ in 0..FRAMES_PER_TURN {
+    /// Waits for the next text message, and replies to control frames.
+    pub(super) fn poll_text(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<BytesMut, Received>> {
+        for _ in 0..FRAMES_PER_POLL {
             match ready!(self.poll_frame(task, out)) {
                 Frame::Text(text) => return Poll::Ready(Ok(text)),
-                Frame::Other(Heard::Nothing) => {}
-                Frame::Other(heard) => return Poll::Ready(Err(heard)),
+                Frame::Other(Received::Nothing) => {}
+                Frame::Other(outcome) => return Poll::Ready(Err(outcome)),
             }
         }
         task.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// The next thing the client said.
+    /// Waits for the next frame.
     fn poll_frame(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Poll<Frame> {
         loop {
             let before = self.received.len();
             if let Some(frame) = frame(&mut self.rules, &mut self.received, out) {
                 if !self.meter.take(before - self.received.len(), Instant::now()) {
-                    return Poll::Ready(Frame::Other(Heard::TooMuch));
+                    return Poll::Ready(Frame::Other(Received::TooMuch));
                 }
-                self.is_alive |= matches!(frame, Frame::Text(_) | Frame::Other(Heard::Nothing));
+                self.is_alive |= matches!(frame, Frame::Text(_) | Frame::Other(Received::Nothing));
                 return Poll::Ready(frame);
             }
             match Pin::new(&mut self.payload).poll_next(task) {
                 Poll::Ready(Some(Ok(bytes))) => self.received.extend_from_slice(&bytes),
-                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Frame::Other(Heard::Gone)),
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Frame::Other(Received::Closed)),
                 Poll::Pending => {
                     if self.received.is_empty() {
-                        // Most clients say nothing but that they are alive: no memory is kept for that.
+                        // Most clients send only pongs, so the buffer's memory is released.
                         self.received = BytesMut::new();
                     }
                     return Poll::Pending;
@@ -134,52 +134,52 @@ impl WebSocket {
     }
 }
 
-/// What a client sent.
+/// A frame that a client sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Frame {
-    /// A whole message, of text.
+    /// A complete text message.
     Text(BytesMut),
-    /// Anything else.
-    Other(Heard),
+    /// Any other frame, or an error.
+    Other(Received),
 }
 
-/// The next thing of what was received, which it is taken from. What it asks to be answered is answered.
+/// Removes the next frame from `received`, and appends the reply to a ping to `out`. Returns `None` if the frame is incomplete.
 pub(super) fn frame(rules: &mut Rules, received: &mut BytesMut, out: &mut BytesMut) -> Option<Frame> {
-    let heard = match Parser::parse(received, true, LIVE_FRAME_BYTES_MAX) {
-        Err(_) => Heard::Nonsense,
-        // The parser looks at the size of a frame once it is whole.
-        Ok(None) if received.len() > LIVE_FRAME_BYTES_MAX + FRAME_HEAD_BYTES_MAX => Heard::Nonsense,
+    let outcome = match Parser::parse(received, true, LIVE_FRAME_BYTES_MAX) {
+        Err(_) => Received::Invalid,
+        // The parser checks the size of a frame only after the frame is complete.
+        Ok(None) if received.len() > LIVE_FRAME_BYTES_MAX + FRAME_HEAD_BYTES_MAX => Received::Invalid,
         Ok(None) => return None,
         Ok(Some((is_last, op, payload))) => {
             let payload = payload.unwrap_or_default();
             match (rules.check(is_last, op, &payload), op) {
-                (Err(Wrong::Protocol), _) => Heard::Nonsense,
-                (Err(Wrong::Text), _) => Heard::NotText,
-                (Ok(()), OpCode::Close) => Heard::Gone,
+                (Err(Violation::Protocol), _) => Received::Invalid,
+                (Err(Violation::Text), _) => Received::NotText,
+                (Ok(()), OpCode::Close) => Received::Closed,
                 (Ok(()), OpCode::Text) if is_last => return Some(Frame::Text(payload)),
                 (Ok(()), OpCode::Ping) => {
                     Parser::write_message(out, payload, OpCode::Pong, true, false);
-                    Heard::Nothing
+                    Received::Nothing
                 }
-                (Ok(()), _) => Heard::Nothing,
+                (Ok(()), _) => Received::Nothing,
             }
         }
     };
-    Some(Frame::Other(heard))
+    Some(Frame::Other(outcome))
 }
 
 impl Wire for WebSocket {
-    fn listen(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Heard {
-        for _ in 0..FRAMES_PER_TURN {
+    fn receive(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Received {
+        for _ in 0..FRAMES_PER_POLL {
             match self.poll_frame(task, out) {
-                Poll::Ready(Frame::Text(_) | Frame::Other(Heard::Nothing)) => {}
-                Poll::Ready(Frame::Other(heard)) => return heard,
-                Poll::Pending => return Heard::Nothing,
+                Poll::Ready(Frame::Text(_) | Frame::Other(Received::Nothing)) => {}
+                Poll::Ready(Frame::Other(outcome)) => return outcome,
+                Poll::Pending => return Received::Nothing,
             }
         }
-        // There may be more, but first those have their turn who wait for this connection.
+        // There may be more frames, but messages and other tasks run first.
         task.waker().wake_by_ref();
-        Heard::Nothing
+        Received::Nothing
     }
 
     fn write(&mut self, event: &Event, out: &mut BytesMut) {
@@ -212,15 +212,15 @@ impl Wire for WebSocket {
     }
 }
 
-/// Server-sent events.
+/// The wire format of server-sent events.
 #[derive(Default)]
 pub(super) struct EventStream {
     scratch: String,
 }
 
 impl Wire for EventStream {
-    fn listen(&mut self, _: &mut Context<'_>, _: &mut BytesMut) -> Heard {
-        Heard::Nothing
+    fn receive(&mut self, _: &mut Context<'_>, _: &mut BytesMut) -> Received {
+        Received::Nothing
     }
 
     fn write(&mut self, event: &Event, out: &mut BytesMut) {
@@ -231,7 +231,7 @@ impl Wire for EventStream {
         out.extend_from_slice(b"\nid: ");
         let id = format!("{}:{}", text::epoch(event.place.epoch), event.place.last);
         out.extend_from_slice(id.as_bytes());
-        // A body may have line breaks between its tokens, and there alone: within strings JSON escapes them.
+        // A post body may have line breaks between JSON tokens and nowhere else: JSON escapes them within strings.
         for line in self.scratch.split(['\n', '\r']) {
             out.extend_from_slice(b"\ndata: ");
             out.extend_from_slice(line.as_bytes());

@@ -1,10 +1,10 @@
-//! Bodies of requests, read at the door before anything but their own room is taken for the request.
+//! Reads request bodies in the middleware, before the handler runs and before the request takes a work permit.
 //!
 //! Responsible for:
-//! - giving up one that is too large, comes too slowly, or breaks off.
+//! - refusing a body that is too large, arrives too slowly, or is incomplete.
 //!
 //! Not responsible for:
-//! - how many bytes of them there may be (`http::middleware::admission`), what is in them (`http::request`).
+//! - the limit on bytes of all bodies (`http::admission`), parsing bodies (`http::request`).
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -20,13 +20,13 @@ use futures_core::Stream as _;
 use crate::http::middleware::pace::Pace;
 use crate::http::problem::Problem;
 
-/// A body is larger than it may be.
+/// Creates the problem for a body that is too large, with status 413.
 pub(in crate::http) fn too_large(bytes_max: usize) -> Problem {
     let detail = format!("the request body is larger than {bytes_max} bytes");
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
 }
 
-/// Reads a body of at most `bytes_max`, as fast as the pace wants it.
+/// Reads a body of at most `bytes_max` bytes, and fails if it arrives slower than the pace requires.
 pub(in crate::http) async fn read(payload: &mut Payload, bytes_max: usize, pace: &Pace) -> Result<Bytes, Problem> {
     let began = Instant::now();
     let (mut first, mut all) = (Bytes::new(), BytesMut::new());
@@ -45,7 +45,7 @@ pub(in crate::http) async fn read(payload: &mut Payload, bytes_max: usize, pace:
         if received + piece.len() > bytes_max {
             return Err(too_large(bytes_max));
         }
-        // Most bodies come in one piece, which needs no copy.
+        // Most bodies arrive in one piece, which needs no copy.
         match (first.is_empty(), all.is_empty()) {
             (true, true) => first = piece,
             (false, true) => {
@@ -64,7 +64,7 @@ fn too_slow(received: usize, began: Instant) -> Problem {
     Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail).closing()
 }
 
-/// A body that was read, as a handler takes it: in one piece.
+/// Creates the payload for the handler from a body that was read: a single piece.
 pub(in crate::http) fn whole(body: Bytes) -> Payload {
     let (_, mut payload) = h1::Payload::create(true);
     if !body.is_empty() {
@@ -85,7 +85,7 @@ mod tests {
         Pace { body_time: Duration::from_millis(20), body_bytes_per_second: usize::MAX, ..Pace::default() }
     }
 
-    /// A body in these pieces, which ends then or never.
+    /// Reads a body that consists of these pieces. If `is_whole` is false, the body never ends.
     fn read_pieces(pieces: &[&'static str], is_whole: bool) -> Result<Bytes, Problem> {
         let pieces: Vec<_> =
             pieces.iter().map(|piece| Ok::<_, PayloadError>(Bytes::from_static(piece.as_bytes()))).collect();

@@ -1,8 +1,6 @@
-//! Middleware: what every request and every answer passes, whatever it asks for.
+//! Middleware: the processing steps that all requests and responses have in common.
 
-pub mod admission;
 pub(super) mod body;
-pub(super) mod client;
 pub mod open_paths;
 pub mod pace;
 pub(super) mod pipeline;

@@ -1,10 +1,10 @@
-//! Paths that need no credentials: how often one address may ask for them.
+//! Rate limits for paths that need no credentials.
 //!
 //! Responsible for:
-//! - a rate for each address (of IPv6, each network of 64 bits) but those of proxies, by whom many come.
+//! - a rate for each address (each /64 network for IPv6), except the addresses of proxies, which many clients share.
 //!
 //! Not responsible for:
-//! - rates of those who have credentials (`access`).
+//! - rates of callers with credentials (`http::auth`).
 
 use std::net::SocketAddr;
 
@@ -20,33 +20,33 @@ use crate::http::sockets::answering::Open;
 use crate::http::sockets::proxies::Proxies;
 use tidewire::limits::OPEN_REQUESTS_PER_SECOND;
 
-/// Who asked for such paths, and how often.
+/// The rate limits of addresses on paths without credentials.
 pub struct OpenPaths {
     rates: Rates,
     proxies: Proxies,
 }
 
 impl OpenPaths {
-    /// Nobody has asked yet. These addresses come for many.
+    /// Creates the rate limits. The addresses of `proxies` have no limit.
     pub fn new(proxies: Proxies) -> Self {
         Self { rates: Rates::new(OPEN_REQUESTS_PER_SECOND), proxies }
     }
 
-    /// Counts a request, unless it is one too many.
+    /// Counts a request against the rate of its address, or refuses it.
     pub(in crate::http) fn enter(&self, peer: Option<SocketAddr>) -> Result<(), Problem> {
         let Some(address) = self.proxies.counted(peer) else { return Ok(()) };
         let counted = self.rates.enter_from(Some(SocketAddr::from((address, 0))));
         counted.map_err(|seconds| Denial::TooOften(seconds).into())
     }
 
-    /// The answer to a request that is one too many, and leads to no operation.
+    /// Counts a request that matches no operation. Returns the response if it is refused.
     pub(in crate::http) fn refusal(request: &HttpRequest) -> Option<HttpResponse> {
         request.extensions_mut().insert(Open);
         let api = request.app_data::<Data<Api>>()?;
         api.open_paths.enter(request.peer_addr()).err().map(|problem| pipeline::nowhere(request, &problem))
     }
 
-    /// Forgets addresses that did not ask for long.
+    /// Removes addresses that have sent no requests for a long time.
     pub(in crate::http) fn sweep(&self) {
         self.rates.sweep();
     }
@@ -64,7 +64,7 @@ mod tests {
             (0..10_000).take_while(|_| open.enter(peer).is_ok()).count()
         };
         let burst = 2 * OPEN_REQUESTS_PER_SECOND.get() as usize;
-        // Some come back meanwhile.
+        // The limiter earns some requests during the loop, so the count may exceed the burst.
         assert!((burst..2 * burst).contains(&granted("192.0.2.1:1")));
         assert!(open.enter(Some("192.0.2.1:7".parse().unwrap())).is_err(), "whatever the port");
         assert!((burst..2 * burst).contains(&granted("192.0.2.2:1")), "another one has its own");

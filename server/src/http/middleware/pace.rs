@@ -1,4 +1,4 @@
-//! Pace: how fast clients have to be, so that slow ones do not hold for long what there is for all.
+//! Minimum transfer rates of clients, so that slow clients do not occupy shared resources for long.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use tidewire::limits::{
     RESPONSE_STALL_MAX,
 };
 
-/// How fast clients have to be.
+/// The minimum transfer rates and timeouts.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// How long any body may take. Default 5 s.
+    /// The base time for receiving a request body. Default 5 s.
     pub body_time: Duration,
-    /// Bytes of a body that earn a second more. Default 4 KiB.
+    /// Bytes received that extend the time by one second. Default 4 KiB.
     pub body_bytes_per_second: usize,
-    /// How long a body may take, however large. Default 30 s.
+    /// Maximum time for receiving a request body of any size. Default 30 s.
     pub body_time_max: Duration,
-    /// How long what is sent may wait for a client to take some of it. Default 30 s.
+    /// Maximum time in which a client must take `stall_bytes` of pending data. Default 30 s.
     pub stall_max: Duration,
-    /// How many bytes are some. Default 256 KiB.
+    /// Bytes that a client must take within `stall_max`. Default 256 KiB.
     pub stall_bytes: usize,
-    /// Bytes of an answer, beyond what a connection is handed at once, that earn a second more than that. Default 64 KiB.
+    /// Bytes of a response taken that extend the time for sending by one second beyond `stall_max`. Default 64 KiB.
     pub response_bytes_per_second: usize,
 }
 
@@ -38,13 +38,13 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// How long a body may have taken of which so many bytes are there.
+    /// Returns the maximum time for a request body of which this number of bytes has arrived.
     pub(in crate::http) fn allows(&self, bytes: usize) -> Duration {
         let earned = Duration::from_secs_f64(bytes as f64 / self.body_bytes_per_second as f64);
         self.body_time.saturating_add(earned).min(self.body_time_max)
     }
 
-    /// How long a client may have taken for so many bytes of an answer.
+    /// Returns the maximum time in which a client takes this number of response bytes.
     pub(in crate::http) fn allows_taking(&self, bytes: usize) -> Duration {
         self.stall_max.saturating_add(Duration::from_secs_f64(bytes as f64 / self.response_bytes_per_second as f64))
     }

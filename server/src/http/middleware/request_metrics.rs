@@ -1,5 +1,4 @@
-//! What became of requests, in numbers: how many of each operation were answered how, how long that took, and why those were
-//! refused that were.
+//! Request metrics: responses by operation and status class, latencies by operation, and refusals by code.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,19 +9,19 @@ use parking_lot::Mutex;
 use tidewire::latency::Latency;
 use tidewire::runtime::counters::Counter;
 
-/// Classes of statuses, as they are told; the last is of requests whose client went away before they were answered.
+/// The status classes, as named in metrics. The last one counts requests whose client disconnected before the response.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "client_gone"];
 
-/// The requests for one operation.
+/// The metrics of one operation.
 #[derive(Debug, Default)]
 pub(in crate::http) struct OfOperation {
     answered: [Counter; CLASSES.len()],
-    /// From the head of a request to the head of its answer, or until its client went away.
+    /// Time from the head of a request to the head of its response, or until the client disconnected.
     pub(in crate::http) latency: Latency,
 }
 
 impl OfOperation {
-    /// How many were answered, by class of status.
+    /// Returns the number of responses by status class.
     pub(in crate::http) fn answered(&self) -> impl Iterator<Item = (&'static str, u64)> {
         CLASSES.into_iter().zip(self.answered.iter().map(Counter::get))
     }
@@ -33,49 +32,49 @@ impl OfOperation {
     }
 }
 
-/// The requests for all operations, in the order of their table, and for none.
+/// The request metrics of all operations, in the order of their table.
 #[derive(Debug)]
 pub struct Requests {
-    /// Each with its name; the last of those that lead to no operation.
+    /// One entry for each operation, with its name. The last entry counts requests that match no operation.
     by_operation: Box<[(&'static str, OfOperation)]>,
-    /// By code, of which the program has so many and no more.
+    /// Refusals by problem code. The codes are a fixed set, so the map is bounded.
     refusals: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Requests {
-    /// Counts requests for operations of these names.
+    /// Creates metrics for operations with these names.
     pub(in crate::http) fn new(operations: impl Iterator<Item = &'static str>) -> Self {
         let by_operation = operations.chain(["none"]).map(|name| (name, OfOperation::default())).collect();
         Self { by_operation, refusals: Mutex::default() }
     }
 
-    /// Counts an answer to a request for the operation that has this place in the table.
+    /// Counts a response to the operation with this index in the table.
     pub(in crate::http) fn count(&self, operation: usize, status: StatusCode, took: Duration) {
         let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES.len() - 1) - 1;
         self.by_operation[operation].1.count(class, took);
     }
 
-    /// Counts an answer to a request that leads to no operation.
+    /// Counts a response to a request that matches no operation.
     pub(in crate::http) fn count_nowhere(&self, status: StatusCode, took: Duration) {
         self.count(self.by_operation.len() - 1, status, took);
     }
 
-    /// Counts a request whose client went away before it was answered.
+    /// Counts a request whose client disconnected before the response.
     pub(in crate::http) fn count_gone(&self, operation: usize, took: Duration) {
         self.by_operation[operation].1.count(CLASSES.len() - 1, took);
     }
 
-    /// Counts a refusal.
+    /// Counts a refusal by its problem code.
     pub(in crate::http) fn count_refusal(&self, code: &'static str) {
         *self.refusals.lock().entry(code).or_default() += 1;
     }
 
-    /// Those of each operation, with its name.
+    /// Returns the metrics of each operation with its name.
     pub(in crate::http) fn by_operation(&self) -> impl Iterator<Item = (&'static str, &OfOperation)> {
         self.by_operation.iter().map(|(name, of)| (*name, of))
     }
 
-    /// How many were refused, by the code of the problem.
+    /// Returns the number of refusals by problem code.
     pub(in crate::http) fn refusals(&self) -> Vec<(&'static str, u64)> {
         self.refusals.lock().iter().map(|(code, count)| (*code, *count)).collect()
     }

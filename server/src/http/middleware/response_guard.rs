@@ -1,11 +1,11 @@
-//! Answers that are held until their client has taken them.
+//! Response guard: keeps the byte reservation of a response until the client has received it.
 //!
 //! Responsible for:
-//! - handing an answer to its connection in pieces, so that not all of it is there twice, and giving its room back at the end;
-//! - ending a connection whose client takes the pieces too slowly.
+//! - passing a response body to its connection in pieces, so that it is not in memory twice, and releasing its reservation at the end;
+//! - closing a connection whose client takes the pieces too slowly.
 //!
 //! Not responsible for:
-//! - how much room there is (`http::middleware::admission`), clients that take nothing (`http::middleware::stalled_socket`).
+//! - the limit on bytes (`http::admission`), clients that take nothing (`http::middleware::stalled_socket`).
 
 use std::io;
 use std::pin::Pin;
@@ -15,30 +15,30 @@ use std::time::Instant;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::web::Bytes;
 
-use crate::http::middleware::admission::Room;
+use crate::http::admission::ByteReservation;
 use crate::http::middleware::pace::Pace;
 use tidewire::limits::RESPONSE_PIECE_BYTES;
 
-/// A body that gives back its room when it is sent, or nobody wants it any more.
-struct Held {
+/// A response body that releases its reservation when it is sent or dropped.
+struct ResponseGuard {
     rest: Bytes,
     taken_bytes: usize,
-    /// When the first piece was asked for.
+    /// The time when the first piece was requested.
     began: Option<Instant>,
     pace: Pace,
-    _room: Option<Room>,
+    _reservation: Option<ByteReservation>,
 }
 
-/// Holds what room a body needs for as long as there is any of it.
-pub(in crate::http) fn body(body: BoxBody, room: Option<Room>, pace: Pace) -> BoxBody {
+/// Wraps a body so that the reservation is kept until the body is sent.
+pub(in crate::http) fn body(body: BoxBody, reservation: Option<ByteReservation>, pace: Pace) -> BoxBody {
     match body.try_into_bytes() {
-        Ok(rest) => Held { rest, taken_bytes: 0, began: None, pace, _room: room }.boxed(),
-        // What comes piece by piece is nowhere as a whole.
+        Ok(rest) => ResponseGuard { rest, taken_bytes: 0, began: None, pace, _reservation: reservation }.boxed(),
+        // A streamed body is never in memory as a whole, so it needs no reservation.
         Err(stream) => stream,
     }
 }
 
-impl MessageBody for Held {
+impl MessageBody for ResponseGuard {
     type Error = io::Error;
 
     fn size(&self) -> BodySize {
@@ -50,7 +50,7 @@ impl MessageBody for Held {
             return Poll::Ready(None);
         }
         let took = self.began.get_or_insert_with(Instant::now).elapsed();
-        // The next piece is asked for once the client has taken most of the last.
+        // The connection requests the next piece after the client has taken most of the last one.
         if took > self.pace.allows_taking(self.taken_bytes) {
             return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
         }
@@ -66,13 +66,13 @@ mod tests {
     use std::future::poll_fn;
     use std::time::Duration;
 
-    /// How much of an answer of four pieces is handed over to a client that takes so long for each.
+    /// Returns the number of bytes that are passed to a client that takes this long for each of the four pieces of a response.
     fn handed(takes: Duration, pace: Pace) -> usize {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let mut held = body(BoxBody::new(vec![7; 4 * RESPONSE_PIECE_BYTES]), None, pace);
+            let mut guarded = body(BoxBody::new(vec![7; 4 * RESPONSE_PIECE_BYTES]), None, pace);
             let mut bytes = 0;
-            while let Some(Ok(piece)) = poll_fn(|task| Pin::new(&mut held).poll_next(task)).await {
+            while let Some(Ok(piece)) = poll_fn(|task| Pin::new(&mut guarded).poll_next(task)).await {
                 bytes += piece.len();
                 tokio::time::sleep(takes).await;
             }
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn who_drips_an_answer_does_not_get_all_of_it() {
         let millis = Duration::from_millis;
-        // A piece may take as long as nothing, or next to nothing.
+        // With the second pace, a piece has almost no time.
         let pace =
             |stall_max, response_bytes_per_second| Pace { stall_max, response_bytes_per_second, ..Pace::default() };
         assert_eq!(handed(Duration::ZERO, pace(millis(600_000), 1 << 20)), 4 * RESPONSE_PIECE_BYTES);

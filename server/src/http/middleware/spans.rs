@@ -1,13 +1,13 @@
-//! Spans of requests, for a collector of OpenTelemetry: OTLP over HTTP, from the feature `otel` only.
+//! Request spans for an OpenTelemetry collector: OTLP over HTTP, with the feature `otel` only.
 //!
 //! Responsible for:
-//! - a span for each request that passed the door, under the one that came with it (`traceparent`), written once it was answered;
-//! - handing spans to a queue that drops what it has no room for, and at the end to the collector, within a bounded time.
+//! - a span for each request that passed the pipeline, as a child of the client's span (`traceparent`), recorded after the response;
+//! - passing spans to a bounded queue that drops excess spans, and exporting the rest within a bounded time at shutdown.
 //!
 //! Not responsible for:
-//! - what is set by the environment, as OpenTelemetry has it: the collector, how many spans are kept, how long they wait.
+//! - settings that OpenTelemetry takes from the environment: the collector, the queue size, the export interval.
 //!
-//! Everything about a request is known by its end, so nothing is carried along while it is handled.
+//! All data of a span is known when the request ends, so nothing is stored while the request is handled.
 
 use std::env;
 use std::fmt;
@@ -26,16 +26,16 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 
 use crate::http::operation::Operation;
 
-/// What names a collector. Without either of them there are no spans.
+/// The environment variables that name a collector. Spans are recorded only if one of them is set.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 
-/// How long the collector may take for one batch.
+/// Maximum time for the export of one batch.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long what is left may take at the end.
+/// Maximum time for the last export at shutdown.
 const LAST_EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where spans go. Clones are the same.
+/// The exporter of spans. Clones share the exporter.
 #[derive(Clone)]
 pub struct Spans {
     provider: SdkTracerProvider,
@@ -49,10 +49,10 @@ impl fmt::Debug for Spans {
 }
 
 impl Spans {
-    /// To the collector that the environment names, if it names one.
+    /// Creates the exporter that the environment configures, or `None` if the environment names no collector.
     ///
     /// # Errors
-    /// When what the environment says of it makes no sense.
+    /// Fails if the settings in the environment are invalid.
     pub fn by_environment() -> Result<Option<Self>, String> {
         if ENDPOINTS.iter().all(|name| env::var_os(name).is_none_or(|value| value.is_empty())) {
             return Ok(None);
@@ -65,15 +65,15 @@ impl Spans {
         if env::var_os("OTEL_SERVICE_NAME").is_none() {
             resource = resource.with_service_name("tidewire");
         }
-        // The processor has a thread of its own, and a queue that drops what comes when it is full.
+        // The batch processor has its own thread, and a queue that drops spans when it is full.
         let provider =
             SdkTracerProvider::builder().with_resource(resource.build()).with_batch_exporter(exporter).build();
         let tracer = provider.tracer("tidewire");
         Ok(Some(Self { provider, tracer }))
     }
 
-    /// Writes the span of a request that was answered after `took`.
-    pub(in crate::http) fn tell(&self, operation: &Operation, response: &ServiceResponse, took: Duration) {
+    /// Records the span of a request that was answered after `took`.
+    pub(in crate::http) fn record(&self, operation: &Operation, response: &ServiceResponse, took: Duration) {
         let (headers, status) = (response.request().headers(), response.status());
         let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers));
         let ended = SystemTime::now();
@@ -94,7 +94,7 @@ impl Spans {
         span.end_with_timestamp(ended);
     }
 
-    /// Sends what is left. No span is taken any more.
+    /// Exports the remaining spans. No spans are accepted after that.
     pub fn shutdown(&self) {
         if let Err(cause) = self.provider.shutdown_with_timeout(LAST_EXPORT_TIMEOUT) {
             tracing::warn!("the last spans did not reach the collector: {cause}");
@@ -102,7 +102,7 @@ impl Spans {
     }
 }
 
-/// The headers of a request, to be looked up in.
+/// The headers of a request, for reading the trace context.
 struct Headers<'a>(&'a HeaderMap);
 
 impl Extractor for Headers<'_> {
@@ -115,7 +115,7 @@ impl Extractor for Headers<'_> {
     }
 }
 
-/// What sends batches. It blocks the thread of the processor, which does nothing else.
+/// The HTTP client that sends batches. It blocks the thread of the batch processor, which does nothing else.
 #[derive(Debug)]
 struct Client(ureq::Agent);
 

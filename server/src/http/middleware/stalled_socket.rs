@@ -1,11 +1,11 @@
-//! Sockets of clients that have to take what they are sent.
+//! Timeout for stalled sockets: closes connections whose clients do not take the data they are sent.
 //!
 //! Responsible for:
-//! - ending a connection whose client takes too little for too long, over TLS as well: this is below it;
-//! - ending one whose place another gets (`http::sockets`).
+//! - closing a connection whose client takes too little in `stall_max`. This layer is below TLS, so it covers TLS connections as well;
+//! - closing a connection whose place is given to another one (`http::sockets`).
 //!
 //! Not responsible for:
-//! - what is sent, and how much of it may wait (`http::middleware::admission`).
+//! - the content of responses, and the limit on their bytes (`http::admission`).
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -20,12 +20,12 @@ use crate::http::middleware::pace::Pace;
 use crate::http::sockets::line::Line;
 use crate::http::sockets::places::Place;
 
-/// A socket that ends when its client falls behind.
-pub(in crate::http) struct Stall<T = TcpStream> {
+/// A socket that fails with a timeout when its client does not read.
+pub(in crate::http) struct StalledSocketTimeout<T = TcpStream> {
     socket: T,
     pace: Pace,
     place: Place,
-    /// Since when something waits for the client, if it does.
+    /// The state of pending data, if the socket did not accept all of it.
     behind: Option<Behind>,
 }
 
@@ -34,29 +34,29 @@ struct Behind {
     taken_bytes: usize,
 }
 
-impl<T> Stall<T> {
-    /// A socket whose client has this pace, and which has this place until it is closed.
+impl<T> StalledSocketTimeout<T> {
+    /// Wraps a socket whose client must keep this pace. The socket keeps its place until it is closed.
     pub(in crate::http) fn new(socket: T, pace: Pace, place: Place) -> Self {
         Self { socket, pace, place, behind: None }
     }
 
-    /// Its connection.
+    /// Returns the state of the connection.
     pub(in crate::http) fn line(&self) -> &Arc<Line> {
         self.place.line()
     }
 
-    /// An error once the connection is to end for another.
+    /// Fails once the connection has to end for another one.
     fn check(&self) -> io::Result<()> {
         if self.line().is_ended() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 
-    /// The socket.
+    /// Returns the inner socket.
     pub(in crate::http) fn socket(&self) -> &T {
         &self.socket
     }
 
-    /// What becomes of a write that went like this.
-    fn judge(&mut self, task: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    /// Updates the stall state after a write, and replaces a pending write by an error after the deadline.
+    fn check_write(&mut self, task: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Ok(bytes)) => {
                 if let Some(behind) = &mut self.behind {
@@ -75,24 +75,24 @@ impl<T> Stall<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Stall<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for StalledSocketTimeout<T> {
     fn poll_read(mut self: Pin<&mut Self>, task: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.check()?;
         let read = Pin::new(&mut self.socket).poll_read(task, into);
         if read.is_pending() {
             self.line().register(task.waker());
-            // It may have been ended in between.
+            // The connection may have been ended before the waker was registered.
             self.check()?;
         }
         read
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Stall<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for StalledSocketTimeout<T> {
     fn poll_write(mut self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.check()?;
         let written = Pin::new(&mut self.socket).poll_write(task, bytes);
-        self.judge(task, written)
+        self.check_write(task, written)
     }
 
     fn poll_write_vectored(
@@ -102,7 +102,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Stall<T> {
     ) -> Poll<io::Result<usize>> {
         self.check()?;
         let written = Pin::new(&mut self.socket).poll_write_vectored(task, slices);
-        self.judge(task, written)
+        self.check_write(task, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -111,7 +111,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Stall<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.socket).poll_flush(task))?;
-        // This is asked for once all is written: nothing waits any more.
+        // The dispatcher flushes after it has written everything, so nothing is pending any more.
         self.behind = None;
         Poll::Ready(Ok(()))
     }
@@ -121,7 +121,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Stall<T> {
     }
 }
 
-impl<T: ActixStream> ActixStream for Stall<T> {
+impl<T: ActixStream> ActixStream for StalledSocketTimeout<T> {
     fn poll_read_ready(&self, task: &mut Context<'_>) -> Poll<io::Result<Ready>> {
         self.socket.poll_read_ready(task)
     }

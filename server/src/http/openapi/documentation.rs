@@ -1,4 +1,4 @@
-//! What is documentation of one operation beyond what the table of operations has, and how that reads as OpenAPI.
+//! The documentation of one operation that the table of operations does not contain, and its encoding as OpenAPI.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use crate::http::openapi::problems::{self, Refusals};
 use crate::http::openapi::schemas::{post, schema};
 use crate::http::operation::{Needs, Operation, Right};
 
-/// What is documentation of one operation.
+/// The documentation of one operation.
 pub(super) struct Documentation {
     summary: &'static str,
-    says: String,
+    description: String,
     parameters: Vec<Value>,
     body: Option<Value>,
     answers: BTreeMap<u16, Value>,
     refusals: Refusals,
-    /// What OpenAPI has no words for.
+    /// OpenAPI extension fields (`x-…`) of the operation.
     extensions: Map<String, Value>,
 }
 
-/// Begins with what it does, in a few words.
+/// Starts the documentation of an operation with its summary.
 pub(super) fn documented(summary: &'static str) -> Documentation {
     Documentation {
         summary,
-        says: String::new(),
+        description: String::new(),
         parameters: Vec::new(),
         body: None,
         answers: BTreeMap::new(),
@@ -34,19 +34,19 @@ pub(super) fn documented(summary: &'static str) -> Documentation {
 }
 
 impl Documentation {
-    /// Says more, in sentences.
-    pub(super) fn says(mut self, says: impl Into<String>) -> Self {
-        self.says = says.into();
+    /// Sets the description.
+    pub(super) fn description(mut self, description: impl Into<String>) -> Self {
+        self.description = description.into();
         self
     }
 
-    /// Names a query parameter.
-    pub(super) fn query(mut self, name: &str, says: &str, schema: Value) -> Self {
-        self.parameters.push(json!({"name": name, "in": "query", "description": says, "schema": schema}));
+    /// Adds a query parameter.
+    pub(super) fn query(mut self, name: &str, description: &str, schema: Value) -> Self {
+        self.parameters.push(json!({"name": name, "in": "query", "description": description, "schema": schema}));
         self
     }
 
-    /// Gives an example of the parameter that was named last.
+    /// Adds an example to the parameter that was added last.
     pub(super) fn for_instance(mut self, example: &Value) -> Self {
         if let Some(parameter) = self.parameters.last_mut() {
             parameter["example"] = example.clone();
@@ -54,18 +54,18 @@ impl Documentation {
         self
     }
 
-    /// Names a header that clients may send.
-    pub(super) fn header(mut self, name: &str, says: &str, schema: Value) -> Self {
-        self.parameters.push(json!({"name": name, "in": "header", "description": says, "schema": schema}));
+    /// Adds a request header.
+    pub(super) fn header(mut self, name: &str, description: &str, schema: Value) -> Self {
+        self.parameters.push(json!({"name": name, "in": "header", "description": description, "schema": schema}));
         self
     }
 
-    /// Needs a body, a JSON object of at most so many bytes.
+    /// Requires a body: a JSON object of at most `bytes_max` bytes.
     pub(super) fn takes(self, schema_name: &str, bytes_max: usize, example: &Value) -> Self {
         self.body(true, schema_name, bytes_max, example)
     }
 
-    /// Takes the same, or no body.
+    /// Allows a body, which may be missing.
     pub(super) fn may_take(self, schema_name: &str, bytes_max: usize, example: &Value) -> Self {
         self.body(false, schema_name, bytes_max, example)
     }
@@ -79,36 +79,36 @@ impl Documentation {
         self
     }
 
-    /// Answers JSON.
-    pub(super) fn answers(self, status: u16, says: &str, schema_name: &str, example: &Value) -> Self {
+    /// Adds a response with a JSON body.
+    pub(super) fn answers(self, status: u16, description: &str, schema_name: &str, example: &Value) -> Self {
         let content = json!({"application/json": {"schema": schema(schema_name), "example": example}});
-        self.answer(status, json!({"description": says, "content": content}))
+        self.answer(status, json!({"description": description, "content": content}))
     }
 
-    /// Answers without a body.
-    pub(super) fn answers_nothing(self, status: u16, says: &str) -> Self {
-        self.answer(status, json!({"description": says}))
+    /// Adds a response without a body.
+    pub(super) fn answers_nothing(self, status: u16, description: &str) -> Self {
+        self.answer(status, json!({"description": description}))
     }
 
-    /// Answers in a way of its own.
+    /// Adds any other response.
     pub(super) fn answer(mut self, status: u16, response: Value) -> Self {
         self.answers.insert(status, response);
         self
     }
 
-    /// Refuses with one of these codes, besides what all operations of its kind refuse with.
+    /// Adds problem codes, in addition to the codes of all operations of the same kind.
     pub(super) fn refuses(mut self, status: u16, codes: &[&'static str]) -> Self {
         self.refusals.add(status, codes);
         self
     }
 
-    /// Has to say what OpenAPI has no words for.
+    /// Adds an OpenAPI extension field.
     pub(super) fn extension(mut self, name: &str, value: Value) -> Self {
         self.extensions.insert(name.to_owned(), value);
         self
     }
 
-    /// All of it, as OpenAPI's operation object.
+    /// Encodes the documentation as an OpenAPI operation object.
     pub(super) fn operation(self, of: &Operation, group: &str) -> Value {
         let path = path_parameters(of.path);
         let mut refusals = problems::of_kind(of.needs, of.work);
@@ -120,7 +120,7 @@ impl Documentation {
         set("operationId", json!(of.name));
         set("tags", json!([group]));
         set("summary", json!(self.summary));
-        set("description", json!(format!("{} {}", self.says, who_may(of.needs, of.path)).trim()));
+        set("description", json!(format!("{} {}", self.description, who_may(of.needs, of.path)).trim()));
         set("parameters", json!(path.into_iter().chain(self.parameters).collect::<Vec<_>>()));
         set("security", if of.needs == Needs::Nothing { json!([]) } else { json!([{"bearer": []}]) });
         self.body.map(|body| set("requestBody", body));
@@ -129,7 +129,7 @@ impl Documentation {
     }
 }
 
-/// Answers and refusals by status. Where one status is both, it has a content type for each.
+/// Returns the responses and refusals by status. If a status is used for both, it has one content type for each.
 fn responses(answers: BTreeMap<u16, Value>, refusals: &Refusals) -> Value {
     let mut responses: Map<String, Value> =
         answers.into_iter().map(|(status, answer)| (status.to_string(), answer)).collect();
@@ -146,18 +146,18 @@ fn responses(answers: BTreeMap<u16, Value>, refusals: &Refusals) -> Value {
     Value::Object(responses)
 }
 
-/// The parts of a path that vary, each of which has a schema by its name.
+/// Returns the path parameters. Each has a schema with its own name.
 fn path_parameters(path: &str) -> Vec<Value> {
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let parameter = |name: &str| {
-        let (of, says, example) = match name {
+        let (of, description, example) = match name {
             "user" => ("SourceId", "The user; where only reading is done, a tag or topic as well.", json!("ann")),
             "source" => ("SourceId", "A user, `tag:NAME` or `topic:NAME`.", json!("bob")),
             "name" => ("ListName", "The name of the list.", json!("near")),
             _ => ("PostId", "The post.", post()["id"].clone()),
         };
         let schema = schema(of);
-        json!({"name": name, "in": "path", "required": true, "description": says, "schema": schema, "example": example})
+        json!({"name": name, "in": "path", "required": true, "description": description, "schema": schema, "example": example})
     };
     names.map(parameter).collect()
 }

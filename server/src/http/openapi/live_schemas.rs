@@ -1,16 +1,16 @@
-//! Schemas of live messages.
+//! The schemas of live messages.
 
 use serde_json::{Value, json};
 
 use crate::http::openapi::schemas::{Named, object, or_null, schema};
 
-/// Each message, and any of them.
+/// Returns the schema of each message, and of any message.
 pub(super) fn all() -> Named {
-    let message = |kind: &str, says: &str, mut properties: Value| {
+    let message = |kind: &str, description: &str, mut properties: Value| {
         properties["type"] = json!({"const": kind});
         properties["seq"] = json!({"type": "integer", "minimum": 0});
         let mut schema = object(properties);
-        schema["description"] = json!(says);
+        schema["description"] = json!(description);
         schema
     };
     let hello = json!({

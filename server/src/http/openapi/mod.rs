@@ -1,15 +1,15 @@
-//! The description of the HTTP interface, as OpenAPI 3.1, which `/docs` shows.
+//! The OpenAPI 3.1 description of the HTTP API, which `/docs` shows.
 //!
 //! Responsible for:
-//! - describing every operation of `http::operation`, and nothing else: paths, methods and names come from that table, limits
-//!   from `limits`, what a kind of operation refuses from its kind. What is left to say is in `groups`.
+//! - describing every operation of `http::operation`, and nothing else. Paths, methods and names are taken from that table, limits from
+//!   `limits`, and common refusals from the kind of the operation. The remaining texts are in `groups`.
 //!
 //! Not responsible for:
-//! - how the description is shown (`console`).
+//! - displaying the description (`console`).
 //!
-//! Written with `serde_json::json!` in place of a library of builders or derived schemas: what is read here is what is served,
-//! and many answers are put together from text that no type stands for. Tests hold each example and all answers of the other
-//! HTTP tests against it, so that a description that is wrong fails, by whatever means it was written.
+//! The description is written with `serde_json::json!`, without a library of builders or derived schemas: the source shows what is served,
+//! and many responses are encoded as text for which there is no Rust type. Tests validate each example and the responses of the other HTTP
+//! tests against the description, so a wrong description fails.
 
 #![allow(clippy::needless_pass_by_value, reason = "schemas are put together from what is made on the spot")]
 
@@ -33,7 +33,7 @@ use crate::http::operation::Operation;
 use crate::http::problem::Problem;
 use crate::http::request::Parameters;
 
-/// `GET /openapi.json`: the description of all `operations`, which are the same each time.
+/// Serves `GET /openapi.json`: the description of all `operations`. It is built once.
 pub(super) fn serve(request: &HttpRequest, operations: &[Operation]) -> Result<HttpResponse, Problem> {
     static TEXT: OnceLock<String> = OnceLock::new();
     Parameters::read(request, &[])?;
@@ -42,10 +42,10 @@ pub(super) fn serve(request: &HttpRequest, operations: &[Operation]) -> Result<H
     Ok(response.content_type("application/json").insert_header((CACHE_CONTROL, "no-cache")).body(text.as_str()))
 }
 
-/// The whole description.
+/// Builds the whole description.
 pub(super) fn document(operations: &[Operation]) -> Value {
     let groups: Vec<Value> =
-        GROUPS.iter().map(|group| json!({"name": group.name, "description": group.says})).collect();
+        GROUPS.iter().map(|group| json!({"name": group.name, "description": group.description})).collect();
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -85,7 +85,7 @@ fn paths(operations: &[Operation]) -> Map<String, Value> {
     paths
 }
 
-/// What is documentation of an operation, and the group that tells it.
+/// Returns the documentation of an operation and its group.
 fn find(name: &str) -> Option<(&'static Group, documentation::Documentation)> {
     GROUPS.iter().find_map(|group| {
         let (_, documentation) = group.operations.iter().find(|(of, _)| *of == name)?;

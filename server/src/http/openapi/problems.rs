@@ -1,4 +1,4 @@
-//! Refusals in the description: which codes each kind of operation may answer with, and how that reads as OpenAPI.
+//! Refusals in the description: the problem codes of each kind of operation, and their encoding as OpenAPI.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,30 +7,30 @@ use serde_json::{Value, json};
 
 use crate::http::operation::{Needs, Right, Work};
 
-/// Codes by status.
+/// Problem codes by status.
 #[derive(Default)]
 pub(super) struct Refusals(BTreeMap<u16, BTreeSet<&'static str>>);
 
 impl Refusals {
-    /// Adds codes of a status.
+    /// Adds codes to a status.
     pub(super) fn add(&mut self, status: u16, codes: &[&'static str]) {
         self.0.entry(status).or_default().extend(codes);
     }
 
-    /// Adds all of `others`.
+    /// Adds all codes of `others`.
     pub(super) fn merge(&mut self, others: Self) {
         for (status, codes) in others.0 {
             self.0.entry(status).or_default().extend(codes);
         }
     }
 
-    /// Each status with its response object.
+    /// Returns each status with its response object.
     pub(super) fn responses(&self) -> impl Iterator<Item = (String, Value)> {
         self.0.iter().map(|(status, codes)| (status.to_string(), response(*status, codes)))
     }
 }
 
-/// What the kind of an operation refuses, whatever it does: what the door and the engine's slot answer.
+/// Returns the refusals of a kind of operation that come from the middleware and the engine's slot.
 pub(super) fn of_kind(needs: Needs, work: Work) -> Refusals {
     let mut refusals = Refusals::default();
     if needs != Needs::Nothing {
@@ -61,7 +61,7 @@ pub(super) fn of_kind(needs: Needs, work: Work) -> Refusals {
     refusals
 }
 
-/// What is refused for how a request is put.
+/// Adds the refusals of invalid requests.
 pub(super) fn of_request(refusals: &mut Refusals, has_path: bool, has_query: bool, has_body: bool) {
     refusals.add(400, &["unknown_parameter", "invalid_upgrade"]);
     if has_path {
@@ -96,7 +96,7 @@ fn response(status: u16, codes: &BTreeSet<&'static str>) -> Value {
         ],
     });
     let mut response = json!({
-        "description": says(status),
+        "description": description(status),
         "content": {"application/problem+json": {"schema": schema, "example": example}},
     });
     if let Some((name, header)) = header(status) {
@@ -105,7 +105,7 @@ fn response(status: u16, codes: &BTreeSet<&'static str>) -> Value {
     response
 }
 
-fn says(status: u16) -> &'static str {
+fn description(status: u16) -> &'static str {
     match status {
         400 => "The request is put wrongly; `field` names the field, path part or parameter.",
         401 => "Who asks is not known.",
@@ -124,16 +124,16 @@ fn says(status: u16) -> &'static str {
     }
 }
 
-/// The header that comes with a status. `Retry-After` comes where a code is temporary.
+/// Returns the response header of a status. `Retry-After` is present if a code is temporary.
 fn header(status: u16) -> Option<(&'static str, Value)> {
-    let text = |says: &str| json!({"description": says, "schema": {"type": "string"}});
+    let text = |description: &str| json!({"description": description, "schema": {"type": "string"}});
     match status {
         401 => Some(("WWW-Authenticate", text("`Bearer`, with what is wrong with the token."))),
         426 => Some(("Upgrade", json!({"description": "What to come with.", "schema": {"const": "websocket"}}))),
         429 | 500 | 503 | 507 => {
             let seconds = json!({"type": "integer", "minimum": 1});
-            let says = "Seconds after which the same may succeed; missing if it will not by itself.";
-            Some(("Retry-After", json!({"description": says, "schema": seconds})))
+            let description = "Seconds after which the same may succeed; missing if it will not by itself.";
+            Some(("Retry-After", json!({"description": description, "schema": seconds})))
         }
         _ => None,
     }

@@ -1,6 +1,6 @@
-//! Schemas of what is sent and answered, and an example of each that several operations share.
+//! The schemas of requests and responses, and examples that several operations share.
 //!
-//! What is sent is closed: unknown fields are refused. What is answered is open: it may get further fields.
+//! Request schemas are closed: unknown fields are refused. Response schemas are open: fields may be added later.
 
 use serde_json::{Map, Value, json};
 
@@ -16,12 +16,12 @@ use tidewire::limits::{
     POST_BODY_DEPTH_MAX, POST_TAGS_MAX, SOURCE_ID_BYTES_MAX, UNREAD_MAX,
 };
 
-/// A reference to a schema by its name.
+/// Returns a reference to a schema by its name.
 pub(super) fn schema(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-/// All schemas by name.
+/// Returns all schemas by name.
 pub(super) fn all() -> Map<String, Value> {
     [values(), posts(), edges(), pages(), preferences(), users(), live_schemas::all(), stats_schemas::all()]
         .into_iter()
@@ -30,48 +30,48 @@ pub(super) fn all() -> Map<String, Value> {
         .collect()
 }
 
-/// Schemas, each by its name.
+/// A list of schemas with their names.
 pub(super) type Named = Vec<(&'static str, Value)>;
 
-/// An object that is answered, all of whose properties are there.
+/// An object in a response. All of its properties are required.
 pub(super) fn object(properties: Value) -> Value {
     let required: Vec<String> = properties.as_object().into_iter().flat_map(Map::keys).cloned().collect();
     json!({"type": "object", "required": required, "properties": properties})
 }
 
-/// An object that is sent.
+/// An object in a request. Unknown properties are refused.
 fn closed(required: &[&str], properties: Value) -> Value {
     json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
 }
 
-/// The same, or null.
+/// Allows null in addition to the given schema.
 pub(super) fn or_null(schema: Value) -> Value {
     json!({"anyOf": [schema, {"type": "null"}]})
 }
 
-/// A whole number that is not negative.
+/// A non-negative integer.
 pub(super) fn count() -> Value {
     json!({"type": "integer", "minimum": 0})
 }
 
-/// Some of something.
+/// An array of the given item schema.
 pub(super) fn array(of: Value) -> Value {
     json!({"type": "array", "items": of})
 }
 
-/// Of query parameters: how many of something.
+/// The schema of the query parameter `limit`.
 pub(super) fn limit() -> Value {
     json!({"type": "integer", "minimum": 1, "maximum": PAGE_POSTS_MAX, "default": PAGE_POSTS_DEFAULT})
 }
 
 fn values() -> Named {
-    let id = |bytes_max: usize, says: &str, example: &str| {
+    let id = |bytes_max: usize, description: &str, example: &str| {
         json!({
             "type": "string",
             "minLength": 1,
             "maxLength": bytes_max,
             "pattern": "^([.]{3,}|[.]*[A-Za-z0-9_:@~-][A-Za-z0-9._:@~-]*)$",
-            "description": says,
+            "description": description,
             "examples": [example],
         })
     };
@@ -113,11 +113,11 @@ fn values() -> Named {
     ]
 }
 
-/// A pattern of the decimal numbers up to `max`, which has 20 digits or fewer.
+/// Returns a pattern of the decimal numbers up to `max`, which has at most 20 digits.
 pub(super) fn decimal_pattern(max: u64) -> String {
     let digits = max.to_string();
     let mut pattern = format!("^(0|[1-9][0-9]{{0,{}}}", digits.len() - 2);
-    // As many digits as the greatest: equal up to some digit, which is smaller.
+    // Numbers with as many digits as `max`: equal up to a digit that is smaller.
     for (nth, digit) in digits.bytes().enumerate() {
         let lowest = if nth == 0 { b'1' } else { b'0' };
         if digit > lowest {
@@ -269,7 +269,8 @@ fn pages() -> Named {
     }));
     let gap = "What came in since is not known any more: this is the newest page, and the feed has to be read again.";
     page["properties"]["gap"] = json!({"const": true, "description": gap});
-    page["properties"]["partial_more"] = json!({"type": "integer", "minimum": 1, "description": "Sources that are not named in `partial`, beside those that are."});
+    let more = "Sources that are not named in `partial`, beside those that are.";
+    page["properties"]["partial_more"] = json!({"type": "integer", "minimum": 1, "description": more});
     page["properties"]["passed_over"] =
         json!({"type": "integer", "minimum": 1, "description": "Entries that the rule `per_source_max` left out."});
     page["properties"]["unreadable"] =
@@ -336,15 +337,15 @@ fn explanation() -> Value {
 }
 
 const ID: PostId = PostId(7_352_851_374_080_000_000);
-/// When the post of all examples was published.
+/// The publication time of the post in all examples.
 pub(super) const PUBLISHED_AT: UnixMicros = UnixMicros(1_795_168_800_123_456);
 
-/// A cursor of a feed.
+/// An example of a feed cursor.
 pub(super) fn feed_cursor() -> Value {
     json!(cursor::encode(Position { published_at: PUBLISHED_AT, id: ID }))
 }
 
-/// A post.
+/// An example of a post.
 pub(super) fn post() -> Value {
     json!({
         "id": ID.to_string(),
@@ -357,18 +358,18 @@ pub(super) fn post() -> Value {
     })
 }
 
-/// A page.
+/// An example of a page.
 pub(super) fn page() -> Value {
     let item = json!({"post": post(), "cursor": feed_cursor(), "reposts": [], "via": ["bob", "tag:rust"]});
     json!({"items": [item], "next": null, "newest": feed_cursor(), "partial": []})
 }
 
-/// A list of sources.
+/// An example of a list of sources.
 pub(super) fn source_list() -> Value {
     json!({"items": [{"id": "bob", "since": "2026-11-20T09:00:00Z"}], "next": null})
 }
 
-/// The rules of a reader who has changed none.
+/// The default rules of a reader.
 pub(super) fn rules() -> Value {
     json!(Rules::default())
 }

@@ -1,10 +1,10 @@
-//! Schemas of what operators are answered.
+//! The schemas of responses to operators.
 
 use serde_json::{Value, json};
 
 use crate::http::openapi::schemas::{Named, array, count, object, or_null, schema};
 
-/// Statistics, snapshots, verdicts.
+/// Returns the schemas of statistics, snapshots and verification results.
 pub(super) fn all() -> Named {
     let posts = || array(schema("PostId"));
     let verdict = object(json!({
@@ -102,7 +102,7 @@ fn stats() -> Value {
         properties[name] = count();
     }
     let mut stats = object(properties);
-    // Only to who asks for them.
+    // Optional: present only if the request asks for it.
     stats["properties"]["inboxes"] = counts(&["count", "entries", "bytes"]);
     stats
 }

@@ -1,4 +1,4 @@
-//! That the description and the table of operations are about the same, and that patterns mean what the code does.
+//! Tests that the description matches the table of operations, and that its patterns match the code.
 #![cfg(test)]
 
 use std::collections::BTreeSet;

@@ -1,13 +1,13 @@
-//! What is common to all answers of the application, whatever was asked for.
+//! Handling that all responses of the application have in common, for every operation.
 //!
 //! Responsible for:
-//! - marking a request as under way until its answer is handed over, which is what keeps its connection;
-//! - keeping the rest of a body in parts that nobody read until the answer is sent: the dispatcher then ends the connection, and would
-//!   otherwise read on for as long as the client sends;
-//! - `X-Content-Type-Options`.
+//! - marking a request as in progress until its response is passed to the connection, so that the connection is not closed as idle;
+//! - keeping the unread rest of a chunked body until the response is sent. The dispatcher then closes the connection; without this it
+//!   would keep reading for as long as the client sends;
+//! - the header `X-Content-Type-Options`.
 //!
 //! Not responsible for:
-//! - answers of the dispatcher itself to what is no request: they have no content.
+//! - responses of the dispatcher itself to invalid requests: these have no content.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ use crate::http::problem::Problem;
 use crate::http::sockets::line::{Line, UnderWay};
 use tidewire::limits::RESPONSE_PIECE_BYTES;
 
-/// Answers a request by `app`.
+/// Answers a request with `app`.
 pub(in crate::http) fn answer<S>(
     mut request: ServiceRequest,
     app: &S,
@@ -37,7 +37,7 @@ where
     S: Service<ServiceRequest, Response = ServiceResponse, Error = Error>,
 {
     let begun = request.conn_data::<Arc<Line>>().map(Line::begin);
-    // Nothing is done for a client that may not get the answer: it sends the request again.
+    // The connection is about to end, so the client may not receive the response. It sends the request again.
     let is_over = matches!(begun, Some(None));
     let mut under_way = begun.flatten();
     let unread = Unread::of(&mut request);
@@ -51,11 +51,11 @@ where
         let mut response = answered.await?;
         response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if response.request().extensions().contains::<Open>() {
-            // Who takes slowly what anybody may have keeps no place by it.
+            // A client that slowly receives a response which needs no credentials does not protect its connection from being closed.
             under_way.iter_mut().for_each(UnderWay::give_way);
         }
         let unread = unread.filter(|unread| !unread.0.borrow().is_read);
-        // What goes to the connection as a whole is with it right away.
+        // A small response is passed to the connection at once, so it needs no tracking.
         let is_whole = match response.response().body().size() {
             BodySize::None => true,
             BodySize::Sized(bytes) => bytes <= RESPONSE_PIECE_BYTES as u64,
@@ -68,10 +68,10 @@ where
     }
 }
 
-/// Marks a request for what anybody may have.
+/// Marks a request that needs no credentials.
 pub(in crate::http) struct Open;
 
-/// The body of an answer, with what goes when it is sent.
+/// A response body with the values that must be dropped when it is sent.
 struct Answer {
     body: BoxBody,
     _under_way: Option<UnderWay>,
@@ -90,7 +90,7 @@ impl MessageBody for Answer {
     }
 }
 
-/// A body in parts, which may be left unread.
+/// A chunked request body, which may remain unread.
 #[derive(Clone)]
 struct Unread(Rc<RefCell<Rest>>);
 
@@ -100,7 +100,7 @@ struct Rest {
 }
 
 impl Unread {
-    /// The body of a request, if it comes in parts.
+    /// Takes over the body of a request if it is chunked.
     fn of(request: &mut ServiceRequest) -> Option<Self> {
         if !request.chunked().unwrap_or(false) {
             return None;

@@ -1,8 +1,8 @@
-//! Requests whose client waits with the body until it is asked for it (`Expect: 100-continue`).
+//! Requests whose client waits with the body until the server asks for it (`Expect: 100-continue`).
 //!
-//! The dispatcher would ask for every body before anybody has looked at the request. It lets something decide before that, and
-//! sends what that answers in place of asking: so the application answers there, and whoever wants the body asks for it
-//! ([`super::line::Line::ask_for_body`]).
+//! By default, the dispatcher asks for every body before the application has seen the request. It calls a service before that and, if the
+//! service fails, sends the service's error as the response. So here the application answers the whole request as such an "error", and
+//! asks for the body itself if it needs it ([`super::line::Line::ask_for_body`]).
 
 use std::fmt;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use actix_web::Error;
 use actix_web::body::BoxBody;
 use actix_web::dev::{AppConfig, Service, ServiceFactory, ServiceResponse};
 
-/// The answer to such a request.
+/// The response of the application to such a request.
 #[derive(Debug)]
 pub(in crate::http) struct Answered(Response<BoxBody>);
 
@@ -29,7 +29,7 @@ impl From<Answered> for Response<BoxBody> {
     }
 }
 
-/// Answers such requests, by an application that `app` makes for each worker.
+/// Answers such requests with an application that `app` creates for each worker.
 pub(in crate::http) fn expecting<A, F, S>(
     app: A,
 ) -> impl ServiceFactory<

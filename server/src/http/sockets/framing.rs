@@ -1,32 +1,33 @@
-//! Framing: where one request ends and the next begins, in what a client sends.
+//! Framing: finds the boundaries of HTTP requests in the bytes that a client sends.
 //!
 //! Responsible for:
-//! - finding the ends of requests, so that a later one can be held back ([`super::turns`]);
-//! - making a head or a trailer invalid that has a line without a carriage return, which some readers take for a line and others do not;
-//! - making a body in parts invalid that has too much beside its parts, which the parser would read on and on.
+//! - finding the end of each request, so that the next one can be deferred ([`super::request_order`]);
+//! - invalidating a head or a trailer with a line that ends without a carriage return: some parsers accept such a line and others do not,
+//!   which allows request smuggling;
+//! - invalidating a chunked body with too many bytes besides its data, which the parser would read without end.
 //!
 //! Not responsible for:
-//! - refusing anything itself: the HTTP parser behind reads the same bytes and decides. Whatever is no HTTP goes through as it is.
+//! - refusing requests: the HTTP parser reads the same bytes and decides. Bytes that are not HTTP pass unchanged.
 
 use tidewire::limits::CHUNK_OVERHEAD_BYTES_MAX;
 
-/// Longest line of a head that is looked at: one that says how long a body is.
+/// Maximum bytes of a head line that are examined, enough for the headers that determine the length of the body.
 const LINE_BYTES_MAX: usize = 128;
 
-/// What the size of a part needs: 16 digits, and the end of the line.
+/// Bytes needed for a chunk size line: 16 hexadecimal digits and the line end.
 const SIZE_LINE_BYTES: usize = 18;
 
-/// Where in the requests of a connection a client is.
+/// The state of the request parser of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Framing {
     state: State,
-    /// Heads that have come to their end.
+    /// The number of complete heads.
     heads: usize,
-    /// What came of a line, as far as it is looked at.
+    /// The beginning of the current line, as far as it is examined.
     line: Vec<u8>,
-    /// Bytes of the line so far.
+    /// Bytes of the current line so far.
     line_bytes: usize,
-    /// Bytes of a body in parts beside these.
+    /// Bytes of the current chunked body besides its data and the necessary size lines.
     overhead_bytes: usize,
     head: Head,
 }
@@ -37,17 +38,17 @@ enum State {
     #[default]
     Between,
     Head,
-    /// In a body, or a chunk and its end, of which so many bytes are to come.
+    /// In a body, or in a chunk and its line end; `left` bytes follow.
     Bytes {
         left: u64,
         then: Then,
     },
     ChunkSize,
     Trailer,
-    /// A carriage return was put in place of a byte, and the next becomes one that must not follow it.
-    Spoiling,
-    /// What follows is not looked at.
-    Through,
+    /// A byte was replaced by a carriage return; the next byte is replaced by one that must not follow it.
+    Invalidating,
+    /// The remaining bytes pass unchanged and are not examined.
+    PassThrough,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +57,7 @@ enum Then {
     Chunk,
 }
 
-/// What a head says of what follows.
+/// The properties of a head that determine what follows it.
 #[derive(Debug, Default, Clone, Copy)]
 struct Head {
     has_request_line: bool,
@@ -66,22 +67,23 @@ struct Head {
 }
 
 impl Framing {
-    /// How many requests have come, at least up to the end of their heads.
+    /// Returns the number of requests whose head is complete.
     pub(super) fn heads(&self) -> usize {
         self.heads
     }
 
-    /// Whether what comes next belongs to a body.
+    /// Returns true if the next byte belongs to a body.
     pub(super) fn is_in_body(&self) -> bool {
         matches!(self.state, State::Bytes { .. } | State::ChunkSize | State::Trailer)
     }
 
-    /// Whether what comes next belongs to a request that has not begun.
+    /// Returns true if the next byte begins a new request.
     pub(super) fn is_between(&self) -> bool {
         self.state == State::Between
     }
 
-    /// Looks at what came next, and returns how much of it goes on to the parser: if no request `may_begin`, what comes before the next.
+    /// Examines the next bytes. Returns the number of bytes that pass to the parser: all of them, or those before the next request if no
+    /// request `may_begin`. At most one request begins in each call.
     pub(super) fn pass(&mut self, bytes: &mut [u8], may_begin: bool) -> usize {
         let (mut at, begun) = (0, self.heads);
         while at < bytes.len() {
@@ -94,13 +96,13 @@ impl Framing {
         at
     }
 
-    /// Looks at the next of them, and returns how many that were.
+    /// Examines the first of the bytes and returns the number of bytes examined.
     fn step(&mut self, bytes: &mut [u8]) -> usize {
         match self.state {
-            State::Through => bytes.len(),
-            State::Spoiling => {
+            State::PassThrough => bytes.len(),
+            State::Invalidating => {
                 bytes[0] = 0;
-                self.state = State::Through;
+                self.state = State::PassThrough;
                 1
             }
             State::Bytes { left, then } => {
@@ -124,16 +126,16 @@ impl Framing {
 
     fn step_in_line(&mut self, bytes: &mut [u8]) -> usize {
         let end = bytes.iter().position(|byte| *byte == b'\n');
-        let room = LINE_BYTES_MAX - self.line.len();
+        let free = LINE_BYTES_MAX - self.line.len();
         let here = end.unwrap_or(bytes.len());
         self.count_overhead(end.map_or(here, |end| end + 1), end.is_some());
         if self.overhead_bytes > CHUNK_OVERHEAD_BYTES_MAX {
-            return self.spoil(bytes, 0);
+            return self.invalidate(bytes, 0);
         }
         let has_return = if here > 0 { bytes[here - 1] == b'\r' } else { self.line.last() == Some(&b'\r') };
-        self.line.extend_from_slice(&bytes[..here.min(room)]);
-        if here > room {
-            // The last is kept, by which a line ends.
+        self.line.extend_from_slice(&bytes[..here.min(free)]);
+        if here > free {
+            // The last byte is stored too, because it decides how the line ends.
             self.line[LINE_BYTES_MAX - 1] = bytes[here - 1];
         }
         let Some(end) = end else { return bytes.len() };
@@ -141,13 +143,13 @@ impl Framing {
         line.truncate(line.len().saturating_sub(usize::from(has_return)));
         self.state = match (has_return, self.state) {
             (false, State::Head) => {
-                // No parser takes this for anything.
+                // Every parser rejects a zero byte here.
                 bytes[end] = 0;
-                State::Through
+                State::PassThrough
             }
-            // The parser takes a trailer to the next carriage return, through lines and requests that others see there.
-            (false, State::Trailer) => return self.spoil(bytes, end),
-            (false, _) => State::Through,
+            // The parser reads a trailer up to the next carriage return, across lines and requests that other parsers see there.
+            (false, State::Trailer) => return self.invalidate(bytes, end),
+            (false, _) => State::PassThrough,
             (true, State::Head) if line.is_empty() && self.head.has_request_line => {
                 self.heads += 1;
                 self.overhead_bytes = 0;
@@ -164,7 +166,7 @@ impl Framing {
         end + 1
     }
 
-    /// Counts bytes of a line, which may end with them, of what is around the parts of a body.
+    /// Counts bytes of a chunk size line or a trailer that exceed what is needed. `is_end` is true if the line ends with them.
     fn count_overhead(&mut self, bytes: usize, is_end: bool) {
         let needed = match self.state {
             State::ChunkSize => SIZE_LINE_BYTES,
@@ -179,16 +181,16 @@ impl Framing {
         }
     }
 
-    /// Makes what the parser reads at a place of a size or a trailer invalid: in all of them a line feed follows a carriage return.
-    fn spoil(&mut self, bytes: &mut [u8], at: usize) -> usize {
+    /// Invalidates a chunk size line or a trailer at this byte: the parser requires a line feed after every carriage return.
+    fn invalidate(&mut self, bytes: &mut [u8], at: usize) -> usize {
         bytes[at] = b'\r';
-        self.state = State::Spoiling;
+        self.state = State::Invalidating;
         at + 1
     }
 }
 
 impl Head {
-    /// Takes a line in. Empty ones before a request are nothing.
+    /// Parses a line of the head. Empty lines before the request line are ignored.
     fn line(&mut self, line: &[u8]) {
         if !self.has_request_line {
             self.has_request_line = !line.is_empty();
@@ -212,7 +214,7 @@ impl Head {
 
     fn followed_by(self) -> State {
         match self {
-            Self { is_other: true, .. } => State::Through,
+            Self { is_other: true, .. } => State::PassThrough,
             Self { is_chunked: true, .. } => State::ChunkSize,
             Self { length: 0, .. } => State::Between,
             Self { length, .. } => State::Bytes { left: length, then: Then::Request },
@@ -220,14 +222,14 @@ impl Head {
     }
 }
 
-/// What follows the line of a chunk's size.
+/// Returns the state after a chunk size line.
 fn chunk(line: &[u8]) -> State {
     let digits = line.split(|byte| b"; \t".contains(byte)).next().unwrap_or_default();
     let size = std::str::from_utf8(digits).ok().and_then(|digits| u64::from_str_radix(digits, 16).ok());
     match size.map(|size| (size, size.checked_add(2))) {
         Some((0, _)) => State::Trailer,
         Some((_, Some(left))) => State::Bytes { left, then: Then::Chunk },
-        _ => State::Through,
+        _ => State::PassThrough,
     }
 }
 

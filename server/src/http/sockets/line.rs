@@ -1,4 +1,4 @@
-//! The line of one connection: what its socket, its requests and the table of all connections know of each other.
+//! The shared state of one connection, used by its socket, its requests and the table of all connections.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,29 +11,29 @@ use parking_lot::Mutex;
 use crate::http::sockets::places::{Connections, Seat};
 use tidewire::limits::{PIPELINED_BYTES_IN_ALL_MAX, PIPELINED_BYTES_MAX};
 
-/// One connection. What the table of all connections knows of it changes only under the table's lock.
+/// The state of one connection. Fields that belong to the table change only under the table's lock.
 #[derive(Debug)]
 pub(in crate::http) struct Line {
-    /// The address that it counts for, if it counts for one.
+    /// The address whose limit the connection counts against, if any.
     pub(super) address: Option<IpAddr>,
-    /// Where it stands in the table.
+    /// The keys of the connection in the table.
     pub(super) seat: Seat,
     connections: Arc<Connections>,
     opened: Instant,
-    /// Requests that are not answered yet, of which a WebSocket or a stream of events is one. The table's.
+    /// The number of unanswered requests, including WebSockets and event streams. Belongs to the table.
     under_way: AtomicUsize,
     answered: AtomicUsize,
-    /// A request of it was let in that not everybody may send. The table's.
-    is_known: AtomicBool,
-    /// Milliseconds after it was opened since when nothing is under way. The table's.
+    /// True after an authenticated request was admitted. Belongs to the table.
+    is_authenticated: AtomicBool,
+    /// Start of the idle time, in milliseconds after `opened`. Belongs to the table.
     idle_since_ms: AtomicU64,
-    /// It was chosen to end, which its socket learns next. The table's.
+    /// True if the connection was chosen to end; its socket is notified after that. Belongs to the table.
     is_leaving: AtomicBool,
     is_ended: AtomicBool,
-    /// What the client sent or sends next waits until the request before it is answered.
+    /// True if reading is paused until a request is answered.
     is_waiting: AtomicBool,
-    /// Bytes of it that are here already.
-    held_bytes: AtomicUsize,
+    /// Bytes of later requests that are buffered.
+    buffered_bytes: AtomicUsize,
     wants_body: AtomicBool,
     reader: Mutex<Option<Waker>>,
 }
@@ -47,28 +47,29 @@ impl Line {
             opened: Instant::now(),
             under_way: AtomicUsize::new(0),
             answered: AtomicUsize::new(0),
-            is_known: AtomicBool::new(false),
+            is_authenticated: AtomicBool::new(false),
             idle_since_ms: AtomicU64::new(0),
             is_leaving: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
-            held_bytes: AtomicUsize::new(0),
+            buffered_bytes: AtomicUsize::new(0),
             wants_body: AtomicBool::new(false),
             reader: Mutex::default(),
         })
     }
 
-    /// A request is under way until what is returned is dropped. None if the connection was chosen to end: nobody would get the answer.
+    /// Marks a request as in progress until the returned guard is dropped. Returns `None` if the connection was chosen to end, because the
+    /// client would not receive the response.
     pub(in crate::http) fn begin(self: &Arc<Self>) -> Option<UnderWay> {
         self.connections.begin(self).then(|| UnderWay { line: Arc::clone(self), keeps: true })
     }
 
-    /// Counts one more request under way, and returns whether it is the only one.
+    /// Counts one more request in progress. Returns true if it is the only one.
     pub(super) fn begins(&self) -> bool {
         self.under_way.fetch_add(1, Ordering::Relaxed) == 0
     }
 
-    /// Counts one request fewer, and returns whether the connection is idle from now on.
+    /// Counts one request fewer. Returns true if the connection is idle from now on.
     pub(super) fn ends(&self) -> bool {
         let is_idle = self.under_way.fetch_sub(1, Ordering::Relaxed) == 1 && !self.is_leaving();
         if is_idle {
@@ -77,63 +78,63 @@ impl Line {
         is_idle
     }
 
-    /// Counts its idle time from now.
+    /// Restarts the idle time.
     pub(super) fn idle_from_now(&self) {
         let since = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.idle_since_ms.store(since, Ordering::Relaxed);
     }
 
-    /// Notes that a request of it was let in that not everybody may send.
-    pub(in crate::http) fn know(&self) {
-        if !self.is_known() {
-            self.connections.know(self);
+    /// Marks the connection as authenticated, because a request that needs credentials was admitted.
+    pub(in crate::http) fn mark_authenticated(&self) {
+        if !self.is_authenticated() {
+            self.connections.mark_authenticated(self);
         }
     }
 
-    /// The same, under the table's lock.
-    pub(super) fn set_known(&self) {
-        self.is_known.store(true, Ordering::Relaxed);
+    /// Sets the mark of [`Self::mark_authenticated`]. Call only under the table's lock.
+    pub(super) fn set_authenticated(&self) {
+        self.is_authenticated.store(true, Ordering::Relaxed);
     }
 
-    /// Whether one was.
-    pub(super) fn is_known(&self) -> bool {
-        self.is_known.load(Ordering::Relaxed)
+    /// Returns true if the connection is marked as authenticated.
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.is_authenticated.load(Ordering::Relaxed)
     }
 
-    /// How many requests were answered.
+    /// Returns the number of answered requests.
     pub(super) fn answered(&self) -> usize {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Since when nothing is under way, if nothing is and the connection stays.
+    /// Returns the start of the idle time, or `None` if the connection is not idle or was chosen to end.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let is_idle = self.under_way.load(Ordering::Relaxed) == 0 && !self.is_leaving();
         let since = Duration::from_millis(self.idle_since_ms.load(Ordering::Relaxed));
         is_idle.then(|| self.opened + since)
     }
 
-    /// Chooses it to end. Only who has the table does so.
+    /// Marks the connection as chosen to end. Call only under the table's lock.
     pub(super) fn leave(&self) {
         self.is_leaving.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was chosen to end.
+    /// Returns true if the connection was chosen to end.
     pub(super) fn is_leaving(&self) -> bool {
         self.is_leaving.load(Ordering::Relaxed)
     }
 
-    /// Ends the connection.
+    /// Ends the connection: its socket fails from now on.
     pub(super) fn end(&self) {
         self.is_ended.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// Whether it is to end without any more being read or written.
+    /// Returns true if the socket must fail without reading or writing any more.
     pub(in crate::http) fn is_ended(&self) -> bool {
         self.is_ended.load(Ordering::Acquire)
     }
 
-    /// Has the task of `waker` woken when the connection ends, or when what is held back may go on.
+    /// Registers a task to be woken when the connection ends or reading may continue.
     pub(in crate::http) fn register(&self, waker: &Waker) {
         let mut reader = self.reader.lock();
         if !reader.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -141,27 +142,27 @@ impl Line {
         }
     }
 
-    /// Notes that so many bytes are held back, and whether its socket is to be woken once a request is answered.
-    pub(super) fn hold(&self, bytes: usize, is_waiting: bool) {
+    /// Sets the number of buffered bytes, and whether the socket must be woken when a request is answered.
+    pub(super) fn set_buffered(&self, bytes: usize, is_waiting: bool) {
         self.is_waiting.store(is_waiting, Ordering::Relaxed);
-        let before = self.held_bytes.swap(bytes, Ordering::Relaxed);
+        let before = self.buffered_bytes.swap(bytes, Ordering::Relaxed);
         if before != bytes {
-            self.connections.change_held(before, bytes);
+            self.connections.change_buffered(before, bytes);
         }
     }
 
-    /// Whether more may be held back.
-    pub(super) fn may_hold(&self) -> bool {
-        self.held_bytes.load(Ordering::Relaxed) < PIPELINED_BYTES_MAX
-            && self.connections.held_bytes() < PIPELINED_BYTES_IN_ALL_MAX
+    /// Returns true if more bytes may be buffered, by the limits of this connection and of all connections.
+    pub(super) fn may_buffer(&self) -> bool {
+        self.buffered_bytes.load(Ordering::Relaxed) < PIPELINED_BYTES_MAX
+            && self.connections.buffered_bytes() < PIPELINED_BYTES_IN_ALL_MAX
     }
 
-    /// Has a client asked for its body that waits for that.
+    /// Requests that `100 Continue` is sent to a client that waits with the body.
     pub(in crate::http) fn ask_for_body(&self) {
         self.wants_body.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the client is to be asked, once.
+    /// Returns true once if `100 Continue` must be sent.
     pub(super) fn takes_ask(&self) -> bool {
         self.wants_body.load(Ordering::Relaxed) && self.wants_body.swap(false, Ordering::Relaxed)
     }
@@ -172,16 +173,16 @@ impl Line {
     }
 }
 
-/// A request of a connection.
+/// A request in progress on a connection.
 #[derive(Debug)]
 pub(in crate::http) struct UnderWay {
     line: Arc<Line>,
-    /// Whether the connection does not end for others because of it.
+    /// True while the request protects the connection from being closed as idle.
     keeps: bool,
 }
 
 impl UnderWay {
-    /// From now on the connection may end for another one, though the client has not all of its answer.
+    /// Allows the connection to be closed as idle, although the client has not received all of the response.
     pub(super) fn give_way(&mut self) {
         if std::mem::take(&mut self.keeps) {
             self.line.connections.end(&self.line);

@@ -1,13 +1,13 @@
-//! Connections: how many there may be, whose they are, and which of them end for others.
+//! Connections: their limits, and which of them are closed when a limit is reached.
 //!
 //! Responsible for:
-//! - a place for each connection ([`places`]), which leaves files for the journal, snapshots and the archive, and leaves room for other
-//!   addresses; the longest idle connection ends for a new one, so that idle ones take nothing from anybody;
-//! - requests of one connection one after the other, as a filter of what its client sends ([`turns`], [`framing`]);
-//! - what is common to all answers ([`answering`]), and a request that wants to be asked for its body ([`expecting`]).
+//! - a place for each connection ([`places`]). The limits leave open files for the journal, snapshots and the archive, and places for
+//!   other addresses. The longest idle connection is closed for a new one, so that idle connections cost nobody a place;
+//! - processing the requests of a connection one after the other, as a filter of the bytes that its client sends ([`request_order`], [`framing`]);
+//! - handling that all responses have in common ([`answering`]), and requests with `Expect: 100-continue` ([`expecting`]).
 //!
 //! Not responsible for:
-//! - accepting connections (`actix_server`), HTTP itself (`actix_http`), clients that take nothing (`http::middleware::stalled_socket`).
+//! - accepting connections (`actix_server`), HTTP (`actix_http`), clients that do not read (`http::middleware::stalled_socket`).
 
 pub(super) mod answering;
 pub(super) mod expecting;
@@ -16,4 +16,4 @@ pub mod line;
 pub mod open_files;
 pub mod places;
 pub mod proxies;
-pub(super) mod turns;
+pub(super) mod request_order;

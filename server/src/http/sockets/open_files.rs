@@ -1,36 +1,36 @@
-//! Open files: each connection is one, and so is each file of the journal, of a snapshot and of the archive.
+//! Open files: the limit of the process, and how many of them connections may use.
 //!
 //! Responsible for:
-//! - raising the limit on them as far as the system allows;
-//! - how many of them are left to connections.
+//! - raising the limit as far as the system allows;
+//! - reserving files for the journal, snapshots and the archive: each connection is an open file too.
 
 use std::io;
 
 use tidewire::limits::{FILES_PER_THREAD, FILES_RESERVED};
 
-/// How many files are counted with where the system does not say.
+/// The assumed limit if the system does not report it.
 const UNKNOWN: u64 = 1_024;
 
-/// More are not counted with, whatever the system allows.
+/// The maximum that is used, even if the system allows more.
 const MOST: u64 = 1 << 20;
 
-/// Raises the soft limit on open files of this process to the hard one.
+/// Raises the soft limit on open files of this process to the hard limit.
 ///
 /// # Errors
-/// When the system does not allow it, as a filter of system calls may not: the limit then stays as it is.
+/// Fails if the system does not allow it, for example because of a system call filter. The limit is then unchanged.
 pub fn raise() -> io::Result<()> {
     #[cfg(unix)]
     {
         let (soft, hard) = rlimit::Resource::NOFILE.get()?;
         if soft < hard {
-            // Some systems take no more than a number of their own, whatever the hard limit says.
+            // Some systems accept only a maximum of their own, whatever the hard limit is.
             rlimit::increase_nofile_limit(hard)?;
         }
     }
     Ok(())
 }
 
-/// How many files this process may have open.
+/// Returns the maximum number of files that this process may open.
 pub fn limit() -> u64 {
     #[cfg(unix)]
     let limit = rlimit::Resource::NOFILE.get_soft().ok().or_else(listed).unwrap_or(UNKNOWN);
@@ -39,7 +39,7 @@ pub fn limit() -> u64 {
     limit.min(MOST)
 }
 
-/// The same as the system lists it, where a filter of system calls forbids to ask for it.
+/// Reads the limit from `/proc`, for systems where a system call filter forbids to query it.
 #[cfg(unix)]
 fn listed() -> Option<u64> {
     soft_limit(&std::fs::read_to_string("/proc/self/limits").ok()?)
@@ -50,10 +50,10 @@ fn soft_limit(limits: &str) -> Option<u64> {
     limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next()?.parse().ok())
 }
 
-/// How many of so many files are left to connections, when so many threads have files of their own.
+/// Returns how many of `limit` files connections may use, if `threads` threads need files too.
 pub fn left_to_connections(limit: u64, threads: usize) -> usize {
     let reserved = (FILES_RESERVED + FILES_PER_THREAD * threads) as u64;
-    // With less than twice the reserve little is left to either.
+    // If the limit is less than about twice the reserve, connections still get a quarter of it.
     let left = limit.saturating_sub(reserved).max(limit / 4).max(1);
     usize::try_from(left).unwrap_or(usize::MAX)
 }

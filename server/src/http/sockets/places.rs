@@ -1,13 +1,13 @@
-//! Places of connections: how many there may be, in all and of one address.
+//! Places of connections: limits their number, in total and for each address.
 //!
 //! Responsible for:
-//! - giving a new connection the place of an idle one when there is none left, and refusing it when none is idle;
-//! - ending connections that stay idle, however slowly they send something.
+//! - giving a new connection the place of an idle one if all places are taken, and refusing it if none is idle;
+//! - closing connections that are idle for too long, also if they slowly send incomplete requests.
 //!
 //! Not responsible for:
-//! - how many files the system allows ([`super::open_files`]), which idle connection ends first ([`order`]).
+//! - the limit on open files ([`super::open_files`]), the order in which idle connections are closed ([`order`]).
 //!
-//! A connection is idle while no request of it is under way. WebSockets and streams of events are requests that stay under way.
+//! A connection is idle while it has no request in progress. WebSockets and event streams are requests that remain in progress.
 
 mod order;
 
@@ -28,53 +28,53 @@ use tidewire::limits::{CONNECTIONS_NOT_LIVE_SHARE, CONNECTIONS_PER_SWEEP, CONNEC
 use tidewire::runtime::counters::{Counter, Gauge};
 use tidewire::throttle::Throttle;
 
-/// How many connections there may be.
+/// The limits on connections.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimits {
-    /// In all. Default: what the limit on open files leaves to them.
+    /// Maximum connections in total. Default: the open files that are left for them.
     pub all: usize,
-    /// Of one address, of IPv6 one network of 64 bits. Default a quarter of all.
+    /// Maximum connections of one address (one /64 network for IPv6). Default a quarter of `all`.
     pub per_address: usize,
-    /// Addresses that come for many, and have all there are. Default those of this machine.
+    /// The addresses of proxies, which have no limit of their own because many clients share them. Default loopback addresses.
     pub proxies: Proxies,
 }
 
 impl ConnectionLimits {
-    /// What so many open files leave to connections, beside so many threads.
+    /// Returns the limits for this number of open files and threads.
     pub fn within(open_files: u64, threads: usize) -> Self {
         Self::of(open_files::left_to_connections(open_files, threads))
     }
 
-    /// How many of them may be live, so that whoever asks for something else finds a place.
+    /// Returns the maximum of live connections. The rest is left for other requests.
     pub fn left_to_live(&self) -> usize {
         (self.all - self.all / CONNECTIONS_NOT_LIVE_SHARE).max(1)
     }
 
-    /// So many, and of one address its share of them.
+    /// Returns the limits for `all` connections, with the default share for each address.
     pub fn of(all: usize) -> Self {
         Self { all, per_address: (all / CONNECTIONS_SHARE).max(1), proxies: Proxies::default() }
     }
 }
 
-/// Why a connection was refused or ended.
+/// The reason a connection is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::http) enum Reason {
-    /// All places are taken, and by requests under way.
+    /// All places are taken, and no connection is idle.
     All,
-    /// The same of those of its address.
+    /// All places of its address are taken, and no connection of the address is idle.
     Address,
 }
 
-/// All connections.
+/// All connections of the server.
 #[derive(Debug)]
 pub struct Connections {
     limits: ConnectionLimits,
     table: Mutex<Table>,
-    /// Bytes of later requests that are held back, of all connections.
-    held_bytes: Gauge,
+    /// Bytes of later requests that are buffered, of all connections.
+    buffered_bytes: Gauge,
     refused: Counter,
     refused_address: Counter,
-    made_room: Counter,
+    ended_for_new: Counter,
     stayed_idle: Counter,
     refusals_logged: Throttle,
 }
@@ -82,18 +82,18 @@ pub struct Connections {
 #[derive(Debug, Default)]
 struct Table {
     all: Order,
-    /// Those of addresses that have any.
+    /// The connections by address. Addresses without connections have no entry.
     by_address: HashMap<IpAddr, Order>,
 }
 
-/// Where a connection stands in the table: its keys among all, and among those of its address.
+/// The keys of a connection in the table: in the order of all connections, and in the order of its address.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seat {
     of_all: usize,
     of_address: usize,
 }
 
-/// The place of one connection, given back when it is dropped.
+/// The place of one connection, released on drop.
 #[derive(Debug)]
 pub(in crate::http) struct Place {
     connections: Arc<Connections>,
@@ -101,7 +101,7 @@ pub(in crate::http) struct Place {
 }
 
 impl Default for Connections {
-    /// As many as this process may have open now.
+    /// Uses the current limit on open files of this process.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self::new(ConnectionLimits::within(open_files::limit(), 2 * threads))
@@ -109,63 +109,63 @@ impl Default for Connections {
 }
 
 impl Connections {
-    /// None are there yet.
+    /// Creates an empty table with these limits.
     pub fn new(limits: ConnectionLimits) -> Self {
         Self {
             limits,
             table: Mutex::default(),
-            held_bytes: Gauge::default(),
+            buffered_bytes: Gauge::default(),
             refused: Counter::default(),
             refused_address: Counter::default(),
-            made_room: Counter::default(),
+            ended_for_new: Counter::default(),
             stayed_idle: Counter::default(),
             refusals_logged: Throttle::default(),
         }
     }
 
-    /// How many there may be.
+    /// Returns the limits on connections.
     pub fn limits(&self) -> &ConnectionLimits {
         &self.limits
     }
 
-    /// How many there are.
+    /// Returns the number of open connections.
     pub(in crate::http) fn count(&self) -> usize {
         self.table.lock().all.len()
     }
 
-    /// Bytes of later requests that are held back.
-    pub(super) fn held_bytes(&self) -> usize {
-        usize::try_from(self.held_bytes.get()).unwrap_or(usize::MAX)
+    /// Returns the bytes of later requests that are buffered, of all connections.
+    pub(super) fn buffered_bytes(&self) -> usize {
+        usize::try_from(self.buffered_bytes.get()).unwrap_or(usize::MAX)
     }
 
-    /// Counts that one connection holds back so many bytes in place of so many.
-    pub(super) fn change_held(&self, before: usize, now: usize) {
-        self.held_bytes.change(before as u64, now as u64);
+    /// Updates the total when the buffered bytes of one connection change.
+    pub(super) fn change_buffered(&self, before: usize, now: usize) {
+        self.buffered_bytes.change(before as u64, now as u64);
     }
 
-    /// How many were refused or ended, by reason.
+    /// Returns the number of connections that were refused or closed, by reason.
     pub(in crate::http) fn ended(&self) -> [(&'static str, u64); 4] {
         [
             ("refused", self.refused.get()),
             ("refused_address", self.refused_address.get()),
-            ("made_room", self.made_room.get()),
+            ("made_room", self.ended_for_new.get()),
             ("stayed_idle", self.stayed_idle.get()),
         ]
     }
 
-    /// Gives a new connection its place. None if it has to end at once.
+    /// Gives a new connection its place. Returns `None` if the connection is refused.
     pub(in crate::http) fn enter(self: &Arc<Self>, peer: Option<SocketAddr>) -> Option<Place> {
         let address = self.limits.proxies.counted(peer);
         let entered = {
             let mut table = self.table.lock();
-            self.make_room(&mut table, address).map(|ended| (ended, table.add(self, address)))
+            self.choose_to_end(&mut table, address).map(|ended| (ended, table.add(self, address)))
         };
         match entered {
             Ok((ended, line)) => {
-                // Only now, since it may run what is woken.
+                // Called after the lock is released, because waking may run the woken task.
                 if let Some(ended) = ended {
                     ended.end();
-                    self.made_room.add(1);
+                    self.ended_for_new.add(1);
                 }
                 Some(Place { connections: Arc::clone(self), line })
             }
@@ -176,8 +176,8 @@ impl Connections {
         }
     }
 
-    /// Finds the connection that is to end for one of `address`, if one has to.
-    fn make_room(&self, table: &mut Table, address: Option<IpAddr>) -> Result<Option<Arc<Line>>, Reason> {
+    /// Chooses the connection that must end for a new one of `address`, if one must.
+    fn choose_to_end(&self, table: &mut Table, address: Option<IpAddr>) -> Result<Option<Arc<Line>>, Reason> {
         let of_address = address.and_then(|address| table.by_address.get_mut(&address));
         let idle = match of_address {
             Some(order) if order.staying() >= self.limits.per_address => order.next_to_end().ok_or(Reason::Address)?,
@@ -202,11 +202,11 @@ impl Connections {
             limit,
             of = what,
             more_since_last = left_out,
-            "a connection was refused: no place, and none is idle"
+            "a connection was refused: all places are taken and no connection is idle"
         );
     }
 
-    /// Begins a request of a connection, unless that was chosen to end.
+    /// Marks a request of a connection as begun. Returns false if the connection was chosen to end.
     pub(super) fn begin(&self, line: &Line) -> bool {
         let mut table = self.table.lock();
         if line.is_leaving() {
@@ -218,19 +218,19 @@ impl Connections {
         true
     }
 
-    /// Ends a request of a connection.
+    /// Marks a request of a connection as ended.
     pub(super) fn end(&self, line: &Line) {
         let mut table = self.table.lock();
         if line.ends() {
-            table.orders(line, |order, key| order.idle(key, line.is_known()));
+            table.orders(line, |order, key| order.idle(key, line.is_authenticated()));
         }
     }
 
-    /// Notes of a connection that a request was let in that not everybody may send. If it is idle, that counts from now.
-    pub(super) fn know(&self, line: &Line) {
+    /// Marks a connection as authenticated. If the connection is idle, its idle time restarts.
+    pub(super) fn mark_authenticated(&self, line: &Line) {
         let mut table = self.table.lock();
         let is_idle = line.idle_since().is_some();
-        line.set_known();
+        line.set_authenticated();
         if is_idle {
             line.idle_from_now();
             table.orders(line, |order, key| {
@@ -240,7 +240,7 @@ impl Connections {
         }
     }
 
-    /// Ends connections that have been idle for so long.
+    /// Closes connections that have been idle for longer than `idle_max`.
     pub(in crate::http) fn sweep(&self, idle_max: Duration) {
         let Some(before) = Instant::now().checked_sub(idle_max) else { return };
         let is_due = |line: &Arc<Line>| line.idle_since().is_some_and(|since| since < before);
@@ -264,7 +264,7 @@ impl Connections {
 }
 
 impl Table {
-    /// Adds a connection, which is idle.
+    /// Adds a new connection, which is idle.
     fn add(&mut self, connections: &Arc<Connections>, address: Option<IpAddr>) -> Arc<Line> {
         let mut of_address = address.map(|address| self.by_address.entry(address).or_default());
         let key_of_address = of_address.as_ref().map_or(0, |order| order.next_key());
@@ -276,7 +276,7 @@ impl Table {
         line
     }
 
-    /// Changes both orders that a connection is in.
+    /// Applies a change to both orders that contain the connection.
     fn orders(&mut self, line: &Line, change: impl Fn(&mut Order, usize)) {
         change(&mut self.all, line.seat.of_all);
         if let Some(order) = line.address.and_then(|address| self.by_address.get_mut(&address)) {
@@ -284,7 +284,7 @@ impl Table {
         }
     }
 
-    /// Counts a connection as one that goes. Not twice: those are not idle any more.
+    /// Marks a connection as chosen to end. It happens only once: the connection is not idle any more.
     fn leave(&mut self, line: &Line) {
         line.leave();
         self.orders(line, Order::leave);
@@ -292,7 +292,7 @@ impl Table {
 }
 
 impl Place {
-    /// Its connection.
+    /// Returns the state of the connection.
     pub(in crate::http) fn line(&self) -> &Arc<Line> {
         &self.line
     }
@@ -302,7 +302,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut table = self.connections.table.lock();
         table.orders(&self.line, Order::remove);
-        // Its requests may end later, when its keys are another's.
+        // Requests may end after the connection, when its keys already belong to another one.
         self.line.leave();
         let Some(address) = self.line.address else { return };
         if let Entry::Occupied(order) = table.by_address.entry(address)

@@ -1,4 +1,4 @@
-//! Proxies: addresses behind which many clients are, so that no share of an address bounds them.
+//! Proxies: addresses that many clients share, so that limits per address do not apply to them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -6,23 +6,23 @@ use std::str::FromStr;
 use crate::http::auth::rate::network;
 use tidewire::limits::PROXIES_MAX;
 
-/// Addresses that come for many.
+/// The addresses of proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxies {
-    /// All of this machine.
+    /// True if all loopback addresses count as proxies.
     loopback: bool,
     addresses: Vec<IpAddr>,
 }
 
 impl Default for Proxies {
-    /// Whatever comes from this machine.
+    /// All loopback addresses are proxies.
     fn default() -> Self {
         Self { loopback: true, addresses: Vec::new() }
     }
 }
 
 impl Proxies {
-    /// The address, or network of IPv6, that a share is counted for: none for a proxy's.
+    /// Returns the address, or IPv6 /64 network, whose limit a peer counts against. `None` for a proxy.
     pub(in crate::http) fn counted(&self, peer: Option<SocketAddr>) -> Option<IpAddr> {
         let peer = peer?;
         let address = peer.ip().to_canonical();

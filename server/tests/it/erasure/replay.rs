@@ -8,11 +8,11 @@ use tidewire::feed::event::Event;
 use tidewire::feed::graph::Sharding;
 use tidewire::feed::position::Position;
 use tidewire::id::PostId;
+use tidewire::recovery::Progress;
 use tidewire::state::records::Walk;
 use tidewire::state::world::{World, Writer};
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::journal::{Durability, Journal as _};
-use tidewire::storage::recovery::Progress;
 
 use crate::erasure::{MARKER, ZOE, holding, small};
 use crate::kept::{History, START, Store, journal, seeds, state};

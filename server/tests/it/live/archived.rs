@@ -12,9 +12,9 @@ use tidewire::engine::{Engine, StorageConfig, Watcher};
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::PostId;
 use tidewire::live::event::What;
+use tidewire::recovery::Progress;
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
-use tidewire::storage::recovery::Progress;
 
 use crate::live::client::PATIENCE;
 use crate::observed_archive::{ObservedArchive, Read};

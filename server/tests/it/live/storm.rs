@@ -12,7 +12,7 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::post::Body;
 use tidewire::feed::stream::StreamLimits;
 use tidewire::id::PostId;
-use tidewire::storage::recovery::Progress;
+use tidewire::recovery::Progress;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 

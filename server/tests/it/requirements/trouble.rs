@@ -10,8 +10,8 @@ use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::policy::Policy;
-use tidewire::storage::recovery::Progress;
-use tidewire_server::http::middleware::admission::AdmissionLimits;
+use tidewire::recovery::Progress;
+use tidewire_server::http::admission::AdmissionLimits;
 
 use super::{PATIENCE, all, feed, figure, follow_all, numbers, until, walk};
 use crate::kill::Program;

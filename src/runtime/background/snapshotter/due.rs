@@ -1,31 +1,32 @@
-//! When a snapshot is due.
+//! The condition under which a snapshot is due.
 //!
 //! Responsible for:
-//! - weighing what a snapshot costs, which is all there is, against what it spares the next start, which is the journal since the
-//!   last one.
+//! - comparing the cost of a snapshot, which is the size of the whole state, with its benefit for the next start,
+//!   which is the journal since the last snapshot.
 //!
 //! Not responsible for:
-//! - taking it (`runtime::background::snapshotter`), requests for one: these are always met.
+//! - taking the snapshot (`runtime::background::snapshotter`), requests for one: these are always fulfilled.
 //!
-//! The journal is the increment: a start loads the last snapshot and replays what was journaled since. A snapshot by the clock, or
-//! by bytes of journal alone, costs the more the more there is, however little of it changed. So one is due only once the journal has
-//! grown by a part of the last snapshot: then all snapshots together write [`SNAPSHOT_JOURNAL_SHARE`] times what was
-//! journaled, whatever the size of the state, and a start replays that part of what it loads. Beside these there is one after every
-//! [`SNAPSHOT_INTERVALS_MAX`] intervals, so that the inboxes of a snapshot are of the same day.
+//! The journal is the increment: a start loads the last snapshot and replays the journal since then. Snapshots at
+//! fixed intervals, or after fixed bytes of journal, cost more the larger the state is, even if little has changed.
+//! So a snapshot is due only when the journal has grown by a fraction of the last snapshot. Then all snapshots
+//! together write [`SNAPSHOT_JOURNAL_SHARE`] times the bytes of the journal, whatever the size of the state, and a
+//! start replays about that fraction of what it loads. In addition there is a snapshot after every
+//! [`SNAPSHOT_INTERVALS_MAX`] intervals, so that the inboxes of a snapshot are at most about a day old.
 
 use std::time::Duration;
 
 use crate::limits::{SNAPSHOT_INTERVALS_MAX, SNAPSHOT_JOURNAL_SHARE, SNAPSHOT_SMALL_BYTES};
 use crate::runtime::background::snapshotter::SnapshotOptions;
 
-/// What there is since the last snapshot was begun.
+/// The changes since the last snapshot was begun.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Since {
-    /// How long ago that was.
+    /// The time since the last snapshot was begun.
     pub(super) age: Duration,
-    /// Bytes of journal since then.
+    /// The bytes of journal since then.
     pub(super) journal_bytes: u64,
-    /// Bytes of the snapshot. None at all if it failed.
+    /// The bytes of that snapshot. Zero if it failed.
     pub(super) snapshot_bytes: u64,
 }
 
@@ -45,7 +46,8 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// Bytes of all snapshots of a day, and bytes of journal, while a state of `state_bytes` is written to by so many bytes a minute.
+    /// Returns the bytes of all snapshots and of the journal of one day, if a state of `state_bytes` is written to at
+    /// this rate.
     fn day(state_bytes: u64, bytes_per_minute: u64) -> (u64, u64) {
         let options = SnapshotOptions::default();
         let mut since = Since { age: Duration::ZERO, journal_bytes: 0, snapshot_bytes: state_bytes };
@@ -74,7 +76,7 @@ mod tests {
                 );
             }
         }
-        // Snapshots of 8 GiB in a day; by the interval alone there were 96.
+        // The number of snapshots of 8 GiB in a day. With the interval alone there were 96.
         let snapshots = |bytes_per_minute| day(8 << 30, bytes_per_minute).0 >> 33;
         assert_eq!([1 << 20, 10 << 20, 100 << 20].map(snapshots), [6, 7, 68]);
     }

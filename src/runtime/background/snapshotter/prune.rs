@@ -1,4 +1,4 @@
-//! Removing what a snapshot makes superfluous.
+//! Removal of the files that a snapshot makes superfluous.
 
 use crate::limits::SNAPSHOTS_KEPT;
 use crate::runtime::background::snapshotter::Snapshotter;
@@ -9,12 +9,12 @@ use crate::storage::segment;
 use crate::storage::snapshot::{self, SnapshotReader, UNFINISHED};
 
 impl Snapshotter {
-    /// Keeps the newest snapshots, and the segments with events after the oldest of them. Of all that is older than the one that was just
-    /// taken, keeps nothing if that is `alone` to be kept.
+    /// Keeps the newest snapshots, and the segments with events after the oldest of them. If `alone`, keeps no file
+    /// that is older than the snapshot that was just taken.
     pub(super) fn drop_superfluous(&self, taken: Sequence, alone: bool) -> Result<(), StorageError> {
         let files = &*self.files;
         if alone {
-            // There is nothing to fall back on from here on.
+            // From here on no older snapshot is available as a fallback.
             self.read_through(taken)?;
         }
         let kept = if alone { 1 } else { SNAPSHOTS_KEPT };
@@ -23,7 +23,7 @@ impl Snapshotter {
             self.remove(name)?;
         }
         let Some((_, oldest)) = snapshots.get(kept - 1) else { return Ok(()) };
-        // The names of the snapshots must be kept before anything they replace is not.
+        // The directory entries of the snapshots must be durable before the files they replace are removed.
         files.sync_directory().map_err(StorageError::io("sync the directory", files.place("")))?;
         let segments = reader::segments(files)?;
         for pair in segments.windows(2) {
@@ -35,15 +35,16 @@ impl Snapshotter {
         if alone { self.remove_damaged() } else { Ok(()) }
     }
 
-    /// Makes sure that a snapshot can be read.
+    /// Verifies that a snapshot can be read completely.
     fn read_through(&self, taken: Sequence) -> Result<(), StorageError> {
         let mut reader = SnapshotReader::open(&*self.files, &snapshot::name(taken))?;
         while reader.next_block()?.is_some() {}
         Ok(())
     }
 
-    /// Removes files that were set aside or never finished, and makes sure that no loss of power brings anything back. An archive that is
-    /// not finished may be one that is being written, and goes otherwise.
+    /// Removes files that were set aside or never finished, and syncs the directory, so that a power loss does not
+    /// bring any back. An unfinished archive is not removed here: it may be a rewrite in progress, and it is removed
+    /// by other means.
     fn remove_damaged(&self) -> Result<(), StorageError> {
         let files = &*self.files;
         let there = files.list().map_err(StorageError::io("read the directory", files.place("")))?;

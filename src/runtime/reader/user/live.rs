@@ -1,4 +1,4 @@
-//! A user that is watched: the actor's side of live connections.
+//! The live part of a user actor: its side of live connections.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use crate::error::Error;
 use crate::feed::stream::{Invalidation, Place};
 use crate::limits::LIVE_CONNECTIONS_PER_READER_MAX;
 use crate::live::subscriber_queue::SubscriberQueue;
-use crate::runtime::message::{Bell, Detach, Fetched, Reply};
+use crate::runtime::message::{Detach, Fetched, InvalidationsPending, Reply};
 use crate::runtime::reader::user::UserActor;
-use crate::runtime::reader::watch::{Eyes, Waits, Watch};
+use crate::runtime::reader::watch::{PendingLookup, Watch, WatchContext};
 use crate::state::world::World;
 
 impl UserActor {
@@ -29,37 +29,37 @@ impl UserActor {
         if source.is_erased() {
             return drop(reply.send(Err(Error::BeingErased { id: source.id.clone() })));
         }
-        let mut eyes = Eyes { shared: &self.shared, reader: &mut self.reader, inbox_handle, now };
-        let watch = self.watch.get_or_insert_with(|| Box::new(Watch::begin(&mut eyes, ctx.address())));
-        self.shared.world.sources.at(eyes.slot()).seen(now);
-        let is_in = watch.attach(&mut eyes, subscriber, resume);
+        let mut context = WatchContext { shared: &self.shared, reader: &mut self.reader, inbox_handle, now };
+        let watch = self.watch.get_or_insert_with(|| Box::new(Watch::begin(&mut context, ctx.address())));
+        self.shared.world.sources.at(context.slot()).seen(now);
+        let is_in = watch.attach(&mut context, subscriber, resume);
         let (reader, limit) = (&self.reader.source().id, LIVE_CONNECTIONS_PER_READER_MAX);
         let too_many = || Error::TooMany { reader: reader.clone(), what: "live connections", limit };
-        // Whoever asked may have gone: the connection is found closed then.
+        // The caller may have disconnected. Then the connection is found closed later.
         let _ = reply.send(if is_in { Ok(()) } else { Err(too_many()) });
         self.stop_watching_later(ctx);
     }
 
-    /// Whether anybody is connected.
+    /// Returns true if a live connection is attached.
     pub(super) fn has_live_connections(&self) -> bool {
-        self.watch.as_ref().is_some_and(|watch| watch.alone_since().is_none())
+        self.watch.as_ref().is_some_and(|watch| watch.unattended_since().is_none())
     }
 
-    /// Works on the watch, if there is one.
-    fn with_watch<T>(&mut self, work: impl FnOnce(&mut Watch, &mut Eyes<'_>) -> T) -> Option<T> {
+    /// Calls `work` with the watch and its context, if the reader is watched.
+    fn with_watch<T>(&mut self, work: impl FnOnce(&mut Watch, &mut WatchContext<'_>) -> T) -> Option<T> {
         let now = self.shared.clock.now();
         let (watch, inbox_handle) = (self.watch.as_mut()?, self.inbox_handle.as_ref()?);
-        let mut eyes = Eyes { shared: &self.shared, reader: &mut self.reader, inbox_handle, now };
-        Some(work(watch, &mut eyes))
+        let mut context = WatchContext { shared: &self.shared, reader: &mut self.reader, inbox_handle, now };
+        Some(work(watch, &mut context))
     }
 
     pub(super) fn invalidation(&mut self, invalidation: Invalidation) {
-        let waits = self.with_watch(|watch, eyes| watch.invalidation(eyes, invalidation)).flatten();
-        waits.into_iter().for_each(|waits| self.fetch(waits));
+        let lookup = self.with_watch(|watch, context| watch.invalidation(context, invalidation)).flatten();
+        lookup.into_iter().for_each(|lookup| self.fetch(lookup));
     }
 
-    /// Has a thread that may wait for a disk look up what a notice is about.
-    fn fetch(&mut self, Waits { invalidation, sought, asked }: Waits) {
+    /// Looks up the posts that an invalidation concerns, on a thread that may wait for a disk.
+    fn fetch(&mut self, PendingLookup { invalidation, sought, asked }: PendingLookup) {
         let (shared, slot) = (Arc::clone(&self.shared), self.reader.source().slot);
         let Some(inbox_handle) = self.inbox_handle.as_ref() else { return };
         let settled = shared.world.arrivals.settled();
@@ -67,23 +67,24 @@ impl UserActor {
             inbox_handle.with(|inbox| self.reader.cold_read(self.reader.viewer(), settled, inbox, &shared.world));
         let answer = Arc::clone(&shared);
         let job = move |world: &World| {
-            // A crash costs what was being looked up, and no thread.
+            // A panic loses only this lookup; the thread continues.
             let found = panic::catch_unwind(AssertUnwindSafe(|| read.entry_of(world, sought))).unwrap_or_default();
             if let Err(SendError::Full(_)) = answer.directory.send(slot, Fetched { invalidation, asked, found }) {
-                answer.watchers.unsettle(slot);
+                answer.watchers.note_mailbox_full(slot);
             }
         };
         if !shared.archive_readers.ask(job) {
             let refused = Fetched { invalidation, asked, found: None };
-            self.with_watch(|watch, eyes| watch.fetched(eyes, refused));
+            self.with_watch(|watch, context| watch.fetched(context, refused));
         }
     }
 
-    /// Goes on watching for a while after the last connection has gone: it may come back.
+    /// Schedules the end of the watch after the last connection has ended. The delay lets the client reconnect
+    /// without a new start.
     fn stop_watching_later(&mut self, ctx: &mut Context<Self>) {
-        let Some(since) = self.watch.as_ref().and_then(|watch| watch.alone_since()) else { return };
+        let Some(since) = self.watch.as_ref().and_then(|watch| watch.unattended_since()) else { return };
         let end = ctx.run_later(self.shared.config.live_linger, move |actor, _| {
-            let Some(watch) = actor.watch.take_if(|watch| watch.alone_since() == Some(since)) else { return };
+            let Some(watch) = actor.watch.take_if(|watch| watch.unattended_since() == Some(since)) else { return };
             watch.end(&actor.shared, actor.reader.source().slot);
             if let Some(inbox_handle) = &actor.inbox_handle {
                 inbox_handle.unwatch();
@@ -95,14 +96,14 @@ impl UserActor {
     }
 }
 
-impl Handler<Bell> for UserActor {
+impl Handler<InvalidationsPending> for UserActor {
     type Result = ();
 
-    fn handle(&mut self, _: Bell, ctx: &mut Self::Context) {
+    fn handle(&mut self, _: InvalidationsPending, ctx: &mut Self::Context) {
         let Some(inbox_handle) = self.inbox_handle.as_ref() else { return };
         let was_connected = self.has_live_connections();
         inbox_handle.take_invalidations().into_iter().for_each(|invalidation| self.invalidation(invalidation));
-        self.with_watch(|watch, eyes| watch.prune(eyes.now));
+        self.with_watch(|watch, context| watch.prune(context.now));
         if was_connected {
             self.stop_watching_later(ctx);
         }
@@ -113,8 +114,8 @@ impl Handler<Fetched> for UserActor {
     type Result = ();
 
     fn handle(&mut self, fetched: Fetched, _: &mut Self::Context) {
-        let waits = self.with_watch(|watch, eyes| watch.fetched(eyes, fetched)).flatten();
-        waits.into_iter().for_each(|waits| self.fetch(waits));
+        let lookup = self.with_watch(|watch, context| watch.fetched(context, fetched)).flatten();
+        lookup.into_iter().for_each(|lookup| self.fetch(lookup));
     }
 }
 
@@ -122,7 +123,7 @@ impl Handler<Detach> for UserActor {
     type Result = ();
 
     fn handle(&mut self, _: Detach, ctx: &mut Self::Context) {
-        self.with_watch(|watch, eyes| watch.prune(eyes.now));
+        self.with_watch(|watch, context| watch.prune(context.now));
         self.stop_watching_later(ctx);
     }
 }

@@ -1,4 +1,4 @@
-//! An archive and its checksums on a disk that is full when they are closed, or written anew.
+//! Tests of an archive and its checksums on a disk that is full while they are closed or rewritten.
 #![cfg(test)]
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use redb::StorageBackend;
 use redb::backends::FileBackend;
 
-use super::room::{Disk, PLENTY, RoomyFile, batch};
+use super::room::{BufferedFile, Disk, PLENTY, batch};
 use super::sums::SummedFile;
 use super::{RedbArchive, guarded, open};
 use crate::feed::outbox::Part;
@@ -22,16 +22,16 @@ use crate::storage::journal::Sequence;
 fn opened(archive: &Disk, sums: &Disk, is_new: bool) -> Result<RedbArchive, ArchiveError> {
     let (path, sums_path) = (Path::new("archive"), Path::new("sums"));
     guarded(path, || {
-        let roomy = |disk: &Disk| RoomyFile::new(disk.clone(), "a file".to_owned());
-        let file = SummedFile::new(roomy(archive));
+        let buffered = |disk: &Disk| BufferedFile::new(disk.clone(), "a file".to_owned());
+        let file = SummedFile::new(buffered(archive));
         if !is_new {
-            file.compare_with(roomy(sums), path, sums_path)?;
+            file.compare_with(buffered(sums), path, sums_path)?;
             file.begin().unwrap();
         }
         let database = open::open(file.clone(), path, 1 << 20)?;
         if is_new {
             open::initialise(&database).unwrap();
-            file.seal(roomy(sums)).unwrap();
+            file.seal(buffered(sums)).unwrap();
         }
         RedbArchive::of(database, file, path)
     })
@@ -41,23 +41,24 @@ fn opened(archive: &Disk, sums: &Disk, is_new: bool) -> Result<RedbArchive, Arch
 fn an_archive_that_is_closed_on_a_full_disk_opens_again_with_what_was_persisted() {
     let mut refused = Vec::new();
     let mut kept = 0;
-    for (full, room) in
-        [[true, false], [false, true], [true, true]].into_iter().flat_map(|full| (0..80).map(move |room| (full, room)))
+    for (full, writes_left) in [[true, false], [false, true], [true, true]]
+        .into_iter()
+        .flat_map(|full| (0..80).map(move |writes_left| (full, writes_left)))
     {
         let disks = [Disk::new(), Disk::new()];
         let archive = opened(&disks[0], &disks[1], true).unwrap();
         (0..20).for_each(|nth| archive.write(&batch(nth)).unwrap());
         archive.persist(Sequence(1)).unwrap();
         (20..24).for_each(|nth| archive.write(&batch(nth)).unwrap());
-        disks.iter().zip(full).filter(|(_, is_full)| *is_full).for_each(|(disk, _)| disk.set_room(room));
+        disks.iter().zip(full).filter(|(_, is_full)| *is_full).for_each(|(disk, _)| disk.set_writes_left(writes_left));
         archive.close();
         drop(archive);
-        disks.iter().for_each(|disk| disk.set_room(PLENTY));
+        disks.iter().for_each(|disk| disk.set_writes_left(PLENTY));
         match opened(&disks[0], &disks[1], false) {
-            Err(cause) => refused.push(format!("{full:?} at write {room}: {cause}")),
+            Err(cause) => refused.push(format!("{full:?} at write {writes_left}: {cause}")),
             Ok(archive) => {
                 let found = all(&archive, "ann", Part::Whole).len() as u64;
-                assert!(found >= 20, "{full:?} at write {room}: {found}");
+                assert!(found >= 20, "{full:?} at write {writes_left}: {found}");
                 (0..found).for_each(|nth| assert!(archive.post(PostId(nth)).unwrap().is_some()));
                 archive.check().unwrap();
                 kept += u64::from(found == 24);
@@ -65,10 +66,10 @@ fn an_archive_that_is_closed_on_a_full_disk_opens_again_with_what_was_persisted(
         }
     }
     assert!(refused.is_empty(), "{} of 240 refused: {}", refused.len(), refused.join("\n"));
-    assert!(kept > 0, "where there is room in the end all is kept");
+    assert!(kept > 0, "if there is space in the end, all data is stored");
 }
 
-/// A file on a disk with room for so many more writes.
+/// A file on a disk that has space for a given number of further writes.
 #[derive(Debug)]
 struct Limited(FileBackend, Arc<AtomicI64>);
 
@@ -118,23 +119,23 @@ fn a_disk_that_is_full_at_any_write_of_a_rewrite_leaves_the_archive_as_it_was() 
         names
     };
     let mut refused = 0;
-    for room in (0..).map(|nth| nth * (1 + nth / 8)) {
-        let left = Arc::new(AtomicI64::new(room));
-        match archive.write_anew_to(&rewrite, |file| Limited(file, Arc::clone(&left))) {
+    for writes_left in (0..).map(|nth| nth * (1 + nth / 8)) {
+        let left = Arc::new(AtomicI64::new(writes_left));
+        match archive.rewrite_file_to(&rewrite, |file| Limited(file, Arc::clone(&left))) {
             Ok(()) => {
                 left.store(PLENTY, Ordering::Release);
                 break;
             }
-            Err(cause) => assert!(cause.is_full(), "{room}: {cause:?}"),
+            Err(cause) => assert!(cause.is_full(), "{writes_left}: {cause:?}"),
         }
         refused += 1;
-        assert!(refused < 200, "room for {room} writes is not enough");
+        assert!(refused < 200, "a disk with space for {writes_left} writes is not enough");
         is_whole(&archive);
-        assert_eq!(names(), ["archive.redb", "archive.sums"], "{room}");
+        assert_eq!(names(), ["archive.redb", "archive.sums"], "{writes_left}");
     }
     assert!(refused > 5, "{refused}");
     is_whole(&archive);
-    // It has the place of the first, and goes on.
+    // The rewritten file has replaced the first one, and accepts writes.
     archive.write(&batch(count)).unwrap();
     drop(archive);
     let archive = RedbArchive::open(&path, 1 << 20).unwrap();

@@ -1,22 +1,23 @@
-//! How the archive's rows look as bytes.
+//! The encoding of the archive's rows.
 //!
 //! Responsible for:
-//! - the tables, and turning keys and values into bytes and back;
-//! - refusing bytes that no version writes.
+//! - the tables, and encoding and decoding of keys and values;
+//! - rejecting bytes that no version writes.
 //!
 //! Not responsible for:
-//! - transactions, files, what a row means.
+//! - transactions, files, the meaning of a row.
 //!
 //! | table | key | value |
 //! |---|---|---|
 //! | `posts` | post id | `0` for a tombstone, or `1` and the post's bytes |
 //! | `outboxes` | length of the source id in a byte, the id, `0` pushed or `1` pulled, position | nothing |
-//! | `shelves` | source id | pushed stock, pulled stock, each: posts in 8 bytes, `1` and the newest position, or 17 × `0` |
+//! | `shelves` | source id | pushed stock, pulled stock, each: number of posts in 8 bytes, then `1` and the newest position, or 17 × `0` |
 //! | `meta` | `format` | the number of this layout, [`FORMAT`] |
-//! | `meta` | `identity-1`, `identity-2` | the identity of the data directory, its first and its last 8 bytes; none before it was first known |
-//! | `meta` | `through` | the last event of the journal behind what was persisted last |
+//! | `meta` | `identity-1`, `identity-2` | the first and the last 8 bytes of the data directory's identity; absent until it is known |
+//! | `meta` | `through` | the journal event with which the archive was persisted last |
 //!
-//! A position is 16 bytes that sort as positions do: its rank, big endian. Other numbers are big endian too.
+//! A position is encoded as its rank, 16 bytes in big-endian order, so that the bytes sort as positions do. Other numbers are big-endian,
+//! too.
 
 use redb::{Error, TableDefinition};
 
@@ -26,20 +27,20 @@ use crate::id::SourceId;
 use crate::limits::SOURCE_ID_BYTES_MAX;
 use crate::storage::archive::{Kept, Shelf, Stock};
 
-/// The layout this version writes. It reads 1 as well, which is the same without checksums of pages beside it.
+/// The layout that this version writes. It can also read layout 1, which is the same without page checksums in a separate file.
 pub(super) const FORMAT: u64 = 2;
 
 pub(super) const POSTS: TableDefinition<u64, &[u8]> = TableDefinition::new("posts");
 pub(super) const OUTBOXES: TableDefinition<&[u8], ()> = TableDefinition::new("outboxes");
-/// Keyed by bytes and not by text, since redb panics on text that is none.
+/// The keys are bytes and not text, since redb panics on invalid text.
 pub(super) const SHELVES: TableDefinition<&[u8], &[u8; SHELF_BYTES]> = TableDefinition::new("shelves");
 pub(super) const META: TableDefinition<&[u8], u64> = TableDefinition::new("meta");
-/// Where `meta` has the format.
+/// The key of the layout number in `meta`.
 pub(super) const META_FORMAT: &[u8] = b"format";
-/// Where `meta` has the event it was persisted with last.
+/// The key of the event with which the archive was persisted last, in `meta`.
 pub(super) const META_THROUGH: &[u8] = b"through";
 
-/// Where `meta` has both halves of the identity of the data directory.
+/// The keys of both halves of the data directory's identity in `meta`.
 pub(super) const META_IDENTITY: [&[u8]; 2] = [b"identity-1", b"identity-2"];
 
 pub(super) const TOMBSTONE: u8 = 0;
@@ -51,7 +52,7 @@ pub(super) const SHELF_BYTES: usize = 2 * STOCK_BYTES;
 
 const _: () = assert!(SOURCE_ID_BYTES_MAX <= u8::MAX as usize, "a key has one byte for the length of a source id");
 
-/// Makes the keys of one source's outbox, all in one buffer.
+/// Builds the keys of one source's outbox, in one reused buffer.
 pub(super) struct OutboxKey {
     bytes: Vec<u8>,
     id_end: usize,
@@ -76,13 +77,13 @@ impl OutboxKey {
         &self.bytes
     }
 
-    /// The id of the source in a key, unless no version writes such a key.
+    /// Returns the source id in a key, or none if no version writes such a key.
     pub(super) fn source_in(key: &[u8]) -> Option<&[u8]> {
         let (length, rest) = key.split_first()?;
         rest.get(..usize::from(*length))
     }
 
-    /// The position in a key that was found between two keys of this outbox.
+    /// Returns the position in a key that was found between two keys of this outbox.
     pub(super) fn position_in(&self, found: &[u8]) -> Result<Position, Error> {
         found
             .get(self.id_end + 1..)
@@ -138,7 +139,7 @@ fn stock(bytes: &[u8]) -> Result<Stock, Error> {
     Ok(Stock { newest, posts })
 }
 
-/// An error of the kind redb itself reports for a file that cannot be right.
+/// Creates the error that redb itself returns for an invalid file.
 pub(super) fn damaged(what: String) -> Error {
     Error::Corrupted(what)
 }
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
     use crate::feed::position::at;
 
-    /// Files with these bytes exist: whoever changes them raises [`FORMAT`] and says how the old ones are read.
+    /// Files with these bytes exist. A change of the layout must increase [`FORMAT`] and describe how the older bytes are read.
     #[test]
     fn rows_have_the_documented_bytes() {
         let mut key = OutboxKey::of(&SourceId::new("ann").unwrap());

@@ -1,8 +1,8 @@
-//! Opening the archive's file: making it, and refusing one that is none.
+//! Opens the archive's file: creates it, or rejects a file that is not an archive.
 //!
 //! Responsible for:
-//! - a new file that is whole and on disk before anything is written to it;
-//! - telling a file that is something else, too new, damaged or in use, before anything is read from it.
+//! - a new file that is complete and durable before anything is written to it;
+//! - detecting a file that is not an archive, too new, damaged or in use, before any row is read.
 //!
 //! Not responsible for:
 //! - reading and writing rows.
@@ -17,24 +17,24 @@ use redb::{
     StorageError,
 };
 
-use super::room::RoomyFile;
+use super::room::BufferedFile;
 use super::sums::SummedFile;
 use super::{cannot, layout, rewrite};
 use crate::id::PostId;
 use crate::storage::archive::ArchiveError;
 use crate::storage::files::guard;
 
-/// The database in the file `path`, which has a format this version knows, and the file.
+/// Opens the database in the file `path`, checks that this version knows its format, and returns the database and the file.
 pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<(Database, SummedFile), ArchiveError> {
     let failed = |error| cannot("open", path, error);
-    // A new file has another name until it is whole: whoever dies over it leaves nothing that must be moved away by hand.
+    // A new file has another name until it is complete. So a process that dies meanwhile leaves no file that the operator must remove.
     let is_new = !path.exists();
     let unfinished = path.with_extension("unfinished");
     if is_new && unfinished.exists() {
         std::fs::remove_file(&unfinished).map_err(|error| failed(error.into()))?;
     }
     let file = file(if is_new { &unfinished } else { path }, path)?;
-    let file = SummedFile::new(RoomyFile::new(file, format!("the archive {}", path.display())));
+    let file = SummedFile::new(BufferedFile::new(file, format!("the archive {}", path.display())));
     let sums_path = path.with_extension("sums");
     let has_sums = !is_new && sums_path.exists();
     if has_sums {
@@ -43,7 +43,7 @@ pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<(Database, Sum
     }
     let mut database = open(file.clone(), path, cache_bytes)?;
     if !is_new {
-        // Not before it is known that no other process has the archive, and may be writing it anew.
+        // This is after the open, when it is certain that no other process has the archive and may be rewriting it.
         rewrite::remove_leftovers(path).map_err(|error| failed(error.into()))?;
     }
     if is_blank(&database).map_err(failed)? {
@@ -59,29 +59,29 @@ pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<(Database, Sum
     if is_new {
         std::fs::rename(&unfinished, path).map_err(|error| failed(error.into()))?;
     }
-    // Not only of a new file: whoever made it may have been cut short right before.
+    // The directory is synced for an existing file, too: the process that created it may have died just before its sync.
     sync_directory(path).map_err(|error| failed(error.into()))?;
     Ok((database, file))
 }
 
-/// The file of checksums `path`, or a new one in place of whatever is there.
-pub(super) fn sums(path: &Path, is_new: bool) -> Result<RoomyFile, ArchiveError> {
+/// Opens the checksum file `path`. If `is_new`, the file is created, or truncated if it exists.
+pub(super) fn sums(path: &Path, is_new: bool) -> Result<BufferedFile, ArchiveError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(is_new).truncate(is_new);
     let backend = guard::open(&mut options, path).map_err(Error::from);
     let backend = backend.and_then(|file| FileBackend::new(file).map_err(Error::from));
     let backend = backend.map_err(|error| cannot("open", path, error))?;
-    Ok(RoomyFile::new(backend, format!("the checksums {}", path.display())))
+    Ok(BufferedFile::new(backend, format!("the checksums {}", path.display())))
 }
 
-/// Reads all of an archive that has no checksums beside it, as earlier versions leave it, and compares its pages with the ones that redb
-/// keeps in them. Afterwards they are compared when they are read.
+/// Reads all of an archive that has no checksum file, as earlier versions leave it, and verifies its pages with the checksums that redb
+/// stores inside them. Afterwards each page is verified when it is read.
 fn check_whole(database: &mut Database, path: &Path) -> Result<(), ArchiveError> {
-    tracing::info!("reading all of the archive {} once, since it has no checksums beside it", path.display());
+    tracing::info!("reading all of the archive {} once, since it has no checksum file", path.display());
     let failed = |error| not_an_archive(path, error);
     let before = totals(database).map_err(failed)?;
     database.check_integrity().map_err(|error| refused(error, path))?;
-    // What does not match it repairs, by an older state if there is one.
+    // On a mismatch `check_integrity` repairs the database with an older state if there is one. So the totals show whether data was lost.
     if totals(database).map_err(failed)? == before {
         return Ok(());
     }
@@ -89,7 +89,7 @@ fn check_whole(database: &mut Database, path: &Path) -> Result<(), ArchiveError>
     Err(ArchiveError::Damaged { path: path.to_owned(), what })
 }
 
-/// How much there is of everything, and since when.
+/// The number of rows per table, and the event with which the archive was persisted last.
 fn totals(database: &Database) -> Result<(u64, u64, u64, Option<u64>), Error> {
     let snapshot = database.begin_read()?;
     let through = snapshot.open_table(layout::META)?.get(layout::META_THROUGH)?.map(|through| through.value());
@@ -97,8 +97,8 @@ fn totals(database: &Database) -> Result<(u64, u64, u64, Option<u64>), Error> {
     Ok((posts.len()?, outboxes.len()?, snapshot.open_table(layout::SHELVES)?.len()?, through))
 }
 
-/// Notes the checksums of all pages in a new file `sums_path`, which has that name only once the archive says that there is one: an earlier
-/// version refuses the archive then, and does not write pages without them.
+/// Writes the checksums of all pages to a new file `sums_path`. The file gets this name only after the archive has the format that requires
+/// it: then an earlier version rejects the archive, and does not write pages without checksums.
 fn seal(database: &Database, file: &SummedFile, sums_path: &Path) -> Result<(), Error> {
     let unfinished = sums_path.with_extension("sums.unfinished");
     let sums = sums(&unfinished, true).map_err(|error| Error::from(io::Error::other(error.with_sources())))?;
@@ -110,7 +110,7 @@ fn seal(database: &Database, file: &SummedFile, sums_path: &Path) -> Result<(), 
     Ok(std::fs::rename(&unfinished, sums_path)?)
 }
 
-/// Checks that all tables are there, so that no later operation has to. Tells the largest id of a post.
+/// Checks that all tables exist, so that no later operation has to. Returns the largest id of a post or tombstone.
 pub(super) fn check_tables(database: &impl ReadableDatabase, path: &Path) -> Result<Option<PostId>, ArchiveError> {
     let check = || {
         let snapshot = database.begin_read()?;
@@ -122,14 +122,14 @@ pub(super) fn check_tables(database: &impl ReadableDatabase, path: &Path) -> Res
     check().map_err(|error| not_an_archive(path, error))
 }
 
-/// Opens `file`, or makes it; errors speak of `path`.
+/// Opens `file`, or creates it. Errors name `path`.
 pub(super) fn file(file: &Path, path: &Path) -> Result<FileBackend, ArchiveError> {
     let failed = |error: io::Error| cannot("open", path, error.into());
     let made = guard::open(OpenOptions::new().read(true).write(true).create_new(true), file);
     let file = match made {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let file = guard::open(OpenOptions::new().read(true).write(true), file).map_err(failed)?;
-            // redb would take an empty file for a new one. But an archive that lost its content is no new one.
+            // redb would initialise an empty file as a new database. But an archive that lost its content must not be treated as a new one.
             if file.metadata().is_ok_and(|file| file.len() == 0) {
                 return Err(ArchiveError::NotAnArchive { path: path.to_owned(), why: "it is empty" });
             }
@@ -140,7 +140,7 @@ pub(super) fn file(file: &Path, path: &Path) -> Result<FileBackend, ArchiveError
     FileBackend::new(file).map_err(|error| cannot("open", path, error.into()))
 }
 
-/// Opens the database in `file`, or makes it if that is empty; errors speak of `path`.
+/// Opens the database in `file`, or creates it if the file is empty. Errors name `path`.
 pub(super) fn open(file: impl StorageBackend, path: &Path, cache_bytes: usize) -> Result<Database, ArchiveError> {
     let mut builder = Builder::new();
     builder.set_cache_size(cache_bytes);
@@ -151,7 +151,7 @@ pub(super) fn open(file: impl StorageBackend, path: &Path, cache_bytes: usize) -
     builder.create_with_backend(file).map_err(|error| refused(error, path))
 }
 
-/// Why a file could not be opened.
+/// Converts a redb error of opening a file.
 pub(super) fn refused(error: DatabaseError, path: &Path) -> ArchiveError {
     match error {
         DatabaseError::DatabaseAlreadyOpen => ArchiveError::Locked { path: path.to_owned() },
@@ -165,7 +165,7 @@ pub(super) fn refused(error: DatabaseError, path: &Path) -> ArchiveError {
     }
 }
 
-/// Whether there is no table at all: a new file, or one whose making was cut short.
+/// Returns true if there are no tables: the file is new, or a process died while it initialised the file.
 pub(super) fn is_blank(database: &Database) -> Result<bool, Error> {
     let snapshot = database.begin_read()?;
     Ok(snapshot.list_tables()?.next().is_none() && snapshot.list_multimap_tables()?.next().is_none())
@@ -173,7 +173,7 @@ pub(super) fn is_blank(database: &Database) -> Result<bool, Error> {
 
 pub(super) fn initialise(database: &Database) -> Result<(), Error> {
     let mut transaction = database.begin_write()?;
-    // No page of what was committed is torn then.
+    // With this setting the commit is two-phase, so a crash cannot leave a torn page in it.
     transaction.set_quick_repair(true);
     transaction.open_table(layout::POSTS)?;
     transaction.open_table(layout::OUTBOXES)?;
@@ -182,14 +182,14 @@ pub(super) fn initialise(database: &Database) -> Result<(), Error> {
     Ok(transaction.commit()?)
 }
 
-/// A new file is on disk only once the directory is that names it; redb sees to the file alone.
+/// Syncs the directory of `path`. A new file is durable only after that, and redb syncs only the file itself.
 pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Elsewhere a directory cannot be opened as a file.
+    // On other systems a directory cannot be opened as a file.
     if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
 }
 
-/// Refuses a file that names no format, or one this version does not know.
+/// Rejects a file that has no format number, or one that this version does not know.
 pub(super) fn check_format(database: &impl ReadableDatabase, path: &Path) -> Result<(), ArchiveError> {
     let format = || {
         let meta = database.begin_read()?.open_table(layout::META)?;
@@ -204,7 +204,7 @@ pub(super) fn check_format(database: &impl ReadableDatabase, path: &Path) -> Res
     }
 }
 
-/// What an error met while a file is checked says about it.
+/// Converts an error that occurred while a file was checked.
 fn not_an_archive(path: &Path, error: Error) -> ArchiveError {
     match error {
         Error::TableDoesNotExist(_)
@@ -226,7 +226,7 @@ mod tests {
 
     const CACHE_BYTES: usize = 1 << 20;
 
-    /// Why the file that `make` leaves at the path it is given is refused, with the path as FILE.
+    /// Returns the error text for the file that `make` creates at the given path, with the path replaced by FILE.
     fn refusal(make: impl FnOnce(&Path)) -> String {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("archive");
@@ -235,9 +235,9 @@ mod tests {
         refusal.to_string().replace(&path.display().to_string(), "FILE")
     }
 
-    /// A database that is closed again when `fill` is through.
+    /// Creates a database and runs `fill` in a transaction. The database is closed afterwards.
     fn database(path: &Path, fill: impl FnOnce(&redb::WriteTransaction)) {
-        // As an earlier version leaves it.
+        // An earlier version leaves no checksum file.
         let _ = fs::remove_file(path.with_extension("sums"));
         let database = Database::create(path).unwrap();
         let transaction = database.begin_write().unwrap();

@@ -1,4 +1,4 @@
-//! A file that is only read, for a database that writes whenever it opens one: what it writes stays in memory.
+//! A read-only file for a database that writes whenever it opens one: the writes stay in memory.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use redb::{BackendError, DatabaseError, StorageBackend};
 
 use super::room::overlay;
 
-/// The file, and what was written over it. redb writes little when it opens and closes a file.
+/// A file, and the writes that are overlaid on it in memory. redb writes little when it opens and closes a file.
 #[derive(Debug)]
 pub(super) struct OverlaidFile {
     file: FileBackend,
@@ -20,7 +20,7 @@ pub(super) struct OverlaidFile {
 #[derive(Debug)]
 struct State {
     bytes: u64,
-    /// Bytes of the file that show.
+    /// Bytes of the file that are visible. The rest was truncated.
     bytes_of_file: u64,
     written: Vec<(u64, Vec<u8>)>,
 }
@@ -79,7 +79,7 @@ impl StorageBackend for OverlaidFile {
         self.file.close()
     }
 
-    // Whoever writes to the file locks it for itself, and readers share it.
+    // The engine locks the file exclusively; read-only users share the lock.
 
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
         self.file.try_lock_shared_range(start, end)

@@ -1,7 +1,7 @@
-//! Reading rows: of an outbox, and of all shelves.
+//! Reads rows: of one outbox, and of all shelves.
 //!
 //! Responsible for:
-//! - both parts of an outbox in one order.
+//! - merging both parts of an outbox into one order.
 //!
 //! Not responsible for:
 //! - transactions and damaged pages.
@@ -17,10 +17,10 @@ use crate::id::SourceId;
 use crate::storage::archive::Shelf;
 use crate::storage::identity::Identity;
 
-/// What is asked of an outbox, nearest first.
+/// Returns the requested positions of an outbox, nearest first.
 pub(super) fn copy(snapshot: &ReadTransaction, source: &SourceId, ask: Ask) -> Result<Vec<Position>, Error> {
     let mut found = Vec::new();
-    // What redb makes of a range that ends before it starts is not documented.
+    // The behaviour of redb for a range that ends before it starts is not documented.
     if ask.span.is_empty() {
         return Ok(found);
     }
@@ -39,7 +39,7 @@ pub(super) fn copy(snapshot: &ReadTransaction, source: &SourceId, ask: Ask) -> R
     Ok(found)
 }
 
-/// The identity of the data directory, in two numbers.
+/// Returns the identity of the data directory, which is stored as two numbers.
 pub(super) fn identity(snapshot: &ReadTransaction) -> Result<Option<Identity>, Error> {
     let meta = snapshot.open_table(layout::META)?;
     let mut identity = 0;
@@ -50,7 +50,7 @@ pub(super) fn identity(snapshot: &ReadTransaction) -> Result<Option<Identity>, E
     Ok(Some(Identity(identity.to_be_bytes())))
 }
 
-/// What there is of every outbox.
+/// Returns the summary of every outbox.
 pub(super) fn shelves(snapshot: &ReadTransaction) -> Result<Vec<(SourceId, Shelf)>, Error> {
     let shelves = snapshot.open_table(layout::SHELVES)?;
     let rows = shelves.iter()?.map(|row| {

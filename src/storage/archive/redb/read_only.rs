@@ -1,10 +1,10 @@
-//! An archive's file, to be looked into: never written, not even repaired.
+//! Read-only access to an archive's file: the file is never written, not even for a repair.
 //!
 //! Responsible for:
-//! - every post and tombstone, and outboxes with their counts, while no engine has the file open.
+//! - reading all posts and tombstones, and outboxes with their counts, while no engine has the file open.
 //!
 //! Not responsible for:
-//! - what the bytes of a post say.
+//! - decoding the bytes of a post.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,7 +16,7 @@ use redb::{
 };
 
 use super::overlay::OverlaidFile;
-use super::room::RoomyFile;
+use super::room::BufferedFile;
 use super::sums::SummedFile;
 use super::{cannot, guarded, layout, open, read};
 use crate::feed::outbox::Ask;
@@ -27,34 +27,34 @@ use crate::storage::files::guard;
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 
-/// Memory for pages while one row is read.
+/// Maximum memory for pages while only the identity is read.
 const IDENTITY_CACHE_BYTES: usize = 1 << 20;
 
-/// An archive that is only read. As long as it is open, no engine can open it.
+/// An archive that is only read. While it is open, no engine can open it.
 pub struct ReadOnlyArchive {
     database: Database,
     path: PathBuf,
     has_checksums: bool,
 }
 
-/// How much there is of everything, as the archive itself counts.
+/// The totals of an archive, from the row counts of the database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Totals {
-    /// The format of its rows.
+    /// The format of the rows.
     pub format: u64,
-    /// The event it was persisted with last.
+    /// The journal event with which the archive was persisted last.
     pub through: Sequence,
-    /// Posts and tombstones.
+    /// The number of posts and tombstones.
     pub posts: u64,
-    /// Entries in outboxes.
+    /// The number of entries in all outboxes.
     pub entries: u64,
 }
 
 impl ReadOnlyArchive {
-    /// Opens the archive in the file `path`. `cache_bytes` is how much memory may hold pages of the file.
+    /// Opens the archive in the file `path`. `cache_bytes` is the maximum memory for pages of the file.
     ///
     /// # Errors
-    /// When the file is no archive, of a newer format, damaged, in use, or would have to be repaired first.
+    /// Fails if the file is not an archive, has a newer format, is damaged or in use, or needs a repair first.
     pub fn open(path: &Path, cache_bytes: usize) -> Result<Self, ArchiveError> {
         guarded(path, || {
             let refused = |error| match error {
@@ -75,7 +75,8 @@ impl ReadOnlyArchive {
             let mut builder = Builder::new();
             builder.set_cache_size(cache_bytes).set_repair_callback(redb::RepairSession::abort);
             if is_open {
-                // Fails if a server has it open, or there is no archive at all. Otherwise one had it open until it was killed.
+                // This fails if a server has the archive open, or the file is not an archive. Otherwise the last server was killed while it
+                // was open.
                 drop(builder.create_with_backend(file).map_err(refused)?);
                 return Err(refused(DatabaseError::RepairAborted));
             }
@@ -87,23 +88,23 @@ impl ReadOnlyArchive {
         })
     }
 
-    /// Whether checksums of its pages are beside it, and compared with what is read.
+    /// Returns true if there is a checksum file, with which every page is compared when it is read.
     pub fn has_checksums(&self) -> bool {
         self.has_checksums
     }
 
-    /// The identity of the data directory that it belongs to, if it has one.
+    /// Returns the identity of the data directory that the archive belongs to, if it has one.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if the archive cannot be read.
     pub fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
         self.read(read::identity)
     }
 
-    /// How much there is.
+    /// Returns the totals of the archive.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if the archive cannot be read.
     pub fn totals(&self) -> Result<Totals, ArchiveError> {
         self.read(|snapshot| {
             let meta = snapshot.open_table(layout::META)?;
@@ -117,18 +118,18 @@ impl ReadOnlyArchive {
         })
     }
 
-    /// What there is of every outbox in which anything was ever placed, by source id.
+    /// Returns a summary of every outbox that ever had an archived entry, by source id.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if the archive cannot be read.
     pub fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
         self.read(read::shelves)
     }
 
-    /// What is asked of an outbox, nearest first.
+    /// Returns the requested positions of an outbox, nearest first.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if the archive cannot be read.
     pub fn copy(&self, source: &SourceId, ask: Ask) -> Result<Vec<Position>, ArchiveError> {
         self.read(|snapshot| read::copy(snapshot, source, ask))
     }
@@ -138,10 +139,10 @@ impl ReadOnlyArchive {
         guarded(&self.path, || run().map_err(|error| cannot("read", &self.path, error)))
     }
 
-    /// What is kept under an id.
+    /// Returns the post or tombstone that is stored under an id.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if the archive cannot be read.
     pub fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {
         let read = || {
             let found = self.database.begin_read()?.open_table(layout::POSTS)?.get(id.0)?;
@@ -150,10 +151,10 @@ impl ReadOnlyArchive {
         guarded(&self.path, || read().map_err(|error| cannot("read", &self.path, error)))
     }
 
-    /// Gives everything that is kept to `each`, by ascending id.
+    /// Calls `each` with every post and tombstone, by ascending id.
     ///
     /// # Errors
-    /// When it cannot be read, or `each` says that a post is not as it should be.
+    /// Fails if the archive cannot be read, or `each` rejects a post.
     pub fn each(&self, mut each: impl FnMut(PostId, Kept) -> Result<(), String>) -> Result<(), ArchiveError> {
         let mut read = || {
             let table = self.database.begin_read()?.open_table(layout::POSTS)?;
@@ -168,14 +169,14 @@ impl ReadOnlyArchive {
     }
 }
 
-/// The identity of the data directory that the archive in the file `path` belongs to. None if there is no such file, it has none yet, or it
-/// is damaged where that is: whoever opens it says so. Unlike [`ReadOnlyArchive::open`] it reads also an archive that was not closed in order,
-/// which is repaired in memory for that.
+/// Returns the identity of the data directory that the archive in the file `path` belongs to. Returns none if the file does not exist, has
+/// no identity yet, or is damaged: the next open of the archive reports the damage. Unlike [`ReadOnlyArchive::open`], this also reads an
+/// archive that was not closed in order, and repairs it in memory for that.
 ///
 /// # Errors
-/// When the file is no archive, of a newer format, or in use, or the system refuses.
+/// Fails if the file is not an archive, has a newer format or is in use, or if an operation of the system fails.
 pub fn identity_in(path: &Path) -> Result<Option<Identity>, ArchiveError> {
-    // A dangling link is there, and is refused.
+    // A dangling link exists, and is rejected below.
     if std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         return Ok(None);
     }
@@ -201,7 +202,7 @@ pub fn identity_in(path: &Path) -> Result<Option<Identity>, ArchiveError> {
     }
 }
 
-/// Compares pages with the checksums beside the archive `path`, and returns whether there are any.
+/// Enables the comparison of pages with the checksum file of the archive `path`. Returns true if there is such a file.
 fn compare(file: &SummedFile, path: &Path) -> Result<bool, ArchiveError> {
     let sums_path = path.with_extension("sums");
     match guard::open(OpenOptions::new().read(true), &sums_path) {
@@ -211,10 +212,10 @@ fn compare(file: &SummedFile, path: &Path) -> Result<bool, ArchiveError> {
     }
 }
 
-/// A file, whatever is written to it staying in memory.
-fn overlaid(file: File, path: &Path) -> Result<RoomyFile, ArchiveError> {
+/// Wraps a file so that all writes to it stay in memory.
+fn overlaid(file: File, path: &Path) -> Result<BufferedFile, ArchiveError> {
     let file = OverlaidFile::new(file).map_err(|error| cannot("open", path, error.into()))?;
-    Ok(RoomyFile::new(file, path.display().to_string()))
+    Ok(BufferedFile::new(file, path.display().to_string()))
 }
 
 #[cfg(test)]
@@ -234,7 +235,7 @@ mod tests {
         archive.write(&Batch { posts: kept.iter().rev().cloned().collect(), ..Batch::default() }).unwrap();
         let refusal = ReadOnlyArchive::open(&path, CACHE_BYTES).err().unwrap();
         assert!(matches!(refusal, ArchiveError::Locked { .. }), "{refusal}");
-        // As a process that was killed leaves it.
+        // A copy of the open file: this is the state that a killed process leaves.
         let killed = directory.path().join("killed");
         fs::copy(&path, &killed).unwrap();
         let refusal = ReadOnlyArchive::open(&killed, CACHE_BYTES).err().unwrap();
@@ -277,7 +278,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("archive");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-        // Whoever opens the pipe to read it need not wait for a writer then, even if it is opened as a file would be.
+        // The test holds both ends of the pipe open. So opening it for reading does not block even if the code opens it like a file.
         let _both_ends = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         for refusal in [ReadOnlyArchive::open(&path, CACHE_BYTES).map(drop), identity_in(&path).map(drop)] {
             let refusal = refusal.unwrap_err().with_sources();

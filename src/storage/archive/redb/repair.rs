@@ -1,10 +1,10 @@
-//! Going on after damage, where the operator asked for it.
+//! Opens a damaged archive, if the operator requested a repair.
 //!
 //! Responsible for:
-//! - which of the archive's files get other names, so that a start is possible.
+//! - renaming the archive's files that are damaged, so that a start is possible.
 //!
 //! Not responsible for:
-//! - finding damage (`open`, `sums`).
+//! - detecting damage (`open`, `sums`).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use super::{RedbArchive, cannot, open};
 use crate::storage::archive::{Archive as _, ArchiveError};
 
 impl RedbArchive {
-    /// As [`Self::open`], but one that is so damaged that it cannot be opened or says nothing of its outboxes gets other names, and a new one is
-    /// made.
+    /// As [`Self::open`], but if the archive is so damaged that it cannot be opened or its outboxes cannot be listed, its files are renamed
+    /// and a new archive is created.
     ///
     /// # Errors
-    /// As [`Self::open`], and when it cannot be renamed.
+    /// As [`Self::open`]. Fails also if a file cannot be renamed.
     pub fn open_or_set_aside(path: &Path, cache_bytes: usize) -> Result<Self, ArchiveError> {
         let opened = Self::open(path, cache_bytes).and_then(|archive| {
             let shelves = archive.shelves().and_then(|_| archive.through());
@@ -29,24 +29,25 @@ impl RedbArchive {
         }
     }
 
-    /// The damage may be in the checksums alone, or they are those of another copy of the archive: then it is read as a whole, once, and
-    /// gets others. Otherwise it is set aside.
+    /// Tries to open the archive without its checksum file: the damage may be in that file alone, or the file may belong to another copy of
+    /// the archive. Then the whole archive is read once, and new checksums are written. If the archive itself is damaged, it is set aside,
+    /// too.
     fn open_without_sums(path: &Path, cache_bytes: usize, damage: &ArchiveError) -> Result<Self, ArchiveError> {
         let failed = |error: io::Error| cannot("set aside", path, error.into());
         if set_aside(&path.with_extension("sums")).map_err(failed)? {
-            tracing::error!("{damage}; its checksums end with .damaged now, and it is read as a whole");
+            tracing::error!("{damage}; its checksum file has the suffix .damaged now, and the whole archive is read");
             match Self::open(path, cache_bytes) {
                 Err(ArchiveError::Damaged { .. }) => {}
                 opened => return opened,
             }
         }
-        tracing::error!("{damage}; going on without it: its files end with .damaged now");
+        tracing::error!("{damage}; continuing without it: its files have the suffix .damaged now");
         set_aside(path).map_err(failed)?;
         Self::open(path, cache_bytes)
     }
 }
 
-/// Gives a damaged file a name that nothing has. False if there is none.
+/// Renames a damaged file to an unused name. Returns false if the file does not exist.
 fn set_aside(file: &Path) -> io::Result<bool> {
     let named = |nth: u32| if nth == 0 { ".damaged".to_owned() } else { format!(".damaged-{nth}") };
     let mut names = (0..).map(|nth| PathBuf::from(format!("{}{}", file.display(), named(nth))));

@@ -1,14 +1,15 @@
-//! Writing an archive anew: what is kept goes into another file, which takes the place of the first.
+//! Rewrites an archive: the retained data is copied to another file, which then replaces the first one.
 //!
 //! Responsible for:
-//! - leaving nothing in the directory of what was ever written to the archive and is not kept. A database writes over nothing at once, and
-//!   its free pages keep what they had;
-//! - a file that is whole and on disk before it has the archive's name, and whose checksums are beside it afterwards. A process that ends at
-//!   any moment leaves either archive with its own checksums, or without any: the next start reads it whole then, and makes them.
+//! - leaving no removed data in the directory. A database does not overwrite removed data immediately: its free pages retain the old
+//!   bytes;
+//! - a file that is complete and durable before it gets the archive's name, and whose checksum file follows. A process that ends at any
+//!   moment leaves either the old or the new archive, with its own checksums or without any. Without checksums the next start reads the
+//!   whole archive and creates them.
 //!
 //! Not responsible for:
-//! - what goes, and that nothing is written meanwhile (the caller);
-//! - the blocks of the disk that the first file had.
+//! - choosing the removed data, and preventing writes meanwhile (the caller);
+//! - erasing the disk blocks of the first file.
 
 use std::collections::HashSet;
 use std::io;
@@ -24,25 +25,25 @@ use redb::{
 };
 
 use super::layout::{self, OutboxKey};
-use super::room::RoomyFile;
+use super::room::BufferedFile;
 use super::sums::SummedFile;
 use super::{RedbArchive, cannot, guarded, open};
 use crate::limits::{ARCHIVE_CACHE_BYTES, ERASURE_RESTS, REWRITE_CHUNK_BYTES};
 use crate::storage::archive::{ArchiveError, Fate, Rewrite};
 
-/// Where an archive is written anew.
+/// Path of the file to which the archive is rewritten.
 fn leftover(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".unfinished");
     name.into()
 }
 
-/// Where its checksums are written.
+/// Path of the file to which its checksums are written.
 fn leftover_sums(path: &Path) -> PathBuf {
     path.with_extension("sums.unfinished")
 }
 
-/// Removes what a process left that died over a rewrite.
+/// Removes the files of a rewrite that a process did not finish.
 pub(super) fn remove_leftovers(path: &Path) -> io::Result<()> {
     remove(&leftover(path))?;
     remove(&leftover_sums(path))
@@ -56,23 +57,23 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 impl RedbArchive {
-    pub(super) fn write_anew(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
-        self.write_anew_to(rewrite, |file| file)
+    pub(super) fn rewrite_file(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
+        self.rewrite_file_to(rewrite, |file| file)
     }
 
-    /// The same, to a file that `wrap` puts something in front of.
-    pub(super) fn write_anew_to<B: StorageBackend>(
+    /// As [`Self::rewrite_file`], but writes to the backend that `wrap` returns for the new file. Tests use it to inject faults.
+    pub(super) fn rewrite_file_to<B: StorageBackend>(
         &self,
         rewrite: &Rewrite<'_>,
         wrap: impl Fn(FileBackend) -> B,
     ) -> Result<(), ArchiveError> {
         let failed = |error| cannot("rewrite", &self.path, error);
         remove_leftovers(&self.path).map_err(|error| failed(error.into()))?;
-        // A damaged page ends it by a panic.
+        // A damaged page ends the copy by a panic.
         let copied = guarded(&self.path, || self.write_copy(rewrite, &wrap));
         let written = copied.and_then(|copy| self.replace_by(copy).map_err(failed));
         if written.is_err() {
-            // If they stay, the next rewrite or start removes them.
+            // If this fails, the next rewrite or start removes the files.
             let _ = remove_leftovers(&self.path);
         }
         written
@@ -85,8 +86,8 @@ impl RedbArchive {
     ) -> Result<(Database, SummedFile), ArchiveError> {
         let failed = |error| cannot("rewrite", &self.path, error);
         let file = wrap(open::file(&leftover(&self.path), &self.path)?);
-        let file = SummedFile::new(RoomyFile::new(file, format!("the rewritten archive {}", self.path.display())));
-        // Of an empty file: what is written is noted from the first page on.
+        let file = SummedFile::new(BufferedFile::new(file, format!("the rewritten archive {}", self.path.display())));
+        // The file is still empty, so the checksums of all its pages are recorded when they are written.
         file.seal(open::sums(&leftover_sums(&self.path), true)?).map_err(|error| failed(error.into()))?;
         let database = open::open(file.clone(), &self.path, ARCHIVE_CACHE_BYTES)?;
         let from = self.database().and_then(|from| Ok(from.begin_read()?)).map_err(failed)?;
@@ -98,7 +99,7 @@ impl RedbArchive {
     fn replace_by(&self, (database, file): (Database, SummedFile)) -> Result<(), Error> {
         let sums = self.path.with_extension("sums");
         drop(self.database()?);
-        // First of all: an archive beside the checksums of another is a damaged one.
+        // The old checksums are removed first: an archive with the checksums of another one counts as damaged.
         remove(&sums)?;
         open::sync_directory(&self.path)?;
         self.swap(database, file)?;
@@ -114,9 +115,9 @@ impl RedbArchive {
         }
         std::fs::rename(leftover(&self.path), &self.path)?;
         let mut file_now = self.file.write();
-        file.set_patient(file_now.is_patient());
+        file.set_waits_for_space(file_now.waits_for_space());
         *file_now = file;
-        // Whoever reads from the first has it until the end of the read.
+        // Threads that read from the old database own it until the end of the read.
         *now = Some(Arc::new(database));
         Ok(())
     }
@@ -160,14 +161,14 @@ impl Copy<'_> {
             to.insert(name.value(), value.value())?;
             Ok(name.value().len())
         })?;
-        // What was committed before becomes durable with it.
+        // This commit makes all earlier commits durable, too.
         let mut transaction = self.to.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         transaction.set_quick_repair(true);
         Ok(transaction.commit()?)
     }
 
-    /// Copies a table, chunk by chunk: `row` puts what is kept of a row, and returns its bytes.
+    /// Copies a table in chunks: `row` inserts the retained part of a row, and returns its size in bytes.
     fn table<K: Key + 'static, V: Value + 'static>(
         &self,
         table: TableDefinition<'static, K, V>,
@@ -176,7 +177,7 @@ impl Copy<'_> {
         let from = self.from.open_table(table)?;
         let mut rows = from.iter()?;
         loop {
-            if !self.archive.file().is_patient() {
+            if !self.archive.file().waits_for_space() {
                 return Err(Error::DatabaseClosed);
             }
             let began = Instant::now();
@@ -191,12 +192,13 @@ impl Copy<'_> {
             }
             drop(to);
             transaction.commit()?;
-            // What finds no room is kept in memory, and the whole archive must not be.
+            // On a full disk the writes are buffered in memory. This fails then, so that the buffer does not grow to the size of the
+            // archive.
             self.file.catch_up()?;
             if bytes < REWRITE_CHUNK_BYTES {
                 return Ok(());
             }
-            // Syncs of the journal, on the same disk, must not wait for all of it.
+            // The pause lets syncs of the journal, on the same disk, proceed between the chunks.
             thread::park_timeout(began.elapsed() * ERASURE_RESTS);
         }
     }
@@ -251,7 +253,7 @@ mod tests {
         };
         check(&archive, 0);
         assert_eq!(archive.through().unwrap(), Sequence(7));
-        // It is written on, and all that is durable.
+        // The archive accepts further writes, and they are durable.
         archive.write(&placed([("bob", at(900, 900), Route::Push)])).unwrap();
         archive.persist(Sequence(8)).unwrap();
         drop(archive);
@@ -267,7 +269,7 @@ mod tests {
         let path = directory.path().join("archive.redb");
         let archive = filled(&path);
         archive.set_identity(Identity([7; 16])).unwrap();
-        // They take several pages.
+        // These posts fill several pages.
         let more = (200..500).map(|nth| (PostId(nth), post(&"of bob ".repeat(10)))).collect();
         archive.write(&Batch { posts: more, ..Batch::default() }).unwrap();
         archive.rewrite(&Rewrite { without: &[source("zoe-the-erased")], fate: &fate }).unwrap();
@@ -297,7 +299,7 @@ mod tests {
                 Err(other) => panic!("{other}"),
                 Ok(archive) => {
                     let rewritten = archive.rewrite(&Rewrite { without: &[], fate: &fate });
-                    // Pages that are free are as good as none.
+                    // Damage in a free page has no effect.
                     let is_used = is_whole(&archive).is_err();
                     assert_eq!(matches!(rewritten, Err(ArchiveError::Damaged { .. })), is_used, "{rewritten:?}");
                     assert!(!leftover(&path).exists() && !leftover_sums(&path).exists());

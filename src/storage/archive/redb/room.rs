@@ -1,15 +1,15 @@
-//! A file that outlasts a full disk.
+//! A database file that tolerates a full disk.
 //!
 //! Responsible for:
-//! - keeping in memory what the disk had no room for, until it has, and answering reads as if it were written;
-//! - a sync that waits for that, unless the archive is being closed.
+//! - buffering writes in memory while the disk is full, and answering reads as if they were written;
+//! - a sync that waits until the buffered writes are on disk, unless the archive is being closed.
 //!
 //! Not responsible for:
-//! - other failures, of which a database cannot know what they left on disk: those go through.
+//! - other failures: they are returned, because the database cannot know what they left on disk.
 //!
-//! After a write that failed redb refuses everything until it is opened again, and what was not persisted is lost then. So a
-//! full disk must not fail a write. Nor may a write wait, since redb holds locks meanwhile that readers need. A sync may:
-//! there it holds none, but for the one after the file grew.
+//! After a failed write redb rejects all operations until it is opened again, and loses the data that was not persisted. So a full disk
+//! must not fail a write. A write must not wait either, since redb holds locks meanwhile that readers need. A sync may wait: redb holds no
+//! such locks then, except in the sync right after the file grew.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,51 +26,51 @@ use tracing::{info, warn};
 #[cfg(test)]
 pub(super) use tests::{Disk, PLENTY, batch};
 
-/// How often it is tried whether there is room again.
+/// Interval at which a waiting sync retries the buffered writes.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// The file of a database, and what does not fit onto the disk. Clones share them.
+/// The file of a database, with a buffer for writes that do not fit onto the disk. Clones share both.
 #[derive(Clone, Debug)]
-pub(super) struct RoomyFile(Arc<Shared>);
+pub(super) struct BufferedFile(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     file: Box<dyn StorageBackend>,
     name: String,
-    /// Writes that found no room, and all that came after the first of them, in order: pages overlap over time.
+    /// The writes that failed on a full disk, and all later writes, in order: later writes may overlap earlier ones.
     unwritten: RwLock<VecDeque<(u64, Vec<u8>)>>,
-    /// Whether a sync waits for room. Whoever opens an archive or closes it is told instead.
-    is_patient: AtomicBool,
-    /// The file grew, and nothing was written since.
+    /// True if a sync waits for space. While an archive is opened or closed, the sync returns the error instead.
+    waits_for_space: AtomicBool,
+    /// True if the file grew, and nothing was written since.
     has_just_grown: AtomicBool,
 }
 
-impl RoomyFile {
-    /// Makes `file` outlast a full disk; messages call it `name`.
+impl BufferedFile {
+    /// Wraps `file`; `name` is its name in log messages.
     pub(super) fn new(file: impl StorageBackend, name: String) -> Self {
         Self(Arc::new(Shared {
             file: Box::new(file),
             name,
             unwritten: RwLock::default(),
-            is_patient: AtomicBool::new(false),
+            waits_for_space: AtomicBool::new(false),
             has_just_grown: AtomicBool::new(false),
         }))
     }
 
-    /// Says whether a sync shall wait for room.
-    pub(super) fn set_patient(&self, is_patient: bool) {
-        self.0.is_patient.store(is_patient, Ordering::Release);
+    /// Sets whether a sync waits for space on a full disk.
+    pub(super) fn set_waits_for_space(&self, waits_for_space: bool) {
+        self.0.waits_for_space.store(waits_for_space, Ordering::Release);
     }
 
-    /// Whether it shall, or the archive is about to be closed.
-    pub(super) fn is_patient(&self) -> bool {
-        self.0.is_patient.load(Ordering::Acquire)
+    /// Returns true if a sync waits for space. False while the archive is opened or about to be closed.
+    pub(super) fn waits_for_space(&self) -> bool {
+        self.0.waits_for_space.load(Ordering::Acquire)
     }
 
-    /// Writes what found no room before.
+    /// Writes the buffered data to the file.
     ///
     /// # Errors
-    /// When there still is none.
+    /// Fails if the disk is still full, or the write fails for another reason.
     pub(super) fn catch_up(&self) -> io::Result<()> {
         if self.0.unwritten.read().is_empty() {
             return Ok(());
@@ -80,14 +80,14 @@ impl RoomyFile {
             self.0.file.write(*offset, data)?;
             unwritten.pop_front();
         }
-        info!("there is room for {} again", self.0.name);
+        info!("space is available for {} again", self.0.name);
         Ok(())
     }
 
     fn wait(&self) -> io::Result<()> {
         loop {
             match self.catch_up() {
-                Err(error) if is_full(&error) && self.0.is_patient.load(Ordering::Acquire) => {
+                Err(error) if is_full(&error) && self.0.waits_for_space.load(Ordering::Acquire) => {
                     thread::park_timeout(RETRY);
                 }
                 outcome => return outcome,
@@ -95,10 +95,10 @@ impl RoomyFile {
         }
     }
 
-    fn keep(&self, offset: u64, data: &[u8], why: &io::Error) {
+    fn buffer(&self, offset: u64, data: &[u8], why: &io::Error) {
         let mut unwritten = self.0.unwritten.write();
         if unwritten.is_empty() {
-            warn!("no room for {}: {why}; trying until there is", self.0.name);
+            warn!("no space on disk for {}: {why}; the data is buffered until there is space", self.0.name);
         }
         unwritten.push_back((offset, data.to_vec()));
     }
@@ -108,7 +108,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Puts what of `data`, written at `from`, falls into `out`, read at `at`, there.
+/// Copies the part of `data`, written at offset `from`, that overlaps with `out`, which was read at offset `at`.
 pub(super) fn overlay(from: u64, data: &[u8], at: u64, out: &mut [u8]) {
     let start = from.max(at);
     let end = (from + data.len() as u64).min(at + out.len() as u64);
@@ -118,7 +118,7 @@ pub(super) fn overlay(from: u64, data: &[u8], at: u64, out: &mut [u8]) {
     }
 }
 
-impl StorageBackend for RoomyFile {
+impl StorageBackend for BufferedFile {
     fn len(&self) -> io::Result<u64> {
         self.0.file.len()
     }
@@ -130,18 +130,18 @@ impl StorageBackend for RoomyFile {
         Ok(())
     }
 
-    /// Growing takes no room yet where files can have holes, so there is no waiting for it.
+    /// Growing allocates no disk blocks yet on file systems with sparse files, so this never waits for space.
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.0.has_just_grown.store(true, Ordering::Release);
         self.0.file.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        // redb holds a lock here that readers need, and only the file's length is to be synced.
+        // redb holds a lock here that readers need, and only the length of the file has to be synced.
         if !self.0.has_just_grown.swap(false, Ordering::AcqRel) {
             self.wait()?;
         }
-        // Not tried twice: after a failed sync the next may succeed though data is lost.
+        // A failed sync is not retried: the retry may succeed although data is lost.
         self.0.file.sync_data()
     }
 
@@ -155,7 +155,7 @@ impl StorageBackend for RoomyFile {
         drop(unwritten);
         match written {
             Err(error) if is_full(&error) => {
-                self.keep(offset, data, &error);
+                self.buffer(offset, data, &error);
                 Ok(())
             }
             written => written,
@@ -207,26 +207,26 @@ mod tests {
     use std::sync::atomic::AtomicI64;
     use std::time::Instant;
 
-    /// A disk with room for so many more writes.
+    /// A disk that has space for a given number of further writes.
     #[derive(Clone, Debug)]
     pub(in crate::storage::archive::redb) struct Disk {
         memory: Arc<InMemoryBackend>,
-        room: Arc<AtomicI64>,
+        writes_left: Arc<AtomicI64>,
     }
 
     pub(in crate::storage::archive::redb) const PLENTY: i64 = i64::MAX / 2;
 
     impl Disk {
         pub(in crate::storage::archive::redb) fn new() -> Self {
-            Self { memory: Arc::default(), room: Arc::new(AtomicI64::new(PLENTY)) }
+            Self { memory: Arc::default(), writes_left: Arc::new(AtomicI64::new(PLENTY)) }
         }
 
-        pub(in crate::storage::archive::redb) fn set_room(&self, room: i64) {
-            self.room.store(room, Ordering::Release);
+        pub(in crate::storage::archive::redb) fn set_writes_left(&self, writes_left: i64) {
+            self.writes_left.store(writes_left, Ordering::Release);
         }
 
         fn open(&self) -> RedbArchive {
-            let (path, file) = (Path::new("disk"), RoomyFile::new(self.clone(), "the archive".to_owned()));
+            let (path, file) = (Path::new("disk"), BufferedFile::new(self.clone(), "the archive".to_owned()));
             let file = SummedFile::new(file);
             let database = open::open(file.clone(), path, 1 << 20).unwrap();
             open::initialise(&database).unwrap();
@@ -252,10 +252,10 @@ mod tests {
         }
 
         fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-            if self.room.fetch_sub(1, Ordering::AcqRel) > 0 {
+            if self.writes_left.fetch_sub(1, Ordering::AcqRel) > 0 {
                 return self.memory.write(offset, data);
             }
-            // A part of it still finds room, in whole sectors.
+            // A part of the data still fits, in whole sectors.
             self.memory.write(offset, &data[..data.len() / 2 / 512 * 512])?;
             Err(io::ErrorKind::StorageFull.into())
         }
@@ -273,17 +273,17 @@ mod tests {
 
     #[test]
     fn a_disk_that_runs_full_at_any_write_loses_nothing_and_is_used_again_once_there_is_room() {
-        for room in (0..200).step_by(3) {
+        for writes_left in (0..200).step_by(3) {
             let disk = Disk::new();
             let archive = disk.open();
-            disk.set_room(room);
+            disk.set_writes_left(writes_left);
             let mut count = 0;
-            // More than redb caches: some of it must be written, and read again.
+            // This is more than the cache of redb, so some pages are written and read again.
             while count < 1_000 && archive.write(&batch(count)).is_ok() {
                 count += 1;
             }
             check(&archive, count);
-            disk.set_room(PLENTY);
+            disk.set_writes_left(PLENTY);
             archive.write(&batch(count)).unwrap();
             archive.persist(Sequence(1)).unwrap();
             check(&archive, count + 1);
@@ -294,20 +294,20 @@ mod tests {
 
     #[test]
     fn persisting_on_a_disk_that_runs_full_waits_for_room_while_others_read() {
-        for room in 0..8 {
+        for writes_left in 0..8 {
             let disk = Disk::new();
             let archive = disk.open();
             (0..20).for_each(|nth| archive.write(&batch(nth)).unwrap());
-            disk.set_room(room);
+            disk.set_writes_left(writes_left);
             thread::scope(|threads| {
                 let persisting = threads.spawn(|| archive.persist(Sequence(2)));
                 let began = Instant::now();
                 while began.elapsed() < RETRY {
                     check(&archive, 20);
                 }
-                assert!(!persisting.is_finished(), "room for {room} writes");
+                assert!(!persisting.is_finished(), "space for {writes_left} writes");
                 assert!(archive.catch_up().unwrap_err().is_full());
-                disk.set_room(PLENTY);
+                disk.set_writes_left(PLENTY);
                 persisting.join().unwrap().unwrap();
             });
             drop(archive);
@@ -322,7 +322,7 @@ mod tests {
         archive.write(&batch(0)).unwrap();
         archive.persist(Sequence(1)).unwrap();
         archive.write(&batch(1)).unwrap();
-        disk.set_room(0);
+        disk.set_writes_left(0);
         thread::scope(|threads| {
             let persisting = threads.spawn(|| archive.persist(Sequence(2)));
             thread::park_timeout(RETRY / 2);
@@ -330,7 +330,7 @@ mod tests {
             persisting.join().unwrap().unwrap_err();
         });
         archive.close();
-        disk.set_room(PLENTY);
+        disk.set_writes_left(PLENTY);
         check(&disk.open(), 1);
     }
 }

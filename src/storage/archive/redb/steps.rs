@@ -1,4 +1,5 @@
-//! Processes that end between any two steps by which an archive gets checksums, or is set aside: the next start finds everything.
+//! Tests of a process that ends between any two steps of adding checksums to an archive, or of setting an archive aside: the next start
+//! must find all data.
 #![cfg(test)]
 
 use std::fs;
@@ -18,13 +19,13 @@ use crate::storage::journal::Sequence;
 const POSTS: u64 = 60;
 const IDENTITY: Identity = Identity([5; 16]);
 
-/// Files of an archive, by what follows `archive` in their names.
+/// Files of an archive. Each name is the part of the file name after `archive`.
 type Left<'a> = Vec<(&'a str, &'a [u8])>;
 
 struct Place(tempfile::TempDir);
 
 impl Place {
-    /// A directory with these files.
+    /// Creates a directory with these files.
     fn with(left: &Left<'_>) -> Self {
         let place = Self(tempfile::tempdir().unwrap());
         left.iter().for_each(|(name, bytes)| fs::write(place.file(name), bytes).unwrap());
@@ -74,7 +75,7 @@ fn check(archive: &RedbArchive, what: &str) {
     (0..POSTS).for_each(|id| assert!(archive.post(PostId(id)).unwrap().is_some(), "{what}"));
 }
 
-/// The archive as the version before leaves it.
+/// Changes the archive to the format of the previous version, and returns its bytes.
 fn format_1(path: &Path) -> Vec<u8> {
     let database = Database::create(path).unwrap();
     let change = |change: &dyn Fn(&WriteTransaction)| {
@@ -95,7 +96,7 @@ fn a_process_that_ends_between_any_two_steps_of_an_upgrade_leaves_an_archive_tha
     drop(archive);
     fs::remove_file(made.file(".sums")).unwrap();
     let old = format_1(&made.file(".redb"));
-    // Killed while it was read as a whole, and right after the upgrade.
+    // One state is of a kill while the whole archive was read, the other of a kill right after the upgrade.
     let opened = Database::create(made.file(".redb")).unwrap();
     let old_killed = made.read(".redb");
     drop(opened);
@@ -144,7 +145,7 @@ fn a_process_that_ends_between_any_two_steps_of_setting_checksums_aside_leaves_a
         (false, vec![(".redb", &killed), (".sums.damaged", &sums), (".sums.unfinished", &killed_sums[..5_000])]),
         (false, vec![(".redb", &killed), (".sums.damaged", &sums), (".sums.unfinished", &killed_sums)]),
         (false, vec![(".redb", &killed), (".sums.damaged", &sums), (".sums", &killed_sums)]),
-        // Twice.
+        // The checksums are set aside for the second time.
         (true, vec![(".redb", &whole), (".sums", &sums), (".sums.damaged", &sums)]),
     ];
     for (step, (needs_repair, left)) in steps.iter().enumerate() {

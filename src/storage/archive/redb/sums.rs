@@ -1,18 +1,19 @@
-//! Checksums of an archive's pages, in a file beside it: redb does not check a page that it reads, and one that is damaged may look whole.
+//! Checksums of an archive's pages, in a separate file. redb does not verify the pages that it reads, and a damaged page may look valid.
 //!
 //! Responsible for:
-//! - noting the checksum of every page that is written, and comparing it with what is read;
-//! - the header of the database, which is no page: what it was when the archive was closed in order.
+//! - recording the checksum of every page that is written, and verifying every page that is read;
+//! - the checksum of the database header, which is not a page, from the moment when the archive was closed in order.
 //!
 //! Not responsible for:
-//! - what is done without a page that cannot be read (the callers), a full disk (`room`).
+//! - the reaction to a page that cannot be read (the callers), a full disk (`room`).
 //!
-//! Numbers are little-endian. The header, 64 bytes: `TIDESUMS`, format (2 bytes, 1), 2 bytes zero, CRC-32C of the database's header when it was
-//! closed in order (4), or 0 while it is open, 44 bytes zero, CRC-32C of the 60 bytes before (4). From byte 4,096 on, 4 bytes for each 4,096
-//! bytes of the archive: CRC-32C of their number (8 bytes) and of them, or 1 if that is 0. 0 stands for a page that was never written.
+//! Numbers are little-endian. The header is 64 bytes: `TIDESUMS`, format (2 bytes, 1), 2 zero bytes, CRC-32C of the database header at the
+//! orderly close (4), or 0 while the archive is open, 44 zero bytes, CRC-32C of the 60 bytes before (4). From byte 4,096 on there are 4
+//! bytes for each 4,096 bytes of the archive: the CRC-32C of the page number (8 bytes) and of the page, or 1 if that is 0. The value 0
+//! means that there is no checksum, for example because the page was never written.
 //!
-//! The checksums are synced before the pages they are of. What redb wrote and did not commit has none that can be relied on after a power
-//! loss, and is not read then: redb never writes over a page that what was committed last consists of.
+//! The checksums are synced before the pages. After a power loss the checksums of uncommitted pages are unreliable, but these pages are not
+//! read: redb never overwrites a page that belongs to the last commit.
 
 use std::io;
 use std::ops::Bound;
@@ -23,47 +24,48 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use redb::{BackendError, StorageBackend};
 
-use super::room::RoomyFile;
+use super::room::BufferedFile;
 use crate::storage::archive::ArchiveError;
 
-/// Bytes that have one checksum: a page of redb, or a part of one.
+/// Bytes per checksum: a page of redb, or a part of one.
 const PAGE_BYTES: usize = 4_096;
 
 const MAGIC: &[u8; 8] = b"TIDESUMS";
 const FORMAT: u16 = 1;
 const HEADER_BYTES: usize = 64;
-/// Where the checksums begin.
+/// Offset of the first checksum in the file, in bytes.
 const START: u64 = 4_096;
 const SUM_BYTES: u64 = 4;
 
-/// Bytes of redb's header, and the one that has its flags.
+/// Bytes of redb's header, and the offset of the byte that contains its flags.
 const DATABASE_HEADER_BYTES: usize = 320;
 const FLAGS_AT: usize = 9;
 const IS_OPEN: u8 = 2;
 
-/// The cause of an unwinding that ends at the archive's edge: a page is not what was written.
+/// The payload of a panic that the archive converts into an error: the content of a page differs from what was written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DamagedPage {
     pub(super) offset_bytes: u64,
 }
 
-/// The file of a database, each page of which is compared with its checksum when it is read. Clones share them.
+/// The file of a database that verifies the checksum of each page when it is read. Clones share the same file.
 #[derive(Clone, Debug)]
 pub(super) struct SummedFile {
-    file: RoomyFile,
-    /// None as long as nothing is known of the pages.
-    sums: Arc<RwLock<Option<RoomyFile>>>,
+    file: BufferedFile,
+    /// The file of checksums. None while the checksums of the pages are unknown.
+    sums: Arc<RwLock<Option<BufferedFile>>>,
 }
 
 impl SummedFile {
-    /// A file of whose pages nothing is known yet.
-    pub(super) fn new(file: RoomyFile) -> Self {
+    /// Wraps a file without checksums. They are added by [`Self::compare_with`] or [`Self::seal`].
+    pub(super) fn new(file: BufferedFile) -> Self {
         Self { file, sums: Arc::default() }
     }
 
-    /// Compares what is read with `sums` from now on, and notes there what is written. Fails if that is no file of checksums, or if the
-    /// header of the database is another than it was closed with. Errors speak of the files `path` and `sums_path`.
-    pub(super) fn compare_with(&self, sums: RoomyFile, path: &Path, sums_path: &Path) -> Result<(), ArchiveError> {
+    /// Uses `sums` from now on: verifies pages that are read, and records the checksums of pages that are written. Fails if `sums` is not a
+    /// valid checksum file, or if the database header differs from the one at the orderly close. Errors name the files `path` and
+    /// `sums_path`.
+    pub(super) fn compare_with(&self, sums: BufferedFile, path: &Path, sums_path: &Path) -> Result<(), ArchiveError> {
         let failed = |cause: io::Error| super::cannot("read", sums_path, cause.into());
         let damaged = |path: &Path, what: &str| ArchiveError::Damaged { path: path.to_owned(), what: what.to_owned() };
         let mut header = [0; HEADER_BYTES];
@@ -82,22 +84,22 @@ impl SummedFile {
         let closed_with = u32::from_le_bytes([header[12], header[13], header[14], header[15]]);
         let (found, _) = self.database_header().map_err(|cause| super::cannot("read", path, cause.into()))?;
         if closed_with != 0 && found != closed_with {
-            return Err(damaged(path, "its header is another than it was closed with"));
+            return Err(damaged(path, "its header differs from the one at the last close"));
         }
         let (end, found) = (end_of_sums(self.file.len().map_err(failed)?), sums.len().map_err(failed)?);
         if closed_with != 0 && found != end {
-            return Err(damaged(path, "it has another length than it was closed with"));
+            return Err(damaged(path, "its length differs from the one at the last close"));
         }
         *self.sums.write() = Some(sums);
         Ok(())
     }
 
-    /// Notes that the archive is open: from now on its header may change at any time.
+    /// Records that the archive is open: from now on its header may change at any time.
     pub(super) fn begin(&self) -> io::Result<()> {
         let sums = self.sums.read();
         let Some(sums) = &*sums else { return Ok(()) };
         let end = end_of_sums(self.file.len()?);
-        // After a power loss one of both may have grown without the other. Nothing is in the pages that it grew by.
+        // After a power loss one of the two files may have grown without the other. The added pages contain no data.
         if sums.len()? != end {
             sums.set_len(end)?;
         }
@@ -105,15 +107,15 @@ impl SummedFile {
         sums.sync_data()
     }
 
-    /// Notes what all pages are now in `sums`, which is empty, and goes on by them.
-    pub(super) fn seal(&self, sums: RoomyFile) -> io::Result<()> {
+    /// Writes the checksums of all current pages to the empty file `sums`, and uses it from now on.
+    pub(super) fn seal(&self, sums: BufferedFile) -> io::Result<()> {
         let bytes = self.file.len()?;
         sums.set_len(end_of_sums(bytes))?;
         sums.write(0, &header(0))?;
         let mut page = [0; PAGE_BYTES];
         for number in 1..bytes / PAGE_BYTES as u64 {
             self.file.read(number * PAGE_BYTES as u64, &mut page)?;
-            // What was never written needs none.
+            // A page that was never written needs no checksum.
             if page.iter().any(|byte| *byte != 0) {
                 sums.write(place_of(number), &sum(number, &page).to_le_bytes())?;
             }
@@ -122,34 +124,34 @@ impl SummedFile {
         Ok(())
     }
 
-    /// Says whether a sync shall wait for room.
-    pub(super) fn set_patient(&self, is_patient: bool) {
+    /// Sets whether a sync of either file waits for space on a full disk.
+    pub(super) fn set_waits_for_space(&self, waits_for_space: bool) {
         self.each(|file| {
-            file.set_patient(is_patient);
+            file.set_waits_for_space(waits_for_space);
             Ok(())
         })
         .unwrap_or_default();
     }
 
-    /// Whether a sync shall wait for room, or the archive is about to be closed.
-    pub(super) fn is_patient(&self) -> bool {
-        self.file.is_patient()
+    /// Returns true if a sync waits for space. False while the archive is opened or about to be closed.
+    pub(super) fn waits_for_space(&self) -> bool {
+        self.file.waits_for_space()
     }
 
-    /// Writes what found no room before.
+    /// Writes the buffered data to both files.
     ///
     /// # Errors
-    /// When there still is none.
+    /// Fails if the disk is still full, or a write fails for another reason.
     pub(super) fn catch_up(&self) -> io::Result<()> {
-        self.each(RoomyFile::catch_up)
+        self.each(BufferedFile::catch_up)
     }
 
-    fn each(&self, act: impl Fn(&RoomyFile) -> io::Result<()>) -> io::Result<()> {
+    fn each(&self, act: impl Fn(&BufferedFile) -> io::Result<()>) -> io::Result<()> {
         let sums = self.sums.read().clone();
         sums.iter().chain([&self.file]).try_for_each(act)
     }
 
-    /// The checksum of the database's header, never 0, and whether it says that the database is open.
+    /// Returns the checksum of the database header, which is never 0, and true if the header states that the database is open.
     pub(super) fn database_header(&self) -> io::Result<(u32, bool)> {
         let mut header = [0; DATABASE_HEADER_BYTES];
         if self.file.len()? < DATABASE_HEADER_BYTES as u64 {
@@ -159,13 +161,13 @@ impl SummedFile {
         Ok((crc32c::crc32c(&header).max(1), header[FLAGS_AT] & IS_OPEN != 0))
     }
 
-    /// Compares whole pages that were read from `offset` on.
+    /// Verifies the complete pages that were read at `offset`.
     fn compare(&self, offset: u64, read: &[u8]) -> io::Result<()> {
         let sums = self.sums.read();
         let Some(sums) = &*sums else { return Ok(()) };
         let first = offset / PAGE_BYTES as u64;
         if !offset.is_multiple_of(PAGE_BYTES as u64) || first == 0 {
-            // Only the header is read so, which is no page.
+            // Only the header is read at such offsets, and it is not a page.
             return Ok(());
         }
         let pages = read.chunks_exact(PAGE_BYTES);
@@ -174,14 +176,14 @@ impl SummedFile {
         for ((page, expected), number) in pages.zip(expected.chunks_exact(SUM_BYTES as usize)).zip(first..) {
             if expected != [0; SUM_BYTES as usize] && expected != sum(number, page).to_le_bytes() {
                 let offset_bytes = number * PAGE_BYTES as u64;
-                // An error would have redb refuse all pages until it is opened again. It takes a panic for what it is: the end of one operation.
+                // After an error redb would reject all operations until it is opened again. A panic ends only the current operation.
                 panic::resume_unwind(Box::new(DamagedPage { offset_bytes }));
             }
         }
         Ok(())
     }
 
-    fn note(&self, offset: u64, written: &[u8]) -> io::Result<()> {
+    fn record_sums(&self, offset: u64, written: &[u8]) -> io::Result<()> {
         let sums = self.sums.read();
         let Some(sums) = &*sums else { return Ok(()) };
         let page_bytes = PAGE_BYTES as u64;
@@ -195,7 +197,7 @@ impl SummedFile {
                 let pages = written.chunks_exact(PAGE_BYTES).zip(first..);
                 pages.flat_map(|(page, number)| sum(number, page).to_le_bytes()).collect()
             }
-            // Nothing is known of what is written in parts. redb writes whole pages.
+            // There is no checksum for a page that is partly written. redb writes complete pages only.
             false => vec![0; (end - first) as usize * SUM_BYTES as usize],
         };
         sums.write(place_of(first), &noted)
@@ -236,7 +238,7 @@ impl StorageBackend for SummedFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let sums = self.sums.read().clone();
-        // A page that is there has a place for its checksum.
+        // The checksum file grows before the archive, so that every page of the archive has a place for its checksum.
         if let Some(sums) = sums.filter(|_| len > 0) {
             sums.set_len(end_of_sums(len))?;
         }
@@ -244,23 +246,24 @@ impl StorageBackend for SummedFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.each(RoomyFile::sync_data)
+        self.each(BufferedFile::sync_data)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.note(offset, data)?;
+        self.record_sums(offset, data)?;
         self.file.write(offset, data)
     }
 
     fn close(&self) -> io::Result<()> {
         let sums = self.sums.read().clone();
-        // What found no room is read as if it were in the file, and is not there at the next start.
+        // Buffered data is read as if it were in the file, but the next start would not find it. So it is written first.
         let is_written = sums.is_some() && self.catch_up().and_then(|()| self.file.sync_data()).is_ok();
         if let (Some(sums), true, Ok((closed_with, false))) = (&sums, is_written, self.database_header()) {
-            // On a full disk it says that the archive is open, as after a crash: the next start does not compare the header then.
+            // If this fails on a full disk, the checksum file still states that the archive is open, as after a crash. Then the next start
+            // does not verify the header.
             let _ = sums.write(0, &header(closed_with)).and_then(|()| sums.sync_data());
         }
-        sums.iter().chain([&self.file]).try_for_each(RoomyFile::close)
+        sums.iter().chain([&self.file]).try_for_each(BufferedFile::close)
     }
 
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
@@ -300,7 +303,7 @@ mod tests {
     use crate::storage::journal::Sequence;
     use parking_lot::Mutex;
 
-    /// A file in memory that keeps apart what was synced.
+    /// A file in memory that records the synced state separately.
     #[derive(Clone, Debug, Default)]
     struct Disk(Arc<Mutex<State>>);
 
@@ -336,7 +339,7 @@ mod tests {
             state.unsynced.push(change);
         }
 
-        /// What a loss of power leaves: any of the changes that were not synced, maybe torn.
+        /// Returns the state after a power loss: any of the unsynced changes may survive, some of them torn.
         fn after_power_loss(&self, random: &mut fastrand::Rng) -> Self {
             let State { durable: mut left, unsynced, .. } = self.0.lock().clone();
             for change in unsynced {
@@ -394,18 +397,18 @@ mod tests {
         fn open(&self) -> Result<RedbArchive, ArchiveError> {
             let (path, sums_path) = (Path::new("archive"), Path::new("sums"));
             super::super::guarded(path, || {
-                let roomy = |disk: &Disk| RoomyFile::new(disk.clone(), "a file".to_owned());
-                let file = SummedFile::new(roomy(&self.archive));
+                let buffered = |disk: &Disk| BufferedFile::new(disk.clone(), "a file".to_owned());
+                let file = SummedFile::new(buffered(&self.archive));
                 let is_new = self.sums.len().unwrap() == 0;
                 if !is_new {
-                    file.compare_with(roomy(&self.sums), path, sums_path)?;
+                    file.compare_with(buffered(&self.sums), path, sums_path)?;
                     file.begin().unwrap();
                 }
-                // A small cache, so that much is written before it is committed, and read again.
+                // The cache is small, so that many pages are written before they are committed, and read again.
                 let database = open::open(file.clone(), path, 64 << 10)?;
                 if is_new {
                     open::initialise(&database).unwrap();
-                    file.seal(roomy(&self.sums)).unwrap();
+                    file.seal(buffered(&self.sums)).unwrap();
                 }
                 RedbArchive::of(database, file, path)
             })
@@ -441,7 +444,7 @@ mod tests {
                 let count = all(&found, "ann", Part::Whole).len() as u64;
                 assert_eq!(count, persisted, "seed {seed}");
                 assert!((0..count).all(|nth| found.post(PostId(nth)).unwrap().is_some()), "seed {seed}");
-                // It goes on, and the pages it writes now have checksums that are right.
+                // The archive accepts writes, and the new pages have correct checksums.
                 (count..count + 20).for_each(|nth| found.write(&batch(nth)).unwrap());
                 found.persist(Sequence(1_000)).unwrap();
                 drop(found);
@@ -459,7 +462,7 @@ mod tests {
         (0..300).for_each(|nth| archive.write(&batch(nth)).unwrap());
         archive.persist(Sequence(1)).unwrap();
         drop(archive);
-        // A write that the disk lost: the page is whole, and as it was before.
+        // The disk lost a write: the page is valid, but has its earlier content.
         let lost = files.archive.0.lock().now.windows(700).position(|bytes| bytes == [b'x'; 700]).unwrap();
         let page = lost / PAGE_BYTES * PAGE_BYTES;
         files.archive.0.lock().now[page..page + PAGE_BYTES].fill(0);
@@ -470,7 +473,7 @@ mod tests {
         assert!(error.contains(&format!("the page at byte {page} is not what was written")), "{error}");
         archive.write(&batch(900)).unwrap();
         assert!(archive.post(PostId(900)).unwrap().is_some());
-        // Nor does what writes to it leave anything behind: the archive goes on, does not grow, and opens again.
+        // A write to the damaged page leaves nothing behind either: the archive continues, does not grow, and opens again.
         let bad = (0..300).find(|nth| archive.post(PostId(*nth)).is_err()).unwrap();
         archive.write(&batch(bad)).unwrap_err();
         let bytes = files.archive.0.lock().now.len();

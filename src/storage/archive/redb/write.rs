@@ -1,8 +1,8 @@
-//! Writing a batch: which rows it puts and takes away.
+//! Writes a batch: selects the rows to insert and to remove.
 //!
 //! Responsible for:
-//! - going through a batch in the order of the keys it touches, so that neighbours meet their page while it is at hand;
-//! - keeping shelves in step with outboxes.
+//! - applying a batch in the order of its keys, so that changes of neighbouring keys use the same cached page;
+//! - updating shelves together with outboxes.
 //!
 //! Not responsible for:
 //! - transactions and durability.
@@ -17,16 +17,16 @@ use crate::id::{PostId, SourceId};
 use crate::storage::archive::{Batch, Kept, Shelf};
 use crate::storage::identity::Identity;
 
-/// One change of an outbox: placed by a route, or removed.
+/// One change of an outbox entry: added with a route, or removed (none).
 type Change<'a> = (&'a SourceId, Position, Option<Route>);
 
-/// Writes a batch into an open transaction.
+/// Writes a batch in an open transaction.
 pub(super) fn batch(transaction: &WriteTransaction, batch: &Batch) -> Result<(), Error> {
     put_posts(transaction, &batch.posts)?;
     change_outboxes(transaction, &changes(batch))
 }
 
-/// Writes the identity of the data directory.
+/// Writes the identity of the data directory in an open transaction.
 pub(super) fn identity(transaction: &WriteTransaction, identity: Identity) -> Result<(), Error> {
     let mut meta = transaction.open_table(layout::META)?;
     let identity = u128::from_be_bytes(identity.0);
@@ -38,7 +38,7 @@ pub(super) fn identity(transaction: &WriteTransaction, identity: Identity) -> Re
 
 fn put_posts(transaction: &WriteTransaction, posts: &[(PostId, Kept)]) -> Result<(), Error> {
     let mut table = transaction.open_table(layout::POSTS)?;
-    // The sort is stable: of two posts under one id the later is written last, and stays.
+    // The sort is stable: of several posts with the same id, the last one is written last and is stored.
     let mut sorted: Vec<_> = posts.iter().collect();
     sorted.sort_by_key(|(id, _)| *id);
     for (id, kept) in sorted {
@@ -54,7 +54,7 @@ fn put_posts(transaction: &WriteTransaction, posts: &[(PostId, Kept)]) -> Result
     Ok(())
 }
 
-/// The changes of a batch in the order of the keys they touch, those of one entry in the order they are made in.
+/// Returns the changes of a batch in the order of their keys. Changes of the same entry keep their order.
 fn changes(batch: &Batch) -> Vec<Change<'_>> {
     let placed = batch.placed.iter().map(|(source, position, route)| (source, *position, Some(*route)));
     let removed = batch.removed.iter().map(|(source, position)| (source, *position, None));
@@ -63,7 +63,7 @@ fn changes(batch: &Batch) -> Vec<Change<'_>> {
     changes
 }
 
-/// Sorts as the keys of `outboxes` do, which start with the length of the id.
+/// The sort key of a change. It sorts like the keys of `outboxes`, which start with the length of the id.
 fn place<'a>(change: &Change<'a>) -> (usize, &'a SourceId, Position) {
     let &(source, position, _) = change;
     (source.as_str().len(), source, position)
@@ -98,7 +98,7 @@ fn change_outbox(
                     Route::Push => Route::Pull,
                     Route::Pull => Route::Push,
                 };
-                // The shelf spares most lookups: few sources change their route, and posts come mostly in order.
+                // The shelf avoids most lookups: few sources change their route, and most posts arrive in order.
                 let may_be_there = shelf.stock(other).newest >= Some(position);
                 if may_be_there && outboxes.get(key.at(other, position))?.is_some() {
                     continue;

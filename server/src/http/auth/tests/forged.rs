@@ -1,11 +1,11 @@
-//! What forged tokens cost: signatures are counted.
+//! Tests of the cost of forged tokens: they count signatures.
 #![cfg(test)]
 
 use super::*;
 use crate::http::auth::signatures::{Check, Signatures};
 use tidewire::limits::{FORGED_SIGNATURES_AT_ONCE, KEYS_TRIED_MAX};
 
-/// As many keys of each algorithm without a `kid` as there may be, and one with.
+/// Returns the maximum number of HS256 keys without a `kid`, and one with a `kid`.
 fn many_keys() -> Keys {
     let mut keys = Keys::default();
     for nth in 0..KEYS_TRIED_MAX as u8 {
@@ -21,14 +21,14 @@ fn signed(user: &str, kid: Option<&str>, secret: &[u8]) -> String {
     jsonwebtoken::encode(&head, &claims, &EncodingKey::from_secret(secret)).unwrap()
 }
 
-/// Those who ask, all at the same moment.
-struct Door {
+/// Checks credentials of several clients, all at the same instant.
+struct Checker {
     keys: Keys,
     signatures: Signatures,
     at: Instant,
 }
 
-impl Door {
+impl Checker {
     fn new(keys: Keys) -> Self {
         Self { keys, signatures: Signatures::default(), at: Instant::now() }
     }
@@ -41,21 +41,21 @@ impl Door {
 
 #[test]
 fn forged_tokens_cost_a_network_no_more_signatures_than_its_budget() {
-    let door = Door::new(many_keys());
+    let checker = Checker::new(many_keys());
     let (ann, bob) = (signed("ann", None, &[8; 32]), signed("bob", None, &[8; 32]));
-    assert_eq!(door.ask("192.0.2.1", &ann), "good");
-    let before = door.signatures.computed();
+    assert_eq!(checker.ask("192.0.2.1", &ann), "good");
+    let before = checker.signatures.computed();
     let codes: Vec<_> =
-        (0..1_000).map(|nth| door.ask("192.0.2.1", &signed(&format!("user{nth}"), None, &[77; 32]))).collect();
-    let (computed, at_once) = (door.signatures.computed() - before, u64::from(FORGED_SIGNATURES_AT_ONCE));
+        (0..1_000).map(|nth| checker.ask("192.0.2.1", &signed(&format!("user{nth}"), None, &[77; 32]))).collect();
+    let (computed, at_once) = (checker.signatures.computed() - before, u64::from(FORGED_SIGNATURES_AT_ONCE));
     assert!(computed <= at_once, "{computed} signatures for 1000 forged tokens, where {at_once} are allowed");
     assert_eq!((codes[0], *codes.last().unwrap()), ("invalid_token", "too_many_denials"));
-    let spent = door.signatures.computed();
-    assert_eq!(door.ask("192.0.2.1", &ann), "good", "it was verified before");
-    assert_eq!(door.ask("192.0.2.1", &bob), "too_many_denials", "it would have to be verified");
-    assert_eq!(door.signatures.computed(), spent);
-    assert_eq!(door.ask("192.0.2.2", &bob), "good", "from elsewhere");
-    assert_eq!(door.ask("192.0.2.1", &bob), "good", "by now it was verified");
+    let spent = checker.signatures.computed();
+    assert_eq!(checker.ask("192.0.2.1", &ann), "good", "it was verified before");
+    assert_eq!(checker.ask("192.0.2.1", &bob), "too_many_denials", "it would have to be verified");
+    assert_eq!(checker.signatures.computed(), spent);
+    assert_eq!(checker.ask("192.0.2.2", &bob), "good", "from elsewhere");
+    assert_eq!(checker.ask("192.0.2.1", &bob), "good", "by now it was verified");
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_token_that_no_key_can_have_signed_costs_nothing() {
     let head = |json: Value| URL_SAFE_NO_PAD.encode(json.to_string());
     let mut only_named = Keys::default();
     only_named.add_token(TokenKey::hs256(&[1; 32], None).called("named"));
-    let door = Door::new(only_named);
+    let checker = Checker::new(only_named);
     for header in [
         json!({"alg": "EdDSA"}),
         json!({"alg": "EdDSA", "kid": "named"}),
@@ -74,35 +74,35 @@ fn a_token_that_no_key_can_have_signed_costs_nothing() {
         json!({"alg": "HS256", "kid": "named", "crit": ["b64"]}),
     ] {
         let token = format!("{}.e30.AAAA", head(header.clone()));
-        assert_eq!(door.ask("192.0.2.1", &token), "invalid_token", "{header}");
-        assert_eq!(door.signatures.computed(), 0, "{header}");
+        assert_eq!(checker.ask("192.0.2.1", &token), "invalid_token", "{header}");
+        assert_eq!(checker.signatures.computed(), 0, "{header}");
     }
     assert_eq!(
-        door.ask("192.0.2.1", &format!("{}.e30.AAAA", head(json!({"alg": "HS256", "kid": "named"})))),
+        checker.ask("192.0.2.1", &format!("{}.e30.AAAA", head(json!({"alg": "HS256", "kid": "named"})))),
         "invalid_token"
     );
-    assert_eq!(door.signatures.computed(), 1);
+    assert_eq!(checker.signatures.computed(), 1);
 }
 
 #[test]
 fn a_token_is_verified_once_and_its_times_are_compared_each_time() {
-    let door = Door::new(keys());
+    let checker = Checker::new(keys());
     let seconds = NOW.0 / 1_000_000;
     let good = token(&json!({"sub": "ann", "exp": seconds + 9}));
-    (0..100).for_each(|_| assert_eq!(door.ask("192.0.2.1", &good), "good"));
-    assert_eq!(door.signatures.computed(), 2, "one for each key of the algorithm");
-    let check = Check { signatures: &door.signatures, address: None, at: door.at };
-    assert_eq!(code(door.keys.check(&good, UnixMicros((seconds + 9) * 1_000_000), check)), "token_expired");
+    (0..100).for_each(|_| assert_eq!(checker.ask("192.0.2.1", &good), "good"));
+    assert_eq!(checker.signatures.computed(), 2, "one for each key of the algorithm");
+    let check = Check { signatures: &checker.signatures, address: None, at: checker.at };
+    assert_eq!(code(checker.keys.check(&good, UnixMicros((seconds + 9) * 1_000_000), check)), "token_expired");
     let expired = token(&json!({"sub": "ann", "exp": seconds}));
-    (0..100).for_each(|_| assert_eq!(door.ask("192.0.2.1", &expired), "token_expired"));
-    assert_eq!(door.signatures.computed(), 4, "an expired one is known as well");
+    (0..100).for_each(|_| assert_eq!(checker.ask("192.0.2.1", &expired), "token_expired"));
+    assert_eq!(checker.signatures.computed(), 4, "an expired one is known as well");
 }
 
 #[test]
 fn tokens_whose_signature_is_good_spend_nothing_of_the_budget_for_forged_ones() {
     let mut keys = many_keys();
     keys.add_token(TokenKey::hs256(&[55; 32], Some("feeds")).called("feeds"));
-    let door = Door::new(keys);
+    let checker = Checker::new(keys);
     let seconds = NOW.0 / 1_000_000;
     let of = |claims: &Value, kid: Option<&str>, secret: u8| {
         let head = Header { kid: kid.map(str::to_owned), ..Header::new(Algorithm::HS256) };
@@ -118,20 +118,20 @@ fn tokens_whose_signature_is_good_spend_nothing_of_the_budget_for_forged_ones() 
             (json!({"sub": user}), None, 8, "invalid_token"),
             (json!({"sub": user, "exp": seconds - 1}), None, 8, "token_expired"),
         ] {
-            assert_eq!(door.ask("192.0.2.1", &of(&claims, kid, secret)), expected, "{claims}");
+            assert_eq!(checker.ask("192.0.2.1", &of(&claims, kid, secret)), expected, "{claims}");
         }
     }
-    assert_eq!(door.ask("192.0.2.1", &signed("ann", None, &[8; 32])), "good", "the budget is whole");
+    assert_eq!(checker.ask("192.0.2.1", &signed("ann", None, &[8; 32])), "good", "the budget is whole");
     let again = of(&json!({"sub": "ann", "exp": seconds + 9, "aud": "others"}), Some("feeds"), 55);
-    let before = door.signatures.computed();
-    (0..100).for_each(|_| assert_eq!(door.ask("192.0.2.1", &again), "invalid_token"));
-    assert_eq!(door.signatures.computed() - before, 1, "what was found out is known");
+    let before = checker.signatures.computed();
+    (0..100).for_each(|_| assert_eq!(checker.ask("192.0.2.1", &again), "invalid_token"));
+    assert_eq!(checker.signatures.computed() - before, 1, "what was found out is known");
 }
 
-/// Who a token stands for that comes from an address at which the budget for forged ones is spent.
+/// Authenticates a token from an address whose budget for forged tokens is used up.
 fn beside_a_flood(access: &Access, token: &str) -> &'static str {
     let peer = Some(SocketAddr::from(([192, 0, 2, 1], 1)));
-    let ask = |token: &str| code(access.vouched(&access.keys().unwrap(), token, peer, None));
+    let ask = |token: &str| code(access.authenticate(&access.keys().unwrap(), token, peer, None));
     let lasts = json!({"sub": "mal", "exp": 4_102_444_800_i64});
     let forged = |nth: u32| EncodingKey::from_secret(&[nth.to_le_bytes(), [7; 4]].concat());
     let flood = (0..2 * FORGED_SIGNATURES_AT_ONCE)
@@ -149,7 +149,7 @@ fn tokens_that_were_verified_stay_so_while_their_key_is_there_as_it_was() {
             Some(kid) => key.called(kid),
             None => key,
         });
-        // One that is tried on forged tokens, in any case.
+        // A second key that is tried on forged tokens in every case.
         keys.add_token(TokenKey::hs256(&[88; 32], None));
         for (secret, kid) in others {
             let other = TokenKey::hs256(&[*secret; 32], None);
@@ -173,14 +173,18 @@ fn tokens_that_were_verified_stay_so_while_their_key_is_there_as_it_was() {
     ] {
         let access = Access::by(file(before.0, before.1, &[(66, None)]));
         let peer = Some(SocketAddr::from(([192, 0, 2, 2], 1)));
-        assert_eq!(code(access.vouched(&access.keys().unwrap(), &ann, peer, None)), "good");
+        assert_eq!(code(access.authenticate(&access.keys().unwrap(), &ann, peer, None)), "good");
         access.replace(after);
         assert_eq!(beside_a_flood(&access, &ann), expected, "{before:?}");
     }
     let access = Access::by(file(Some("feeds"), None, &[]));
-    assert_eq!(code(access.vouched(&access.keys().unwrap(), &ann, None, None)), "good");
+    assert_eq!(code(access.authenticate(&access.keys().unwrap(), &ann, None, None)), "good");
     let mut without = Keys::default();
     without.add_token(TokenKey::hs256(&[77; 32], None));
     access.replace(without);
-    assert_eq!(code(access.vouched(&access.keys().unwrap(), &ann, None, None)), "invalid_token", "its key has gone");
+    assert_eq!(
+        code(access.authenticate(&access.keys().unwrap(), &ann, None, None)),
+        "invalid_token",
+        "its key has gone"
+    );
 }

@@ -1,4 +1,4 @@
-//! How long tokens may be good.
+//! Tests of the maximum lifetime of tokens.
 #![cfg(test)]
 
 use super::*;

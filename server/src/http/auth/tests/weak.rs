@@ -1,10 +1,10 @@
-//! Keys that anybody has or can sign for: the file with them is refused.
+//! Tests that access files with weak keys are refused.
 #![cfg(test)]
 
 use super::*;
 
-/// The points of small order, little-endian, and their other encodings (RFC 7748 and libsodium list the same): signatures that are good
-/// for any message can be made for them without a private key.
+/// The points of small order, little-endian, and their other encodings (RFC 7748 and libsodium list the same). For such a key anyone can
+/// create signatures without a private key.
 const SMALL_ORDER: [&str; 7] = [
     "0000000000000000000000000000000000000000000000000000000000000000",
     "0100000000000000000000000000000000000000000000000000000000000000",

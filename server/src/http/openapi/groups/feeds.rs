@@ -1,4 +1,4 @@
-//! Feeds.
+//! The documentation of feed operations.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::http::openapi::documentation::{Documentation, documented};
 use crate::http::openapi::groups::Documented;
 use crate::http::openapi::schemas::{page, schema};
 
-pub(super) static TOLD: Documented =
+pub(super) static DOCUMENTATION: Documented =
     &[("read_feed", home), ("read_own_page", own_page), ("read_list_feed", of_list), ("explain", explain)];
 
 const AFTER: &str = "The `newest` of a page: every entry that came into the feed since, at least once, in whatever order posts are \
@@ -25,7 +25,7 @@ impl Documentation {
 
 fn home() -> Documentation {
     documented("Read a home feed")
-        .says(
+        .description(
             "What the sources that the reader follows have published, and the reader's own posts, by the reader's rules. Go on \
              with `before=<next>` until `next` is null, even where a page is not full. Come back with `after=<newest>`, at once if as many \
              items come as were asked for. Of a reader nobody has heard of, the page is empty.",
@@ -36,7 +36,7 @@ fn home() -> Documentation {
 
 fn own_page() -> Documentation {
     documented("Read a source's own page")
-        .says(
+        .description(
             "What it has published, or what was published under a tag or topic. By a token, without what the user repeats of authors whom \
              they block or who block them.",
         )
@@ -56,9 +56,9 @@ fn explain() -> Documentation {
         "route": null,
     });
     documented("Explain why a post is, or is not, in a home feed")
-        .says(
-            "Without reasons and blockers, nothing brings the post. To a user's token a post that nothing brings, that is hidden or deleted, or \
-             whose author blocks the user is `unknown`, unless it is the user's own.",
+        .description(
+            "Without reasons and blockers, nothing brings the post. To a user's token a post that nothing brings, that is hidden or \
+             deleted, or whose author blocks the user is `unknown`, unless it is the user's own.",
         )
         .answers(200, "What speaks for it and against it.", "Explanation", &why)
         .reads_archive()

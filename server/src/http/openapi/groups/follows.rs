@@ -1,4 +1,4 @@
-//! Following.
+//! The documentation of follow operations.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::http::openapi::groups::Documented;
 use crate::http::openapi::schemas::source_list;
 use tidewire::limits::{BACKFILLS_PER_REQUEST_MAX, BULK_REQUEST_BYTES_MAX, FOLLOWS_PER_REQUEST_MAX, REQUEST_BYTES_MAX};
 
-pub(super) static TOLD: Documented = &[
+pub(super) static DOCUMENTATION: Documented = &[
     ("follow", follow),
     ("unfollow", unfollow),
     ("follow_many", follow_many),
@@ -20,7 +20,7 @@ const REFUSED: &[&str] = &["self_follow", "not_a_user", "following_limit", "misf
 
 fn follow() -> Documentation {
     documented("Follow a user, tag or topic")
-        .says("What the source published before comes too, or so much of it as `backfill` says.")
+        .description("What the source published before comes too, or so much of it as `backfill` says.")
         .waits()
         .may_take("FollowOptions", REQUEST_BYTES_MAX, &json!({"backfill": 10}))
         .puts()
@@ -39,7 +39,7 @@ fn unfollow() -> Documentation {
 
 fn follow_many() -> Documentation {
     documented("Make many follow edges at once, or none")
-        .says(format!(
+        .description(format!(
             "At most {FOLLOWS_PER_REQUEST_MAX}, with backfills of at most {BACKFILLS_PER_REQUEST_MAX} posts together. If any \
              cannot be made, none is, and `errors` has those."
         ))
@@ -52,14 +52,14 @@ fn follow_many() -> Documentation {
 
 fn following() -> Documentation {
     documented("List whom a user follows")
-        .says("The newest first.")
+        .description("The newest first.")
         .listed()
         .truth("hidden", "Those followed virtually in place of the others; for operators.")
         .answers(200, "A page of the list.", "SourceList", &source_list())
 }
 
 fn followers() -> Documentation {
-    documented("List who follows a source").says("The newest first.").listed().answers(
+    documented("List who follows a source").description("The newest first.").listed().answers(
         200,
         "A page of the list.",
         "SourceList",

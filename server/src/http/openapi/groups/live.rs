@@ -1,4 +1,4 @@
-//! Live connections.
+//! The documentation of live connections.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::http::openapi::groups::Documented;
 use crate::http::openapi::schemas::{feed_cursor, schema};
 use tidewire::limits::{LIVE_BEHIND_MAX, LIVE_CONNECTIONS_PER_READER_MAX};
 
-pub(super) static TOLD: Documented = &[("watch", watch), ("stream_events", events)];
+pub(super) static DOCUMENTATION: Documented = &[("watch", watch), ("stream_events", events)];
 
 impl Documentation {
     fn resumes(self) -> Self {
@@ -31,7 +31,7 @@ impl Documentation {
 fn watch() -> Documentation {
     let seconds = LIVE_BEHIND_MAX.as_secs();
     documented("Watch a feed over a WebSocket")
-        .says(
+        .description(
             "Each message is a JSON object, a `LiveMessage`. The first is a `hello`; `seq` counts up by one. Come back with the \
              last `epoch` and `seq`.",
         )
@@ -66,7 +66,7 @@ fn events() -> Documentation {
     let text = "event: marker\nid: 00000000000000a1:7\ndata: {\"type\":\"marker\",\"seq\":7,\"cursor\":";
     let example = format!("{text}{}}}\n\n", feed_cursor());
     documented("Watch a feed by server-sent events")
-        .says("The same messages: the `data` of an event is a `LiveMessage`, its `event` the `type`, its `id` is `epoch:seq`.")
+        .description("The same messages: the `data` of an event is a `LiveMessage`, its `event` the `type`, its `id` is `epoch:seq`.")
         .resumes()
         .header("Last-Event-ID", "Where to resume, as browsers send it: `epoch:seq`.", json!({"type": "string"}))
         .answer(

@@ -1,4 +1,4 @@
-//! What readers decide.
+//! The documentation of preference operations.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::http::openapi::schemas::{feed_cursor, rules, source_list};
 use tidewire::feed::cursor;
 use tidewire::limits::{LISTS_MAX, REQUEST_BYTES_MAX, UNREAD_MAX};
 
-pub(super) static TOLD: Documented = &[
+pub(super) static DOCUMENTATION: Documented = &[
     ("list_mutes", list_mutes),
     ("mute", mute),
     ("unmute", unmute),
@@ -36,7 +36,7 @@ fn list_blocks() -> Documentation {
 
 fn mute() -> Documentation {
     documented("Mute a source")
-        .says("Nothing of it shows, nor any repost of it.")
+        .description("Nothing of it shows, nor any repost of it.")
         .waits()
         .takes_nothing()
         .puts()
@@ -46,7 +46,7 @@ fn mute() -> Documentation {
 
 fn block() -> Documentation {
     documented("Block a source")
-        .says("As muted; besides, the edges between both end, and new ones are refused.")
+        .description("As muted; besides, the edges between both end, and new ones are refused.")
         .waits()
         .takes_nothing()
         .puts()
@@ -70,7 +70,7 @@ fn change_rules() -> Documentation {
     let mut changed = rules();
     changed["per_source_max"] = json!(3);
     documented("Change a reader's rules")
-        .says("What is not named stays.")
+        .description("What is not named stays.")
         .waits()
         .takes("RulesPatch", REQUEST_BYTES_MAX, &json!({"per_source_max": 3}))
         .answers(200, "The rules as they are now.", "Rules", &changed)
@@ -97,7 +97,7 @@ fn mark() -> Documentation {
 fn list_lists() -> Documentation {
     let lists = json!({"items": [{"name": "near", "members": 2}], "next": null});
     let after = "far".parse().map(|name| cursor::encode_name(&name)).unwrap_or_default();
-    documented("List a reader's lists").says("By name.").goes_on(&after).answers(
+    documented("List a reader's lists").description("By name.").goes_on(&after).answers(
         200,
         "A page of the list.",
         "ListOfLists",
@@ -111,7 +111,7 @@ fn delete_list() -> Documentation {
 
 fn list_members() -> Documentation {
     documented("List the members of a list")
-        .says("The newest first.")
+        .description("The newest first.")
         .listed()
         .answers(200, "A page of the list.", "SourceList", &source_list())
         .refuses(404, &["unknown_list"])
@@ -119,7 +119,7 @@ fn list_members() -> Documentation {
 
 fn add_member() -> Documentation {
     documented("Put a source on a list")
-        .says(format!("The list comes to be by its first member. A reader may have {LISTS_MAX}."))
+        .description(format!("The list comes to be by its first member. A reader may have {LISTS_MAX}."))
         .waits()
         .takes_nothing()
         .puts()

@@ -1,4 +1,4 @@
-//! Posts.
+//! The documentation of post operations.
 
 use serde_json::json;
 
@@ -7,20 +7,21 @@ use crate::http::openapi::groups::Documented;
 use crate::http::openapi::schemas::post;
 use tidewire::limits::{POST_NUMBER_BYTES_MAX, PUBLISH_AHEAD_MAX, REQUEST_BYTES_MAX};
 
-pub(super) static TOLD: Documented =
+pub(super) static DOCUMENTATION: Documented =
     &[("publish", publish), ("read_post", read), ("edit_post", edit), ("delete_post", delete)];
 
 fn publish() -> Documentation {
     let minutes = PUBLISH_AHEAD_MAX.as_secs() / 60;
     documented("Publish a post")
-        .says(format!(
+        .description(format!(
             "`body` is any JSON that every parser takes (RFC 7493): text is Unicode, without halves of surrogate pairs; a number is within \
              the range of a double, a whole one within 64 bits, and has at most {POST_NUMBER_BYTES_MAX} characters; \
              names in an object differ. It is served byte for byte as it came, without the white space around it. \
              With an `id` of your own, the same post sent twice is published once. `published_at` may be in the past, and at most \
              {minutes} minutes ahead. A tag or topic collects the posts that name it. Of a repost of a repost, `repost_of` comes to \
-             be the original, unless the repost that it names is hidden or there is a block between the authors: then it stays as it is, as with an \
-             unknown id. By a token, ids come from the server (403 with one of one's own), unless it runs with `--token-post-ids user`."
+             be the original, unless the repost that it names is hidden or there is a block between the authors: then it \
+             stays as it is, as with an unknown id. \
+             By a token, ids come from the server (403 with one of one's own), unless it runs with `--token-post-ids user`."
         ))
         .waits()
         .takes("NewPost", REQUEST_BYTES_MAX, &json!({"author": "bob", "body": {"text": "hello"}, "tags": ["rust"]}))
@@ -33,7 +34,7 @@ fn publish() -> Documentation {
 
 fn read() -> Documentation {
     documented("Read a post")
-        .says("Hidden ones too.")
+        .description("Hidden ones too.")
         .answers(200, "The post.", "Post", &post())
         .refuses(404, &["unknown_post"])
         .reads_archive()
@@ -43,7 +44,7 @@ fn edit() -> Documentation {
     let mut edited = post();
     edited["edited_at"] = json!("2026-11-20T10:05:00.5Z");
     documented("Edit a post, hide it or show it again")
-        .says("By a token, what is hidden cannot be shown again: it may be hidden by the server's owner.")
+        .description("By a token, what is hidden cannot be shown again: it may be hidden by the server's owner.")
         .waits()
         .takes("PostChange", REQUEST_BYTES_MAX, &json!({"body": {"text": "hello, all"}}))
         .answers(200, "The post as it is now.", "Post", &edited)
@@ -52,5 +53,5 @@ fn edit() -> Documentation {
 }
 
 fn delete() -> Documentation {
-    documented("Delete a post").says("Its id cannot be used again.").waits().deletes()
+    documented("Delete a post").description("Its id cannot be used again.").waits().deletes()
 }

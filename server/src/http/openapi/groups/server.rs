@@ -1,4 +1,4 @@
-//! For who runs the server.
+//! The documentation of server operations.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::http::openapi::documentation::{Documentation, documented};
 use crate::http::openapi::groups::Documented;
 use crate::http::openapi::schemas::schema;
 
-pub(super) static TOLD: Documented = &[
+pub(super) static DOCUMENTATION: Documented = &[
     ("check_alive", check_alive),
     ("check_ready", check_ready),
     ("describe", describe),
@@ -32,12 +32,9 @@ fn check_ready() -> Documentation {
 }
 
 fn describe() -> Documentation {
-    documented("Read this description").says("In OpenAPI 3.1, made from the server's own table of operations.").answers(
-        200,
-        "The description.",
-        "OpenApi",
-        &json!({"openapi": "3.1.0", "info": {}, "paths": {}}),
-    )
+    documented("Read this description")
+        .description("In OpenAPI 3.1, made from the server's own table of operations.")
+        .answers(200, "The description.", "OpenApi", &json!({"openapi": "3.1.0", "info": {}, "paths": {}}))
 }
 
 fn read_metrics() -> Documentation {
@@ -70,7 +67,7 @@ fn take_snapshot() -> Documentation {
 
 fn erase_user() -> Documentation {
     documented("Erase a user for good")
-        .says(
+        .description(
             "Posts, follows both ways, what the user decided and what others decided about the user. Once it is answered nobody sees \
              any of that; in the background it then goes from the disk: from the archive, the journal and snapshots. Until that has \
              ended, requests that name the user are refused as `being_erased`. Ask again to know: 204 says that it has ended. The id \

@@ -1,4 +1,4 @@
-//! Users, as the server's owner sees them.
+//! The documentation of user operations for the server's owner.
 
 use serde_json::json;
 
@@ -7,12 +7,12 @@ use crate::http::openapi::groups::Documented;
 use crate::http::openapi::schemas::PUBLISHED_AT;
 use tidewire::limits::{REQUEST_BYTES_MAX, TOKEN_CLOCK_AHEAD_MAX};
 
-pub(super) static TOLD: Documented = &[("revoke_tokens", revoke_tokens)];
+pub(super) static DOCUMENTATION: Documented = &[("revoke_tokens", revoke_tokens)];
 
 fn revoke_tokens() -> Documentation {
     let at = PUBLISHED_AT.to_string();
     documented("Revoke a user's tokens")
-        .says(format!(
+        .description(format!(
             "Tokens whose `iat` is before `not_before` are refused from now on (`token_revoked`), and so are those without \
              `iat`; live connections that came by them end at once. Without a body that is now. An earlier instant than the one \
              that counts changes nothing, and one more than {} s ahead of the server's clock is refused.",

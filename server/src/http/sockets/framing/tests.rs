@@ -1,10 +1,10 @@
-//! Framing: requests in pieces of all sizes, and what is none.
+//! Tests of framing, with requests in pieces of all sizes and with invalid data.
 #![cfg(test)]
 
 use super::*;
 
-/// What goes on to the parser when each request is answered only once all there is of it has gone on, in pieces of so many bytes; with a
-/// bar where the next is held back.
+/// Returns the bytes that pass to the parser if each request is answered as soon as its head is complete and the input arrives in pieces
+/// of this size. A bar marks the places where the next request is deferred.
 fn passed(sent: &str, piece_bytes: usize) -> String {
     let (mut framing, mut passed, mut answered) = (Framing::default(), String::new(), 0);
     let mut kept: Vec<u8> = Vec::new();

@@ -1,11 +1,11 @@
-//! Idle connections in the order in which they became idle, as lists through a table: whatever changes, few entries are touched.
+//! Idle connections in the order in which they became idle, as linked lists in a slab: every change touches few entries.
 //!
 //! Responsible for:
-//! - which connection ends for a new one;
-//! - how many connections there are, and how many of them are ending.
+//! - choosing the connection that is closed for a new one;
+//! - the number of connections, and how many of them are about to close.
 //!
 //! Not responsible for:
-//! - what is idle, and since when ([`crate::http::sockets::line`]).
+//! - tracking which connections are idle, and since when ([`crate::http::sockets::line`]).
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use slab::Slab;
 use crate::http::sockets::line::Line;
 use tidewire::limits::CONNECTIONS_UNKNOWN_SHARE;
 
-/// Connections, of which the idle ones have an order.
+/// A set of connections with an order of the idle ones.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     entries: Slab<Entry>,
-    /// The idle connections that sent nothing but what everybody may send.
+    /// The idle connections that are not authenticated.
     unknown: List,
-    /// The other idle connections.
+    /// The idle connections that are authenticated.
     known: List,
-    /// Connections that were chosen to end and are not closed yet.
+    /// The number of connections that were chosen to end and are not closed yet.
     leaving: usize,
-    /// Entries that were read or changed.
+    /// The number of entries read or changed.
     #[cfg(test)]
     pub(super) touched: usize,
 }
@@ -35,15 +35,15 @@ struct Entry {
     link: Option<Link>,
 }
 
-/// Where an idle connection stands in its list.
+/// The neighbours of an idle connection in its list.
 #[derive(Debug, Clone, Copy)]
 struct Link {
-    is_known: bool,
+    is_authenticated: bool,
     before: Option<usize>,
     after: Option<usize>,
 }
 
-/// Keys of the connection that is idle for the longest, and of the one that became idle last.
+/// The keys of the connection that has been idle longest, and of the one that became idle last.
 #[derive(Debug, Default)]
 struct List {
     first: Option<usize>,
@@ -52,57 +52,57 @@ struct List {
 }
 
 impl Order {
-    /// How many connections there are.
+    /// Returns the number of connections.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// How many of them were not chosen to end.
+    /// Returns the number of connections that were not chosen to end.
     pub(super) fn staying(&self) -> usize {
         self.entries.len() - self.leaving
     }
 
-    /// The key of the next connection that is added.
+    /// Returns the key of the next connection that is added.
     pub(super) fn next_key(&self) -> usize {
         self.entries.vacant_key()
     }
 
-    /// Adds a connection, which is not idle yet.
+    /// Adds a connection, which does not count as idle yet.
     pub(super) fn add(&mut self, line: Arc<Line>) {
         self.entries.insert(Entry { line, link: None });
     }
 
-    /// Removes a connection that is closed.
+    /// Removes a closed connection.
     pub(super) fn remove(&mut self, key: usize) {
         self.busy(key);
         let entry = self.entries.remove(key);
         self.leaving -= usize::from(entry.line.is_leaving());
     }
 
-    /// Notes that a connection becomes idle now.
-    pub(super) fn idle(&mut self, key: usize, is_known: bool) {
-        let before = self.list(is_known).last;
-        self.entry(key).link = Some(Link { is_known, before, after: None });
-        self.join(is_known, before, Some(key));
-        self.join(is_known, Some(key), None);
-        self.list(is_known).len += 1;
+    /// Marks a connection as idle from now on.
+    pub(super) fn idle(&mut self, key: usize, is_authenticated: bool) {
+        let before = self.list(is_authenticated).last;
+        self.entry(key).link = Some(Link { is_authenticated, before, after: None });
+        self.join(is_authenticated, before, Some(key));
+        self.join(is_authenticated, Some(key), None);
+        self.list(is_authenticated).len += 1;
     }
 
-    /// Notes that a connection is not idle, if it was.
+    /// Marks a connection as not idle, if it was idle.
     pub(super) fn busy(&mut self, key: usize) {
-        let Some(Link { is_known, before, after }) = self.entry(key).link.take() else { return };
-        self.join(is_known, before, after);
-        self.list(is_known).len -= 1;
+        let Some(Link { is_authenticated, before, after }) = self.entry(key).link.take() else { return };
+        self.join(is_authenticated, before, after);
+        self.list(is_authenticated).len -= 1;
     }
 
-    /// Notes that a connection was chosen to end.
+    /// Marks a connection as chosen to end.
     pub(super) fn leave(&mut self, key: usize) {
         self.busy(key);
         self.leaving += 1;
     }
 
-    /// The connection that ends for a new one: the longest idle of those that sent nothing but what everybody may, unless these are so
-    /// few that new ones would end for each other before they have sent anything. Then, or if there is none, the longest idle of all.
+    /// Returns the connection that must end for a new one: the longest idle one that is not authenticated. If there are so few of these
+    /// that new connections would be closed before they send anything, or if there is none, the longest idle one of all.
     pub(super) fn next_to_end(&mut self) -> Option<Arc<Line>> {
         let [unknown, known] = self.longest_idle();
         let is_unknown_first = match (&unknown, &known) {
@@ -115,25 +115,25 @@ impl Order {
         if is_unknown_first { unknown } else { known }
     }
 
-    /// The longest idle connection of each list.
+    /// Returns the longest idle connection of each list.
     pub(super) fn longest_idle(&mut self) -> [Option<Arc<Line>>; 2] {
         [self.unknown.first, self.known.first].map(|key| key.map(|key| self.line(key)))
     }
 
-    /// Makes two neighbours of a list; without one, the other is the first or the last.
-    fn join(&mut self, is_known: bool, before: Option<usize>, after: Option<usize>) {
+    /// Links two neighbours of a list. Without one of them, the other becomes the first or the last.
+    fn join(&mut self, is_authenticated: bool, before: Option<usize>, after: Option<usize>) {
         match before.map(|key| self.entry(key)) {
             Some(entry) => entry.link.iter_mut().for_each(|link| link.after = after),
-            None => self.list(is_known).first = after,
+            None => self.list(is_authenticated).first = after,
         }
         match after.map(|key| self.entry(key)) {
             Some(entry) => entry.link.iter_mut().for_each(|link| link.before = before),
-            None => self.list(is_known).last = before,
+            None => self.list(is_authenticated).last = before,
         }
     }
 
-    fn list(&mut self, is_known: bool) -> &mut List {
-        if is_known { &mut self.known } else { &mut self.unknown }
+    fn list(&mut self, is_authenticated: bool) -> &mut List {
+        if is_authenticated { &mut self.known } else { &mut self.unknown }
     }
 
     fn line(&mut self, key: usize) -> Arc<Line> {

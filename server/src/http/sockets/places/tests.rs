@@ -1,4 +1,4 @@
-//! Places of connections: who gets one, and who ends for it.
+//! Tests of the places of connections: which connections get one, and which end for another.
 #![cfg(test)]
 
 use super::*;
@@ -14,7 +14,7 @@ fn peer(host: u32) -> Option<SocketAddr> {
     Some(SocketAddr::from((0xc000_0200_u32.wrapping_add(host).to_be_bytes(), 1)))
 }
 
-/// Lets time pass by which one is idle longer than another.
+/// Waits, so that one connection is idle for longer than another.
 fn later() {
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(2) {
@@ -79,7 +79,7 @@ fn whatever_changes_few_entries_are_touched_however_many_there_are() {
         assert!(touched() <= TOUCHED_MAX, "to begin");
         drop(busy);
         assert!(touched() <= TOUCHED_MAX, "to end");
-        places[nth].line().know();
+        places[nth].line().mark_authenticated();
         assert!(touched() <= TOUCHED_MAX, "to know");
     }
     for _ in 0..3 {
@@ -114,7 +114,7 @@ fn new_connections_do_not_end_for_each_other_while_others_are_idle_for_long() {
     const MANY: usize = 320;
     let connections = connections(MANY, MANY);
     let kept: Vec<_> = (0..MANY).map(|_| connections.enter(peer(1)).unwrap()).collect();
-    kept.iter().for_each(|place| place.line().know());
+    kept.iter().for_each(|place| place.line().mark_authenticated());
     later();
     let new: Vec<_> = (0..MANY / CONNECTIONS_UNKNOWN_SHARE).map(|_| connections.enter(peer(2)).unwrap()).collect();
     assert!(new.iter().all(|place| !place.line().is_ended()));
@@ -124,14 +124,14 @@ fn new_connections_do_not_end_for_each_other_while_others_are_idle_for_long() {
     drop((new, more));
 }
 
-/// Any sequence of what may happen, against a plain list.
+/// Compares random sequences of events with a plain list as the model.
 #[test]
 fn which_connection_ends_is_as_a_plain_list_has_it() {
     for seed in 0..200 {
         let mut random = fastrand::Rng::with_seed(seed);
         let connections = connections(12, 6);
         let mut model: Vec<(Place, Vec<UnderWay>, bool)> = Vec::new();
-        // Idle ones, in the order in which they became so.
+        // The idle connections, in the order in which they became idle.
         let mut idle: Vec<usize> = Vec::new();
         let key = |place: &Place| Arc::as_ptr(place.line()) as usize;
         for _ in 0..300 {
@@ -157,17 +157,17 @@ fn which_connection_ends_is_as_a_plain_list_has_it() {
                         idle.push(key(place));
                     }
                 }
-                (8, Some((place, _, is_known))) => {
-                    if !std::mem::replace(is_known, true) && idle.contains(&key(place)) {
+                (8, Some((place, _, is_authenticated))) => {
+                    if !std::mem::replace(is_authenticated, true) && idle.contains(&key(place)) {
                         idle.retain(|idle| *idle != key(place));
                         idle.push(key(place));
                     }
-                    place.line().know();
+                    place.line().mark_authenticated();
                 }
                 (9, Some(_)) => {
                     let (place, begun, _) = model.swap_remove(nth);
                     idle.retain(|idle| *idle != key(&place));
-                    // Requests may be let go of before or after their connection.
+                    // Requests may be dropped before or after their connection.
                     if random.bool() {
                         drop((begun, place));
                     } else {
@@ -177,8 +177,10 @@ fn which_connection_ends_is_as_a_plain_list_has_it() {
                 _ => {}
             }
             let firsts = connections.table.lock().all.longest_idle();
-            let is_known = |idle: &usize| model.iter().any(|(place, _, is_known)| key(place) == *idle && *is_known);
-            let expected = [false, true].map(|known| idle.iter().find(|idle| is_known(idle) == known).copied());
+            let is_authenticated = |idle: &usize| {
+                model.iter().any(|(place, _, is_authenticated)| key(place) == *idle && *is_authenticated)
+            };
+            let expected = [false, true].map(|known| idle.iter().find(|idle| is_authenticated(idle) == known).copied());
             assert_eq!(firsts.map(|line| line.map(|line| Arc::as_ptr(&line) as usize)), expected, "seed {seed}");
             let staying = model.iter().filter(|(place, ..)| !place.line().is_ended()).count();
             assert_eq!(connections.table.lock().all.staying(), staying);
@@ -221,13 +223,13 @@ fn who_sent_only_what_everybody_may_goes_before_who_was_let_in() {
             connections.enter(peer(host)).unwrap()
         })
         .collect();
-    places[0].line().know();
+    places[0].line().mark_authenticated();
     let first = connections.enter(peer(9)).unwrap();
     let ended = || places.iter().map(|place| place.line().is_ended()).collect::<Vec<_>>();
     assert_eq!(ended(), [false, true, false]);
     let second = connections.enter(peer(9)).unwrap();
     assert_eq!(ended(), [false, true, true]);
-    [&first, &second].into_iter().for_each(|place| place.line().know());
+    [&first, &second].into_iter().for_each(|place| place.line().mark_authenticated());
     later();
     let _third = connections.enter(peer(9)).unwrap();
     assert_eq!(ended(), [true, true, true], "if all were let in, the longest idle");
@@ -238,7 +240,7 @@ fn who_was_let_in_stays_though_most_places_beside_it_are_empty() {
     const MANY: usize = 860;
     let connections = connections(MANY, MANY);
     let kept: Vec<_> = (0..4).map(|_| connections.enter(peer(1)).unwrap()).collect();
-    kept.iter().for_each(|place| place.line().know());
+    kept.iter().for_each(|place| place.line().mark_authenticated());
     later();
     let mut others: Vec<_> = (4..MANY).map(|_| connections.enter(peer(2)).unwrap()).collect();
     for _ in 0..MANY {

@@ -1,4 +1,4 @@
-//! The state in a snapshot: which records there are, in which order.
+//! The records of the state in a snapshot, and their order.
 
 use serde::Serialize;
 
@@ -6,12 +6,12 @@ use crate::state::records::Walk;
 use crate::storage::error::StorageError;
 use crate::storage::snapshot::{Section, SnapshotWriter};
 
-/// What takes the records of a snapshot.
+/// A receiver of the records of a snapshot.
 pub trait Records {
-    /// Takes one.
+    /// Receives one record of a section.
     ///
     /// # Errors
-    /// When it cannot be written, or no more are wanted.
+    /// Fails if the record cannot be written, or if no more records are wanted.
     fn record<T: Serialize>(&mut self, section: Section, record: &T) -> Result<(), StorageError>;
 }
 
@@ -21,10 +21,10 @@ impl Records for SnapshotWriter<'_> {
     }
 }
 
-/// Walks the state, and hands over its records. `storage::recovery` reads them again.
+/// Traverses the state, and passes its records to `records`. `recovery` reads them again.
 ///
 /// # Errors
-/// When one was not taken.
+/// Fails if a record was rejected.
 pub fn write_world(walk: Walk<'_>, records: &mut impl Records) -> Result<(), StorageError> {
     walk.sources().try_for_each(|record| records.record(Section::Sources, &record))?;
     walk.edges().try_for_each(|record| records.record(Section::Edges, &record))?;

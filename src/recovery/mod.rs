@@ -1,16 +1,17 @@
-//! Recovery: from a data directory to the state that was acknowledged.
+//! Recovery: restores the acknowledged state from a data directory.
 //!
 //! Responsible for:
-//! - choosing the newest snapshot that is whole, loading it, and replaying the journal behind it;
-//! - saying what was found, cut off, skipped or lost, and how far it has come.
+//! - choosing the newest valid snapshot, loading it, and replaying the journal events after it;
+//! - reporting what was found, cut off, skipped or lost, and the progress.
 //!
 //! Not responsible for:
-//! - bytes of files (`storage::snapshot`, `storage::journal::reader`), threads of the engine that starts then.
+//! - bytes of files (`storage::snapshot`, `storage::journal::reader`), threads of the engine that is started afterwards.
 //!
-//! Three stages, each on a thread of its own and a few batches ahead of the next: reading and decoding, encoding posts,
-//! applying.
+//! The replay has three stages, each on its own thread and a few batches ahead of the next: reading and decoding events, encoding posts,
+//! applying events.
 
 mod batch;
+mod write;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,26 +39,27 @@ use crate::storage::journal::writer::Tail;
 use crate::storage::snapshot::{self, EndRecord, SnapshotReader};
 
 pub use batch::{Batch, decode};
+pub use write::{Records, write_world};
 
-/// How far a recovery has come, for whoever waits for it.
+/// The progress of a recovery. Other threads may read it at any time.
 #[derive(Debug, Default)]
 pub struct Progress {
     phase: Mutex<&'static str>,
     /// Bytes of the snapshot that were loaded.
     pub snapshot_bytes: AtomicU64,
-    /// Bytes of the snapshot.
+    /// Total bytes of the snapshot.
     pub snapshot_bytes_total: AtomicU64,
-    /// Events that were replayed.
+    /// The number of events that were replayed.
     pub events: AtomicU64,
 }
 
 impl Progress {
-    /// What is being done.
+    /// The name of the current phase.
     pub fn phase(&self) -> &'static str {
         *self.phase.lock()
     }
 
-    /// Another phase begins.
+    /// Starts another phase.
     pub fn enter(&self, phase: &'static str) {
         *self.phase.lock() = phase;
     }
@@ -67,72 +69,72 @@ impl Progress {
     }
 }
 
-/// What was found in a data directory.
+/// The findings of a recovery.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The snapshot that was loaded.
+    /// The sequence of the snapshot that was loaded.
     pub snapshot: Option<Sequence>,
-    /// Snapshots that could not be, and why.
+    /// The reasons why snapshots could not be loaded.
     pub skipped: Vec<String>,
-    /// Events that were replayed.
+    /// The number of events that were replayed.
     pub events: u64,
-    /// Bytes of journal they were read from.
+    /// Bytes of the journal segments that were read.
     pub journal_bytes: u64,
-    /// What was cut off the journal's end.
+    /// The torn tail that was cut off the journal.
     pub torn: Option<Torn>,
-    /// What is gone, if it was told to go on without.
+    /// The lost data. It is empty unless `repair` is set.
     pub lost: Vec<Lost>,
 }
 
-/// A post to be delivered again, and the sources to whose followers.
+/// A post that must be delivered again, and the sources whose followers receive it.
 pub type UnderWay = (Position, Box<[SourceSlot]>);
 
-/// The state that was acknowledged.
+/// The recovered state: what was acknowledged.
 pub struct Recovered {
-    /// The state.
+    /// The recovered world.
     pub world: Arc<World>,
-    /// The hand that changes it.
+    /// The writer of this world.
     pub writer: Writer,
-    /// Where the journal goes on.
+    /// The position where the journal continues.
     pub tail: Tail,
-    /// The last instant that was handed out.
+    /// The last logical instant that was issued.
     pub last_instant: Taken,
     /// Inboxes of the readers that were active.
     pub inboxes: Vec<InboxRecord>,
-    /// Posts that some of these inboxes may lack.
+    /// Posts that may be missing in some of these inboxes.
     pub under_way: Vec<UnderWay>,
-    /// What was found.
+    /// The findings of the recovery.
     pub report: Report,
 }
 
-/// What a recovery works on.
+/// The inputs of a recovery.
 pub struct Recovery<'a> {
-    /// The data directory.
+    /// Files of the data directory.
     pub files: &'a dyn Files,
-    /// Makes an empty world: one for each attempt.
+    /// Creates an empty world. It is called once per attempt, since a failed attempt leaves a partly filled world.
     pub make_world: &'a (dyn Fn() -> (Arc<World>, Writer) + Sync),
-    /// Go on behind damage.
+    /// True to continue after damage instead of returning an error.
     pub repair: bool,
-    /// Documentation how far it has come.
+    /// Receives the progress of the recovery.
     pub progress: &'a Progress,
 }
 
-/// Batches decoded ahead.
+/// Maximum number of batches between two stages.
 const BATCHES_AHEAD: usize = 8;
 
-/// Events in one batch.
+/// Maximum number of events in one batch.
 const EVENTS_PER_BATCH: usize = 1_024;
 
-/// Bytes of journal after which a batch is full: some events are a thousand times larger than most.
+/// Bytes of journal after which a batch is full. The limit is in bytes, too, because some events are a thousand times larger than most.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// A snapshot that could not be loaded.
+/// A snapshot that could not be loaded, and the reason.
 struct Skipped {
     name: String,
     cause: String,
 }
 
-/// Without any snapshot, the ones that could not be loaded are why events are missing.
+/// Adds the reasons why snapshots could not be loaded to an error about missing events: without a snapshot, these are the cause.
 fn without_snapshot(skipped: &[Skipped], cause: StorageError) -> StorageError {
     let causes: Vec<&str> = skipped.iter().map(|skipped| &*skipped.cause).collect();
     match cause {
@@ -145,7 +147,7 @@ fn without_snapshot(skipped: &[Skipped], cause: StorageError) -> StorageError {
 
 struct Loaded {
     state: Recovered,
-    /// Posts that were under way: to whom is found out once both levels are known.
+    /// Posts whose fan-out was unfinished. Their recipients are resolved once the posts in memory and in the archive are known.
     under_way: Vec<Position>,
     sequence: Sequence,
     through: Sequence,
@@ -153,18 +155,19 @@ struct Loaded {
 }
 
 impl Recovery<'_> {
-    /// Recovers.
+    /// Runs the recovery.
     ///
     /// # Errors
-    /// When what was acknowledged is not all there, and it was not told to go on without.
+    /// Fails if acknowledged data is missing or damaged and `repair` is not set.
     pub fn run(self) -> Result<Recovered, StorageError> {
         self.progress.enter("loading the snapshot");
         let mut skipped = Vec::new();
         let mut loaded = self.newest_snapshot(&mut skipped)?;
-        // The snapshot's sources are numbered from 0 on, so those only the archive knows come after them.
+        // The sources of the snapshot have the numbers from 0 on. So the sources that only the archive has are interned after them.
         loaded.state.writer.note_shelves()?;
-        // Before the replay as after it: events that were judged by this threshold find the sides they left.
-        loaded.state.writer.choose_sides();
+        // Celebrities are chosen before the replay and again after it. The scribe validated the replayed events with the celebrities that
+        // were known then.
+        loaded.state.writer.update_celebrities();
         self.progress.enter("replaying the journal");
         loaded.state.writer.set_replaying(true);
         self.replay(&mut loaded).map_err(|cause| without_snapshot(&skipped, cause))?;
@@ -173,16 +176,16 @@ impl Recovery<'_> {
         state.writer.check_replay()?;
         state.writer.set_replaying(false);
         state.writer.forget_known_answers();
-        state.writer.choose_sides();
+        state.writer.update_celebrities();
         self.set_aside(&mut state.report, skipped);
         Ok(state)
     }
 
-    /// Takes snapshots out of the way that cannot be loaded: they must not count as kept.
+    /// Renames the snapshots that cannot be loaded, so that they do not count as retained snapshots.
     fn set_aside(&self, report: &mut Report, skipped: Vec<Skipped>) {
         for Skipped { name, cause } in skipped {
             if let Err(cause) = self.files.rename(&name, &format!("{name}.damaged")) {
-                warn!("cannot set {} aside: {cause}", self.files.place(&name));
+                warn!("cannot rename {}: {cause}", self.files.place(&name));
             }
             report.skipped.push(cause);
         }
@@ -193,7 +196,7 @@ impl Recovery<'_> {
             match self.load(&name, sequence) {
                 Ok(loaded) => return Ok(loaded),
                 Err(cause @ (StorageError::BadSnapshot { .. } | StorageError::Foreign { .. })) => {
-                    warn!("{cause}; going on with an older one and more of the journal");
+                    warn!("{cause}; trying an older snapshot and more of the journal");
                     skipped.push(Skipped { name, cause: cause.to_string() });
                 }
                 Err(cause) => return Err(cause),
@@ -220,19 +223,19 @@ impl Recovery<'_> {
         let mut reader = SnapshotReader::open(self.files, name)?;
         let place = reader.place().to_owned();
         if reader.header().sequence != sequence {
-            return Err(reader.bad("its name says another sequence than its header".to_owned()));
+            return Err(reader.bad("its name and its header have different sequences".to_owned()));
         }
         self.progress.snapshot_bytes.store(0, Ordering::Relaxed);
         self.progress.snapshot_bytes_total.store(reader.file_bytes(), Ordering::Relaxed);
         let (mut state, mut under_way) = (self.empty(), Vec::new());
         let (batches, taken) = crossbeam_channel::bounded(BATCHES_AHEAD);
         let end = thread::scope(|scope| {
-            // It takes the sender along: once it is gone, all there is was sent.
+            // The thread owns the sender. When the thread ends, the channel is closed after the last batch.
             let decoding = scope.spawn(move || {
                 self.decode(&mut reader, &batches)?;
                 Ok::<_, StorageError>(reader.end())
             });
-            // The receiver goes out of scope with the first misfit, which ends the other thread.
+            // The receiver is dropped at the first record that does not fit. Then the other thread ends.
             let fits = apply_all(&mut state, &mut under_way, taken);
             let decoded = decoding.join().expect("decoding does not panic");
             fits.map_err(|cause| match cause {
@@ -255,7 +258,8 @@ impl Recovery<'_> {
         Ok(Loaded { state, under_way, sequence, through, place })
     }
 
-    /// Checks that what a snapshot left to the archive is there; else says what is gone, if it is told to go on without.
+    /// Checks that the archive contains the posts that a snapshot left to it. If some are gone and `repair` is set, returns the loss
+    /// instead of an error.
     fn check_archive(&self, world: &World, needs: Sequence, place: &str) -> Result<Option<Lost>, StorageError> {
         let lost = |from: Sequence, reason: &str| {
             let place =
@@ -264,7 +268,9 @@ impl Recovery<'_> {
         };
         let place = place.to_owned();
         match world.archive().filter(|archive| !archive.is_empty()) {
-            None if self.repair => Ok(Some(lost(Sequence(1), "the archive is gone, and posts that were in it"))),
+            None if self.repair => {
+                Ok(Some(lost(Sequence(1), "the archive is missing, and the archived posts are lost")))
+            }
             None => Err(StorageError::NoArchive { place }),
             Some(archive) => {
                 let has = archive.through()?;
@@ -273,7 +279,7 @@ impl Recovery<'_> {
                 } else if self.repair {
                     Ok(Some(lost(
                         has.next(),
-                        "the archive is an older copy, and posts that were archived later are gone",
+                        "the archive is an older copy, and posts that were archived later are lost",
                     )))
                 } else {
                     let archive = archive.place().display().to_string();
@@ -307,7 +313,7 @@ impl Recovery<'_> {
             }
             Ok(())
         });
-        // Fails only if replay has ended.
+        // The send fails only if the replay has ended.
         let _ = events.send(batch);
         read
     }
@@ -319,7 +325,7 @@ impl Recovery<'_> {
         let state = &mut loaded.state;
         let read = thread::scope(|scope| {
             let reading = scope.spawn(move || self.read(reading, &events));
-            // Each stage takes its sender along and ends with it, or once nobody takes what it makes.
+            // Each stage owns its sender. It ends when its input is closed, or when the next stage no longer receives.
             scope.spawn(move || {
                 let prepare = |batch: Vec<Event>| prepared.send(batch.into_iter().map(Prepared::from).collect());
                 decoded.into_iter().try_for_each(prepare)
@@ -350,7 +356,7 @@ impl Recovery<'_> {
             if !self.repair {
                 return Err(StorageError::BehindSnapshot { place, last, through });
             }
-            // The snapshot itself holds what there was up to its own event, and some of what followed.
+            // The snapshot contains all events up to its own sequence, and some of the later events.
             let from = last.max(loaded.sequence).next();
             let reason = format!("the journal ends at event {last}, and the snapshot saw event {through}");
             state.report.lost.push(Lost { from, until: None, place, reason });
@@ -360,9 +366,9 @@ impl Recovery<'_> {
     }
 }
 
-/// An event made ready to be applied.
+/// An event that is prepared for being applied.
 enum Prepared {
-    /// A post was published: encoded already, which is most of the work.
+    /// A published post, already encoded: the encoding is most of the work.
     Post(Post),
     Other(Event),
 }
@@ -376,7 +382,7 @@ impl From<Event> for Prepared {
     }
 }
 
-/// Why the records of a snapshot were not all taken in.
+/// The reason why records of a snapshot could not be loaded.
 #[derive(Debug, thiserror::Error)]
 enum LoadError {
     #[error(transparent)]
@@ -416,7 +422,7 @@ fn apply_all(state: &mut Recovered, under_way: &mut Vec<Position>, taken: Receiv
     Ok(())
 }
 
-/// Finds out to whom posts have to be delivered again, if there is any inbox that may lack them.
+/// Determines to whom posts must be delivered again. If no inbox was active, there is nothing to deliver.
 fn resolve(under_way: Vec<Position>, state: &mut Recovered) {
     if state.inboxes.is_empty() {
         state.under_way.clear();
@@ -429,7 +435,7 @@ fn resolve(under_way: Vec<Position>, state: &mut Recovered) {
     }
 }
 
-/// The event of a payload, unless no version has written such a one.
+/// Decodes an event. Fails if no version writes such an event.
 pub fn event(payload: &[u8]) -> Result<Event, String> {
     let event = unpack(payload)?;
     match &event {
@@ -452,7 +458,7 @@ fn apply(state: &mut Recovered, event: Prepared) {
         }
         Prepared::Other(event) => (state.writer.apply(&event), event.taken(lead_us)),
     };
-    // What a snapshot ends with is later than the first events that are replayed.
+    // The last instant of the snapshot is later than those of the first replayed events.
     let is_later = |taken: &Taken| taken.instant >= state.last_instant.instant;
     state.last_instant = taken.filter(is_later).unwrap_or(state.last_instant);
     if let Applied::Published { post, push, .. } = applied

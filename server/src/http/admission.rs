@@ -1,15 +1,15 @@
-//! Admission: how much of each kind of work may be under way at the same time.
+//! Admission control: limits how much work of each kind may be in progress at the same time.
 //!
 //! Responsible for:
-//! - refusing what is too much before anything is done for it, each kind apart, so that reads go on while writes are refused,
-//!   and both while operators' requests or live connections come in masses;
-//! - bounding the bytes of bodies, those of requests from before they are read, those of answers until they are sent, and
-//!   what of them one client may take.
+//! - refusing excess work before any effort is spent on it. Each kind has its own limit, so reads continue while writes are refused, and
+//!   both continue during many operator requests or live connections;
+//! - limiting the bytes of bodies: of request bodies from before they are read, of response bodies until they are sent; and the share of
+//!   these bytes that one client may use.
 //!
 //! Not responsible for:
-//! - queues inside the engine, which have limits of their own; how fast clients have to be (`http::middleware::pace`).
+//! - queues inside the engine, which have their own limits; minimum transfer rates (`http::middleware::pace`).
 //!
-//! Work is counted while it is done, and bytes while they are held. So who sends or takes slowly holds bytes, and nothing else.
+//! Work counts while it is done, and bytes count while they are in memory. So a slow client occupies bytes, but no permits for work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use actix_web::http::StatusCode;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-use crate::http::middleware::client::Client;
+use crate::http::client::Client;
 use crate::http::operation::Work;
 use crate::http::problem::Problem;
 use tidewire::limits::{
@@ -26,18 +26,18 @@ use tidewire::limits::{
     OPERATIONS_MAX, READS_MAX, RESPONSE_BYTES_MAX, WAKE_UPS_MAX, WRITE_BYTES_MAX, WRITES_MAX,
 };
 
-/// How much may be under way at the same time.
+/// Limits on concurrent work.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionLimits {
-    /// Reads. Default 1,024.
+    /// Maximum concurrent reads. Default 1,024.
     pub reads: usize,
-    /// Reads that have to wake their reader first. Default 512, so that others are left for readers who are awake.
+    /// Maximum concurrent reads that wake their reader. Default 512, less than `reads`, so that some are left for awake readers.
     pub wake_ups: usize,
-    /// Writes. Default 4,096.
+    /// Maximum concurrent writes. Default 4,096.
     pub writes: usize,
-    /// Bytes that the bodies of writes say they have. Default 256 MiB.
+    /// Maximum bytes of request bodies, by their declared length. Default 256 MiB.
     pub write_bytes: usize,
-    /// Bytes of answers that are not sent yet. Default 256 MiB.
+    /// Maximum bytes of response bodies that are not sent yet. Default 256 MiB.
     pub response_bytes: usize,
 }
 
@@ -53,10 +53,10 @@ impl Default for AdmissionLimits {
     }
 }
 
-/// One limit, how much of it is taken, and how often it was asked for more.
+/// One limit with its current use and the number of refusals.
 #[derive(Debug)]
 pub(in crate::http) struct Gate {
-    /// What it bounds.
+    /// The name in metrics and statistics.
     pub(in crate::http) name: &'static str,
     pub(in crate::http) limit: usize,
     taken: AtomicUsize,
@@ -68,12 +68,12 @@ impl Gate {
         Self { name, limit, taken: AtomicUsize::new(0), refused: AtomicU64::new(0) }
     }
 
-    /// How much is taken.
+    /// Returns the current use.
     pub(in crate::http) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// How often there was no room.
+    /// Returns the number of refusals since the start.
     pub(in crate::http) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -84,8 +84,8 @@ impl Gate {
         entered.map(drop).map_err(|_| self.refuse(&format!("{} may be under way", self.limit)))
     }
 
-    /// Whether there is any room.
-    fn look(&self) -> Result<(), Problem> {
+    /// Checks that the limit is not reached, without taking anything.
+    fn check(&self) -> Result<(), Problem> {
         if self.taken() < self.limit { Ok(()) } else { Err(self.refuse(&format!("{} may be under way", self.limit))) }
     }
 
@@ -100,25 +100,25 @@ impl Gate {
     }
 }
 
-/// A limit on bytes, of which one client takes no more than a share.
+/// A limit on bytes, of which one client may use no more than a share.
 #[derive(Debug)]
 struct SharedGate {
     gate: Gate,
     share: usize,
-    /// What each client has taken that has taken anything.
+    /// The bytes in use by client. Clients that use none have no entry.
     by_client: Mutex<FxHashMap<u64, usize>>,
 }
 
 impl SharedGate {
     fn new(name: &'static str, limit: usize) -> Self {
-        // Whatever may be sent at all fits into a share.
+        // The share is at least the largest request body allowed.
         let share = (limit / CLIENTS_PER_GATE).max(BULK_REQUEST_BYTES_MAX);
         Self { gate: Gate::new(name, limit), share, by_client: Mutex::default() }
     }
 
-    /// Whether there is room for anything at all.
-    fn look(&self, client: Client) -> Result<(), Problem> {
-        self.gate.look()?;
+    /// Checks that the limit and the client's share are not used up.
+    fn check(&self, client: Client) -> Result<(), Problem> {
+        self.gate.check()?;
         let Client::One(name) = client else { return Ok(()) };
         let is_over = self.by_client.lock().get(&name).is_some_and(|taken| *taken >= self.share);
         if is_over { Err(self.refuse_share()) } else { Ok(()) }
@@ -140,7 +140,7 @@ impl SharedGate {
         Ok(())
     }
 
-    /// For what was done already, and has to be told.
+    /// Takes the bytes even above the limit, for responses to completed work, which must be sent.
     fn enter_anyway(&self, client: Client, bytes: usize) {
         self.gate.taken.fetch_add(bytes, Ordering::Relaxed);
         if let Client::One(name) = client {
@@ -168,7 +168,7 @@ impl SharedGate {
     }
 }
 
-/// All limits.
+/// The gates of all kinds of work.
 #[derive(Debug)]
 pub struct Admission {
     reads: Gate,
@@ -177,14 +177,14 @@ pub struct Admission {
     write_bytes: SharedGate,
     bulk_writes: Gate,
     joins: Gate,
-    strangers: Gate,
+    handshakes: Gate,
     operations: Gate,
     metrics: Gate,
     response_bytes: SharedGate,
 }
 
 impl Admission {
-    /// Nothing is under way.
+    /// Creates the gates with these limits.
     pub fn new(limits: AdmissionLimits) -> Arc<Self> {
         Arc::new(Self {
             reads: Gate::new("reads", limits.reads),
@@ -193,14 +193,14 @@ impl Admission {
             write_bytes: SharedGate::new("write_bytes", limits.write_bytes),
             bulk_writes: Gate::new("bulk_writes", BULK_WRITES_MAX),
             joins: Gate::new("live_joins", JOINS_MAX),
-            strangers: Gate::new("live_strangers", LIVE_UNAUTHENTICATED_MAX),
+            handshakes: Gate::new("live_strangers", LIVE_UNAUTHENTICATED_MAX),
             operations: Gate::new("operations", OPERATIONS_MAX),
             metrics: Gate::new("metrics", METRICS_MAX),
             response_bytes: SharedGate::new("response_bytes", limits.response_bytes),
         })
     }
 
-    /// All gates.
+    /// Returns all gates, for metrics and statistics.
     pub(in crate::http) fn gates(&self) -> [&Gate; 10] {
         [
             &self.reads,
@@ -209,52 +209,57 @@ impl Admission {
             &self.write_bytes.gate,
             &self.bulk_writes,
             &self.joins,
-            &self.strangers,
+            &self.handshakes,
             &self.operations,
             &self.metrics,
             &self.response_bytes.gate,
         ]
     }
 
-    /// Room for the body of a request, before it is read.
-    pub(in crate::http) fn receive(self: &Arc<Self>, client: Client, bytes: usize) -> Result<Room, Problem> {
+    /// Reserves bytes for a request body, before it is read.
+    pub(in crate::http) fn receive(self: &Arc<Self>, client: Client, bytes: usize) -> Result<ByteReservation, Problem> {
         self.write_bytes.enter(client, bytes)?;
-        Ok(Room { admission: Arc::clone(self), of: |admission| &admission.write_bytes, client, bytes })
+        Ok(ByteReservation { admission: Arc::clone(self), of: |admission| &admission.write_bytes, client, bytes })
     }
 
-    /// Whether there is room for work of this kind.
-    pub(in crate::http) fn look(&self, work: Work) -> Result<(), Problem> {
-        self.gate(work).map_or(Ok(()), Gate::look)
+    /// Checks that work of this kind would be admitted now.
+    pub(in crate::http) fn check(&self, work: Work) -> Result<(), Problem> {
+        self.gate(work).map_or(Ok(()), Gate::check)
     }
 
-    /// Lets work begin. It is under way until the permit is dropped.
+    /// Admits one unit of work. It is in progress until the permit is dropped.
     pub(in crate::http) fn enter(self: &Arc<Self>, work: Work) -> Result<Permit, Problem> {
         self.gate(work).map_or(Ok(()), |gate| gate.enter(1))?;
         Ok(Permit { admission: Arc::clone(self), work })
     }
 
-    /// Whether there is room for an answer to the client: work for nothing is not begun.
+    /// Checks that there is capacity for a response to the client, so that no work is done whose response cannot be sent.
     pub(in crate::http) fn may_answer(&self, work: Work, client: Client) -> Result<(), Problem> {
         match work {
-            Work::Read | Work::Write | Work::BulkWrite | Work::Operation => self.response_bytes.look(client),
+            Work::Read | Work::Write | Work::BulkWrite | Work::Operation => self.response_bytes.check(client),
             Work::None | Work::WakeUp | Work::Live | Work::Handshake | Work::Metrics => Ok(()),
         }
     }
 
-    /// Room for an answer of so many bytes until it is sent; none for what is made once and shared by all. What changed
-    /// something is never refused: it began while there was room, so that no more is over the limit than is under way.
+    /// Reserves the bytes of a response until it is sent. Returns `None` for responses that are shared by all requests. The response to a
+    /// change is never refused. Changes begin only while there is capacity, so the excess is bounded by the work in progress.
     pub(in crate::http) fn answer(
         self: &Arc<Self>,
         work: Work,
         client: Client,
         bytes: usize,
-    ) -> Result<Option<Room>, Problem> {
+    ) -> Result<Option<ByteReservation>, Problem> {
         match work {
             Work::None | Work::WakeUp | Work::Live | Work::Handshake => return Ok(None),
             Work::Read | Work::Operation => self.response_bytes.enter(client, bytes)?,
             Work::Write | Work::BulkWrite | Work::Metrics => self.response_bytes.enter_anyway(client, bytes),
         }
-        Ok(Some(Room { admission: Arc::clone(self), of: |admission| &admission.response_bytes, client, bytes }))
+        Ok(Some(ByteReservation {
+            admission: Arc::clone(self),
+            of: |admission| &admission.response_bytes,
+            client,
+            bytes,
+        }))
     }
 
     fn gate(&self, work: Work) -> Option<&Gate> {
@@ -265,14 +270,14 @@ impl Admission {
             Work::Write => Some(&self.writes),
             Work::BulkWrite => Some(&self.bulk_writes),
             Work::Live => Some(&self.joins),
-            Work::Handshake => Some(&self.strangers),
+            Work::Handshake => Some(&self.handshakes),
             Work::Operation => Some(&self.operations),
             Work::Metrics => Some(&self.metrics),
         }
     }
 }
 
-/// Work that is under way.
+/// A permit for one unit of work, released on drop.
 #[derive(Debug)]
 pub(in crate::http) struct Permit {
     admission: Arc<Admission>,
@@ -287,16 +292,16 @@ impl Drop for Permit {
     }
 }
 
-/// Bytes that are held.
+/// A reservation of body bytes, released on drop.
 #[derive(Debug)]
-pub(in crate::http) struct Room {
+pub(in crate::http) struct ByteReservation {
     admission: Arc<Admission>,
     of: fn(&Admission) -> &SharedGate,
     client: Client,
     bytes: usize,
 }
 
-impl Drop for Room {
+impl Drop for ByteReservation {
     fn drop(&mut self) {
         (self.of)(&self.admission).leave(self.client, self.bytes);
     }
@@ -350,24 +355,24 @@ mod tests {
     #[test]
     fn what_was_done_is_told_past_the_limit_and_then_nothing_new_begins() {
         let admission = Admission::new(LIMITS);
-        let told = [600, 600].map(|bytes| admission.answer(Work::Write, Client::One(7), bytes).unwrap());
+        let responses = [600, 600].map(|bytes| admission.answer(Work::Write, Client::One(7), bytes).unwrap());
         assert!(admission.answer(Work::Read, Client::One(8), 1).is_err());
         for work in [Work::Read, Work::Write, Work::BulkWrite, Work::Operation] {
             assert!(admission.may_answer(work, Client::One(8)).is_err(), "{work:?}");
         }
         assert!(admission.may_answer(Work::Metrics, Client::Trusted).is_ok(), "what is wrong can always be asked");
-        drop(told);
+        drop(responses);
         assert!(admission.may_answer(Work::Write, Client::One(8)).is_ok());
     }
 
     #[test]
     fn connections_that_have_yet_to_say_who_they_are_are_bounded_apart_from_others() {
         let admission = Admission::new(LIMITS);
-        let strangers: Vec<_> =
+        let handshakes: Vec<_> =
             (0..LIVE_UNAUTHENTICATED_MAX).map(|_| admission.enter(Work::Handshake).unwrap()).collect();
         assert!(admission.enter(Work::Handshake).is_err());
         assert!(admission.enter(Work::Live).is_ok(), "who is known comes in");
-        drop(strangers);
+        drop(handshakes);
         assert!(admission.enter(Work::Handshake).is_ok());
     }
 }

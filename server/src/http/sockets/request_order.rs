@@ -1,13 +1,13 @@
-//! FairQueue: a client's requests go to the HTTP parser one after the other, each when the one before is answered.
+//! RequestOrder: passes the requests of a client to the HTTP parser one after the other, each after the previous one is answered.
 //!
 //! Responsible for:
-//! - holding back later requests of a connection. The dispatcher behind takes a body that is still coming for one that nobody reads, when it
-//!   answers an earlier request, and ends the connection;
-//! - taking little of a body whose request is answered already;
-//! - asking a client for its body that waits for that (`100 Continue`), once somebody wants it.
+//! - deferring later requests of a connection. When the dispatcher answers an earlier request while the body of a later one is still
+//!   arriving, it treats that body as unread and closes the connection;
+//! - limiting the bytes that are read of a body whose request is already answered;
+//! - sending `100 Continue` to a client that waits with its body, when the application wants the body.
 //!
 //! Not responsible for:
-//! - where requests end ([`super::framing`]).
+//! - finding the boundaries of requests ([`super::framing`]).
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -23,70 +23,70 @@ use tidewire::limits::UNREAD_BYTES_MAX;
 
 const ASK: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// A socket whose client's requests take turns.
-pub(in crate::http) struct FairQueue<T> {
+/// A socket that defers later requests of its client.
+pub(in crate::http) struct RequestOrder<T> {
     socket: T,
     line: Arc<Line>,
     framing: Framing,
-    /// What was received of later requests.
-    held: BytesMut,
-    /// Bytes of bodies that came after their requests were answered.
+    /// Received bytes of later requests.
+    buffered: BytesMut,
+    /// Bytes of bodies received after their requests were answered.
     unread_bytes: usize,
-    /// What is to be written yet of asking for a body.
+    /// The rest of `100 Continue` that is not written yet.
     asking: &'static [u8],
     is_flushed: bool,
-    /// Nothing is read until the request under way is answered.
+    /// True if reading is paused until the request in progress is answered.
     is_waiting: bool,
 }
 
-impl<T> FairQueue<T> {
+impl<T> RequestOrder<T> {
     pub(in crate::http) fn new(socket: T, line: Arc<Line>) -> Self {
-        let (framing, held) = (Framing::default(), BytesMut::new());
-        Self { socket, line, framing, held, unread_bytes: 0, asking: &[], is_flushed: true, is_waiting: false }
+        let (framing, buffered) = (Framing::default(), BytesMut::new());
+        Self { socket, line, framing, buffered, unread_bytes: 0, asking: &[], is_flushed: true, is_waiting: false }
     }
 
-    /// Its connection.
+    /// Returns the state of the connection.
     pub(in crate::http) fn line(&self) -> &Arc<Line> {
         &self.line
     }
 
-    /// Whether the client has all answers to what went on.
+    /// Returns true if the client has received the responses to all requests that were passed on.
     fn may_begin(&self) -> bool {
         self.is_flushed && self.line.answered() >= self.framing.heads()
     }
 
-    /// Whether more may be read from the socket now.
+    /// Returns true if more may be read from the socket now.
     fn may_read(&self) -> bool {
-        let is_later = !self.held.is_empty() || (self.framing.is_between() && !self.may_begin());
-        // The rest of a body is taken for a moment, so that its client sees the answer, before the dispatcher ends the connection.
-        (!is_later || self.line.may_hold()) && self.unread_bytes < UNREAD_BYTES_MAX
+        let is_later = !self.buffered.is_empty() || (self.framing.is_between() && !self.may_begin());
+        // The rest of a body is read for a moment, so that its client sees the response before the dispatcher closes the connection.
+        (!is_later || self.line.may_buffer()) && self.unread_bytes < UNREAD_BYTES_MAX
     }
 
-    /// Notes how much is held back, and whether the answer to the request under way is waited for.
-    fn note_held(&mut self, is_waiting: bool) {
+    /// Stores how many bytes are buffered, and whether reading waits for the response to the request in progress.
+    fn note_buffered(&mut self, is_waiting: bool) {
         self.is_waiting = is_waiting;
-        self.line.hold(self.held.len(), is_waiting);
+        self.line.set_buffered(self.buffered.len(), is_waiting);
     }
 
-    /// Lets go what is not held back any more.
+    /// Passes on buffered bytes that need not wait any more.
     fn release(&mut self, into: &mut ReadBuf<'_>) {
-        let (room, may_begin) = (into.remaining().min(self.held.len()), self.may_begin());
-        let on = self.framing.pass(&mut self.held[..room], may_begin);
-        into.put_slice(&self.held[..on]);
-        self.held.advance(on);
-        if self.held.is_empty() {
-            self.held = BytesMut::new();
+        let (capacity, may_begin) = (into.remaining().min(self.buffered.len()), self.may_begin());
+        let on = self.framing.pass(&mut self.buffered[..capacity], may_begin);
+        into.put_slice(&self.buffered[..on]);
+        self.buffered.advance(on);
+        if self.buffered.is_empty() {
+            self.buffered = BytesMut::new();
         }
     }
 }
 
-impl<T> Drop for FairQueue<T> {
+impl<T> Drop for RequestOrder<T> {
     fn drop(&mut self) {
-        self.line.hold(0, false);
+        self.line.set_buffered(0, false);
     }
 }
 
-impl<T: AsyncWrite + Unpin> FairQueue<T> {
+impl<T: AsyncWrite + Unpin> RequestOrder<T> {
     fn poll_ask(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.line.takes_ask() {
             self.asking = ASK;
@@ -102,23 +102,23 @@ impl<T: AsyncWrite + Unpin> FairQueue<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for FairQueue<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for RequestOrder<T> {
     fn poll_read(mut self: Pin<&mut Self>, task: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let before = into.filled().len();
         loop {
-            if !this.held.is_empty() {
+            if !this.buffered.is_empty() {
                 this.release(into);
                 if into.filled().len() > before {
-                    this.note_held(!this.held.is_empty());
+                    this.note_buffered(!this.buffered.is_empty());
                     return Poll::Ready(Ok(()));
                 }
             }
             let may_read = this.may_read();
-            this.note_held(!may_read || !this.held.is_empty());
+            this.note_buffered(!may_read || !this.buffered.is_empty());
             if !may_read {
                 this.line.register(task.waker());
-                // Nothing is asked of the socket, which would know.
+                // The socket is not polled here, so it cannot report that the connection was ended.
                 let is_ended = this.line.is_ended();
                 return if is_ended {
                     Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
@@ -126,7 +126,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for FairQueue<T> {
                     Poll::Pending
                 };
             }
-            // Also while something is held back: a client that has gone is noticed by this alone.
+            // The socket is read also while bytes are buffered, because only reading detects a closed connection.
             match Pin::new(&mut this.socket).poll_read(task, into) {
                 Poll::Pending => {
                     this.line.register(task.waker());
@@ -137,14 +137,14 @@ impl<T: AsyncRead + Unpin> AsyncRead for FairQueue<T> {
             if into.filled().len() == before {
                 return Poll::Ready(Ok(()));
             }
-            let may_begin = this.held.is_empty() && this.may_begin();
+            let may_begin = this.buffered.is_empty() && this.may_begin();
             let is_unread = this.framing.is_in_body() && this.line.answered() >= this.framing.heads();
             let received = &mut into.filled_mut()[before..];
-            let on = if this.held.is_empty() { this.framing.pass(received, may_begin) } else { 0 };
+            let on = if this.buffered.is_empty() { this.framing.pass(received, may_begin) } else { 0 };
             this.unread_bytes += if is_unread { on } else { 0 };
-            this.held.extend_from_slice(&received[on..]);
+            this.buffered.extend_from_slice(&received[on..]);
             into.set_filled(before + on);
-            this.note_held(!this.held.is_empty());
+            this.note_buffered(!this.buffered.is_empty());
             if on > 0 {
                 return Poll::Ready(Ok(()));
             }
@@ -152,7 +152,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for FairQueue<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for FairQueue<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for RequestOrder<T> {
     fn poll_write(mut self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_ask(task))?;
         self.is_flushed = false;
@@ -176,7 +176,8 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for FairQueue<T> {
     fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_ask(task))?;
         ready!(Pin::new(&mut self.socket).poll_flush(task))?;
-        // This is asked for once all is written. What was held back until then may go on, and nothing else wakes whoever reads it.
+        // The dispatcher flushes after it has written everything. Deferred bytes may pass now, and nothing else wakes the task that reads
+        // them.
         if !std::mem::replace(&mut self.is_flushed, true) && self.is_waiting {
             task.waker().wake_by_ref();
         }

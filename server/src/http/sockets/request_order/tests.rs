@@ -1,4 +1,4 @@
-//! FairQueue: what is taken from sockets whose clients send without end.
+//! Tests of deferred requests, with clients that send without end.
 #![cfg(test)]
 
 use super::*;
@@ -8,7 +8,7 @@ use tidewire::limits::{PIPELINED_BYTES_IN_ALL_MAX, PIPELINED_BYTES_MAX};
 
 const READ_BYTES: usize = 32 * 1024;
 
-/// A client that sends a request, and the same bytes for ever after.
+/// A client that sends a request, and then the same byte without end.
 struct Endless {
     begin: &'static [u8],
     byte: u8,
@@ -27,7 +27,7 @@ impl AsyncRead for Endless {
 }
 
 struct Connection {
-    turns: FairQueue<Endless>,
+    queue: RequestOrder<Endless>,
     place: Place,
 }
 
@@ -35,27 +35,27 @@ impl Connection {
     fn new(connections: &Arc<Connections>, begin: &'static str, byte: u8) -> Self {
         let place = connections.enter(None).unwrap();
         let socket = Endless { begin: begin.as_bytes(), byte };
-        Self { turns: FairQueue::new(socket, Arc::clone(place.line())), place }
+        Self { queue: RequestOrder::new(socket, Arc::clone(place.line())), place }
     }
 
-    /// Reads until nothing more is taken.
+    /// Reads until the socket accepts nothing more.
     fn read(&mut self) -> (usize, Poll<io::Result<()>>) {
         let (mut bytes, mut task) = (0, Context::from_waker(std::task::Waker::noop()));
         loop {
-            let mut room = vec![0; READ_BYTES];
-            let mut into = ReadBuf::new(&mut room);
-            match Pin::new(&mut self.turns).poll_read(&mut task, &mut into) {
+            let mut buffer = vec![0; READ_BYTES];
+            let mut into = ReadBuf::new(&mut buffer);
+            match Pin::new(&mut self.queue).poll_read(&mut task, &mut into) {
                 Poll::Ready(Ok(())) => bytes += into.filled().len(),
                 other => return (bytes, other),
             }
         }
     }
 
-    /// Its first request is under way.
+    /// Reads the first request and marks it as in progress.
     fn begin(&mut self) -> UnderWay {
-        let mut room = vec![0; READ_BYTES];
-        let mut into = ReadBuf::new(&mut room);
-        let read = Pin::new(&mut self.turns).poll_read(&mut Context::from_waker(std::task::Waker::noop()), &mut into);
+        let mut buffer = vec![0; READ_BYTES];
+        let mut into = ReadBuf::new(&mut buffer);
+        let read = Pin::new(&mut self.queue).poll_read(&mut Context::from_waker(std::task::Waker::noop()), &mut into);
         assert!(matches!(read, Poll::Ready(Ok(()))) && !into.filled().is_empty());
         self.place.line().begin().unwrap()
     }
@@ -87,18 +87,18 @@ fn what_is_held_back_of_all_connections_together_has_a_limit() {
     let mut all: Vec<_> = (0..MANY).map(|_| Connection::new(&connections, GET, b'x')).collect();
     let mut busy: Vec<_> = all.iter_mut().map(Connection::begin).collect();
     assert!(all.iter_mut().all(|connection| connection.read().1.is_pending()));
-    let held = |all: &[Connection]| all.iter().map(|connection| connection.turns.held.len()).sum::<usize>();
+    let buffered = |all: &[Connection]| all.iter().map(|connection| connection.queue.buffered.len()).sum::<usize>();
     let most = PIPELINED_BYTES_IN_ALL_MAX + READ_BYTES;
-    assert!((PIPELINED_BYTES_IN_ALL_MAX..=most).contains(&held(&all)), "{} bytes are held", held(&all));
-    assert_eq!(connections.held_bytes(), held(&all));
-    // Whose answer is there goes on, whatever the others hold.
+    assert!((PIPELINED_BYTES_IN_ALL_MAX..=most).contains(&buffered(&all)), "{} bytes are held", buffered(&all));
+    assert_eq!(connections.buffered_bytes(), buffered(&all));
+    // A connection whose request is answered continues, however much the other connections buffer.
     drop(busy.pop());
     let last = all.last_mut().unwrap();
-    assert!(last.turns.held.is_empty() && last.turns.may_begin());
-    let mut room = vec![0; READ_BYTES];
-    let mut into = ReadBuf::new(&mut room);
-    let read = Pin::new(&mut last.turns).poll_read(&mut Context::from_waker(std::task::Waker::noop()), &mut into);
+    assert!(last.queue.buffered.is_empty() && last.queue.may_begin());
+    let mut buffer = vec![0; READ_BYTES];
+    let mut into = ReadBuf::new(&mut buffer);
+    let read = Pin::new(&mut last.queue).poll_read(&mut Context::from_waker(std::task::Waker::noop()), &mut into);
     assert!(matches!(read, Poll::Ready(Ok(()))) && into.filled().len() == READ_BYTES);
     drop((busy, all));
-    assert_eq!(connections.held_bytes(), 0, "nothing is counted of those that have gone");
+    assert_eq!(connections.buffered_bytes(), 0, "nothing is counted of those that have gone");
 }

@@ -1,4 +1,4 @@
-//! The records of one block of a snapshot, decoded.
+//! Decodes the records of one block of a snapshot.
 
 use crate::feed::record::PostRecord;
 use crate::state::records::{
@@ -7,32 +7,32 @@ use crate::state::records::{
 };
 use crate::storage::snapshot::{Block, Section};
 
-/// The records of one block.
+/// The decoded records of one block.
 pub enum Batch {
-    /// Sources, by the number that the snapshot gives them.
+    /// Sources, in the order of their numbers in the snapshot.
     Sources(Vec<SourceRecord>),
-    /// The edges of readers.
+    /// Edges of readers to the sources that they follow.
     Edges(Vec<EdgesRecord>),
-    /// What readers have decided.
+    /// Preferences of the readers.
     Preferences(Vec<PreferencesRecord>),
-    /// Reposts, by what they repeat.
+    /// Reposts, grouped by the original post.
     Reposts(Vec<RepostsRecord>),
-    /// Revocations of tokens.
+    /// Revocations of access tokens.
     Revocations(Vec<RevocationsRecord>),
-    /// Posts in memory.
+    /// Posts that were in memory.
     Posts(Vec<PostRecord<u32>>),
     /// Ids of deleted posts.
     Deleted(Vec<DeletedRecord>),
-    /// Posts on their way into inboxes.
+    /// Posts whose fan-out was unfinished.
     UnderWay(Vec<UnderWayRecord>),
-    /// Inboxes.
+    /// Inboxes of active readers.
     Inboxes(Vec<InboxRecord>),
 }
 
-/// Decodes the records of a block, whose kind its section names.
+/// Decodes the records of a block. The section of the block defines their type.
 ///
 /// # Errors
-/// When they cannot be decoded, or the block is the end of a snapshot, which has no such records.
+/// Fails if the records cannot be decoded, or if the block contains the end record of a snapshot.
 pub fn decode(block: &Block) -> Result<Batch, String> {
     Ok(match block.section {
         Section::Sources => Batch::Sources(block.decode()?),
@@ -44,6 +44,6 @@ pub fn decode(block: &Block) -> Result<Batch, String> {
         Section::Deleted => Batch::Deleted(block.decode()?),
         Section::UnderWay => Batch::UnderWay(block.decode()?),
         Section::Inboxes => Batch::Inboxes(block.decode()?),
-        Section::End => return Err("an end record among others".to_owned()),
+        Section::End => return Err("an unexpected end record".to_owned()),
     })
 }

@@ -1,0 +1,22 @@
+//! A live watcher: what changes in a reader's feed, as it happens.
+
+use tidewire::{Body, Draft, Engine, EngineConfig, NewEdge, SourceId, What};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let engine = Engine::start(EngineConfig::default());
+    let (ann, bob) = (SourceId::new("ann")?, SourceId::new("bob")?);
+    engine.follow(vec![NewEdge::new(ann.clone(), bob.clone())]).await?;
+
+    let mut watcher = engine.watch(&ann, None).await?;
+    // The first event says whether the client has to read the feed first, as a new one does.
+    let hello = watcher.next().await.map_err(|closing| format!("{closing:?}"))?;
+    assert!(matches!(hello.what, What::Hello { recovered: false, .. }));
+
+    engine.publish(Draft::new(bob, Body::new(r#"{"text":"now"}"#)?), false).await?;
+    let event = watcher.next().await.map_err(|closing| format!("{closing:?}"))?;
+    let What::Post(item) = event.what else { return Err(format!("{event:?} is no post").into()) };
+    assert_eq!(item.entry.post.body(), r#"{"text":"now"}"#);
+    engine.shutdown();
+    Ok(())
+}
