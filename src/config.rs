@@ -6,7 +6,10 @@ use std::time::Duration;
 use crate::clock::UnixMicros;
 use crate::feed::policy::Policy;
 use crate::feed::stream::StreamLimits;
-use crate::limits::FANOUT_BACKLOG_PER_SHARD_MAX;
+
+/// Maximum number of deliveries that the posts being fanned out may still need, for each shard: what a shard delivers in half a second to a
+/// second. Beyond it publishing is refused, because posts accepted then would appear later than readers wait for them.
+const FANOUT_BACKLOG_PER_SHARD_MAX: usize = 2 << 20;
 
 /// The engine's settings.
 #[derive(Clone, Debug)]

@@ -1,10 +1,13 @@
 //! Rate limit for log lines about events that unauthenticated connections can cause at any rate.
 
+use std::time::Duration;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::limits::LOG_THROTTLE_PERIOD;
+/// Minimum interval of the log lines of one kind that unauthenticated connections can cause: denials, malformed requests, refused
+/// connections and similar events.
+const LOG_THROTTLE_PERIOD: Duration = Duration::from_secs(10);
 
 /// Permits one log line in each [`LOG_THROTTLE_PERIOD`], and counts the suppressed ones.
 #[derive(Debug, Default)]

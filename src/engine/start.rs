@@ -21,8 +21,8 @@ use crate::feed::schedule::FanoutRoute;
 use crate::feed::stream::Invalidation;
 use crate::id::SourceSlot;
 use crate::limits::{
-    ARCHIVE_CACHE_BYTES, FANOUT_QUEUE_MAX, INBOXES_PER_RESTORE, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX,
-    SLICES_IN_FLIGHT_MAX, SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
+    ARCHIVE_CACHE_BYTES, FANOUT_QUEUE_MAX, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX,
+    SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
 };
 use crate::live::watchers::Watchers;
 use crate::recovery::{Progress, Recovered, Recovery, Report, UnderWay};
@@ -54,6 +54,9 @@ use crate::storage::identity::{self, Identified, Identity};
 use crate::storage::journal::writer::{JournalFigures, JournalOptions, SegmentJournal};
 use crate::storage::journal::{Journal, MemoryJournal};
 use crate::storage::lock::DirectoryLock;
+
+/// Number of inboxes that are restored in one batch after a start.
+const INBOXES_PER_RESTORE: usize = 4 * 1024;
 
 /// The place and the options of an engine's persistent state.
 #[derive(Clone, Debug)]

@@ -13,7 +13,9 @@
 use crate::clock::UnixMicros;
 use crate::feed::position::Position;
 use crate::id::SourceSlot;
-use crate::limits::KEPT_PER_SOURCE_MAX;
+
+/// Maximum number of ranges of one source's posts that a feed keeps when the source is unfollowed repeatedly.
+const KEPT_PER_SOURCE_MAX: usize = 8;
 
 /// One follow edge, as its follower stores it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

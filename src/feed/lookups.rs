@@ -15,7 +15,10 @@ use std::collections::VecDeque;
 
 use crate::feed::stream::{Epoch, Invalidation};
 use crate::id::PostId;
-use crate::limits::LIVE_LOOKUP_NOTICES_MAX;
+
+/// Maximum number of invalidations of posts that the actor of a watched reader remembers during a look-up in the archive. With more, the
+/// look-up is repeated.
+const LIVE_LOOKUP_NOTICES_MAX: usize = 64;
 
 /// The pending look-ups of one stream.
 #[derive(Debug)]

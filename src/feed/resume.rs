@@ -13,13 +13,18 @@
 //! them are above that instant minus [`LATE_AFTER`], where a page finds them; the others are recorded with their sources.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock::UnixMicros;
 use crate::feed::position::Position;
 use crate::id::PostId;
-use crate::limits::{LATE_AFTER, LATE_POSTS_PER_SOURCE_MAX};
+use crate::limits::LATE_POSTS_PER_SOURCE_MAX;
+
+/// A post whose position is further than this below the time of its acceptance is recorded as late with its sources. A page that a client
+/// resumes scans all entries of this last period again. Services backdate posts by milliseconds to seconds, for the time in their queues.
+const LATE_AFTER: Duration = Duration::from_secs(5);
 
 /// The instant up to which accepted posts have been applied and delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -13,7 +13,13 @@
 use std::cell::Cell;
 use std::fmt;
 
-use crate::limits::{PAGE_WORK_GRACE, PAGE_WORK_MAX, PAGE_WORK_ON_SHARD_MAX, PAGE_WORK_PER_CLOCK_LOOK};
+use crate::limits::{PAGE_WORK_MAX, PAGE_WORK_ON_SHARD_MAX};
+
+/// Work for a page whose time is spent before any candidate is known: a hundred candidates, so that the page shows something.
+const PAGE_WORK_GRACE: u64 = 20_000;
+
+/// Work between two checks of the clock: some fifty microseconds.
+const PAGE_WORK_PER_CLOCK_LOOK: u64 = 5_000;
 
 /// The operations that building a page took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -6,17 +6,8 @@ use std::time::Duration;
 /// Maximum bytes of a credential: it has to fit into a live client's frame.
 pub const CREDENTIAL_BYTES_MAX: usize = 3 * 1024;
 
-/// Maximum bytes of a settings file.
-pub const SETTINGS_FILE_BYTES_MAX: u64 = 256 * 1024;
-
-/// Maximum bytes of an access file.
-pub const ACCESS_FILE_BYTES_MAX: u64 = 256 * 1024;
-
 /// Maximum number of server keys in an access file, and the same number of token signing keys.
 pub const ACCESS_KEYS_MAX: usize = 64;
-
-/// Minimum bytes of a secret that signs tokens: the length of the signature.
-pub const TOKEN_SECRET_BYTES_MIN: usize = 32;
 
 /// Maximum time by which the clock of a token issuer may be ahead of the server's clock.
 pub const TOKEN_CLOCK_AHEAD_MAX: Duration = Duration::from_secs(60);
@@ -25,26 +16,11 @@ pub const TOKEN_CLOCK_AHEAD_MAX: Duration = Duration::from_secs(60);
 /// refused. If tokens have a maximum lifetime, a revocation is deleted after that time.
 pub const REVOCATIONS_MAX: usize = 1 << 20;
 
-/// Maximum number of expired revocations that are deleted with a new one, so that it takes no longer after a quiet period.
-pub const REVOCATIONS_FORGOTTEN_TOGETHER: usize = 1_024;
-
-/// Interval of the checks whether the access file has changed.
-pub const ACCESS_FILE_LOOK: Duration = Duration::from_secs(1);
-
 /// Maximum number of unauthenticated live connections at the same time.
 pub const LIVE_UNAUTHENTICATED_MAX: usize = 1_024;
 
 /// The same for one address (with IPv6: one network) that is not a proxy's.
 pub const LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX: usize = LIVE_UNAUTHENTICATED_MAX / 16;
-
-/// Maximum time that a live connection may take to authenticate.
-pub const LIVE_UNAUTHENTICATED_TIME: Duration = Duration::from_secs(10);
-
-/// Maximum number of origins whose pages may use the server.
-pub const CORS_ORIGINS_MAX: usize = 64;
-
-/// Maximum number of host names of the server.
-pub const HOSTS_MAX: usize = 64;
 
 /// Requests with unknown credentials that one address, unless it is a proxy's, may send per second; the burst is twice as many. Beyond it,
 /// these requests are refused without distinguishing their credentials.
@@ -60,20 +36,12 @@ pub const FORGED_SIGNATURES_OF_PROXIES_PER_SECOND: u32 = 16 * FORGED_SIGNATURES_
 /// Burst of such signatures for one network, and a proportionally larger one for proxies: the allowance of two seconds.
 pub const FORGED_SIGNATURES_AT_ONCE: u32 = 2 * FORGED_SIGNATURES_PER_SECOND;
 
-/// Maximum number of verified tokens that are cached, so that their signature is not computed for each request: some 150 bytes each, twice
-/// that with the longest ids.
-pub const VERIFIED_TOKENS_MAX: usize = 64 * 1_024;
-
 /// Number of new sources that a user's tokens may register at once, and again within [`NEW_SOURCES_PERIOD`]: about as many as a reader may
 /// follow and mute. A registered source is never forgotten, followed or not.
 pub const NEW_SOURCES_OF_USER_MAX: NonZeroU32 = NonZeroU32::new(10_000).expect("it is not 0");
 
 /// The period in which the allowance of new sources is restored in full.
 pub const NEW_SOURCES_PERIOD: Duration = Duration::from_secs(24 * 3_600);
-
-/// Minimum interval of the log lines of one kind that unauthenticated connections can cause: denials, malformed requests, refused
-/// connections and similar events.
-pub const LOG_THROTTLE_PERIOD: Duration = Duration::from_secs(10);
 
 /// Maximum number of token keys of one algorithm without a `kid`: each of them is tried on a token that has none.
 pub const KEYS_TRIED_MAX: usize = 8;

@@ -22,8 +22,11 @@ use tracing::warn;
 
 use crate::clock::{Clock, Taken, UnixMicros, micros};
 use crate::id::PostId;
-use crate::limits::{CLOCK_EARLIEST, CLOCK_GAP_REPORTED, CLOCK_STEP_MAX};
+use crate::limits::{CLOCK_EARLIEST, CLOCK_STEP_MAX};
 use crate::runtime::counters::Counter;
+
+/// Maximum time by which the clock may be ahead of all stored data at a start without a log message: longer than most servers are stopped.
+const CLOCK_GAP_REPORTED: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// Issues instants and ids. Each instant is issued once.
 pub struct MonotonicClock {

@@ -6,7 +6,10 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 
 use crate::id::PostId;
-use crate::limits::{AWAITED_ANSWERS_IN_ALL_MAX, AWAITED_ANSWERS_MAX, AWAITED_POSTS_MAX};
+use crate::limits::{AWAITED_ANSWERS_MAX, AWAITED_POSTS_MAX};
+
+/// Maximum number of replies that are recorded for all such posts together, eight bytes each.
+const AWAITED_ANSWERS_IN_ALL_MAX: usize = 4 * AWAITED_POSTS_MAX;
 
 /// Replies by their parent post, which was unknown when they were published.
 #[derive(Debug, Default)]

@@ -13,9 +13,11 @@ use crate::feed::page::{Page, Range, Reach};
 use crate::feed::position::Position;
 use crate::feed::resume::{Resume, Settled};
 use crate::id::{PostId, SourceSlot};
-use crate::limits::LATE_POSTS_PER_PAGE_MAX;
 use crate::state::view::{Entry, FeedView};
 use crate::state::viewer::Viewer;
+
+/// Maximum number of late posts that are examined for one page.
+const LATE_POSTS_PER_PAGE_MAX: usize = 1_024;
 
 /// Returns the range to read, the new late posts in ascending order, and true if others may be missing. In that case a
 /// client that resumes gets the newest page.

@@ -9,8 +9,10 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 use tracing::error;
 
-use crate::limits::READ_FAILURES_REPORTED_MAX;
 use crate::storage::archive::ArchiveError;
+
+/// Maximum number of different causes that are reported for failed reads of the archive.
+const READ_FAILURES_REPORTED_MAX: usize = 1_000;
 
 /// The reads that have failed so far.
 #[derive(Debug, Default)]

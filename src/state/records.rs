@@ -36,9 +36,12 @@ use crate::feed::post::{Body, Membership, Post};
 use crate::feed::record::PostRecord;
 use crate::feed::resume::LatePosts;
 use crate::id::{PostId, SourceId, SourceSlot};
-use crate::limits::POST_SOURCES_MAX;
+use crate::limits::POST_TAGS_MAX;
 use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
+
+/// Maximum number of sources that one post can belong to: its author, its tags and its topic.
+const POST_SOURCES_MAX: usize = 1 + POST_TAGS_MAX + 1;
 
 /// A source. Records are in the order of slots: other records name a source by its index in that order.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

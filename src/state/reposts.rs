@@ -9,7 +9,9 @@ use parking_lot::RwLock;
 use crate::feed::post::Post;
 use crate::feed::reposts::{Repost, Reposts};
 use crate::id::{PostId, SourceSlot};
-use crate::limits::REPOSTS_SAMPLE_MAX;
+
+/// Number of posts whose reposts are sampled to estimate the bytes of all reposts.
+const REPOSTS_SAMPLE_MAX: usize = 256;
 
 /// The reposts of all posts that have any. They are kept in memory even if the posts are archived: a reader who scrolls
 /// down must not see again a post that was shown further up.

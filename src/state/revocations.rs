@@ -15,7 +15,9 @@ use parking_lot::RwLock;
 
 use crate::clock::UnixMicros;
 use crate::id::SourceId;
-use crate::limits::REVOCATIONS_FORGOTTEN_TOGETHER;
+
+/// Maximum number of expired revocations that are deleted with a new one, so that it takes no longer after a quiet period.
+const REVOCATIONS_FORGOTTEN_TOGETHER: usize = 1_024;
 
 /// The tokens of a user that were issued before this instant are rejected. Sorted with the oldest first.
 pub type Revocation = (UnixMicros, SourceId);

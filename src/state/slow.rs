@@ -23,11 +23,27 @@ use rustc_hash::FxHashMap;
 
 use crate::clock::UnixMicros;
 use crate::id::SourceSlot;
-use crate::limits::{
-    SLOW_READ_MIN, SLOW_READ_SHARE, SLOW_READS_EXCUSED_MAX, SLOW_SOURCE_PROBE_MAX, SLOW_SOURCE_PROBE_MIN,
-    SLOW_SOURCE_PROBE_RESTS, SLOW_SOURCES_MAX,
-};
+use crate::limits::SLOW_SOURCE_PROBE_MAX;
 use crate::state::reader::ReadClock;
+
+/// Minimum time that such a source is skipped.
+const SLOW_SOURCE_PROBE_MIN: Duration = Duration::from_secs(1);
+
+/// A source that is too slow for a page is skipped for this many times the duration of its last read. Probes of it thus take at most this
+/// fraction of one archive thread.
+const SLOW_SOURCE_PROBE_RESTS: u32 = 8;
+
+/// Number of slow reads whose time does not count against one page, because their sources were not known to be slow.
+const SLOW_READS_EXCUSED_MAX: u32 = 2;
+
+/// A read that takes less than this is never slow, however little time a page has left.
+const SLOW_READ_MIN: Duration = Duration::from_millis(5);
+
+/// A read of one source is slow if it takes more than one in this many parts of a page's time.
+const SLOW_READ_SHARE: u32 = 4;
+
+/// Maximum number of sources that are remembered as slow to read in the archive. Beyond it, the ones that are probed next are dropped.
+const SLOW_SOURCES_MAX: usize = 1_024;
 
 /// The sources that were slow recently. At most [`SLOW_SOURCES_MAX`].
 #[derive(Debug, Default)]

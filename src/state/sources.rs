@@ -22,8 +22,18 @@ use crate::feed::outbox::{Ask, Missing, Newest, Outbox};
 use crate::feed::position::Position;
 use crate::feed::preferences::Preferences;
 use crate::id::{SourceId, SourceSlot};
-use crate::limits::{FLOW_KEY_SOURCES_MAX, NEWEST_PULLED_MAX, SOURCES_SAMPLE_MAX};
 use crate::state::erasures::Erasures;
+
+/// Number of sources that are sampled to estimate the bytes of all of them.
+const SOURCES_SAMPLE_MAX: usize = 512;
+
+/// Maximum number of a reader's sources that are examined to compute its flow key for fair queueing. With the default settings these are
+/// all of them.
+const FLOW_KEY_SOURCES_MAX: usize = 5_000;
+
+/// Number of newest posts of a source that readers pull without a lock: at most 512 bytes for each source that has posts to pull. A page of
+/// 20 entries first requests at most 21 of each source.
+const NEWEST_PULLED_MAX: usize = 32;
 
 /// A user, tag, topic or account of another kind.
 #[derive(Debug)]

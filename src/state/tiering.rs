@@ -28,15 +28,19 @@ use crate::feed::position::{Direction, Position, Span};
 use crate::feed::post::{Membership, Post};
 use crate::feed::record::PostRecord;
 use crate::id::{PostId, SourceId, SourceSlot};
-use crate::limits::{
-    BUDGET_SAMPLE_POSTS, BUDGET_SOURCES_PER_ROUND, TIERING_ENTRIES_MAX, TIERING_SLACK, TOMBSTONES_IN_MEMORY_MAX,
-};
+use crate::limits::{BUDGET_SAMPLE_POSTS, BUDGET_SOURCES_PER_ROUND, TOMBSTONES_IN_MEMORY_MAX};
 use crate::state::posts::Stored;
 use crate::state::records;
 use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::{ArchiveError, Batch, Kept};
 use crate::storage::frame::{pack, unpack};
+
+/// Maximum number of outbox entries that are moved to the archive in one round.
+const TIERING_ENTRIES_MAX: usize = 8 * 1024;
+
+/// Number of posts that an outbox may have in memory beyond its limit before its oldest posts are moved to the archive together.
+const TIERING_SLACK: usize = 128;
 
 /// How much is kept in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

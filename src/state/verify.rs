@@ -7,11 +7,13 @@ use crate::feed::page::{Look, View};
 use crate::feed::position::Position;
 use crate::feed::work::{Allowance, Budget};
 use crate::id::PostId;
-use crate::limits::VERDICT_POSTS_MAX;
 use crate::state::reader::Reader;
 use crate::state::view::{FeedView, Finder};
 use crate::state::viewer::Viewer;
 use crate::state::world::World;
+
+/// Maximum number of posts of each kind that the verification of an inbox lists.
+const VERDICT_POSTS_MAX: usize = 100;
 
 /// The result of comparing an inbox with a rebuilt one.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -27,8 +27,10 @@ use std::ops::RangeInclusive;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::limits::FRAME_PAYLOAD_BYTES_MAX;
 use crate::storage::journal::Sequence;
+
+/// Maximum payload bytes of one frame. The largest event is a bulk of follow edges with the longest ids.
+const FRAME_PAYLOAD_BYTES_MAX: usize = 16 << 20;
 
 /// Bytes before the payload: the fixed part of each frame.
 pub const FRAME_HEADER_BYTES: usize = 29;

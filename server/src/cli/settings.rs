@@ -28,11 +28,20 @@ use crate::http::sockets::proxies::Proxies;
 use crate::http::tls::Certificate;
 use tidewire::config::EngineConfig;
 use tidewire::engine::StorageConfig;
-use tidewire::limits::{BULK_REQUEST_BYTES_MAX, FOLLOWING_MAX, SETTINGS_FILE_BYTES_MAX, SHARDS_MAX};
+use tidewire::limits::BULK_REQUEST_BYTES_MAX;
 use tidewire::runtime::background::snapshotter::SnapshotOptions;
 use tidewire::storage::journal::writer::JournalOptions;
 
 pub use values::{Celebrity, Compression, Inboxes, LogFormat, Span, SyncPolicy};
+
+/// Maximum bytes of a settings file.
+const SETTINGS_FILE_BYTES_MAX: u64 = 256 * 1024;
+
+/// Upper bound of the setting for edges of one follower: 12 bytes each, all in one record of a snapshot.
+const FOLLOWING_MAX: usize = 4_000_000;
+
+/// Maximum number of shards.
+const SHARDS_MAX: usize = 256;
 
 /// Raw settings: only the values that were set. The keys of the TOML file are the names of the flags.
 #[derive(Debug, Clone, Default, clap::Args, Deserialize)]

@@ -21,10 +21,32 @@ use rustc_hash::FxHashMap;
 use crate::http::client::Client;
 use crate::http::operation::Work;
 use crate::http::problem::Problem;
-use tidewire::limits::{
-    BULK_REQUEST_BYTES_MAX, BULK_WRITES_MAX, CLIENTS_PER_GATE, JOINS_MAX, LIVE_UNAUTHENTICATED_MAX, METRICS_MAX,
-    OPERATIONS_MAX, READS_MAX, RESPONSE_BYTES_MAX, WAKE_UPS_MAX, WRITE_BYTES_MAX, WRITES_MAX,
-};
+use tidewire::limits::{BULK_REQUEST_BYTES_MAX, LIVE_UNAUTHENTICATED_MAX, OPERATIONS_MAX, READS_MAX, SCRIBE_BATCH_MAX};
+
+/// Maximum number of metrics requests in progress: a few collectors, whose capacity no other request takes.
+const METRICS_MAX: usize = 8;
+
+/// Maximum number of live connections that are being admitted at the same time.
+const JOINS_MAX: usize = 2_048;
+
+/// Maximum number of bulk writes in progress.
+const BULK_WRITES_MAX: usize = 16;
+
+/// Number of clients that can fill a byte limit together: one client may reserve at most this fraction of the limit. It is small, so that a
+/// single client is not slowed down.
+const CLIENTS_PER_GATE: usize = 16;
+
+/// Maximum bytes of responses that clients have not received yet: some forty of the largest pages.
+const RESPONSE_BYTES_MAX: usize = 256 << 20;
+
+/// Maximum total bytes of the bodies of writes in progress, as far as the requests declare their length.
+const WRITE_BYTES_MAX: usize = 256 << 20;
+
+/// Maximum number of writes in progress: the number that the scribe journals in one batch.
+const WRITES_MAX: usize = SCRIBE_BATCH_MAX;
+
+/// Maximum number of these reads that have to wake their reader first.
+const WAKE_UPS_MAX: usize = READS_MAX / 2;
 
 /// Limits on concurrent work.
 #[derive(Clone, Copy, Debug)]

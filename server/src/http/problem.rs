@@ -1,6 +1,7 @@
 //! Problem documents (RFC 9457): the format of every error response.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use actix_web::dev::ServiceResponse;
 use actix_web::http::StatusCode;
@@ -9,7 +10,10 @@ use actix_web::{HttpResponse, ResponseError};
 use serde_json::{Map, Value, json};
 
 use tidewire::error::{Error, FollowRefusal};
-use tidewire::limits::{QUARANTINE, RETRY_SECONDS};
+use tidewire::limits::QUARANTINE;
+
+/// Range of the `Retry-After` seconds for requests that are refused for lack of capacity. Each response has one value of it.
+const RETRY_SECONDS: RangeInclusive<u64> = 1..=3;
 
 /// The detail for clients other than the server's owner: the cause may contain file names and other internal data.
 const FAILED_INSIDE: &str = "something failed inside; the server's log says what";

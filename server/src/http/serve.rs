@@ -38,7 +38,13 @@ use crate::http::tls::Certificate;
 use crate::http::upgrade::{LINGER, SEND_TIMEOUT, upgrades};
 use crate::peer_error_log;
 use tidewire::engine::Engine;
-use tidewire::limits::{CONNECTION_IDLE_MAX, CONNECTIONS_REFUSED_TOGETHER};
+
+/// Maximum idle time of a connection, whatever it sends: a little longer than the keep-alive timeout of HTTP plus the timeout for a request
+/// head.
+const CONNECTION_IDLE_MAX: Duration = Duration::from_secs(90);
+
+/// Maximum number of connections that are accepted beyond the limit, so that they can be refused: part of the reserved files.
+const CONNECTIONS_REFUSED_TOGETHER: usize = 32;
 
 /// Maximum time for requests in progress to finish after a shutdown signal.
 const DRAIN_SECONDS: u64 = 10;

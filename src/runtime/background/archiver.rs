@@ -17,7 +17,7 @@ use tracing::{error, info};
 
 use crate::error::Error;
 use crate::id::SourceId;
-use crate::limits::{ARCHIVE_QUEUE_MAX, ARCHIVE_READERS};
+use crate::limits::ARCHIVE_QUEUE_MAX;
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::message::{Command, Mark, Reply};
 use crate::runtime::writer::queue::CommandSender;
@@ -26,6 +26,9 @@ use crate::state::tiering::{Tiering, Written};
 use crate::state::world::World;
 use crate::storage::archive::{Archive, ArchiveError, Rewrite};
 use crate::storage::journal::Sequence;
+
+/// Number of threads that read the archive.
+const ARCHIVE_READERS: usize = 4;
 
 /// A task of the scribe for the archive.
 pub struct Task {

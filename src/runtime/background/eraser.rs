@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -26,9 +27,7 @@ use crate::feed::event::{Event, MuteOrBlock};
 use crate::feed::outbox::Part;
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
-use crate::limits::{
-    ERASURE_FLUSH_POSTS, ERASURE_RESTS, ERASURE_RETRY, ERASURE_RETRY_MAX, ERASURE_STEP_MAX, SNAPSHOT_REQUESTS_MAX,
-};
+use crate::limits::{ERASURE_RESTS, SNAPSHOT_REQUESTS_MAX};
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::background::resolver::{Resolver, needs};
 use crate::runtime::message::{Command, EraseStep, Reply, Sleep, SnapshotTaken};
@@ -37,6 +36,19 @@ use crate::runtime::writer::queue::CommandSender;
 use crate::state::erasures::Erasure;
 use crate::state::resolved::Resolved;
 use crate::state::sources::Source;
+
+/// Maximum delay between two attempts.
+const ERASURE_RETRY_MAX: Duration = Duration::from_secs(10 * 60);
+
+/// Delay after the first failed attempt of an erasure; it doubles after each further one. The reason of a failure may be a disk without
+/// space for another copy of the archive.
+const ERASURE_RETRY: Duration = Duration::from_secs(1);
+
+/// Number of posts that an erasure deletes in the archive before it waits until the archive has written the deletions.
+const ERASURE_FLUSH_POSTS: usize = 4 * 1024;
+
+/// Maximum number of changes that an erasure requests together: posts to delete, or edges and preferences of other users to remove.
+const ERASURE_STEP_MAX: usize = 256;
 
 /// The background worker that carries out erasures.
 pub(crate) struct Eraser {

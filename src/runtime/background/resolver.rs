@@ -17,7 +17,6 @@ use crate::error::Error;
 use crate::id::PostId;
 use crate::limits::{
     ARCHIVE_QUEUE_MAX, ARCHIVED_IDS_LISTED_MAX, BACKFILL_MAX, BACKFILLS_PER_REQUEST_MAX, FOLLOWS_PER_REQUEST_MAX,
-    RESOLUTIONS_MAX,
 };
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::message::Command;
@@ -25,6 +24,10 @@ use crate::runtime::shared::Shared;
 use crate::runtime::writer::queue::{CommandSender, NotTaken};
 use crate::state::resolved::{Needs, Resolved};
 use crate::state::world::World;
+
+/// Maximum number of archive look-ups of one command before it is refused. The results stay in memory from the first look-up on, so that
+/// one more is enough.
+const RESOLUTIONS_MAX: u32 = 8;
 
 /// Returns the records that a command needs from the archive and that are neither in memory nor in `resolved`.
 pub fn needs(command: &Command, world: &World, resolved: &Resolved) -> Needs {

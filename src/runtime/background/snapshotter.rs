@@ -23,7 +23,7 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 use tracing::{info, warn};
 
 use crate::error::Error;
-use crate::limits::{SNAPSHOT_RESTS, SNAPSHOT_STRETCH, SNAPSHOTS_KEPT};
+use crate::limits::SNAPSHOTS_KEPT;
 use crate::recovery::{Records, write_world};
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::background::snapshotter::due::Since;
@@ -37,6 +37,13 @@ use crate::storage::files::Files;
 use crate::storage::journal::Sequence;
 use crate::storage::journal::writer::JournalFigures;
 use crate::storage::snapshot::{self, Section, SnapshotHeader, SnapshotReader, SnapshotWriter, UNFINISHED};
+
+/// Length of the pause, as a multiple of the work before it. A quarter of one of two cores is what writers can spare; nothing waits for the
+/// end of a snapshot.
+const SNAPSHOT_RESTS: u32 = 3;
+
+/// Time that the snapshotter works without interruption before it pauses.
+const SNAPSHOT_STRETCH: Duration = Duration::from_micros(500);
 
 /// Options for when and how snapshots are taken.
 #[derive(Clone, Copy, Debug)]

@@ -10,16 +10,25 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
 
 use actix::{Actor, ActorFuture, Addr, AsyncContext, Context, Handler};
 
 use crate::feed::stream::Invalidation;
-use crate::limits::{DELIVERIES_PER_TURN_MAX, INBOXES_PER_COPY, SAMPLE_PERIOD};
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::fanout::FanoutSupervisor;
 use crate::runtime::message::{CollectStatistics, CopyInboxes, Deliver, InvalidationsPending, SliceDelivered};
 use crate::runtime::reader::inbox_store::InboxStore;
 use crate::runtime::shared::Shared;
+
+/// Interval between two samples of a shard's inboxes.
+const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
+
+/// Number of inboxes that a courier copies for a snapshot before it yields.
+const INBOXES_PER_COPY: usize = 64;
+
+/// Number of deliveries after which a courier yields to the other actors of its shard.
+const DELIVERIES_PER_TURN_MAX: usize = 512;
 
 /// The courier of one shard.
 pub struct Courier {

@@ -12,7 +12,11 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::limits::{FANOUT_LATENCY_MAX, FANOUT_LATENCY_WINDOW};
+/// Maximum fan-out time that is reported; longer ones count as this.
+const FANOUT_LATENCY_MAX: Duration = Duration::from_secs(3_600);
+
+/// Length of one window in which fan-outs are timed. A report covers the last one to two windows.
+const FANOUT_LATENCY_WINDOW: Duration = Duration::from_secs(10);
 
 /// The classes of audiences by number of followers, each ten times as large as the one before.
 pub const AUDIENCES: [&str; 6] = ["1-9", "10-99", "100-999", "1k-9k", "10k-99k", "100k+"];

@@ -27,10 +27,7 @@ use crate::feed::position::Position;
 use crate::feed::schedule::{Cut, FanoutRoute, InFlight, Schedule, Turn};
 use crate::feed::stream::Invalidation;
 use crate::id::SourceSlot;
-use crate::limits::{
-    FANOUT_BACKLOG_AUTHORS, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, FANOUTS_PER_AUTHOR_MAX, RECIPIENTS_IN_FLIGHT_MAX,
-    SCRIBE_BATCH_MAX, SLICE_RECIPIENTS_MAX, SLICE_SCAN_MAX, SLICES_IN_FLIGHT_MAX,
-};
+use crate::limits::{FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, SCRIBE_BATCH_MAX, SLICE_RECIPIENTS_MAX, SLICES_IN_FLIGHT_MAX};
 use crate::live::watchers::Watchers;
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::fanout::courier::Courier;
@@ -40,6 +37,19 @@ use crate::runtime::message::{
     Deliver, FanoutOrder, OrdersPending, Published, RegisterCouriers, Reply, SliceDelivered,
 };
 use crate::runtime::shared::Shared;
+
+/// Number of recipients in flight at which a shard gets no further slice: two full slices, so that it never waits for the next one, and a
+/// small post never waits for more than those two.
+const RECIPIENTS_IN_FLIGHT_MAX: usize = 2 * SLICE_RECIPIENTS_MAX;
+
+/// Maximum number of followers that are scanned for one slice, active or not.
+const SLICE_SCAN_MAX: usize = 64 * 1024;
+
+/// The fraction (one in this many) of that backlog that the posts of one author may use.
+const FANOUT_BACKLOG_AUTHORS: usize = 4;
+
+/// Maximum number of posts of one author that may wait for their delivery. Beyond it only this author is refused.
+const FANOUTS_PER_AUTHOR_MAX: usize = 4 * 1024;
 
 /// The maximum that a shard has in flight. The last slice may exceed it.
 const IN_FLIGHT_MAX: InFlight = InFlight { slices: SLICES_IN_FLIGHT_MAX, recipients: RECIPIENTS_IN_FLIGHT_MAX };

@@ -27,12 +27,15 @@ use crate::feed::inbox::{Inbox, Push};
 use crate::feed::position::Position;
 use crate::feed::stream::Invalidation;
 use crate::id::SourceSlot;
-use crate::limits::{LIVE_NOTICES_MAX, SAMPLED_INBOXES_MAX, SAMPLED_PLACES_MAX};
+use crate::limits::{LIVE_NOTICES_MAX, SAMPLED_INBOXES_MAX};
 use crate::live::event::{Item, RecentItems};
 use crate::runtime::message::InboxTotals;
 use crate::runtime::reader::user::UserActor;
 use crate::state::records::{InboxRecord, pack_positions};
 use crate::state::view::Entry;
+
+/// Maximum number of slots that are probed for these inboxes, some of which may be empty.
+const SAMPLED_PLACES_MAX: usize = 8 * SAMPLED_INBOXES_MAX;
 
 /// The inboxes of one shard.
 #[derive(Debug, Default)]

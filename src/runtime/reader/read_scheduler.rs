@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use crate::error::Error;
 use crate::feed::page::Page;
 use crate::id::SourceSlot;
-use crate::limits::{READS_TOGETHER_MAX, READS_WAITING_PER_SHARD_MAX, USER_MAILBOX_MAX, WAKE_QUEUE_MAX};
+use crate::limits::{READS_WAITING_PER_SHARD_MAX, USER_MAILBOX_MAX, WAKE_QUEUE_MAX};
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::message::{Ask, Reply, Wake};
 use crate::runtime::reader::activator::Activator;
@@ -29,6 +29,10 @@ use crate::runtime::shared::Shared;
 use crate::state::reader::PageRequest;
 use crate::state::sources::Source;
 use crate::state::view::Entry;
+
+/// Maximum number of reads that the actors of one shard process at the same time: a fraction of a millisecond's work, and enough that no
+/// actor waits for the next read.
+const READS_TOGETHER_MAX: usize = 16;
 
 /// The read scheduler of one shard.
 pub struct ReadScheduler {

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 use std::time::Instant;
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, SpawnHandle};
@@ -14,7 +15,6 @@ use tracing::error;
 use crate::feed::inbox::Inbox;
 use crate::feed::page::{Page, Reach};
 use crate::feed::stream::Invalidation;
-use crate::limits::VERIFY_AGAIN_AFTER;
 use crate::runtime::message::{Ask, Reply, Sleep, Verify};
 use crate::runtime::reader::inbox_store::{InboxHandle, InboxStore};
 use crate::runtime::reader::watch::Watch;
@@ -23,6 +23,10 @@ use crate::state::reader::{ColdRead, PageRequest, Reader};
 use crate::state::sources::Source;
 use crate::state::verify::{Verdict, verify};
 use crate::state::view::Entry;
+
+/// Delay after which an inbox with an apparent error is checked again before the error is reported. Posts that are being delivered arrive
+/// sooner.
+const VERIFY_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// The actor of one active reader.
 pub struct UserActor {

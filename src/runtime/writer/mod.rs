@@ -39,7 +39,7 @@ use crate::error::Error;
 use crate::feed::event::Event;
 use crate::feed::post::Post;
 use crate::id::SourceId;
-use crate::limits::{SCRIBE_BATCH_BYTES_MAX, SCRIBE_BATCH_MAX, SOURCES_MAX};
+use crate::limits::SCRIBE_BATCH_MAX;
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::background::archiver::Task;
 use crate::runtime::background::resolver::{Resolver, needs};
@@ -53,6 +53,12 @@ use crate::throttle::Throttle;
 use group::Group;
 use queue::CommandReceiver;
 use tier::Archiver;
+
+/// Maximum bytes of encoded events that the scribe commits in one batch.
+const SCRIBE_BATCH_BYTES_MAX: usize = 256 * 1024;
+
+/// Maximum number of sources that one process can know: slots have 32 bits, and the last one is reserved.
+const SOURCES_MAX: usize = u32::MAX as usize - 1;
 
 /// The single writer of the world and of the journal.
 pub struct Scribe<J> {

@@ -11,13 +11,17 @@ use crate::feed::post::Post;
 use crate::feed::schedule::FanoutRoute;
 use crate::feed::stream::Invalidation;
 use crate::id::{PostId, SourceId, SourceSlot};
-use crate::limits::{LIVE_ANSWERS_MAX, LIVE_REPOSTERS_MAX};
+use crate::limits::LIVE_REPOSTERS_MAX;
 use crate::runtime::message::Reply;
 use crate::runtime::writer::{Scribe, refuse};
 use crate::state::posts::Stored;
 use crate::state::sources::Source;
 use crate::state::world::Applied;
 use crate::storage::journal::Journal;
+
+/// Maximum number of replies to a previously unknown post whose watched readers are notified one by one once the post is known. With more,
+/// all watched readers read again.
+const LIVE_ANSWERS_MAX: usize = 64;
 
 impl<J: Journal> Scribe<J> {
     /// Returns the routes of a new post: to inboxes, and to watched readers who see the post by another path.

@@ -4,10 +4,13 @@ use crate::error::Error;
 use crate::feed::event::{Event, MuteOrBlock};
 use crate::feed::preferences::{Marker, Preferences};
 use crate::id::{ListName, SourceId};
-use crate::limits::{LISTS_MAX, SILENCED_MAX};
+use crate::limits::LISTS_MAX;
 use crate::runtime::message::{Choice, Reply};
 use crate::runtime::writer::{Scribe, Then, refuse};
 use crate::storage::journal::Journal;
+
+/// Maximum number of sources that one reader may mute, and the same number that it may block.
+const SILENCED_MAX: usize = 10_000;
 
 impl<J: Journal> Scribe<J> {
     pub(super) fn choose(&mut self, reader: SourceId, choice: Choice, reply: Reply<bool>) {

@@ -1,16 +1,25 @@
 //! The archive part of the scribe: marks for snapshots, and rounds of tiering.
 
+use std::time::Duration;
 use std::time::Instant;
 
 use crossbeam_channel::{RecvTimeoutError, Sender};
 
 use crate::id::SourceId;
-use crate::limits::{JOURNAL_IDLE, TIERING_RETRY, TIERINGS_PER_PERSIST};
 use crate::runtime::background::archiver::Task;
 use crate::runtime::message::{Command, Mark, Reply};
 use crate::runtime::writer::{Scribe, refuse};
 use crate::state::tiering::Written;
 use crate::storage::journal::Journal;
+
+/// Number of rounds of tiering between two that sync the archive, so that it survives a power loss.
+const TIERINGS_PER_PERSIST: u32 = 32;
+
+/// Delay between a failed round of tiering and the next attempt.
+const TIERING_RETRY: Duration = Duration::from_secs(1);
+
+/// Time without a write after which the journal itself records what is synced.
+const JOURNAL_IDLE: Duration = Duration::from_secs(1);
 
 /// The scribe's state of the archiver.
 pub(super) struct Archiver {

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::{Taken, UnixMicros};
 use crate::id::PostId;
-use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_BYTES_MAX, SNAPSHOT_SYNC_BYTES};
+use crate::limits::{SNAPSHOT_BLOCK_BYTES, SNAPSHOT_BLOCK_BYTES_MAX};
 use crate::storage::error::StorageError;
 use crate::storage::files::{AppendFile, Files};
 use crate::storage::frame::pack;
@@ -29,6 +29,9 @@ use crate::storage::identity::{IDENTITY_BYTES, Identity};
 use crate::storage::journal::Sequence;
 
 pub use reader::{Block, SnapshotReader};
+
+/// Bytes of a snapshot that are written between two syncs.
+const SNAPSHOT_SYNC_BYTES: usize = 8 << 20;
 
 /// The format that is written, and the latest format that can be read.
 pub const SNAPSHOT_FORMAT: u16 = 2;

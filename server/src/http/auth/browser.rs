@@ -18,7 +18,9 @@ use actix_web::http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 
 use crate::http::auth::cors::Origins;
 use crate::http::auth::denial::Denial;
-use tidewire::limits::HOSTS_MAX;
+
+/// Maximum number of host names of the server.
+const HOSTS_MAX: usize = 64;
 
 /// The host names of the server, in addition to IP addresses and `localhost`. A name with a port matches that port only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,9 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
 use crate::http::Api;
-use tidewire::limits::CORS_ORIGINS_MAX;
+
+/// Maximum number of origins whose pages may use the server.
+const CORS_ORIGINS_MAX: usize = 64;
 
 /// The origins whose pages may read responses, in the form browsers send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

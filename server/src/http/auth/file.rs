@@ -18,7 +18,13 @@ use tracing::warn;
 use crate::bounded::read_text;
 use crate::http::auth::keys::{KeyHash, KeyScope, Keys, TokenKey, hash};
 use crate::http::auth::{mint, pem};
-use tidewire::limits::{ACCESS_FILE_BYTES_MAX, ACCESS_KEYS_MAX, KEYS_TRIED_MAX, TOKEN_SECRET_BYTES_MIN};
+use tidewire::limits::{ACCESS_KEYS_MAX, KEYS_TRIED_MAX};
+
+/// Minimum bytes of a secret that signs tokens: the length of the signature.
+const TOKEN_SECRET_BYTES_MIN: usize = 32;
+
+/// Maximum bytes of an access file.
+const ACCESS_FILE_BYTES_MAX: u64 = 256 * 1024;
 
 /// Maximum bytes of the name of a key.
 const NAME_BYTES_MAX: usize = 64;

@@ -64,8 +64,7 @@ use tidewire::clock::{Clock, SystemClock};
 use tidewire::engine::Engine;
 use tidewire::id::SourceId;
 use tidewire::limits::{
-    ACCESS_FILE_LOOK, LIVE_UNAUTHENTICATED_MAX, LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX, NEW_SOURCES_OF_USER_MAX,
-    NEW_SOURCES_PERIOD,
+    LIVE_UNAUTHENTICATED_MAX, LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX, NEW_SOURCES_OF_USER_MAX, NEW_SOURCES_PERIOD,
 };
 
 pub(in crate::http) use crate::http::auth::caller::Caller;
@@ -73,6 +72,9 @@ pub(in crate::http) use crate::http::auth::credentials::{PROTOCOL, offers_protoc
 pub(in crate::http) use crate::http::auth::denial::Denial;
 pub(in crate::http) use crate::http::auth::session_expiry::SessionExpiry;
 pub(in crate::http) use crate::http::auth::unauthenticated::Place;
+
+/// Interval of the checks whether the access file has changed.
+const ACCESS_FILE_LOOK: Duration = Duration::from_secs(1);
 
 /// The settings of authentication and authorization.
 #[derive(Clone, Debug, Default)]

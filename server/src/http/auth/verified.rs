@@ -14,7 +14,10 @@ use parking_lot::Mutex;
 
 use crate::http::auth::denial::Denial;
 use crate::http::auth::keys::{KeyHash, KeyId, VerifiedClaims};
-use tidewire::limits::VERIFIED_TOKENS_MAX;
+
+/// Maximum number of verified tokens that are cached, so that their signature is not computed for each request: some 150 bytes each, twice
+/// that with the longest ids.
+const VERIFIED_TOKENS_MAX: usize = 64 * 1_024;
 
 /// The result of verifying a token with a valid signature.
 #[derive(Clone, Debug)]

@@ -16,8 +16,10 @@ use crate::http::auth::SessionExpiry;
 use crate::http::live::wire::{Close, Received, Wire};
 use tidewire::engine::Watcher;
 use tidewire::feed::stream::Place;
-use tidewire::limits::LIVE_WRITE_BYTES;
 use tidewire::live::event::{Event, What};
+
+/// Maximum bytes of messages that are written to a live connection with one call.
+const LIVE_WRITE_BYTES: usize = 16 * 1024;
 
 /// A live connection over one of the two wire formats.
 pub(super) struct Connection<W> {

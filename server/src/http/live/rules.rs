@@ -12,7 +12,14 @@ use std::time::Instant;
 
 use actix_http::ws::{OpCode, Parser};
 
-use tidewire::limits::{LIVE_FRAME_COST_BYTES, LIVE_RECEIVED_BYTES_AT_ONCE, LIVE_RECEIVED_BYTES_PER_SECOND};
+/// Bytes that a frame counts in addition to its payload.
+const LIVE_FRAME_COST_BYTES: usize = 256;
+
+/// Bytes that a live client may send per second after that burst.
+const LIVE_RECEIVED_BYTES_PER_SECOND: usize = 8 * 1024;
+
+/// Burst of bytes that a live client may send: far more than the answers to heartbeats need.
+const LIVE_RECEIVED_BYTES_AT_ONCE: usize = 128 * 1024;
 
 /// The rule that a frame violates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,10 +2,21 @@
 
 use std::time::Duration;
 
-use tidewire::limits::{
-    BODY_BYTES_PER_SECOND_MIN, BODY_TIME, BODY_TIME_MAX, RESPONSE_BYTES_PER_SECOND_MIN, RESPONSE_STALL_BYTES_MIN,
-    RESPONSE_STALL_MAX,
-};
+use tidewire::limits::{RESPONSE_STALL_BYTES_MIN, RESPONSE_STALL_MAX};
+
+/// Maximum time that a request body may take, whatever its size. Bodies of users end before it at the rate above; larger ones are sent by
+/// servers.
+const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Bytes of a body that extend its time limit by one second: the rate of the slowest mobile networks.
+const BODY_BYTES_PER_SECOND_MIN: usize = 4 * 1024;
+
+/// Base time limit of every request body: lost packets are retransmitted within it, even on bad networks.
+const BODY_TIME: Duration = Duration::from_secs(5);
+
+/// Bytes of a large response that extend its time limit by one second beyond [`RESPONSE_STALL_MAX`]: the rate of a poor mobile connection.
+/// Slower clients would hold the reserved bytes for too long.
+const RESPONSE_BYTES_PER_SECOND_MIN: usize = 64 * 1024;
 
 /// The minimum transfer rates and timeouts.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,11 @@
 
 use std::io;
 
-use tidewire::limits::{FILES_PER_THREAD, FILES_RESERVED};
+/// The same for each thread, because each event loop has some file descriptors.
+const FILES_PER_THREAD: usize = 8;
+
+/// Number of file descriptors that connections leave for the journal, snapshots, the archive, its tools and other files of the process.
+const FILES_RESERVED: usize = 128;
 
 /// The assumed limit if the system does not report it.
 const UNKNOWN: u64 = 1_024;

@@ -24,9 +24,17 @@ use crate::http::sockets::line::Line;
 use crate::http::sockets::open_files;
 use crate::http::sockets::places::order::Order;
 use crate::http::sockets::proxies::Proxies;
-use tidewire::limits::{CONNECTIONS_NOT_LIVE_SHARE, CONNECTIONS_PER_SWEEP, CONNECTIONS_SHARE};
 use tidewire::runtime::counters::{Counter, Gauge};
 use tidewire::throttle::Throttle;
+
+/// Maximum number of idle connections that are closed in one pass.
+const CONNECTIONS_PER_SWEEP: usize = 4_096;
+
+/// One in this many places is reserved for connections that are not live: those of operators and of ordinary requests.
+const CONNECTIONS_NOT_LIVE_SHARE: usize = 16;
+
+/// One address may have at most one in this many connections.
+const CONNECTIONS_SHARE: usize = 4;
 
 /// The limits on connections.
 #[derive(Clone, Debug)]

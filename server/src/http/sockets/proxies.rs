@@ -4,7 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use crate::http::auth::rate::network;
-use tidewire::limits::PROXIES_MAX;
+
+/// Maximum number of addresses that may be configured as proxies.
+const PROXIES_MAX: usize = 64;
 
 /// The addresses of proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,8 +16,17 @@
 
 use std::time::Duration;
 
-use crate::limits::{SNAPSHOT_INTERVALS_MAX, SNAPSHOT_JOURNAL_SHARE, SNAPSHOT_SMALL_BYTES};
 use crate::runtime::background::snapshotter::SnapshotOptions;
+
+/// Snapshots up to this size are due however little was journaled: writing one is half a second's work.
+const SNAPSHOT_SMALL_BYTES: u64 = 64 << 20;
+
+/// Number of snapshot intervals after which the next snapshot is due if anything was journaled, however little.
+const SNAPSHOT_INTERVALS_MAX: u32 = 16;
+
+/// The next snapshot is due when one in this many bytes of the last snapshot was journaled. A start then replays this fraction of what it
+/// loads, and the replay takes about this fraction of the time.
+const SNAPSHOT_JOURNAL_SHARE: u64 = 4;
 
 /// The changes since the last snapshot was begun.
 #[derive(Clone, Copy, Debug)]

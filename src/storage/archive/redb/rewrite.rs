@@ -28,8 +28,11 @@ use super::layout::{self, OutboxKey};
 use super::room::BufferedFile;
 use super::sums::SummedFile;
 use super::{RedbArchive, cannot, guarded, open};
-use crate::limits::{ARCHIVE_CACHE_BYTES, ERASURE_RESTS, REWRITE_CHUNK_BYTES};
+use crate::limits::{ARCHIVE_CACHE_BYTES, ERASURE_RESTS};
 use crate::storage::archive::{ArchiveError, Fate, Rewrite};
+
+/// Bytes of rows after which the copy of an archive that is being rewritten is passed to the operating system.
+const REWRITE_CHUNK_BYTES: usize = 8 << 20;
 
 /// Path of the file to which the archive is rewritten.
 fn leftover(path: &Path) -> PathBuf {
