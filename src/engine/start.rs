@@ -154,10 +154,11 @@ impl Engine {
         progress: &Progress,
     ) -> Result<(Self, Report), StorageError> {
         let path = storage.directory.join(archive::FILE);
-        // The identity is checked before the archive is opened, since opening writes to it. An archive of another
+        // The identity is checked before the archive is opened, since opening writes to it. A readable archive of another
         // directory is left unchanged.
-        let of_archive = archive::identity_in(&path)?;
-        identity::establish(&files, of_archive.map(|found| (path.display().to_string(), found)))?;
+        if let Some(of_archive) = archive::identity_in(&path)? {
+            identity::compare(&files, path.display().to_string(), of_archive)?;
+        }
         let archive = match storage.repair {
             true => RedbArchive::open_or_set_aside(&path, ARCHIVE_CACHE_BYTES)?,
             false => RedbArchive::open(&path, ARCHIVE_CACHE_BYTES)?,

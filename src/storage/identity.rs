@@ -73,19 +73,28 @@ impl Identity {
 pub fn establish(files: &dyn Files, archive: Option<(String, Identity)>) -> Result<Identity, StorageError> {
     let (mut found, has_file) = find_with_file(files)?;
     if let Some((place, of_archive)) = archive {
-        match found {
-            Some(expected) if expected != of_archive => {
-                return Err(StorageError::Mixed { place, found: of_archive, other: files.place(FILE), expected });
-            }
-            // The identity is only in the archive, since the other files have format 1.
-            _ => found = Some(of_archive),
-        }
+        compare(files, place, of_archive)?;
+        // It may be only in the archive, if the other files have format 1.
+        found = Some(of_archive);
     }
     let identity = found.map_or_else(Identity::random, Ok)?;
     if !has_file {
         write_file(files, identity)?;
     }
     Ok(identity)
+}
+
+/// Compares the identity of an archive with that of the other files of a directory. Writes nothing.
+///
+/// # Errors
+/// Fails if they differ, or if the other files belong to several directories.
+pub fn compare(files: &dyn Files, place: String, of_archive: Identity) -> Result<(), StorageError> {
+    match find(files)? {
+        Some(expected) if expected != of_archive => {
+            Err(StorageError::Mixed { place, found: of_archive, other: files.place(FILE), expected })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the identity that the files of a directory share, or none if no file has one.

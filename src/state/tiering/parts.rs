@@ -49,7 +49,10 @@ impl Tiering {
     /// writes for one round is reached.
     fn write_in_parts(self, world: &World, archive: &dyn Archive, mut cause: ArchiveError) -> Written {
         let (mut written, mut failed) = (Written::default(), Self::default());
-        let mut todo = vec![self.units()];
+        let mut units = self.units();
+        let rest = units.split_off(units.len() / 2);
+        // All of them together could not be written, as the caller found.
+        let mut todo: Vec<_> = [rest, units].into_iter().filter(|units| !units.is_empty()).collect();
         for _ in 0..TIERING_WRITES_MAX {
             let Some(mut units) = todo.pop() else { break };
             let part = Self::of(&units);
@@ -103,7 +106,14 @@ impl Tiering {
         }
         let rewrites = self.rewrites.into_iter().map(|post| Self { rewrites: vec![post], ..Self::default() });
         let tombstoned = self.tombstoned.into_iter().map(|post| Self { tombstoned: vec![post], ..Self::default() });
-        by_source.into_values().chain(rewrites).chain(tombstoned).collect()
+        // Posts that cannot be written are tried again each round. Where there are more of them than writes, each round begins elsewhere, and
+        // the deleted ones come first: their tombstones need fewer pages.
+        let (mut rewrites, mut tombstoned): (Vec<_>, Vec<_>) = (rewrites.collect(), tombstoned.collect());
+        for posts in [&mut rewrites, &mut tombstoned] {
+            let first = fastrand::usize(..posts.len().max(1));
+            posts.rotate_left(first);
+        }
+        tombstoned.into_iter().chain(by_source.into_values()).chain(rewrites).collect()
     }
 
     fn of(units: &[Self]) -> Self {

@@ -78,8 +78,13 @@ pub fn tighten(directory: &Path) -> io::Result<Vec<String>> {
         if !is_ours || !found.is_file() || others(&found) == 0 {
             continue;
         }
-        let mode = found.permissions().mode() & 0o700;
-        if let Err(cause) = fs::set_permissions(entry.path(), fs::Permissions::from_mode(mode)) {
+        let close = || {
+            // By what was opened: the name may be a link by now.
+            let file = open(OpenOptions::new().read(true), &entry.path())?;
+            let mode = file.metadata()?.permissions().mode() & 0o700;
+            file.set_permissions(fs::Permissions::from_mode(mode))
+        };
+        if let Err(cause) = close() {
             warnings.push(format!("others may read {}, and that cannot be changed: {cause}", entry.path().display()));
         }
     }

@@ -179,7 +179,7 @@ async fn admit(api: &Api, operation: &Operation, request: &mut ServiceRequest) -
     // For an upgrade request, the parser treats everything that follows on the connection as the body, whatever its declared length.
     let mut upgrades = request.headers().get_all(UPGRADE);
     let is_upgrade = upgrades.any(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
-    if is_upgrade && operation.work != Work::Live {
+    if is_upgrade && (operation.work != Work::Live || request.headers().contains_key(TRANSFER_ENCODING)) {
         return Err(Problem::bad("invalid_upgrade", "this is no WebSocket: leave out the header Upgrade").closing());
     }
     // Unauthorized requests are refused before they reserve any capacity.

@@ -63,6 +63,7 @@ struct Head {
     has_request_line: bool,
     length: u64,
     is_chunked: bool,
+    is_upgrade: bool,
     is_other: bool,
 }
 
@@ -159,6 +160,10 @@ impl Framing {
                 self.head.line(&line);
                 State::Head
             }
+            // More leading zeros than are stored: the parser would read another size.
+            (true, State::ChunkSize) if digits(&line).len() >= LINE_BYTES_MAX - 2 => {
+                return self.invalidate(bytes, end);
+            }
             (true, State::ChunkSize) => chunk(&line),
             (true, State::Trailer) if line.is_empty() => State::Between,
             (true, as_before) => as_before,
@@ -208,24 +213,30 @@ impl Head {
             self.is_chunked = value.eq_ignore_ascii_case(b"chunked");
             self.is_other |= !self.is_chunked;
         } else if name.eq_ignore_ascii_case(b"upgrade") {
-            self.is_other |= value.eq_ignore_ascii_case(b"websocket");
+            self.is_upgrade |= value.eq_ignore_ascii_case(b"websocket");
         }
     }
 
     fn followed_by(self) -> State {
         match self {
             Self { is_other: true, .. } => State::PassThrough,
+            // In the parser's order: to it a chunked request is one whatever else it asks for.
             Self { is_chunked: true, .. } => State::ChunkSize,
+            Self { is_upgrade: true, .. } => State::PassThrough,
             Self { length: 0, .. } => State::Between,
             Self { length, .. } => State::Bytes { left: length, then: Then::Request },
         }
     }
 }
 
+/// Returns the digits of a chunk size line, without extensions.
+fn digits(line: &[u8]) -> &[u8] {
+    line.split(|byte| b"; \t".contains(byte)).next().unwrap_or_default()
+}
+
 /// Returns the state after a chunk size line.
 fn chunk(line: &[u8]) -> State {
-    let digits = line.split(|byte| b"; \t".contains(byte)).next().unwrap_or_default();
-    let size = std::str::from_utf8(digits).ok().and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    let size = std::str::from_utf8(digits(line)).ok().and_then(|digits| u64::from_str_radix(digits, 16).ok());
     match size.map(|size| (size, size.checked_add(2))) {
         Some((0, _)) => State::Trailer,
         Some((_, Some(left))) => State::Bytes { left, then: Then::Chunk },

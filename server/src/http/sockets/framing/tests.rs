@@ -121,3 +121,29 @@ fn a_body_in_parts_may_have_so_much_beside_these_and_no_more() {
     let small = format!("{head}{}0\r\n\r\n", "1\r\nx\r\n".repeat(CHUNK_OVERHEAD_BYTES_MAX));
     assert_eq!(passed(&small, 1_000), small, "any number of small parts");
 }
+
+#[test]
+fn a_chunked_request_that_asks_for_an_upgrade_is_chunked_to_the_parser_and_so_here() {
+    let head = "POST / HTTP/1.1\r\nUpgrade: websocket\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let whole = format!("{head}3\r\nabc\r\n0\r\n\r\n");
+    check(&[whole.as_str(), GET, GET]);
+    let hides = format!("{head}0\r\nx: y\n\r\n{GET}");
+    assert!(passed(&hides, 100).contains("\r\0"), "{:?}", passed(&hides, 100));
+}
+
+#[test]
+fn a_size_with_more_zeros_than_are_stored_becomes_a_line_that_no_parser_takes() {
+    for zeros in [LINE_BYTES_MAX - 2, LINE_BYTES_MAX, 2 * LINE_BYTES_MAX] {
+        let sent = format!(
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{}5\r\nab\ncd\r\n0\r\n\r\n",
+            "0".repeat(zeros)
+        );
+        for piece_bytes in [1, 3, 1_000] {
+            assert!(passed(&sent, piece_bytes).contains("5\r\r\0"), "{zeros} zeros, {piece_bytes} bytes at once");
+        }
+    }
+    check(&[
+        &format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{}5\r\nabcde\r\n0\r\n\r\n", "0".repeat(60)),
+        GET,
+    ]);
+}
