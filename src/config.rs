@@ -27,7 +27,7 @@ pub struct EngineConfig {
     /// Number of threads over which the user actors are distributed. Default: one for each core.
     pub shards: NonZeroUsize,
     /// Maximum number of deliveries that the posts being fanned out still need. Beyond it, publishing is refused. The posts of one author
-    /// may need a quarter of it. Default: [`FANOUT_BACKLOG_PER_SHARD_MAX`] for each shard.
+    /// may need a quarter of it. Default: 2 Mi deliveries for each shard.
     pub fanout_backlog_max: Option<NonZeroUsize>,
     /// Maximum number of sources that one reader may follow. Default 5,000.
     pub following_max: usize,

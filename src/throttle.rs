@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 /// connections and similar events.
 const LOG_THROTTLE_PERIOD: Duration = Duration::from_secs(10);
 
-/// Permits one log line in each [`LOG_THROTTLE_PERIOD`], and counts the suppressed ones.
+/// Permits one log line in each `LOG_THROTTLE_PERIOD`, and counts the suppressed ones.
 #[derive(Debug, Default)]
 pub struct Throttle(Mutex<Logged>);
 

@@ -10,7 +10,7 @@
 //! A position in the feed does not show what a client has received: a post that is delivered late, or backdated by its author, is added
 //! below entries that were returned before. The time of acceptance does show it. A token therefore contains an instant up to which every
 //! accepted post had been delivered, and a client receives the posts that were accepted later, wherever their positions are. Nearly all of
-//! them are above that instant minus [`LATE_AFTER`], where a page finds them; the others are recorded with their sources.
+//! them are above that instant minus `LATE_AFTER`, where a page finds them; the others are recorded with their sources.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -45,7 +45,7 @@ const SLOW_READ_SHARE: u32 = 4;
 /// Maximum number of sources that are remembered as slow to read in the archive. Beyond it, the ones that are probed next are dropped.
 const SLOW_SOURCES_MAX: usize = 1_024;
 
-/// The sources that were slow recently. At most [`SLOW_SOURCES_MAX`].
+/// The sources that were slow recently. At most `SLOW_SOURCES_MAX`.
 #[derive(Debug, Default)]
 pub struct SlowSources {
     by_source: Mutex<FxHashMap<SourceSlot, Slow>>,

@@ -24,9 +24,9 @@ pub struct Verdict {
     pub rebuilt: usize,
     /// The inbox is complete above this position.
     pub floor: Position,
-    /// Missing posts, newest first, at most [`VERDICT_POSTS_MAX`].
+    /// Missing posts, newest first, at most `VERDICT_POSTS_MAX`.
     pub missing: Vec<PostId>,
-    /// Posts that are shown but should not be, newest first, at most [`VERDICT_POSTS_MAX`].
+    /// Posts that are shown but should not be, newest first, at most `VERDICT_POSTS_MAX`.
     pub extra: Vec<PostId>,
     /// The number of posts that are missing because they are still being delivered.
     pub under_way: usize,

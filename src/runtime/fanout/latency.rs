@@ -1,7 +1,7 @@
 //! Fan-out latency: the recent times that posts took to reach all inboxes, by the number of followers.
 //!
 //! Responsible for:
-//! - keeping two windows of [`FANOUT_LATENCY_WINDOW`], the current and the previous one. So figures cover the last
+//! - keeping two windows of `FANOUT_LATENCY_WINDOW`, the current and the previous one. So figures cover the last
 //!   one to two windows.
 //!
 //! Not responsible for:
@@ -34,7 +34,7 @@ pub struct FanoutLatency {
     previous: Window,
 }
 
-/// The latencies of posts to audiences of one class, within 1 %, and at most about [`FANOUT_LATENCY_MAX`].
+/// The latencies of posts to audiences of one class, within 1 %, and at most about `FANOUT_LATENCY_MAX`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AudienceLatency {
     /// The class of audiences by number of followers, `"1-9"` to `"100k+"`.
