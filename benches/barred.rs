@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use common::{NEWEST, config, draft, follow_all, id, median, runtime, size};
 use tidewire::engine::Engine;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::MuteOrBlock;
-use tidewire::feed::policy::Policy;
 use tidewire::feed::post::Draft;
 use tidewire::feed::rules::RulesPatch;
 use tidewire::id::{PostId, SourceId};
@@ -36,7 +36,7 @@ fn main() {
 
 /// A reader and a neighbour on one shard; the fans of the one have reposted one post so often.
 async fn world(reposts: usize, are_tagged: bool) -> Engine {
-    let mut one_shard = config(300, Policy::PullAll);
+    let mut one_shard = config(300, CelebrityPolicy::PullAll);
     one_shard.shards = common::some(1);
     let engine = Engine::start(one_shard);
     let fan = |nth: usize| id(&format!("fan{}", nth % FANS));

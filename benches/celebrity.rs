@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use common::{NEWEST, config, follow_all, id, median, publish, runtime, size, some};
 use tidewire::clock::UnixMicros;
 use tidewire::engine::{Engine, Shared};
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::inbox::Inbox;
 use tidewire::feed::outbox::{Ask, Missing, Part};
-use tidewire::feed::policy::Policy;
 use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::id::SourceId;
 use tidewire::state::reader::{ReadClock, Reader};
@@ -33,7 +33,7 @@ const READERS: usize = 200;
 fn main() {
     let asked = std::env::args().skip(1).find_map(|argument| argument.parse().ok());
     let threads = asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from));
-    let engine = Engine::start(config(300, Policy::PullAll));
+    let engine = Engine::start(config(300, CelebrityPolicy::PullAll));
     runtime().block_on(fill(&engine, threads));
     println!(
         "{threads} threads; medians of rounds in turns, quiet or while the celebrities publish a post each millisecond or two"

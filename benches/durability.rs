@@ -16,8 +16,8 @@ use common::{config, draft, id, median, runtime, size};
 use hdrhistogram::Histogram;
 use tidewire::clock::SystemClock;
 use tidewire::engine::{Engine, StorageConfig};
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::NewEdge;
-use tidewire::feed::policy::Policy;
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
 use tidewire::recovery::Progress;
@@ -72,7 +72,7 @@ fn main() {
 fn open(directory: &Path, durability: Durability) -> Engine {
     let journal = JournalOptions { durability, ..JournalOptions::default() };
     let storage = StorageConfig { directory: directory.to_owned(), journal, ..StorageConfig::default() };
-    let mut config = config(300, Policy::Above(std::num::NonZeroU64::new(1_000).unwrap()));
+    let mut config = config(300, CelebrityPolicy::Above(std::num::NonZeroU64::new(1_000).unwrap()));
     // What goes to the archive has its own price: it is left out here.
     config.outbox_posts = common::some(1 << 40);
     Engine::open(config, &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0
@@ -178,7 +178,7 @@ async fn around_a_popular_post(place: &Path) {
 fn open_slow() -> Engine {
     let plan = Plan { sync_takes: Duration::from_millis(5), ..Plan::default() };
     let files = Arc::new(FaultyFiles::new(MemoryFiles::default(), plan));
-    let config = config(300, Policy::Above(std::num::NonZeroU64::new(1_000).unwrap()));
+    let config = config(300, CelebrityPolicy::Above(std::num::NonZeroU64::new(1_000).unwrap()));
     let (storage, progress) = (StorageConfig::default(), Progress::default());
     Engine::open_on(config, files, None, None, &storage, Arc::new(SystemClock), &progress).unwrap().0
 }
@@ -188,7 +188,7 @@ async fn beside_backfills(place: &Path) {
     let (time, backfill) = (Duration::from_millis(size(2_000, 10) as u64), size(10_000, 100));
     let directory = tempfile::tempdir_in(place).unwrap();
     let storage = StorageConfig { directory: directory.path().to_owned(), ..StorageConfig::default() };
-    let config = config(300, Policy::Above(std::num::NonZeroU64::new(1_000).unwrap()));
+    let config = config(300, CelebrityPolicy::Above(std::num::NonZeroU64::new(1_000).unwrap()));
     let engine = Engine::open(config, &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0;
     let mut publishing = JoinSet::new();
     for _ in 0..64 {

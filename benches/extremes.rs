@@ -21,7 +21,7 @@ use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::error::Error;
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::SourceId;
 use tidewire::recovery::Progress;
@@ -53,7 +53,7 @@ fn main() {
         let crowd = crowd.handle();
         // First of all: memory that another part left behind would be filled again, and not be seen to grow.
         if wants("flood") {
-            flood("flood in memory", Engine::start(config(INBOX_POSTS, Policy::PushAll)), crowd).await;
+            flood("flood in memory", Engine::start(config(INBOX_POSTS, CelebrityPolicy::PushAll)), crowd).await;
         }
         if wants("shelved") {
             let directory = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ fn open(directory: &Path) -> Engine {
     let config = EngineConfig {
         store_bytes_max: 1 << 30,
         outbox_posts: some(size(1_000, 2)),
-        ..config(INBOX_POSTS, Policy::PushAll)
+        ..config(INBOX_POSTS, CelebrityPolicy::PushAll)
     };
     Engine::open(config, &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0
 }
@@ -208,7 +208,7 @@ async fn flood(what: &str, engine: Engine, crowd: &Handle) {
 /// One reader follows as many sources as the default allows, and far more, as an operator may allow.
 async fn follows(crowd: &Handle) {
     for sources in [size(EngineConfig::default().following_max, 50), size(100_000, 100)] {
-        for (how, policy) in [("pushed", Policy::PushAll), ("pulled", Policy::PullAll)] {
+        for (how, policy) in [("pushed", CelebrityPolicy::PushAll), ("pulled", CelebrityPolicy::PullAll)] {
             let engine = Engine::start(EngineConfig { following_max: sources, ..config(INBOX_POSTS, policy) });
             follow(&engine, &format!("{sources} sources, {how}"), sources, crowd).await;
             engine.shutdown();
@@ -290,7 +290,7 @@ async fn awake(crowd: &Handle) {
     let (readers, authors) = (named("r", 10 * tenth), named("a", size(1_000, 20)));
     // Each shard has an equal share of the limit, and not quite as many readers as another: room for all has some to spare.
     for most in [tenth, 20 * tenth] {
-        let settings = EngineConfig { active_readers_max: some(most), ..config(INBOX_POSTS, Policy::PushAll) };
+        let settings = EngineConfig { active_readers_max: some(most), ..config(INBOX_POSTS, CelebrityPolicy::PushAll) };
         let engine = Engine::start(settings);
         follow_all(&engine, edges(&readers, &authors, size(50, 5))).await;
         publish_all(&engine, &authors, 20 * authors.len(), crowd).await.unwrap();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::{config, draft, follow_all, histogram, id, print_latency, publish, size, wake_all};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::id::SourceId;
 use tokio::task::JoinSet;
 
@@ -25,7 +25,7 @@ fn main() {
     let shards = common::some(asked.get(1).copied().unwrap_or(2));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
     runtime.block_on(async {
-        let engine = Engine::start(EngineConfig { shards, ..config(300, Policy::PushAll) });
+        let engine = Engine::start(EngineConfig { shards, ..config(300, CelebrityPolicy::PushAll) });
         let readers: Vec<SourceId> = (0..followers).map(|n| id(&format!("r{n}"))).collect();
         let huge = id("huge");
         follow_all(&engine, readers.iter().map(|reader| (reader.clone(), huge.clone()))).await;

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use common::{config, follow_all, id, median, power_law, publish, resident_bytes, runtime, size, wake_all};
 use tidewire::engine::Engine;
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::id::SourceId;
 
 #[global_allocator]
@@ -26,7 +26,7 @@ fn main() {
 
 async fn measure(users: usize, inbox_posts: usize) {
     let fill = size(1, 0);
-    let engine = Engine::start(config(inbox_posts, Policy::PushAll));
+    let engine = Engine::start(config(inbox_posts, CelebrityPolicy::PushAll));
     let authors = (users / 50).max(4);
     let fanouts = power_law(authors, MEAN_FANOUT.min(users / 2), users / 4);
     let readers: Vec<SourceId> = (0..users).map(|n| id(&format!("r{n}"))).collect();

@@ -11,10 +11,10 @@ use common::{config, draft, follow_all, histogram, id, print_latency, runtime, s
 use hdrhistogram::Histogram;
 use tidewire::clock::UnixMicros;
 use tidewire::engine::Engine;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::inbox::Inbox;
 use tidewire::feed::page::Range;
-use tidewire::feed::policy::Policy;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
@@ -43,7 +43,7 @@ fn main() {
 /// Readers who follow 100 authors and 5 celebrities, and posts of whom so many in a hundred repeat one of the last thousand.
 async fn world(reposts_in_100: u64) -> Engine {
     let threshold = std::num::NonZeroU64::new(readers(0).len() as u64 * 3 - 1).unwrap();
-    let engine = Engine::start(config(300, Policy::Above(threshold)));
+    let engine = Engine::start(config(300, CelebrityPolicy::Above(threshold)));
     let follows = (0..3).flat_map(readers).enumerate().flat_map(|(nth, reader)| {
         let followed = (0..FOLLOWED).map(move |n| author((nth * 13 + n * 5) % AUTHORS));
         followed.chain((0..CELEBRITIES).map(celebrity)).map(move |source| (reader.clone(), source))

@@ -12,8 +12,8 @@ use common::{NEWEST, config, follow_all, histogram, id, print_latency, publish, 
 use tidewire::clock::{Clock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::inbox::Inbox;
-use tidewire::feed::policy::Policy;
 use tidewire::id::SourceId;
 use tidewire::state::reader::{ReadClock, Reader};
 
@@ -53,7 +53,7 @@ async fn pages_with_celebrities() {
     let readers: Vec<SourceId> = (0..size(2_000, 10)).map(|n| id(&format!("r{n}"))).collect();
     // Each ordinary author has about half of the readers; the celebrities have all.
     let threshold = std::num::NonZeroU64::new(readers.len() as u64 - 1).unwrap();
-    let engine = Engine::start(config(300, Policy::Above(threshold)));
+    let engine = Engine::start(config(300, CelebrityPolicy::Above(threshold)));
     world(&engine, &readers, 100, size(30, 2)).await;
     common::wake_all(&engine, &readers).await;
 
@@ -90,7 +90,7 @@ async fn pages_with_celebrities() {
 
 async fn waking() {
     let readers: Vec<SourceId> = (0..size(2_000, 10)).map(|n| id(&format!("r{n}"))).collect();
-    let engine = Engine::start(config(300, Policy::PushAll));
+    let engine = Engine::start(config(300, CelebrityPolicy::PushAll));
     world(&engine, &readers, 300, size(40, 2)).await;
     let (mut alone, mut through) = (histogram(), histogram());
     for reader in &readers {
@@ -113,7 +113,7 @@ async fn waking() {
 async fn pages_by_pull() {
     let readers: Vec<SourceId> = (0..size(500, 10)).map(|n| id(&format!("r{n}"))).collect();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let settings = EngineConfig { pull_budget: Duration::from_secs(9), ..config(300, Policy::PullAll) };
+    let settings = EngineConfig { pull_budget: Duration::from_secs(9), ..config(300, CelebrityPolicy::PullAll) };
     let engine = Engine::start_with(settings, tidewire::storage::journal::MemoryJournal::default(), clock);
     world(&engine, &readers, 300, size(40, 2)).await;
     common::wake_all(&engine, &readers).await;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::{config, follow_all, id, resident_bytes, runtime, size, wake_all};
 use tidewire::clock::SystemClock;
 use tidewire::engine::{Engine, StorageConfig};
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::SourceId;
 use tidewire::recovery::Progress;
@@ -55,7 +55,7 @@ fn storage(directory: &Path, compress: bool) -> StorageConfig {
 }
 
 fn open(storage: &StorageConfig) -> Engine {
-    let mut config = config(INBOX_POSTS, Policy::PushAll);
+    let mut config = config(INBOX_POSTS, CelebrityPolicy::PushAll);
     config.outbox_posts = common::some(1 << 40);
     Engine::open(config, storage, Arc::new(SystemClock), &Progress::default()).unwrap().0
 }
@@ -136,7 +136,7 @@ async fn snapshot(engine: &Engine, storage: &StorageConfig) {
 fn restart(storage: &StorageConfig, how: &str) {
     let snapshot_bytes: u64 = files(&storage.directory, "snapshot-").map(|(_, bytes)| bytes).max().unwrap_or(0);
     let began = Instant::now();
-    let mut config = config(INBOX_POSTS, Policy::PushAll);
+    let mut config = config(INBOX_POSTS, CelebrityPolicy::PushAll);
     config.outbox_posts = common::some(1 << 40);
     let opened = Engine::open(config, storage, Arc::new(SystemClock), &Progress::default());
     let (engine, report) = opened.unwrap();

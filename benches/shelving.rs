@@ -15,7 +15,7 @@ use common::{config, id, median, runtime, size};
 use tidewire::clock::SystemClock;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::error::Error;
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::recovery::Progress;
 use tidewire::runtime::background::snapshotter::SnapshotOptions;
@@ -44,7 +44,7 @@ fn open(directory: &Path, store_bytes: usize) -> Engine {
     let never = Duration::from_secs(1 << 30);
     let snapshots = SnapshotOptions { interval: never, journal_bytes: u64::MAX, ..SnapshotOptions::default() };
     let storage = StorageConfig { directory: directory.to_owned(), snapshots, ..StorageConfig::default() };
-    let mut config = config(300, Policy::PushAll);
+    let mut config = config(300, CelebrityPolicy::PushAll);
     config.store_bytes_max = store_bytes;
     Engine::open(config, &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use common::{NEWEST, config, draft, follow_all, id, print_latency, publish, read_steadily, size, wake_all};
 use tidewire::engine::Engine;
 use tidewire::error::Error;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::NewEdge;
-use tidewire::feed::policy::Policy;
 use tidewire::id::SourceId;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -67,7 +67,8 @@ struct World {
 impl World {
     /// The celebrity is one with all its followers, and none without a quarter of them.
     async fn new(fans: usize, crowd: Handle) -> Self {
-        let engine = Engine::start(config(300, Policy::Above(std::num::NonZeroU64::new(fans as u64 - 1).unwrap())));
+        let engine =
+            Engine::start(config(300, CelebrityPolicy::Above(std::num::NonZeroU64::new(fans as u64 - 1).unwrap())));
         let named = |name: &str, count: usize| (0..count).map(|n| id(&format!("{name}{n}"))).collect::<Vec<_>>();
         let (star, fans, others) = (id("star"), named("f", fans), named("o", OTHERS));
         // Not the same ones: who follows what followers of the celebrity do is of their crowd, once these have left it.

@@ -15,9 +15,9 @@ use hdrhistogram::Histogram;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::NewEdge;
 use tidewire::feed::page::Range;
-use tidewire::feed::policy::Policy;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::SourceId;
 use tidewire::state::reader::PageRequest;
@@ -50,7 +50,7 @@ pub fn some(count: usize) -> NonZeroUsize {
     NonZeroUsize::new(count).unwrap()
 }
 
-pub fn config(inbox_posts: usize, celebrity: Policy) -> EngineConfig {
+pub fn config(inbox_posts: usize, celebrity: CelebrityPolicy) -> EngineConfig {
     EngineConfig {
         shards: some(2),
         inbox_posts: some(inbox_posts),

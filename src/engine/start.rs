@@ -15,7 +15,7 @@ use tracing::{error, info, warn};
 use crate::clock::{Clock, SystemClock, Taken};
 use crate::config::EngineConfig;
 use crate::engine::{Engine, Inner, ShardAddrs, Shared, Threads};
-use crate::feed::graph::Sharding;
+use crate::feed::followers::Sharding;
 use crate::feed::inbox::Inbox;
 use crate::feed::schedule::FanoutRoute;
 use crate::feed::stream::Invalidation;

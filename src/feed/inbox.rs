@@ -5,7 +5,7 @@
 //! - returning ranges of positions in either direction.
 //!
 //! Not responsible for:
-//! - the recipients of a post (`feed::policy`), merging pulled sources (`feed::merge`), the visibility rules (`feed::page`);
+//! - the recipients of a post (`feed::celebrity`), merging pulled sources (`feed::merge`), the visibility rules (`feed::page`);
 //! - durability: an inbox is derived state and can be rebuilt from outboxes and the follow graph;
 //! - time: positions contain it, and no clock is read here.
 //!

@@ -3,16 +3,16 @@
 //! Everything here is a plain value with plain methods. The rest of the crate decides when they are called.
 
 pub mod body;
+pub mod celebrity;
 pub mod cursor;
 pub mod event;
+pub mod followers;
 pub mod following;
-pub mod graph;
 pub mod inbox;
 pub mod lookups;
 pub mod merge;
 pub mod outbox;
 pub mod page;
-pub mod policy;
 pub mod position;
 pub mod post;
 pub mod preferences;

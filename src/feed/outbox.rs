@@ -5,7 +5,7 @@
 //! - returning ranges of positions in either direction, and reporting which of them are not in memory.
 //!
 //! Not responsible for:
-//! - choosing between push and pull (`feed::policy`), the posts themselves (`state::posts`).
+//! - choosing between push and pull (`feed::celebrity`), the posts themselves (`state::posts`).
 
 use crate::clock::UnixMicros;
 use crate::feed::position::{Direction, Position, Span};

@@ -4,9 +4,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::clock::UnixMicros;
+use crate::feed::celebrity::CelebrityPolicy;
 use crate::feed::event::{Event, MuteOrBlock, NewEdge};
-use crate::feed::graph::Sharding;
-use crate::feed::policy::Policy;
+use crate::feed::followers::Sharding;
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft};
 use crate::feed::rules::{Replies, Rules};
@@ -74,7 +74,7 @@ pub(super) fn events() -> Vec<Event> {
 }
 
 fn make_world() -> (Arc<World>, Writer) {
-    World::create(Policy::Above(NonZeroU64::MIN), Sharding::new(2))
+    World::create(CelebrityPolicy::Above(NonZeroU64::MIN), Sharding::new(2))
 }
 
 /// Returns the state after these events.

@@ -16,7 +16,7 @@ use roaring::RoaringBitmap;
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
-use crate::feed::graph::Sharding;
+use crate::feed::followers::Sharding;
 use crate::id::SourceSlot;
 use crate::live::sessions::Sessions;
 use crate::live::subscriber_queue::{Closing, SubscriberQueue};

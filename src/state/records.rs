@@ -426,9 +426,9 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::feed::celebrity::CelebrityPolicy;
     use crate::feed::event::{Event, NewEdge};
-    use crate::feed::graph::Sharding;
-    use crate::feed::policy::Policy;
+    use crate::feed::followers::Sharding;
     use crate::feed::position::at;
 
     fn edge(start: Option<Position>) -> NewEdge {
@@ -461,14 +461,14 @@ mod tests {
             let (ann, bob) = (world.sources.at(SourceSlot(0)).following(), SourceSlot(1));
             (0..40).map(|time| ann.brings(bob, at(time, 0)).is_some()).collect()
         };
-        let (expected, mut writer) = World::create(Policy::PushAll, Sharding::new(1));
+        let (expected, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
         events.iter().for_each(|event| drop(writer.apply(event)));
         for applied in 0..=events.len() {
-            let (walked, mut writer) = World::create(Policy::PushAll, Sharding::new(1));
+            let (walked, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
             events[..applied].iter().for_each(|event| drop(writer.apply(event)));
             let walk = Walk { world: &walked, sources: walked.sources.len() };
             for replayed_from in 0..=applied {
-                let (restored, mut writer) = World::create(Policy::PushAll, Sharding::new(1));
+                let (restored, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
                 walk.sources().for_each(|record| writer.restore_source(&record).unwrap());
                 walk.edges().for_each(|record| writer.restore_edges(&record).unwrap());
                 writer.set_replaying(true);

@@ -16,8 +16,8 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::clock::UnixMicros;
+use crate::feed::followers::Followers;
 use crate::feed::following::Following;
-use crate::feed::graph::Followers;
 use crate::feed::outbox::{Ask, Missing, Newest, Outbox};
 use crate::feed::position::Position;
 use crate::feed::preferences::Preferences;
@@ -351,7 +351,7 @@ impl Sources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feed::graph::Sharding;
+    use crate::feed::followers::Sharding;
 
     #[test]
     fn a_crowd_is_whom_most_follow_until_the_reader_follows_others() {

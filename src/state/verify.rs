@@ -105,9 +105,9 @@ mod tests {
     use std::num::NonZeroUsize;
 
     use crate::clock::UnixMicros;
+    use crate::feed::celebrity::CelebrityPolicy;
     use crate::feed::event::{Event, NewEdge};
-    use crate::feed::graph::Sharding;
-    use crate::feed::policy::Policy;
+    use crate::feed::followers::Sharding;
     use crate::feed::position::at;
     use crate::feed::post::{Body, Draft};
     use crate::id::SourceId;
@@ -124,7 +124,7 @@ mod tests {
     }
 
     fn ann_and_writer() -> (std::sync::Arc<World>, Reader, Inbox, crate::state::world::Writer) {
-        let (world, mut writer) = World::create(Policy::PushAll, Sharding::new(1));
+        let (world, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
         let edge = NewEdge::new(id("ann"), id("bob"));
         writer.apply(&Event::Followed { edges: vec![edge], since: UnixMicros(1) });
         let authors = (1..=9).map(|nth| ("bob", nth)).chain([("ann", 20), ("cas", 30)]);

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::clock::UnixMicros;
+use crate::feed::celebrity::CelebrityPolicy;
 use crate::feed::event::Event;
+use crate::feed::followers::Sharding;
 use crate::feed::following::{Edge, Following};
-use crate::feed::graph::Sharding;
 use crate::feed::outbox::{Part, Route};
-use crate::feed::policy::Policy;
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Post};
 use crate::feed::preferences::Marker;
@@ -52,7 +52,7 @@ pub struct World {
     pub revocations: Revocations,
     /// How followers are assigned to shards.
     pub sharding: Sharding,
-    policy: Policy,
+    policy: CelebrityPolicy,
     archive: Option<Arc<dyn Archive>>,
     /// Up to which instant posts are applied and delivered.
     pub arrivals: Arrivals,
@@ -110,13 +110,13 @@ pub enum Applied {
 
 impl World {
     /// Creates an empty world without an archive, and its writer.
-    pub fn create(policy: Policy, sharding: Sharding) -> (Arc<Self>, Writer) {
+    pub fn create(policy: CelebrityPolicy, sharding: Sharding) -> (Arc<Self>, Writer) {
         Self::create_with(policy, sharding, None)
     }
 
     /// Creates an empty world, with an archive if one is given, and its writer.
     pub fn create_with(
-        policy: Policy,
+        policy: CelebrityPolicy,
         sharding: Sharding,
         archive: Option<(Arc<dyn Archive>, TieringLimits)>,
     ) -> (Arc<Self>, Writer) {
@@ -184,9 +184,9 @@ impl World {
     pub fn route(&self, source: &Source) -> Route {
         // The pure modes ignore the flag: it is computed when an edge changes, so a source without edges may not have it.
         match self.policy {
-            Policy::PullAll => Route::Pull,
-            Policy::PushAll => Route::Push,
-            Policy::Above(_) => Policy::route(source.is_celebrity()),
+            CelebrityPolicy::PullAll => Route::Pull,
+            CelebrityPolicy::PushAll => Route::Push,
+            CelebrityPolicy::Above(_) => CelebrityPolicy::route(source.is_celebrity()),
         }
     }
 }

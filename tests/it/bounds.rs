@@ -7,10 +7,10 @@ use futures_util::future::join_all;
 use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Watcher};
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::inbox::Inbox;
 use tidewire::feed::page::{Page, Range, Reach};
-use tidewire::feed::policy::Policy;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::feed::rules::RulesPatch;
@@ -49,7 +49,7 @@ fn tagged(draft: Draft) -> Draft {
 
 /// Ann follows some fans, who have reposted one post so many times in all.
 async fn viral(fans: usize, reposts: usize, dress: impl Fn(Draft) -> Draft) -> Engine {
-    let engine = Engine::start(config(1, Policy::PullAll));
+    let engine = Engine::start(config(1, CelebrityPolicy::PullAll));
     follow(&engine, "ann", (0..fans).map(fan)).await;
     publish(&engine, [Draft { id: Some(PostId(1)), ..draft("star", "1") }]).await;
     let repost = |nth: usize| dress(Draft { repost_of: Some(PostId(1)), ..draft(&fan(nth % fans), "2") });
@@ -97,7 +97,7 @@ async fn reposts_that_a_mute_bars_are_judged_together() {
 /// However often posts with many reposts come to show, a client that polls looks at each once, and at no more than its reader follows.
 #[tokio::test]
 async fn posts_of_many_reposts_that_come_to_show_cost_a_poll_a_bounded_look_at_each() {
-    let engine = Engine::start(config(1, Policy::PullAll));
+    let engine = Engine::start(config(1, CelebrityPolicy::PullAll));
     let (posts, follows) = (6, 10);
     follow(&engine, "ann", (0..follows).map(fan)).await;
     follow(&engine, "eve", ["bob".to_owned()]).await;
@@ -142,7 +142,7 @@ async fn reposts_that_a_rule_bars_are_not_looked_at() {
 
 #[tokio::test]
 async fn reposts_of_many_posts_are_looked_at_a_few_times_each() {
-    let engine = Engine::start(config(1, Policy::PullAll));
+    let engine = Engine::start(config(1, CelebrityPolicy::PullAll));
     let (posts, fans) = (60, 100);
     follow(&engine, "ann", (0..fans).map(fan)).await;
     publish(&engine, (1..=posts).map(|nth| Draft { id: Some(PostId(nth)), ..draft("star", "1") })).await;
@@ -161,7 +161,7 @@ async fn reposts_of_many_posts_are_looked_at_a_few_times_each() {
 
 #[tokio::test]
 async fn a_page_of_5_000_sources_is_built_on_its_shard_and_one_of_5_000_mutes_is_not() {
-    let engine = Engine::start(config(1, Policy::PullAll));
+    let engine = Engine::start(config(1, CelebrityPolicy::PullAll));
     let sources = 5_000;
     follow(&engine, "ann", (0..sources).map(fan)).await;
     publish(&engine, (0..sources).map(|nth| draft(&fan(nth), "1"))).await;
@@ -206,7 +206,7 @@ impl Clock for RushingClock {
 
 fn rushing(by: Duration) -> Engine {
     let clock = RushingClock { clock: ManualClock::new(SystemClock.now()), by };
-    let config = EngineConfig { pull_budget: Duration::from_millis(50), ..config(1, Policy::PullAll) };
+    let config = EngineConfig { pull_budget: Duration::from_millis(50), ..config(1, CelebrityPolicy::PullAll) };
     Engine::start_with(config, MemoryJournal::default(), Arc::new(clock))
 }
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use tidewire::clock::{Clock, ManualClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::{Event, NewEdge};
-use tidewire::feed::policy::Policy;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::Body;
 use tidewire::id::PostId;
@@ -41,7 +41,7 @@ impl World {
     fn on(files: MemoryFiles) -> Self {
         let (settings, clock) = (storage(Durability::Always, LARGE), Arc::new(ManualClock::new(UnixMicros(START))));
         let dyn_clock = Arc::clone(&clock) as Arc<dyn Clock>;
-        let engine = open_with(config(2, Policy::PushAll), files.clone(), &settings, dyn_clock).unwrap().0;
+        let engine = open_with(config(2, CelebrityPolicy::PushAll), files.clone(), &settings, dyn_clock).unwrap().0;
         Self { engine, files, settings, clock }
     }
 
@@ -52,7 +52,7 @@ impl World {
     fn restart(&mut self) {
         self.engine.shutdown();
         let dyn_clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
-        let opened = open_with(config(2, Policy::PushAll), self.files.clone(), &self.settings, dyn_clock);
+        let opened = open_with(config(2, CelebrityPolicy::PushAll), self.files.clone(), &self.settings, dyn_clock);
         self.engine = opened.unwrap().0;
     }
 
@@ -242,7 +242,7 @@ async fn a_machine_that_starts_without_a_clock_goes_on_from_what_is_kept() {
 async fn readers_who_were_seen_by_a_clock_that_was_ahead_fall_asleep_once_it_is_right() {
     let clock = Arc::new(ManualClock::new(UnixMicros(START)));
     let window = Duration::from_millis(80);
-    let config = EngineConfig { active_window: window, ..config(1, Policy::PushAll) };
+    let config = EngineConfig { active_window: window, ..config(1, CelebrityPolicy::PushAll) };
     let engine = Engine::start_with(config, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     clock.set(UnixMicros(START + YEARS));

@@ -9,7 +9,7 @@ use tidewire::clock::{Clock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::post::Draft;
 use tidewire::id::PostId;
 use tidewire::limits::{SCRIBE_QUEUE_MAX, USER_MAILBOX_MAX};
@@ -20,7 +20,7 @@ use crate::world::{NEWEST, config, draft, edge, id, ids, some, whole_feed};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waking_while_others_publish_loses_nothing() {
     for round in 0..15 {
-        let engine = Engine::start(config(1 + round % 3, Policy::PushAll));
+        let engine = Engine::start(config(1 + round % 3, CelebrityPolicy::PushAll));
         let readers: Vec<String> = (0..30).map(|n| format!("r{n}")).collect();
         let edges = readers.iter().flat_map(|reader| ["x", "y", "z"].map(|author| edge(reader, author)));
         engine.follow(edges.collect()).await.unwrap();
@@ -54,7 +54,7 @@ async fn waking_while_others_publish_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_list_that_changes_during_its_fanout_loses_nobody_who_stayed() {
-    let engine = Engine::start(config(2, Policy::PushAll));
+    let engine = Engine::start(config(2, CelebrityPolicy::PushAll));
     let names = |from: usize, to: usize| (from..to).map(|n| format!("r{n}")).collect::<Vec<_>>();
     let (stay, churn) = (names(0, 4_000), names(4_000, 6_000));
     // Those who come and go lie between those who stay, by slot.
@@ -92,7 +92,7 @@ async fn a_follower_list_that_changes_during_its_fanout_loses_nobody_who_stayed(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn falling_asleep_while_others_read_fails_no_read() {
-    let config = EngineConfig { active_readers_max: some(2), ..config(1, Policy::PushAll) };
+    let config = EngineConfig { active_readers_max: some(2), ..config(1, CelebrityPolicy::PushAll) };
     let engine = Engine::start(EngineConfig { active_window: Duration::from_millis(1), ..config });
     let readers: Vec<String> = (0..12).map(|n| format!("r{n}")).collect();
     engine.follow(readers.iter().map(|reader| edge(reader, "bob")).collect()).await.unwrap();
@@ -115,7 +115,7 @@ async fn falling_asleep_while_others_read_fails_no_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_post_sent_by_many_at_once_is_published_once() {
-    let engine = Engine::start(config(2, Policy::PushAll));
+    let engine = Engine::start(config(2, CelebrityPolicy::PushAll));
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     engine.feed(&id("ann"), NEWEST).await.unwrap();
     for nth in 0..50 {
@@ -136,7 +136,7 @@ async fn the_same_post_sent_by_many_at_once_is_published_once() {
 
 #[tokio::test]
 async fn a_full_queue_refuses_and_what_it_took_is_done() {
-    let engine = Engine::start(config(1, Policy::PushAll));
+    let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     engine.feed(&id("ann"), NEWEST).await.unwrap();
     // Polled once each, all are handed over before any answer is looked at.
@@ -199,7 +199,7 @@ impl Clock for HoldingClock {
 #[tokio::test]
 async fn a_mailbox_holds_what_it_may_and_the_rest_is_refused() {
     let clock = Arc::new(HoldingClock::default());
-    let settings = config(1, Policy::PushAll);
+    let settings = config(1, CelebrityPolicy::PushAll);
     let engine = Engine::start_with(settings, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     engine.publish(draft("bob", "1"), true).await.unwrap();
@@ -237,7 +237,7 @@ async fn a_mailbox_holds_what_it_may_and_the_rest_is_refused() {
 
 /// An engine that is soon behind, and these authors with so many followers each, who are all awake.
 async fn soon_behind(backlog_max: usize, authors: &[(&str, usize)]) -> Engine {
-    let config = EngineConfig { fanout_backlog_max: Some(some(backlog_max)), ..config(2, Policy::PushAll) };
+    let config = EngineConfig { fanout_backlog_max: Some(some(backlog_max)), ..config(2, CelebrityPolicy::PushAll) };
     let engine = Engine::start(config);
     let followers = authors.iter().map(|(_, followers)| *followers).max().unwrap_or(0);
     let edges = |(author, followers): &(&str, usize)| {

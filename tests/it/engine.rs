@@ -7,7 +7,7 @@ use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, FeedPage};
 use tidewire::error::Error;
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
 use tidewire::storage::journal::MemoryJournal;
@@ -20,7 +20,7 @@ fn bodies(page: &FeedPage) -> Vec<&str> {
 
 #[tokio::test]
 async fn a_post_reaches_its_followers_newest_first() {
-    let engine = Engine::start(config(2, Policy::PushAll));
+    let engine = Engine::start(config(2, CelebrityPolicy::PushAll));
     engine.follow(vec![edge("ann", "bob"), edge("ann", "tag:rust"), edge("cas", "bob")]).await.unwrap();
     for (author, body) in [("bob", "1"), ("bob", "2"), ("dan", "3"), ("ann", "4")] {
         let tags = if author == "dan" { vec![SourceId::tag("rust").unwrap()] } else { Vec::new() };
@@ -37,7 +37,8 @@ async fn a_post_reaches_its_followers_newest_first() {
 
 #[tokio::test]
 async fn the_inactive_are_skipped_and_miss_nothing() {
-    let engine = Engine::start(EngineConfig { active_window: Duration::from_millis(40), ..config(1, Policy::PushAll) });
+    let engine =
+        Engine::start(EngineConfig { active_window: Duration::from_millis(40), ..config(1, CelebrityPolicy::PushAll) });
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     engine.publish(draft("bob", "1"), true).await.unwrap();
     assert_eq!(bodies(&engine.feed(&id("ann"), NEWEST).await.unwrap()), ["1"]);
@@ -52,7 +53,7 @@ async fn the_inactive_are_skipped_and_miss_nothing() {
 
 #[tokio::test]
 async fn a_virtual_follow_works_and_is_named_nowhere() {
-    let engine = Engine::start(config(1, Policy::PushAll));
+    let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
     let hidden = tidewire::feed::event::NewEdge { hidden: true, ..edge("ann", "ads") };
     engine.follow(vec![hidden]).await.unwrap();
     engine.publish(draft("ads", "1"), true).await.unwrap();
@@ -68,7 +69,7 @@ async fn a_virtual_follow_works_and_is_named_nowhere() {
 #[tokio::test]
 async fn old_posts_leave_inboxes_by_age_and_can_still_be_scrolled_to() {
     let clock = Arc::new(ManualClock::new(UnixMicros(0)));
-    let config = EngineConfig { inbox_age: Some(Duration::from_secs(60)), ..config(1, Policy::PushAll) };
+    let config = EngineConfig { inbox_age: Some(Duration::from_secs(60)), ..config(1, CelebrityPolicy::PushAll) };
     let engine = Engine::start_with(config, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     engine.feed(&id("ann"), NEWEST).await.unwrap();
@@ -106,7 +107,7 @@ async fn what_cannot_be_pulled_in_time_is_named_and_comes_later() {
         clock: ManualClock::new(SystemClock.now()),
         rushing: std::sync::atomic::AtomicBool::new(false),
     });
-    let config = EngineConfig { pull_budget: Duration::from_millis(50), ..config(1, Policy::PullAll) };
+    let config = EngineConfig { pull_budget: Duration::from_millis(50), ..config(1, CelebrityPolicy::PullAll) };
     let engine = Engine::start_with(config, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
     let stars: Vec<String> = (0..1_000).map(|n| format!("star{n}")).collect();
     engine.follow(stars.iter().map(|star| edge("ann", star)).collect()).await.unwrap();
@@ -126,7 +127,7 @@ async fn what_cannot_be_pulled_in_time_is_named_and_comes_later() {
 
 #[tokio::test]
 async fn a_follow_beyond_the_limit_is_refused_and_a_full_one_is_not() {
-    let engine = Engine::start(EngineConfig { following_max: 3, ..config(1, Policy::PushAll) });
+    let engine = Engine::start(EngineConfig { following_max: 3, ..config(1, CelebrityPolicy::PushAll) });
     let edges = |range: std::ops::Range<u32>| range.map(|n| edge("ann", &format!("s{n}"))).collect::<Vec<_>>();
     let over = engine.follow(edges(0..4)).await.unwrap_err();
     assert_eq!(over.code(), "following_limit");
@@ -141,7 +142,7 @@ async fn a_follow_beyond_the_limit_is_refused_and_a_full_one_is_not() {
 
 #[tokio::test]
 async fn a_full_store_refuses_posts_and_keeps_serving() {
-    let engine = Engine::start(EngineConfig { store_bytes_max: 1_000, ..config(1, Policy::PushAll) });
+    let engine = Engine::start(EngineConfig { store_bytes_max: 1_000, ..config(1, CelebrityPolicy::PushAll) });
     let mut published = 0;
     let refused = loop {
         match engine.publish(draft("bob", "\"some text\""), false).await {
@@ -158,7 +159,7 @@ async fn a_full_store_refuses_posts_and_keeps_serving() {
 
 #[tokio::test]
 async fn known_sources_are_bounded() {
-    let engine = Engine::start(EngineConfig { sources_max: 2, ..config(1, Policy::PushAll) });
+    let engine = Engine::start(EngineConfig { sources_max: 2, ..config(1, CelebrityPolicy::PushAll) });
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     assert_eq!(engine.follow(vec![edge("ann", "cas")]).await.unwrap_err().code(), "store_full");
     assert_eq!(engine.publish(draft("dan", "1"), false).await.unwrap_err().code(), "store_full");
@@ -184,7 +185,7 @@ async fn ids_and_times_increase_when_the_clock_steps_back() {
 
 #[tokio::test]
 async fn readers_beyond_the_limit_make_others_sleep_and_read_all_the_same() {
-    let engine = Engine::start(EngineConfig { active_readers_max: some(4), ..config(2, Policy::PushAll) });
+    let engine = Engine::start(EngineConfig { active_readers_max: some(4), ..config(2, CelebrityPolicy::PushAll) });
     let readers: Vec<String> = (0..40).map(|n| format!("r{n}")).collect();
     engine.follow(readers.iter().map(|reader| edge(reader, "bob")).collect()).await.unwrap();
     for round in 0..5 {
@@ -199,7 +200,7 @@ async fn readers_beyond_the_limit_make_others_sleep_and_read_all_the_same() {
 
 #[tokio::test]
 async fn an_absurd_limit_costs_no_memory_and_none_is_one() {
-    let engine = Engine::start(config(1, Policy::PushAll));
+    let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
     for _ in 0..120 {
         engine.publish(draft("bob", "1"), false).await.unwrap();
     }

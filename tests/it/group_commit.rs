@@ -10,8 +10,8 @@ use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::{Event, MuteOrBlock, NewEdge};
-use tidewire::feed::policy::Policy;
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
 use tidewire::runtime::message::Published;
@@ -153,7 +153,7 @@ fn with_id(id: u64, draft: Draft) -> Draft {
 
 #[tokio::test]
 async fn replies_to_and_reposts_of_one_post_are_journaled_together() {
-    let mut held = Held::new(config(1, Policy::PushAll));
+    let mut held = Held::new(config(1, CelebrityPolicy::PushAll));
     held.engine.publish(with_id(7, draft("star", "0")), false).await.unwrap();
     let post = Some(PostId(7));
     let author = |nth: usize| format!("a{nth}");
@@ -172,7 +172,7 @@ async fn replies_to_and_reposts_of_one_post_are_journaled_together() {
 
 #[tokio::test]
 async fn readers_who_follow_mute_or_block_the_same_source_are_journaled_together() {
-    let mut held = Held::new(config(1, Policy::PushAll));
+    let mut held = Held::new(config(1, CelebrityPolicy::PushAll));
     held.engine.publish(draft("star", "0"), false).await.unwrap();
     for name in ["follow", "mute", "block", "list", "follow beside it"] {
         held.hold().await;
@@ -201,7 +201,7 @@ async fn readers_who_follow_mute_or_block_the_same_source_are_journaled_together
 
 #[tokio::test]
 async fn a_command_that_reads_what_the_group_changes_is_judged_after_it() {
-    let mut held = Held::new(config(1, Policy::PushAll));
+    let mut held = Held::new(config(1, CelebrityPolicy::PushAll));
     for post in [1, 2] {
         held.engine.publish(with_id(post, draft("star", "0")), false).await.unwrap();
     }
@@ -233,7 +233,7 @@ async fn a_command_that_reads_what_the_group_changes_is_judged_after_it() {
 
 #[tokio::test]
 async fn a_reader_is_judged_by_what_the_group_decided_about_it() {
-    let mut held = Held::new(EngineConfig { following_max: 2, ..config(1, Policy::PushAll) });
+    let mut held = Held::new(EngineConfig { following_max: 2, ..config(1, CelebrityPolicy::PushAll) });
     held.engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     held.hold().await;
     let follow = |held: &Held, follower: &str, source: &str| {
@@ -262,7 +262,7 @@ async fn a_reader_is_judged_by_what_the_group_decided_about_it() {
 
 #[tokio::test]
 async fn a_repost_is_resolved_by_the_blocks_that_the_group_brings() {
-    let mut held = Held::new(config(1, Policy::PushAll));
+    let mut held = Held::new(config(1, CelebrityPolicy::PushAll));
     held.engine.publish(with_id(7, draft("star", "0")), true).await.unwrap();
     let repost = |author: &str, of: u64| Draft { repost_of: Some(PostId(of)), ..draft(author, "1") };
     held.engine.publish(with_id(8, repost("cas", 7)), true).await.unwrap();
@@ -279,7 +279,7 @@ async fn a_repost_is_resolved_by_the_blocks_that_the_group_brings() {
 
 #[tokio::test]
 async fn the_limit_of_sources_counts_those_that_the_group_brings() {
-    let mut held = Held::new(EngineConfig { sources_max: 20, ..config(1, Policy::PushAll) });
+    let mut held = Held::new(EngineConfig { sources_max: 20, ..config(1, CelebrityPolicy::PushAll) });
     held.hold().await;
     let mut answers = Vec::new();
     for nth in 0..COMMANDS {
@@ -298,7 +298,7 @@ async fn the_limit_of_sources_counts_those_that_the_group_brings() {
 
 #[tokio::test]
 async fn edges_and_reposts_are_bounded_together_with_those_that_the_group_brings() {
-    let limits = EngineConfig { edges_max: 20, reposts_max: 30, ..config(1, Policy::PushAll) };
+    let limits = EngineConfig { edges_max: 20, reposts_max: 30, ..config(1, CelebrityPolicy::PushAll) };
     let mut held = Held::new(limits);
     held.engine.publish(with_id(7, draft("star", "0")), false).await.unwrap();
     held.hold().await;

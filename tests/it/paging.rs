@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tidewire::clock::UnixMicros;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::page::Range;
-use tidewire::feed::policy::Policy;
 use tidewire::feed::post::Draft;
 use tidewire::id::PostId;
 use tidewire::state::reader::PageRequest;
@@ -17,7 +17,7 @@ use crate::world::{NEWEST, above, config, draft, edge, id, ids, some, whole_feed
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paging_while_others_publish_and_delete_has_no_gap_and_no_repeat() {
-    for policy in [Policy::PushAll, Policy::PullAll, above(1)] {
+    for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(1)] {
         let engine = Engine::start(EngineConfig { inbox_posts: some(40), ..config(2, policy) });
         let authors: Vec<String> = (0..8).map(|n| format!("a{n}")).collect();
         let mut edges: Vec<_> = authors.iter().map(|author| edge("ann", author)).collect();

@@ -8,9 +8,9 @@ use futures_util::future::join_all;
 use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::page::Range;
-use tidewire::feed::policy::Policy;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::Draft;
 use tidewire::feed::resume::Resume;
@@ -61,7 +61,7 @@ async fn publish(engine: &Engine, draft: Draft) -> PostId {
 
 fn opened(files: MemoryFiles) -> Engine {
     let storage = storage(Durability::Always, 1 << 20);
-    open_with(config(2, Policy::PushAll), files, &storage, Arc::new(SystemClock)).unwrap().0
+    open_with(config(2, CelebrityPolicy::PushAll), files, &storage, Arc::new(SystemClock)).unwrap().0
 }
 
 fn dated(author: &str, at: UnixMicros) -> Draft {
@@ -79,7 +79,7 @@ fn ago(ago: Duration) -> UnixMicros {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_polls_during_a_burst_is_given_every_post_in_whatever_order_they_are_delivered() {
     const FOLLOWERS: usize = 3_000;
-    for policy in [Policy::PushAll, above(FOLLOWERS as u64 + 10)] {
+    for policy in [CelebrityPolicy::PushAll, above(FOLLOWERS as u64 + 10)] {
         let engine = Engine::start(config(1, policy));
         let crowd: Vec<String> = (0..FOLLOWERS).map(|nth| format!("f{nth}")).collect();
         for some in crowd.chunks(1_000) {
@@ -104,7 +104,7 @@ async fn a_client_that_polls_during_a_burst_is_given_every_post_in_whatever_orde
             );
             let burst = join_all((0..BURST).map(|_| engine.publish(draft("big", "1"), false))).await;
             let burst: BTreeSet<PostId> = burst.into_iter().map(|published| published.unwrap().post.id()).collect();
-            let author = if matches!(policy, Policy::PushAll) || bursts % 2 == 0 { "ann" } else { "star" };
+            let author = if matches!(policy, CelebrityPolicy::PushAll) || bursts % 2 == 0 { "ann" } else { "star" };
             let at_once = engine.publish(draft(author, "1"), false).await.unwrap().post.id();
             assert!(client.poll(&engine).await.is_some(), "nothing is late");
             overtaken += usize::from(client.given.contains(&at_once) && !client.given.is_superset(&burst));
@@ -140,7 +140,7 @@ async fn delivered(engine: &Engine) {
 #[tokio::test]
 async fn posts_dated_back_or_ahead_are_given_once_wherever_they_stand() {
     let times = [0, 1, 1_000, 4_900, 5_100, 3_600_000, 10 * 365 * 86_400_000].map(Duration::from_millis);
-    for policy in [Policy::PushAll, Policy::PullAll] {
+    for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll] {
         let engine = Engine::start(config(2, policy));
         engine.follow(vec![edge("ann", "bob")]).await.unwrap();
         publish(&engine, draft("bob", "0")).await;
@@ -173,7 +173,7 @@ async fn posts_dated_back_or_ahead_are_given_once_wherever_they_stand() {
 async fn what_came_while_the_reader_slept_is_given_too() {
     let clock = Arc::new(ManualClock::new(SystemClock.now()));
     let window = Duration::from_secs(60);
-    let settings = EngineConfig { active_window: window, ..config(1, Policy::PushAll) };
+    let settings = EngineConfig { active_window: window, ..config(1, CelebrityPolicy::PushAll) };
     let engine = Engine::start_with(settings, MemoryJournal::default(), clock.clone());
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     publish(&engine, draft("bob", "0")).await;
@@ -211,7 +211,7 @@ async fn a_token_survives_a_restart_and_so_does_what_came_late() {
 
 #[tokio::test]
 async fn more_late_posts_than_are_remembered_are_a_gap_and_the_page_is_the_newest() {
-    let engine = Engine::start(config(1, Policy::PushAll));
+    let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     let newest = publish(&engine, draft("bob", "0")).await;
     let mut client = Client::start(&engine).await;
@@ -255,7 +255,7 @@ async fn what_a_reader_decides_is_a_gap_once() {
 
 #[tokio::test]
 async fn what_shows_again_or_only_now_is_given() {
-    for policy in [Policy::PushAll, Policy::PullAll] {
+    for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll] {
         let engine = Engine::start(config(1, policy));
         engine.follow(vec![edge("ann", "bob")]).await.unwrap();
         let hidden = publish(&engine, dated("bob", ago(Duration::from_secs(60)))).await;
@@ -303,7 +303,7 @@ async fn a_marker_never_counts_as_read_what_came_after_it_was_set() {
 
 #[tokio::test]
 async fn an_old_cursor_is_still_taken_and_a_page_that_is_cut_goes_on_with_the_rest() {
-    let engine = Engine::start(EngineConfig { inbox_posts: some(4), ..config(1, Policy::PushAll) });
+    let engine = Engine::start(EngineConfig { inbox_posts: some(4), ..config(1, CelebrityPolicy::PushAll) });
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     let mut all = Vec::new();
     for _ in 0..10 {
@@ -319,7 +319,7 @@ async fn an_old_cursor_is_still_taken_and_a_page_that_is_cut_goes_on_with_the_re
 
 #[tokio::test]
 async fn lists_and_own_pages_are_resumed_as_feeds_are() {
-    let engine = Engine::start(config(1, Policy::PushAll));
+    let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
     let near = || "near".parse().unwrap();
     engine.set_listed(id("ann"), near(), id("bob"), true).await.unwrap();
     publish(&engine, draft("bob", "0")).await;
@@ -381,7 +381,7 @@ async fn what_came_to_show_and_was_not_noted_is_a_gap_also_after_a_restart_and_n
 #[tokio::test]
 async fn an_entry_whose_repost_is_taken_back_between_two_pages_is_given_or_there_is_a_gap() {
     for how in ["deleted", "hidden", "unfollowed"] {
-        let engine = Engine::start(config(1, Policy::PushAll));
+        let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
         engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
         publish(&engine, draft("bob", "0")).await;
         let mut client = Client::start(&engine).await;
@@ -412,7 +412,7 @@ async fn unread_counts_what_arrived_late_of_somebody_who_is_followed_after_the_m
     let clock = Arc::new(ManualClock::new(UnixMicros(1_000_000_000)));
     let storage = storage(Durability::Never, 16 << 20);
     let now = Arc::clone(&clock) as Arc<dyn Clock>;
-    let engine = open_with(config(1, Policy::PushAll), MemoryFiles::default(), &storage, now).unwrap().0;
+    let engine = open_with(config(1, CelebrityPolicy::PushAll), MemoryFiles::default(), &storage, now).unwrap().0;
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     publish(&engine, draft("bob", "1")).await;
     // Woken here: an inbox that is filled later would be taken for one with late posts.

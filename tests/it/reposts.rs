@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tidewire::clock::UnixMicros;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::page::Range;
-use tidewire::feed::policy::Policy;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::Draft;
 use tidewire::id::PostId;
@@ -67,7 +67,8 @@ async fn scrolled(engine: &Engine, limit: usize, upward: bool) -> Vec<(Position,
 #[tokio::test]
 async fn what_page_one_showed_never_comes_back_on_page_seven() {
     // Reposts that are pushed, pulled, both; and an inbox that holds all, or lets most be found below its floor.
-    for (seed, policy) in (0..).zip([Policy::PushAll, Policy::PullAll, above(1), above(1), above(1)]) {
+    for (seed, policy) in (0..).zip([CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(1), above(1), above(1)])
+    {
         for inbox_posts in [1, 5, 20, 300] {
             let config = EngineConfig { inbox_posts: some(inbox_posts), ..config(1, policy) };
             let engine = Engine::start(config);
@@ -87,7 +88,7 @@ async fn what_page_one_showed_never_comes_back_on_page_seven() {
 
 #[tokio::test]
 async fn a_repost_that_comes_while_a_reader_scrolls_lifts_its_entry_above_what_was_read() {
-    let engine = Engine::start(config(1, Policy::PushAll));
+    let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
     engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
     let mut posts = Vec::new();
     for body in ["1", "2", "3", "4"] {
@@ -112,7 +113,7 @@ async fn a_repost_that_comes_while_a_reader_scrolls_lifts_its_entry_above_what_w
 /// While reposts come, hide and go, what they repeat is on every page, once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_built_in_the_middle_of_a_change_shows_an_entry_once() {
-    let engine = Engine::start(config(1, Policy::PullAll));
+    let engine = Engine::start(config(1, CelebrityPolicy::PullAll));
     engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
     let origin = engine.publish(draft("bob", "1"), true).await.unwrap().post.id();
     let writing = engine.clone();

@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tidewire::clock::{Clock, SystemClock, UnixMicros};
 use tidewire::engine::Engine;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::page::Range;
-use tidewire::feed::policy::Policy;
 use tidewire::feed::post::Draft;
 use tidewire::feed::resume::Resume;
 use tidewire::id::PostId;
@@ -54,7 +54,7 @@ impl Client {
     }
 }
 
-fn opened(files: &MemoryFiles, policy: Policy) -> Engine {
+fn opened(files: &MemoryFiles, policy: CelebrityPolicy) -> Engine {
     let storage = storage(Durability::Never, 16 << 20);
     open_with(config(1, policy), files.clone(), &storage, Arc::new(SystemClock)).unwrap().0
 }
@@ -85,7 +85,7 @@ const MANY: usize = LATE_REPOSTS_MAX + 1;
 
 #[tokio::test]
 async fn a_post_of_many_reposts_that_shows_again_is_given_to_those_concerned_and_a_gap_to_nobody() {
-    for policy in [Policy::PushAll, Policy::PullAll] {
+    for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll] {
         let engine = opened(&MemoryFiles::default(), policy);
         let edges = [edge("ann", "bob"), edge("eve", "fan9"), edge("fay", "star")];
         engine.follow(edges.to_vec()).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_post_of_many_reposts_that_shows_again_is_given_to_those_concerned_and
 
 #[tokio::test]
 async fn a_post_that_comes_after_its_many_reposts_is_given_to_those_concerned() {
-    let engine = opened(&MemoryFiles::default(), Policy::PushAll);
+    let engine = opened(&MemoryFiles::default(), CelebrityPolicy::PushAll);
     engine.follow(vec![edge("ann", "bob"), edge("eve", "fan9")]).await.unwrap();
     engine.publish(draft("bob", "0"), true).await.unwrap();
     engine.publish(draft("fan9", "0"), true).await.unwrap();
@@ -135,7 +135,7 @@ async fn a_post_that_comes_after_its_many_reposts_is_given_to_those_concerned() 
 /// One post takes one place among what is noted of a source, however often it comes to show.
 #[tokio::test]
 async fn a_post_that_is_shown_again_and_again_makes_no_gap_for_the_followers_of_who_reposted_it() {
-    let engine = opened(&MemoryFiles::default(), Policy::PushAll);
+    let engine = opened(&MemoryFiles::default(), CelebrityPolicy::PushAll);
     engine.follow(vec![edge("ann", "fan0"), edge("eve", "star")]).await.unwrap();
     viral(&engine, POST, 3).await;
     engine.publish(draft("fan0", "0"), true).await.unwrap();
@@ -155,7 +155,7 @@ async fn a_post_that_is_shown_again_and_again_makes_no_gap_for_the_followers_of_
 async fn it_is_given_after_a_restart_too() {
     for with_snapshot in [false, true] {
         let files = MemoryFiles::default();
-        let engine = opened(&files, Policy::PushAll);
+        let engine = opened(&files, CelebrityPolicy::PushAll);
         engine.follow(vec![edge("ann", "bob"), edge("eve", "fan9")]).await.unwrap();
         viral(&engine, POST, MANY).await;
         hide(&engine, POST, true).await;
@@ -167,7 +167,7 @@ async fn it_is_given_after_a_restart_too() {
             engine.snapshot().await.unwrap();
         }
         engine.shutdown();
-        let engine = opened(&files, Policy::PushAll);
+        let engine = opened(&files, CelebrityPolicy::PushAll);
         assert_eq!(clients[0].poll(&engine).await, Some(BTreeSet::new()), "with a snapshot: {with_snapshot}");
         assert_eq!(clients[1].poll(&engine).await, Some([POST].into()), "with a snapshot: {with_snapshot}");
         engine.shutdown();
@@ -181,7 +181,10 @@ async fn whatever_is_hidden_and_shown_each_is_given_what_shows_and_only_those_co
     const READERS: [&str; 4] = ["r0", "r1", "r2", "r3"];
     for seed in 0..4 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let engine = opened(&MemoryFiles::default(), [Policy::PushAll, Policy::PullAll, above(2)][seed as usize % 3]);
+        let engine = opened(
+            &MemoryFiles::default(),
+            [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(2)][seed as usize % 3],
+        );
         // The last reader follows nobody who ever reposted.
         let mut follows: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
         for reader in READERS {

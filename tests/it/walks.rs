@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use tidewire::clock::UnixMicros;
 use tidewire::feed::event::Event;
-use tidewire::feed::graph::Sharding;
+use tidewire::feed::followers::Sharding;
 use tidewire::feed::outbox::{Ask, Part};
 use tidewire::feed::position::{Direction, Span};
 use tidewire::feed::post::Post;

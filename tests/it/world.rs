@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, FeedPage};
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::NewEdge;
 use tidewire::feed::page::Range;
-use tidewire::feed::policy::Policy;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
@@ -28,8 +28,8 @@ pub fn draft(author: &str, body: &str) -> Draft {
     Draft::new(id(author), Body::new(body).unwrap())
 }
 
-pub fn above(followers: u64) -> Policy {
-    Policy::Above(NonZeroU64::new(followers).unwrap())
+pub fn above(followers: u64) -> CelebrityPolicy {
+    CelebrityPolicy::Above(NonZeroU64::new(followers).unwrap())
 }
 
 pub fn some(count: usize) -> NonZeroUsize {
@@ -37,7 +37,7 @@ pub fn some(count: usize) -> NonZeroUsize {
 }
 
 /// Pages end by what they hold, however slow the machine is.
-pub fn config(shards: usize, celebrity: Policy) -> EngineConfig {
+pub fn config(shards: usize, celebrity: CelebrityPolicy) -> EngineConfig {
     let pull_budget = Duration::from_secs(60);
     EngineConfig { shards: some(shards), celebrity, pull_budget, ..EngineConfig::default() }
 }

@@ -20,7 +20,7 @@ use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 
 /// Number of posts at the start, one for each minute before the start.
 const POSTS_BEFORE: u64 = 400;
@@ -54,7 +54,7 @@ impl Demo {
         let access = Arc::new(Access::open(AccessOptions { file: self.access, ..AccessOptions::default() })?);
         let listener = serve::bind(self.listen)?;
         let listen = listener.local_addr()?;
-        let celebrity = NonZeroU64::new(CELEBRITY_FOLLOWERS).map_or(Policy::PushAll, Policy::Above);
+        let celebrity = NonZeroU64::new(CELEBRITY_FOLLOWERS).map_or(CelebrityPolicy::PushAll, CelebrityPolicy::Above);
         let engine = Engine::start(EngineConfig { celebrity, ..EngineConfig::default() });
         System::new().block_on(async move {
             let mut world = DemoWorld::new(1);

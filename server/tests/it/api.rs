@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 
 use crate::server::Server;
 
@@ -165,7 +165,7 @@ fn a_refused_bulk_names_every_edge_and_makes_none() {
 
 #[test]
 fn a_celebritys_posts_are_pulled_and_shown_alike() {
-    let celebrity = Policy::Above(NonZeroU64::new(2).unwrap());
+    let celebrity = CelebrityPolicy::Above(NonZeroU64::new(2).unwrap());
     let server = Server::start(EngineConfig { celebrity, ..EngineConfig::default() });
     publish(&server, "star", 1);
     ["a", "b", "c"].iter().for_each(|follower| follow(&server, follower, "star"));

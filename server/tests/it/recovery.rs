@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::Body;
 use tidewire::id::PostId;
@@ -30,7 +30,7 @@ const LARGE: u64 = 1 << 20;
 async fn readers_who_were_awake_miss_nothing_right_after_a_restart() {
     let files = MemoryFiles::default();
     let settings = storage(Durability::Always, LARGE);
-    let mut engine = open_with(config(2, Policy::PushAll), files.clone(), &settings, clock()).unwrap().0;
+    let mut engine = open_with(config(2, CelebrityPolicy::PushAll), files.clone(), &settings, clock()).unwrap().0;
     let readers: Vec<String> = (0..300).map(|nth| format!("r{nth}")).collect();
     engine.follow(readers.iter().map(|reader| edge(reader, "star")).collect()).await.unwrap();
     for reader in &readers {
@@ -41,7 +41,7 @@ async fn readers_who_were_awake_miss_nothing_right_after_a_restart() {
         engine.publish(draft("star", "1"), true).await.unwrap();
     }
     engine.shutdown();
-    engine = open_with(config(2, Policy::PushAll), files, &settings, clock()).unwrap().0;
+    engine = open_with(config(2, CelebrityPolicy::PushAll), files, &settings, clock()).unwrap().0;
     assert!(engine.source(&id("r299")).unwrap().active, "inboxes are kept");
     assert_eq!(engine.inbox_totals().await.entries, 300 * 30);
     assert_eq!(whole_feed(&engine, "r299", 100).await.len(), 30);
@@ -73,7 +73,8 @@ async fn snapshots_under_load(segment_bytes: u64, compress: bool) {
     let files = MemoryFiles::default();
     let mut settings = storage(Durability::Always, segment_bytes);
     settings.snapshots.compress = compress;
-    let engine = open_with(config(2, Policy::PushAll), files.clone(), &settings, Arc::new(SystemClock)).unwrap().0;
+    let engine =
+        open_with(config(2, CelebrityPolicy::PushAll), files.clone(), &settings, Arc::new(SystemClock)).unwrap().0;
     let stop = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> =
         (0..5).map(|writer| tokio::spawn(write_on(engine.clone(), writer, Arc::clone(&stop)))).collect();
@@ -154,7 +155,7 @@ const YEAR: i64 = 366 * 24 * HOUR;
 async fn whatever_the_clock_shows_ids_and_edges_increase_and_nothing_expires() {
     let (files, clock) = (MemoryFiles::default(), Arc::new(ManualClock::new(UnixMicros(START))));
     let month = Duration::from_secs(30 * 24 * 3_600);
-    let config = EngineConfig { inbox_age: Some(month), ..config(2, Policy::PushAll) };
+    let config = EngineConfig { inbox_age: Some(month), ..config(2, CelebrityPolicy::PushAll) };
     let (mut last, mut last_edge) = (Position::MIN, UnixMicros(i64::MIN));
     let mut published = Vec::new();
     for (life, off) in
@@ -199,7 +200,7 @@ async fn a_clock_that_jumps_ahead_and_back_puts_no_reader_to_sleep_for_good() {
     let clock = Arc::new(ManualClock::new(UnixMicros(START)));
     let (files, settings) = (MemoryFiles::default(), storage(Durability::Always, LARGE));
     let dyn_clock = Arc::clone(&clock) as Arc<dyn Clock>;
-    let engine = open_with(config(1, Policy::PushAll), files, &settings, dyn_clock).unwrap().0;
+    let engine = open_with(config(1, CelebrityPolicy::PushAll), files, &settings, dyn_clock).unwrap().0;
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     for nth in 1..=3 {
         clock.set(UnixMicros(START + 10 * YEAR * 1_000_000 * (nth % 2)));
@@ -235,7 +236,7 @@ async fn a_process_that_is_often_restarted_takes_snapshots_as_often_as_one_that_
 
 fn refusal(directory: &std::path::Path) -> String {
     let settings = StorageConfig { directory: directory.to_owned(), ..storage(Durability::Always, LARGE) };
-    let opened = Engine::open(config(1, Policy::PushAll), &settings, clock(), &Progress::default());
+    let opened = Engine::open(config(1, CelebrityPolicy::PushAll), &settings, clock(), &Progress::default());
     let refusal = opened.map(|(engine, _)| engine.shutdown()).unwrap_err();
     refusal.to_string()
 }
@@ -282,7 +283,7 @@ fn files_of_others_are_left_alone_and_half_snapshots_are_not() {
         std::fs::write(directory.path().join(name), "of others").unwrap();
     }
     let settings = StorageConfig { directory: directory.path().to_owned(), ..storage(Durability::Always, LARGE) };
-    let opened = Engine::open(config(1, Policy::PushAll), &settings, clock(), &Progress::default());
+    let opened = Engine::open(config(1, CelebrityPolicy::PushAll), &settings, clock(), &Progress::default());
     opened.unwrap().0.shutdown();
     for name in others {
         assert_eq!(std::fs::read_to_string(directory.path().join(name)).unwrap(), "of others");

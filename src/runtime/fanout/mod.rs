@@ -22,7 +22,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError};
 use roaring::RoaringBitmap;
 
 use crate::error::Error;
-use crate::feed::graph::{Slice, SliceEnd};
+use crate::feed::followers::{Slice, SliceEnd};
 use crate::feed::position::Position;
 use crate::feed::schedule::{Cut, FanoutRoute, InFlight, Schedule, Turn};
 use crate::feed::stream::Invalidation;

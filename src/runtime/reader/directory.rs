@@ -16,7 +16,7 @@ use roaring::RoaringBitmap;
 use rustc_hash::FxBuildHasher;
 
 use crate::clock::UnixMicros;
-use crate::feed::graph::Sharding;
+use crate::feed::followers::Sharding;
 use crate::id::SourceSlot;
 use crate::limits::{QUARANTINE, USER_PANICS_MAX};
 use crate::runtime::reader::user::UserActor;

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use crate::clock::UnixMicros;
+use crate::feed::celebrity::CelebrityPolicy;
 use crate::feed::event::Event;
-use crate::feed::graph::Sharding;
-use crate::feed::policy::Policy;
+use crate::feed::followers::Sharding;
 use crate::feed::position::at;
 use crate::feed::post::{Body, Draft};
 use crate::id::{PostId, SourceId};
@@ -24,7 +24,7 @@ fn ann() -> SourceId {
 fn archived_world(posts: i64) -> (Arc<World>, Writer) {
     let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
     let limits = TieringLimits { outbox_posts: 2, posts_bytes: usize::MAX };
-    let (world, mut writer) = World::create_with(Policy::PushAll, Sharding::new(1), Some((archive, limits)));
+    let (world, mut writer) = World::create_with(CelebrityPolicy::PushAll, Sharding::new(1), Some((archive, limits)));
     (1..=posts).for_each(|time| publish(&mut writer, time, time as u64));
     run_tiering_round(&mut writer);
     (world, writer)

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use crate::clock::UnixMicros;
+use crate::feed::celebrity::CelebrityPolicy;
 use crate::feed::event::Event;
-use crate::feed::graph::Sharding;
-use crate::feed::policy::Policy;
+use crate::feed::followers::Sharding;
 use crate::feed::position::{Position, at};
 use crate::feed::post::{Body, Draft, Post};
 use crate::feed::record::PostRecord;
@@ -22,7 +22,7 @@ use crate::storage::archive::{Archive, Kept, MemoryArchive};
 fn world(outbox_posts: usize, posts_bytes: usize) -> (Arc<World>, Writer) {
     let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
     let limits = TieringLimits { outbox_posts, posts_bytes };
-    World::create_with(Policy::PushAll, Sharding::new(1), Some((archive, limits)))
+    World::create_with(CelebrityPolicy::PushAll, Sharding::new(1), Some((archive, limits)))
 }
 
 fn published(time: i64, author: &str, tag: Option<&str>) -> Event {
@@ -98,7 +98,7 @@ fn a_snapshot_that_holds_far_more_than_memory_may_is_loaded_within_the_limit() {
     const LIMIT: usize = 70_000;
     let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
     let limits = TieringLimits { outbox_posts: 10_000, posts_bytes: LIMIT / 8 * 7 };
-    let open = || World::create_with(Policy::PushAll, Sharding::new(1), Some((Arc::clone(&archive), limits)));
+    let open = || World::create_with(CelebrityPolicy::PushAll, Sharding::new(1), Some((Arc::clone(&archive), limits)));
     let (walked, mut writer) = open();
     let author = |nth: i64| format!("a{nth}");
     (0..20).for_each(|nth| drop(writer.intern(&SourceId::new(&author(nth)).unwrap())));

@@ -13,8 +13,8 @@ use proptest::prelude::*;
 use tidewire::clock::{Clock, ManualClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Erasing, StorageConfig};
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::{MuteOrBlock, NewEdge};
-use tidewire::feed::policy::Policy;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::feed::stream::StreamLimits;
@@ -49,7 +49,7 @@ struct Run {
     /// The position of the last post that came without id and time.
     last_minted: Position,
     oracle: Oracle,
-    policy: Policy,
+    policy: CelebrityPolicy,
     /// A snapshot may say on which side of another threshold sources were.
     had_other_policy: bool,
     clients: Vec<LiveClient>,
@@ -58,7 +58,7 @@ struct Run {
 
 impl Run {
     fn new(
-        policy: Policy,
+        policy: CelebrityPolicy,
         shards: usize,
         inbox_posts: usize,
         keep_inboxes: bool,
@@ -419,7 +419,7 @@ impl Run {
 
     /// The threshold with its hysteresis, as requirements state it.
     fn choose_side(&mut self, source: &str) {
-        let Policy::Above(threshold) = self.policy else { return };
+        let CelebrityPolicy::Above(threshold) = self.policy else { return };
         let (followers, threshold) = (self.oracle.followers(source) as f64, threshold.get() as f64);
         let side = self.oracle.celebrity.entry(source.to_owned()).or_default();
         *side = followers > if *side { (0.8 * threshold).floor() } else { threshold };
@@ -428,7 +428,7 @@ impl Run {
     /// After a change of the threshold the side of a source within its hysteresis depends on what was kept.
     fn choose_sides_anew(&mut self) {
         self.oracle.celebrity.clear();
-        let Policy::Above(threshold) = self.policy else { return };
+        let CelebrityPolicy::Above(threshold) = self.policy else { return };
         for source in (0..SOURCES).map(source_name) {
             let Ok(info) = self.engine.source(&id(&source)) else { continue };
             let (followers, threshold) = (self.oracle.followers(&source) as f64, threshold.get() as f64);

@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 
 use proptest::prelude::*;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::MuteOrBlock;
-use tidewire::feed::policy::Policy;
 use tidewire::feed::rules::{Replies, RulesPatch};
 
 use crate::properties::live::LiveOp;
@@ -114,7 +114,7 @@ pub enum Feed {
 /// Settings that may be others after a restart.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    pub policy: Policy,
+    pub policy: CelebrityPolicy,
     pub shards: usize,
     pub inbox_posts: usize,
     /// If most posts are in an archive.
@@ -259,8 +259,8 @@ pub fn settings() -> impl Strategy<Value = Settings> {
     )
 }
 
-pub fn policy() -> impl Strategy<Value = Policy> {
-    prop_oneof![1 => Just(Policy::PushAll), 1 => Just(Policy::PullAll), 4 => (1..6u64).prop_map(above)]
+pub fn policy() -> impl Strategy<Value = CelebrityPolicy> {
+    prop_oneof![1 => Just(CelebrityPolicy::PushAll), 1 => Just(CelebrityPolicy::PullAll), 4 => (1..6u64).prop_map(above)]
 }
 
 pub fn source_name(source: usize) -> String {

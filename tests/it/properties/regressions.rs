@@ -1,7 +1,7 @@
 //! What random histories once found, as plain ones.
 
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::{MuteOrBlock, NewEdge};
-use tidewire::feed::policy::Policy;
 use tidewire::feed::rules::RulesPatch;
 use tidewire::feed::stream::StreamLimits;
 
@@ -37,7 +37,7 @@ async fn check(mut run: Run, ops: Vec<Op>) {
 
 #[tokio::test]
 async fn what_is_dated_back_to_before_an_unfollow_that_kept_shows_whether_awake_or_not() {
-    for policy in [Policy::PushAll, Policy::PullAll, above(1)] {
+    for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(1)] {
         let run = Run::new(policy, 1, 4, false, None, LIVE);
         let read = Op::Unread(3);
         let keep = Op::Unfollow { reader: 3, source: 1, keep: true };
@@ -48,7 +48,7 @@ async fn what_is_dated_back_to_before_an_unfollow_that_kept_shows_whether_awake_
 
 #[tokio::test]
 async fn an_inbox_is_as_it_should_be_after_an_unfollow_that_kept() {
-    let mut run = Run::new(Policy::PushAll, 1, 9, false, None, LIVE);
+    let mut run = Run::new(CelebrityPolicy::PushAll, 1, 9, false, None, LIVE);
     let keep = Op::Unfollow { reader: 3, source: 1, keep: true };
     for op in [Op::FollowAll(3), post(0), post(1), Op::Unread(3), keep, dated(1, 0), post(1)] {
         run.apply(op).await;
@@ -71,7 +71,7 @@ async fn an_edge_that_comes_to_show_leaves_what_was_kept_and_the_side_of_its_sou
 #[tokio::test]
 async fn a_deleted_repost_stays_deleted_after_a_restart_before_which_it_was_archived() {
     for how in [Restart::ProcessKilled, Restart::PowerLost(3)] {
-        let run = Run::new(Policy::PushAll, 1, 1, false, Some(1), LIVE);
+        let run = Run::new(CelebrityPolicy::PushAll, 1, 1, false, Some(1), LIVE);
         let mut ops = vec![post(0), repost(4, 0)];
         ops.extend((0..200).map(|nth| post(if nth % 2 == 0 { 0 } else { 4 })));
         ops.extend([Op::Snapshot, Op::Delete(1)]);
@@ -83,7 +83,7 @@ async fn a_deleted_repost_stays_deleted_after_a_restart_before_which_it_was_arch
 
 #[tokio::test]
 async fn a_repost_of_an_id_that_turns_out_to_be_a_repost_is_an_entry_of_its_own() {
-    let run = Run::new(Policy::PushAll, 1, 9, false, None, LIVE);
+    let run = Run::new(CelebrityPolicy::PushAll, 1, 9, false, None, LIVE);
     let early = Published { author: 0, repost_of: Some(Target::Id(33)), ..Published::default() };
     let late = Published { author: 0, own_id: Some(33), repost_of: Some(Target::Known(1)), ..Published::default() };
     check(run, vec![Op::Publish(early), post(0), post(0), Op::Publish(late), post(0)]).await;
@@ -97,11 +97,11 @@ async fn a_repost_of_what_its_author_is_not_to_see_is_one_of_an_unknown_post() {
         (block(1, 2, true), block(1, 2, false)),
         (block(2, 1, true), block(2, 1, false)),
     ] {
-        let run = Run::new(Policy::PushAll, 1, 9, false, None, LIVE);
+        let run = Run::new(CelebrityPolicy::PushAll, 1, 9, false, None, LIVE);
         check(run, vec![post(0), repost(1, 0), before, repost(2, 1), after, repost(2, 2), repost(1, 1)]).await;
     }
     // Both repeat each other then, which is refused where both are seen.
-    let run = Run::new(Policy::PushAll, 1, 9, false, None, LIVE);
+    let run = Run::new(CelebrityPolicy::PushAll, 1, 9, false, None, LIVE);
     let first = Published { author: 1, repost_of: Some(Target::Id(33)), ..Published::default() };
     let second = Published { author: 2, own_id: Some(33), repost_of: Some(Target::Known(0)), ..Published::default() };
     let ops = vec![Op::Publish(first), Op::Hide(0, true), Op::Publish(second), Op::Hide(0, false), Op::FollowAll(3)];
@@ -110,14 +110,14 @@ async fn a_repost_of_what_its_author_is_not_to_see_is_one_of_an_unknown_post() {
 
 #[tokio::test]
 async fn a_cap_of_pages_is_none_of_the_unread_count() {
-    let run = Run::new(Policy::PushAll, 1, 9, false, None, LIVE);
+    let run = Run::new(CelebrityPolicy::PushAll, 1, 9, false, None, LIVE);
     let patch = RulesPatch { per_source_max: Some(Some(some(1))), ..RulesPatch::default() };
     check(run, vec![Op::Rules(0, patch), post(0), post(0), follow(0, 1, false, None), post(1)]).await;
 }
 
 #[tokio::test]
 async fn one_who_is_on_a_list_of_their_own_is_named_for_reposts_too() {
-    let run = Run::new(Policy::PushAll, 1, 9, false, None, LIVE);
+    let run = Run::new(CelebrityPolicy::PushAll, 1, 9, false, None, LIVE);
     let list = Op::List { reader: 3, list: 0, source: 3, on: true };
     check(run, vec![post(0), list, post(3), repost(3, 0)]).await;
 }
@@ -135,7 +135,7 @@ async fn a_source_that_stays_above_by_a_hair_stays_so_after_another_restart_by_t
 
 #[tokio::test]
 async fn a_bulk_of_edges_may_name_one_twice() {
-    let mut run = Run::new(Policy::PushAll, 1, 9, false, None, LIVE);
+    let mut run = Run::new(CelebrityPolicy::PushAll, 1, 9, false, None, LIVE);
     let hidden = NewEdge { hidden: true, ..edge("ann", "cas") };
     run.follow(vec![edge("ann", "bob"), edge("ann", "bob"), hidden]).await;
     check(run, vec![post(1), post(2)]).await;

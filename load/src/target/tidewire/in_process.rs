@@ -8,9 +8,9 @@ use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, FeedPage, StorageConfig};
 use tidewire::error::Error;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::NewEdge;
 use tidewire::feed::page::Range;
-use tidewire::feed::policy::Policy;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
 use tidewire::limits::FOLLOWS_PER_REQUEST_MAX;
@@ -44,9 +44,9 @@ impl InProcess {
     /// If the directory cannot be created or opened.
     pub fn start(settings: &Settings) -> Result<Self, Failure> {
         let directory = PrivateDirectory::new().map_err(|cause| Failure::of(&cause))?;
-        let celebrity = settings
-            .celebrity_followers
-            .map_or(Policy::PushAll, |followers| NonZeroU64::new(followers).map_or(Policy::PullAll, Policy::Above));
+        let celebrity = settings.celebrity_followers.map_or(CelebrityPolicy::PushAll, |followers| {
+            NonZeroU64::new(followers).map_or(CelebrityPolicy::PullAll, CelebrityPolicy::Above)
+        });
         let inbox_posts = NonZeroUsize::new(settings.inbox_posts).unwrap_or(NonZeroUsize::MIN);
         let default = EngineConfig::default();
         let following_max = settings.following_max.unwrap_or(default.following_max);
@@ -109,7 +109,7 @@ impl Target for InProcess {
         let counters = &self.engine.shared().counters;
         // Includes deliveries of posts that were older than the floor of the inbox.
         let delivered = counters.deliveries.get() + counters.below_floor.get();
-        let pushes_all = matches!(self.engine.shared().config.celebrity, Policy::PushAll);
+        let pushes_all = matches!(self.engine.shared().config.celebrity, CelebrityPolicy::PushAll);
         Box::pin(async move { Ok(pushes_all.then_some(delivered)) })
     }
 

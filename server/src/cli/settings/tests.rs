@@ -3,7 +3,7 @@
 
 use super::*;
 use clap::{Args, Command, FromArgMatches};
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::storage::journal::Durability;
 
 fn flags(words: &[&str]) -> Result<Settings, String> {
@@ -22,7 +22,7 @@ fn flags_win_over_the_file_and_the_file_over_the_defaults() {
     let file = file("inbox-posts = 9\nactive-window = \"90s\"\ncelebrity-followers = 0").unwrap();
     let config = flags.or(&file).engine().unwrap();
     assert_eq!(config.inbox_posts.get(), 7);
-    assert_eq!(config.celebrity, Policy::PushAll);
+    assert_eq!(config.celebrity, CelebrityPolicy::PushAll);
     assert_eq!(config.active_window, Duration::from_secs(90));
     assert_eq!(config.following_max, 5_000);
 }
@@ -46,8 +46,10 @@ fn where_and_how_state_is_kept_is_said_by_flags_and_by_the_file() {
 
 #[test]
 fn thresholds_have_three_forms() {
-    let above = Policy::Above(NonZeroU64::new(5).unwrap());
-    for (flag, toml, policy) in [("off", "\"off\"", Policy::PushAll), ("0", "0", Policy::PullAll), ("5", "5", above)] {
+    let above = CelebrityPolicy::Above(NonZeroU64::new(5).unwrap());
+    for (flag, toml, policy) in
+        [("off", "\"off\"", CelebrityPolicy::PushAll), ("0", "0", CelebrityPolicy::PullAll), ("5", "5", above)]
+    {
         assert_eq!(flags(&["--celebrity-followers", flag]).unwrap().celebrity_followers, Some(Celebrity(policy)));
         let file = file(&format!("celebrity-followers = {toml}")).unwrap();
         assert_eq!(file.celebrity_followers, Some(Celebrity(policy)));

@@ -11,7 +11,7 @@ use crate::http::auth::browser::Hosts;
 use crate::http::auth::cors::Origins;
 use crate::http::auth::rate::RequestsPerSecond;
 use crate::http::sockets::proxies::Proxies;
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::storage::journal::Durability;
 
 /// A duration in text form: `90s`, `50ms`, `7d`.
@@ -28,18 +28,18 @@ impl FromStr for Span {
 
 /// The setting for the number of followers above which a source is a celebrity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Celebrity(pub Policy);
+pub struct Celebrity(pub CelebrityPolicy);
 
 impl FromStr for Celebrity {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "off" {
-            return Ok(Self(Policy::PushAll));
+            return Ok(Self(CelebrityPolicy::PushAll));
         }
         let followers: u64 =
             text.parse().map_err(|_| format!("{text:?} is neither a number of followers nor \"off\""))?;
-        Ok(Self(NonZeroU64::new(followers).map_or(Policy::PullAll, Policy::Above)))
+        Ok(Self(NonZeroU64::new(followers).map_or(CelebrityPolicy::PullAll, CelebrityPolicy::Above)))
     }
 }
 

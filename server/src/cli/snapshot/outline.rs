@@ -274,8 +274,8 @@ mod tests {
     use super::*;
     use crate::test_support::at;
     use std::path::Path;
-    use tidewire::feed::graph::Sharding;
-    use tidewire::feed::policy::Policy;
+    use tidewire::feed::celebrity::CelebrityPolicy;
+    use tidewire::feed::followers::Sharding;
     use tidewire::feed::post::{Body, Draft, Post};
     use tidewire::state::records::{SourceRecord, record};
     use tidewire::state::world::World;
@@ -312,7 +312,7 @@ mod tests {
             let record = SourceRecord::new(id);
             writer.record(Section::Sources, &record).unwrap();
         }
-        let (world, hand) = World::create(Policy::PushAll, Sharding::new(1));
+        let (world, hand) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
         for (nth, body) in [(1, "1"), (2, "2"), (1, "3")] {
             let draft = Draft::new(SourceId::new("ann").unwrap(), Body::new(body).unwrap());
             let mut post = Post::new(at(nth, nth as u64), &draft, at(nth, 0).published_at);

@@ -8,8 +8,8 @@ use serde_bytes::ByteBuf;
 use crate::cli::snapshot::Snapshot;
 use crate::cli::snapshot::content::{each_block, each_record};
 use crate::cli::{Outcome, terminal};
-use tidewire::feed::graph::Sharding;
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
+use tidewire::feed::followers::Sharding;
 use tidewire::recovery::Batch;
 use tidewire::state::world::{World, Writer};
 use tidewire::storage::snapshot;
@@ -20,7 +20,7 @@ pub(super) fn run(file: &Snapshot) -> Outcome {
     if snapshot::parse_name(file.name()).is_some_and(|named| named != sequence) {
         return Err(reader.bad(format!("its header says event {sequence}, and its name another")).into());
     }
-    let (world, writer) = World::create(Policy::PushAll, Sharding::new(1));
+    let (world, writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
     let mut loading = Loading { world, writer, inboxes: 0 };
     let end = each_block(&mut reader, |batch| loading.take(batch))?;
     if end.through < sequence {

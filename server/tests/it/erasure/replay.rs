@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidewire::clock::{SystemClock, UnixMicros};
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::event::Event;
-use tidewire::feed::graph::Sharding;
+use tidewire::feed::followers::Sharding;
 use tidewire::feed::position::Position;
 use tidewire::id::PostId;
 use tidewire::recovery::Progress;

@@ -56,7 +56,8 @@ fn an_explanation_names_every_reason_and_every_blocker() {
 
 #[test]
 fn an_explanation_tells_what_was_pushed_from_what_is_pulled() {
-    let pull = EngineConfig { celebrity: tidewire::feed::policy::Policy::PullAll, ..EngineConfig::default() };
+    let pull =
+        EngineConfig { celebrity: tidewire::feed::celebrity::CelebrityPolicy::PullAll, ..EngineConfig::default() };
     let server = Server::start(pull);
     follow(&server, "ann", "bob");
     let post = publish(&server, "bob", 1, &json!({}));

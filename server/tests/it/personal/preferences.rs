@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tokio::runtime::Runtime;
 
 use super::{bodies, check, follow, ids, posts, publish, server, status};
@@ -199,7 +199,7 @@ fn many_posts(server: &Server, author: &str, count: usize) {
 
 #[test]
 fn what_is_unread_below_thousands_that_are_muted_is_counted_or_said_to_be_unknown() {
-    for policy in [Policy::PushAll, Policy::PullAll] {
+    for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll] {
         let server = Server::start(config(1, policy));
         ["bob", "cas"].iter().for_each(|source| follow(&server, "ann", source));
         let unread = || server.get("/v1/users/ann/marker").json();

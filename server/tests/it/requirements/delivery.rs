@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tidewire::clock::{Clock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::limits::SLICE_RECIPIENTS_MAX;
 use tidewire::storage::journal::MemoryJournal;
 
@@ -73,7 +73,7 @@ impl Clock for HoldingClock {
 fn crowded(followers: usize) -> (Server, Arc<HoldingClock>) {
     let clock = Arc::<HoldingClock>::default();
     let held = Arc::clone(&clock) as Arc<dyn Clock>;
-    let engine = Engine::start_with(config(1, Policy::PushAll), MemoryJournal::default(), held);
+    let engine = Engine::start_with(config(1, CelebrityPolicy::PushAll), MemoryJournal::default(), held);
     let crowd: Vec<String> = (0..followers).map(|nth| format!("f{nth}")).collect();
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         engine.follow(crowd.iter().map(|follower| edge(follower, "big")).collect()).await.unwrap();
@@ -146,7 +146,7 @@ fn r3_posts_of_a_celebrity_are_pushed_to_nobody_and_merged_when_a_feed_is_read()
 #[test]
 fn r4_followers_who_are_not_awake_are_skipped_and_fall_asleep_after_the_active_window() {
     let window = Duration::from_secs(60);
-    let (server, clock) = timed(EngineConfig { active_window: window, ..config(2, Policy::PushAll) });
+    let (server, clock) = timed(EngineConfig { active_window: window, ..config(2, CelebrityPolicy::PushAll) });
     follow_all(&server, [("ann", "bob"), ("eve", "bob")]);
     let is_active = |reader: &str| server.get(&format!("/v1/users/{reader}")).json()["active"] == json!(true);
     server.get(&feed("ann"));
@@ -194,7 +194,8 @@ fn r5_a_returning_reader_gets_a_complete_feed_with_the_first_response() {
 #[test]
 fn r6_an_inbox_is_capped_by_count_and_by_age_and_the_oldest_goes_first() {
     let day = Duration::from_secs(24 * 3_600);
-    let settings = EngineConfig { inbox_posts: some(5), inbox_age: Some(2 * day), ..config(1, Policy::PushAll) };
+    let settings =
+        EngineConfig { inbox_posts: some(5), inbox_age: Some(2 * day), ..config(1, CelebrityPolicy::PushAll) };
     let (server, clock) = timed(settings);
     follow(&server, "ann", "bob");
     server.get(&feed("ann"));
@@ -213,7 +214,7 @@ fn r6_an_inbox_is_capped_by_count_and_by_age_and_the_oldest_goes_first() {
 
 #[test]
 fn r7_a_post_that_is_delivered_twice_appears_once() {
-    let server = Server::start(config(2, Policy::PushAll));
+    let server = Server::start(config(2, CelebrityPolicy::PushAll));
     follow_all(&server, [("ann", "bob"), ("ann", "tag:tea"), ("ann", "topic:42")]);
     server.get(&feed("ann"));
     let post = json!({"id": "7", "author": "bob", "body": 1, "tags": ["tea"], "topic": "42"});

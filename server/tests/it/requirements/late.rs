@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use tidewire::clock::{Clock, ManualClock, SystemClock};
 use tidewire::config::EngineConfig;
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::limits::SLOW_SOURCE_PROBE_MAX;
 use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
 use tidewire::storage::archive::{Archive, ArchiveError, MemoryArchive};
@@ -108,7 +108,7 @@ struct Troubled {
 const AUTHORS: [&str; 6] = [LATE, "a", "b", "m", "y", "z"];
 
 impl Troubled {
-    fn new(policy: Policy, troubles: &[(&'static str, Trouble)]) -> Self {
+    fn new(policy: CelebrityPolicy, troubles: &[(&'static str, Trouble)]) -> Self {
         let clock = Arc::new(ManualClock::new(SystemClock.now()));
         let met = Arc::new(Troubles::default());
         let meet = {
@@ -147,7 +147,7 @@ fn set_of(sources: &[&str]) -> BTreeSet<String> {
 #[test]
 fn r20_a_source_that_can_never_be_read_is_named_and_reading_on_reaches_everything_else() {
     let others = Troubled::posts_but_of(&[LATE]);
-    for policy in [Policy::PushAll, Policy::PullAll, above(2)] {
+    for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(2)] {
         let troubled = Troubled::new(policy, &[(LATE, Trouble::Fails)]);
         for nth in 1..=3 {
             let walk = troubled.walk();
@@ -163,7 +163,7 @@ fn r20_a_source_that_can_never_be_read_is_named_and_reading_on_reaches_everythin
 /// first time and ever after, and is not begun for every page.
 #[test]
 fn r20_sources_that_are_late_for_ever_are_named_and_every_walk_reaches_everything_else() {
-    for policy in [Policy::PushAll, Policy::PullAll, above(2)] {
+    for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(2)] {
         for late in [&[LATE][..], &[LATE, "m"]] {
             let troubles: Vec<_> =
                 late.iter().map(|source| (if *source == LATE { LATE } else { "m" }, FOR_EVER)).collect();
@@ -187,7 +187,7 @@ fn r20_sources_that_are_late_for_ever_are_named_and_every_walk_reaches_everythin
 #[test]
 fn r20_what_is_in_memory_of_a_source_that_cannot_be_read_further_is_shown() {
     for trouble in [Trouble::Fails, FOR_EVER] {
-        let troubled = Troubled::new(Policy::PushAll, &[(LATE, trouble)]);
+        let troubled = Troubled::new(CelebrityPolicy::PushAll, &[(LATE, trouble)]);
         // The first page finds out.
         for _ in 0..2 {
             troubled.server.get(&format!("{}?limit=100", feed("ann")));
@@ -202,7 +202,7 @@ fn r20_what_is_in_memory_of_a_source_that_cannot_be_read_further_is_shown() {
 /// Its own page has no others' posts that would have to wait.
 #[test]
 fn r20_a_slow_source_s_own_page_is_read_however_long_it_takes() {
-    let troubled = Troubled::new(Policy::PushAll, &[(LATE, FOR_EVER)]);
+    let troubled = Troubled::new(CelebrityPolicy::PushAll, &[(LATE, FOR_EVER)]);
     for _ in 0..3 {
         let walk = read_down(&troubled.server, &format!("/v1/users/{LATE}/posts"), 10);
         assert_eq!((walk.met.len(), walk.partial), (20, BTreeSet::new()));
@@ -212,7 +212,7 @@ fn r20_a_slow_source_s_own_page_is_read_however_long_it_takes() {
 /// Somewhat slow is not too slow: what comes in a page's time is shown.
 #[test]
 fn r20_a_slow_source_whose_posts_come_in_time_is_missing_from_no_walk() {
-    for policy in [Policy::PushAll, Policy::PullAll] {
+    for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll] {
         let slow = Duration::from_millis(1_200);
         let troubled = Troubled::new(policy, &[(LATE, Trouble::Takes(slow))]);
         for nth in 1..=3 {
@@ -224,7 +224,7 @@ fn r20_a_slow_source_whose_posts_come_in_time_is_missing_from_no_walk() {
 
 #[test]
 fn r20_a_source_that_is_no_longer_slow_is_read_as_before_after_a_while() {
-    let troubled = Troubled::new(Policy::PushAll, &[(LATE, FOR_EVER)]);
+    let troubled = Troubled::new(CelebrityPolicy::PushAll, &[(LATE, FOR_EVER)]);
     assert_eq!(troubled.walk().partial, set_of(&[LATE]));
     troubled.troubles.set(&[]);
     troubled.clock.advance(SLOW_SOURCE_PROBE_MAX);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::stream::StreamLimits;
 
 use super::feed;
@@ -14,7 +14,7 @@ use crate::world::config;
 #[tokio::test(flavor = "multi_thread")]
 async fn n1_a_live_client_that_comes_back_gets_the_missing_suffix_or_has_to_refetch() {
     let live = StreamLimits { history_changes: 5, ..StreamLimits::default() };
-    let server = Server::start(EngineConfig { live, ..config(2, Policy::PushAll) });
+    let server = Server::start(EngineConfig { live, ..config(2, CelebrityPolicy::PushAll) });
     follow(&server, "ann", "bob");
     let mut client = Client::watch(server.address(), "ann").await;
     let epoch = client.hello["epoch"].clone();
@@ -45,7 +45,7 @@ async fn n1_a_live_client_that_comes_back_gets_the_missing_suffix_or_has_to_refe
 
 #[tokio::test(flavor = "multi_thread")]
 async fn n2_a_slow_client_is_cut_off_with_a_code_and_delays_nobody() {
-    let server = Server::start(config(1, Policy::PushAll));
+    let server = Server::start(config(1, CelebrityPolicy::PushAll));
     for reader in ["slow", "ann"] {
         follow(&server, reader, "bob");
     }

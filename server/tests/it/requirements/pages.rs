@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidewire::clock::{Clock, SystemClock};
 use tidewire::config::EngineConfig;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::page::Range;
-use tidewire::feed::policy::Policy;
 use tidewire::state::reader::PageRequest;
 
 use super::{all, at, feed, figure, follow_all, numbers, walk};
@@ -74,7 +74,7 @@ fn r10_a_page_merges_inbox_and_outboxes_and_asks_each_for_little() {
 
 #[test]
 fn r11_a_page_says_that_nothing_is_older_and_who_is_unknown_costs_no_search() {
-    let server = Server::start(config(2, Policy::PushAll));
+    let server = Server::start(config(2, CelebrityPolicy::PushAll));
     follow(&server, "ann", "bob");
     posts(&server, "bob", 1..=4);
     for (limit, is_last) in [(3, false), (4, true), (5, true)] {
@@ -119,7 +119,7 @@ fn r12_scrolling_goes_on_below_the_inbox_to_the_end_without_a_gap() {
 
 #[test]
 fn r26_a_page_carries_contents_or_on_request_ids_only() {
-    let server = Server::start(config(2, Policy::PushAll));
+    let server = Server::start(config(2, CelebrityPolicy::PushAll));
     follow(&server, "ann", "bob");
     let post = publish(&server, "bob", 1, &json!({"tags": ["tea"], "topic": "42"}));
     let whole = server.get(&format!("/v1/posts/{post}")).json();
@@ -156,7 +156,7 @@ fn n3_a_reader_of_300_sources_wakes_once_to_a_complete_feed() {
 
 #[test]
 fn n4_a_late_or_back_dated_post_stands_where_its_time_says_and_is_not_lost() {
-    for policy in [Policy::PushAll, Policy::PullAll] {
+    for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll] {
         let server = Server::start(config(2, policy));
         follow_all(&server, [("ann", "bob"), ("ann", "cas")]);
         let now = SystemClock.now();
@@ -191,7 +191,7 @@ fn n6_a_list_is_complete_from_the_moment_it_is_created() {
 
 #[test]
 fn n10_a_page_has_no_more_entries_of_one_source_than_the_reader_wants() {
-    let server = Server::start(config(2, Policy::PushAll));
+    let server = Server::start(config(2, CelebrityPolicy::PushAll));
     follow_all(&server, [("ann", "bob"), ("ann", "cas")]);
     publish(&server, "cas", 0, &json!({}));
     posts(&server, "bob", 1..=9);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidewire::clock::{Clock, SystemClock};
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::limits::LATE_POSTS_PER_SOURCE_MAX;
 
 use super::{all, at, feed, follow_all, numbers, unfollow};
@@ -72,7 +72,7 @@ fn n7_a_marker_counts_what_is_unread_and_what_came_after_it_whatever_its_time() 
 
 #[test]
 fn n9_a_polling_client_is_given_everything_or_receives_a_gap() {
-    for policy in [Policy::PushAll, Policy::PullAll, above(2)] {
+    for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(2)] {
         let server = Server::start(config(2, policy));
         follow_all(&server, [("ann", "star"), ("eve", "star"), ("fay", "star"), ("ann", "bob")]);
         publish(&server, "bob", 0, &json!({}));

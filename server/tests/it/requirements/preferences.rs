@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 
 use super::{all, feed, follow_all, unfollow};
 use crate::personal::{bodies, follow, ids, posts, publish, status};
@@ -155,7 +155,7 @@ fn r17_rules_decide_about_own_posts_replies_and_what_is_muted_or_blocked() {
 
 #[test]
 fn r18_tags_and_topics_are_followed_and_a_post_by_several_routes_appears_once() {
-    for policy in [Policy::PushAll, Policy::PullAll] {
+    for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll] {
         let server = Server::start(config(2, policy));
         follow_all(&server, ["topic:42", "tag:tea", "bob", "dan"].map(|source| ("ann", source)));
         server.get(&feed("ann"));
@@ -176,7 +176,7 @@ fn r18_tags_and_topics_are_followed_and_a_post_by_several_routes_appears_once() 
 
 #[test]
 fn r23_a_reader_may_follow_so_many_sources_and_one_more_is_refused_with_the_limit() {
-    let server = Server::start(EngineConfig { following_max: 3, ..config(1, Policy::PushAll) });
+    let server = Server::start(EngineConfig { following_max: 3, ..config(1, CelebrityPolicy::PushAll) });
     follow_all(&server, ["bob", "cas", "dan"].map(|source| ("ann", source)));
     let one_more = || server.send("PUT", "/v1/users/ann/following/eve", None, "");
     let refused = one_more();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
-use tidewire::feed::policy::Policy;
+use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::recovery::Progress;
 use tidewire_server::http::admission::AdmissionLimits;
 
@@ -22,11 +22,11 @@ use crate::world::{above, config, some};
 
 #[test]
 fn r19_push_pull_and_hybrid_are_chosen_by_configuration_and_show_the_same_feed() {
-    let table: [(&str, Policy, u64, [bool; 2]); 3] = [
+    let table: [(&str, CelebrityPolicy, u64, [bool; 2]); 3] = [
         // Deliveries of four posts by someone with three followers and four by someone with one; who of them is a celebrity.
-        ("push only", Policy::PushAll, 4 * 3 + 4, [false, false]),
+        ("push only", CelebrityPolicy::PushAll, 4 * 3 + 4, [false, false]),
         ("hybrid", above(2), 4, [true, false]),
-        ("pull only", Policy::PullAll, 0, [true, true]),
+        ("pull only", CelebrityPolicy::PullAll, 0, [true, true]),
     ];
     for (mode, policy, deliveries, celebrities) in table {
         let server = Server::start(config(2, policy));
@@ -153,7 +153,7 @@ fn r24_posts_too_old_for_memory_are_read_from_a_second_level_by_the_same_api() {
 
 #[test]
 fn n12_operators_inspect_verify_and_rebuild_a_feed_and_see_memory_and_latency() {
-    let server = Server::start(config(2, Policy::PushAll));
+    let server = Server::start(config(2, CelebrityPolicy::PushAll));
     follow(&server, "ann", "bob");
     server.get(&feed("ann"));
     posts(&server, "bob", 1..=5);

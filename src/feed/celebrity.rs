@@ -6,7 +6,7 @@ use crate::feed::outbox::Route;
 
 /// Decides which sources are celebrities, whose posts are pulled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Policy {
+pub enum CelebrityPolicy {
     /// No source is a celebrity: every post is pushed.
     PushAll,
     /// Every source is a celebrity: every post is pulled.
@@ -16,7 +16,7 @@ pub enum Policy {
     Above(NonZeroU64),
 }
 
-impl Policy {
+impl CelebrityPolicy {
     /// Returns true if a source with `followers` is a celebrity, given whether it was one before.
     pub fn is_celebrity(self, followers: u64, before: bool) -> bool {
         match self {
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn a_source_changes_sides_above_the_threshold_and_back_at_eighty_percent() {
-        let policy = Policy::Above(NonZeroU64::new(10).unwrap());
+        let policy = CelebrityPolicy::Above(NonZeroU64::new(10).unwrap());
         let mut celebrity = false;
         let sides: Vec<bool> = [9, 10, 11, 10, 9, 8, 9, 10, 11]
             .map(|followers| {
@@ -53,14 +53,14 @@ mod tests {
     #[test]
     fn the_pure_modes_do_not_count() {
         for followers in [0, 1, u64::MAX] {
-            assert!(!Policy::PushAll.is_celebrity(followers, true));
-            assert!(Policy::PullAll.is_celebrity(followers, false));
+            assert!(!CelebrityPolicy::PushAll.is_celebrity(followers, true));
+            assert!(CelebrityPolicy::PullAll.is_celebrity(followers, false));
         }
     }
 
     #[test]
     fn the_smallest_threshold_still_has_a_way_back() {
-        let policy = Policy::Above(NonZeroU64::MIN);
+        let policy = CelebrityPolicy::Above(NonZeroU64::MIN);
         assert!(policy.is_celebrity(2, false));
         assert!(policy.is_celebrity(1, true));
         assert!(!policy.is_celebrity(0, true));
