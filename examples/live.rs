@@ -1,6 +1,6 @@
 //! A live watcher: what changes in a reader's feed, as it happens.
 
-use tidewire::{Body, Draft, Engine, EngineConfig, NewEdge, SourceId, What};
+use tidewire::{Body, Draft, Engine, EngineConfig, EventKind, NewEdge, SourceId};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -11,11 +11,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut watcher = engine.watch(&ann, None).await?;
     // The first event says whether the client has to read the feed first, as a new one does.
     let hello = watcher.next().await.map_err(|closing| format!("{closing:?}"))?;
-    assert!(matches!(hello.what, What::Hello { recovered: false, .. }));
+    assert!(matches!(hello.kind, EventKind::Hello { recovered: false, .. }));
 
     engine.publish(Draft::new(bob, Body::new(r#"{"text":"now"}"#)?), false).await?;
     let event = watcher.next().await.map_err(|closing| format!("{closing:?}"))?;
-    let What::Post(item) = event.what else { return Err(format!("{event:?} is no post").into()) };
+    let EventKind::Post(item) = event.kind else { return Err(format!("{event:?} is no post").into()) };
     assert_eq!(item.entry.post.body(), r#"{"text":"now"}"#);
     engine.shutdown();
     Ok(())

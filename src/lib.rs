@@ -69,7 +69,7 @@ pub use feed::post::{Body, Draft, Kind, Post};
 pub use feed::resume::Resume;
 pub use feed::rules::{Rules, RulesPatch};
 pub use id::{ListName, PostId, SourceId};
-pub use live::event::{Event as LiveEvent, Item, What};
+pub use live::event::{EventKind, LiveEntry, LiveEvent};
 pub use live::subscriber_queue::Closing;
 pub use recovery::{Progress, Report};
 pub use runtime::message::{Followed, Published, SnapshotTaken};

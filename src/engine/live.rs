@@ -8,10 +8,10 @@ use tokio::sync::oneshot;
 
 use crate::engine::{Engine, Shared};
 use crate::error::Error;
-use crate::feed::stream::Place;
+use crate::feed::stream::StreamPosition;
 use crate::id::{SourceId, SourceSlot};
 use crate::limits::{READ_ATTEMPTS_MAX, READ_CRASHES_MAX, WAKE_QUEUE_MAX};
-use crate::live::event::Event;
+use crate::live::event::LiveEvent;
 use crate::live::subscriber_queue::{Closing, SubscriberQueue};
 use crate::live::watchers::NotAdmitted;
 use crate::runtime::message::{Ask, Command, Detach};
@@ -62,7 +62,7 @@ impl Engine {
     ///
     /// # Errors
     /// Fails if there are too many connections, of this reader or in total, or a queue is full.
-    pub async fn watch(&self, reader: &SourceId, resume: Option<Place>) -> Result<Watcher, Error> {
+    pub async fn watch(&self, reader: &SourceId, resume: Option<StreamPosition>) -> Result<Watcher, Error> {
         let mut watcher = self.admit()?;
         let shared = &self.inner.shared;
         // The user is registered only after the connection is admitted, so that a refused connection adds no user.
@@ -110,12 +110,12 @@ impl Watcher {
     ///
     /// # Errors
     /// Returns the reason why the connection ends, if there are no more events.
-    pub async fn next(&mut self) -> Result<Event, Closing> {
+    pub async fn next(&mut self) -> Result<LiveEvent, Closing> {
         poll_fn(|task| self.poll_next(task)).await
     }
 
     /// Polls for the next event, as [`Watcher::next`].
-    pub fn poll_next(&mut self, task: &mut Context<'_>) -> Poll<Result<Event, Closing>> {
+    pub fn poll_next(&mut self, task: &mut Context<'_>) -> Poll<Result<LiveEvent, Closing>> {
         self.subscriber.poll_next(task)
     }
 }

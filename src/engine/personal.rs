@@ -194,7 +194,8 @@ impl Engine {
         if !shared.archive_readers.ask(job) {
             return Err(shared.overloaded("archive", ARCHIVE_QUEUE_MAX));
         }
-        let unreadable = |_: explain::Missing| Error::ArchiveFailed(format!("post {post} could not be read from it"));
+        let unreadable =
+            |_: explain::ExplainUnavailable| Error::ArchiveFailed(format!("post {post} could not be read from it"));
         answer.await.map_err(|_| Error::ShuttingDown)?.map_err(unreadable)
     }
 

@@ -33,7 +33,7 @@ pub struct Lookups {
     counted_from: u64,
     /// The number of the last invalidation that may have concerned any post.
     last_of_all: u64,
-    /// Later invalidations of single posts, oldest first; true for [`Invalidation::Turned`]. Empty while no look-up is pending.
+    /// Later invalidations of single posts, oldest first; true for [`Invalidation::EntryChanged`]. Empty while no look-up is pending.
     noted: VecDeque<(u64, PostId, bool)>,
 }
 
@@ -47,7 +47,7 @@ pub struct Asked {
 
 /// The validity of a look-up's result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub enum LookupValidity {
     /// No newer invalidation of its post is known.
     Good,
     /// The result is not needed. A later invalidation of the post, which is processed or being looked up, sends everything that this one
@@ -68,7 +68,7 @@ impl Lookups {
         self.last += 1;
         match invalidation {
             Invalidation::Edited(post) => self.note_post(post, false),
-            Invalidation::Turned(post) => self.note_post(post, true),
+            Invalidation::EntryChanged(post) => self.note_post(post, true),
             // It may stand for invalidations of any post.
             Invalidation::Everything => self.note_all(),
             Invalidation::Missed => {
@@ -87,12 +87,16 @@ impl Lookups {
     }
 
     /// Returns the validity of a look-up's result for `post`.
-    pub fn judge(&self, asked: Asked, post: PostId) -> Answer {
+    pub fn judge(&self, asked: Asked, post: PostId) -> LookupValidity {
         let newer = || self.noted.iter().filter(|(number, noted, _)| *number > asked.after && *noted == post);
         if asked.epoch != self.epoch || newer().any(|(_, _, is_turned)| *is_turned) {
-            return Answer::Superseded;
+            return LookupValidity::Superseded;
         }
-        if asked.after < self.last_of_all || newer().next().is_some() { Answer::Outdated } else { Answer::Good }
+        if asked.after < self.last_of_all || newer().next().is_some() {
+            LookupValidity::Outdated
+        } else {
+            LookupValidity::Good
+        }
     }
 
     /// Unregisters a look-up whose result has been processed.
@@ -131,17 +135,20 @@ mod tests {
     #[test]
     fn an_answer_is_good_until_there_is_a_newer_notice_of_its_post() {
         for (newer, expected) in [
-            (vec![], Answer::Good),
-            (vec![Invalidation::Turned(OTHER), Invalidation::Edited(OTHER), Invalidation::Marked], Answer::Good),
-            (vec![Invalidation::Edited(ONE)], Answer::Outdated),
-            (vec![Invalidation::Turned(ONE)], Answer::Superseded),
-            (vec![Invalidation::Turned(ONE), Invalidation::Edited(ONE)], Answer::Superseded),
-            (vec![Invalidation::Everything], Answer::Outdated),
-            (vec![Invalidation::Missed], Answer::Outdated),
-            (vec![Invalidation::Turned(ONE), Invalidation::Everything], Answer::Outdated),
+            (vec![], LookupValidity::Good),
+            (
+                vec![Invalidation::EntryChanged(OTHER), Invalidation::Edited(OTHER), Invalidation::Marked],
+                LookupValidity::Good,
+            ),
+            (vec![Invalidation::Edited(ONE)], LookupValidity::Outdated),
+            (vec![Invalidation::EntryChanged(ONE)], LookupValidity::Superseded),
+            (vec![Invalidation::EntryChanged(ONE), Invalidation::Edited(ONE)], LookupValidity::Superseded),
+            (vec![Invalidation::Everything], LookupValidity::Outdated),
+            (vec![Invalidation::Missed], LookupValidity::Outdated),
+            (vec![Invalidation::EntryChanged(ONE), Invalidation::Everything], LookupValidity::Outdated),
         ] {
             let mut lookups = Lookups::new(Epoch(7));
-            lookups.note(Invalidation::Turned(ONE));
+            lookups.note(Invalidation::EntryChanged(ONE));
             let asked = lookups.ask();
             newer.iter().for_each(|invalidation| lookups.note(*invalidation));
             assert_eq!(lookups.judge(asked, ONE), expected, "after {newer:?}");
@@ -151,12 +158,12 @@ mod tests {
     #[test]
     fn notices_are_remembered_while_anything_is_looked_up_and_not_without_bound() {
         let mut lookups = Lookups::new(Epoch(7));
-        lookups.note(Invalidation::Turned(ONE));
+        lookups.note(Invalidation::EntryChanged(ONE));
         let (first, second) = (lookups.ask(), lookups.ask());
         (0..LIVE_LOOKUP_NOTICES_MAX).for_each(|_| lookups.note(Invalidation::Edited(OTHER)));
-        assert_eq!((lookups.noted.len(), lookups.judge(first, ONE)), (LIVE_LOOKUP_NOTICES_MAX, Answer::Good));
+        assert_eq!((lookups.noted.len(), lookups.judge(first, ONE)), (LIVE_LOOKUP_NOTICES_MAX, LookupValidity::Good));
         lookups.note(Invalidation::Edited(OTHER));
-        assert_eq!((lookups.noted.len(), lookups.judge(first, ONE)), (0, Answer::Outdated));
+        assert_eq!((lookups.noted.len(), lookups.judge(first, ONE)), (0, LookupValidity::Outdated));
         lookups.note(Invalidation::Edited(OTHER));
         lookups.end(first);
         assert_eq!(lookups.noted.len(), 1);
@@ -171,7 +178,10 @@ mod tests {
         (0..9).for_each(|_| earlier.note(Invalidation::Marked));
         let (before, asked) = (earlier.ask(), lookups.ask());
         lookups.end(before);
-        assert_eq!((lookups.judge(before, ONE), lookups.judge(asked, ONE)), (Answer::Superseded, Answer::Good));
+        assert_eq!(
+            (lookups.judge(before, ONE), lookups.judge(asked, ONE)),
+            (LookupValidity::Superseded, LookupValidity::Good)
+        );
         assert_eq!(lookups.open, 1);
     }
 
@@ -184,6 +194,6 @@ mod tests {
         // The result arrives nevertheless, and is not counted for the other look-up.
         lookups.end(lost);
         lookups.note(Invalidation::Edited(ONE));
-        assert_eq!((lookups.judge(asked, ONE), lookups.open), (Answer::Outdated, 1));
+        assert_eq!((lookups.judge(asked, ONE), lookups.open), (LookupValidity::Outdated, 1));
     }
 }

@@ -26,7 +26,7 @@ pub enum FanoutRoute {
     /// The watched readers that follow a source or have retained posts of it, and the source itself if watched.
     Watched(SourceSlot),
     /// Of those, only the source itself and the readers that have retained posts of it.
-    Concerned(SourceSlot),
+    Affected(SourceSlot),
     /// One reader, if it is watched.
     Reader(SourceSlot),
     /// All watched readers.
@@ -37,7 +37,7 @@ impl FanoutRoute {
     /// Returns the source of the route; [`SourceSlot::NONE`] for [`Self::AllWatched`].
     pub fn source(self) -> SourceSlot {
         match self {
-            Self::Inboxes(source) | Self::Watched(source) | Self::Concerned(source) | Self::Reader(source) => source,
+            Self::Inboxes(source) | Self::Watched(source) | Self::Affected(source) | Self::Reader(source) => source,
             Self::AllWatched => SourceSlot::NONE,
         }
     }
@@ -71,11 +71,11 @@ pub struct Progress {
 
 /// The next slice to cut for a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Turn<M> {
+pub struct NextSlice<M> {
     /// The progress of the job.
     pub progress: Progress,
     /// The post or invalidation that is fanned out.
-    pub mail: M,
+    pub payload: M,
     /// The recipients of the slice.
     pub fanout_route: FanoutRoute,
 }
@@ -179,7 +179,7 @@ impl<M: Copy, T> Schedule<M, T> {
 
     /// Returns the next slice to cut for `shard`, if it may receive another one. The caller cuts the slice and calls [`Schedule::cut`]
     /// before it calls this again.
-    pub fn turn(&mut self, shard: usize) -> Option<Turn<M>> {
+    pub fn next_slice(&mut self, shard: usize) -> Option<NextSlice<M>> {
         let of = &mut self.shards[shard];
         let max = self.in_flight_max;
         if of.in_flight.slices >= max.slices || of.in_flight.recipients >= max.recipients {
@@ -188,7 +188,7 @@ impl<M: Copy, T> Schedule<M, T> {
         let lane = of.order.pop_front()?;
         let progress = of.lanes.get_mut(&lane)?.pop_front()?;
         let job = &self.jobs[&progress.job];
-        Some(Turn { progress, mail: job.payload, fanout_route: job.fanout_routes[progress.nth_route] })
+        Some(NextSlice { progress, payload: job.payload, fanout_route: job.fanout_routes[progress.nth_route] })
     }
 
     /// Records where the slice was cut, and its number of recipients, which must then be confirmed by [`Schedule::delivered`]. Returns the
@@ -268,7 +268,7 @@ mod tests {
             if round == 2 {
                 schedule.add(at(2, 2), followers_of(2), "small", |_| true);
             }
-            let turn = schedule.turn(0).unwrap();
+            let turn = schedule.next_slice(0).unwrap();
             served.push(turn.fanout_route.source().0);
             let cut =
                 if turn.fanout_route.source().0 == 1 { Cut::Resume(turn.progress.from + 1) } else { Cut::RouteDone };
@@ -286,8 +286,8 @@ mod tests {
         schedule.add(at(2, 99), followers_of(2), "small", |_| true);
         let mut served = Vec::new();
         for _ in 0..5 {
-            let turn = schedule.turn(0).unwrap();
-            served.push(turn.mail.id.0);
+            let turn = schedule.next_slice(0).unwrap();
+            served.push(turn.payload.id.0);
             let cut =
                 if turn.fanout_route.source().0 == 1 && served.len() < 4 { Cut::Resume(1) } else { Cut::RouteDone };
             schedule.cut(0, turn.progress, cut, 9);
@@ -299,12 +299,12 @@ mod tests {
     fn a_shard_takes_no_more_slices_than_it_may() {
         let mut schedule = Schedule::new(2, slices(1));
         schedule.add(at(1, 1), followers_of(1), (), |_| true);
-        let turn = schedule.turn(0).unwrap();
+        let turn = schedule.next_slice(0).unwrap();
         schedule.cut(0, turn.progress, Cut::Resume(9), 5);
-        assert_eq!(schedule.turn(0), None);
-        assert!(schedule.turn(1).is_some());
+        assert_eq!(schedule.next_slice(0), None);
+        assert!(schedule.next_slice(1).is_some());
         schedule.delivered(0, turn.progress.job, 5);
-        assert_eq!(schedule.turn(0).unwrap().progress.from, 9);
+        assert_eq!(schedule.next_slice(0).unwrap().progress.from, 9);
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
             for id in 0..20 {
                 schedule.add(at(0, id), followers_of(1), (), |_| true);
             }
-            while let Some(turn) = schedule.turn(0) {
+            while let Some(turn) = schedule.next_slice(0) {
                 schedule.cut(0, turn.progress, Cut::RouteDone, recipients);
                 taken.push(turn.progress.job);
             }
@@ -350,8 +350,8 @@ mod tests {
             for (choice, has_recipients) in preferences.into_iter().chain(drain) {
                 let done = if choice < 2 {
                     let shard = usize::from(choice);
-                    let Some(turn) = schedule.turn(shard) else { continue };
-                    let token = turn.mail.id.0 as usize;
+                    let Some(turn) = schedule.next_slice(shard) else { continue };
+                    let token = turn.payload.id.0 as usize;
                     let last = turn.progress.from + 1 >= jobs[token].1[shard];
                     let cut = if last { Cut::RouteDone } else { Cut::Resume(turn.progress.from + 1) };
                     if has_recipients {

@@ -10,7 +10,7 @@
 //! Every possible change of a feed arrives as an [`Invalidation`]. What is sent is the present state of the feed. So invalidations may
 //! arrive twice, late and in any order, and many of them may be replaced by a less specific one.
 //!
-//! The newest entries, from [`Stream::floor`] up, are known exactly. Changes below are sent without knowing whether any client has the
+//! The newest entries, from [`FeedStream::floor`] up, are known exactly. Changes below are sent without knowing whether any client has the
 //! entry; clients ignore changes of entries that they do not have.
 
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ pub enum Invalidation {
     /// The body of a post was edited.
     Edited(PostId),
     /// The entry of this post may have been added, removed or moved.
-    Turned(PostId),
+    EntryChanged(PostId),
     /// Anything may have changed, because of a decision of a reader.
     Everything,
     /// The reader has moved the read marker.
@@ -44,7 +44,7 @@ impl Invalidation {
             // It shows all entries that are visible now. It does not show an entry that was visible only for a moment, in which a client
             // may have read it: see `resend`.
             Self::Everything => matches!(other, Self::Published(_) | Self::Edited(_) | Self::Everything),
-            Self::Published(_) | Self::Edited(_) | Self::Turned(_) | Self::Marked => self == other,
+            Self::Published(_) | Self::Edited(_) | Self::EntryChanged(_) | Self::Marked => self == other,
         }
     }
 }
@@ -83,7 +83,7 @@ pub struct Epoch(pub u64);
 
 /// A place in a stream: the changes that a client has received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct StreamPosition {
     /// The epoch of the stream.
     pub epoch: Epoch,
     /// The number of the last change that the client has.
@@ -107,7 +107,7 @@ impl Default for StreamLimits {
 
 /// The state of the feed that was sent to the clients of one reader.
 #[derive(Debug)]
-pub struct Stream {
+pub struct FeedStream {
     limits: StreamLimits,
     epoch: Epoch,
     last: u64,
@@ -117,15 +117,15 @@ pub struct Stream {
     history: VecDeque<Change>,
 }
 
-impl Stream {
+impl FeedStream {
     /// Creates a stream of a feed whose newest entries, complete from `floor` up, are `window`, newest first.
     pub fn new(limits: StreamLimits, epoch: Epoch, window: Vec<EntryFingerprint>, floor: Position) -> Self {
         Self { limits, epoch, last: 0, window, floor, history: VecDeque::new() }
     }
 
     /// Returns the present place.
-    pub fn place(&self) -> Place {
-        Place { epoch: self.epoch, last: self.last }
+    pub fn place(&self) -> StreamPosition {
+        StreamPosition { epoch: self.epoch, last: self.last }
     }
 
     /// Returns the position from which up all entries are known.
@@ -134,7 +134,12 @@ impl Stream {
     }
 
     /// Applies the present entry of `post`, or its absence, and returns the change to send.
-    pub fn see(&mut self, post: PostId, now: Option<EntryFingerprint>, invalidation: Invalidation) -> Option<Change> {
+    pub fn observe(
+        &mut self,
+        post: PostId,
+        now: Option<EntryFingerprint>,
+        invalidation: Invalidation,
+    ) -> Option<Change> {
         let known = self.window.iter().position(|entry_fingerprint| entry_fingerprint.post == post);
         match (known, now) {
             (Some(nth), None) => {
@@ -153,12 +158,12 @@ impl Stream {
                 Some(if is_edit { Change::Update(post) } else { Change::Post(post) })
             }
             // A client may have scrolled to the entry, or may have read it before it was removed again.
-            (None, None) => matches!(invalidation, Invalidation::Turned(_)).then_some(Change::Remove(post)),
+            (None, None) => matches!(invalidation, Invalidation::EntryChanged(_)).then_some(Change::Remove(post)),
         }
     }
 
     /// Applies the present newest entries, complete from `floor` up, newest first, and returns the changes to send.
-    pub fn see_all(&mut self, window: Vec<EntryFingerprint>, floor: Position) -> Vec<Change> {
+    pub fn observe_all(&mut self, window: Vec<EntryFingerprint>, floor: Position) -> Vec<Change> {
         // Below the higher of both floors no comparison is possible, and an entry that moved there counts as removed.
         let compared = self.floor.max(floor);
         let is_here = |post| window.iter().any(|now: &EntryFingerprint| now.post == post && now.at >= compared);
@@ -194,7 +199,7 @@ impl Stream {
     }
 
     /// Stores a change, and returns its number.
-    pub fn tell(&mut self, change: Change) -> u64 {
+    pub fn record(&mut self, change: Change) -> u64 {
         if self.history.len() >= self.limits.history_changes {
             self.history.pop_front();
         }
@@ -204,7 +209,7 @@ impl Stream {
     }
 
     /// Returns the changes sent after a place, each with its number; none if some of them are no longer stored.
-    pub fn told_after(&self, place: Place) -> Option<impl Iterator<Item = (u64, Change)>> {
+    pub fn changes_after(&self, place: StreamPosition) -> Option<impl Iterator<Item = (u64, Change)>> {
         let missing = self.last.checked_sub(place.last).filter(|_| place.epoch == self.epoch)?;
         let missing = usize::try_from(missing).ok().filter(|missing| *missing <= self.history.len())?;
         let sent = self.history.range(self.history.len() - missing..).copied();
@@ -229,7 +234,7 @@ impl Stream {
 /// Returns the change to send although the entry did not change: it may have been different for a moment, in which a client read a page.
 fn resend(post: PostId, invalidation: Invalidation) -> Option<Change> {
     match invalidation {
-        Invalidation::Turned(_) => Some(Change::Post(post)),
+        Invalidation::EntryChanged(_) => Some(Change::Post(post)),
         Invalidation::Edited(_) => Some(Change::Update(post)),
         Invalidation::Published(_) | Invalidation::Everything | Invalidation::Marked | Invalidation::Missed => None,
     }
@@ -268,11 +273,11 @@ mod tests {
     struct Client {
         entries: Feed,
         bound: Position,
-        place: Place,
+        place: StreamPosition,
     }
 
     impl Client {
-        fn read(feed: &Feed, entries: usize, place: Place) -> Self {
+        fn read(feed: &Feed, entries: usize, place: StreamPosition) -> Self {
             let (entries, bound) = newest(feed, entries);
             Self {
                 entries: entries
@@ -342,7 +347,7 @@ mod tests {
         fn whoever_applies_what_is_told_has_the_feed(ops in prop::collection::vec(op(), 1..120), start in 0..250u8) {
             let mut feed: Feed = (0..start).map(|post| (PostId(post.into()), entry_fingerprint(post, post, 0, 0))).collect();
             let (window, floor) = newest(&feed, LIMITS.window_entries);
-            let mut stream = Stream::new(LIMITS, Epoch(7), window, floor);
+            let mut stream = FeedStream::new(LIMITS, Epoch(7), window, floor);
             let mut client = Client::read(&feed, 20, stream.place());
             let mut away = 0;
             for (nth, op) in ops.into_iter().enumerate() {
@@ -354,12 +359,12 @@ mod tests {
                             Some(time) => drop(feed.insert(id, entry_fingerprint(post, time, reasons, nth as u64))),
                             None => drop(feed.remove(&id)),
                         }
-                        changes.extend(stream.see(id, feed.get(&id).copied(), Invalidation::Turned(id)));
+                        changes.extend(stream.observe(id, feed.get(&id).copied(), Invalidation::EntryChanged(id)));
                     }
                     Op::Edit { post } => {
                         let id = PostId(post.into());
                         feed.entry(id).and_modify(|entry_fingerprint| entry_fingerprint.version = nth as u64);
-                        changes.extend(stream.see(id, feed.get(&id).copied(), Invalidation::Edited(id)));
+                        changes.extend(stream.observe(id, feed.get(&id).copied(), Invalidation::Edited(id)));
                     }
                     Op::Upheaval(turns) => {
                         for (post, time) in turns {
@@ -369,17 +374,17 @@ mod tests {
                             }
                         }
                         let (window, floor) = newest(&feed, LIMITS.window_entries);
-                        changes = stream.see_all(window, floor);
+                        changes = stream.observe_all(window, floor);
                     }
                     Op::Away { operations } => away = operations,
                     Op::Read { entries } => client = Client::read(&feed, entries.into(), stream.place()),
                 }
                 for change in changes {
-                    stream.tell(change);
+                    stream.record(change);
                 }
                 away = away.saturating_sub(1);
                 if away == 0 {
-                    match stream.told_after(client.place) {
+                    match stream.changes_after(client.place) {
                         Some(missing) => missing.for_each(|(seq, change)| client.apply(seq, change, &feed)),
                         None => client = Client::read(&feed, 20, stream.place()),
                     }
@@ -394,19 +399,19 @@ mod tests {
 
     #[test]
     fn what_was_told_already_is_not_told_again() {
-        let mut stream = Stream::new(LIMITS, Epoch(1), Vec::new(), Position::MIN);
+        let mut stream = FeedStream::new(LIMITS, Epoch(1), Vec::new(), Position::MIN);
         let (post, now) = (PostId(5), Some(entry_fingerprint(5, 5, 0, 0)));
-        assert_eq!(stream.see(post, now, Invalidation::Published(at(5, 5))), Some(Change::Post(post)));
-        assert_eq!(stream.see(post, now, Invalidation::Published(at(5, 5))), None);
-        assert_eq!(stream.see(post, None, Invalidation::Turned(post)), Some(Change::Remove(post)));
-        assert_eq!(stream.see(post, None, Invalidation::Published(at(5, 5))), None);
-        assert_eq!(stream.see_all(Vec::new(), Position::MIN), []);
+        assert_eq!(stream.observe(post, now, Invalidation::Published(at(5, 5))), Some(Change::Post(post)));
+        assert_eq!(stream.observe(post, now, Invalidation::Published(at(5, 5))), None);
+        assert_eq!(stream.observe(post, None, Invalidation::EntryChanged(post)), Some(Change::Remove(post)));
+        assert_eq!(stream.observe(post, None, Invalidation::Published(at(5, 5))), None);
+        assert_eq!(stream.observe_all(Vec::new(), Position::MIN), []);
     }
 
     #[test]
     fn a_page_that_shows_what_was_not_told_or_not_what_was_does_not_agree() {
         let known = [9, 7, 5].map(|post| entry_fingerprint(post, post, 0, 0));
-        let stream = Stream::new(LIMITS, Epoch(1), known.into(), at(5, 5));
+        let stream = FeedStream::new(LIMITS, Epoch(1), known.into(), at(5, 5));
         let [nine, seven, five] = known;
         let (new, deep) = (entry_fingerprint(8, 8, 0, 0), entry_fingerprint(3, 3, 0, 0));
         let all = Position::MIN..Position::MAX;
@@ -433,14 +438,14 @@ mod tests {
 
     #[test]
     fn a_client_that_was_away_for_too_long_or_was_told_by_another_stream_is_told_so() {
-        let mut stream = Stream::new(LIMITS, Epoch(1), Vec::new(), Position::MIN);
+        let mut stream = FeedStream::new(LIMITS, Epoch(1), Vec::new(), Position::MIN);
         let start = stream.place();
         for told in 1..=LIMITS.history_changes as u64 + 1 {
-            assert_eq!(stream.told_after(start).map(Iterator::count), Some(told as usize - 1));
-            assert_eq!(stream.tell(Change::Marker), told);
+            assert_eq!(stream.changes_after(start).map(Iterator::count), Some(told as usize - 1));
+            assert_eq!(stream.record(Change::Marker), told);
         }
-        assert!(stream.told_after(start).is_none());
-        assert!(stream.told_after(Place { epoch: Epoch(2), ..stream.place() }).is_none());
-        assert!(stream.told_after(Place { last: stream.place().last + 1, ..stream.place() }).is_none());
+        assert!(stream.changes_after(start).is_none());
+        assert!(stream.changes_after(StreamPosition { epoch: Epoch(2), ..stream.place() }).is_none());
+        assert!(stream.changes_after(StreamPosition { last: stream.place().last + 1, ..stream.place() }).is_none());
     }
 }

@@ -4,22 +4,22 @@ use std::sync::{Arc, OnceLock};
 
 use crate::feed::position::Position;
 use crate::feed::post::Post;
-use crate::feed::stream::Place;
+use crate::feed::stream::StreamPosition;
 use crate::id::PostId;
 use crate::state::view::Entry;
 
 /// One event for a live client. Clones share the large parts.
 #[derive(Clone, Debug)]
-pub struct Event {
+pub struct LiveEvent {
     /// The position in the event stream after this event.
-    pub place: Place,
+    pub place: StreamPosition,
     /// The content of the event.
-    pub what: What,
+    pub kind: EventKind,
 }
 
 /// The content of an event.
 #[derive(Clone, Debug)]
-pub enum What {
+pub enum EventKind {
     /// The first event of a connection. It reports whether exactly the missed events follow, or the client has to
     /// read the feed again.
     Hello {
@@ -31,7 +31,7 @@ pub enum What {
     /// A keep-alive without content. The client is up to date if it has received all events before this one.
     Beat,
     /// Adds an entry to the feed. It replaces any other entry of the same post.
-    Post(Arc<Item>),
+    Post(Arc<LiveEntry>),
     /// Replaces the text of the post of an entry.
     Update(Arc<Post>),
     /// Removes the entry of a post.
@@ -45,7 +45,7 @@ pub enum What {
 /// An entry with a cache for its serialized text. The first connection that needs the text writes it; for many
 /// readers it is the same.
 #[derive(Debug)]
-pub struct Item {
+pub struct LiveEntry {
     /// The position of the entry in the feed.
     pub at: Position,
     /// The entry itself.
@@ -57,13 +57,17 @@ pub struct Item {
 /// The estimated bytes of an event, without the text of a post.
 const EVENT_BYTES: usize = 192;
 
-impl Event {
+impl LiveEvent {
     /// Returns the approximate bytes of the event while it is queued. Shared parts count in full.
     pub fn bytes(&self) -> usize {
-        let text = match &self.what {
-            What::Post(item) => item.entry.post.json().len() + item.entry.reposts().len() * EVENT_BYTES,
-            What::Update(post) => post.json().len(),
-            What::Hello { .. } | What::Beat | What::Remove(_) | What::Stale(_) | What::Marker(_) => 0,
+        let text = match &self.kind {
+            EventKind::Post(item) => item.entry.post.json().len() + item.entry.reposts().len() * EVENT_BYTES,
+            EventKind::Update(post) => post.json().len(),
+            EventKind::Hello { .. }
+            | EventKind::Beat
+            | EventKind::Remove(_)
+            | EventKind::Stale(_)
+            | EventKind::Marker(_) => 0,
         };
         EVENT_BYTES + text
     }
@@ -73,7 +77,7 @@ impl Event {
 /// can share an item.
 #[derive(Debug, Default)]
 pub struct RecentItems {
-    items: [Option<Arc<Item>>; RecentItems::MAX],
+    items: [Option<Arc<LiveEntry>>; RecentItems::MAX],
     next: usize,
 }
 
@@ -82,12 +86,12 @@ impl RecentItems {
     const MAX: usize = 8;
 
     /// Returns the item of an entry. Reuses a cached item if it has the same content.
-    pub fn item(&mut self, at: Position, entry: Entry) -> Arc<Item> {
-        let is_same = |item: &&Arc<Item>| item.at == at && item.entry.is_like(&entry);
+    pub fn item(&mut self, at: Position, entry: Entry) -> Arc<LiveEntry> {
+        let is_same = |item: &&Arc<LiveEntry>| item.at == at && item.entry.is_like(&entry);
         if let Some(item) = self.items.iter().flatten().find(is_same) {
             return Arc::clone(item);
         }
-        let item = Arc::new(Item { at, entry, text: OnceLock::new() });
+        let item = Arc::new(LiveEntry { at, entry, text: OnceLock::new() });
         self.items[self.next] = Some(Arc::clone(&item));
         self.next = (self.next + 1) % Self::MAX;
         item

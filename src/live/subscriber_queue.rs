@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::id::PostId;
 use crate::limits::{LIVE_BEHIND_MAX, LIVE_QUEUE_BYTES_MAX};
-use crate::live::event::{Event, What};
+use crate::live::event::{EventKind, LiveEvent};
 
 /// The reason why a live connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +34,7 @@ pub struct SubscriberQueue(Mutex<Queue>);
 
 #[derive(Debug, Default)]
 struct Queue {
-    events: VecDeque<Event>,
+    events: VecDeque<LiveEvent>,
     bytes: usize,
     /// Since when events have been queued without any being taken. None directly after an event was taken.
     behind_since: Option<Instant>,
@@ -55,12 +55,12 @@ pub enum Pushed {
 
 impl SubscriberQueue {
     /// Adds an event to the queue. Closes the connection if the queue exceeds the limit of bytes or of time.
-    pub fn push(&self, event: Event, now: Instant) -> Pushed {
+    pub fn push(&self, event: LiveEvent, now: Instant) -> Pushed {
         let queue = &mut *self.0.lock();
         if queue.closing.is_some() {
             return Pushed::Closed;
         }
-        if let What::Remove(post) = event.what {
+        if let EventKind::Remove(post) = event.kind {
             queue.retract(post);
         }
         let behind_since = *queue.behind_since.get_or_insert(now);
@@ -75,7 +75,7 @@ impl SubscriberQueue {
     }
 
     /// Returns the next event, or the reason why the connection ends.
-    pub fn poll_next(&self, task: &mut Context<'_>) -> Poll<Result<Event, Closing>> {
+    pub fn poll_next(&self, task: &mut Context<'_>) -> Poll<Result<LiveEvent, Closing>> {
         let queue = &mut *self.0.lock();
         if let Some(event) = queue.events.pop_front() {
             queue.bytes -= event.bytes();
@@ -114,14 +114,14 @@ impl Queue {
     /// Replaces queued events that show a removed post, so that its text is not sent any more.
     fn retract(&mut self, post: PostId) {
         for event in &mut self.events {
-            let shows = match &event.what {
-                What::Post(item) => item.entry.post.id() == post,
-                What::Update(updated) => updated.id() == post,
+            let shows = match &event.kind {
+                EventKind::Post(item) => item.entry.post.id() == post,
+                EventKind::Update(updated) => updated.id() == post,
                 _ => false,
             };
             if shows {
                 self.bytes -= event.bytes();
-                event.what = What::Remove(post);
+                event.kind = EventKind::Remove(post);
                 self.bytes += event.bytes();
             }
         }
@@ -153,10 +153,10 @@ impl Drop for SubscriberGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feed::stream::{Epoch, Place};
+    use crate::feed::stream::{Epoch, StreamPosition};
 
-    fn event(last: u64) -> Event {
-        Event { place: Place { epoch: Epoch(1), last }, what: What::Remove(PostId(last)) }
+    fn event(last: u64) -> LiveEvent {
+        LiveEvent { place: StreamPosition { epoch: Epoch(1), last }, kind: EventKind::Remove(PostId(last)) }
     }
 
     fn next(subscriber: &SubscriberQueue) -> Poll<Result<u64, Closing>> {

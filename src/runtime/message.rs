@@ -38,7 +38,7 @@ use crate::feed::post::{Body, Draft, Post};
 use crate::feed::preferences::Marker;
 use crate::feed::rules::RulesPatch;
 use crate::feed::schedule::{FanoutRoute, JobId};
-use crate::feed::stream::{Invalidation, Place};
+use crate::feed::stream::{Invalidation, StreamPosition};
 use crate::id::{ListName, PostId, SourceId, SourceSlot};
 use crate::live::subscriber_queue::SubscriberQueue;
 use crate::runtime::fanout::courier::Courier;
@@ -431,7 +431,7 @@ pub enum Ask {
         /// The queue of the connection.
         subscriber: Arc<SubscriberQueue>,
         /// The position in the stream up to which the client has the events.
-        resume: Option<Place>,
+        resume: Option<StreamPosition>,
         /// The channel for the answer.
         reply: Reply<()>,
     },

@@ -120,7 +120,7 @@ impl Bar {
 
 /// Why an explanation cannot be given now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Missing {
+pub enum ExplainUnavailable {
     /// A required post may be in the archive.
     Archived,
     /// A required post is in the archive, but cannot be read.
@@ -131,7 +131,7 @@ pub enum Missing {
 ///
 /// # Errors
 /// Fails if a required post is not available.
-pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explanation, Missing> {
+pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explanation, ExplainUnavailable> {
     let post = match found(finder, id)? {
         Ok(post) => post,
         Err(bar) => return Ok(Explanation { blockers: vec![bar], ..Explanation::default() }),
@@ -181,11 +181,11 @@ pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explan
     Ok(Explanation { shown, reasons, blockers, route, concerns })
 }
 
-fn found(finder: Finder<'_>, id: PostId) -> Result<Result<std::sync::Arc<Post>, Bar>, Missing> {
+fn found(finder: Finder<'_>, id: PostId) -> Result<Result<std::sync::Arc<Post>, Bar>, ExplainUnavailable> {
     match finder.find::<()>(id) {
         Ok(post) => Ok(Ok(post)),
-        Err(Look::Archived) => Err(Missing::Archived),
-        Err(Look::Unreadable) => Err(Missing::Unreadable),
+        Err(Look::Archived) => Err(ExplainUnavailable::Archived),
+        Err(Look::Unreadable) => Err(ExplainUnavailable::Unreadable),
         Err(Look::Gone | Look::Hidden | Look::Elsewhere | Look::Shown(())) => {
             let was = finder.world().posts.stored(id).is_some();
             Ok(Err(if was { Bar::Deleted(id) } else { Bar::Unknown(id) }))

@@ -245,7 +245,7 @@ impl PulledSources {
 
 /// Which entry to look up in the archive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sought {
+pub enum LookupTarget {
     /// The entry that shows this post.
     Of(PostId),
     /// The entry to which this post belongs: of the original if it is a repost, otherwise its own.
@@ -265,13 +265,13 @@ pub struct ColdRead {
 impl ColdRead {
     /// Looks up the posts needed to find an entry. Returns the id of the post that the entry shows, and these posts, or
     /// `None` if one cannot be read.
-    pub fn entry_of(&self, world: &World, sought: Sought) -> Option<(PostId, Vec<Found>)> {
+    pub fn entry_of(&self, world: &World, sought: LookupTarget) -> Option<(PostId, Vec<Found>)> {
         let find = |id: PostId| Some((id, world.find(id).ok()?.and_then(Stored::live)));
-        let (Sought::Of(post) | Sought::BroughtBy(post)) = sought;
+        let (LookupTarget::Of(post) | LookupTarget::BroughtBy(post)) = sought;
         let mut found = vec![find(post)?];
         // A repost may itself have reposts, if they arrived before it: their entry is its own.
         let repeated = found[0].1.as_ref().and_then(|post| post.repost_of);
-        if let Some(origin) = repeated.filter(|_| matches!(sought, Sought::BroughtBy(_))) {
+        if let Some(origin) = repeated.filter(|_| matches!(sought, LookupTarget::BroughtBy(_))) {
             found.push(find(origin)?);
         }
         let origin = found[found.len() - 1].0;

@@ -19,7 +19,7 @@ use tidewire::id::{PostId, SourceId};
 use tidewire::limits::{
     LATE_REPOSTS_MAX, LIVE_REPOSTERS_MAX, PAGE_WORK_MAX, PAGE_WORK_ON_SHARD_MAX, PARTIAL_NAMES_MAX,
 };
-use tidewire::live::event::What;
+use tidewire::live::event::EventKind;
 use tidewire::state::reader::{PageRequest, ReadClock, Reader};
 use tidewire::state::view::Entry;
 use tidewire::storage::journal::MemoryJournal;
@@ -275,13 +275,13 @@ async fn a_count_that_came_to_no_end_says_so() {
 }
 
 /// Lets a watcher's reader say how far it has read, and returns the events before that one.
-async fn events_until_marked(engine: &Engine, reader: &str, at: i64, watcher: &mut Watcher) -> Vec<What> {
+async fn events_until_marked(engine: &Engine, reader: &str, at: i64, watcher: &mut Watcher) -> Vec<EventKind> {
     let at = Position { published_at: UnixMicros(at), id: PostId(0) };
     engine.mark(id(reader), at).await.unwrap();
     let mut events = Vec::new();
     loop {
-        match watcher.next().await.unwrap().what {
-            What::Marker(_) => return events,
+        match watcher.next().await.unwrap().kind {
+            EventKind::Marker(_) => return events,
             what => events.push(what),
         }
     }
@@ -296,7 +296,7 @@ async fn a_notice_about_a_post_that_everybody_reposted_costs_a_watched_reader_on
     for reader in &readers {
         follow(&engine, reader, (0..edges).map(|nth| format!("other{nth}"))).await;
         let mut watcher = engine.watch(&id(reader), None).await.unwrap();
-        assert!(matches!(watcher.next().await.unwrap().what, What::Hello { .. }));
+        assert!(matches!(watcher.next().await.unwrap().kind, EventKind::Hello { .. }));
         watchers.push(watcher);
     }
     let counters = &engine.shared().counters;
@@ -306,7 +306,7 @@ async fn a_notice_about_a_post_that_everybody_reposted_costs_a_watched_reader_on
         for (reader, watcher) in readers.iter().zip(&mut watchers) {
             let events = events_until_marked(&engine, reader, at, watcher).await;
             // Of a post that shows no more it is said to all who may have seen it. Nobody has to read the feed again.
-            let is_fine = |what: &What| hidden.is_some() && matches!(what, What::Remove(PostId(1)));
+            let is_fine = |what: &EventKind| hidden.is_some() && matches!(what, EventKind::Remove(PostId(1)));
             assert!(events.len() <= 1 && events.iter().all(is_fine), "{events:?}");
         }
         let (looks, work) = (counters.live_looks.get() - before.0, counters.live_work.get() - before.1);

@@ -24,7 +24,7 @@ use roaring::RoaringBitmap;
 use crate::error::Error;
 use crate::feed::followers::{Slice, SliceEnd};
 use crate::feed::position::Position;
-use crate::feed::schedule::{Cut, FanoutRoute, InFlight, Schedule, Turn};
+use crate::feed::schedule::{Cut, FanoutRoute, InFlight, NextSlice, Schedule};
 use crate::feed::stream::Invalidation;
 use crate::id::SourceSlot;
 use crate::limits::{FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, SCRIBE_BATCH_MAX, SLICE_RECIPIENTS_MAX, SLICES_IN_FLIGHT_MAX};
@@ -236,7 +236,7 @@ impl FanoutSupervisor {
         loop {
             self.take_orders();
             for shard in 0..self.couriers.len() {
-                while let Some(turn) = self.schedule.turn(shard) {
+                while let Some(turn) = self.schedule.next_slice(shard) {
                     self.serve(shard, turn);
                 }
             }
@@ -271,7 +271,7 @@ impl FanoutSupervisor {
             let followers = match fanout_route {
                 FanoutRoute::Inboxes(source) => Some(world.sources.at(*source).followers()),
                 FanoutRoute::Watched(_)
-                | FanoutRoute::Concerned(_)
+                | FanoutRoute::Affected(_)
                 | FanoutRoute::Reader(_)
                 | FanoutRoute::AllWatched => None,
             };
@@ -286,14 +286,14 @@ impl FanoutSupervisor {
         (reached, all_followers)
     }
 
-    fn serve(&mut self, shard: usize, turn: Turn<Invalidation>) {
+    fn serve(&mut self, shard: usize, turn: NextSlice<Invalidation>) {
         let mut recipients = Vec::new();
         let cut = self.slice(shard, &turn, &mut recipients);
         let done = self.schedule.cut(shard, turn.progress, cut, recipients.len());
         self.end(done);
         if !recipients.is_empty() {
             let into_inboxes = matches!(turn.fanout_route, FanoutRoute::Inboxes(_));
-            let slice = Deliver { job: turn.progress.job, invalidation: turn.mail, into_inboxes, recipients };
+            let slice = Deliver { job: turn.progress.job, invalidation: turn.payload, into_inboxes, recipients };
             let sent = self.couriers[shard].try_send(slice);
             assert!(
                 !matches!(sent, Err(actix::dev::SendError::Full(_))),
@@ -303,7 +303,7 @@ impl FanoutSupervisor {
     }
 
     /// Collects the recipients of the next slice for a shard, from where the job has stopped.
-    fn slice(&self, shard: usize, turn: &Turn<Invalidation>, recipients: &mut Vec<u32>) -> Cut {
+    fn slice(&self, shard: usize, turn: &NextSlice<Invalidation>, recipients: &mut Vec<u32>) -> Cut {
         let (world, watchers) = (&self.shared.world, &self.shared.watchers);
         let of = |active: &RoaringBitmap, recipients: &mut Vec<u32>| {
             let (from, max, scan_max) = (turn.progress.from, SLICE_RECIPIENTS_MAX, SLICE_SCAN_MAX);
@@ -319,7 +319,7 @@ impl FanoutSupervisor {
                 }
                 end
             }
-            FanoutRoute::Concerned(source) => {
+            FanoutRoute::Affected(source) => {
                 watchers.concerned(source, shard, recipients);
                 SliceEnd::Done
             }

@@ -28,7 +28,7 @@ use crate::feed::position::Position;
 use crate::feed::stream::Invalidation;
 use crate::id::SourceSlot;
 use crate::limits::{LIVE_NOTICES_MAX, SAMPLED_INBOXES_MAX};
-use crate::live::event::{Item, RecentItems};
+use crate::live::event::{LiveEntry, RecentItems};
 use crate::runtime::message::InboxTotals;
 use crate::runtime::reader::user::UserActor;
 use crate::state::records::{InboxRecord, pack_positions};
@@ -276,7 +276,7 @@ impl InboxHandle {
     }
 
     /// Returns the item of an entry, shared with other readers of the shard for whom the entry has the same content.
-    pub fn item(&self, at: Position, entry: Entry) -> Arc<Item> {
+    pub fn item(&self, at: Position, entry: Entry) -> Arc<LiveEntry> {
         self.inbox_store.borrow_mut().recent_items.item(at, entry)
     }
 }
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn no_notice_is_dropped_for_one_that_says_less() {
         let post = |id| Invalidation::Published(at(1, id));
-        let turned = |id| Invalidation::Turned(PostId(id));
+        let turned = |id| Invalidation::EntryChanged(PostId(id));
         let wait = |invalidations: &[Invalidation]| {
             let mut waiting = Vec::new();
             invalidations.iter().for_each(|invalidation| add(&mut waiting, *invalidation));

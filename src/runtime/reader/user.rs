@@ -220,7 +220,7 @@ mod tests {
     use crate::feed::post::{Body, Draft};
     use crate::id::{PostId, SourceId};
     use crate::limits::USER_PANICS_MAX;
-    use crate::live::event::What;
+    use crate::live::event::EventKind;
     use actix::Message;
     use std::num::NonZeroUsize;
     use std::sync::mpsc;
@@ -298,10 +298,10 @@ mod tests {
         publish(&engine).await;
         // The events from here on do not concern the state before.
         loop {
-            match watcher.next().await.unwrap().what {
-                What::Post(item) if item.entry.post.id() == newest(&engine).await => break entries += 1,
-                What::Post(_) => entries += 1,
-                What::Stale(_) => entries = 1,
+            match watcher.next().await.unwrap().kind {
+                EventKind::Post(item) if item.entry.post.id() == newest(&engine).await => break entries += 1,
+                EventKind::Post(_) => entries += 1,
+                EventKind::Stale(_) => entries = 1,
                 other => panic!("{other:?}"),
             }
         }

@@ -15,22 +15,22 @@ use std::time::Instant;
 use actix::Addr;
 
 use crate::clock::UnixMicros;
-use crate::feed::lookups::{Answer, Asked, Lookups};
+use crate::feed::lookups::{Asked, LookupValidity, Lookups};
 use crate::feed::page::{Page, Range, Reach};
 use crate::feed::position::Position;
 use crate::feed::preferences::Preferences;
-use crate::feed::stream::{Change, EntryFingerprint, Epoch, Invalidation, Place, Stream};
+use crate::feed::stream::{Change, EntryFingerprint, Epoch, FeedStream, Invalidation, StreamPosition};
 use crate::feed::work::{Allowance, Budget};
 use crate::id::{PostId, SourceSlot};
 use crate::limits::{LIVE_CONNECTIONS_PER_READER_MAX, LIVE_QUEUE_BYTES_MAX};
-use crate::live::event::{Event, What};
+use crate::live::event::{EventKind, LiveEvent};
 use crate::live::subscriber_queue::{Pushed, SubscriberGuard, SubscriberQueue};
 use crate::runtime::message::Fetched;
 use crate::runtime::reader::inbox_store::InboxHandle;
 use crate::runtime::reader::user::UserActor;
 use crate::runtime::shared::Shared;
 use crate::state::posts::Stored;
-use crate::state::reader::{Archived, Reader, Sought};
+use crate::state::reader::{Archived, LookupTarget, Reader};
 use crate::state::view::{Entry, Found};
 use crate::state::viewer::Viewer;
 
@@ -45,7 +45,7 @@ pub(super) struct WatchContext<'a> {
 /// The watch of one reader.
 #[derive(Debug)]
 pub(super) struct Watch {
-    stream: Stream,
+    stream: FeedStream,
     lookups: Lookups,
     subscribers: Vec<SubscriberGuard>,
     /// The unfollowed sources whose posts the reader keeps.
@@ -64,7 +64,7 @@ pub(super) struct Watch {
 #[derive(Debug)]
 pub(super) struct PendingLookup {
     pub(super) invalidation: Invalidation,
-    pub(super) sought: Sought,
+    pub(super) sought: LookupTarget,
     pub(super) asked: Asked,
 }
 
@@ -98,7 +98,7 @@ impl Watch {
         let (entries, floor, viewer) = context.newest();
         let decided = Decided::by(&viewer);
         let epoch = Epoch(fastrand::u64(..));
-        let stream = Stream::new(context.shared.config.live, epoch, entry_fingerprints(&entries), floor);
+        let stream = FeedStream::new(context.shared.config.live, epoch, entry_fingerprints(&entries), floor);
         Self {
             stream,
             lookups: Lookups::new(epoch),
@@ -115,7 +115,7 @@ impl Watch {
         &mut self,
         context: &mut WatchContext<'_>,
         subscriber: Arc<SubscriberQueue>,
-        resume: Option<Place>,
+        resume: Option<StreamPosition>,
     ) -> bool {
         self.prune(context.now);
         if self.subscribers.len() >= LIVE_CONNECTIONS_PER_READER_MAX {
@@ -123,8 +123,8 @@ impl Watch {
         }
         let missed = resume.and_then(|place| self.missed(context, place));
         let (place, recovered) = (resume.filter(|_| missed.is_some()), missed.is_some());
-        let what = What::Hello { recovered, marker: context.marker() };
-        let hello = Event { place: place.unwrap_or(self.stream.place()), what };
+        let kind = EventKind::Hello { recovered, marker: context.marker() };
+        let hello = LiveEvent { place: place.unwrap_or(self.stream.place()), kind };
         let events = [hello].into_iter().chain(missed.unwrap_or_default());
         let is_attached =
             events.map(|event| subscriber.push(event, Instant::now())).all(|pushed| pushed == Pushed::Queued);
@@ -137,19 +137,19 @@ impl Watch {
 
     /// Returns the events that a reconnecting client missed, with the current content of posts. None if they are not
     /// known.
-    fn missed(&self, context: &mut WatchContext<'_>, from: Place) -> Option<Vec<Event>> {
-        let changes = self.stream.told_after(from)?;
+    fn missed(&self, context: &mut WatchContext<'_>, from: StreamPosition) -> Option<Vec<LiveEvent>> {
+        let changes = self.stream.changes_after(from)?;
         let mut missed = Vec::new();
         for (last, change) in changes {
             let post = match change {
                 Change::Post(post) | Change::Update(post) => context.entry_of(post, None).ok()?,
                 Change::Remove(_) | Change::Stale(_) | Change::Marker => None,
             };
-            let what = context.what(change, post)?;
-            missed.push(Event { place: Place { last, ..from }, what });
+            let kind = context.kind(change, post)?;
+            missed.push(LiveEvent { place: StreamPosition { last, ..from }, kind });
         }
         // So many bytes would soon exceed the limit of the queue. Reading the feed again costs less.
-        let is_too_much = missed.iter().map(Event::bytes).sum::<usize>() > LIVE_QUEUE_BYTES_MAX / 2;
+        let is_too_much = missed.iter().map(LiveEvent::bytes).sum::<usize>() > LIVE_QUEUE_BYTES_MAX / 2;
         (!is_too_much).then_some(missed)
     }
 
@@ -182,34 +182,34 @@ impl Watch {
                 // The deletion has its own invalidation.
                 Some(Stored::Deleted) => return None,
                 // A post with a publication time far in the past may already be in the archive.
-                None => return Some(self.pending_lookup(invalidation, Sought::BroughtBy(position.id))),
+                None => return Some(self.pending_lookup(invalidation, LookupTarget::BroughtBy(position.id))),
             },
-            Invalidation::Edited(post) | Invalidation::Turned(post) => post,
+            Invalidation::Edited(post) | Invalidation::EntryChanged(post) => post,
         };
         match context.entry_of(post, None) {
             Ok(entry) => self.compare_entry(context, post, entry, invalidation),
-            Err(Archived) => return Some(self.pending_lookup(invalidation, Sought::Of(post))),
+            Err(Archived) => return Some(self.pending_lookup(invalidation, LookupTarget::Of(post))),
         }
         None
     }
 
-    fn pending_lookup(&mut self, invalidation: Invalidation, sought: Sought) -> PendingLookup {
+    fn pending_lookup(&mut self, invalidation: Invalidation, sought: LookupTarget) -> PendingLookup {
         PendingLookup { invalidation, sought, asked: self.lookups.ask() }
     }
 
     /// Continues with an invalidation that waited for the archive.
     pub(super) fn fetched(&mut self, context: &mut WatchContext<'_>, fetched: Fetched) -> Option<PendingLookup> {
         let Fetched { invalidation, asked, found } = fetched;
-        let answer = found.as_ref().map_or(Answer::Good, |(post, _)| self.lookups.judge(asked, *post));
+        let answer = found.as_ref().map_or(LookupValidity::Good, |(post, _)| self.lookups.judge(asked, *post));
         let lookup = match (answer, found) {
-            (Answer::Good, found) => {
+            (LookupValidity::Good, found) => {
                 self.compare_fetched(context, invalidation, found);
                 None
             }
-            (Answer::Superseded, _) => None,
-            // Treated as `Turned`, which covers every other invalidation of the post.
-            (Answer::Outdated, found) => {
-                found.and_then(|(post, _)| self.invalidation(context, Invalidation::Turned(post)))
+            (LookupValidity::Superseded, _) => None,
+            // Treated as `EntryChanged`, which covers every other invalidation of the post.
+            (LookupValidity::Outdated, found) => {
+                found.and_then(|(post, _)| self.invalidation(context, Invalidation::EntryChanged(post)))
             }
         };
         self.lookups.end(asked);
@@ -238,7 +238,7 @@ impl Watch {
         invalidation: Invalidation,
     ) {
         let entry_fingerprint = entry.as_ref().map(|(at, entry)| entry.entry_fingerprint(*at));
-        if let Some(change) = self.stream.see(post, entry_fingerprint, invalidation) {
+        if let Some(change) = self.stream.observe(post, entry_fingerprint, invalidation) {
             self.send_change(context, change, entry);
         }
     }
@@ -252,7 +252,7 @@ impl Watch {
         if std::mem::take(&mut self.has_divergent_page) || has_other_pages {
             self.send_change(context, Change::Stale(None), None);
         }
-        for change in self.stream.see_all(entry_fingerprints(&entries), floor) {
+        for change in self.stream.observe_all(entry_fingerprints(&entries), floor) {
             let entry = match change {
                 Change::Post(post) | Change::Update(post) => {
                     entries.iter().position(|(_, entry)| entry.post.id() == post).map(|nth| entries.swap_remove(nth))
@@ -264,9 +264,9 @@ impl Watch {
     }
 
     fn send_change(&mut self, context: &mut WatchContext<'_>, change: Change, entry: Option<(Position, Entry)>) {
-        let Some(what) = context.what(change, entry) else { return };
-        let last = self.stream.tell(change);
-        let event = Event { place: Place { last, ..self.stream.place() }, what };
+        let Some(kind) = context.kind(change, entry) else { return };
+        let last = self.stream.record(change);
+        let event = LiveEvent { place: StreamPosition { last, ..self.stream.place() }, kind };
         let (counters, now) = (&context.shared.counters, Instant::now());
         self.subscribers.retain(|SubscriberGuard(subscriber)| {
             let pushed = subscriber.push(event.clone(), now);
@@ -367,13 +367,13 @@ impl WatchContext<'_> {
     }
 
     /// Returns the full content of a change. If the post has no entry any more, the change is its removal.
-    fn what(&self, change: Change, entry: Option<(Position, Entry)>) -> Option<What> {
+    fn kind(&self, change: Change, entry: Option<(Position, Entry)>) -> Option<EventKind> {
         Some(match (change, entry) {
-            (Change::Post(_), Some((at, entry))) => What::Post(self.inbox_handle.item(at, entry)),
-            (Change::Update(_), Some((_, entry))) => What::Update(entry.post),
-            (Change::Post(post) | Change::Update(post) | Change::Remove(post), _) => What::Remove(post),
-            (Change::Stale(below), _) => What::Stale(below),
-            (Change::Marker, _) => What::Marker(self.marker()?),
+            (Change::Post(_), Some((at, entry))) => EventKind::Post(self.inbox_handle.item(at, entry)),
+            (Change::Update(_), Some((_, entry))) => EventKind::Update(entry.post),
+            (Change::Post(post) | Change::Update(post) | Change::Remove(post), _) => EventKind::Remove(post),
+            (Change::Stale(below), _) => EventKind::Stale(below),
+            (Change::Marker, _) => EventKind::Marker(self.marker()?),
         })
     }
 }

@@ -31,7 +31,7 @@ impl<J: Journal> Scribe<J> {
             let slots = post.sources().iter().map(|source| source.slot);
             // Couriers notify the readers whose inboxes get the post.
             fanout_routes.extend(slots.map(|slot| {
-                if push.contains(&slot) { FanoutRoute::Concerned(slot) } else { FanoutRoute::Watched(slot) }
+                if push.contains(&slot) { FanoutRoute::Affected(slot) } else { FanoutRoute::Watched(slot) }
             }));
         }
         fanout_routes.into()
@@ -60,7 +60,7 @@ impl<J: Journal> Scribe<J> {
         match stored {
             Some(answers) => {
                 for answer in answers.into_iter().filter_map(Stored::live) {
-                    self.notify_of_post(&answer, self.reposters(answer.id()).as_deref(), Invalidation::Turned);
+                    self.notify_of_post(&answer, self.reposters(answer.id()).as_deref(), Invalidation::EntryChanged);
                 }
             }
             // The recipients of archived replies are unknown here. Clients that poll have to read their feeds again
@@ -88,10 +88,10 @@ impl<J: Journal> Scribe<J> {
                 self.notify_of_post(post, self.reposters(post.id()).as_deref(), Invalidation::Edited);
             }
             (Event::Edited { .. }, Applied::Edited(post)) => {
-                self.notify_of_post(post, self.reposters(post.id()).as_deref(), Invalidation::Turned);
+                self.notify_of_post(post, self.reposters(post.id()).as_deref(), Invalidation::EntryChanged);
             }
             (_, Applied::Deleted { post, reposters }) => {
-                self.notify_of_post(post, reposters.as_deref(), Invalidation::Turned);
+                self.notify_of_post(post, reposters.as_deref(), Invalidation::EntryChanged);
             }
             (Event::Followed { edges, .. }, _) => {
                 let mut followers: Vec<&SourceId> = edges.iter().map(|edge| &edge.follower).collect();

@@ -222,7 +222,7 @@ impl<J: Journal> Scribe<J> {
         } else if !fanout_routes.is_empty() {
             self.fanout.notify(invalidation, fanout_routes);
         }
-        self.notify_of_reposted(id, Invalidation::Turned);
+        self.notify_of_reposted(id, Invalidation::EntryChanged);
         if let Some((reply, published)) = now {
             let _ = reply.send(Ok(published));
         }

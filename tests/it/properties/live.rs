@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tidewire::engine::{Engine, Watcher};
 use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
-use tidewire::feed::stream::Place;
-use tidewire::live::event::{Event, What};
+use tidewire::feed::stream::StreamPosition;
+use tidewire::live::event::{EventKind, LiveEvent};
 use tidewire::live::subscriber_queue::Closing;
 use tidewire::state::reader::PageRequest;
 use tidewire::state::view::Entry;
@@ -39,7 +39,7 @@ pub enum LiveOp {
 pub struct LiveClient {
     reader: &'static str,
     watcher: Option<Watcher>,
-    place: Option<Place>,
+    place: Option<StreamPosition>,
     entries: BTreeMap<Position, Expected>,
     bound: Position,
 }
@@ -72,7 +72,7 @@ impl LiveClient {
         }
         let mut watcher = engine.watch(&id(self.reader), self.place).await.unwrap();
         let hello = watcher.next().await.unwrap();
-        let What::Hello { recovered, .. } = hello.what else { panic!("the first event is {hello:?}") };
+        let EventKind::Hello { recovered, .. } = hello.kind else { panic!("the first event is {hello:?}") };
         assert!(!recovered || Some(hello.place) == self.place, "exactly what is missing follows");
         self.place = Some(hello.place);
         self.watcher = Some(watcher);
@@ -130,22 +130,22 @@ impl LiveClient {
         any
     }
 
-    fn take_in(&mut self, event: Event) {
+    fn take_in(&mut self, event: LiveEvent) {
         let before = self.place.replace(event.place).unwrap();
-        assert_eq!(event.place, Place { last: before.last + 1, ..before }, "numbers count up by one");
-        match event.what {
-            What::Hello { .. } | What::Beat => panic!("{event:?} is none of the stream's"),
-            What::Post(item) => self.put(item.at, &item.entry),
-            What::Update(post) => {
+        assert_eq!(event.place, StreamPosition { last: before.last + 1, ..before }, "numbers count up by one");
+        match event.kind {
+            EventKind::Hello { .. } | EventKind::Beat => panic!("{event:?} is none of the stream's"),
+            EventKind::Post(item) => self.put(item.at, &item.entry),
+            EventKind::Update(post) => {
                 let text = post.body().to_owned();
                 self.entries
                     .values_mut()
                     .filter(|entry| entry.post == post.id())
                     .for_each(|entry| entry.body.clone_from(&text));
             }
-            What::Remove(post) => self.entries.retain(|_, entry| entry.post != post),
-            What::Stale(below) => self.bound = self.bound.max(below.unwrap_or(Position::MAX)),
-            What::Marker(_) => {}
+            EventKind::Remove(post) => self.entries.retain(|_, entry| entry.post != post),
+            EventKind::Stale(below) => self.bound = self.bound.max(below.unwrap_or(Position::MAX)),
+            EventKind::Marker(_) => {}
         }
         self.entries = self.entries.split_off(&self.bound);
     }

@@ -15,8 +15,8 @@ use actix_web::web::{Bytes, BytesMut};
 use crate::http::auth::SessionExpiry;
 use crate::http::live::wire::{Close, Received, Wire};
 use tidewire::engine::Watcher;
-use tidewire::feed::stream::Place;
-use tidewire::live::event::{Event, What};
+use tidewire::feed::stream::StreamPosition;
+use tidewire::live::event::{EventKind, LiveEvent};
 
 /// Maximum bytes of messages that are written to a live connection with one call.
 const LIVE_WRITE_BYTES: usize = 16 * 1024;
@@ -28,7 +28,7 @@ pub(super) struct Connection<W> {
     /// The expiry of the session; `None` if the server has no keys.
     session_expiry: Option<Box<SessionExpiry>>,
     /// The stream position of the client, once it is known.
-    place: Option<Place>,
+    place: Option<StreamPosition>,
     heartbeat: Duration,
     next_beat: Pin<Box<Sleep>>,
 }
@@ -101,7 +101,7 @@ impl<W: Wire> Connection<W> {
             }
             // Scripts in a browser see this message; they do not see pings.
             if let Some(place) = self.place {
-                self.wire.write(&Event { place, what: What::Beat }, out);
+                self.wire.write(&LiveEvent { place, kind: EventKind::Beat }, out);
             }
         }
         None

@@ -30,7 +30,7 @@ use crate::http::request::Object;
 use crate::http::sockets::line::{Line, UnderWay};
 use tidewire::engine::{Engine, Unauthenticated, Watcher};
 use tidewire::error::Error;
-use tidewire::feed::stream::Place as FeedPlace;
+use tidewire::feed::stream::StreamPosition;
 use tidewire::id::SourceId;
 use tidewire::live::subscriber_queue::Closing;
 
@@ -42,7 +42,7 @@ pub(super) struct LiveRequest {
     pub(super) engine: Engine,
     pub(super) api: Data<Api>,
     pub(super) user: SourceId,
-    pub(super) resume: Option<FeedPlace>,
+    pub(super) resume: Option<StreamPosition>,
     pub(super) peer: Option<SocketAddr>,
     pub(super) line: Option<Arc<Line>>,
 }

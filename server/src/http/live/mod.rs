@@ -38,7 +38,7 @@ use crate::http::sockets::answering::Open;
 use crate::http::sockets::line::Line;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
-use tidewire::feed::stream::{Epoch, Place};
+use tidewire::feed::stream::{Epoch, StreamPosition};
 
 /// Handles `GET /v1/users/{user}/live`.
 pub(super) async fn websocket(
@@ -111,7 +111,7 @@ fn events_head() -> HttpResponseBuilder {
 }
 
 /// Parses the position from which the client resumes: `?epoch=…&seq=N`, or `Last-Event-ID`, which browsers send for server-sent events.
-fn resume(request: &HttpRequest) -> Result<Option<Place>, Problem> {
+fn resume(request: &HttpRequest) -> Result<Option<StreamPosition>, Problem> {
     let parameters = Parameters::read(request, &["epoch", "seq"])?;
     let named = match (parameters.text("epoch"), parameters.number("seq")?) {
         (Some(epoch), Some(last)) => Some((epoch, last)),
@@ -123,9 +123,9 @@ fn resume(request: &HttpRequest) -> Result<Option<Place>, Problem> {
         let (epoch, last) = request.headers().get("last-event-id")?.to_str().ok()?.split_once(':')?;
         Some((epoch, last.parse().ok()?))
     };
-    let place = |(epoch, last): (&str, u64)| Some(Place { epoch: text::read_epoch(epoch)?, last });
+    let place = |(epoch, last): (&str, u64)| Some(StreamPosition { epoch: text::read_epoch(epoch)?, last });
     // A position with an unknown epoch cannot be resumed; the first message reports that.
-    let unknown = Place { epoch: Epoch(0), last: u64::MAX };
+    let unknown = StreamPosition { epoch: Epoch(0), last: u64::MAX };
     // A reconnecting browser repeats the original URL and adds its current position in the header, so the header takes precedence.
     Ok(header().or(named).map(|named| place(named).unwrap_or(unknown)))
 }

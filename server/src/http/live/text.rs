@@ -5,47 +5,47 @@ use std::fmt::Write as _;
 use crate::http::page_json;
 use tidewire::feed::cursor;
 use tidewire::feed::stream::Epoch;
-use tidewire::live::event::{Event, Item, What};
+use tidewire::live::event::{EventKind, LiveEntry, LiveEvent};
 
 /// Returns the `type` of a message.
-pub(super) fn kind(event: &Event) -> &'static str {
-    match event.what {
-        What::Hello { .. } => "hello",
-        What::Beat => "beat",
-        What::Post(_) => "post",
-        What::Update(_) => "update",
-        What::Remove(_) => "remove",
-        What::Stale(_) => "stale",
-        What::Marker(_) => "marker",
+pub(super) fn kind(event: &LiveEvent) -> &'static str {
+    match event.kind {
+        EventKind::Hello { .. } => "hello",
+        EventKind::Beat => "beat",
+        EventKind::Post(_) => "post",
+        EventKind::Update(_) => "update",
+        EventKind::Remove(_) => "remove",
+        EventKind::Stale(_) => "stale",
+        EventKind::Marker(_) => "marker",
     }
 }
 
 /// Appends a message as JSON.
-pub(super) fn message(event: &Event, json: &mut String) {
+pub(super) fn message(event: &LiveEvent, json: &mut String) {
     // Writing to a `String` cannot fail, and no value here contains a character that JSON escapes.
     let _ = write!(json, r#"{{"type":"{}","seq":{}"#, kind(event), event.place.last);
-    match &event.what {
-        What::Hello { recovered, marker } => {
+    match &event.kind {
+        EventKind::Hello { recovered, marker } => {
             let _ = write!(json, r#","epoch":"{}","recovered":{recovered},"marker":"#, epoch(event.place.epoch));
             page_json::optional_cursor(json, *marker);
         }
-        What::Beat => {}
-        What::Post(item) => {
+        EventKind::Beat => {}
+        EventKind::Post(item) => {
             json.push_str(r#","item":"#);
             json.push_str(text(item));
         }
-        What::Update(post) => {
+        EventKind::Update(post) => {
             json.push_str(r#","post":"#);
             json.push_str(post.json());
         }
-        What::Remove(post) => {
+        EventKind::Remove(post) => {
             let _ = write!(json, r#","post":"{post}""#);
         }
-        What::Stale(below) => {
+        EventKind::Stale(below) => {
             json.push_str(r#","below":"#);
             page_json::optional_cursor(json, *below);
         }
-        What::Marker(at) => {
+        EventKind::Marker(at) => {
             json.push_str(r#","cursor":"#);
             page_json::optional_cursor(json, Some(*at));
         }
@@ -54,11 +54,11 @@ pub(super) fn message(event: &Event, json: &mut String) {
 }
 
 /// Returns the JSON text of an entry, which is encoded once for all connections that receive it.
-fn text(item: &Item) -> &str {
+fn text(item: &LiveEntry) -> &str {
     item.text.get_or_init(|| cursor_and_post(item).into_boxed_str())
 }
 
-fn cursor_and_post(item: &Item) -> String {
+fn cursor_and_post(item: &LiveEntry) -> String {
     let mut json = String::with_capacity(item.entry.post.json().len() + 2 * cursor::encode(item.at).len() + 64);
     page_json::item(&mut json, item.at, &item.entry, page_json::Fields::All);
     json

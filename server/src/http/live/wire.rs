@@ -13,7 +13,7 @@ use futures_core::Stream;
 use crate::http::live::rules::{Meter, Rules, Violation};
 use crate::http::live::text;
 use tidewire::limits::LIVE_FRAME_BYTES_MAX;
-use tidewire::live::event::Event;
+use tidewire::live::event::LiveEvent;
 use tidewire::live::subscriber_queue::Closing;
 
 /// A wire format of a live connection.
@@ -22,7 +22,7 @@ pub(super) trait Wire: Unpin {
     fn receive(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Received;
 
     /// Appends a message to `out`.
-    fn write(&mut self, event: &Event, out: &mut BytesMut);
+    fn write(&mut self, event: &LiveEvent, out: &mut BytesMut);
 
     /// Appends a ping, if the format has pings. Returns false if the client has sent nothing since the previous ping.
     fn ping(&mut self, out: &mut BytesMut) -> bool;
@@ -182,7 +182,7 @@ impl Wire for WebSocket {
         Received::Nothing
     }
 
-    fn write(&mut self, event: &Event, out: &mut BytesMut) {
+    fn write(&mut self, event: &LiveEvent, out: &mut BytesMut) {
         self.scratch.clear();
         text::message(event, &mut self.scratch);
         Parser::write_message(out, &self.scratch, OpCode::Text, true, false);
@@ -223,7 +223,7 @@ impl Wire for EventStream {
         Received::Nothing
     }
 
-    fn write(&mut self, event: &Event, out: &mut BytesMut) {
+    fn write(&mut self, event: &LiveEvent, out: &mut BytesMut) {
         self.scratch.clear();
         text::message(event, &mut self.scratch);
         out.extend_from_slice(b"event: ");

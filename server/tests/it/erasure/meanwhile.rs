@@ -10,7 +10,7 @@ use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::post::Draft;
 use tidewire::id::SourceId;
 use tidewire::limits::ERASURES_MAX;
-use tidewire::live::event::What;
+use tidewire::live::event::EventKind;
 use tidewire::live::subscriber_queue::Closing;
 use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
 use tidewire::storage::archive::{Archive, MemoryArchive};
@@ -100,8 +100,8 @@ fn whatever_names_a_user_is_refused_until_the_erasure_has_ended_and_the_id_begin
     });
 }
 
-async fn next(watcher: &mut Watcher) -> Result<What, Closing> {
-    tokio::time::timeout(Duration::from_secs(10), watcher.next()).await.unwrap().map(|event| event.what)
+async fn next(watcher: &mut Watcher) -> Result<EventKind, Closing> {
+    tokio::time::timeout(Duration::from_secs(10), watcher.next()).await.unwrap().map(|event| event.kind)
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn live_connections_of_others_lose_the_users_posts_and_those_of_the_user_end() {
         for reader in ["ann", "bob", "cas"] {
             assert_eq!(whole_feed(&engine, reader, 5).await.len(), 1, "{reader}");
             let mut watcher = engine.watch(&id(reader), None).await.unwrap();
-            assert!(matches!(next(&mut watcher).await, Ok(What::Hello { .. })));
+            assert!(matches!(next(&mut watcher).await, Ok(EventKind::Hello { .. })));
             others.push(watcher);
         }
         let mut own = engine.watch(&id(ZOE), None).await.unwrap();
@@ -127,7 +127,8 @@ fn live_connections_of_others_lose_the_users_posts_and_those_of_the_user_end() {
         }
         for watcher in &mut others {
             let told = next(watcher).await.unwrap();
-            let is_told = matches!(told, What::Stale(_)) || matches!(told, What::Remove(removed) if removed == post);
+            let is_told =
+                matches!(told, EventKind::Stale(_)) || matches!(told, EventKind::Remove(removed) if removed == post);
             assert!(is_told, "it is gone, or the feed is to be read again: {told:?}");
         }
         let began = Instant::now();

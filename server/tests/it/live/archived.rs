@@ -11,7 +11,7 @@ use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig, Watcher};
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::PostId;
-use tidewire::live::event::What;
+use tidewire::live::event::EventKind;
 use tidewire::recovery::Progress;
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
@@ -92,17 +92,17 @@ async fn shelve(engine: &Engine, authors: &[&str], posts: &[PostId]) {
 async fn watch(engine: &Engine, reader: &str) -> Watcher {
     let mut watcher = engine.watch(&id(reader), None).await.unwrap();
     let hello = watcher.next().await.unwrap();
-    assert!(matches!(hello.what, What::Hello { .. }), "{hello:?}");
+    assert!(matches!(hello.kind, EventKind::Hello { .. }), "{hello:?}");
     watcher
 }
 
 /// The next event: what it says of which post, in which words.
 async fn next(watcher: &mut Watcher) -> (&'static str, PostId, String) {
     let event = tokio::time::timeout(PATIENCE, watcher.next()).await.expect("something is delivered").unwrap();
-    match event.what {
-        What::Post(item) => ("post", item.entry.post.id(), item.entry.post.body().to_owned()),
-        What::Update(post) => ("update", post.id(), post.body().to_owned()),
-        What::Remove(post) => ("remove", post, String::new()),
+    match event.kind {
+        EventKind::Post(item) => ("post", item.entry.post.id(), item.entry.post.body().to_owned()),
+        EventKind::Update(post) => ("update", post.id(), post.body().to_owned()),
+        EventKind::Remove(post) => ("remove", post, String::new()),
         other => panic!("{other:?}"),
     }
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Watcher};
 use tidewire::feed::post::Draft;
-use tidewire::live::event::{Item, What};
+use tidewire::live::event::{EventKind, LiveEntry};
 use tokio::io::AsyncReadExt;
 
 use crate::live::client::{Client, PATIENCE};
@@ -44,9 +44,9 @@ async fn a_client_that_does_not_answer_is_let_go() {
     assert_eq!(server.get("/v1/stats").json()["live"]["connections"], 0);
 }
 
-async fn next_item(watcher: &mut Watcher) -> Arc<Item> {
+async fn next_item(watcher: &mut Watcher) -> Arc<LiveEntry> {
     loop {
-        if let What::Post(item) = watcher.next().await.unwrap().what {
+        if let EventKind::Post(item) = watcher.next().await.unwrap().kind {
             return item;
         }
     }
@@ -74,7 +74,7 @@ async fn what_waits_for_clients_to_take_it_is_told_in_bytes() {
     engine.follow(vec![edge("ann", "bob"), edge("cas", "bob")]).await.unwrap();
     let mut watchers = [engine.watch(&id("ann"), None).await.unwrap(), engine.watch(&id("cas"), None).await.unwrap()];
     for watcher in &mut watchers {
-        assert!(matches!(watcher.next().await.unwrap().what, What::Hello { .. }));
+        assert!(matches!(watcher.next().await.unwrap().kind, EventKind::Hello { .. }));
     }
     assert_eq!(bytes(), 0);
     let body = "x".repeat(10_000);

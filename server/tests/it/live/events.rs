@@ -11,7 +11,7 @@ use crate::world::{above, config};
 
 /// An event as a browser takes it in.
 #[derive(Debug, Default, PartialEq)]
-struct Event {
+struct LiveEvent {
     kind: String,
     id: String,
     data: Value,
@@ -36,8 +36,8 @@ impl Events {
     }
 
     /// The next event; what frames the chunks of the answer is passed over.
-    fn next(&mut self) -> Event {
-        let (mut event, mut data) = (Event::default(), String::new());
+    fn next(&mut self) -> LiveEvent {
+        let (mut event, mut data) = (LiveEvent::default(), String::new());
         loop {
             let mut line = String::new();
             assert!(self.lines.read_line(&mut line).unwrap() > 0, "the events have ended");
@@ -76,7 +76,7 @@ fn events_say_the_same_as_a_websocket_and_are_resumed_by_their_ids() {
     publish(&server, 1);
     let item = server.get("/v1/users/ann/feed").json()["items"][0].clone();
     let data = json!({"type": "post", "seq": 1, "item": item});
-    assert_eq!(events.next(), Event { kind: "post".to_owned(), id: format!("{epoch}:1"), data });
+    assert_eq!(events.next(), LiveEvent { kind: "post".to_owned(), id: format!("{epoch}:1"), data });
     drop(events);
     publish(&server, 2);
     let mut back = Events::open(server.address(), "/v1/users/ann/events", Some(&format!("{epoch}:1")));

@@ -15,9 +15,9 @@ use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::feed::rules::{Replies, RulesPatch};
-use tidewire::feed::stream::{Place, StreamLimits};
+use tidewire::feed::stream::{StreamLimits, StreamPosition};
 use tidewire::id::PostId;
-use tidewire::live::event::{Event, What};
+use tidewire::live::event::{EventKind, LiveEvent};
 use tidewire::state::reader::PageRequest;
 
 use crate::kept::seeds;
@@ -174,7 +174,7 @@ struct Client {
     scene: Arc<Scene>,
     reader: &'static str,
     watcher: Option<Watcher>,
-    place: Option<Place>,
+    place: Option<StreamPosition>,
     /// It was told that it missed something, and has not read the feed since.
     is_outdated: bool,
     entries: BTreeMap<Position, Expected>,
@@ -228,7 +228,7 @@ impl Client {
                 Err(cause) => return assert_eq!(cause.code(), "overloaded", "{}", self.name()),
             };
             let hello = watcher.next().await.unwrap_or_else(|cause| panic!("{}: {cause:?} before hello", self.name()));
-            let What::Hello { recovered, marker } = hello.what else { panic!("{}: first {hello:?}", self.name()) };
+            let EventKind::Hello { recovered, marker } = hello.kind else { panic!("{}: first {hello:?}", self.name()) };
             assert!(!recovered || Some(hello.place) == self.place, "{}: {hello:?}", self.name());
             let count = if recovered { &self.scene.recovered } else { &self.scene.anew };
             count.fetch_add(1, Ordering::Relaxed);
@@ -260,7 +260,7 @@ impl Client {
                 page = &mut page => break page,
                 event = watcher.next() => {
                     let event = event.unwrap();
-                    since.push(event.what.clone());
+                    since.push(event.kind.clone());
                     self.take_in(event);
                 }
             }
@@ -292,23 +292,28 @@ impl Client {
         }
     }
 
-    fn take_in(&mut self, event: Event) {
+    fn take_in(&mut self, event: LiveEvent) {
         let before = self.place.replace(event.place).unwrap();
-        assert_eq!(event.place, Place { last: before.last + 1, ..before }, "{}: numbers count up by one", self.name());
-        self.apply(event.what);
+        assert_eq!(
+            event.place,
+            StreamPosition { last: before.last + 1, ..before },
+            "{}: numbers count up by one",
+            self.name()
+        );
+        self.apply(event.kind);
     }
 
-    fn apply(&mut self, what: What) {
-        match what {
-            What::Hello { .. } | What::Beat => panic!("{}: {what:?} is none of the stream's", self.name()),
-            What::Post(item) => self.put(expected(item.at, &item.entry), item.at),
-            What::Update(post) => {
+    fn apply(&mut self, kind: EventKind) {
+        match kind {
+            EventKind::Hello { .. } | EventKind::Beat => panic!("{}: {kind:?} is none of the stream's", self.name()),
+            EventKind::Post(item) => self.put(expected(item.at, &item.entry), item.at),
+            EventKind::Update(post) => {
                 let of_post = self.entries.values_mut().filter(|entry| entry.post == post.id());
                 of_post.for_each(|entry| post.body().clone_into(&mut entry.body));
             }
-            What::Remove(post) => self.entries.retain(|_, entry| entry.post != post),
-            What::Stale(below) => self.bound = self.bound.max(below.unwrap_or(Position::MAX)),
-            What::Marker(at) => self.marker = Some(at),
+            EventKind::Remove(post) => self.entries.retain(|_, entry| entry.post != post),
+            EventKind::Stale(below) => self.bound = self.bound.max(below.unwrap_or(Position::MAX)),
+            EventKind::Marker(at) => self.marker = Some(at),
         }
         self.entries = self.entries.split_off(&self.bound);
     }
@@ -431,8 +436,8 @@ async fn whoever_comes_just_when_the_reader_falls_asleep_is_let_in() {
             let mut random = fastrand::Rng::with_seed(nth);
             for _ in 0..60 {
                 let mut watcher = engine.watch(&reader, None).await.unwrap();
-                let hello = watcher.next().await.map(|event| event.what);
-                assert!(matches!(hello, Ok(What::Hello { .. })), "{reader}: {hello:?}");
+                let hello = watcher.next().await.map(|event| event.kind);
+                assert!(matches!(hello, Ok(EventKind::Hello { .. })), "{reader}: {hello:?}");
                 drop(watcher);
                 tokio::time::sleep(Duration::from_micros(9_000 + random.u64(0..8_000))).await;
             }

@@ -7,7 +7,7 @@ use actix::dev::SendError;
 use actix::{AsyncContext, Context, Handler};
 
 use crate::error::Error;
-use crate::feed::stream::{Invalidation, Place};
+use crate::feed::stream::{Invalidation, StreamPosition};
 use crate::limits::LIVE_CONNECTIONS_PER_READER_MAX;
 use crate::live::subscriber_queue::SubscriberQueue;
 use crate::runtime::message::{Detach, Fetched, InvalidationsPending, Reply};
@@ -19,7 +19,7 @@ impl UserActor {
     pub(super) fn attach(
         &mut self,
         subscriber: Arc<SubscriberQueue>,
-        resume: Option<Place>,
+        resume: Option<StreamPosition>,
         reply: Reply<()>,
         ctx: &mut Context<Self>,
     ) {
