@@ -16,7 +16,7 @@ use tidewire::clock::UnixMicros;
 use tidewire::engine::{Engine, Shared};
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::inbox::Inbox;
-use tidewire::feed::outbox::{Ask, Missing, Part};
+use tidewire::feed::outbox::{OutboxQuery, Part, ReadGap};
 use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::id::SourceId;
 use tidewire::state::reader::{ReadClock, Reader};
@@ -127,13 +127,14 @@ fn locked_pulls(shared: &Shared, _: usize, of: usize, is_over: &AtomicBool) -> u
     pull_all(shared, of, is_over, |star, into| star.outbox().pull(NEWEST_20, into))
 }
 
-const NEWEST_20: Ask = Ask { part: Part::Pulled, span: Span::ALL, direction: Direction::Older, max: 20 };
+const NEWEST_20: OutboxQuery =
+    OutboxQuery { part: Part::Pulled, span: Span::ALL, direction: Direction::Older, max: 20 };
 
 fn pull_all(
     shared: &Shared,
     of: usize,
     is_over: &AtomicBool,
-    pull: impl Fn(&Source, &mut Vec<Position>) -> Result<(), Missing>,
+    pull: impl Fn(&Source, &mut Vec<Position>) -> Result<(), ReadGap>,
 ) -> usize {
     let stars: Vec<_> = (0..STARS).map(|nth| shared.world.sources.get(&star(of, nth)).unwrap()).collect();
     let (mut into, mut done) = (Vec::with_capacity(20), 0);

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::feed::inbox::Inbox;
-use crate::feed::outbox::{Ask, Missing, Part};
+use crate::feed::outbox::{OutboxQuery, Part, ReadGap};
 use crate::feed::position::{Direction, Position, Span};
 use crate::feed::work::Budget;
 use crate::id::SourceSlot;
@@ -23,7 +23,7 @@ pub trait Outboxes {
     ///
     /// # Errors
     /// Returns an error if positions are missing although fewer than `ask.max` were appended.
-    fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing>;
+    fn pull(&self, source: SourceSlot, ask: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ReadGap>;
 
     /// Returns true if reading a source may take long: all others are read before it.
     fn is_slow(&self, _: SourceSlot) -> bool {
@@ -214,13 +214,13 @@ impl<'a, O: Outboxes> Merge<'a, O> {
             Input::Inbox(inbox) => inbox.copy(stream.rest, self.direction, max, &mut self.buffer),
             Input::Listed(listed) => copy(listed, stream.rest, self.direction, max, &mut self.buffer),
             Input::Outbox(source, part) => {
-                let ask = Ask { part, span: stream.rest, direction: self.direction, max };
+                let ask = OutboxQuery { part, span: stream.rest, direction: self.direction, max };
                 let pulled = self.outboxes.pull(source, ask, &mut self.buffer);
                 self.budget.pull(self.buffer.len() - start);
                 match pulled {
                     Ok(()) => {}
-                    Err(Missing::Late | Missing::Unreadable) => self.unavailable.push(source),
-                    Err(Missing::Archived(at)) => self.archived = self.archived.max(Some(at)),
+                    Err(ReadGap::Late | ReadGap::Unreadable) => self.unavailable.push(source),
+                    Err(ReadGap::Archived(at)) => self.archived = self.archived.max(Some(at)),
                 }
             }
         }
@@ -293,7 +293,7 @@ pub(crate) mod tests {
 
     /// Outboxes by slot. They count the copied positions and fail after a number of pulls.
     #[derive(Default)]
-    pub(crate) struct Shelf {
+    pub(crate) struct TestOutboxes {
         pub(crate) outboxes: Vec<Outbox>,
         pub(crate) copied: Cell<usize>,
         pub(crate) pulls_left: Option<Cell<usize>>,
@@ -301,13 +301,13 @@ pub(crate) mod tests {
         pub(crate) late: BTreeSet<SourceSlot>,
     }
 
-    impl Outboxes for Shelf {
-        fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
+    impl Outboxes for TestOutboxes {
+        fn pull(&self, source: SourceSlot, ask: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ReadGap> {
             if let Some(left) = &self.pulls_left {
-                left.set(left.get().checked_sub(1).ok_or(Missing::Late)?);
+                left.set(left.get().checked_sub(1).ok_or(ReadGap::Late)?);
             }
             if self.late.contains(&source) {
-                return Err(Missing::Late);
+                return Err(ReadGap::Late);
             }
             let before = into.len();
             let outcome = self.outboxes[source.0 as usize].pull(ask, into);
@@ -325,10 +325,10 @@ pub(crate) mod tests {
             newer: bool,
             wanted in 1..30usize,
         ) {
-            let mut shelf = Shelf { outboxes: vec![Outbox::default(); 5], ..Shelf::default() };
+            let mut world = TestOutboxes { outboxes: vec![Outbox::default(); 5], ..TestOutboxes::default() };
             let mut all = BTreeSet::new();
             for (source, time, id, push) in posts {
-                shelf.outboxes[source].insert(at(time, id), if push { Route::Push } else { Route::Pull });
+                world.outboxes[source].insert(at(time, id), if push { Route::Push } else { Route::Pull });
                 all.insert(at(time, id));
             }
             let mut inbox = Inbox::new(NonZeroUsize::new(100).unwrap());
@@ -340,7 +340,7 @@ pub(crate) mod tests {
             let budget = unlimited();
             let direction = if newer { Direction::Newer } else { Direction::Older };
             let inputs = (0..5).map(|slot| Input::Outbox(SourceSlot(slot), Part::Whole)).chain([Input::Inbox(&inbox)]);
-            let merged: Vec<_> = Merge::new(&shelf, &budget, inputs, span, direction, wanted).collect();
+            let merged: Vec<_> = Merge::new(&world, &budget, inputs, span, direction, wanted).collect();
             let mut expected: Vec<_> = all.into_iter().filter(|p| *p > span.above && *p < span.below).collect();
             if !newer {
                 expected.reverse();
@@ -351,52 +351,55 @@ pub(crate) mod tests {
 
     #[test]
     fn a_source_is_asked_only_for_what_the_page_can_need() {
-        let mut shelf = Shelf { outboxes: vec![Outbox::default(); 300], ..Shelf::default() };
-        for (slot, outbox) in shelf.outboxes.iter_mut().enumerate() {
+        let mut world = TestOutboxes { outboxes: vec![Outbox::default(); 300], ..TestOutboxes::default() };
+        for (slot, outbox) in world.outboxes.iter_mut().enumerate() {
             (0..1_000).for_each(|time| assert!(outbox.insert(at(time, slot as u64), Route::Pull)));
         }
         let budget = unlimited();
         let inputs = (0..300).map(|slot| Input::Outbox(SourceSlot(slot), Part::Pulled));
-        let page: Vec<_> = Merge::new(&shelf, &budget, inputs, Span::ALL, Direction::Older, 20).take(20).collect();
+        let page: Vec<_> = Merge::new(&world, &budget, inputs, Span::ALL, Direction::Older, 20).take(20).collect();
         assert_eq!(page.len(), 20);
-        assert!(shelf.copied.get() <= 300 * 2 + 20 * 2, "copied {}", shelf.copied.get());
+        assert!(world.copied.get() <= 300 * 2 + 20 * 2, "copied {}", world.copied.get());
     }
 
     #[test]
     fn a_walk_ends_where_an_outbox_goes_on_in_the_archive() {
-        let mut shelf = Shelf { outboxes: vec![Outbox::default(); 2], ..Shelf::default() };
+        let mut world = TestOutboxes { outboxes: vec![Outbox::default(); 2], ..TestOutboxes::default() };
         for time in [1, 3, 5, 7, 9] {
-            shelf.outboxes[0].insert(at(time, 0), Route::Push);
-            shelf.outboxes[1].insert(at(time + 1, 0), Route::Push);
+            world.outboxes[0].insert(at(time, 0), Route::Push);
+            world.outboxes[1].insert(at(time + 1, 0), Route::Push);
         }
-        shelf.outboxes[1].shelve(at(2, 0));
-        shelf.outboxes[1].shelve(at(4, 0));
+        world.outboxes[1].move_to_archive(at(2, 0));
+        world.outboxes[1].move_to_archive(at(4, 0));
         let budget = unlimited();
         let inputs = || (0..2).map(|slot| Input::Outbox(SourceSlot(slot), Part::Whole));
         for wanted in 1..12 {
-            let mut merge = Merge::new(&shelf, &budget, inputs(), Span::ALL, Direction::Older, wanted);
+            let mut merge = Merge::new(&world, &budget, inputs(), Span::ALL, Direction::Older, wanted);
             let merged: Vec<_> = merge.by_ref().map(|position| position.published_at.0).collect();
             assert_eq!((merged, merge.into_shortfall().archived), (vec![10, 9, 8, 7, 6, 5], Some(at(4, 0))));
-            let mut merge = Merge::new(&shelf, &budget, inputs(), Span::ALL, Direction::Newer, wanted);
+            let mut merge = Merge::new(&world, &budget, inputs(), Span::ALL, Direction::Newer, wanted);
             assert_eq!((merge.next(), merge.into_shortfall().archived), (None, Some(at(4, 0))));
             let above = Span { above: at(4, 0), ..Span::ALL };
-            let mut merge = Merge::new(&shelf, &budget, inputs(), above, Direction::Newer, wanted);
+            let mut merge = Merge::new(&world, &budget, inputs(), above, Direction::Newer, wanted);
             assert_eq!((merge.by_ref().count(), merge.into_shortfall().archived), (6, None));
         }
-        let mut short = Merge::new(&shelf, &budget, inputs(), Span::ALL, Direction::Older, 20);
+        let mut short = Merge::new(&world, &budget, inputs(), Span::ALL, Direction::Older, 20);
         assert_eq!(short.by_ref().take(3).count(), 3);
         assert_eq!(short.into_shortfall().archived, None, "the merge did not reach that far");
     }
 
     #[test]
     fn an_outbox_that_fails_is_named_and_the_rest_goes_on() {
-        let mut shelf =
-            Shelf { outboxes: vec![Outbox::default(); 2], pulls_left: Some(Cell::new(1)), ..Shelf::default() };
-        shelf.outboxes[0].insert(at(1, 1), Route::Pull);
-        shelf.outboxes[1].insert(at(2, 2), Route::Pull);
+        let mut world = TestOutboxes {
+            outboxes: vec![Outbox::default(); 2],
+            pulls_left: Some(Cell::new(1)),
+            ..TestOutboxes::default()
+        };
+        world.outboxes[0].insert(at(1, 1), Route::Pull);
+        world.outboxes[1].insert(at(2, 2), Route::Pull);
         let budget = unlimited();
         let inputs = (0..2).map(|slot| Input::Outbox(SourceSlot(slot), Part::Whole));
-        let mut merge = Merge::new(&shelf, &budget, inputs, Span::ALL, Direction::Older, 5);
+        let mut merge = Merge::new(&world, &budget, inputs, Span::ALL, Direction::Older, 5);
         assert_eq!(merge.by_ref().collect::<Vec<_>>(), [at(1, 1)]);
         assert_eq!(merge.into_shortfall().unavailable, [SourceSlot(1)]);
     }

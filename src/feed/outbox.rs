@@ -34,7 +34,7 @@ pub enum Part {
 
 /// A read of an outbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ask {
+pub struct OutboxQuery {
     /// The requested part of the outbox.
     pub part: Part,
     /// The span of positions.
@@ -47,7 +47,7 @@ pub struct Ask {
 
 /// The reason why a read returned fewer positions than there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Missing {
+pub enum ReadGap {
     /// The outbox could not be read in time. The appended positions are before all missing ones.
     Late,
     /// Some of the outbox could not be read at all. The appended positions are before all missing ones.
@@ -62,7 +62,7 @@ pub struct Outbox {
     pushed: SortedRuns<Position>,
     pulled: SortedRuns<Position>,
     /// Counters of the archived posts; none until a post is archived.
-    shelf: Option<Box<Shelf>>,
+    archived_counts: Option<Box<ArchivedCounts>>,
     /// The last late posts; none until there is one.
     late: Option<Box<LatePosts>>,
 }
@@ -79,7 +79,7 @@ pub struct Newest {
 
 impl Newest {
     /// Appends the requested positions to `into`. Returns true if they are complete; otherwise nothing was appended.
-    pub fn pull(&self, ask: Ask, into: &mut Vec<Position>) -> bool {
+    pub fn pull(&self, ask: OutboxQuery, into: &mut Vec<Position>) -> bool {
         if ask.part != Part::Pulled || ask.direction != Direction::Older {
             return false;
         }
@@ -102,23 +102,23 @@ impl Newest {
 
 /// Counters of the archived posts of one outbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Shelf {
+pub struct ArchivedCounts {
     /// Counters of the posts that were pushed.
-    pub pushed: Stock,
+    pub pushed: RouteCount,
     /// Counters of the posts that are left to be pulled.
-    pub pulled: Stock,
+    pub pulled: RouteCount,
 }
 
 /// Counters of the archived posts of one source and one route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stock {
+pub struct RouteCount {
     /// The newest position ever archived: an upper bound, since it does not decrease when that post is removed.
     pub newest: Option<Position>,
     /// The current number of archived posts.
     pub posts: u64,
 }
 
-impl Stock {
+impl RouteCount {
     /// Counts an archived post.
     pub fn add(&mut self, position: Position) {
         self.posts += 1;
@@ -126,9 +126,9 @@ impl Stock {
     }
 }
 
-impl Shelf {
+impl ArchivedCounts {
     /// Returns the counters of the posts that took `route`.
-    pub fn stock(&self, route: Route) -> &Stock {
+    pub fn of_route(&self, route: Route) -> &RouteCount {
         match route {
             Route::Push => &self.pushed,
             Route::Pull => &self.pulled,
@@ -136,7 +136,7 @@ impl Shelf {
     }
 
     /// The same, as a mutable reference.
-    pub fn stock_mut(&mut self, route: Route) -> &mut Stock {
+    pub fn of_route_mut(&mut self, route: Route) -> &mut RouteCount {
         match route {
             Route::Push => &mut self.pushed,
             Route::Pull => &mut self.pulled,
@@ -161,7 +161,10 @@ impl Outbox {
 
     /// Returns the number of posts, archived ones included.
     pub fn len(&self) -> usize {
-        let archived = self.shelf.as_ref().map_or(0, |shelf| shelf.pushed.posts + shelf.pulled.posts);
+        let archived = self
+            .archived_counts
+            .as_ref()
+            .map_or(0, |archived_counts| archived_counts.pushed.posts + archived_counts.pulled.posts);
         self.in_memory() + archived as usize
     }
 
@@ -182,21 +185,21 @@ impl Outbox {
     }
 
     /// Removes a post from memory after it was moved to the archive. Returns false if it was not in memory.
-    pub fn shelve(&mut self, position: Position) -> bool {
+    pub fn move_to_archive(&mut self, position: Position) -> bool {
         let Some(route) = self.route(position) else { return false };
         self.remove(position);
-        self.shelf.get_or_insert_default().stock_mut(route).add(position);
+        self.archived_counts.get_or_insert_default().of_route_mut(route).add(position);
         true
     }
 
     /// Subtracts a deleted post from the counters of the archive.
-    pub fn unshelve(&mut self, position: Position) {
-        let Some(shelf) = &mut self.shelf else { return };
-        let stocks = [&mut shelf.pushed, &mut shelf.pulled].into_iter();
-        let holds = |stock: &&mut Stock| stock.posts > 0 && stock.newest >= Some(position);
+    pub fn forget_archived(&mut self, position: Position) {
+        let Some(archived_counts) = &mut self.archived_counts else { return };
+        let counts = [&mut archived_counts.pushed, &mut archived_counts.pulled].into_iter();
+        let holds = |count: &&mut RouteCount| count.posts > 0 && count.newest >= Some(position);
         // It is not known here which of the two had it; only their sum matters.
-        if let Some(stock) = stocks.into_iter().find(holds) {
-            stock.posts -= 1;
+        if let Some(count) = counts.into_iter().find(holds) {
+            count.posts -= 1;
         }
     }
 
@@ -216,20 +219,20 @@ impl Outbox {
     }
 
     /// Returns the counters of the archived posts.
-    pub fn shelf(&self) -> Shelf {
-        self.shelf.as_deref().copied().unwrap_or_default()
+    pub fn archived_counts(&self) -> ArchivedCounts {
+        self.archived_counts.as_deref().copied().unwrap_or_default()
     }
 
     /// Sets the counters of the archived posts.
-    pub fn set_shelf(&mut self, shelf: Shelf) {
-        self.shelf = Some(Box::new(shelf));
+    pub fn set_archived_counts(&mut self, archived_counts: ArchivedCounts) {
+        self.archived_counts = Some(Box::new(archived_counts));
     }
 
     /// Appends the requested positions that are in memory to `into`.
     ///
     /// # Errors
     /// Returns an error if some of the requested positions may not be in memory.
-    pub fn pull(&self, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
+    pub fn pull(&self, ask: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ReadGap> {
         let start = into.len();
         self.copy(ask.part, ask.span, ask.direction, ask.max, into);
         let Some(archived) = self.archived(ask.part).filter(|archived| *archived > ask.span.above) else {
@@ -239,16 +242,16 @@ impl Outbox {
             Direction::Newer => true,
             Direction::Older => into.len() - start < ask.max || into.last().is_some_and(|last| *last <= archived),
         };
-        if is_reached { Err(Missing::Archived(archived)) } else { Ok(()) }
+        if is_reached { Err(ReadGap::Archived(archived)) } else { Ok(()) }
     }
 
     /// Returns the position at and below which a part is not entirely in memory.
     pub fn archived(&self, part: Part) -> Option<Position> {
-        let shelf = self.shelf.as_ref()?;
+        let archived_counts = self.archived_counts.as_ref()?;
         match part {
-            Part::Pushed => shelf.pushed.newest,
-            Part::Pulled => shelf.pulled.newest,
-            Part::Whole => shelf.pushed.newest.max(shelf.pulled.newest),
+            Part::Pushed => archived_counts.pushed.newest,
+            Part::Pulled => archived_counts.pulled.newest,
+            Part::Whole => archived_counts.pushed.newest.max(archived_counts.pulled.newest),
         }
     }
 
@@ -259,7 +262,8 @@ impl Outbox {
 
     /// Returns true if any post is left for the followers to pull.
     pub fn has_pulled(&self) -> bool {
-        !self.pulled.is_empty() || self.shelf.as_ref().is_some_and(|shelf| shelf.pulled.posts > 0)
+        !self.pulled.is_empty()
+            || self.archived_counts.as_ref().is_some_and(|archived_counts| archived_counts.pulled.posts > 0)
     }
 
     /// Returns at most `max` of the newest posts that are left for the followers to pull; none if there never was any.
@@ -277,8 +281,8 @@ impl Outbox {
     }
 
     /// Returns a value that changes whenever the posts left to be pulled change, or which of them are in memory.
-    pub fn pulled_stock(&self) -> (usize, Stock) {
-        (self.pulled.len(), self.shelf().pulled)
+    pub fn pulled_count(&self) -> (usize, RouteCount) {
+        (self.pulled.len(), self.archived_counts().pulled)
     }
 
     /// Returns true if a post is in memory and was pushed.
@@ -308,9 +312,9 @@ impl Outbox {
 
     /// Returns the bytes on the heap, without the overhead of the allocator.
     pub fn heap_bytes(&self) -> usize {
-        let shelf = self.shelf.as_ref().map_or(0, |_| size_of::<Shelf>());
+        let archived_counts = self.archived_counts.as_ref().map_or(0, |_| size_of::<ArchivedCounts>());
         let late = self.late.as_ref().map_or(0, |late| size_of::<LatePosts>() + late.heap_bytes());
-        self.pushed.heap_bytes() + self.pulled.heap_bytes() + shelf + late
+        self.pushed.heap_bytes() + self.pulled.heap_bytes() + archived_counts + late
     }
 }
 
@@ -349,25 +353,25 @@ mod tests {
         for time in 1..=9 {
             outbox.insert(at(time, 0), if time % 2 == 0 { Route::Pull } else { Route::Push });
         }
-        (1..=4).for_each(|time| assert!(outbox.shelve(at(time, 0))));
-        assert!(!outbox.shelve(at(4, 0)));
-        assert_eq!((outbox.len(), outbox.in_memory(), outbox.shelf().pulled.posts), (9, 5, 2));
+        (1..=4).for_each(|time| assert!(outbox.move_to_archive(at(time, 0))));
+        assert!(!outbox.move_to_archive(at(4, 0)));
+        assert_eq!((outbox.len(), outbox.in_memory(), outbox.archived_counts().pulled.posts), (9, 5, 2));
         let pull = |part, above: i64, direction, max| {
             let mut into = Vec::new();
             let span = Span { above: at(above, 0), ..Span::ALL };
-            outbox.pull(Ask { part, span, direction, max }, &mut into).map(|()| into.len())
+            outbox.pull(OutboxQuery { part, span, direction, max }, &mut into).map(|()| into.len())
         };
         assert_eq!(pull(Part::Whole, 0, Direction::Older, 5), Ok(5));
-        assert_eq!(pull(Part::Whole, 0, Direction::Older, 6), Err(Missing::Archived(at(4, 0))));
-        assert_eq!(pull(Part::Pushed, 0, Direction::Older, 6), Err(Missing::Archived(at(3, 0))));
+        assert_eq!(pull(Part::Whole, 0, Direction::Older, 6), Err(ReadGap::Archived(at(4, 0))));
+        assert_eq!(pull(Part::Pushed, 0, Direction::Older, 6), Err(ReadGap::Archived(at(3, 0))));
         assert_eq!(pull(Part::Pushed, 3, Direction::Older, 6), Ok(3));
-        assert_eq!(pull(Part::Whole, 3, Direction::Newer, 1), Err(Missing::Archived(at(4, 0))));
+        assert_eq!(pull(Part::Whole, 3, Direction::Newer, 1), Err(ReadGap::Archived(at(4, 0))));
         assert_eq!(pull(Part::Whole, 4, Direction::Newer, 9), Ok(5));
         // A late post below the archived ones, in memory for now: between the two there may be others.
         outbox.insert(at(0, 7), Route::Push);
         assert_eq!(
             outbox.pull(
-                Ask {
+                OutboxQuery {
                     part: Part::Pushed,
                     span: Span { below: at(5, 0), ..Span::ALL },
                     direction: Direction::Older,
@@ -375,9 +379,9 @@ mod tests {
                 },
                 &mut Vec::new()
             ),
-            Err(Missing::Archived(at(3, 0)))
+            Err(ReadGap::Archived(at(3, 0)))
         );
-        outbox.unshelve(at(2, 0));
+        outbox.forget_archived(at(2, 0));
         assert_eq!(outbox.len(), 9);
     }
 
@@ -385,7 +389,7 @@ mod tests {
         #[test]
         fn the_newest_answer_as_the_outbox_does_or_not_at_all(
             placed in prop::collection::vec((0..60i64, any::<bool>()), 0..60),
-            shelved in 0..40i64,
+            archived in 0..40i64,
             late in prop::collection::vec(0..60i64, 0..8),
             gone in prop::collection::vec(0..60i64, 0..8),
             kept in 1..20usize,
@@ -396,8 +400,8 @@ mod tests {
             for (time, pulled) in placed {
                 outbox.insert(at(time, 0), if pulled { Route::Pull } else { Route::Push });
             }
-            for time in 0..shelved {
-                outbox.shelve(at(time, 0));
+            for time in 0..archived {
+                outbox.move_to_archive(at(time, 0));
             }
             // These may be below the archived posts.
             for time in late {
@@ -407,13 +411,13 @@ mod tests {
                 outbox.remove(at(time, 0));
             }
             let Some(newest) = outbox.newest_pulled(kept) else {
-                prop_assert_eq!(outbox.pulled_stock().0, 0);
+                prop_assert_eq!(outbox.pulled_count().0, 0);
                 return Ok(());
             };
             let span = Span { above: at(above, 0), below: at(below, 0) };
             for part in [Part::Pulled, Part::Pushed, Part::Whole] {
                 for direction in [Direction::Older, Direction::Newer] {
-                    let ask = Ask { part, span, direction, max };
+                    let ask = OutboxQuery { part, span, direction, max };
                     let (mut by_all, mut by_newest) = (vec![at(99, 0)], vec![at(99, 0)]);
                     let complete = outbox.pull(ask, &mut by_all).is_ok();
                     if newest.pull(ask, &mut by_newest) {
@@ -422,7 +426,7 @@ mod tests {
                     } else {
                         prop_assert_eq!(by_newest.len(), 1);
                         let is_easy = (part, direction) == (Part::Pulled, Direction::Older) && complete;
-                        prop_assert!(!is_easy || outbox.pulled_stock().0 > kept, "it has all there are");
+                        prop_assert!(!is_easy || outbox.pulled_count().0 > kept, "it has all there are");
                     }
                 }
             }

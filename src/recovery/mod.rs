@@ -164,7 +164,7 @@ impl Recovery<'_> {
         let mut skipped = Vec::new();
         let mut loaded = self.newest_snapshot(&mut skipped)?;
         // The sources of the snapshot have the numbers from 0 on. So the sources that only the archive has are interned after them.
-        loaded.state.writer.note_shelves()?;
+        loaded.state.writer.note_archived_counts()?;
         // Celebrities are chosen before the replay and again after it. The scribe validated the replayed events with the celebrities that
         // were known then.
         loaded.state.writer.update_celebrities();
@@ -338,7 +338,7 @@ impl Recovery<'_> {
                     .writer
                     .check_replay()
                     .map_err(StorageError::from)
-                    .and_then(|()| Ok(state.writer.shelve_replayed()?));
+                    .and_then(|()| Ok(state.writer.archive_replayed()?));
                 if outcome.is_err() {
                     break;
                 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::feed::outbox::{Ask, Part};
+use crate::feed::outbox::{OutboxQuery, Part};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::TOMBSTONES_IN_MEMORY_MAX;
@@ -108,7 +108,7 @@ impl Resolved {
     /// Returns at most `max` of the newest positions of an outbox, newest first, or `None` if they must be looked up.
     pub fn newest(&self, world: &World, source: &Source, max: usize) -> Option<Vec<Position>> {
         let mut newest = Vec::new();
-        let ask = Ask { part: Part::Whole, span: Span::ALL, direction: Direction::Older, max };
+        let ask = OutboxQuery { part: Part::Whole, span: Span::ALL, direction: Direction::Older, max };
         if source.pull(ask, &mut newest).is_ok() {
             return Some(newest);
         }

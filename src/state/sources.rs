@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::clock::UnixMicros;
 use crate::feed::followers::Followers;
 use crate::feed::following::Following;
-use crate::feed::outbox::{Ask, Missing, Newest, Outbox};
+use crate::feed::outbox::{Newest, Outbox, OutboxQuery, ReadGap};
 use crate::feed::position::Position;
 use crate::feed::preferences::Preferences;
 use crate::id::{SourceId, SourceSlot};
@@ -114,7 +114,7 @@ impl Source {
     ///
     /// # Errors
     /// Fails if some of the requested posts may not be in memory.
-    pub fn pull(&self, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
+    pub fn pull(&self, ask: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ReadGap> {
         if self.newest.load().as_ref().is_some_and(|newest| newest.pull(ask, into)) {
             return Ok(());
         }
@@ -124,9 +124,9 @@ impl Source {
     /// Changes its outbox. Only the writer calls it.
     pub(super) fn change_outbox<T>(&self, change: impl FnOnce(&mut Outbox) -> T) -> T {
         let mut outbox = self.outbox.write();
-        let before = outbox.pulled_stock();
+        let before = outbox.pulled_count();
         let changed = change(&mut outbox);
-        if outbox.pulled_stock() != before {
+        if outbox.pulled_count() != before {
             self.newest.store(outbox.newest_pulled(NEWEST_PULLED_MAX).map(Arc::new));
         }
         changed

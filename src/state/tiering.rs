@@ -222,7 +222,7 @@ impl Writer {
                 self.backlog.full.insert(*slot);
                 continue;
             }
-            self.world().sources.at(*slot).change_outbox(|outbox| outbox.shelve(*position));
+            self.world().sources.at(*slot).change_outbox(|outbox| outbox.move_to_archive(*position));
         }
         for post in tiering.posts.iter().chain(&tiering.rewrites) {
             let id = post.id();
@@ -285,12 +285,14 @@ impl Writer {
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
-    pub fn note_shelves(&mut self) -> Result<(), ArchiveError> {
+    pub fn note_archived_counts(&mut self) -> Result<(), ArchiveError> {
         let Some(archive) = self.world().archive() else { return Ok(()) };
-        for (id, shelf) in archive.shelves()? {
+        for (id, archived_counts) in archive.archived_counts()? {
             let source = self.world().sources.intern(&id);
-            source.change_outbox(|outbox| outbox.set_shelf(shelf));
-            for (part, newest) in [(Part::Pushed, shelf.pushed.newest), (Part::Pulled, shelf.pulled.newest)] {
+            source.change_outbox(|outbox| outbox.set_archived_counts(archived_counts));
+            for (part, newest) in
+                [(Part::Pushed, archived_counts.pushed.newest), (Part::Pulled, archived_counts.pulled.newest)]
+            {
                 newest.into_iter().try_for_each(|newest| self.drop_archived(&source, part, newest))?;
             }
         }
@@ -310,7 +312,7 @@ impl Writer {
         if self.world().posts.bytes() <= self.backlog.load_bytes_max.max(most) {
             return Ok(());
         }
-        self.note_shelves()?;
+        self.note_archived_counts()?;
         // The remaining posts are not in the archive: without a margin all of them would be compared again after every batch.
         self.backlog.load_bytes_max = self.world().posts.bytes() + most / 8;
         Ok(())

@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use crate::clock::UnixMicros;
 use crate::feed::inbox::Inbox;
 use crate::feed::merge::Outboxes;
-use crate::feed::outbox::{Ask, Missing};
+use crate::feed::outbox::{OutboxQuery, ReadGap};
 use crate::feed::page::{Look, View};
 use crate::feed::position::Position;
 use crate::feed::post::Post;
@@ -323,7 +323,7 @@ pub struct FoundOutboxes<'a> {
 }
 
 impl Outboxes for FoundOutboxes<'_> {
-    fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
+    fn pull(&self, source: SourceSlot, ask: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ReadGap> {
         match self.finder {
             Finder::Memory(world) | Finder::Fetched(world, _) => world.sources.at(source).pull(ask, into),
             Finder::Archive(world) => {
@@ -341,7 +341,7 @@ impl Outboxes for FoundOutboxes<'_> {
 }
 
 impl Outboxes for Sources {
-    fn pull(&self, source: SourceSlot, ask: Ask, into: &mut Vec<Position>) -> Result<(), Missing> {
+    fn pull(&self, source: SourceSlot, ask: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ReadGap> {
         self.at(source).pull(ask, into)
     }
 }

@@ -296,9 +296,9 @@ impl Writer {
 
     /// True if an outbox may have archived a replayed post. If the post was deleted, its deletion is replayed later.
     fn may_be_archived(&self, post: &Post) -> bool {
-        let has_shelved = |source: Arc<Source>| source.outbox().archived(Part::Whole) >= Some(post.position);
+        let has_archived = |source: Arc<Source>| source.outbox().archived(Part::Whole) >= Some(post.position);
         let mut sources = post.sources().iter();
-        self.is_replaying && sources.any(|source| self.world.sources.get(&source.id).is_some_and(has_shelved))
+        self.is_replaying && sources.any(|source| self.world.sources.get(&source.id).is_some_and(has_archived))
     }
 
     /// Completes, in a replay, the publishing of a post that a snapshot or the archive already has. A snapshot taken while the post was
@@ -450,7 +450,7 @@ impl Writer {
         for source in post.sources() {
             self.world.sources.at(source.slot).change_outbox(|outbox| {
                 if !outbox.remove(post.position) {
-                    outbox.unshelve(post.position);
+                    outbox.forget_archived(post.position);
                 }
             });
         }

@@ -18,7 +18,7 @@ use tidewire::storage::files::memory::MemoryFiles;
 use crate::oracle::{NaivePost, Oracle};
 use crate::world::{above, draft, edge, entries, id, some, whole_feed, whole_feed_upward};
 
-struct Shelved {
+struct Archived {
     files: MemoryFiles,
     archive: Arc<MemoryArchive>,
     config: EngineConfig,
@@ -26,7 +26,7 @@ struct Shelved {
     oracle: Oracle,
 }
 
-impl Shelved {
+impl Archived {
     fn new(config: EngineConfig) -> Self {
         let (files, archive) = (MemoryFiles::default(), Arc::new(MemoryArchive::default()));
         let engine = open(&files, &archive, &config);
@@ -134,7 +134,7 @@ fn small(celebrity: u64) -> EngineConfig {
 #[tokio::test]
 async fn feeds_are_whole_though_memory_holds_little_of_them() {
     for celebrity in [1, 100] {
-        let mut shelved = Shelved::new(small(celebrity));
+        let mut shelved = Archived::new(small(celebrity));
         for (follower, source) in [("ann", "bob"), ("ann", "cas"), ("eve", "tag:tea"), ("eve", "cas"), ("eve", "dan")] {
             shelved.follow(follower, source).await;
         }
@@ -148,7 +148,7 @@ async fn feeds_are_whole_though_memory_holds_little_of_them() {
 
 #[tokio::test]
 async fn archived_posts_are_edited_hidden_and_deleted_like_others() {
-    let mut shelved = Shelved::new(small(100));
+    let mut shelved = Archived::new(small(100));
     shelved.follow("ann", "bob").await;
     shelved.follow("eve", "tag:tea").await;
     shelved.publish_many().await;
@@ -195,7 +195,7 @@ async fn archived_posts_are_edited_hidden_and_deleted_like_others() {
 
 #[tokio::test]
 async fn a_restart_finds_both_levels_whatever_the_snapshot_knew() {
-    let mut shelved = Shelved::new(small(2));
+    let mut shelved = Archived::new(small(2));
     shelved.follow("ann", "bob").await;
     shelved.follow("eve", "tag:tea").await;
     shelved.follow("eve", "bob").await;
@@ -222,7 +222,7 @@ async fn a_restart_finds_both_levels_whatever_the_snapshot_knew() {
 #[tokio::test]
 async fn posts_leave_memory_when_all_of_them_take_too_many_bytes() {
     let config = EngineConfig { outbox_posts: some(1_000), store_bytes_max: 200_000, ..small(100) };
-    let mut shelved = Shelved::new(config);
+    let mut shelved = Archived::new(config);
     shelved.follow("ann", "bob").await;
     shelved.follow("ann", "cas").await;
     for nth in 0..1_000 {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tidewire::feed::outbox::Part;
 use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::id::{PostId, SourceId};
-use tidewire::storage::archive::{Archive, ArchiveError, Batch, Kept, Rewrite, Shelf};
+use tidewire::storage::archive::{Archive, ArchiveError, ArchivedCounts, Batch, Kept, Rewrite};
 use tidewire::storage::journal::Sequence;
 
 /// What is about to be read.
@@ -72,8 +72,8 @@ impl<A: Archive> Archive for ObservedArchive<A> {
         self.archive.ids_from(from, max)
     }
 
-    fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
-        self.archive.shelves()
+    fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError> {
+        self.archive.archived_counts()
     }
 
     fn close(&self) {}

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tidewire::clock::UnixMicros;
 use tidewire::feed::event::Event;
 use tidewire::feed::followers::Sharding;
-use tidewire::feed::outbox::{Ask, Part};
+use tidewire::feed::outbox::{OutboxQuery, Part};
 use tidewire::feed::position::{Direction, Span};
 use tidewire::feed::post::Post;
 use tidewire::id::PostId;
@@ -238,7 +238,7 @@ fn both_levels(world: &World, events: &[Event], counts: &dyn Fn(u64) -> bool) ->
     let mut lines = Vec::new();
     for source in world.sources.iter() {
         let (span, direction) = (Span::ALL, Direction::Older);
-        let (ask, mut all) = (Ask { part: Part::Whole, span, direction, max: 1_000_000 }, Vec::new());
+        let (ask, mut all) = (OutboxQuery { part: Part::Whole, span, direction, max: 1_000_000 }, Vec::new());
         world.pull_whole(source.slot, ask, None, &mut all).unwrap();
         let ids: Vec<u64> = all.into_iter().map(|position| position.id.0).filter(|id| counts(*id)).collect();
         if !ids.is_empty() {

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use crate::cli::{Outcome, terminal};
-use tidewire::feed::outbox::{Ask, Part, Shelf};
+use tidewire::feed::outbox::{ArchivedCounts, OutboxQuery, Part};
 use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::id::{PostId, SourceId};
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
@@ -57,21 +57,21 @@ impl ArchiveTool {
 }
 
 fn inspect(archive: &ReadOnlyArchive) -> Result<ExitCode, ArchiveError> {
-    let (totals, shelves) = (archive.totals()?, archive.shelves()?);
+    let (totals, archived_counts) = (archive.totals()?, archive.archived_counts()?);
     terminal::print_line(&format!("format:     {}", totals.format));
     let identity = archive.identity()?.map_or("none yet".to_owned(), |identity| identity.to_string());
     terminal::print_line(&format!("identity:   {identity}"));
     terminal::print_line(&format!("through:    event {}", totals.through));
     terminal::print_line(&format!("posts:      {}, tombstones included", totals.posts));
-    terminal::print_line(&format!("outboxes:   {}, with {} entries", shelves.len(), totals.entries));
+    terminal::print_line(&format!("outboxes:   {}, with {} entries", archived_counts.len(), totals.entries));
     let checksums = if archive.has_checksums() { "of every page, in archive.sums" } else { "none; a start makes them" };
     terminal::print_line(&format!("checksums:  {checksums}"));
     Ok(ExitCode::SUCCESS)
 }
 
 fn verify(archive: &ReadOnlyArchive) -> Result<ExitCode, ArchiveError> {
-    let (totals, shelves) = (archive.totals()?, archive.shelves()?);
-    let counted: u64 = shelves.iter().map(|(_, shelf)| entries(shelf)).sum();
+    let (totals, archived_counts) = (archive.totals()?, archive.archived_counts()?);
+    let counted: u64 = archived_counts.iter().map(|(_, archived_counts)| entries(archived_counts)).sum();
     let mut is_good = counted == totals.entries;
     if !is_good {
         terminal::print_line(&format!(
@@ -79,8 +79,8 @@ fn verify(archive: &ReadOnlyArchive) -> Result<ExitCode, ArchiveError> {
             totals.entries
         ));
     }
-    for (source, shelf) in &shelves {
-        is_good &= Outbox::read(archive, source).report(source, entries(shelf));
+    for (source, archived_counts) in &archived_counts {
+        is_good &= Outbox::read(archive, source).report(source, entries(archived_counts));
     }
     // Also reads the tombstones, which are in no outbox.
     if let Err(cause) = archive.each(|_, kept| whole(&kept)) {
@@ -95,13 +95,13 @@ fn verify(archive: &ReadOnlyArchive) -> Result<ExitCode, ArchiveError> {
         if archive.has_checksums() { "" } else { "; its pages have no checksums, so that not all damage shows" };
     terminal::print_line(&format!(
         "good: {} outboxes, {counted} entries, {posts} posts, event {through}{unchecked}",
-        shelves.len()
+        archived_counts.len()
     ));
     Ok(ExitCode::SUCCESS)
 }
 
-fn entries(shelf: &Shelf) -> u64 {
-    shelf.pushed.posts + shelf.pulled.posts
+fn entries(archived_counts: &ArchivedCounts) -> u64 {
+    archived_counts.pushed.posts + archived_counts.pulled.posts
 }
 
 fn whole(kept: &Kept) -> Result<(), String> {
@@ -143,7 +143,7 @@ impl Outbox {
     ) -> Result<(), (Position, String)> {
         let mut max = STEP;
         loop {
-            let ask = Ask { part: Part::Whole, span, direction, max };
+            let ask = OutboxQuery { part: Part::Whole, span, direction, max };
             let positions = match archive.copy(source, ask) {
                 Ok(positions) => positions,
                 // A read of many positions fails if it touches a damaged page: smaller reads get closer to the damage.

@@ -14,7 +14,7 @@ use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::id::{PostId, SourceId};
 use tidewire::recovery::Progress;
 use tidewire::state::reader::PageRequest;
-use tidewire::storage::archive::{Archive, ArchiveError, Batch, Kept, RedbArchive, Shelf};
+use tidewire::storage::archive::{Archive, ArchiveError, ArchivedCounts, Batch, Kept, RedbArchive};
 use tidewire::storage::journal::{Durability, Sequence};
 
 use crate::kept::storage;
@@ -31,7 +31,7 @@ fn stride(normal: usize) -> usize {
 #[derive(PartialEq, Debug)]
 struct Content {
     through: Sequence,
-    shelves: Vec<(SourceId, Shelf)>,
+    archived_counts: Vec<(SourceId, ArchivedCounts)>,
     outboxes: Vec<Result<Vec<Position>, ()>>,
     posts: Vec<Result<Option<Kept>, ()>>,
 }
@@ -49,7 +49,7 @@ fn batch(nth: u64) -> Batch {
 
 fn content(path: &Path) -> Result<Content, ArchiveError> {
     let archive = RedbArchive::open(path, CACHE_BYTES)?;
-    let (through, shelves) = (archive.through()?, archive.shelves()?);
+    let (through, archived_counts) = (archive.through()?, archive.archived_counts()?);
     let named = |cause: ArchiveError| assert!(cause.to_string().contains(&path.display().to_string()), "{cause}");
     let outbox = |name: &&str| {
         let mut into = Vec::new();
@@ -57,7 +57,7 @@ fn content(path: &Path) -> Result<Content, ArchiveError> {
         copied.map(|()| into).map_err(named)
     };
     let posts = (0..=POSTS).map(|nth| archive.post(PostId(nth)).map_err(named)).collect();
-    Ok(Content { through, shelves, outboxes: SOURCES.iter().map(outbox).collect(), posts })
+    Ok(Content { through, archived_counts, outboxes: SOURCES.iter().map(outbox).collect(), posts })
 }
 
 /// The files of an archive that was closed in order.
@@ -110,7 +110,8 @@ fn every_flipped_byte_of_an_archive_is_refused_or_costs_what_it_names() {
                     let same_posts = found.posts.iter().zip(&expected.posts).all(|(a, b)| a.is_err() || a == b);
                     let same_outboxes =
                         found.outboxes.iter().zip(&expected.outboxes).all(|(a, b)| a.is_err() || a == b);
-                    let same_rest = (found.through, &found.shelves) == (expected.through, &expected.shelves);
+                    let same_rest =
+                        (found.through, &found.archived_counts) == (expected.through, &expected.archived_counts);
                     if !(same_posts && same_outboxes && same_rest) {
                         silent.push((file.file_name().unwrap().to_owned(), at));
                     }

@@ -2,7 +2,7 @@
 #![cfg(test)]
 
 use super::*;
-use crate::feed::merge::tests::Shelf;
+use crate::feed::merge::tests::TestOutboxes;
 use crate::feed::outbox::{Outbox, Route};
 use crate::feed::position::at;
 use crate::feed::work::Allowance;
@@ -40,7 +40,7 @@ impl View for Filter {
 
 /// A world of three sources: 0 and 1 push, 2 is pulled. The inbox holds what was pushed, up to its limit.
 struct World {
-    shelf: Shelf,
+    archived_counts: TestOutboxes,
     inbox: Inbox,
     units_max: u64,
 }
@@ -49,13 +49,13 @@ const SOURCES: [SourceSlot; 3] = [SourceSlot(0), SourceSlot(1), SourceSlot(2)];
 
 impl World {
     fn new(posts_max: usize) -> Self {
-        let shelf = Shelf { outboxes: vec![Outbox::default(); 3], ..Shelf::default() };
-        Self { shelf, inbox: Inbox::new(NonZeroUsize::new(posts_max).unwrap()), units_max: u64::MAX }
+        let archived_counts = TestOutboxes { outboxes: vec![Outbox::default(); 3], ..TestOutboxes::default() };
+        Self { archived_counts, inbox: Inbox::new(NonZeroUsize::new(posts_max).unwrap()), units_max: u64::MAX }
     }
 
     fn publish(&mut self, source: usize, position: Position) {
         let route = if source == 2 { Route::Pull } else { Route::Push };
-        if self.shelf.outboxes[source].insert(position, route) && route == Route::Push {
+        if self.archived_counts.outboxes[source].insert(position, route) && route == Route::Push {
             self.inbox.push(position);
         }
     }
@@ -63,7 +63,7 @@ impl World {
     fn page(&self, range: Range, limit: usize, view: &mut Filter) -> Page<()> {
         let warm = [(SourceSlot(2), Part::Pulled)];
         let inbox = Some(&self.inbox);
-        let (sources, outboxes) = (SOURCES.into_iter(), &self.shelf);
+        let (sources, outboxes) = (SOURCES.into_iter(), &self.archived_counts);
         let budget = &Budget::untimed(Allowance { units_max: self.units_max, ..Allowance::last(0) });
         Feed { inbox, warm: &warm, sources, outboxes, budget, per_source_max: None, late: &[] }.page(range, limit, view)
     }
@@ -139,7 +139,7 @@ fn a_scan_whose_budget_is_spent_says_where_to_go_on() {
 fn what_cannot_be_read_in_time_is_named_and_the_rest_is_served() {
     let mut world = World::new(10);
     (1..=6).for_each(|time| world.publish((time % 3) as usize, at(time, time as u64)));
-    world.shelf.pulls_left = Some(Cell::new(0));
+    world.archived_counts.pulls_left = Some(Cell::new(0));
     let page = world.page(Range::Newest, 10, &mut Filter::default());
     assert_eq!((times(&page), page.partial), (vec![6, 4, 3, 1], vec![SourceSlot(2)]));
 }
@@ -176,7 +176,7 @@ proptest! {
                 in_time.insert(position, ());
             }
         }
-        world.shelf.late = late.clone();
+        world.archived_counts.late = late.clone();
         let mut view = Filter { hidden, gone: BTreeSet::new() };
         let (mut down, mut range) = (BTreeMap::new(), Range::Newest);
         loop {

@@ -129,7 +129,7 @@ impl<J: Journal> Scribe<J> {
     pub(super) fn finish_tiering(&mut self, written: Written) {
         let Some(archiver) = &mut self.archiver else { return };
         archiver.is_busy = false;
-        let has_failed = self.writer.shelved(written).is_err();
+        let has_failed = self.writer.finish_round(written).is_err();
         archiver.failed_at = has_failed.then(Instant::now);
         archiver.failures += u64::from(has_failed);
     }

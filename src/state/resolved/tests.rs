@@ -121,7 +121,7 @@ fn an_id_that_was_free_and_is_published_meanwhile_is_found() {
 }
 
 #[test]
-fn a_post_that_is_shelved_after_nobody_needed_it_is_needed_then() {
+fn a_post_that_is_archived_after_its_look_up_is_needed_again() {
     let (world, mut writer) = archived_world(9);
     let mut resolved = look_up(&world, &[9], Some(2));
     assert_eq!(newest(&world, &resolved, 2), Some(vec![9, 8]));

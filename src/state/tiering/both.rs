@@ -6,7 +6,7 @@
 //! Not responsible for:
 //! - which sources are too slow for a page (`state::slow`), what a page does without them (`feed::page`).
 
-use crate::feed::outbox::{Ask, Missing};
+use crate::feed::outbox::{OutboxQuery, ReadGap};
 use crate::feed::position::{Direction, Position};
 use crate::id::SourceSlot;
 use crate::state::slow::PageTime;
@@ -24,10 +24,10 @@ impl World {
     pub fn pull_whole(
         &self,
         source: SourceSlot,
-        ask: Ask,
+        ask: OutboxQuery,
         time: Option<&PageTime<'_>>,
         into: &mut Vec<Position>,
-    ) -> Result<(), Missing> {
+    ) -> Result<(), ReadGap> {
         let source = self.sources.at(source);
         let start = into.len();
         // Memory is read first: what leaves it meanwhile is in the archive already.
@@ -37,7 +37,7 @@ impl World {
         if let Err(missing) = self.copy_archived(&**archive, source, ask, time, into) {
             into.truncate(in_memory);
             let comes_first = |position: &Position| match (ask.direction, more) {
-                (Direction::Older, Missing::Archived(archived)) => *position > archived,
+                (Direction::Older, ReadGap::Archived(archived)) => *position > archived,
                 _ => false,
             };
             let known = into[start..].partition_point(comes_first);
@@ -64,18 +64,18 @@ impl World {
         &self,
         archive: &dyn Archive,
         source: &Source,
-        ask: Ask,
+        ask: OutboxQuery,
         time: Option<&PageTime<'_>>,
         into: &mut Vec<Position>,
-    ) -> Result<(), Missing> {
+    ) -> Result<(), ReadGap> {
         let mut copy = || archive.copy(&source.id, ask.part, ask.span, ask.direction, ask.max, into);
         let copied = match time {
-            Some(time) => time.read(&self.slow_sources, source.slot, copy).ok_or(Missing::Late)?,
+            Some(time) => time.read(&self.slow_sources, source.slot, copy).ok_or(ReadGap::Late)?,
             None => copy(),
         };
         copied.map_err(|cause| {
             self.read_failures.note(&cause);
-            Missing::Unreadable
+            ReadGap::Unreadable
         })
     }
 }

@@ -162,7 +162,7 @@ impl Writer {
     ///
     /// # Errors
     /// Returns the cause if anything must be tried again.
-    pub fn shelved(&mut self, Written { done, held_back, failed }: Written) -> Result<(), ArchiveError> {
+    pub fn finish_round(&mut self, Written { done, held_back, failed }: Written) -> Result<(), ArchiveError> {
         self.finish_tiering(done);
         self.clear_in_flight(&held_back);
         let Some((failed, cause)) = failed else { return Ok(()) };
@@ -174,13 +174,13 @@ impl Writer {
     ///
     /// # Errors
     /// Fails if the archive cannot be written. A damaged page is not an error here: the engine tries again.
-    pub fn shelve_replayed(&mut self) -> Result<(), ArchiveError> {
+    pub fn archive_replayed(&mut self) -> Result<(), ArchiveError> {
         while self.is_tiering_due() {
             let tiering = self.collect_tiering();
             let world = self.world();
             let Some(archive) = world.archive().filter(|_| !tiering.is_empty()) else { break };
             let written = tiering.write(world, &**archive);
-            match self.shelved(written) {
+            match self.finish_round(written) {
                 Err(ArchiveError::Damaged { .. }) => break,
                 written => written?,
             }

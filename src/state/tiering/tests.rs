@@ -135,7 +135,7 @@ fn a_snapshot_that_holds_far_more_than_memory_may_is_loaded_within_the_limit() {
         most = most.max(restored.posts.bytes());
     }
     assert!(all_bytes > 3 * LIMIT && most <= LIMIT / 8 * 10, "{most} bytes at most, of {all_bytes} in all");
-    writer.note_shelves().unwrap();
+    writer.note_archived_counts().unwrap();
     for time in (0..20).flat_map(|nth| nth * 1_000..nth * 1_000 + 200) {
         assert!(restored.find(PostId(time as u64)).unwrap().is_some(), "{time}");
     }
@@ -153,7 +153,7 @@ fn of_a_round_that_meets_damaged_pages_all_else_is_written_by_a_bounded_number_o
         while writer.is_tiering_due() {
             archive.set_plan(Plan { damaged: damaged.clone(), ..Plan::default() });
             let written = writer.collect_tiering().write(&world, &archive);
-            let failed = writer.shelved(written).is_err();
+            let failed = writer.finish_round(written).is_err();
             assert!(archive.counts().writes <= 1 + 2 * TIERING_WRITES_MAX as u64, "{:?}", archive.counts());
             rounds += 1;
             assert!(rounds <= rounds_max && (rounds < rounds_max || !failed), "{} damaged: {rounds}", damaged.len());
@@ -176,11 +176,11 @@ fn more_sources_than_may_be_held_back_are_tried_again_and_what_is_deleted_gets_i
     for _ in 0..3 {
         let written = writer.collect_tiering().write(&world, &archive);
         assert_eq!(written.failed.as_ref().map(|(failed, _)| failed.batch(&world).placed.len()), Some(3));
-        writer.shelved(written).unwrap_err();
+        writer.finish_round(written).unwrap_err();
     }
     assert!(has(&world, "ann", 1) && writer.is_tiering_due());
     (1..=4).for_each(|id| drop(writer.apply(&Event::Deleted { id: PostId(id), repost_of: None })));
     let written = writer.collect_tiering().write(&world, &archive);
-    writer.shelved(written).unwrap();
+    writer.finish_round(written).unwrap();
     assert!((1..=4).all(|id| archive.post(PostId(id)).unwrap() == Some(Kept::Deleted)));
 }

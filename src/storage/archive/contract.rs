@@ -17,7 +17,7 @@ use crate::feed::position::{Direction, Position, Span, at};
 use crate::id::{PostId, SourceId};
 use crate::limits::{POST_BODY_BYTES_MAX, SOURCE_ID_BYTES_MAX};
 use crate::storage::archive::{
-    Archive, ArchiveError, Batch, Fate, Kept, MemoryArchive, RedbArchive, Rewrite, Shelf, Stock,
+    Archive, ArchiveError, ArchivedCounts, Batch, Fate, Kept, MemoryArchive, RedbArchive, Rewrite, RouteCount,
 };
 use crate::storage::journal::Sequence;
 use Direction::{Newer, Older};
@@ -54,7 +54,7 @@ cases! {
     an_entry_is_placed_once_and_keeps_its_first_route,
     a_removed_entry_is_gone_and_can_be_placed_again,
     an_entry_placed_and_removed_in_one_batch_is_gone,
-    the_newest_of_a_shelf_does_not_fall,
+    the_newest_archived_position_does_not_fall,
     sources_do_not_mix,
     readers_see_all_of_a_batch_or_none,
     the_event_it_was_persisted_with_last_is_kept,
@@ -94,8 +94,8 @@ pub(super) fn all(archive: &dyn Archive, id: &str, part: Part) -> Vec<Position> 
     copied(archive, id, part, Span::ALL, Newer, usize::MAX)
 }
 
-fn stock(newest: Option<Position>, posts: u64) -> Stock {
-    Stock { newest, posts }
+fn of_route(newest: Option<Position>, posts: u64) -> RouteCount {
+    RouteCount { newest, posts }
 }
 
 fn a_rewrite_takes_what_is_to_go_and_leaves_the_rest(archive: &dyn Archive) -> Tested {
@@ -119,9 +119,10 @@ fn a_rewrite_takes_what_is_to_go_and_leaves_the_rest(archive: &dyn Archive) -> T
         for (of, nth) in [("an", 1), ("anna", 2), ("tag:tea", 1)] {
             assert_eq!(all(archive, of, Part::Whole), [at(nth, nth as u64)], "{of}");
         }
-        let mut shelves: Vec<_> = archive.shelves()?.into_iter().map(|(of, _)| of.to_string()).collect();
-        shelves.sort();
-        assert_eq!(shelves, ["an", "anna", "tag:tea"]);
+        let mut archived_counts: Vec<_> =
+            archive.archived_counts()?.into_iter().map(|(of, _)| of.to_string()).collect();
+        archived_counts.sort();
+        assert_eq!(archived_counts, ["an", "anna", "tag:tea"]);
         assert_eq!((archive.through()?, archive.largest_id()), (Sequence(5), Some(PostId(4))));
     }
     // The archive accepts writes as before.
@@ -223,21 +224,21 @@ fn an_entry_is_placed_once_and_keeps_its_first_route(archive: &dyn Archive) -> T
     archive.write(&placed([("ann", at(1, 1), Push)]))?;
     assert_eq!(all(archive, "ann", Part::Pushed), [at(1, 1)]);
     assert_eq!(all(archive, "ann", Part::Pulled), []);
-    let shelf = Shelf { pushed: stock(Some(at(1, 1)), 1), pulled: stock(None, 0) };
-    assert_eq!(archive.shelves()?, [(source("ann"), shelf)]);
+    let archived_counts = ArchivedCounts { pushed: of_route(Some(at(1, 1)), 1), pulled: of_route(None, 0) };
+    assert_eq!(archive.archived_counts()?, [(source("ann"), archived_counts)]);
     Ok(())
 }
 
 fn a_removed_entry_is_gone_and_can_be_placed_again(archive: &dyn Archive) -> Tested {
     archive.write(&removed([("ann", at(1, 1)), ("ann", at(1, 1))]))?;
-    assert_eq!(archive.shelves()?, []);
+    assert_eq!(archive.archived_counts()?, []);
     archive.write(&placed([("ann", at(1, 1), Push), ("ann", at(2, 2), Pull)]))?;
     archive.write(&removed([("ann", at(1, 1)), ("ann", at(3, 3)), ("ann", at(1, 1)), ("bob", at(2, 2))]))?;
     assert_eq!(all(archive, "ann", Part::Whole), [at(2, 2)]);
     archive.write(&placed([("ann", at(1, 1), Pull)]))?;
     assert_eq!(all(archive, "ann", Part::Pulled), [at(1, 1), at(2, 2)]);
-    let shelf = Shelf { pushed: stock(Some(at(1, 1)), 0), pulled: stock(Some(at(2, 2)), 2) };
-    assert_eq!(archive.shelves()?, [(source("ann"), shelf)]);
+    let archived_counts = ArchivedCounts { pushed: of_route(Some(at(1, 1)), 0), pulled: of_route(Some(at(2, 2)), 2) };
+    assert_eq!(archive.archived_counts()?, [(source("ann"), archived_counts)]);
     Ok(())
 }
 
@@ -246,17 +247,17 @@ fn an_entry_placed_and_removed_in_one_batch_is_gone(archive: &dyn Archive) -> Te
     archive.write(&both)?;
     archive.write(&both)?;
     assert_eq!(all(archive, "ann", Part::Whole), []);
-    let shelf = Shelf { pushed: stock(None, 0), pulled: stock(Some(at(1, 1)), 0) };
-    assert_eq!(archive.shelves()?, [(source("ann"), shelf)]);
+    let archived_counts = ArchivedCounts { pushed: of_route(None, 0), pulled: of_route(Some(at(1, 1)), 0) };
+    assert_eq!(archive.archived_counts()?, [(source("ann"), archived_counts)]);
     Ok(())
 }
 
-fn the_newest_of_a_shelf_does_not_fall(archive: &dyn Archive) -> Tested {
+fn the_newest_archived_position_does_not_fall(archive: &dyn Archive) -> Tested {
     archive.write(&placed([("ann", at(9, 0), Push), ("ann", at(5, 0), Push)]))?;
     archive.write(&removed([("ann", at(9, 0))]))?;
     archive.write(&placed([("ann", at(7, 0), Push)]))?;
-    let shelf = Shelf { pushed: stock(Some(at(9, 0)), 2), pulled: stock(None, 0) };
-    assert_eq!(archive.shelves()?, [(source("ann"), shelf)]);
+    let archived_counts = ArchivedCounts { pushed: of_route(Some(at(9, 0)), 2), pulled: of_route(None, 0) };
+    assert_eq!(archive.archived_counts()?, [(source("ann"), archived_counts)]);
     Ok(())
 }
 
@@ -270,7 +271,7 @@ fn sources_do_not_mix(archive: &dyn Archive) -> Tested {
         assert_eq!(all(archive, id, Part::Whole), [at(time, 0), at(time, 1)], "{id}");
     }
     assert_eq!(all(archive, "c", Part::Whole), []);
-    let named: Vec<_> = archive.shelves()?.iter().map(|(source, _)| source.to_string()).collect();
+    let named: Vec<_> = archive.archived_counts()?.iter().map(|(source, _)| source.to_string()).collect();
     assert_eq!(named, ids);
     Ok(())
 }
@@ -338,17 +339,17 @@ impl Model {
         positions
     }
 
-    fn shelves(&self) -> Vec<(SourceId, Shelf)> {
+    fn archived_counts(&self) -> Vec<(SourceId, ArchivedCounts)> {
         let mut sources: Vec<_> = self.ever.iter().map(|(source, ..)| source.clone()).collect();
         sources.sort();
         sources.dedup();
         let of = |source: &SourceId, route| {
             let here = |entry: &&(SourceId, Position, Route)| entry.0 == *source && entry.2 == route;
             let newest = self.ever.iter().filter(here).map(|(_, position, _)| *position).max();
-            stock(newest, self.entries.iter().filter(here).count() as u64)
+            of_route(newest, self.entries.iter().filter(here).count() as u64)
         };
-        let shelf = |source: &SourceId| Shelf { pushed: of(source, Push), pulled: of(source, Pull) };
-        sources.into_iter().map(|source| (source.clone(), shelf(&source))).collect()
+        let archived_counts = |source: &SourceId| ArchivedCounts { pushed: of(source, Push), pulled: of(source, Pull) };
+        sources.into_iter().map(|source| (source.clone(), archived_counts(&source))).collect()
     }
 }
 
@@ -410,7 +411,7 @@ fn agrees_with_the_model<A: Archive>(
         for id in (0..6).map(PostId) {
             prop_assert_eq!(archive.post(id).map_err(failed)?, model.posts.get(&id).cloned());
         }
-        prop_assert_eq!(archive.shelves().map_err(failed)?, model.shelves());
+        prop_assert_eq!(archive.archived_counts().map_err(failed)?, model.archived_counts());
         prop_assert_eq!(archive.largest_id(), model.posts.keys().last().copied());
         for (from, max) in [(0, 100), (3, 2), (7, 1), (u64::MAX, 9)] {
             let expected: Vec<PostId> = model.posts.range(PostId(from)..).map(|(id, _)| *id).take(max).collect();

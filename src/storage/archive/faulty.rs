@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::feed::outbox::Part;
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Rewrite, Shelf};
+use crate::storage::archive::{Archive, ArchiveError, ArchivedCounts, Batch, Kept, Rewrite};
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 
@@ -161,8 +161,8 @@ impl<A: Archive> Archive for FaultyArchive<A> {
         self.archive.ids_from(from, max)
     }
 
-    fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
-        self.archive.shelves()
+    fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError> {
+        self.archive.archived_counts()
     }
 
     fn identity(&self) -> Result<Option<Identity>, ArchiveError> {

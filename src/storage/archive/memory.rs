@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{Archive, ArchiveError, Batch, Fate, Kept, Rewrite, Shelf};
+use crate::storage::archive::{Archive, ArchiveError, ArchivedCounts, Batch, Fate, Kept, Rewrite};
 use crate::storage::journal::Sequence;
 
 /// An archive that is lost when its process ends. Its operations never fail.
@@ -42,7 +42,7 @@ struct Persisted {
 #[derive(Clone, Debug, Default)]
 struct Outbox {
     entries: BTreeMap<Position, Route>,
-    shelf: Shelf,
+    archived_counts: ArchivedCounts,
 }
 
 impl MemoryArchive {
@@ -116,9 +116,9 @@ impl Archive for MemoryArchive {
         Ok(self.contents.read().posts.range(from..).take(max).map(|(id, _)| *id).collect())
     }
 
-    fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
+    fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError> {
         let contents = self.contents.read();
-        Ok(contents.outboxes.iter().map(|(source, outbox)| (source.clone(), outbox.shelf)).collect())
+        Ok(contents.outboxes.iter().map(|(source, outbox)| (source.clone(), outbox.archived_counts)).collect())
     }
 
     fn close(&self) {}
@@ -163,14 +163,14 @@ impl Contents {
 impl Outbox {
     fn place(&mut self, position: Position, route: Route) {
         self.entries.entry(position).or_insert_with(|| {
-            self.shelf.stock_mut(route).add(position);
+            self.archived_counts.of_route_mut(route).add(position);
             route
         });
     }
 
     fn remove(&mut self, position: Position) {
         if let Some(route) = self.entries.remove(&position) {
-            self.shelf.stock_mut(route).posts -= 1;
+            self.archived_counts.of_route_mut(route).posts -= 1;
         }
     }
 }

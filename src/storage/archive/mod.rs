@@ -16,7 +16,7 @@ pub mod faulty;
 mod memory;
 mod redb;
 
-pub use crate::feed::outbox::{Shelf, Stock};
+pub use crate::feed::outbox::{ArchivedCounts, RouteCount};
 pub use error::ArchiveError;
 pub use memory::MemoryArchive;
 pub use redb::{ReadOnlyArchive, RedbArchive, Totals, identity_in};
@@ -133,7 +133,7 @@ pub trait Archive: Send + Sync + 'static {
     ///
     /// # Errors
     /// Fails if the archive could not be read.
-    fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError>;
+    fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError>;
 
     /// Returns the identity of the data directory that the archive belongs to, if it has one.
     ///

@@ -33,10 +33,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::RwLock;
 use redb::{Database, Durability, Error, ReadTransaction, ReadableDatabase, ReadableTableMetadata, WriteTransaction};
 
-use crate::feed::outbox::{Ask, Part};
+use crate::feed::outbox::{OutboxQuery, Part};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{Archive, ArchiveError, Batch, Kept, Rewrite, Shelf};
+use crate::storage::archive::{Archive, ArchiveError, ArchivedCounts, Batch, Kept, Rewrite};
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 use sums::{DamagedPage, SummedFile};
@@ -189,7 +189,8 @@ impl Archive for RedbArchive {
         max: usize,
         into: &mut Vec<Position>,
     ) -> Result<(), ArchiveError> {
-        let mut found = self.read(|snapshot| read::copy(snapshot, source, Ask { part, span, direction, max }))?;
+        let mut found =
+            self.read(|snapshot| read::copy(snapshot, source, OutboxQuery { part, span, direction, max }))?;
         into.append(&mut found);
         Ok(())
     }
@@ -202,8 +203,8 @@ impl Archive for RedbArchive {
         })
     }
 
-    fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
-        self.read(read::shelves)
+    fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError> {
+        self.read(read::archived_counts)
     }
 
     fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
@@ -224,7 +225,11 @@ impl Archive for RedbArchive {
     }
 
     fn check(&self) -> Result<(), ArchiveError> {
-        let counted: u64 = self.shelves()?.iter().map(|(_, shelf)| shelf.pushed.posts + shelf.pulled.posts).sum();
+        let counted: u64 = self
+            .archived_counts()?
+            .iter()
+            .map(|(_, archived_counts)| archived_counts.pushed.posts + archived_counts.pulled.posts)
+            .sum();
         self.read(|snapshot| match snapshot.open_table(layout::OUTBOXES)?.len()? {
             held if held == counted => Ok(()),
             held => {
@@ -334,7 +339,8 @@ mod tests {
         for nth in 0..=count {
             assert_eq!(archive.post(PostId(nth)).unwrap().is_some(), nth < count);
         }
-        let counted = archive.shelves().unwrap().first().map_or(0, |(_, shelf)| shelf.pushed.posts);
+        let counted =
+            archive.archived_counts().unwrap().first().map_or(0, |(_, archived_counts)| archived_counts.pushed.posts);
         assert_eq!(counted, count);
         assert_eq!(archive.is_empty(), count == 0);
         count
@@ -430,20 +436,26 @@ mod tests {
             assert_eq!(damage(copied), format!("an outbox has a key of {} bytes", key.len()));
             assert_eq!(into, [at(9, 9)]);
         }
-        let shelf = |at: usize, byte| {
-            let mut bytes = [0; layout::SHELF_BYTES];
+        let archived_counts = |at: usize, byte| {
+            let mut bytes = [0; layout::COUNTS_BYTES];
             bytes[at] = byte;
             bytes
         };
-        for (id, shelf, what) in [
-            (&b"ann"[..], shelf(8, 2), "a shelf holds a count that is none"),
-            (b"ann", shelf(7, 1), "a shelf holds a count that is none"),
-            (b"\xff", shelf(8, 1), "a shelf's source id is no text"),
-            (b"", shelf(8, 1), "a shelf has a bad source id: an id must have at least 1 character"),
+        for (id, archived_counts, what) in [
+            (&b"ann"[..], archived_counts(8, 2), "the counts of an outbox hold an invalid number"),
+            (b"ann", archived_counts(7, 1), "the counts of an outbox hold an invalid number"),
+            (b"\xff", archived_counts(8, 1), "the source id of the counts of an outbox is no text"),
+            (
+                b"",
+                archived_counts(8, 1),
+                "the counts of an outbox have a bad source id: an id must have at least 1 character",
+            ),
         ] {
             let archive = Disk::new().open();
-            raw(&archive, |to| drop(to.open_table(layout::SHELVES).unwrap().insert(id, &shelf).unwrap()));
-            assert_eq!(damage(archive.shelves()), what);
+            raw(&archive, |to| {
+                drop(to.open_table(layout::OUTBOX_COUNTS).unwrap().insert(id, &archived_counts).unwrap())
+            });
+            assert_eq!(damage(archive.archived_counts()), what);
         }
     }
 
@@ -462,7 +474,7 @@ mod tests {
             let archive = RedbArchive::open(&disk.path, CACHE_BYTES)?;
             archive.post(PostId(50))?;
             archive.copy(&source("ann"), Part::Whole, Span::ALL, Direction::Newer, 9, &mut Vec::new())?;
-            archive.shelves()?;
+            archive.archived_counts()?;
             archive.write(&batch(100))?;
             archive.persist(Sequence(1))
         };

@@ -57,9 +57,11 @@ impl Disk {
             found.extend(
                 ids.filter(|id| archive.post(*id).unwrap().is_some_and(has)).map(|id| format!("archived {id}")),
             );
-            let shelves = archive.shelves().unwrap().into_iter();
+            let archived_counts = archive.archived_counts().unwrap().into_iter();
             found.extend(
-                shelves.filter(|(source, _)| source.as_str() == ZOE).map(|(source, _)| format!("shelf {source}")),
+                archived_counts
+                    .filter(|(source, _)| source.as_str() == ZOE)
+                    .map(|(source, _)| format!("shelf {source}")),
             );
         }
         found

@@ -74,7 +74,7 @@ async fn publish(engine: &Engine, draft: Draft) -> PostId {
 }
 
 /// Publishes more posts of these authors until memory has none of `posts`, and the archive is at rest.
-async fn shelve(engine: &Engine, authors: &[&str], posts: &[PostId]) {
+async fn move_to_archive(engine: &Engine, authors: &[&str], posts: &[PostId]) {
     let (world, began) = (&engine.shared().world, Instant::now());
     while posts.iter().any(|post| world.posts.get(*post).is_some()) {
         assert!(began.elapsed() < PATIENCE, "the archive takes what is too old");
@@ -116,7 +116,7 @@ async fn a_post_that_repeats_another_is_delivered_at_an_archived_repost_that_nam
     let engine = open(&Arc::default());
     let (first, repeated) = (publish(&engine, draft("eve", "1")).await, PostId(28));
     let repost = publish(&engine, Draft { repost_of: Some(repeated), ..draft("cas", "1") }).await;
-    shelve(&engine, &["cas"], &[repost]).await;
+    move_to_archive(&engine, &["cas"], &[repost]).await;
     let mut watcher = watch(&engine, "cas").await;
     publish(&engine, Draft { id: Some(repeated), repost_of: Some(first), ..draft("eve", "2") }).await;
     assert_eq!(next(&mut watcher).await, ("post", repeated, "2".to_owned()));
@@ -130,7 +130,7 @@ async fn a_look_up_that_a_newer_notice_overtook_delivers_nothing_older() {
     let post = publish(&engine, draft("dan", "\"old\"")).await;
     let repost = publish(&engine, Draft { repost_of: Some(post), ..draft("cas", "1") }).await;
     engine.edit(post, None, Some(true)).await.unwrap();
-    shelve(&engine, &["cas", "dan"], &[post, repost]).await;
+    move_to_archive(&engine, &["cas", "dan"], &[post, repost]).await;
     let mut watcher = watch(&engine, "cas").await;
     // The edit itself looks the post up. Then its notice finds the post in memory, and the repost in the archive.
     let (begins, release) = gate.stop_after(1);
@@ -140,7 +140,7 @@ async fn a_look_up_that_a_newer_notice_overtook_delivers_nothing_older() {
     let new = "\"new\"".to_owned();
     assert_eq!(next(&mut watcher).await, ("update", post, new.clone()));
     // What the first look-up found is not in memory any more.
-    shelve(&engine, &["dan"], &[post]).await;
+    move_to_archive(&engine, &["dan"], &[post]).await;
     release.send(()).unwrap();
     assert_eq!(next(&mut watcher).await, ("post", post, new));
     engine.shutdown();

@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | `posts` | post id | `0` for a tombstone, or `1` and the post's bytes |
 //! | `outboxes` | length of the source id in a byte, the id, `0` pushed or `1` pulled, position | nothing |
-//! | `shelves` | source id | pushed stock, pulled stock, each: number of posts in 8 bytes, then `1` and the newest position, or 17 × `0` |
+//! | `shelves` | source id | counts of the pushed and of the pulled posts, each: number of posts in 8 bytes, then `1` and the newest position, or 17 × `0` |
 //! | `meta` | `format` | the number of this layout, [`FORMAT`] |
 //! | `meta` | `identity-1`, `identity-2` | the first and the last 8 bytes of the data directory's identity; absent until it is known |
 //! | `meta` | `through` | the journal event with which the archive was persisted last |
@@ -25,7 +25,7 @@ use crate::feed::outbox::Route;
 use crate::feed::position::Position;
 use crate::id::SourceId;
 use crate::limits::SOURCE_ID_BYTES_MAX;
-use crate::storage::archive::{Kept, Shelf, Stock};
+use crate::storage::archive::{ArchivedCounts, Kept, RouteCount};
 
 /// The layout that this version writes. It can also read layout 1, which is the same without page checksums in a separate file.
 pub(super) const FORMAT: u64 = 2;
@@ -33,7 +33,7 @@ pub(super) const FORMAT: u64 = 2;
 pub(super) const POSTS: TableDefinition<u64, &[u8]> = TableDefinition::new("posts");
 pub(super) const OUTBOXES: TableDefinition<&[u8], ()> = TableDefinition::new("outboxes");
 /// The keys are bytes and not text, since redb panics on invalid text.
-pub(super) const SHELVES: TableDefinition<&[u8], &[u8; SHELF_BYTES]> = TableDefinition::new("shelves");
+pub(super) const OUTBOX_COUNTS: TableDefinition<&[u8], &[u8; COUNTS_BYTES]> = TableDefinition::new("shelves");
 pub(super) const META: TableDefinition<&[u8], u64> = TableDefinition::new("meta");
 /// The key of the layout number in `meta`.
 pub(super) const META_FORMAT: &[u8] = b"format";
@@ -47,8 +47,8 @@ pub(super) const TOMBSTONE: u8 = 0;
 pub(super) const POST: u8 = 1;
 
 const POSITION_BYTES: usize = 16;
-const STOCK_BYTES: usize = 8 + 1 + POSITION_BYTES;
-pub(super) const SHELF_BYTES: usize = 2 * STOCK_BYTES;
+const ROUTE_COUNT_BYTES: usize = 8 + 1 + POSITION_BYTES;
+pub(super) const COUNTS_BYTES: usize = 2 * ROUTE_COUNT_BYTES;
 
 const _: () = assert!(SOURCE_ID_BYTES_MAX <= u8::MAX as usize, "a key has one byte for the length of a source id");
 
@@ -102,33 +102,34 @@ pub(super) fn kept(value: &[u8]) -> Result<Kept, Error> {
 }
 
 pub(super) fn source(key: &[u8]) -> Result<SourceId, Error> {
-    let text = str::from_utf8(key).map_err(|_| damaged("a shelf's source id is no text".into()))?;
-    SourceId::new(text).map_err(|why| damaged(format!("a shelf has a bad source id: {why}")))
+    let text =
+        str::from_utf8(key).map_err(|_| damaged("the source id of the counts of an outbox is no text".into()))?;
+    SourceId::new(text).map_err(|why| damaged(format!("the counts of an outbox have a bad source id: {why}")))
 }
 
-pub(super) fn shelf_bytes(shelf: &Shelf) -> [u8; SHELF_BYTES] {
-    let mut bytes = [0; SHELF_BYTES];
-    let (pushed, pulled) = bytes.split_at_mut(STOCK_BYTES);
-    put_stock(&shelf.pushed, pushed);
-    put_stock(&shelf.pulled, pulled);
+pub(super) fn counts_bytes(archived_counts: &ArchivedCounts) -> [u8; COUNTS_BYTES] {
+    let mut bytes = [0; COUNTS_BYTES];
+    let (pushed, pulled) = bytes.split_at_mut(ROUTE_COUNT_BYTES);
+    put_route_count(&archived_counts.pushed, pushed);
+    put_route_count(&archived_counts.pulled, pulled);
     bytes
 }
 
-pub(super) fn shelf(bytes: &[u8; SHELF_BYTES]) -> Result<Shelf, Error> {
-    let (pushed, pulled) = bytes.split_at(STOCK_BYTES);
-    Ok(Shelf { pushed: stock(pushed)?, pulled: stock(pulled)? })
+pub(super) fn archived_counts(bytes: &[u8; COUNTS_BYTES]) -> Result<ArchivedCounts, Error> {
+    let (pushed, pulled) = bytes.split_at(ROUTE_COUNT_BYTES);
+    Ok(ArchivedCounts { pushed: count(pushed)?, pulled: count(pulled)? })
 }
 
-fn put_stock(stock: &Stock, bytes: &mut [u8]) {
-    bytes[..8].copy_from_slice(&stock.posts.to_be_bytes());
-    if let Some(newest) = stock.newest {
+fn put_route_count(count: &RouteCount, bytes: &mut [u8]) {
+    bytes[..8].copy_from_slice(&count.posts.to_be_bytes());
+    if let Some(newest) = count.newest {
         bytes[8] = 1;
         bytes[9..].copy_from_slice(&newest.rank().to_be_bytes());
     }
 }
 
-fn stock(bytes: &[u8]) -> Result<Stock, Error> {
-    let bad = || damaged("a shelf holds a count that is none".into());
+fn count(bytes: &[u8]) -> Result<RouteCount, Error> {
+    let bad = || damaged("the counts of an outbox hold an invalid number".into());
     let (posts, newest) = bytes.split_first_chunk().ok_or_else(bad)?;
     let posts = u64::from_be_bytes(*posts);
     let newest = match newest {
@@ -136,7 +137,7 @@ fn stock(bytes: &[u8]) -> Result<Stock, Error> {
         [1, rank @ ..] => Some(Position::of_rank(u128::from_be_bytes(rank.try_into().map_err(|_| bad())?))),
         _ => return Err(bad()),
     };
-    Ok(Stock { newest, posts })
+    Ok(RouteCount { newest, posts })
 }
 
 /// Creates the error that redb itself returns for an invalid file.
@@ -159,11 +160,11 @@ mod tests {
         let before = [0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 9];
         assert_eq!(key.at(Route::Push, at(-1, 9)), [&b"\x03ann\x00"[..], &before].concat());
 
-        let pushed = Stock { newest: Some(at(0x0102, 0x0304)), posts: 0x0506 };
-        let shelf = Shelf { pushed, pulled: Stock::default() };
-        let bytes = [&[0, 0, 0, 0, 0, 0, 5, 6, 1][..], &position, &[0; STOCK_BYTES]].concat();
-        assert_eq!(shelf_bytes(&shelf).as_slice(), bytes);
-        assert_eq!(super::shelf(&shelf_bytes(&shelf)).unwrap(), shelf);
+        let pushed = RouteCount { newest: Some(at(0x0102, 0x0304)), posts: 0x0506 };
+        let archived_counts = ArchivedCounts { pushed, pulled: RouteCount::default() };
+        let bytes = [&[0, 0, 0, 0, 0, 0, 5, 6, 1][..], &position, &[0; ROUTE_COUNT_BYTES]].concat();
+        assert_eq!(counts_bytes(&archived_counts).as_slice(), bytes);
+        assert_eq!(super::archived_counts(&counts_bytes(&archived_counts)).unwrap(), archived_counts);
         assert_eq!((FORMAT, TOMBSTONE, POST), (2, 0, 1));
     }
 }

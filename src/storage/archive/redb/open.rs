@@ -94,7 +94,7 @@ fn totals(database: &Database) -> Result<(u64, u64, u64, Option<u64>), Error> {
     let snapshot = database.begin_read()?;
     let through = snapshot.open_table(layout::META)?.get(layout::META_THROUGH)?.map(|through| through.value());
     let (posts, outboxes) = (snapshot.open_table(layout::POSTS)?, snapshot.open_table(layout::OUTBOXES)?);
-    Ok((posts.len()?, outboxes.len()?, snapshot.open_table(layout::SHELVES)?.len()?, through))
+    Ok((posts.len()?, outboxes.len()?, snapshot.open_table(layout::OUTBOX_COUNTS)?.len()?, through))
 }
 
 /// Writes the checksums of all pages to a new file `sums_path`. The file gets this name only after the archive has the format that requires
@@ -115,7 +115,7 @@ pub(super) fn check_tables(database: &impl ReadableDatabase, path: &Path) -> Res
     let check = || {
         let snapshot = database.begin_read()?;
         snapshot.open_table(layout::OUTBOXES)?;
-        snapshot.open_table(layout::SHELVES)?;
+        snapshot.open_table(layout::OUTBOX_COUNTS)?;
         let largest = snapshot.open_table(layout::POSTS)?.last()?.map(|(id, _)| PostId(id.value()));
         Ok(largest)
     };
@@ -177,7 +177,7 @@ pub(super) fn initialise(database: &Database) -> Result<(), Error> {
     transaction.set_quick_repair(true);
     transaction.open_table(layout::POSTS)?;
     transaction.open_table(layout::OUTBOXES)?;
-    transaction.open_table(layout::SHELVES)?;
+    transaction.open_table(layout::OUTBOX_COUNTS)?;
     transaction.open_table(layout::META)?.insert(layout::META_FORMAT, layout::FORMAT)?;
     Ok(transaction.commit()?)
 }

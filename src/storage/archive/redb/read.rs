@@ -1,4 +1,4 @@
-//! Reads rows: of one outbox, and of all shelves.
+//! Reads rows: of one outbox, and the counts of all outboxes.
 //!
 //! Responsible for:
 //! - merging both parts of an outbox into one order.
@@ -11,14 +11,14 @@ use std::ops::Bound::Excluded;
 use redb::{Error, ReadTransaction, ReadableTable};
 
 use super::layout::{self, OutboxKey};
-use crate::feed::outbox::{Ask, Part, Route};
+use crate::feed::outbox::{OutboxQuery, Part, Route};
 use crate::feed::position::{Direction, Position};
 use crate::id::SourceId;
-use crate::storage::archive::Shelf;
+use crate::storage::archive::ArchivedCounts;
 use crate::storage::identity::Identity;
 
 /// Returns the requested positions of an outbox, nearest first.
-pub(super) fn copy(snapshot: &ReadTransaction, source: &SourceId, ask: Ask) -> Result<Vec<Position>, Error> {
+pub(super) fn copy(snapshot: &ReadTransaction, source: &SourceId, ask: OutboxQuery) -> Result<Vec<Position>, Error> {
     let mut found = Vec::new();
     // The behaviour of redb for a range that ends before it starts is not documented.
     if ask.span.is_empty() {
@@ -51,11 +51,11 @@ pub(super) fn identity(snapshot: &ReadTransaction) -> Result<Option<Identity>, E
 }
 
 /// Returns the summary of every outbox.
-pub(super) fn shelves(snapshot: &ReadTransaction) -> Result<Vec<(SourceId, Shelf)>, Error> {
-    let shelves = snapshot.open_table(layout::SHELVES)?;
-    let rows = shelves.iter()?.map(|row| {
-        let (source, shelf) = row?;
-        Ok((layout::source(source.value())?, layout::shelf(shelf.value())?))
+pub(super) fn archived_counts(snapshot: &ReadTransaction) -> Result<Vec<(SourceId, ArchivedCounts)>, Error> {
+    let archived_counts = snapshot.open_table(layout::OUTBOX_COUNTS)?;
+    let rows = archived_counts.iter()?.map(|row| {
+        let (source, archived_counts) = row?;
+        Ok((layout::source(source.value())?, layout::archived_counts(archived_counts.value())?))
     });
     rows.collect()
 }
@@ -64,7 +64,7 @@ fn copy_route(
     outboxes: &impl ReadableTable<&'static [u8], ()>,
     source: &SourceId,
     route: Route,
-    ask: Ask,
+    ask: OutboxQuery,
     into: &mut Vec<Position>,
 ) -> Result<(), Error> {
     let (mut above, mut below) = (OutboxKey::of(source), OutboxKey::of(source));

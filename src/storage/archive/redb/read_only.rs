@@ -19,10 +19,10 @@ use super::overlay::OverlaidFile;
 use super::room::BufferedFile;
 use super::sums::SummedFile;
 use super::{cannot, guarded, layout, open, read};
-use crate::feed::outbox::Ask;
+use crate::feed::outbox::OutboxQuery;
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{ArchiveError, Kept, Shelf};
+use crate::storage::archive::{ArchiveError, ArchivedCounts, Kept};
 use crate::storage::files::guard;
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
@@ -122,15 +122,15 @@ impl ReadOnlyArchive {
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
-    pub fn shelves(&self) -> Result<Vec<(SourceId, Shelf)>, ArchiveError> {
-        self.read(read::shelves)
+    pub fn archived_counts(&self) -> Result<Vec<(SourceId, ArchivedCounts)>, ArchiveError> {
+        self.read(read::archived_counts)
     }
 
     /// Returns the requested positions of an outbox, nearest first.
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
-    pub fn copy(&self, source: &SourceId, ask: Ask) -> Result<Vec<Position>, ArchiveError> {
+    pub fn copy(&self, source: &SourceId, ask: OutboxQuery) -> Result<Vec<Position>, ArchiveError> {
         self.read(|snapshot| read::copy(snapshot, source, ask))
     }
 

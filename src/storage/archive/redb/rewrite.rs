@@ -154,11 +154,11 @@ impl Copy<'_> {
             }
             Ok(key.value().len())
         })?;
-        self.table(layout::SHELVES, |to, source, shelf| {
+        self.table(layout::OUTBOX_COUNTS, |to, source, archived_counts| {
             if is_kept(source.value()) {
-                to.insert(source.value(), shelf.value())?;
+                to.insert(source.value(), archived_counts.value())?;
             }
-            Ok(layout::SHELF_BYTES)
+            Ok(layout::COUNTS_BYTES)
         })?;
         self.table(layout::META, |to, name, value| {
             to.insert(name.value(), value.value())?;
@@ -252,7 +252,7 @@ mod tests {
             assert_eq!(all(archive, "bob", Part::Whole).len() as u64, 100 + more);
             assert_eq!(archive.post(PostId(2)).unwrap(), Some(Kept::Deleted));
             assert_eq!(archive.post(PostId(3)).unwrap(), Some(post("of bob")));
-            assert_eq!(archive.shelves().unwrap().len(), 1);
+            assert_eq!(archive.archived_counts().unwrap().len(), 1);
         };
         check(&archive, 0);
         assert_eq!(archive.through().unwrap(), Sequence(7));

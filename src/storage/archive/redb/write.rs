@@ -2,7 +2,7 @@
 //!
 //! Responsible for:
 //! - applying a batch in the order of its keys, so that changes of neighbouring keys use the same cached page;
-//! - updating shelves together with outboxes.
+//! - updating the counts together with the outboxes.
 //!
 //! Not responsible for:
 //! - transactions and durability.
@@ -14,7 +14,7 @@ use super::read::routes;
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{Batch, Kept, Shelf};
+use crate::storage::archive::{ArchivedCounts, Batch, Kept};
 use crate::storage::identity::Identity;
 
 /// One change of an outbox entry: added with a route, or removed (none).
@@ -71,14 +71,18 @@ fn place<'a>(change: &Change<'a>) -> (usize, &'a SourceId, Position) {
 
 fn change_outboxes(transaction: &WriteTransaction, changes: &[Change<'_>]) -> Result<(), Error> {
     let mut outboxes = transaction.open_table(layout::OUTBOXES)?;
-    let mut shelves = transaction.open_table(layout::SHELVES)?;
+    let mut archived_counts = transaction.open_table(layout::OUTBOX_COUNTS)?;
     for of_source in changes.chunk_by(|(a, ..), (b, ..)| a == b) {
         let Some((source, ..)) = of_source.first() else { continue };
         let id = source.as_str().as_bytes();
-        let before = shelves.get(id)?.map(|shelf| layout::shelf(shelf.value())).transpose()?.unwrap_or_default();
+        let before = archived_counts
+            .get(id)?
+            .map(|archived_counts| layout::archived_counts(archived_counts.value()))
+            .transpose()?
+            .unwrap_or_default();
         let after = change_outbox(&mut outboxes, of_source, source, before)?;
         if after != before {
-            shelves.insert(id, &layout::shelf_bytes(&after))?;
+            archived_counts.insert(id, &layout::counts_bytes(&after))?;
         }
     }
     Ok(())
@@ -88,8 +92,8 @@ fn change_outbox(
     outboxes: &mut Table<'_, &[u8], ()>,
     changes: &[Change<'_>],
     source: &SourceId,
-    mut shelf: Shelf,
-) -> Result<Shelf, Error> {
+    mut archived_counts: ArchivedCounts,
+) -> Result<ArchivedCounts, Error> {
     let mut key = OutboxKey::of(source);
     for &(_, position, change) in changes {
         match change {
@@ -98,25 +102,25 @@ fn change_outbox(
                     Route::Push => Route::Pull,
                     Route::Pull => Route::Push,
                 };
-                // The shelf avoids most lookups: few sources change their route, and most posts arrive in order.
-                let may_be_there = shelf.stock(other).newest >= Some(position);
+                // The counts avoid most lookups: few sources change their route, and most posts arrive in order.
+                let may_be_there = archived_counts.of_route(other).newest >= Some(position);
                 if may_be_there && outboxes.get(key.at(other, position))?.is_some() {
                     continue;
                 }
                 if outboxes.insert(key.at(route, position), ())?.is_none() {
-                    shelf.stock_mut(route).add(position);
+                    archived_counts.of_route_mut(route).add(position);
                 }
             }
             None => {
                 for route in routes(Part::Whole) {
                     if outboxes.remove(key.at(*route, position))?.is_some() {
-                        let stock = shelf.stock_mut(*route);
-                        let fewer = stock.posts.checked_sub(1);
-                        stock.posts = fewer.ok_or_else(|| layout::damaged(format!("{source} has uncounted posts")))?;
+                        let count = archived_counts.of_route_mut(*route);
+                        let fewer = count.posts.checked_sub(1);
+                        count.posts = fewer.ok_or_else(|| layout::damaged(format!("{source} has uncounted posts")))?;
                     }
                 }
             }
         }
     }
-    Ok(shelf)
+    Ok(archived_counts)
 }
