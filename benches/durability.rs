@@ -20,7 +20,7 @@ use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::NewEdge;
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 use tidewire::storage::files::faulty::{FaultyFiles, Plan};
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
@@ -75,7 +75,7 @@ fn open(directory: &Path, durability: Durability) -> Engine {
     let mut config = config(300, CelebrityPolicy::Above(std::num::NonZeroU64::new(1_000).unwrap()));
     // What goes to the archive has its own price: it is left out here.
     config.outbox_posts = common::some(1 << 40);
-    Engine::open(config, &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0
+    Engine::open(config, &storage, Arc::new(SystemClock), &RecoveryProgress::default()).unwrap().0
 }
 
 /// Clients that publish, each again as soon as it is answered. Returns publishes per second and latencies in nanoseconds.
@@ -179,7 +179,7 @@ fn open_slow() -> Engine {
     let plan = Plan { sync_takes: Duration::from_millis(5), ..Plan::default() };
     let files = Arc::new(FaultyFiles::new(MemoryFiles::default(), plan));
     let config = config(300, CelebrityPolicy::Above(std::num::NonZeroU64::new(1_000).unwrap()));
-    let (storage, progress) = (StorageConfig::default(), Progress::default());
+    let (storage, progress) = (StorageConfig::default(), RecoveryProgress::default());
     Engine::open_on(config, files, None, None, &storage, Arc::new(SystemClock), &progress).unwrap().0
 }
 
@@ -189,7 +189,7 @@ async fn beside_backfills(place: &Path) {
     let directory = tempfile::tempdir_in(place).unwrap();
     let storage = StorageConfig { directory: directory.path().to_owned(), ..StorageConfig::default() };
     let config = config(300, CelebrityPolicy::Above(std::num::NonZeroU64::new(1_000).unwrap()));
-    let engine = Engine::open(config, &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0;
+    let engine = Engine::open(config, &storage, Arc::new(SystemClock), &RecoveryProgress::default()).unwrap().0;
     let mut publishing = JoinSet::new();
     for _ in 0..64 {
         let engine = engine.clone();

@@ -24,7 +24,7 @@ use tidewire::error::Error;
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::SourceId;
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 use tidewire::runtime::message::InboxTotals;
 use tokio::runtime::{Handle, Runtime};
 use tokio::task::{JoinHandle, JoinSet};
@@ -80,7 +80,7 @@ fn open(directory: &Path) -> Engine {
         outbox_posts: some(size(1_000, 2)),
         ..config(INBOX_POSTS, CelebrityPolicy::PushAll)
     };
-    Engine::open(config, &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0
+    Engine::open(config, &storage, Arc::new(SystemClock), &RecoveryProgress::default()).unwrap().0
 }
 
 fn named(name: &str, count: usize) -> Arc<[SourceId]> {

@@ -16,7 +16,7 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::SourceId;
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 use tidewire::runtime::background::snapshotter::SnapshotOptions;
 use tidewire::storage::journal::Durability;
 use tidewire::storage::journal::writer::JournalOptions;
@@ -57,7 +57,7 @@ fn storage(directory: &Path, compress: bool) -> StorageConfig {
 fn open(storage: &StorageConfig) -> Engine {
     let mut config = config(INBOX_POSTS, CelebrityPolicy::PushAll);
     config.outbox_posts = common::some(1 << 40);
-    Engine::open(config, storage, Arc::new(SystemClock), &Progress::default()).unwrap().0
+    Engine::open(config, storage, Arc::new(SystemClock), &RecoveryProgress::default()).unwrap().0
 }
 
 async fn fill(storage: &StorageConfig, readers: usize, posts: usize) {
@@ -138,7 +138,7 @@ fn restart(storage: &StorageConfig, how: &str) {
     let began = Instant::now();
     let mut config = config(INBOX_POSTS, CelebrityPolicy::PushAll);
     config.outbox_posts = common::some(1 << 40);
-    let opened = Engine::open(config, storage, Arc::new(SystemClock), &Progress::default());
+    let opened = Engine::open(config, storage, Arc::new(SystemClock), &RecoveryProgress::default());
     let (engine, report) = opened.unwrap();
     let took = began.elapsed().as_secs_f64();
     println!(

@@ -17,7 +17,7 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::error::Error;
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::post::{Body, Draft};
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 use tidewire::runtime::background::snapshotter::SnapshotOptions;
 use tokio::task::JoinSet;
 
@@ -46,7 +46,7 @@ fn open(directory: &Path, store_bytes: usize) -> Engine {
     let storage = StorageConfig { directory: directory.to_owned(), snapshots, ..StorageConfig::default() };
     let mut config = config(300, CelebrityPolicy::PushAll);
     config.store_bytes_max = store_bytes;
-    Engine::open(config, &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0
+    Engine::open(config, &storage, Arc::new(SystemClock), &RecoveryProgress::default()).unwrap().0
 }
 
 /// What became of publishes.

@@ -71,7 +71,7 @@ pub use feed::rules::{Rules, RulesPatch};
 pub use id::{ListName, PostId, SourceId};
 pub use live::event::{EventKind, LiveEntry, LiveEvent};
 pub use live::subscriber_queue::Closing;
-pub use recovery::{Progress, Report};
+pub use recovery::{RecoveryProgress, RecoveryReport};
 pub use runtime::message::{Followed, Published, SnapshotTaken};
 pub use state::explain::Explanation;
 pub use state::reader::PageRequest;

@@ -9,7 +9,7 @@ use crate::engine::{Engine, StorageConfig};
 use crate::feed::page::Range;
 use crate::feed::position::Position;
 use crate::feed::resume::Resume;
-use crate::recovery::Progress;
+use crate::recovery::RecoveryProgress;
 use crate::state::reader::PageRequest;
 use crate::storage::error::StorageError;
 
@@ -22,7 +22,7 @@ impl Engine {
     /// When another process uses the directory, or its files are damaged: the error names what is wrong, where, and what to do.
     pub fn open_directory(config: EngineConfig, directory: impl Into<PathBuf>) -> Result<Self, StorageError> {
         let storage = StorageConfig { directory: directory.into(), ..StorageConfig::default() };
-        Self::open(config, &storage, Arc::new(SystemClock), &Progress::default()).map(|(engine, _)| engine)
+        Self::open(config, &storage, Arc::new(SystemClock), &RecoveryProgress::default()).map(|(engine, _)| engine)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::limits::{READ_ATTEMPTS_MAX, READ_CRASHES_MAX, WAKE_QUEUE_MAX};
 use crate::live::event::LiveEvent;
 use crate::live::subscriber_queue::{Closing, SubscriberQueue};
 use crate::live::watchers::NotAdmitted;
-use crate::runtime::message::{Ask, Command, Detach};
+use crate::runtime::message::{Command, Detach, WakingRequest};
 
 /// One live connection: the changes of a reader's home feed, as specified in `docs/live.md`. Dropping it ends the
 /// connection.
@@ -74,7 +74,7 @@ impl Engine {
         let mut crashes_before = None;
         for _ in 0..READ_ATTEMPTS_MAX {
             let (reply, answer) = oneshot::channel();
-            let ask = Ask::Attach { subscriber: Arc::clone(&watcher.subscriber), resume, reply };
+            let ask = WakingRequest::Attach { subscriber: Arc::clone(&watcher.subscriber), resume, reply };
             self.read_scheduler(&source).ask(&source, ask).map_err(|refused| refused.1)?;
             if let Ok(answer) = answer.await {
                 return answer.map(|()| watcher);

@@ -25,7 +25,7 @@ use crate::limits::{
     SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
 };
 use crate::live::watchers::Watchers;
-use crate::recovery::{Progress, Recovered, Recovery, Report, UnderWay};
+use crate::recovery::{Recovered, Recovery, RecoveryProgress, RecoveryReport, UnfinishedFanout};
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::background::archiver::{self, ArchiveReaders};
 use crate::runtime::background::resolver::Resolver;
@@ -137,8 +137,8 @@ impl Engine {
         config: EngineConfig,
         storage: &StorageConfig,
         clock: Arc<dyn Clock>,
-        progress: &Progress,
-    ) -> Result<(Self, Report), StorageError> {
+        progress: &RecoveryProgress,
+    ) -> Result<(Self, RecoveryReport), StorageError> {
         Self::open_claimed(config, storage, storage.claim()?, clock, progress)
     }
 
@@ -151,8 +151,8 @@ impl Engine {
         storage: &StorageConfig,
         Claimed { files, lock }: Claimed,
         clock: Arc<dyn Clock>,
-        progress: &Progress,
-    ) -> Result<(Self, Report), StorageError> {
+        progress: &RecoveryProgress,
+    ) -> Result<(Self, RecoveryReport), StorageError> {
         let path = storage.directory.join(archive::FILE);
         // The identity is checked before the archive is opened, since opening writes to it. A readable archive of another
         // directory is left unchanged.
@@ -178,8 +178,8 @@ impl Engine {
         lock: Option<Arc<DirectoryLock>>,
         storage: &StorageConfig,
         clock: Arc<dyn Clock>,
-        progress: &Progress,
-    ) -> Result<(Self, Report), StorageError> {
+        progress: &RecoveryProgress,
+    ) -> Result<(Self, RecoveryReport), StorageError> {
         let began = Instant::now();
         let identity = establish(&*files, archive.map(|archive| &**archive))?;
         let files: Arc<dyn Files> = Arc::new(Identified::new(files, identity));
@@ -240,7 +240,7 @@ impl Engine {
     /// Delivers the posts that the restored inboxes may lack, and waits until this is done: a feed that contained a
     /// post before the restart must contain it afterwards. Delivering a post that is already in an inbox changes
     /// nothing.
-    fn resume_fanouts(&self, fanout: &FanoutQueue, under_way: Vec<UnderWay>) {
+    fn resume_fanouts(&self, fanout: &FanoutQueue, under_way: Vec<UnfinishedFanout>) {
         for (position, sources) in under_way {
             while !fanout.has_capacity_for(FANOUT_QUEUE_MAX / 2) {
                 thread::park_timeout(Duration::from_millis(1));
@@ -311,7 +311,7 @@ fn establish(files: &dyn Files, archive: Option<&dyn Archive>) -> Result<Identit
 /// The panic message if the system cannot start a thread.
 pub(super) const THREADS: &str = "the machine lets the engine start its threads";
 
-fn log_recovery(report: &Report, took: Duration) {
+fn log_recovery(report: &RecoveryReport, took: Duration) {
     if let Some(torn) = &report.torn {
         warn!(
             "cut {} bytes that are not known to have been synced off {}, after byte {}; {} whole events were among them",

@@ -45,7 +45,7 @@ pub struct Following {
     /// Start positions of the edges that do not deliver all posts of their source. Sorted by source; few edges have one.
     starts: Vec<(SourceSlot, Position)>,
     /// Retained ranges of sources that are no longer followed, or are followed again. Sorted by source.
-    kept: Vec<Kept>,
+    kept: Vec<RetainedRange>,
     hidden: usize,
     version: u64,
     last_made: UnixMicros,
@@ -53,7 +53,7 @@ pub struct Following {
 
 /// A range of a source's posts that stays in a feed although the edge is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Kept {
+pub struct RetainedRange {
     /// The source of the posts.
     pub source: SourceSlot,
     /// The position of the first post, inclusive.
@@ -123,10 +123,10 @@ impl Following {
     pub fn remove_but_keep(&mut self, source: SourceSlot, until: Position) -> Option<Edge> {
         // A replay may find that the edge is already removed and its posts are retained.
         self.get(source)?;
-        let before: Vec<Kept> = self.kept_of(source).copied().collect();
+        let before: Vec<RetainedRange> = self.kept_of(source).copied().collect();
         let from = self.start(source);
         let edge = self.remove(source)?;
-        let kept = Kept { source, from, until, since: edge.since, hidden: edge.hidden };
+        let kept = RetainedRange { source, from, until, since: edge.since, hidden: edge.hidden };
         // A range inside another one is superfluous. In a replay, an edge that was removed before is removed here again.
         let is_kept = from > until || before.iter().any(|older| older.from <= from && until <= older.until);
         before.into_iter().filter(|older| older.from < from || older.until > until).for_each(|older| self.keep(older));
@@ -143,7 +143,7 @@ impl Following {
     }
 
     /// Adds a retained range. Beyond the maximum for one source, its oldest range is removed.
-    pub fn keep(&mut self, kept: Kept) {
+    pub fn keep(&mut self, kept: RetainedRange) {
         self.version += 1;
         self.last_made = self.last_made.max(kept.since);
         let end = self.kept.partition_point(|other| other.source <= kept.source);
@@ -162,13 +162,13 @@ impl Following {
     }
 
     /// Returns the retained ranges of `source`, oldest first.
-    pub fn kept_of(&self, source: SourceSlot) -> impl Iterator<Item = &Kept> {
+    pub fn kept_of(&self, source: SourceSlot) -> impl Iterator<Item = &RetainedRange> {
         let start = self.kept.partition_point(|kept| kept.source < source);
         self.kept[start..].iter().take_while(move |kept| kept.source == source)
     }
 
     /// Returns all retained ranges, sorted by source.
-    pub fn kept(&self) -> &[Kept] {
+    pub fn kept(&self) -> &[RetainedRange] {
         &self.kept
     }
 
@@ -178,7 +178,7 @@ impl Following {
         if let Some(edge) = edge {
             return Some(Brought { hidden: edge.hidden, kept: false });
         }
-        let within = |kept: &&Kept| (kept.from..=kept.until).contains(&position);
+        let within = |kept: &&RetainedRange| (kept.from..=kept.until).contains(&position);
         self.kept_of(source).find(within).map(|kept| Brought { hidden: kept.hidden, kept: true })
     }
 
@@ -288,7 +288,9 @@ impl Following {
     /// Returns the bytes on the heap, without the overhead of the allocator.
     pub fn heap_bytes(&self) -> usize {
         let edges = self.edges.capacity() * size_of::<Edge>();
-        edges + self.starts.capacity() * size_of::<(SourceSlot, Position)>() + self.kept.capacity() * size_of::<Kept>()
+        edges
+            + self.starts.capacity() * size_of::<(SourceSlot, Position)>()
+            + self.kept.capacity() * size_of::<RetainedRange>()
     }
 
     fn find(&self, source: SourceSlot) -> Result<usize, usize> {

@@ -41,7 +41,7 @@ pub enum Range {
 
 /// The visibility of a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Look<E> {
+pub enum Visibility<E> {
     /// It is visible, as this entry.
     Shown(E),
     /// It is not visible at present.
@@ -56,7 +56,7 @@ pub enum Look<E> {
     Unreadable,
 }
 
-impl<E> Look<E> {
+impl<E> Visibility<E> {
     /// Returns true if the candidate is deleted for good.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Gone)
@@ -69,7 +69,7 @@ pub trait View {
     type Entry;
 
     /// Returns the visibility of the post at `position` in the present state.
-    fn look(&mut self, position: Position) -> Look<Self::Entry>;
+    fn look(&mut self, position: Position) -> Visibility<Self::Entry>;
 
     /// Returns the time of acceptance of the post at `position`, if it can be looked up.
     fn accepted_at(&self, position: Position) -> Option<UnixMicros>;
@@ -312,16 +312,16 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
             for position in candidates.by_ref() {
                 self.budget.candidate();
                 match view.look(position) {
-                    Look::Shown(entry) if share.take(V::source(&entry)) => {
+                    Visibility::Shown(entry) if share.take(V::source(&entry)) => {
                         scan.before.push(scan.passed_over);
                         scan.found.push((position, entry));
                     }
-                    Look::Shown(_) => scan.passed_over += 1,
-                    Look::Hidden => {}
-                    Look::Elsewhere => scan.found_elsewhere = true,
-                    Look::Gone => page.gone.push(position),
-                    Look::Unreadable => page.unreadable.push(position),
-                    Look::Archived => page.needs_archive = true,
+                    Visibility::Shown(_) => scan.passed_over += 1,
+                    Visibility::Hidden => {}
+                    Visibility::Elsewhere => scan.found_elsewhere = true,
+                    Visibility::Gone => page.gone.push(position),
+                    Visibility::Unreadable => page.unreadable.push(position),
+                    Visibility::Archived => page.needs_archive = true,
                 }
                 reached = Some(position);
                 is_spent = self.budget.is_spent();
@@ -387,14 +387,14 @@ struct NewTo<'a, V> {
 impl<V: View> View for NewTo<'_, V> {
     type Entry = V::Entry;
 
-    fn look(&mut self, position: Position) -> Look<V::Entry> {
+    fn look(&mut self, position: Position) -> Visibility<V::Entry> {
         // The time of acceptance is only looked up if the result depends on it.
         let is_new = match (position > self.resume.position, self.resume.above) {
             (true, None) => true,
             _ => self.view.accepted_at(position).is_none_or(|at| self.resume.is_new(position, at)),
         };
         let is_new = is_new || self.late.binary_search(&position).is_ok();
-        if is_new { self.view.look(position) } else { Look::Hidden }
+        if is_new { self.view.look(position) } else { Visibility::Hidden }
     }
 
     fn accepted_at(&self, position: Position) -> Option<UnixMicros> {

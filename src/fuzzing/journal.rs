@@ -11,7 +11,7 @@ use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::files::memory::MemoryFiles;
 use crate::storage::frame::{pack, unpack};
-use crate::storage::journal::reader::{self, Read, Reading};
+use crate::storage::journal::reader::{self, JournalRead, Reading};
 use crate::storage::journal::writer::{JournalOptions, SegmentJournal, Tail};
 use crate::storage::journal::{Durability, Journal, Sequence};
 
@@ -88,7 +88,7 @@ fn damaged(how: u8, mut input: Input<'_>) {
 }
 
 /// Reads the events of a journal.
-fn read(files: &MemoryFiles, repair: bool) -> Result<(Vec<(Sequence, Event)>, Read), StorageError> {
+fn read(files: &MemoryFiles, repair: bool) -> Result<(Vec<(Sequence, Event)>, JournalRead), StorageError> {
     let mut events = Vec::new();
     let read = reader::read(files, Reading { after: Sequence(0), repair }, |found| {
         events.push((found.sequence, recovery::event(found.payload)?));

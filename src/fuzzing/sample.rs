@@ -11,8 +11,8 @@ use crate::feed::position::Position;
 use crate::feed::post::{Body, Draft};
 use crate::feed::rules::{Replies, Rules};
 use crate::id::{PostId, SourceId};
-use crate::recovery::{Progress, Recovered, Recovery};
-use crate::state::records::Walk;
+use crate::recovery::{Recovered, Recovery, RecoveryProgress};
+use crate::state::records::RecordTraversal;
 use crate::state::world::{World, Writer};
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
@@ -88,7 +88,7 @@ pub(super) fn world_of(events: &[Event]) -> Arc<World> {
 
 /// Recovers the state from these files, as a start does.
 pub(super) fn recover(files: &dyn Files) -> Result<Recovered, StorageError> {
-    Recovery { files, make_world: &make_world, repair: false, progress: &Progress::default() }.run()
+    Recovery { files, make_world: &make_world, repair: false, progress: &RecoveryProgress::default() }.run()
 }
 
 /// Builds a journal of one segment with these payloads, each in a frame with valid checksums.
@@ -111,7 +111,7 @@ pub(super) fn image(world: &World) -> Vec<Vec<u8>> {
         pack(record, &mut bytes);
         bytes
     }
-    let walk = Walk { world, sources: world.sources.len() };
+    let walk = RecordTraversal { world, sources: world.sources.len() };
     let mut image: Vec<Vec<u8>> = walk.sources().map(|record| packed(&record)).collect();
     image.extend(walk.edges().map(|record| packed(&record)));
     image.extend(walk.preferences().map(|record| packed(&record)));

@@ -8,7 +8,7 @@ use crate::fuzzing::input::{CHANGES_MAX, Input};
 use crate::fuzzing::sample;
 use crate::recovery::decode;
 use crate::recovery::write_world;
-use crate::state::records::Walk;
+use crate::state::records::RecordTraversal;
 use crate::state::world::World;
 use crate::storage::error::StorageError;
 use crate::storage::files::memory::MemoryFiles;
@@ -56,7 +56,7 @@ fn written(world: &World, compress: bool) -> MemoryFiles {
     let write = || {
         let header = SnapshotHeader { sequence: AT, taken_at: UnixMicros(5) };
         let mut writer = SnapshotWriter::begin(&files, header, compress)?;
-        write_world(Walk { world, sources: world.sources.len() }, &mut writer)?;
+        write_world(RecordTraversal { world, sources: world.sources.len() }, &mut writer)?;
         writer.finish(AT, UnixMicros(5), false)
     };
     write().expect("memory has space");

@@ -8,7 +8,7 @@ use crate::state::records::{
 use crate::storage::snapshot::{Block, Section};
 
 /// The decoded records of one block.
-pub enum Batch {
+pub enum RecordBatch {
     /// Sources, in the order of their numbers in the snapshot.
     Sources(Vec<SourceRecord>),
     /// Edges of readers to the sources that they follow.
@@ -24,7 +24,7 @@ pub enum Batch {
     /// Ids of deleted posts.
     Deleted(Vec<DeletedRecord>),
     /// Posts whose fan-out was unfinished.
-    UnderWay(Vec<UnderWayRecord>),
+    UnfinishedFanout(Vec<UnderWayRecord>),
     /// Inboxes of active readers.
     Inboxes(Vec<InboxRecord>),
 }
@@ -33,17 +33,17 @@ pub enum Batch {
 ///
 /// # Errors
 /// Fails if the records cannot be decoded, or if the block contains the end record of a snapshot.
-pub fn decode(block: &Block) -> Result<Batch, String> {
+pub fn decode(block: &Block) -> Result<RecordBatch, String> {
     Ok(match block.section {
-        Section::Sources => Batch::Sources(block.decode()?),
-        Section::Edges => Batch::Edges(block.decode()?),
-        Section::Preferences => Batch::Preferences(block.decode()?),
-        Section::Reposts => Batch::Reposts(block.decode()?),
-        Section::Revocations => Batch::Revocations(block.decode()?),
-        Section::Posts => Batch::Posts(block.decode()?),
-        Section::Deleted => Batch::Deleted(block.decode()?),
-        Section::UnderWay => Batch::UnderWay(block.decode()?),
-        Section::Inboxes => Batch::Inboxes(block.decode()?),
+        Section::Sources => RecordBatch::Sources(block.decode()?),
+        Section::Edges => RecordBatch::Edges(block.decode()?),
+        Section::Preferences => RecordBatch::Preferences(block.decode()?),
+        Section::Reposts => RecordBatch::Reposts(block.decode()?),
+        Section::Revocations => RecordBatch::Revocations(block.decode()?),
+        Section::Posts => RecordBatch::Posts(block.decode()?),
+        Section::Deleted => RecordBatch::Deleted(block.decode()?),
+        Section::UnderWay => RecordBatch::UnfinishedFanout(block.decode()?),
+        Section::Inboxes => RecordBatch::Inboxes(block.decode()?),
         Section::End => return Err("an unexpected end record".to_owned()),
     })
 }

@@ -34,16 +34,16 @@ use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::frame::unpack;
 use crate::storage::journal::Sequence;
-use crate::storage::journal::reader::{self, Lost, Read, Reading, Torn};
+use crate::storage::journal::reader::{self, JournalRead, Lost, Reading, Torn};
 use crate::storage::journal::writer::Tail;
 use crate::storage::snapshot::{self, EndRecord, SnapshotReader};
 
-pub use batch::{Batch, decode};
+pub use batch::{RecordBatch, decode};
 pub use write::{Records, write_world};
 
 /// The progress of a recovery. Other threads may read it at any time.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct RecoveryProgress {
     phase: Mutex<&'static str>,
     /// Bytes of the snapshot that were loaded.
     pub snapshot_bytes: AtomicU64,
@@ -53,7 +53,7 @@ pub struct Progress {
     pub events: AtomicU64,
 }
 
-impl Progress {
+impl RecoveryProgress {
     /// The name of the current phase.
     pub fn phase(&self) -> &'static str {
         *self.phase.lock()
@@ -71,7 +71,7 @@ impl Progress {
 
 /// The findings of a recovery.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct RecoveryReport {
     /// The sequence of the snapshot that was loaded.
     pub snapshot: Option<Sequence>,
     /// The reasons why snapshots could not be loaded.
@@ -87,7 +87,7 @@ pub struct Report {
 }
 
 /// A post that must be delivered again, and the sources whose followers receive it.
-pub type UnderWay = (Position, Box<[SourceSlot]>);
+pub type UnfinishedFanout = (Position, Box<[SourceSlot]>);
 
 /// The recovered state: what was acknowledged.
 pub struct Recovered {
@@ -102,9 +102,9 @@ pub struct Recovered {
     /// Inboxes of the readers that were active.
     pub inboxes: Vec<InboxRecord>,
     /// Posts that may be missing in some of these inboxes.
-    pub under_way: Vec<UnderWay>,
+    pub under_way: Vec<UnfinishedFanout>,
     /// The findings of the recovery.
-    pub report: Report,
+    pub report: RecoveryReport,
 }
 
 /// The inputs of a recovery.
@@ -116,7 +116,7 @@ pub struct Recovery<'a> {
     /// True to continue after damage instead of returning an error.
     pub repair: bool,
     /// Receives the progress of the recovery.
-    pub progress: &'a Progress,
+    pub progress: &'a RecoveryProgress,
 }
 
 /// Maximum number of batches between two stages.
@@ -182,7 +182,7 @@ impl Recovery<'_> {
     }
 
     /// Renames the snapshots that cannot be loaded, so that they do not count as retained snapshots.
-    fn set_aside(&self, report: &mut Report, skipped: Vec<Skipped>) {
+    fn set_aside(&self, report: &mut RecoveryReport, skipped: Vec<Skipped>) {
         for Skipped { name, cause } in skipped {
             if let Err(cause) = self.files.rename(&name, &format!("{name}.damaged")) {
                 warn!("cannot rename {}: {cause}", self.files.place(&name));
@@ -215,7 +215,7 @@ impl Recovery<'_> {
             last_instant: Taken::NONE,
             inboxes: Vec::new(),
             under_way: Vec::new(),
-            report: Report::default(),
+            report: RecoveryReport::default(),
         }
     }
 
@@ -289,7 +289,7 @@ impl Recovery<'_> {
         }
     }
 
-    fn decode(&self, reader: &mut SnapshotReader, batches: &Sender<Batch>) -> Result<(), StorageError> {
+    fn decode(&self, reader: &mut SnapshotReader, batches: &Sender<RecordBatch>) -> Result<(), StorageError> {
         while let Some(block) = reader.next_block()? {
             let batch = decode(&block).map_err(|reason| reader.bad(reason))?;
             self.progress.snapshot_bytes.fetch_add(block.stored_bytes, Ordering::Relaxed);
@@ -300,7 +300,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    fn read(&self, reading: Reading, events: &Sender<Vec<Event>>) -> Result<Read, StorageError> {
+    fn read(&self, reading: Reading, events: &Sender<Vec<Event>>) -> Result<JournalRead, StorageError> {
         let mut batch = Vec::with_capacity(EVENTS_PER_BATCH);
         let mut batch_bytes = 0;
         let read = reader::read(self.files, reading, |found| {
@@ -391,24 +391,30 @@ enum LoadError {
     Archive(#[from] ArchiveError),
 }
 
-fn apply_all(state: &mut Recovered, under_way: &mut Vec<Position>, taken: Receiver<Batch>) -> Result<(), LoadError> {
+fn apply_all(
+    state: &mut Recovered,
+    under_way: &mut Vec<Position>,
+    taken: Receiver<RecordBatch>,
+) -> Result<(), LoadError> {
     for batch in taken {
         let writer = &mut state.writer;
         match batch {
-            Batch::Sources(records) => records.iter().try_for_each(|record| writer.restore_source(record))?,
-            Batch::Edges(records) => records.iter().try_for_each(|record| writer.restore_edges(record))?,
-            Batch::Preferences(records) => records.iter().try_for_each(|record| writer.restore_preferences(record))?,
-            Batch::Reposts(records) => records.iter().try_for_each(|record| writer.restore_reposts(record))?,
-            Batch::Revocations(records) => records.iter().for_each(|record| writer.restore_revocations(record)),
-            Batch::Posts(records) => {
+            RecordBatch::Sources(records) => records.iter().try_for_each(|record| writer.restore_source(record))?,
+            RecordBatch::Edges(records) => records.iter().try_for_each(|record| writer.restore_edges(record))?,
+            RecordBatch::Preferences(records) => {
+                records.iter().try_for_each(|record| writer.restore_preferences(record))?
+            }
+            RecordBatch::Reposts(records) => records.iter().try_for_each(|record| writer.restore_reposts(record))?,
+            RecordBatch::Revocations(records) => records.iter().for_each(|record| writer.restore_revocations(record)),
+            RecordBatch::Posts(records) => {
                 records.iter().try_for_each(|record| writer.restore_post(record))?;
                 writer.keep_load_within_limit()?;
             }
-            Batch::Deleted(records) => records.iter().for_each(|record| writer.restore_deleted(record)),
-            Batch::UnderWay(records) => {
+            RecordBatch::Deleted(records) => records.iter().for_each(|record| writer.restore_deleted(record)),
+            RecordBatch::UnfinishedFanout(records) => {
                 under_way.extend(records.iter().flat_map(|record| unpack_positions(&record.posts)));
             }
-            Batch::Inboxes(records) => {
+            RecordBatch::Inboxes(records) => {
                 let known = state.world.sources.len();
                 if let Some(record) = records.iter().find(|record| record.reader as usize >= known) {
                     return Err(

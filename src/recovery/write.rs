@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::state::records::Walk;
+use crate::state::records::RecordTraversal;
 use crate::storage::error::StorageError;
 use crate::storage::snapshot::{Section, SnapshotWriter};
 
@@ -25,7 +25,7 @@ impl Records for SnapshotWriter<'_> {
 ///
 /// # Errors
 /// Fails if a record was rejected.
-pub fn write_world(walk: Walk<'_>, records: &mut impl Records) -> Result<(), StorageError> {
+pub fn write_world(walk: RecordTraversal<'_>, records: &mut impl Records) -> Result<(), StorageError> {
     walk.sources().try_for_each(|record| records.record(Section::Sources, &record))?;
     walk.edges().try_for_each(|record| records.record(Section::Edges, &record))?;
     walk.preferences().try_for_each(|record| records.record(Section::Preferences, &record))?;

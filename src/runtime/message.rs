@@ -13,7 +13,7 @@
 //! | [`CopyInboxes`] | snapshotter | courier | yes |
 //! | [`Restore`] | engine | activator | no, once at start |
 //! | [`Wake`] | read scheduler | activator | yes: a reader that is awake only gets the request |
-//! | [`Ask`] | read scheduler, activator | user actor | yes |
+//! | [`WakingRequest`] | read scheduler, activator | user actor | yes |
 //! | [`Detach`] | live connection | user actor | yes |
 //! | [`InvalidationsPending`] | courier, activator | user actor | yes: it only asks the actor to read its invalidations |
 //! | [`Fetched`] | archive thread | user actor | yes: the event shows the state at that moment |
@@ -47,9 +47,9 @@ use crate::state::reader::PageRequest;
 use crate::state::records::InboxRecord;
 use crate::state::resolved::Resolved;
 use crate::state::sources::Source;
-use crate::state::tiering::Written;
+use crate::state::tiering::RoundOutcome;
 use crate::state::verify::Verdict;
-use crate::state::view::{Entry, Found};
+use crate::state::view::{Entry, PostLookup};
 use crate::storage::journal::Sequence;
 
 /// The sending half of the channel for an answer.
@@ -153,7 +153,7 @@ pub enum Command {
         reply: Reply<Mark>,
     },
     /// Drop the posts from memory that are in the archive now, or keep them if they could not be written.
-    TieringWritten(Box<Written>),
+    TieringWritten(Box<RoundOutcome>),
     /// Execute a command with the records that were looked up for it in the archive, in addition to those in memory.
     Resolved {
         /// The command to execute.
@@ -408,7 +408,7 @@ pub struct Wake {
     /// The reader to wake.
     pub reader: Arc<Source>,
     /// The request for its actor.
-    pub ask: Ask,
+    pub ask: WakingRequest,
     /// Counts the reader as waiting to be woken, until it is dropped.
     pub waking: Waking,
 }
@@ -416,7 +416,7 @@ pub struct Wake {
 /// A request for which a sleeping reader is woken.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
-pub enum Ask {
+pub enum WakingRequest {
     /// Build a page of the feed.
     Read {
         /// The requested page.
@@ -437,7 +437,7 @@ pub enum Ask {
     },
 }
 
-impl Ask {
+impl WakingRequest {
     /// Answers with a refusal. A caller that has disconnected gets no answer.
     pub fn refuse(self, cause: Error) {
         match self {
@@ -467,7 +467,7 @@ pub struct Fetched {
     pub asked: Asked,
     /// The post whose entry is affected, with the posts that were looked up for it. None if the archive could not be
     /// read.
-    pub found: Option<(PostId, Vec<Found>)>,
+    pub found: Option<(PostId, Vec<PostLookup>)>,
 }
 
 /// Compare the inbox with a newly built one, and replace it on request.

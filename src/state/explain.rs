@@ -7,7 +7,7 @@
 //! - what reasons and blockers are (`state::viewer`, which pages use too), texts (`api`).
 
 use crate::feed::outbox::{Part, Route};
-use crate::feed::page::Look;
+use crate::feed::page::Visibility;
 use crate::feed::position::Position;
 use crate::feed::post::Post;
 use crate::feed::work::{Allowance, Budget};
@@ -184,9 +184,9 @@ pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explan
 fn found(finder: Finder<'_>, id: PostId) -> Result<Result<std::sync::Arc<Post>, Bar>, ExplainUnavailable> {
     match finder.find::<()>(id) {
         Ok(post) => Ok(Ok(post)),
-        Err(Look::Archived) => Err(ExplainUnavailable::Archived),
-        Err(Look::Unreadable) => Err(ExplainUnavailable::Unreadable),
-        Err(Look::Gone | Look::Hidden | Look::Elsewhere | Look::Shown(())) => {
+        Err(Visibility::Archived) => Err(ExplainUnavailable::Archived),
+        Err(Visibility::Unreadable) => Err(ExplainUnavailable::Unreadable),
+        Err(Visibility::Gone | Visibility::Hidden | Visibility::Elsewhere | Visibility::Shown(())) => {
             let was = finder.world().posts.stored(id).is_some();
             Ok(Err(if was { Bar::Deleted(id) } else { Bar::Unknown(id) }))
         }

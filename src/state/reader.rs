@@ -16,7 +16,7 @@ use crate::feed::following::Following;
 use crate::feed::inbox::Inbox;
 use crate::feed::merge::{Input, Merge};
 use crate::feed::outbox::Part;
-use crate::feed::page::{Feed, Look, Page, Range, Reach};
+use crate::feed::page::{Feed, Page, Range, Reach, Visibility};
 use crate::feed::position::{Direction, Position, Span};
 use crate::feed::resume::Settled;
 use crate::feed::work::{Allowance, Budget};
@@ -26,7 +26,7 @@ use crate::state::catch_up::{catch_up, resume};
 use crate::state::posts::Stored;
 use crate::state::slow::PageTime;
 use crate::state::sources::Source;
-use crate::state::view::{Entry, FeedView, Finder, Found, FoundOutboxes};
+use crate::state::view::{Entry, FeedView, Finder, FoundOutboxes, PostLookup};
 use crate::state::viewer::Viewer;
 use crate::state::world::World;
 
@@ -162,7 +162,7 @@ impl Reader {
         inbox: &mut Inbox,
         world: &World,
         post: PostId,
-        fetched: Option<&[Found]>,
+        fetched: Option<&[PostLookup]>,
         budget: &Budget<'_>,
     ) -> Result<Option<(Position, Entry)>, Archived> {
         let following = self.source.following();
@@ -171,7 +171,7 @@ impl Reader {
         let viewer = Viewer::home(&self.source, &following);
         match FeedView::new(finder, &viewer, Some(inbox), budget).entry_of(post) {
             Ok(entry) => Ok(Some(entry)),
-            Err(Look::Archived) => Err(Archived),
+            Err(Visibility::Archived) => Err(Archived),
             Err(_) => Ok(None),
         }
     }
@@ -265,7 +265,7 @@ pub struct ColdRead {
 impl ColdRead {
     /// Looks up the posts needed to find an entry. Returns the id of the post that the entry shows, and these posts, or
     /// `None` if one cannot be read.
-    pub fn entry_of(&self, world: &World, sought: LookupTarget) -> Option<(PostId, Vec<Found>)> {
+    pub fn entry_of(&self, world: &World, sought: LookupTarget) -> Option<(PostId, Vec<PostLookup>)> {
         let find = |id: PostId| Some((id, world.find(id).ok()?.and_then(Stored::live)));
         let (LookupTarget::Of(post) | LookupTarget::BroughtBy(post)) = sought;
         let mut found = vec![find(post)?];

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::clock::UnixMicros;
-use crate::feed::following::{Edge, Kept};
+use crate::feed::following::{Edge, RetainedRange};
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::feed::post::{Body, Membership, Post};
@@ -173,14 +173,14 @@ const OUTBOX_CHUNK: usize = 1_024;
 
 /// A traversal of the first `sources` sources of a world.
 #[derive(Clone, Copy)]
-pub struct Walk<'a> {
+pub struct RecordTraversal<'a> {
     /// The world to traverse.
     pub world: &'a World,
     /// The number of sources when the traversal began.
     pub sources: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> RecordTraversal<'a> {
     fn readers(self) -> impl Iterator<Item = &'a Arc<Source>> {
         (0..self.sources).map(move |slot| self.world.sources.at(SourceSlot(slot as u32)))
     }
@@ -213,7 +213,7 @@ impl<'a> Walk<'a> {
             let mut record = EdgesRecord { follower: follower.slot.0, ..EdgesRecord::default() };
             let following = follower.following();
             let is_known = |source: SourceSlot| (source.0 as usize) < self.sources;
-            let kept = |kept: &Kept| (kept.source.0, kept.from, kept.until, kept.since, kept.hidden);
+            let kept = |kept: &RetainedRange| (kept.source.0, kept.from, kept.until, kept.since, kept.hidden);
             record.starts =
                 following.starts().iter().filter(|start| is_known(start.0)).map(|(s, at)| (s.0, *at)).collect();
             record.kept = following.kept().iter().filter(|kept| is_known(kept.source)).map(kept).collect();
@@ -384,7 +384,7 @@ impl Writer {
             }
         }
         for &(source, from, until, since, hidden) in &record.kept {
-            following.keep(Kept { source: SourceSlot(source), from, until, since, hidden });
+            following.keep(RetainedRange { source: SourceSlot(source), from, until, since, hidden });
         }
         Ok(())
     }
@@ -466,7 +466,7 @@ mod tests {
         for applied in 0..=events.len() {
             let (walked, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
             events[..applied].iter().for_each(|event| drop(writer.apply(event)));
-            let walk = Walk { world: &walked, sources: walked.sources.len() };
+            let walk = RecordTraversal { world: &walked, sources: walked.sources.len() };
             for replayed_from in 0..=applied {
                 let (restored, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
                 walk.sources().for_each(|record| writer.restore_source(&record).unwrap());

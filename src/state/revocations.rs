@@ -24,10 +24,10 @@ pub type Revocation = (UnixMicros, SourceId);
 
 /// All revocations, by user and by instant.
 #[derive(Debug, Default)]
-pub struct Revocations(RwLock<Kept>);
+pub struct Revocations(RwLock<StoredRevocation>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct StoredRevocation {
     by_user: HashMap<SourceId, UnixMicros, foldhash::fast::RandomState>,
     by_instant: BTreeSet<Revocation>,
 }

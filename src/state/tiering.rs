@@ -15,7 +15,7 @@
 mod both;
 mod parts;
 
-pub use parts::Written;
+pub use parts::RoundOutcome;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ use crate::state::posts::Stored;
 use crate::state::records;
 use crate::state::sources::Source;
 use crate::state::world::{World, Writer};
-use crate::storage::archive::{ArchiveError, Batch, Kept};
+use crate::storage::archive::{ArchiveError, ArchivedRecord, Batch};
 use crate::storage::frame::{pack, unpack};
 
 /// Maximum number of outbox entries that are moved to the archive in one round.
@@ -53,7 +53,7 @@ pub struct TieringLimits {
 
 /// The changes that still have to be written to the archive.
 #[derive(Default)]
-pub(super) struct Backlog {
+pub(super) struct UnwrittenChanges {
     limits: Option<TieringLimits>,
     /// Sources with more posts in memory than the limit.
     full: FxHashSet<SourceSlot>,
@@ -88,7 +88,7 @@ pub struct Tiering {
     tombstoned: Vec<Arc<Post>>,
 }
 
-impl Backlog {
+impl UnwrittenChanges {
     pub(super) fn new(limits: Option<TieringLimits>) -> Self {
         Self { limits, ..Self::default() }
     }
@@ -357,8 +357,8 @@ impl Tiering {
     /// Builds the batch to be written to the archive.
     pub fn batch(&self, world: &World) -> Batch {
         let name = |slot: SourceSlot| world.sources.at(slot).id.clone();
-        let post = |post: &Arc<Post>| (post.id(), Kept::Post(encode(world, post)));
-        let tombstone = |post: &Arc<Post>| (post.id(), Kept::Deleted);
+        let post = |post: &Arc<Post>| (post.id(), ArchivedRecord::Post(encode(world, post)));
+        let tombstone = |post: &Arc<Post>| (post.id(), ArchivedRecord::Deleted);
         let removed = |post: &Arc<Post>| {
             let at = post.position;
             post.sources().iter().map(move |source| (source.id.clone(), at)).collect::<Vec<_>>()
@@ -426,8 +426,8 @@ impl World {
         let Some(archive) = self.archive().filter(|_| self.may_have_archived(id)) else { return Ok(None) };
         match archive.post(id)? {
             None => Ok(None),
-            Some(Kept::Deleted) => Ok(Some(Stored::Deleted)),
-            Some(Kept::Post(bytes)) => {
+            Some(ArchivedRecord::Deleted) => Ok(Some(Stored::Deleted)),
+            Some(ArchivedRecord::Post(bytes)) => {
                 let record = decode(&bytes).map_err(|cause| damaged(archive.place(), id, &cause))?;
                 let member = |id: &SourceId| Some(Membership { slot: source(id)?.slot, id: id.clone() });
                 // Tags and topics may be unknown if their events are lost. The author is the first source, and every post has one.

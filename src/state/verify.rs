@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::feed::inbox::Inbox;
-use crate::feed::page::{Look, View};
+use crate::feed::page::{View, Visibility};
 use crate::feed::position::Position;
 use crate::feed::work::{Allowance, Budget};
 use crate::id::PostId;
@@ -79,7 +79,7 @@ pub fn verify(reader: &mut Reader, inbox: &mut Inbox, world: &World, under_way: 
         following.only_kept().any(|source| world.sources.at(source).outbox().contains(*position))
     };
     let shows = |position: &Position| {
-        matches!(view.look(*position), Look::Shown(_)) && !open.contains(position) && !is_kept(position)
+        matches!(view.look(*position), Visibility::Shown(_)) && !open.contains(position) && !is_kept(position)
     };
     let (extra, stale): (Vec<Position>, Vec<Position>) = newest_first(&live, &rebuilt).partition(shows);
     let named = |positions: &[Position]| positions.iter().take(VERDICT_POSTS_MAX).map(|at| at.id).collect();

@@ -13,7 +13,7 @@ use crate::clock::UnixMicros;
 use crate::feed::inbox::Inbox;
 use crate::feed::merge::Outboxes;
 use crate::feed::outbox::{OutboxQuery, ReadGap};
-use crate::feed::page::{Look, View};
+use crate::feed::page::{View, Visibility};
 use crate::feed::position::Position;
 use crate::feed::post::Post;
 use crate::feed::stream::EntryFingerprint;
@@ -84,7 +84,7 @@ impl Entry {
 }
 
 /// The result of looking up an id: the post, if there is one.
-pub type Found = (PostId, Option<Arc<Post>>);
+pub type PostLookup = (PostId, Option<Arc<Post>>);
 
 /// Where a view looks up posts.
 #[derive(Clone, Copy)]
@@ -92,7 +92,7 @@ pub enum Finder<'a> {
     /// In memory. If a post may be in the archive, the page requires the archive.
     Memory(&'a World),
     /// In memory, and among posts that were already looked up in the archive.
-    Fetched(&'a World, &'a [Found]),
+    Fetched(&'a World, &'a [PostLookup]),
     /// In memory and in the archive. Only on a thread that may block on disk reads.
     Archive(&'a World),
 }
@@ -106,38 +106,38 @@ impl<'a> Finder<'a> {
     }
 
     /// Returns the post with this id, or the reason why it cannot be shown.
-    pub(super) fn find<E>(self, id: PostId) -> Result<Arc<Post>, Look<E>> {
+    pub(super) fn find<E>(self, id: PostId) -> Result<Arc<Post>, Visibility<E>> {
         self.find_as(id, false)
     }
 
     /// Returns the same. If `is_placed`, an outbox or inbox names the post: then it existed, and has a tombstone if it
     /// was deleted.
-    fn find_as<E>(self, id: PostId, is_placed: bool) -> Result<Arc<Post>, Look<E>> {
+    fn find_as<E>(self, id: PostId, is_placed: bool) -> Result<Arc<Post>, Visibility<E>> {
         let found = self.find_any(id, is_placed)?;
         // The single place that hides all posts of an erased user at once, until they are deleted one by one.
-        if self.world().sources.is_erased(found.author().slot) { Err(Look::Gone) } else { Ok(found) }
+        if self.world().sources.is_erased(found.author().slot) { Err(Visibility::Gone) } else { Ok(found) }
     }
 
-    fn find_any<E>(self, id: PostId, is_placed: bool) -> Result<Arc<Post>, Look<E>> {
+    fn find_any<E>(self, id: PostId, is_placed: bool) -> Result<Arc<Post>, Visibility<E>> {
         let world = self.world();
         match (world.posts.stored(id), self) {
             (Some(Stored::Live(post)), _) => Ok(post),
-            (Some(Stored::Deleted), _) => Err(Look::Gone),
-            (None, Self::Memory(_)) => Err(if world.has_archived() { Look::Archived } else { Look::Gone }),
+            (Some(Stored::Deleted), _) => Err(Visibility::Gone),
+            (None, Self::Memory(_)) => Err(if world.has_archived() { Visibility::Archived } else { Visibility::Gone }),
             (None, Self::Fetched(_, found)) => match found.iter().find(|(looked_up, _)| *looked_up == id) {
-                Some((_, post)) => post.clone().ok_or(Look::Gone),
-                None => Err(Look::Archived),
+                Some((_, post)) => post.clone().ok_or(Visibility::Gone),
+                None => Err(Visibility::Archived),
             },
             (None, Self::Archive(_)) => match world.archived(id) {
                 Ok(Some(Stored::Live(post))) => Ok(post),
                 Ok(None) if is_placed => {
                     world.note_missing(id);
-                    Err(Look::Unreadable)
+                    Err(Visibility::Unreadable)
                 }
-                Ok(_) => Err(Look::Gone),
+                Ok(_) => Err(Visibility::Gone),
                 Err(cause) => {
                     world.read_failures.note(&cause);
-                    Err(Look::Unreadable)
+                    Err(Visibility::Unreadable)
                 }
             },
         }
@@ -174,10 +174,10 @@ impl<'a> FeedView<'a> {
     ///
     /// # Errors
     /// Returns the reason why there is no entry.
-    pub fn entry_of(&mut self, origin: PostId) -> Result<(Position, Entry), Look<Entry>> {
+    pub fn entry_of(&mut self, origin: PostId) -> Result<(Position, Entry), Visibility<Entry>> {
         let origin = self.find(origin, false)?;
         let (direct, reposts) = self.reasons(&origin);
-        let at = self.entry_position(&origin, direct, &reposts).ok_or(Look::Hidden)?;
+        let at = self.entry_position(&origin, direct, &reposts).ok_or(Visibility::Hidden)?;
         Ok((at, self.entry(at)?))
     }
 
@@ -193,50 +193,50 @@ impl<'a> FeedView<'a> {
         (direct, reposts)
     }
 
-    fn find(&self, id: PostId, is_placed: bool) -> Result<Arc<Post>, Look<Entry>> {
+    fn find(&self, id: PostId, is_placed: bool) -> Result<Arc<Post>, Visibility<Entry>> {
         if matches!(self.finder, Finder::Archive(world) if world.has_archived() && world.posts.stored(id).is_none()) {
             self.budget.disk_read();
         }
         self.finder.find_as(id, is_placed)
     }
 
-    fn entry(&mut self, position: Position) -> Result<Entry, Look<Entry>> {
+    fn entry(&mut self, position: Position) -> Result<Entry, Visibility<Entry>> {
         let post = self.find(position.id, true)?;
         let is_repost = post.repost_of.is_some();
         let origin_id = post.repost_of.unwrap_or(post.id());
         if post.hidden {
-            return Err(Look::Hidden);
+            return Err(Visibility::Hidden);
         }
         match self.entry_positions.get(&origin_id) {
-            Some(None) => return Err(Look::Hidden),
-            Some(known) if *known != Some(position) => return Err(Look::Elsewhere),
+            Some(None) => return Err(Visibility::Hidden),
+            Some(known) if *known != Some(position) => return Err(Visibility::Elsewhere),
             _ => {}
         }
         let origin = match post.repost_of {
             None => Arc::clone(&post),
-            Some(id) => self.find(id, false).map_err(|look| if look.is_gone() { Look::Hidden } else { look })?,
+            Some(id) => self.find(id, false).map_err(|look| if look.is_gone() { Visibility::Hidden } else { look })?,
         };
         if origin.hidden || self.viewer.silencer(self.finder.world(), &origin).is_some() {
             if is_repost {
                 self.entry_positions.insert(origin_id, None);
             }
-            return Err(Look::Hidden);
+            return Err(Visibility::Hidden);
         }
         let (direct, mut reposts) = self.reasons(&origin);
         if !reposts.is_empty() {
             let entry_position = self.entry_position(&origin, direct, &reposts);
             self.entry_positions.insert(origin_id, entry_position);
             if entry_position != Some(position) {
-                return Err(entry_position.map_or(Look::Hidden, |_| Look::Elsewhere));
+                return Err(entry_position.map_or(Visibility::Hidden, |_| Visibility::Elsewhere));
             }
         } else if is_repost {
             self.entry_positions.insert(origin_id, direct.is_reached().then_some(origin.position));
-            return Err(Look::Hidden);
+            return Err(Visibility::Hidden);
         } else if !direct.is_reached() {
-            return Err(Look::Hidden);
+            return Err(Visibility::Hidden);
         }
         if self.of_others && post.author().slot == self.viewer.reader {
-            return Err(Look::Hidden);
+            return Err(Visibility::Hidden);
         }
         // The page has not reached newer reposts yet, so they are ignored.
         reposts.retain(|by| by.repost.at <= position);
@@ -299,8 +299,8 @@ impl<'a> FeedView<'a> {
 impl View for FeedView<'_> {
     type Entry = Entry;
 
-    fn look(&mut self, position: Position) -> Look<Entry> {
-        self.entry(position).map_or_else(|look| look, Look::Shown)
+    fn look(&mut self, position: Position) -> Visibility<Entry> {
+        self.entry(position).map_or_else(|look| look, Visibility::Shown)
     }
 
     fn accepted_at(&self, position: Position) -> Option<UnixMicros> {

@@ -37,7 +37,7 @@ use crate::state::reposts::RepostIndex;
 use crate::state::revocations::Revocations;
 use crate::state::slow::SlowSources;
 use crate::state::sources::{Source, Sources};
-use crate::state::tiering::{Backlog, TieringLimits};
+use crate::state::tiering::{TieringLimits, UnwrittenChanges};
 use crate::storage::archive::{Archive, ArchiveError};
 
 /// The state shared by all threads.
@@ -72,7 +72,7 @@ pub struct World {
 pub struct Writer {
     world: Arc<World>,
     /// Changes that still have to be written to the archive.
-    pub(super) backlog: Backlog,
+    pub(super) backlog: UnwrittenChanges,
     /// Which of the ids that will be minted next the archive already contains.
     pub free_ids: FreeIds,
     /// True while replaying the journal: the events were validated by an earlier process, and the archive may be newer than they are.
@@ -120,7 +120,7 @@ impl World {
         sharding: Sharding,
         archive: Option<(Arc<dyn Archive>, TieringLimits)>,
     ) -> (Arc<Self>, Writer) {
-        let backlog = Backlog::new(archive.as_ref().map(|(_, limits)| *limits));
+        let backlog = UnwrittenChanges::new(archive.as_ref().map(|(_, limits)| *limits));
         let world = Arc::new(Self {
             sources: Sources::default(),
             posts: Posts::default(),

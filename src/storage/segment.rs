@@ -84,7 +84,7 @@ pub struct Segment {
 
 /// An event that was read from a segment.
 #[derive(Clone, Copy, Debug)]
-pub struct Found<'a> {
+pub struct FoundEvent<'a> {
     /// Offset of its frame in the file, in bytes.
     pub offset_bytes: u64,
     /// The sequence of the event.
@@ -109,7 +109,7 @@ pub enum End {
 
 /// The result of reading a segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Walk {
+pub struct SegmentRead {
     /// The event after the last one that was read.
     pub next: Sequence,
     /// Bytes from the start of the file that are valid.
@@ -164,9 +164,9 @@ impl Segment {
     ///
     /// # Errors
     /// Returns the error of `each`.
-    pub fn walk<E>(&self, mut each: impl FnMut(Found<'_>) -> Result<(), E>) -> Result<Walk, E> {
+    pub fn walk<E>(&self, mut each: impl FnMut(FoundEvent<'_>) -> Result<(), E>) -> Result<SegmentRead, E> {
         let rest_bytes = self.bytes.len() as u64;
-        let mut walk = Walk { next: self.first, good_bytes: 0, rest_bytes, end: End::Whole, closed: false };
+        let mut walk = SegmentRead { next: self.first, good_bytes: 0, rest_bytes, end: End::Whole, closed: false };
         let expected = header_with(self.first, parse_identity(&self.bytes));
         if !self.bytes.starts_with(&expected) {
             // The header was synced before the first frame was written. So a frame after it proves that the header was once valid.
@@ -188,22 +188,22 @@ impl Segment {
     /// Returns the error of `each`.
     pub fn resume_after_damage<E>(
         &self,
-        broken: &Walk,
-        mut each: impl FnMut(Found<'_>) -> Result<(), E>,
-    ) -> Result<Option<(Sequence, Walk)>, E> {
+        broken: &SegmentRead,
+        mut each: impl FnMut(FoundEvent<'_>) -> Result<(), E>,
+    ) -> Result<Option<(Sequence, SegmentRead)>, E> {
         let start = (broken.good_bytes as usize).saturating_add(1).min(self.bytes.len());
         let Some((offset, frame)) = frame::find(&self.bytes[start..], &self.reachable(broken.next)) else {
             return Ok(None);
         };
         // A frame of kind `Closed` has the sequence of the event before it.
         let found = if frame.kind == FrameKind::Closed { frame.sequence.next() } else { frame.sequence };
-        let mut walk = Walk { next: found, good_bytes: 0, rest_bytes: 0, end: End::Whole, closed: false };
+        let mut walk = SegmentRead { next: found, good_bytes: 0, rest_bytes: 0, end: End::Whole, closed: false };
         self.walk_from(start + offset, &mut walk, &mut each)?;
         Ok(Some((found, walk)))
     }
 
     /// Returns the number of complete events after the position where `walk` ended.
-    pub fn count_events_after(&self, walk: &Walk) -> u64 {
+    pub fn count_events_after(&self, walk: &SegmentRead) -> u64 {
         let (mut from, mut count) = ((walk.good_bytes as usize).min(self.bytes.len()), 0);
         while let Some((offset, frame)) = frame::find(&self.bytes[from..], &self.reachable(walk.next)) {
             count += u64::from(frame.kind == FrameKind::Event);
@@ -215,8 +215,8 @@ impl Segment {
     fn walk_from<E>(
         &self,
         mut at: usize,
-        walk: &mut Walk,
-        each: &mut impl FnMut(Found<'_>) -> Result<(), E>,
+        walk: &mut SegmentRead,
+        each: &mut impl FnMut(FoundEvent<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         while at < self.bytes.len() {
             let decoded = frame::decode(&self.bytes[at..]).map_err(|error| error.to_string());
@@ -225,7 +225,7 @@ impl Segment {
                     walk.closed = frame.kind == FrameKind::Closed && frame.payload != MARK;
                     if frame.kind == FrameKind::Event {
                         let (offset_bytes, sequence) = (at as u64, frame.sequence);
-                        each(Found { offset_bytes, sequence, payload: frame.payload })?;
+                        each(FoundEvent { offset_bytes, sequence, payload: frame.payload })?;
                         walk.next = walk.next.next();
                     }
                     at += frame.bytes();

@@ -9,7 +9,7 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::page::Range;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 use tidewire::state::reader::PageRequest;
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::Files as _;
@@ -119,7 +119,9 @@ impl Archived {
 fn open(files: &MemoryFiles, archive: &Arc<MemoryArchive>, config: &EngineConfig) -> Engine {
     let (storage, archive) = (StorageConfig::default(), Arc::clone(archive) as Arc<dyn Archive>);
     let (files, clock) = (Arc::new(files.clone()), Arc::new(SystemClock));
-    Engine::open_on(config.clone(), files, Some(&archive), None, &storage, clock, &Progress::default()).unwrap().0
+    Engine::open_on(config.clone(), files, Some(&archive), None, &storage, clock, &RecoveryProgress::default())
+        .unwrap()
+        .0
 }
 
 fn small(celebrity: u64) -> EngineConfig {

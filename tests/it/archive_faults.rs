@@ -9,10 +9,10 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::page::Range;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
-use tidewire::recovery::Report;
+use tidewire::recovery::RecoveryReport;
 use tidewire::state::reader::PageRequest;
 use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
-use tidewire::storage::archive::{Archive, Batch, Kept, MemoryArchive};
+use tidewire::storage::archive::{Archive, ArchivedRecord, Batch, MemoryArchive};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
@@ -71,7 +71,7 @@ impl Failing {
 
     /// What the archive has of a post is no post.
     fn damage(&self, post: PostId) {
-        let posts = vec![(post, Kept::Post(b"nonsense".to_vec()))];
+        let posts = vec![(post, ArchivedRecord::Post(b"nonsense".to_vec()))];
         self.archive.inner().write(&Batch { posts, ..Batch::default() }).unwrap();
     }
 
@@ -96,7 +96,7 @@ fn try_open(
     files: &MemoryFiles,
     archive: &Arc<FaultyArchive<MemoryArchive>>,
     repair: bool,
-) -> Result<(Engine, Report), StorageError> {
+) -> Result<(Engine, RecoveryReport), StorageError> {
     let archive = Arc::clone(archive) as Arc<dyn Archive>;
     let config =
         EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(100), ..EngineConfig::default() };

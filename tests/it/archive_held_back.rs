@@ -11,7 +11,7 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::outbox::Part;
 use tidewire::feed::page::Range;
 use tidewire::feed::position::{Direction, Span};
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 use tidewire::state::reader::PageRequest;
 use tidewire::storage::archive::{Archive, ArchiveError, RedbArchive};
 use tidewire::storage::journal::Durability;
@@ -30,7 +30,7 @@ fn open_or_repair(place: &Path, repair: bool) -> Engine {
     let config =
         EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(100), ..EngineConfig::default() };
     let storage = StorageConfig { directory: place.to_owned(), repair, ..storage(Durability::Never, 1 << 20) };
-    Engine::open(config, &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0
+    Engine::open(config, &storage, Arc::new(SystemClock), &RecoveryProgress::default()).unwrap().0
 }
 
 fn in_memory(engine: &Engine, author: &str) -> usize {

@@ -12,7 +12,7 @@ use tidewire::error::Error;
 use tidewire::feed::event::NewEdge;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
 use tokio::task::{LocalSet, spawn_local};
@@ -35,7 +35,7 @@ struct Known {
 fn open(files: &MemoryFiles, archive: &Arc<dyn Archive>) -> Engine {
     let config = EngineConfig { outbox_posts: some(1), celebrity: above(100), ..EngineConfig::default() };
     let (files, storage) = (Arc::new(files.clone()), StorageConfig::default());
-    Engine::open_on(config, files, Some(archive), None, &storage, Arc::new(SystemClock), &Progress::default())
+    Engine::open_on(config, files, Some(archive), None, &storage, Arc::new(SystemClock), &RecoveryProgress::default())
         .unwrap()
         .0
 }

@@ -11,7 +11,7 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::event::{MuteOrBlock, NewEdge};
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::PostId;
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 use tidewire::storage::archive::faulty::{FaultyArchive, Plan};
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
@@ -97,7 +97,7 @@ fn open(files: &MemoryFiles, archive: &Arc<Watched>, clock: &Arc<dyn Clock>) -> 
     let config = EngineConfig { outbox_posts: some(4), celebrity: above(100), ..EngineConfig::default() };
     let files = Arc::new(files.clone());
     let (clock, storage) = (Arc::clone(clock), StorageConfig::default());
-    Engine::open_on(config, files, Some(&archive), None, &storage, clock, &Progress::default()).unwrap().0
+    Engine::open_on(config, files, Some(&archive), None, &storage, clock, &RecoveryProgress::default()).unwrap().0
 }
 
 #[tokio::test]

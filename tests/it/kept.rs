@@ -11,15 +11,15 @@ use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, SnapshotOptions, StorageConfig};
 use tidewire::feed::event::{Event, MuteOrBlock, NewEdge};
 use tidewire::feed::followers::Sharding;
-use tidewire::feed::following::{Edge, Kept};
+use tidewire::feed::following::{Edge, RetainedRange};
 use tidewire::feed::outbox::Part;
 use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::feed::post::{Body, Draft};
 use tidewire::feed::reposts::Repost;
 use tidewire::feed::rules::{Replies, Rules};
 use tidewire::id::{PostId, SourceId, SourceSlot};
-use tidewire::recovery::{Progress, Recovered, Recovery, Report, write_world};
-use tidewire::state::records::Walk;
+use tidewire::recovery::{Recovered, Recovery, RecoveryProgress, RecoveryReport, write_world};
+use tidewire::state::records::RecordTraversal;
 use tidewire::state::sources::Source;
 use tidewire::state::world::{World, Writer};
 use tidewire::storage::archive::Archive;
@@ -90,8 +90,8 @@ fn decided(world: &World, reader: &Source, lines: &mut Vec<String>) {
         lines.extend(members.edges().iter().map(member));
     }
     lines.extend(following.starts().iter().map(|(source, at)| format!("start {who} {} {at:?}", name(*source))));
-    let kept = |kept: &Kept| {
-        let Kept { from, until, since, hidden, .. } = kept;
+    let kept = |kept: &RetainedRange| {
+        let RetainedRange { from, until, since, hidden, .. } = kept;
         format!("kept {who} {} {from:?} {until:?} {} {hidden}", name(kept.source), since.0)
     };
     lines.extend(following.kept().iter().map(kept));
@@ -250,7 +250,7 @@ impl History {
 
 /// What is kept in these files.
 pub fn recover(files: &dyn Files, repair: bool) -> Result<Recovered, StorageError> {
-    Recovery { files, make_world: &make_world, repair, progress: &Progress::default() }.run()
+    Recovery { files, make_world: &make_world, repair, progress: &RecoveryProgress::default() }.run()
 }
 
 /// The state that is recovered, and the last event.
@@ -272,7 +272,7 @@ pub struct Store {
 
 impl Store {
     /// Goes on with what the files hold.
-    pub fn open(files: Arc<dyn Files>, options: JournalOptions) -> Result<(Self, Report), StorageError> {
+    pub fn open(files: Arc<dyn Files>, options: JournalOptions) -> Result<(Self, RecoveryReport), StorageError> {
         let Recovered { world, writer, tail, report, .. } = recover(&*files, false)?;
         let journal = SegmentJournal::open(Arc::clone(&files), &tail, options)?;
         Ok((Self { files, journal, world, writer }, report))
@@ -297,7 +297,7 @@ impl Store {
         let header = SnapshotHeader { sequence, taken_at: UnixMicros(START) };
         let failed = |cause: StorageError| cause.to_string();
         let mut writer = SnapshotWriter::begin(&*self.files, header, sequence.0 % 2 == 0).map_err(failed)?;
-        write_world(Walk { world: &self.world, sources }, &mut writer).map_err(failed)?;
+        write_world(RecordTraversal { world: &self.world, sources }, &mut writer).map_err(failed)?;
         self.journal.sync().map_err(|cause| cause.to_string())?;
         writer.finish(self.journal.last(), UnixMicros(START), false).map(drop).map_err(failed)
     }
@@ -339,7 +339,7 @@ pub fn clock() -> Arc<ManualClock> {
 }
 
 /// An engine on these files.
-pub fn open(files: impl Files, storage: &StorageConfig) -> Result<(Engine, Report), StorageError> {
+pub fn open(files: impl Files, storage: &StorageConfig) -> Result<(Engine, RecoveryReport), StorageError> {
     open_with(config(2, above(3)), files, storage, clock())
 }
 
@@ -348,7 +348,7 @@ pub fn open_with(
     files: impl Files,
     storage: &StorageConfig,
     clock: Arc<dyn Clock>,
-) -> Result<(Engine, Report), StorageError> {
+) -> Result<(Engine, RecoveryReport), StorageError> {
     open_before(config, files, None, storage, clock)
 }
 
@@ -359,6 +359,6 @@ pub fn open_before(
     archive: Option<&Arc<dyn Archive>>,
     storage: &StorageConfig,
     clock: Arc<dyn Clock>,
-) -> Result<(Engine, Report), StorageError> {
-    Engine::open_on(config, Arc::new(files), archive, None, storage, clock, &Progress::default())
+) -> Result<(Engine, RecoveryReport), StorageError> {
+    Engine::open_on(config, Arc::new(files), archive, None, storage, clock, &RecoveryProgress::default())
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tidewire::feed::outbox::Part;
 use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::id::{PostId, SourceId};
-use tidewire::storage::archive::{Archive, ArchiveError, ArchivedCounts, Batch, Kept, Rewrite};
+use tidewire::storage::archive::{Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Rewrite};
 use tidewire::storage::journal::Sequence;
 
 /// What is about to be read.
@@ -49,7 +49,7 @@ impl<A: Archive> Archive for ObservedArchive<A> {
         self.archive.through()
     }
 
-    fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {
+    fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
         (self.before)(&Read::Post)?;
         self.archive.post(id)
     }

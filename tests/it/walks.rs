@@ -13,9 +13,9 @@ use tidewire::feed::outbox::{OutboxQuery, Part};
 use tidewire::feed::position::{Direction, Span};
 use tidewire::feed::post::Post;
 use tidewire::id::PostId;
-use tidewire::recovery::{Progress, Records, Recovered, Recovery, write_world};
+use tidewire::recovery::{Records, Recovered, Recovery, RecoveryProgress, write_world};
 use tidewire::state::posts::Stored;
-use tidewire::state::records::Walk;
+use tidewire::state::records::RecordTraversal;
 use tidewire::state::tiering::{Tiering, TieringLimits};
 use tidewire::state::world::{World, Writer};
 use tidewire::storage::archive::{Archive, MemoryArchive};
@@ -64,7 +64,7 @@ fn open(files: &MemoryFiles, archive: &Arc<MemoryArchive>, limits: TieringLimits
         let archive = Arc::clone(archive) as Arc<dyn Archive>;
         World::create_with(above(3), Sharding::new(2), Some((archive, limits)))
     };
-    Recovery { files, make_world: &make_world, repair: false, progress: &Progress::default() }.run().unwrap()
+    Recovery { files, make_world: &make_world, repair: false, progress: &RecoveryProgress::default() }.run().unwrap()
 }
 
 impl Life {
@@ -165,7 +165,8 @@ impl Life {
         let header = SnapshotHeader { sequence, taken_at: UnixMicros(START) };
         let mut writer = SnapshotWriter::begin(&files, header, false).unwrap();
         self.is_walking = true;
-        write_world(Walk { world: &world, sources }, &mut Between { life: self, writer: &mut writer }).unwrap();
+        write_world(RecordTraversal { world: &world, sources }, &mut Between { life: self, writer: &mut writer })
+            .unwrap();
         self.is_walking = false;
         // The end of a snapshot, as the scribe and the archiver make it: rounds under way are written before its own.
         self.journal.sync().unwrap();

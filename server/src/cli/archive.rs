@@ -19,7 +19,7 @@ use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::id::{PostId, SourceId};
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
 use tidewire::state::tiering::decode;
-use tidewire::storage::archive::{self, ArchiveError, Kept, ReadOnlyArchive, Totals};
+use tidewire::storage::archive::{self, ArchiveError, ArchivedRecord, ReadOnlyArchive, Totals};
 
 /// Subcommands of `tidewire archive`.
 #[derive(Debug, Subcommand)]
@@ -104,10 +104,10 @@ fn entries(archived_counts: &ArchivedCounts) -> u64 {
     archived_counts.pushed.posts + archived_counts.pulled.posts
 }
 
-fn whole(kept: &Kept) -> Result<(), String> {
+fn whole(kept: &ArchivedRecord) -> Result<(), String> {
     match kept {
-        Kept::Deleted => Ok(()),
-        Kept::Post(bytes) => decode(bytes).map(drop),
+        ArchivedRecord::Deleted => Ok(()),
+        ArchivedRecord::Post(bytes) => decode(bytes).map(drop),
     }
 }
 

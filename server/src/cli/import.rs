@@ -31,7 +31,7 @@ use crate::cli::{Outcome, keys, terminal};
 use crate::http::serve;
 use tidewire::clock::SystemClock;
 use tidewire::engine::{Engine, StorageConfig};
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 use tidewire::storage::journal::Durability;
 
 /// Worker threads of the server inside this process.
@@ -133,7 +133,8 @@ impl Local {
         storage.journal.durability = Durability::EverySecond;
         let listener = serve::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
         let address = listener.local_addr()?;
-        let (engine, _) = Engine::open(settings.engine()?, &storage, Arc::new(SystemClock), &Progress::default())?;
+        let (engine, _) =
+            Engine::open(settings.engine()?, &storage, Arc::new(SystemClock), &RecoveryProgress::default())?;
         let (handle_tx, handle_rx) = mpsc::channel();
         let served = engine.clone();
         let thread = thread::spawn(move || {

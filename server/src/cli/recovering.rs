@@ -8,13 +8,13 @@ use indicatif::HumanBytes;
 use tracing::info;
 
 use crate::cli::terminal;
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 
 /// Interval between two progress messages. A shorter recovery reports nothing.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Reports the progress once a second until the sender of `ended` is dropped: as one changing line on a terminal, otherwise in the log.
-pub(super) fn report(progress: &Progress, ended: &Receiver<()>) {
+pub(super) fn report(progress: &RecoveryProgress, ended: &Receiver<()>) {
     let line = terminal::changing_line();
     report_every(PERIOD, progress, ended, |message| {
         if line.is_hidden() {
@@ -27,13 +27,13 @@ pub(super) fn report(progress: &Progress, ended: &Receiver<()>) {
     line.finish_and_clear();
 }
 
-fn report_every(period: Duration, progress: &Progress, ended: &Receiver<()>, mut print: impl FnMut(String)) {
+fn report_every(period: Duration, progress: &RecoveryProgress, ended: &Receiver<()>, mut print: impl FnMut(String)) {
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(period) {
         print(message(progress));
     }
 }
 
-fn message(progress: &Progress) -> String {
+fn message(progress: &RecoveryProgress) -> String {
     let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
     let [loaded, total] = [&progress.snapshot_bytes, &progress.snapshot_bytes_total].map(number);
     let snapshot = match total {
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn the_phase_the_bytes_and_the_events_are_told_until_it_has_ended() {
-        let (progress, mut all) = (Progress::default(), Vec::new());
+        let (progress, mut all) = (RecoveryProgress::default(), Vec::new());
         let (recovering, ended) = crossbeam_channel::bounded(0);
         let mut recovering = Some(recovering);
         progress.enter("loading the snapshot");

@@ -10,7 +10,7 @@ use actix_web::{FromRequest, HttpRequest};
 
 use crate::http::problem::Problem;
 use tidewire::engine::Engine;
-use tidewire::recovery::{Progress, Report};
+use tidewire::recovery::{RecoveryProgress, RecoveryReport};
 
 /// The slot of the engine. Clones refer to the same slot.
 #[derive(Clone, Default)]
@@ -19,8 +19,8 @@ pub struct Slot(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     engine: OnceLock<Engine>,
-    report: OnceLock<Report>,
-    progress: Progress,
+    report: OnceLock<RecoveryReport>,
+    progress: RecoveryProgress,
 }
 
 impl Slot {
@@ -35,18 +35,18 @@ impl Slot {
     }
 
     /// Stores a recovered engine with its recovery report. Does nothing if the slot is already filled.
-    pub fn fill_recovered(&self, engine: Engine, report: Report) {
+    pub fn fill_recovered(&self, engine: Engine, report: RecoveryReport) {
         let _ = self.0.report.set(report);
         self.fill(engine);
     }
 
     /// Returns the recovery report, if the engine was recovered.
-    pub fn report(&self) -> Option<&Report> {
+    pub fn report(&self) -> Option<&RecoveryReport> {
         self.0.report.get()
     }
 
     /// Returns the progress of the recovery.
-    pub fn progress(&self) -> &Progress {
+    pub fn progress(&self) -> &RecoveryProgress {
         &self.0.progress
     }
 }

@@ -12,9 +12,9 @@ use tidewire::feed::outbox::{Part, Route};
 use tidewire::feed::page::Range;
 use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::id::{PostId, SourceId};
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 use tidewire::state::reader::PageRequest;
-use tidewire::storage::archive::{Archive, ArchiveError, ArchivedCounts, Batch, Kept, RedbArchive};
+use tidewire::storage::archive::{Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, RedbArchive};
 use tidewire::storage::journal::{Durability, Sequence};
 
 use crate::kept::storage;
@@ -33,7 +33,7 @@ struct Content {
     through: Sequence,
     archived_counts: Vec<(SourceId, ArchivedCounts)>,
     outboxes: Vec<Result<Vec<Position>, ()>>,
-    posts: Vec<Result<Option<Kept>, ()>>,
+    posts: Vec<Result<Option<ArchivedRecord>, ()>>,
 }
 
 const SOURCES: [&str; 3] = ["ann", "bob", "tag:tea"];
@@ -41,7 +41,11 @@ const POSTS: u64 = 240;
 
 fn batch(nth: u64) -> Batch {
     let at = Position { published_at: tidewire::clock::UnixMicros(nth as i64), id: PostId(nth) };
-    let kept = if nth.is_multiple_of(9) { Kept::Deleted } else { Kept::Post(vec![nth as u8; 40 + nth as usize]) };
+    let kept = if nth.is_multiple_of(9) {
+        ArchivedRecord::Deleted
+    } else {
+        ArchivedRecord::Post(vec![nth as u8; 40 + nth as usize])
+    };
     let source = id(SOURCES[nth as usize % SOURCES.len()]);
     let route = if nth.is_multiple_of(5) { Route::Pull } else { Route::Push };
     Batch { posts: vec![(PostId(nth), kept)], placed: vec![(source, at, route)], removed: Vec::new() }
@@ -153,7 +157,7 @@ fn open(place: &Path, repair: bool) -> Result<Engine, String> {
     let config =
         EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(100), ..EngineConfig::default() };
     let storage = StorageConfig { directory: place.to_owned(), repair, ..storage(Durability::Never, 1 << 20) };
-    let opened = Engine::open(config, &storage, Arc::new(SystemClock), &Progress::default());
+    let opened = Engine::open(config, &storage, Arc::new(SystemClock), &RecoveryProgress::default());
     opened.map(|(engine, _)| engine).map_err(|cause| cause.to_string())
 }
 

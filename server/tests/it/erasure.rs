@@ -17,7 +17,7 @@ use tidewire::feed::page::Range;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::feed::rules::{Replies, RulesPatch};
 use tidewire::id::{PostId, SourceId};
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 use tidewire::state::reader::PageRequest;
 
 use crate::oracle::{NaivePost, Of, Oracle};
@@ -206,7 +206,7 @@ fn holding(directory: &Path, texts: &[&str]) -> Vec<String> {
 
 fn open(directory: &Path) -> Engine {
     let storage = StorageConfig { directory: directory.to_owned(), ..StorageConfig::default() };
-    Engine::open(small(), &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0
+    Engine::open(small(), &storage, Arc::new(SystemClock), &RecoveryProgress::default()).unwrap().0
 }
 
 fn run(test: impl Future<Output = ()>) {

@@ -11,7 +11,7 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::event::{MuteOrBlock, NewEdge};
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 
 use crate::oracle::Expected;
 use crate::tools::{content, fails, run};
@@ -23,7 +23,7 @@ pub fn open(directory: &Path) -> Engine {
 
 fn open_with(directory: &Path, config: EngineConfig) -> Engine {
     let storage = StorageConfig { directory: directory.to_owned(), ..StorageConfig::default() };
-    Engine::open(config, &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0
+    Engine::open(config, &storage, Arc::new(SystemClock), &RecoveryProgress::default()).unwrap().0
 }
 
 /// An engine that keeps two or three posts of each source in memory.

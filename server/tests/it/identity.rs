@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 use tidewire::storage::archive::{Archive as _, RedbArchive};
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::identity;
@@ -28,7 +28,7 @@ fn open_or_repair(place: &Path, segment_bytes: u64, repair: bool) -> Result<Engi
     let config =
         EngineConfig { outbox_posts: some(4), inbox_posts: some(10), celebrity: above(100), ..EngineConfig::default() };
     let storage = StorageConfig { directory: place.to_owned(), repair, ..storage(Durability::Never, segment_bytes) };
-    let opened = Engine::open(config, &storage, Arc::new(SystemClock), &Progress::default());
+    let opened = Engine::open(config, &storage, Arc::new(SystemClock), &RecoveryProgress::default());
     opened.map(|(engine, _)| engine).map_err(|cause| cause.to_string())
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tidewire::clock::{ManualClock, SystemClock, UnixMicros};
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 
 use crate::kill::Program;
 use crate::server::Server;
@@ -95,7 +95,7 @@ fn write(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
 /// An engine on a data directory.
 fn open(directory: &Path) -> Engine {
     let storage = StorageConfig { directory: directory.to_owned(), ..StorageConfig::default() };
-    Engine::open(EngineConfig::default(), &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0
+    Engine::open(EngineConfig::default(), &storage, Arc::new(SystemClock), &RecoveryProgress::default()).unwrap().0
 }
 
 /// What a server that starts on the directory says of it.
@@ -231,7 +231,8 @@ fn statistics_tell_how_old_snapshots_are_and_how_many_may_be_asked_for() {
     let directory = tempfile::tempdir().unwrap();
     let storage = StorageConfig { directory: directory.path().to_owned(), ..StorageConfig::default() };
     let clock = Arc::new(ManualClock::new(UnixMicros(1_000_000_000)));
-    let opened = Engine::open(EngineConfig::default(), &storage, Arc::clone(&clock) as Arc<_>, &Progress::default());
+    let opened =
+        Engine::open(EngineConfig::default(), &storage, Arc::clone(&clock) as Arc<_>, &RecoveryProgress::default());
     let server = Server::of(opened.unwrap().0);
     assert_eq!(server.send("POST", "/v1/snapshots", None, "").status, 201);
     let age = || server.get("/v1/stats").json()["snapshots"][0]["age_seconds"].clone();

@@ -14,7 +14,7 @@ use tidewire::feed::position::Position;
 use tidewire::feed::post::Body;
 use tidewire::id::PostId;
 use tidewire::limits::{CLOCK_EARLIEST, CLOCK_STEP_MAX};
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::memory::MemoryFiles;
@@ -236,7 +236,7 @@ async fn a_process_that_is_often_restarted_takes_snapshots_as_often_as_one_that_
 
 fn refusal(directory: &std::path::Path) -> String {
     let settings = StorageConfig { directory: directory.to_owned(), ..storage(Durability::Always, LARGE) };
-    let opened = Engine::open(config(1, CelebrityPolicy::PushAll), &settings, clock(), &Progress::default());
+    let opened = Engine::open(config(1, CelebrityPolicy::PushAll), &settings, clock(), &RecoveryProgress::default());
     let refusal = opened.map(|(engine, _)| engine.shutdown()).unwrap_err();
     refusal.to_string()
 }
@@ -283,7 +283,7 @@ fn files_of_others_are_left_alone_and_half_snapshots_are_not() {
         std::fs::write(directory.path().join(name), "of others").unwrap();
     }
     let settings = StorageConfig { directory: directory.path().to_owned(), ..storage(Durability::Always, LARGE) };
-    let opened = Engine::open(config(1, CelebrityPolicy::PushAll), &settings, clock(), &Progress::default());
+    let opened = Engine::open(config(1, CelebrityPolicy::PushAll), &settings, clock(), &RecoveryProgress::default());
     opened.unwrap().0.shutdown();
     for name in others {
         assert_eq!(std::fs::read_to_string(directory.path().join(name)).unwrap(), "of others");

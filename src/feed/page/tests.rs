@@ -21,11 +21,11 @@ struct Filter {
 impl View for Filter {
     type Entry = ();
 
-    fn look(&mut self, position: Position) -> Look<()> {
+    fn look(&mut self, position: Position) -> Visibility<()> {
         match position.id.0 {
-            id if self.hidden.contains(&id) => Look::Hidden,
-            id if self.gone.contains(&id) => Look::Gone,
-            _ => Look::Shown(()),
+            id if self.hidden.contains(&id) => Visibility::Hidden,
+            id if self.gone.contains(&id) => Visibility::Gone,
+            _ => Visibility::Shown(()),
         }
     }
 

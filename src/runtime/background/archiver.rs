@@ -22,7 +22,7 @@ use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::message::{Command, Mark, Reply};
 use crate::runtime::writer::queue::CommandSender;
 use crate::state::pruning::fate;
-use crate::state::tiering::{Tiering, Written};
+use crate::state::tiering::{RoundOutcome, Tiering};
 use crate::state::world::World;
 use crate::storage::archive::{Archive, ArchiveError, Rewrite};
 use crate::storage::journal::Sequence;
@@ -118,7 +118,7 @@ impl Failures {
     }
 }
 
-fn write(world: &World, archive: &dyn Archive, tiering: Tiering, persist: Option<Sequence>) -> Written {
+fn write(world: &World, archive: &dyn Archive, tiering: Tiering, persist: Option<Sequence>) -> RoundOutcome {
     let written = tiering.write(world, archive);
     match persist.filter(|_| written.failed.is_none()).map(|through| archive.persist(through)) {
         Some(Err(cause)) => written.not_persisted(cause),

@@ -31,7 +31,7 @@ use crate::runtime::fanout::courier::Courier;
 use crate::runtime::message::{Command, CopyInboxes, Mark, Reply, SnapshotTaken};
 use crate::runtime::shared::Shared;
 use crate::runtime::writer::queue::CommandSender;
-use crate::state::records::{InboxRecord, UnderWayRecord, Walk, pack_positions};
+use crate::state::records::{InboxRecord, RecordTraversal, UnderWayRecord, pack_positions};
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::journal::Sequence;
@@ -270,7 +270,7 @@ impl Snapshotter {
     ) -> Result<(), StorageError> {
         let mut writer =
             Paced { writer, since: Instant::now(), stopping: &self.stopping, without_pauses: &self.without_pauses };
-        write_world(Walk { world: &self.shared.world, sources: mark.sources }, &mut writer)?;
+        write_world(RecordTraversal { world: &self.shared.world, sources: mark.sources }, &mut writer)?;
         if self.options.inboxes {
             let posts = pack_positions(under_way.into_iter());
             writer.record(Section::UnderWay, &UnderWayRecord { posts })?;

@@ -20,7 +20,7 @@ use crate::feed::stream::Invalidation;
 use crate::id::SourceSlot;
 use crate::limits::{CLOCK_STEP_MAX, USER_MAILBOX_MAX};
 use crate::runtime::abort_on_exit::AbortOnExit;
-use crate::runtime::message::{Ask, InvalidationsPending, Restore, Sleep, Wake};
+use crate::runtime::message::{InvalidationsPending, Restore, Sleep, Wake, WakingRequest};
 use crate::runtime::reader::inbox_store::InboxStore;
 use crate::runtime::reader::user::UserActor;
 use crate::runtime::shared::Shared;
@@ -89,7 +89,7 @@ impl Activator {
         }
     }
 
-    fn ask(&mut self, reader: Arc<Source>, ask: Ask) {
+    fn ask(&mut self, reader: Arc<Source>, ask: WakingRequest) {
         match self.shared.directory.send(reader.slot, ask) {
             Ok(()) => {}
             Err(SendError::Full(ask)) => ask.refuse(self.shared.overloaded("user_mailbox", USER_MAILBOX_MAX)),
@@ -97,7 +97,7 @@ impl Activator {
         }
     }
 
-    fn wake(&mut self, reader: Arc<Source>, ask: Ask) {
+    fn wake(&mut self, reader: Arc<Source>, ask: WakingRequest) {
         self.evict_if_full();
         // The reader counts as seen now. Otherwise the next sweep could put it to sleep directly after it was woken.
         reader.seen(self.shared.clock.now());

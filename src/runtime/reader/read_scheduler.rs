@@ -22,7 +22,7 @@ use crate::feed::page::Page;
 use crate::id::SourceSlot;
 use crate::limits::{READS_WAITING_PER_SHARD_MAX, USER_MAILBOX_MAX, WAKE_QUEUE_MAX};
 use crate::runtime::abort_on_exit::AbortOnExit;
-use crate::runtime::message::{Ask, Reply, Wake};
+use crate::runtime::message::{Reply, Wake, WakingRequest};
 use crate::runtime::reader::activator::Activator;
 use crate::runtime::reader::fair_queue::FairQueue;
 use crate::runtime::shared::Shared;
@@ -119,7 +119,7 @@ impl ReadScheduler {
     ///
     /// # Errors
     /// Returns the request if a queue is full, and an error with the name of the queue.
-    pub fn ask(&self, reader: &Arc<Source>, ask: Ask) -> Result<(), Box<(Ask, Error)>> {
+    pub fn ask(&self, reader: &Arc<Source>, ask: WakingRequest) -> Result<(), Box<(WakingRequest, Error)>> {
         let shared = &self.shared;
         let ask = match shared.directory.send(reader.slot, ask) {
             Ok(()) => return Ok(()),
@@ -150,7 +150,7 @@ impl ReadScheduler {
     /// Sends a read to its actor.
     fn begin(&self, (read, permit): (Read, ReadPermit)) {
         let Read { reader, request, reply } = read;
-        if let Err(refused) = self.ask(&reader, Ask::Read { request, reply, permit }) {
+        if let Err(refused) = self.ask(&reader, WakingRequest::Read { request, reply, permit }) {
             let (ask, cause) = *refused;
             ask.refuse(cause);
         }

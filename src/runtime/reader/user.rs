@@ -15,7 +15,7 @@ use tracing::error;
 use crate::feed::inbox::Inbox;
 use crate::feed::page::{Page, Reach};
 use crate::feed::stream::Invalidation;
-use crate::runtime::message::{Ask, Reply, Sleep, Verify};
+use crate::runtime::message::{Reply, Sleep, Verify, WakingRequest};
 use crate::runtime::reader::inbox_store::{InboxHandle, InboxStore};
 use crate::runtime::reader::watch::Watch;
 use crate::runtime::shared::Shared;
@@ -142,13 +142,13 @@ impl Actor for UserActor {
     }
 }
 
-impl Handler<Ask> for UserActor {
+impl Handler<WakingRequest> for UserActor {
     type Result = ();
 
-    fn handle(&mut self, ask: Ask, ctx: &mut Self::Context) {
+    fn handle(&mut self, ask: WakingRequest, ctx: &mut Self::Context) {
         // An actor that was put to sleep drops the request; the caller then repeats it.
         match ask {
-            Ask::Read { request, reply, permit } => {
+            WakingRequest::Read { request, reply, permit } => {
                 match self.page(request) {
                     // The caller may have disconnected.
                     Some(Built::Page(page)) => drop(reply.send(Ok(page))),
@@ -157,7 +157,7 @@ impl Handler<Ask> for UserActor {
                 }
                 drop(permit);
             }
-            Ask::Attach { subscriber, resume, reply } => self.attach(subscriber, resume, reply, ctx),
+            WakingRequest::Attach { subscriber, resume, reply } => self.attach(subscriber, resume, reply, ctx),
         }
     }
 }

@@ -31,7 +31,7 @@ use crate::runtime::reader::user::UserActor;
 use crate::runtime::shared::Shared;
 use crate::state::posts::Stored;
 use crate::state::reader::{Archived, LookupTarget, Reader};
-use crate::state::view::{Entry, Found};
+use crate::state::view::{Entry, PostLookup};
 use crate::state::viewer::Viewer;
 
 /// The data that a watch reads.
@@ -220,7 +220,7 @@ impl Watch {
         &mut self,
         context: &mut WatchContext<'_>,
         invalidation: Invalidation,
-        found: Option<(PostId, Vec<Found>)>,
+        found: Option<(PostId, Vec<PostLookup>)>,
     ) {
         let seen = found.and_then(|(post, found)| Some((post, context.entry_of(post, Some(&found)).ok()?)));
         match seen {
@@ -357,7 +357,11 @@ impl WatchContext<'_> {
         newest
     }
 
-    fn entry_of(&mut self, post: PostId, fetched: Option<&[Found]>) -> Result<Option<(Position, Entry)>, Archived> {
+    fn entry_of(
+        &mut self,
+        post: PostId,
+        fetched: Option<&[PostLookup]>,
+    ) -> Result<Option<(Position, Entry)>, Archived> {
         let (shared, reader) = (self.shared, &*self.reader);
         let budget = Budget::untimed(Allowance::UNLIMITED);
         let entry = self.inbox_handle.with(|inbox| reader.entry_of(inbox, &shared.world, post, fetched, &budget));

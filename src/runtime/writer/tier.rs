@@ -9,7 +9,7 @@ use crate::id::SourceId;
 use crate::runtime::background::archiver::Task;
 use crate::runtime::message::{Command, Mark, Reply};
 use crate::runtime::writer::{Scribe, refuse};
-use crate::state::tiering::Written;
+use crate::state::tiering::RoundOutcome;
 use crate::storage::journal::Journal;
 
 /// Number of rounds of tiering between two that sync the archive, so that it survives a power loss.
@@ -126,7 +126,7 @@ impl<J: Journal> Scribe<J> {
         });
     }
 
-    pub(super) fn finish_tiering(&mut self, written: Written) {
+    pub(super) fn finish_tiering(&mut self, written: RoundOutcome) {
         let Some(archiver) = &mut self.archiver else { return };
         archiver.is_busy = false;
         let has_failed = self.writer.finish_round(written).is_err();

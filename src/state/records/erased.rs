@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::UnixMicros;
 use crate::id::SourceId;
-use crate::state::records::{SourceRecord, Walk};
+use crate::state::records::{RecordTraversal, SourceRecord};
 use crate::state::world::Writer;
 
 /// The erasure of a user.
@@ -21,7 +21,7 @@ pub struct ErasedRecord {
     pub user: Option<SourceId>,
 }
 
-impl Walk<'_> {
+impl RecordTraversal<'_> {
     /// Returns the record of a source whose erasure began at `at`.
     pub(super) fn erased(self, at: UnixMicros) -> SourceRecord {
         let erasure = self.world.sources.erasures().at(at);

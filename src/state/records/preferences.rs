@@ -9,7 +9,7 @@ use crate::feed::preferences::{Marker, Preferences, Silenced};
 use crate::feed::resume::Settled;
 use crate::feed::rules::Rules;
 use crate::id::{ListName, SourceSlot};
-use crate::state::records::{InvalidRecordError, Walk, invalid};
+use crate::state::records::{InvalidRecordError, RecordTraversal, invalid};
 use crate::state::world::Writer;
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub struct PreferencesRecord {
     pub lists: Vec<(ListName, Vec<(u32, UnixMicros)>)>,
 }
 
-impl Walk<'_> {
+impl RecordTraversal<'_> {
     /// Returns the records of all readers that have preferences.
     pub fn preferences(self) -> impl Iterator<Item = PreferencesRecord> {
         self.readers().filter_map(move |reader| {

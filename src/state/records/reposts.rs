@@ -6,7 +6,7 @@ use serde_bytes::ByteBuf;
 use crate::feed::position::Position;
 use crate::feed::reposts::Repost;
 use crate::id::{PostId, SourceSlot};
-use crate::state::records::{InvalidRecordError, Walk, invalid, pack_positions, unpack_positions};
+use crate::state::records::{InvalidRecordError, RecordTraversal, invalid, pack_positions, unpack_positions};
 use crate::state::world::Writer;
 
 /// Reposts of one post, as columns of consecutive little-endian numbers. A post with many reposts has several records.
@@ -29,7 +29,7 @@ pub struct RepostsRecord {
 /// Maximum number of reposts in one record.
 const REPOSTS_PER_RECORD: usize = 16 * 1024;
 
-impl Walk<'_> {
+impl RecordTraversal<'_> {
     /// Passes the records of all reposts to `each`.
     ///
     /// # Errors

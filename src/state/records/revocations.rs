@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::UnixMicros;
 use crate::id::SourceId;
-use crate::state::records::Walk;
+use crate::state::records::RecordTraversal;
 use crate::state::revocations::Revocation;
 use crate::state::world::Writer;
 
@@ -22,7 +22,7 @@ pub struct RevocationsRecord {
 /// Maximum number of revocations in one record. They are copied together, so that no request waits for a disk.
 const REVOCATIONS_PER_RECORD: usize = 1_024;
 
-impl Walk<'_> {
+impl RecordTraversal<'_> {
     /// Returns the records of all revocations. One that gets a later instant meanwhile is returned again; its event is
     /// replayed too.
     pub fn revocations(self) -> impl Iterator<Item = RevocationsRecord> {

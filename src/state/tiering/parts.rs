@@ -20,7 +20,7 @@ use crate::storage::archive::{Archive, ArchiveError, Batch};
 
 /// The result of writing a round.
 #[derive(Debug, Default)]
-pub struct Written {
+pub struct RoundOutcome {
     /// The part that the archive has now.
     pub done: Tiering,
     /// The part that remains in memory and in snapshots, and is not tried again before a restart.
@@ -34,21 +34,21 @@ const NAMED_MAX: usize = 20;
 
 impl Tiering {
     /// Writes the round, as a whole if possible.
-    pub fn write(self, world: &World, archive: &dyn Archive) -> Written {
+    pub fn write(self, world: &World, archive: &dyn Archive) -> RoundOutcome {
         if self.is_empty() {
-            return Written::default();
+            return RoundOutcome::default();
         }
         match archive.write(&self.batch(world)) {
-            Ok(()) => Written { done: self, ..Written::default() },
+            Ok(()) => RoundOutcome { done: self, ..RoundOutcome::default() },
             Err(cause @ ArchiveError::Damaged { .. }) => self.write_in_parts(world, archive, cause),
-            Err(cause) => Written { failed: Some((self, cause)), ..Written::default() },
+            Err(cause) => RoundOutcome { failed: Some((self, cause)), ..RoundOutcome::default() },
         }
     }
 
     /// Halves what cannot be written until only the parts that need a damaged page are left, or the maximum number of
     /// writes for one round is reached.
-    fn write_in_parts(self, world: &World, archive: &dyn Archive, mut cause: ArchiveError) -> Written {
-        let (mut written, mut failed) = (Written::default(), Self::default());
+    fn write_in_parts(self, world: &World, archive: &dyn Archive, mut cause: ArchiveError) -> RoundOutcome {
+        let (mut written, mut failed) = (RoundOutcome::default(), Self::default());
         let mut units = self.units();
         let rest = units.split_off(units.len() / 2);
         // All of them together could not be written, as the caller found.
@@ -81,7 +81,7 @@ impl Tiering {
     }
 
     /// Handles a smallest part that cannot be written: one source, one edited post, or one deleted post.
-    fn handle_unwritable(self, world: &World, archive: &dyn Archive, written: &mut Written, failed: &mut Self) {
+    fn handle_unwritable(self, world: &World, archive: &dyn Archive, written: &mut RoundOutcome, failed: &mut Self) {
         let source = self.entries.first().map(|(slot, ..)| *slot);
         // The tombstone is enough if the entries to be removed are on a page that cannot be read.
         let tombstone = Batch { removed: Vec::new(), ..self.batch(world) };
@@ -148,7 +148,7 @@ impl Tiering {
     }
 }
 
-impl Written {
+impl RoundOutcome {
     /// Converts the result to that of a round that the archive did not make durable.
     #[must_use]
     pub fn not_persisted(mut self, cause: ArchiveError) -> Self {
@@ -162,7 +162,7 @@ impl Writer {
     ///
     /// # Errors
     /// Returns the cause if anything must be tried again.
-    pub fn finish_round(&mut self, Written { done, held_back, failed }: Written) -> Result<(), ArchiveError> {
+    pub fn finish_round(&mut self, RoundOutcome { done, held_back, failed }: RoundOutcome) -> Result<(), ArchiveError> {
         self.finish_tiering(done);
         self.clear_in_flight(&held_back);
         let Some((failed, cause)) = failed else { return Ok(()) };

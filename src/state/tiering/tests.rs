@@ -13,11 +13,11 @@ use crate::feed::post::{Body, Draft, Post};
 use crate::feed::record::PostRecord;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::{HELD_BACK_SOURCES_MAX, TIERING_WRITES_MAX};
-use crate::state::records::Walk;
+use crate::state::records::RecordTraversal;
 use crate::state::tiering::TieringLimits;
 use crate::state::world::{World, Writer};
 use crate::storage::archive::faulty::{FaultyArchive, Plan};
-use crate::storage::archive::{Archive, Kept, MemoryArchive};
+use crate::storage::archive::{Archive, ArchivedRecord, MemoryArchive};
 
 fn world(outbox_posts: usize, posts_bytes: usize) -> (Arc<World>, Writer) {
     let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
@@ -104,7 +104,7 @@ fn a_snapshot_that_holds_far_more_than_memory_may_is_loaded_within_the_limit() {
     (0..20).for_each(|nth| drop(writer.intern(&SourceId::new(&author(nth)).unwrap())));
     // One author after the other fills memory, each just before the traversal reaches that author.
     let mut records = Vec::new();
-    let walk = Walk { world: &walked, sources: 20 };
+    let walk = RecordTraversal { world: &walked, sources: 20 };
     for nth in 0..20 {
         for time in nth * 1_000..nth * 1_000 + 200 {
             writer.apply(&published(time, &author(nth), None));
@@ -182,5 +182,5 @@ fn more_sources_than_may_be_held_back_are_tried_again_and_what_is_deleted_gets_i
     (1..=4).for_each(|id| drop(writer.apply(&Event::Deleted { id: PostId(id), repost_of: None })));
     let written = writer.collect_tiering().write(&world, &archive);
     writer.finish_round(written).unwrap();
-    assert!((1..=4).all(|id| archive.post(PostId(id)).unwrap() == Some(Kept::Deleted)));
+    assert!((1..=4).all(|id| archive.post(PostId(id)).unwrap() == Some(ArchivedRecord::Deleted)));
 }

@@ -17,7 +17,7 @@ use crate::feed::position::{Direction, Position, Span, at};
 use crate::id::{PostId, SourceId};
 use crate::limits::{POST_BODY_BYTES_MAX, SOURCE_ID_BYTES_MAX};
 use crate::storage::archive::{
-    Archive, ArchiveError, ArchivedCounts, Batch, Fate, Kept, MemoryArchive, RedbArchive, Rewrite, RouteCount,
+    Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Fate, MemoryArchive, RedbArchive, Rewrite, RouteCount,
 };
 use crate::storage::journal::Sequence;
 use Direction::{Newer, Older};
@@ -65,12 +65,12 @@ pub(super) fn source(id: &str) -> SourceId {
     SourceId::new(id).expect("tests use good ids")
 }
 
-pub(super) fn posts<const N: usize>(posts: [(u64, Kept); N]) -> Batch {
+pub(super) fn posts<const N: usize>(posts: [(u64, ArchivedRecord); N]) -> Batch {
     Batch { posts: posts.into_iter().map(|(id, kept)| (PostId(id), kept)).collect(), ..Batch::default() }
 }
 
-pub(super) fn post(text: &str) -> Kept {
-    Kept::Post(text.into())
+pub(super) fn post(text: &str) -> ArchivedRecord {
+    ArchivedRecord::Post(text.into())
 }
 
 pub(super) fn placed<const N: usize>(entries: [(&str, Position, Route); N]) -> Batch {
@@ -99,7 +99,12 @@ fn of_route(newest: Option<Position>, posts: u64) -> RouteCount {
 }
 
 fn a_rewrite_takes_what_is_to_go_and_leaves_the_rest(archive: &dyn Archive) -> Tested {
-    archive.write(&posts([(1, post("goes")), (2, post("stays")), (3, post("changes")), (4, Kept::Deleted)]))?;
+    archive.write(&posts([
+        (1, post("goes")),
+        (2, post("stays")),
+        (3, post("changes")),
+        (4, ArchivedRecord::Deleted),
+    ]))?;
     // Three of the names have a common prefix.
     let entries = [("an", 1, Push), ("ann", 1, Push), ("ann", 2, Pull), ("anna", 2, Push), ("tag:tea", 1, Pull)];
     archive.write(&placed(entries.map(|(of, nth, route)| (of, at(nth, nth as u64), route))))?;
@@ -113,7 +118,7 @@ fn a_rewrite_takes_what_is_to_go_and_leaves_the_rest(archive: &dyn Archive) -> T
         archive.rewrite(&Rewrite { without: &[source("ann"), source("nobody")], fate: &fate })?;
         let kept = [1, 2, 3, 4].map(|id| archive.post(PostId(id)));
         let kept: Vec<_> = kept.into_iter().collect::<Result<_, _>>()?;
-        let expected = [Kept::Deleted, post("stays"), post("changed"), Kept::Deleted].map(Some);
+        let expected = [ArchivedRecord::Deleted, post("stays"), post("changed"), ArchivedRecord::Deleted].map(Some);
         assert_eq!(kept, expected);
         assert_eq!(all(archive, "ann", Part::Whole), []);
         for (of, nth) in [("an", 1), ("anna", 2), ("tag:tea", 1)] {
@@ -134,7 +139,7 @@ fn a_rewrite_takes_what_is_to_go_and_leaves_the_rest(archive: &dyn Archive) -> T
 
 fn a_post_is_found_until_it_is_replaced(archive: &dyn Archive) -> Tested {
     assert_eq!(archive.post(PostId(7))?, None);
-    for kept in [post("first"), post("second, longer"), Kept::Deleted, post("third")] {
+    for kept in [post("first"), post("second, longer"), ArchivedRecord::Deleted, post("third")] {
         archive.write(&posts([(7, kept.clone())]))?;
         assert_eq!(archive.post(PostId(7))?, Some(kept));
         archive.persist(Sequence(1))?;
@@ -144,16 +149,21 @@ fn a_post_is_found_until_it_is_replaced(archive: &dyn Archive) -> Tested {
 }
 
 fn of_two_posts_under_one_id_the_later_stays(archive: &dyn Archive) -> Tested {
-    archive.write(&posts([(7, post("a")), (3, post("b")), (7, Kept::Deleted), (3, post("c"))]))?;
-    assert_eq!(archive.post(PostId(7))?, Some(Kept::Deleted));
+    archive.write(&posts([(7, post("a")), (3, post("b")), (7, ArchivedRecord::Deleted), (3, post("c"))]))?;
+    assert_eq!(archive.post(PostId(7))?, Some(ArchivedRecord::Deleted));
     assert_eq!(archive.post(PostId(3))?, Some(post("c")));
     Ok(())
 }
 
 fn any_id_and_any_bytes_can_be_kept(archive: &dyn Archive) -> Tested {
-    let longest = Kept::Post(vec![0; POST_BODY_BYTES_MAX]);
-    let cases =
-        [(0, post("")), (1, Kept::Post(vec![0])), (2, Kept::Post(vec![1])), (3, longest), (u64::MAX, post("z"))];
+    let longest = ArchivedRecord::Post(vec![0; POST_BODY_BYTES_MAX]);
+    let cases = [
+        (0, post("")),
+        (1, ArchivedRecord::Post(vec![0])),
+        (2, ArchivedRecord::Post(vec![1])),
+        (3, longest),
+        (u64::MAX, post("z")),
+    ];
     archive.write(&posts(cases.clone()))?;
     for (id, kept) in cases {
         assert_eq!(archive.post(PostId(id))?, Some(kept));
@@ -166,7 +176,7 @@ fn it_is_empty_until_a_post_or_a_tombstone_is_written(archive: &dyn Archive) -> 
     archive.write(&Batch::default())?;
     archive.write(&placed([("ann", at(1, 1), Push)]))?;
     assert!(archive.is_empty());
-    archive.write(&posts([(1, Kept::Deleted)]))?;
+    archive.write(&posts([(1, ArchivedRecord::Deleted)]))?;
     assert!(!archive.is_empty());
     Ok(())
 }
@@ -308,7 +318,7 @@ fn the_event_it_was_persisted_with_last_is_kept(archive: &dyn Archive) -> Tested
 /// A naive model of an archive: lists of everything that was written.
 #[derive(Default)]
 struct Model {
-    posts: BTreeMap<PostId, Kept>,
+    posts: BTreeMap<PostId, ArchivedRecord>,
     entries: Vec<(SourceId, Position, Route)>,
     ever: Vec<(SourceId, Position, Route)>,
 }
@@ -370,7 +380,10 @@ fn positions() -> impl Strategy<Value = Position> {
 
 fn batches() -> impl Strategy<Value = Batch> {
     let source = || prop::sample::select(SOURCES.as_slice()).prop_map(source);
-    let kept = prop_oneof![prop::collection::vec(any::<u8>(), 0..4).prop_map(Kept::Post), Just(Kept::Deleted)];
+    let kept = prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..4).prop_map(ArchivedRecord::Post),
+        Just(ArchivedRecord::Deleted)
+    ];
     let posts = prop::collection::vec(((0..6u64).prop_map(PostId), kept), 0..4);
     let route = prop::sample::select([Push, Pull].as_slice());
     let placed = prop::collection::vec((source(), positions(), route), 0..12);

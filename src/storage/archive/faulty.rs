@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::feed::outbox::Part;
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{Archive, ArchiveError, ArchivedCounts, Batch, Kept, Rewrite};
+use crate::storage::archive::{Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Rewrite};
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 
@@ -135,7 +135,7 @@ impl<A: Archive> Archive for FaultyArchive<A> {
         self.archive.through()
     }
 
-    fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {
+    fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
         self.fails("read", |counts| &mut counts.posts, |plan| &plan.fail_posts)?;
         if self.state.lock().0.lost_post == Some(id) {
             return Ok(None);

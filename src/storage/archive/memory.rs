@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{Archive, ArchiveError, ArchivedCounts, Batch, Fate, Kept, Rewrite};
+use crate::storage::archive::{Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Fate, Rewrite};
 use crate::storage::journal::Sequence;
 
 /// An archive that is lost when its process ends. Its operations never fail.
@@ -26,7 +26,7 @@ pub struct MemoryArchive {
 
 #[derive(Clone, Debug, Default)]
 struct Contents {
-    posts: BTreeMap<PostId, Kept>,
+    posts: BTreeMap<PostId, ArchivedRecord>,
     outboxes: BTreeMap<SourceId, Outbox>,
 }
 
@@ -82,7 +82,7 @@ impl Archive for MemoryArchive {
         Ok(self.persisted.lock().through)
     }
 
-    fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {
+    fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
         Ok(self.contents.read().posts.get(&id).cloned())
     }
 
@@ -150,11 +150,11 @@ impl Contents {
     fn rewrite(&mut self, rewrite: &Rewrite<'_>) {
         self.outboxes.retain(|source, _| !rewrite.without.contains(source));
         for kept in self.posts.values_mut() {
-            let Kept::Post(bytes) = kept else { continue };
+            let ArchivedRecord::Post(bytes) = kept else { continue };
             match (rewrite.fate)(bytes) {
                 Fate::Keep => {}
                 Fate::Replace(other) => *bytes = other,
-                Fate::Tombstone => *kept = Kept::Deleted,
+                Fate::Tombstone => *kept = ArchivedRecord::Deleted,
             }
         }
     }

@@ -31,7 +31,7 @@ use crate::storage::journal::Sequence;
 
 /// The content that the archive stores under a post id.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Kept {
+pub enum ArchivedRecord {
     /// The bytes of a post, as encoded by the caller.
     Post(Vec<u8>),
     /// A tombstone: the post was deleted, and its id cannot be used again.
@@ -42,7 +42,7 @@ pub enum Kept {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Batch {
     /// Posts and tombstones to insert or replace. Of several with the same id, the last one is stored.
-    pub posts: Vec<(PostId, Kept)>,
+    pub posts: Vec<(PostId, ArchivedRecord)>,
     /// Entries to add to outboxes. An entry that exists already keeps its first route.
     pub placed: Vec<(SourceId, Position, Route)>,
     /// Entries to remove from outboxes, after all others were added. A missing entry is not an error.
@@ -107,7 +107,7 @@ pub trait Archive: Send + Sync + 'static {
     ///
     /// # Errors
     /// Fails if the archive could not be read.
-    fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError>;
+    fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError>;
 
     /// Appends to `into` at most `max` positions of `part` inside `span`, nearest first in `direction`, without duplicates.
     ///

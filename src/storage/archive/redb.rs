@@ -8,6 +8,7 @@
 //!   rows that a batch changes (`write`) and an outbox contains (`read`), the encoding of rows (`layout`);
 //! - the path of the file, deciding when to persist it (the callers).
 
+mod buffered_file;
 #[cfg(test)]
 mod full_disk;
 mod layout;
@@ -17,7 +18,6 @@ mod read;
 mod read_only;
 mod repair;
 mod rewrite;
-mod room;
 #[cfg(test)]
 mod steps;
 mod sums;
@@ -36,7 +36,7 @@ use redb::{Database, Durability, Error, ReadTransaction, ReadableDatabase, Reada
 use crate::feed::outbox::{OutboxQuery, Part};
 use crate::feed::position::{Direction, Position, Span};
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{Archive, ArchiveError, ArchivedCounts, Batch, Kept, Rewrite};
+use crate::storage::archive::{Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, Rewrite};
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
 use sums::{DamagedPage, SummedFile};
@@ -173,7 +173,7 @@ impl Archive for RedbArchive {
         })
     }
 
-    fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {
+    fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
         self.read(|snapshot| {
             let found = snapshot.open_table(layout::POSTS)?.get(id.0)?;
             found.map(|value| layout::kept(value.value())).transpose()

@@ -11,7 +11,7 @@ use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::journal::Sequence;
 use crate::storage::journal::writer::Tail;
-use crate::storage::segment::{self, End, Found, SEGMENT_HEADER_BYTES, Segment, Walk};
+use crate::storage::segment::{self, End, FoundEvent, SEGMENT_HEADER_BYTES, Segment, SegmentRead};
 
 /// The part of the journal to read.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub struct Reading {
 
 /// The result of reading the journal.
 #[derive(Clone, Debug, Default)]
-pub struct Read {
+pub struct JournalRead {
     /// The number of events that were delivered.
     pub events: u64,
     /// Bytes of all segments that were read.
@@ -84,11 +84,11 @@ pub fn segments(files: &dyn Files) -> Result<Vec<(String, Sequence)>, StorageErr
 pub fn read(
     files: &dyn Files,
     reading: Reading,
-    mut each: impl FnMut(Found<'_>) -> Result<(), String>,
-) -> Result<Read, StorageError> {
+    mut each: impl FnMut(FoundEvent<'_>) -> Result<(), String>,
+) -> Result<JournalRead, StorageError> {
     let segments = segments(files)?;
     let start = segments.partition_point(|segment| segment.1 <= reading.after.next()).saturating_sub(1);
-    let mut pass = Pass { reading, next: reading.after.next(), end: Sequence::default(), read: Read::default() };
+    let mut pass = Pass { reading, next: reading.after.next(), end: Sequence::default(), read: JournalRead::default() };
     for (nth, (name, first)) in segments.iter().enumerate().skip(start) {
         let segment = Segment::read(files, name, *first)?;
         pass.gap_before(&segment)?;
@@ -104,7 +104,7 @@ struct Pass {
     next: Sequence,
     /// The sequence after the last event found, including events that were already known.
     end: Sequence,
-    read: Read,
+    read: JournalRead,
 }
 
 impl Pass {
@@ -134,7 +134,7 @@ impl Pass {
         &mut self,
         segment: &Segment,
         is_last: bool,
-        each: &mut impl FnMut(Found<'_>) -> Result<(), String>,
+        each: &mut impl FnMut(FoundEvent<'_>) -> Result<(), String>,
     ) -> Result<(), StorageError> {
         let mut walk = segment.walk(|found| self.deliver(segment, found, each))?;
         self.read.bytes += walk.good_bytes + walk.rest_bytes;
@@ -166,8 +166,8 @@ impl Pass {
     fn deliver(
         &mut self,
         segment: &Segment,
-        found: Found<'_>,
-        each: &mut impl FnMut(Found<'_>) -> Result<(), String>,
+        found: FoundEvent<'_>,
+        each: &mut impl FnMut(FoundEvent<'_>) -> Result<(), String>,
     ) -> Result<(), StorageError> {
         if found.sequence < self.next {
             return Ok(());
@@ -177,7 +177,7 @@ impl Pass {
             self.read.events += 1;
             return Ok(());
         };
-        let Found { offset_bytes, sequence, .. } = found;
+        let FoundEvent { offset_bytes, sequence, .. } = found;
         let place = segment.place.clone();
         if !self.reading.repair {
             return Err(StorageError::Damaged { place, offset_bytes, sequence, reason });
@@ -186,7 +186,7 @@ impl Pass {
         Ok(())
     }
 
-    fn damaged(&mut self, segment: &Segment, walk: &Walk) -> Result<(), StorageError> {
+    fn damaged(&mut self, segment: &Segment, walk: &SegmentRead) -> Result<(), StorageError> {
         let reason = match &walk.end {
             End::Damaged { reason } => reason.clone(),
             End::Torn | End::Whole => "the segment ends in the middle of a frame, but another follows it".to_owned(),
@@ -199,7 +199,7 @@ impl Pass {
         Err(StorageError::Damaged { place, offset_bytes: walk.good_bytes, sequence, reason })
     }
 
-    fn end(&mut self, segment: &Segment, walk: &Walk) {
+    fn end(&mut self, segment: &Segment, walk: &SegmentRead) {
         if walk.end == End::Torn && self.read.lost.is_empty() {
             let (place, good_bytes, torn_bytes) = (segment.place.clone(), walk.good_bytes, walk.rest_bytes);
             let whole_behind = segment.count_events_after(walk);

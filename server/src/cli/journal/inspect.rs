@@ -11,7 +11,7 @@ use tidewire::feed::event::Event;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::frame::unpack;
 use tidewire::storage::journal::{Sequence, reader};
-use tidewire::storage::segment::{End, Found, Segment, Walk};
+use tidewire::storage::segment::{End, FoundEvent, Segment, SegmentRead};
 
 /// Arguments of `tidewire journal inspect`.
 #[derive(Debug, clap::Args)]
@@ -87,7 +87,7 @@ impl Sum {
         Ok(())
     }
 
-    fn event(&mut self, segment: &Segment, found: Found<'_>) -> io::Result<()> {
+    fn event(&mut self, segment: &Segment, found: FoundEvent<'_>) -> io::Result<()> {
         let event = unpack::<Event>(found.payload);
         let line = match (&event, &self.events) {
             (Ok(event), Some(_)) => event_line::line(found.sequence, event),
@@ -99,7 +99,7 @@ impl Sum {
         match (line, &mut self.events) {
             (Err(cause), _) => {
                 self.bad = true;
-                let Found { offset_bytes, sequence, .. } = found;
+                let FoundEvent { offset_bytes, sequence, .. } = found;
                 self.print(&format!("{}: event {sequence} at byte {offset_bytes}: {cause}", segment.place));
                 Ok(())
             }
@@ -125,8 +125,8 @@ impl Sum {
 }
 
 /// Describes how a segment ends.
-fn ending(walk: &Walk, is_last: bool) -> String {
-    let Walk { good_bytes, rest_bytes, .. } = walk;
+fn ending(walk: &SegmentRead, is_last: bool) -> String {
+    let SegmentRead { good_bytes, rest_bytes, .. } = walk;
     match &walk.end {
         End::Whole if walk.closed => "closed in order".to_owned(),
         End::Whole => "ends with a whole event".to_owned(),

@@ -10,7 +10,7 @@ use tidewire::feed::event::Event;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::frame::unpack;
 use tidewire::storage::journal::Sequence;
-use tidewire::storage::journal::reader::{self, Read, Reading};
+use tidewire::storage::journal::reader::{self, JournalRead, Reading};
 use tidewire::storage::{identity, segment, snapshot};
 
 /// Maximum number of attempts to read a journal while a running server deletes segments.
@@ -46,7 +46,7 @@ fn may_be_dropped(cause: &(dyn std::error::Error + 'static)) -> bool {
     }
 }
 
-type Verified = (Sequence, usize, Read);
+type Verified = (Sequence, usize, JournalRead);
 
 fn verify(path: &Path, files: &ReadOnly) -> Result<Verified, Box<dyn std::error::Error>> {
     // List the snapshots first: every event in them is already in the journal by the time the segments are listed.
@@ -61,7 +61,7 @@ fn verify(path: &Path, files: &ReadOnly) -> Result<Verified, Box<dyn std::error:
     // Events before the first segment count as missing unless a snapshot includes them.
     let before_first = Sequence(first.0.saturating_sub(1));
     let after = if is_alone || before_first <= through { before_first } else { through };
-    let check = |found: segment::Found<'_>| unpack::<Event>(found.payload).map(drop);
+    let check = |found: segment::FoundEvent<'_>| unpack::<Event>(found.payload).map(drop);
     let read = reader::read(files, Reading { after, repair: false }, check)?;
     if let Some((name, sequence)) = newest
         && read.tail.last < sequence

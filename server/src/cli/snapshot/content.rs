@@ -1,6 +1,6 @@
 //! Reads the records of a snapshot block by block and reports the place of any error.
 
-use tidewire::recovery::{Batch, decode};
+use tidewire::recovery::{RecordBatch, decode};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::snapshot::{EndRecord, SnapshotReader};
 
@@ -10,7 +10,7 @@ use tidewire::storage::snapshot::{EndRecord, SnapshotReader};
 /// Names the block that is damaged, or whose records `each` rejected.
 pub(super) fn each_block(
     reader: &mut SnapshotReader,
-    mut each: impl FnMut(Batch) -> Result<(), String>,
+    mut each: impl FnMut(RecordBatch) -> Result<(), String>,
 ) -> Result<EndRecord, StorageError> {
     while let Some(block) = reader.next_block()? {
         decode(&block).and_then(&mut each).map_err(|reason| reader.bad(reason))?;

@@ -25,10 +25,10 @@ use tidewire::clock::UnixMicros;
 use tidewire::feed::position::Position;
 use tidewire::feed::record::PostRecord;
 use tidewire::id::{PostId, SourceId};
-use tidewire::recovery::Batch;
+use tidewire::recovery::RecordBatch;
 use tidewire::state::records::EdgesRecord;
 use tidewire::state::tiering;
-use tidewire::storage::archive::{ArchiveError, Kept, ReadOnlyArchive};
+use tidewire::storage::archive::{ArchiveError, ArchivedRecord, ReadOnlyArchive};
 
 /// Maximum bytes of lines that are sorted in memory at once.
 pub(super) const SORTED_BYTES: u64 = 256 << 20;
@@ -107,23 +107,23 @@ impl Outline {
         Ok(())
     }
 
-    fn take(&mut self, batch: Batch) -> Result<(), String> {
+    fn take(&mut self, batch: RecordBatch) -> Result<(), String> {
         match batch {
-            Batch::Sources(records) => self.ids.extend(records.into_iter().map(|record| record.id)),
-            Batch::Edges(records) => each_record("edges", &records, |record| self.take_edges(record))?,
-            Batch::Posts(records) => each_record("posts", &records, |record| {
+            RecordBatch::Sources(records) => self.ids.extend(records.into_iter().map(|record| record.id)),
+            RecordBatch::Edges(records) => each_record("edges", &records, |record| self.take_edges(record))?,
+            RecordBatch::Posts(records) => each_record("posts", &records, |record| {
                 self.posts.push(Place::of(record, &self.line(record)?));
                 Ok::<_, String>(())
             })?,
-            Batch::Deleted(records) => {
+            RecordBatch::Deleted(records) => {
                 let ids = records.iter().flat_map(|record| record.ids.as_chunks::<8>().0);
                 self.deleted.extend(ids.map(|id| PostId(u64::from_le_bytes(*id))));
             }
-            Batch::Preferences(records) => self.deciders.extend(records.iter().map(|record| record.reader)),
-            Batch::Revocations(records) => {
+            RecordBatch::Preferences(records) => self.deciders.extend(records.iter().map(|record| record.reader)),
+            RecordBatch::Revocations(records) => {
                 self.revoked += records.iter().map(|record| record.users.len()).sum::<usize>();
             }
-            Batch::Reposts(_) | Batch::UnderWay(_) | Batch::Inboxes(_) => {}
+            RecordBatch::Reposts(_) | RecordBatch::UnfinishedFanout(_) | RecordBatch::Inboxes(_) => {}
         }
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Outline {
         for run in runs(&self.posts, sorted_bytes) {
             let mut lines = Vec::with_capacity(run.len());
             each_block(&mut snapshot.reader()?, |batch| {
-                let Batch::Posts(records) = batch else { return Ok(()) };
+                let RecordBatch::Posts(records) = batch else { return Ok(()) };
                 for record in records {
                     if run.binary_search_by_key(&record.at, |post| post.at).is_ok() {
                         lines.push((record.at, self.line(&record)?));
@@ -247,10 +247,10 @@ fn archived_line(record: &PostRecord<SourceId>) -> Result<String, String> {
 }
 
 /// Decodes an archived post, or returns `None` for a tombstone.
-fn archived_record(kept: &Kept) -> Result<Option<PostRecord<SourceId>>, String> {
+fn archived_record(kept: &ArchivedRecord) -> Result<Option<PostRecord<SourceId>>, String> {
     match kept {
-        Kept::Deleted => Ok(None),
-        Kept::Post(bytes) => tiering::decode(bytes).map(Some),
+        ArchivedRecord::Deleted => Ok(None),
+        ArchivedRecord::Post(bytes) => tiering::decode(bytes).map(Some),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::cli::snapshot::content::{each_block, each_record};
 use crate::cli::{Outcome, terminal};
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::followers::Sharding;
-use tidewire::recovery::Batch;
+use tidewire::recovery::RecordBatch;
 use tidewire::state::world::{World, Writer};
 use tidewire::storage::snapshot;
 
@@ -50,33 +50,35 @@ struct Loading {
 
 impl Loading {
     /// Loads a batch as recovery does, and also rejects some records that recovery ignores.
-    fn take(&mut self, batch: Batch) -> Result<(), String> {
+    fn take(&mut self, batch: RecordBatch) -> Result<(), String> {
         let (writer, sources) = (&mut self.writer, self.world.sources.len());
         match batch {
-            Batch::Sources(records) => each_record("sources", &records, |record| writer.restore_source(record)),
-            Batch::Edges(records) => each_record("edges", &records, |record| {
+            RecordBatch::Sources(records) => each_record("sources", &records, |record| writer.restore_source(record)),
+            RecordBatch::Edges(records) => each_record("edges", &records, |record| {
                 whole(&record.hidden, 4)?;
                 writer.restore_edges(record).map_err(|cause| cause.to_string())
             }),
-            Batch::Preferences(records) => {
+            RecordBatch::Preferences(records) => {
                 each_record("choices", &records, |record| writer.restore_preferences(record))
             }
-            Batch::Reposts(records) => each_record("reposts", &records, |record| {
+            RecordBatch::Reposts(records) => each_record("reposts", &records, |record| {
                 whole(&record.hidden, 4)?;
                 writer.restore_reposts(record).map_err(|cause| cause.to_string())
             }),
-            Batch::Revocations(records) => {
+            RecordBatch::Revocations(records) => {
                 records.iter().for_each(|record| writer.restore_revocations(record));
                 Ok(())
             }
-            Batch::Posts(records) => each_record("posts", &records, |record| writer.restore_post(record)),
-            Batch::Deleted(records) => each_record("deleted ids", &records, |record| {
+            RecordBatch::Posts(records) => each_record("posts", &records, |record| writer.restore_post(record)),
+            RecordBatch::Deleted(records) => each_record("deleted ids", &records, |record| {
                 whole(&record.ids, 8)?;
                 writer.restore_deleted(record);
                 Ok::<_, String>(())
             }),
-            Batch::UnderWay(records) => each_record("posts under way", &records, |record| whole(&record.posts, 16)),
-            Batch::Inboxes(records) => {
+            RecordBatch::UnfinishedFanout(records) => {
+                each_record("posts under way", &records, |record| whole(&record.posts, 16))
+            }
+            RecordBatch::Inboxes(records) => {
                 self.inboxes += records.len();
                 each_record("inboxes", &records, |record| {
                     whole(&record.posts, 16)?;

@@ -18,7 +18,7 @@ use tidewire::error::Error;
 use tidewire::feed::cursor;
 use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
-use tidewire::recovery::Report;
+use tidewire::recovery::RecoveryReport;
 use tidewire::runtime::fanout::latency::AudienceLatency;
 use tidewire::runtime::message::SnapshotTaken;
 use tidewire::runtime::monotonic_clock::ClockReport;
@@ -171,7 +171,7 @@ fn clock(report: &ClockReport, now: UnixMicros) -> Value {
 }
 
 /// Returns the recovery report of the last start.
-fn recovery(report: &Report) -> Value {
+fn recovery(report: &RecoveryReport) -> Value {
     let cut = |torn: &Torn| {
         json!({
             "segment": torn.place,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
-use tidewire::storage::archive::{Archive, Kept, MemoryArchive};
+use tidewire::storage::archive::{Archive, ArchivedRecord, MemoryArchive};
 use tidewire::storage::files::Files;
 use tidewire::storage::files::faulty::{FaultyFiles, Plan};
 use tidewire::storage::files::memory::MemoryFiles;
@@ -53,7 +53,7 @@ impl Disk {
         let mut found: Vec<String> = names.filter(|name| holds(&self.files.content(name))).collect();
         for archive in self.archive.iter().map(|archive| archive.survived()) {
             let ids = archive.ids_from(tidewire::id::PostId(0), usize::MAX).unwrap().into_iter();
-            let has = |kept: Kept| matches!(kept, Kept::Post(bytes) if holds(&bytes));
+            let has = |kept: ArchivedRecord| matches!(kept, ArchivedRecord::Post(bytes) if holds(&bytes));
             found.extend(
                 ids.filter(|id| archive.post(*id).unwrap().is_some_and(has)).map(|id| format!("archived {id}")),
             );

@@ -8,8 +8,8 @@ use tidewire::feed::event::Event;
 use tidewire::feed::followers::Sharding;
 use tidewire::feed::position::Position;
 use tidewire::id::PostId;
-use tidewire::recovery::Progress;
-use tidewire::state::records::Walk;
+use tidewire::recovery::RecoveryProgress;
+use tidewire::state::records::RecordTraversal;
 use tidewire::state::world::{World, Writer};
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::journal::{Durability, Journal as _};
@@ -32,7 +32,7 @@ fn recovered(events: &[Event], from: usize, seen: [usize; 5]) -> String {
     let sources = after(&events[..from]).0.sources.len();
     let worlds = seen.map(|seen| after(&events[..seen]).0);
     let [of_sources, of_edges, of_preferences, of_reposts, of_posts] =
-        [0, 1, 2, 3, 4].map(|section| Walk { world: &worlds[section], sources });
+        [0, 1, 2, 3, 4].map(|section| RecordTraversal { world: &worlds[section], sources });
     let (world, mut writer) = after(&[]);
     of_sources.sources().for_each(|record| writer.restore_source(&record).unwrap());
     of_edges.edges().for_each(|record| writer.restore_edges(&record).unwrap());
@@ -92,7 +92,7 @@ fn what_a_replay_brings_back_into_the_archive_goes_from_it_again() {
     store.journal.close().unwrap();
     drop(store);
     let storage = StorageConfig { directory: directory.path().to_owned(), ..StorageConfig::default() };
-    let engine = Engine::open(small(), &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0;
+    let engine = Engine::open(small(), &storage, Arc::new(SystemClock), &RecoveryProgress::default()).unwrap().0;
     let began = std::time::Instant::now();
     while engine.erasures().count > 0 {
         assert!(began.elapsed().as_secs() < 20);

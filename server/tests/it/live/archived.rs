@@ -12,7 +12,7 @@ use tidewire::engine::{Engine, StorageConfig, Watcher};
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::PostId;
 use tidewire::live::event::EventKind;
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 use tidewire::storage::archive::{Archive, MemoryArchive};
 use tidewire::storage::files::memory::MemoryFiles;
 
@@ -64,7 +64,7 @@ fn open(gate: &Arc<Gate>) -> Engine {
     let archive = Arc::new(archive) as Arc<dyn Archive>;
     let config = EngineConfig { outbox_posts: some(1), ..EngineConfig::default() };
     let (files, storage) = (Arc::new(MemoryFiles::default()), StorageConfig::default());
-    Engine::open_on(config, files, Some(&archive), None, &storage, Arc::new(SystemClock), &Progress::default())
+    Engine::open_on(config, files, Some(&archive), None, &storage, Arc::new(SystemClock), &RecoveryProgress::default())
         .unwrap()
         .0
 }

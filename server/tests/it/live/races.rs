@@ -294,12 +294,8 @@ impl Client {
 
     fn take_in(&mut self, event: LiveEvent) {
         let before = self.place.replace(event.place).unwrap();
-        assert_eq!(
-            event.place,
-            StreamPosition { last: before.last + 1, ..before },
-            "{}: numbers count up by one",
-            self.name()
-        );
+        let next = StreamPosition { last: before.last + 1, ..before };
+        assert_eq!(event.place, next, "{}: numbers count up by one", self.name());
         self.apply(event.kind);
     }
 

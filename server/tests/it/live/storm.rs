@@ -12,7 +12,7 @@ use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::post::Body;
 use tidewire::feed::stream::StreamLimits;
 use tidewire::id::PostId;
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -147,7 +147,7 @@ async fn all_clients_that_are_lost_and_come_back_at_once_have_what_pages_show() 
 /// A server on a directory.
 fn serve(directory: &Path) -> Server {
     let storage = StorageConfig { directory: directory.to_owned(), ..StorageConfig::default() };
-    Server::of(Engine::open(config(), &storage, Arc::new(SystemClock), &Progress::default()).unwrap().0)
+    Server::of(Engine::open(config(), &storage, Arc::new(SystemClock), &RecoveryProgress::default()).unwrap().0)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

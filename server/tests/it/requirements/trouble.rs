@@ -10,7 +10,7 @@ use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::celebrity::CelebrityPolicy;
-use tidewire::recovery::Progress;
+use tidewire::recovery::RecoveryProgress;
 use tidewire_server::http::admission::AdmissionLimits;
 
 use super::{PATIENCE, all, feed, figure, follow_all, numbers, until, walk};
@@ -111,7 +111,7 @@ fn kept_in(directory: &Path) -> Server {
     let small = EngineConfig { outbox_posts: some(4), inbox_posts: some(5), ..config(2, above(2)) };
     let began = Instant::now();
     loop {
-        match Engine::open(small.clone(), &storage, Arc::new(SystemClock), &Progress::default()) {
+        match Engine::open(small.clone(), &storage, Arc::new(SystemClock), &RecoveryProgress::default()) {
             Ok((engine, _)) => return Server::of(engine),
             // A process that another test is just starting has a copy of the lock until it has begun.
             Err(locked) => assert!(began.elapsed() < PATIENCE, "{locked}"),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use redb::StorageBackend;
 use redb::backends::FileBackend;
 
-use super::room::{BufferedFile, Disk, PLENTY, batch};
+use super::buffered_file::{BufferedFile, Disk, PLENTY, batch};
 use super::sums::SummedFile;
 use super::{RedbArchive, guarded, open};
 use crate::feed::outbox::Part;

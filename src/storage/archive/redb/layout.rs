@@ -25,7 +25,7 @@ use crate::feed::outbox::Route;
 use crate::feed::position::Position;
 use crate::id::SourceId;
 use crate::limits::SOURCE_ID_BYTES_MAX;
-use crate::storage::archive::{ArchivedCounts, Kept, RouteCount};
+use crate::storage::archive::{ArchivedCounts, ArchivedRecord, RouteCount};
 
 /// The layout that this version writes. It can also read layout 1, which is the same without page checksums in a separate file.
 pub(super) const FORMAT: u64 = 2;
@@ -93,10 +93,10 @@ impl OutboxKey {
     }
 }
 
-pub(super) fn kept(value: &[u8]) -> Result<Kept, Error> {
+pub(super) fn kept(value: &[u8]) -> Result<ArchivedRecord, Error> {
     match value {
-        [TOMBSTONE] => Ok(Kept::Deleted),
-        [POST, post @ ..] => Ok(Kept::Post(post.to_vec())),
+        [TOMBSTONE] => Ok(ArchivedRecord::Deleted),
+        [POST, post @ ..] => Ok(ArchivedRecord::Post(post.to_vec())),
         _ => Err(damaged(format!("a post of {} bytes is neither post nor tombstone", value.len()))),
     }
 }

@@ -17,7 +17,7 @@ use redb::{
     StorageError,
 };
 
-use super::room::BufferedFile;
+use super::buffered_file::BufferedFile;
 use super::sums::SummedFile;
 use super::{cannot, layout, rewrite};
 use crate::id::PostId;

@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use redb::backends::FileBackend;
 use redb::{BackendError, DatabaseError, StorageBackend};
 
-use super::room::overlay;
+use super::buffered_file::overlay;
 
 /// A file, and the writes that are overlaid on it in memory. redb writes little when it opens and closes a file.
 #[derive(Debug)]

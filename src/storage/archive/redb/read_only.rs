@@ -15,14 +15,14 @@ use redb::{
     StorageBackend as _,
 };
 
+use super::buffered_file::BufferedFile;
 use super::overlay::OverlaidFile;
-use super::room::BufferedFile;
 use super::sums::SummedFile;
 use super::{cannot, guarded, layout, open, read};
 use crate::feed::outbox::OutboxQuery;
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{ArchiveError, ArchivedCounts, Kept};
+use crate::storage::archive::{ArchiveError, ArchivedCounts, ArchivedRecord};
 use crate::storage::files::guard;
 use crate::storage::identity::Identity;
 use crate::storage::journal::Sequence;
@@ -143,7 +143,7 @@ impl ReadOnlyArchive {
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
-    pub fn post(&self, id: PostId) -> Result<Option<Kept>, ArchiveError> {
+    pub fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
         let read = || {
             let found = self.database.begin_read()?.open_table(layout::POSTS)?.get(id.0)?;
             found.map(|value| layout::kept(value.value())).transpose()
@@ -155,7 +155,7 @@ impl ReadOnlyArchive {
     ///
     /// # Errors
     /// Fails if the archive cannot be read, or `each` rejects a post.
-    pub fn each(&self, mut each: impl FnMut(PostId, Kept) -> Result<(), String>) -> Result<(), ArchiveError> {
+    pub fn each(&self, mut each: impl FnMut(PostId, ArchivedRecord) -> Result<(), String>) -> Result<(), ArchiveError> {
         let mut read = || {
             let table = self.database.begin_read()?.open_table(layout::POSTS)?;
             for row in table.iter()? {
@@ -229,8 +229,8 @@ mod tests {
     fn everything_is_read_by_id_and_nothing_is_written() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("archive");
-        let kept =
-            [(2, Kept::Deleted), (3, post("three")), (u64::MAX, post("last"))].map(|(id, kept)| (PostId(id), kept));
+        let kept = [(2, ArchivedRecord::Deleted), (3, post("three")), (u64::MAX, post("last"))]
+            .map(|(id, kept)| (PostId(id), kept));
         let archive = RedbArchive::open(&path, CACHE_BYTES).unwrap();
         archive.write(&Batch { posts: kept.iter().rev().cloned().collect(), ..Batch::default() }).unwrap();
         let refusal = ReadOnlyArchive::open(&path, CACHE_BYTES).err().unwrap();

@@ -24,8 +24,8 @@ use redb::{
     Table, TableDefinition, Value,
 };
 
+use super::buffered_file::BufferedFile;
 use super::layout::{self, OutboxKey};
-use super::room::BufferedFile;
 use super::sums::SummedFile;
 use super::{RedbArchive, cannot, guarded, open};
 use crate::limits::{ARCHIVE_CACHE_BYTES, ERASURE_RESTS};
@@ -214,7 +214,7 @@ mod tests {
     use crate::feed::position::at;
     use crate::id::PostId;
     use crate::storage::archive::contract::{CACHE_BYTES, all, placed, post, posts, source};
-    use crate::storage::archive::{Archive, Batch, Kept};
+    use crate::storage::archive::{Archive, ArchivedRecord, Batch};
     use crate::storage::identity::Identity;
     use crate::storage::journal::Sequence;
 
@@ -250,7 +250,7 @@ mod tests {
         let check = |archive: &RedbArchive, more: u64| {
             assert_eq!(all(archive, "zoe-the-erased", Part::Whole), []);
             assert_eq!(all(archive, "bob", Part::Whole).len() as u64, 100 + more);
-            assert_eq!(archive.post(PostId(2)).unwrap(), Some(Kept::Deleted));
+            assert_eq!(archive.post(PostId(2)).unwrap(), Some(ArchivedRecord::Deleted));
             assert_eq!(archive.post(PostId(3)).unwrap(), Some(post("of bob")));
             assert_eq!(archive.archived_counts().unwrap().len(), 1);
         };

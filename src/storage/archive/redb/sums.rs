@@ -24,7 +24,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use redb::{BackendError, StorageBackend};
 
-use super::room::BufferedFile;
+use super::buffered_file::BufferedFile;
 use crate::storage::archive::ArchiveError;
 
 /// Bytes per checksum: a page of redb, or a part of one.

@@ -14,7 +14,7 @@ use super::read::routes;
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
-use crate::storage::archive::{ArchivedCounts, Batch, Kept};
+use crate::storage::archive::{ArchivedCounts, ArchivedRecord, Batch};
 use crate::storage::identity::Identity;
 
 /// One change of an outbox entry: added with a route, or removed (none).
@@ -36,15 +36,15 @@ pub(super) fn identity(transaction: &WriteTransaction, identity: Identity) -> Re
     Ok(())
 }
 
-fn put_posts(transaction: &WriteTransaction, posts: &[(PostId, Kept)]) -> Result<(), Error> {
+fn put_posts(transaction: &WriteTransaction, posts: &[(PostId, ArchivedRecord)]) -> Result<(), Error> {
     let mut table = transaction.open_table(layout::POSTS)?;
     // The sort is stable: of several posts with the same id, the last one is written last and is stored.
     let mut sorted: Vec<_> = posts.iter().collect();
     sorted.sort_by_key(|(id, _)| *id);
     for (id, kept) in sorted {
         match kept {
-            Kept::Deleted => drop(table.insert(id.0, [layout::TOMBSTONE].as_slice())?),
-            Kept::Post(bytes) => {
+            ArchivedRecord::Deleted => drop(table.insert(id.0, [layout::TOMBSTONE].as_slice())?),
+            ArchivedRecord::Post(bytes) => {
                 let mut value = table.insert_reserve(id.0, 1 + bytes.len())?;
                 value.as_mut()[0] = layout::POST;
                 value.as_mut()[1..].copy_from_slice(bytes);
