@@ -21,7 +21,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use actix::dev::SendError;
 use actix::{Addr, System};
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
@@ -41,13 +40,16 @@ use crate::id::{PostId, SourceId};
 use crate::limits::{
     ARCHIVE_QUEUE_MAX, FANOUT_DRAIN_MAX, FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, PARTIAL_NAMES_MAX, READ_ATTEMPTS_MAX,
     READ_CRASHES_MAX, READS_WAITING_PER_SHARD_MAX, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX,
-    USER_MAILBOX_MAX, WAKE_QUEUE_MAX,
+    WAKE_QUEUE_MAX,
 };
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::background::resolver::{Resolver, needs};
 pub use crate::runtime::background::snapshotter::SnapshotOptions;
 use crate::runtime::fanout::courier::Courier;
-use crate::runtime::message::{CollectStatistics, Command, InboxTotals, Published, Reply, SnapshotTaken, Verify};
+use crate::runtime::fanout::open_fanouts::Backlog;
+use crate::runtime::message::{
+    CollectStatistics, Command, InboxTotals, Published, Reply, SnapshotTaken, WakingRequest,
+};
 use crate::runtime::reader::activator::Activator;
 use crate::runtime::reader::read_scheduler::ReadScheduler;
 pub use crate::runtime::shared::Shared;
@@ -150,10 +152,8 @@ impl Engine {
     /// # Errors
     /// Fails if the post is refused, or a queue is full. The state is then unchanged.
     pub async fn publish(&self, draft: Draft, wait: bool) -> Result<Published, Error> {
-        // In an overload most posts are refused; this check refuses them before they cost time of the scribe.
-        if let Some(refusal) = self.inner.shared.refusal_if_behind(0) {
-            return Err(refusal);
-        }
+        // This only sheds load: the scribe checks again, since it knows the author and the posts accepted meanwhile.
+        self.inner.shared.check_fanout_backlog(Backlog::default(), None)?;
         let (draft, began) = (Box::new(draft), Instant::now());
         let published = self.command(|reply| Command::Publish { draft, wait, reply }).await?;
         self.inner.shared.counters.publish_latency.record(began.elapsed());
@@ -252,7 +252,7 @@ impl Engine {
     /// it is asleep.
     ///
     /// # Errors
-    /// Fails if the reader is unknown or is no user, or its mailbox is full.
+    /// Fails if the reader is unknown or is no user, or a queue is full.
     pub async fn verify_feed(&self, reader: &SourceId, rebuild: bool) -> Result<Verdict, Error> {
         let shared = &self.inner.shared;
         // Tags and topics have no feed, so they are never woken.
@@ -260,27 +260,11 @@ impl Engine {
         let source = source.ok_or_else(|| Error::UnknownSource(reader.clone()))?;
         for _ in 0..READ_ATTEMPTS_MAX {
             let (reply, answer) = oneshot::channel();
-            match shared.directory.send(source.slot, Verify { rebuild, reply }) {
-                Ok(()) => {
-                    if let Ok(verdict) = answer.await {
-                        return verdict;
-                    }
-                }
-                Err(SendError::Full(_)) => return Err(shared.overloaded("user_mailbox", USER_MAILBOX_MAX)),
-                Err(SendError::Closed(_)) => {
-                    let (reply, answer) = oneshot::channel();
-                    self.read_scheduler(&source).read(&source, PageRequest { range: Range::Newest, limit: 1 }, reply);
-                    // Any other answer means that the reader was awake at that moment.
-                    match answer.await {
-                        Ok(Err(Error::Overloaded { queue: "archive", .. })) => {}
-                        Ok(Err(
-                            cause @ (Error::Quarantined { .. } | Error::Overloaded { .. } | Error::ShuttingDown),
-                        )) => {
-                            return Err(cause);
-                        }
-                        _ => {}
-                    }
-                }
+            let request = WakingRequest::Verify { rebuild, reply };
+            self.read_scheduler(&source).ask(&source, request).map_err(|refused| refused.1)?;
+            // No answer means, as for a page, that the reader's actor ended before it handled the request.
+            if let Ok(verdict) = answer.await {
+                return verdict;
             }
         }
         Err(shared.overloaded("wake_up", WAKE_QUEUE_MAX))

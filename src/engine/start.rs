@@ -246,11 +246,13 @@ impl Engine {
                 thread::park_timeout(Duration::from_millis(1));
             }
             let author = sources.first().copied().unwrap_or(SourceSlot::NONE);
+            let deliveries = self.shared().count_deliveries(sources.iter().copied());
             let fanout_routes = sources.iter().copied().map(FanoutRoute::Inboxes).collect();
             fanout.push(FanoutOrder {
                 invalidation: Invalidation::Published(position),
                 author,
                 fanout_routes,
+                deliveries,
                 accepted_at: None,
                 waiting: None,
             });
@@ -334,7 +336,7 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
     let started = Instant::now();
     let shared = Arc::new(Shared {
         directory: Directory::new(world.sharding),
-        config: Arc::clone(&config),
+        config,
         world,
         counters: Counters::default(),
         archive_readers,
@@ -358,7 +360,7 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
         .map(|archive| archiver::start_writer(Arc::clone(&shared.world), archive, commands.clone()).expect(THREADS));
     let (tasks, archive_thread) = archiver.unzip();
     let archive = tasks.map(|tasks| (tasks, Resolver::new(Arc::clone(&shared), commands.clone())));
-    let scribe = Scribe::new(writer, journal, monotonic_clock, fanout.clone(), config, receiver, archive);
+    let scribe = Scribe::new(writer, journal, monotonic_clock, fanout.clone(), Arc::clone(&shared), receiver, archive);
     let scribe_lock = lock.clone();
     let scribe_thread = spawn("tidewire-scribe", move || {
         scribe.run();

@@ -13,11 +13,10 @@
 //! | [`CopyInboxes`] | snapshotter | courier | yes |
 //! | [`Restore`] | engine | activator | no, once at start |
 //! | [`Wake`] | read scheduler | activator | yes: a reader that is awake only gets the request |
-//! | [`WakingRequest`] | read scheduler, activator | user actor | yes |
+//! | [`WakingRequest`] | engine, read scheduler, activator | user actor | yes |
 //! | [`Detach`] | live connection | user actor | yes |
 //! | [`InvalidationsPending`] | courier, activator | user actor | yes: it only asks the actor to read its invalidations |
 //! | [`Fetched`] | archive thread | user actor | yes: the event shows the state at that moment |
-//! | [`Verify`] | engine | user actor | yes |
 //! | [`Sleep`] | activator, eraser | user actor | yes |
 //!
 //! Answers are sent through one-shot channels inside the messages, so that a sender learns at once if a queue has
@@ -310,6 +309,8 @@ pub struct FanoutOrder {
     pub author: SourceSlot,
     /// The routes to the recipients, at least one; routes into inboxes come first.
     pub fanout_routes: Box<[FanoutRoute]>,
+    /// The maximum number of deliveries that the post needs, as counted when it was accepted.
+    pub deliveries: usize,
     /// The time at which the post was accepted. None if it was delivered before.
     pub accepted_at: Option<UnixMicros>,
     /// The caller that waits for the delivery, and its answer.
@@ -435,6 +436,13 @@ pub enum WakingRequest {
         /// The channel for the answer.
         reply: Reply<()>,
     },
+    /// Compare the inbox with a newly built one, and replace it on request.
+    Verify {
+        /// True to replace the inbox with the new one.
+        rebuild: bool,
+        /// The channel for the answer.
+        reply: Reply<Verdict>,
+    },
 }
 
 impl WakingRequest {
@@ -443,6 +451,7 @@ impl WakingRequest {
         match self {
             Self::Read { reply, .. } => drop(reply.send(Err(cause))),
             Self::Attach { reply, .. } => drop(reply.send(Err(cause))),
+            Self::Verify { reply, .. } => drop(reply.send(Err(cause))),
         }
     }
 }
@@ -468,16 +477,6 @@ pub struct Fetched {
     /// The post whose entry is affected, with the posts that were looked up for it. None if the archive could not be
     /// read.
     pub found: Option<(PostId, Vec<PostLookup>)>,
-}
-
-/// Compare the inbox with a newly built one, and replace it on request.
-#[derive(Message, Debug)]
-#[rtype(result = "()")]
-pub struct Verify {
-    /// True to replace the inbox with the new one.
-    pub rebuild: bool,
-    /// The channel for the answer.
-    pub reply: Reply<Verdict>,
 }
 
 /// Drop the inbox and end the actor.

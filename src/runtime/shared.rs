@@ -128,14 +128,6 @@ impl Shared {
         self.counters.partial_pages.add(u64::from(is_partial));
     }
 
-    /// Returns the refusal of a post if fan-out is too far behind, and counts it. `before` are deliveries that are
-    /// accepted but not yet queued.
-    pub(crate) fn refusal_if_behind(&self, before: usize) -> Option<Error> {
-        let limit = self.config.fanout_backlog_max();
-        let is_behind = self.open_fanouts.deliveries().saturating_add(before) >= limit;
-        is_behind.then(|| self.overloaded("fanout_deliveries", limit))
-    }
-
     /// Returns the refusal of a full queue, and counts it.
     pub(crate) fn overloaded(&self, queue: &'static str, limit: usize) -> Error {
         self.counters.shed.count(queue);

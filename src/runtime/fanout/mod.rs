@@ -6,9 +6,10 @@
 //! - answering the callers that wait for a delivery.
 //!
 //! Not responsible for:
-//! - the order of slices (`feed::schedule`), which authors are celebrities (`state::world`), writing inboxes
+//! - refusing posts (`runtime::fanout::admission`), the order of slices (`feed::schedule`), which authors are celebrities (`state::world`), writing inboxes
 //!   (`runtime::fanout::courier`).
 
+mod admission;
 pub mod courier;
 pub mod latency;
 pub mod open_fanouts;
@@ -21,18 +22,16 @@ use actix::{Actor, Addr, Context, Handler};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use roaring::RoaringBitmap;
 
-use crate::error::Error;
 use crate::feed::followers::{Slice, SliceEnd};
 use crate::feed::position::Position;
 use crate::feed::schedule::{Cut, FanoutRoute, InFlight, NextSlice, Schedule};
 use crate::feed::stream::Invalidation;
 use crate::id::SourceSlot;
 use crate::limits::{FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, SCRIBE_BATCH_MAX, SLICE_RECIPIENTS_MAX, SLICES_IN_FLIGHT_MAX};
-use crate::live::watchers::Watchers;
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::fanout::courier::Courier;
 use crate::runtime::fanout::latency::audience;
-use crate::runtime::fanout::open_fanouts::{Backlog, OpenFanout};
+use crate::runtime::fanout::open_fanouts::OpenFanout;
 use crate::runtime::message::{
     Deliver, FanoutOrder, OrdersPending, Published, RegisterCouriers, Reply, SliceDelivered,
 };
@@ -44,12 +43,6 @@ const RECIPIENTS_IN_FLIGHT_MAX: usize = 2 * SLICE_RECIPIENTS_MAX;
 
 /// Maximum number of followers that are scanned for one slice, active or not.
 const SLICE_SCAN_MAX: usize = 64 * 1024;
-
-/// The fraction (one in this many) of that backlog that the posts of one author may use.
-const FANOUT_BACKLOG_AUTHORS: usize = 4;
-
-/// Maximum number of posts of one author that may wait for their delivery. Beyond it only this author is refused.
-const FANOUTS_PER_AUTHOR_MAX: usize = 4 * 1024;
 
 /// The maximum that a shard has in flight. The last slice may exceed it.
 const IN_FLIGHT_MAX: InFlight = InFlight { slices: SLICES_IN_FLIGHT_MAX, recipients: RECIPIENTS_IN_FLIGHT_MAX };
@@ -79,6 +72,7 @@ impl QueuedOrder {
                 invalidation,
                 author: SourceSlot::NONE,
                 fanout_routes,
+                deliveries: 0,
                 accepted_at: None,
                 waiting: None,
             },
@@ -143,57 +137,10 @@ impl FanoutQueue {
         self.orders.len() + more <= FANOUT_QUEUE_MAX
     }
 
-    /// Returns the registry of watched readers.
-    pub fn watchers(&self) -> &Watchers {
-        &self.shared.watchers
-    }
-
-    /// Returns the refusal of a post if fan-out is too far behind, in total or with the author's posts, and counts
-    /// it. `accepted` are posts that are not queued yet: all of them, and those of the author.
-    pub fn refusal_if_behind(&self, author: Option<SourceSlot>, accepted: [Backlog; 2]) -> Option<Error> {
-        let [all, of_author] = accepted;
-        if let Some(refusal) = self.shared.refusal_if_behind(all.deliveries) {
-            return Some(refusal);
-        }
-        let of_author = author.map(|author| self.shared.open_fanouts.of(author)).unwrap_or_default() + of_author;
-        let limit = self.shared.config.fanout_backlog_max();
-        let (posts_max, deliveries_max) = (FANOUTS_PER_AUTHOR_MAX, limit.div_ceil(FANOUT_BACKLOG_AUTHORS));
-        if of_author.posts >= posts_max {
-            return Some(self.shared.overloaded("author_fanout", posts_max));
-        }
-        let is_full = of_author.deliveries >= deliveries_max;
-        is_full.then(|| self.shared.overloaded("author_fanout_deliveries", deliveries_max))
-    }
-
-    /// Returns the maximum number of deliveries that a post of these sources needs.
-    pub fn deliveries(&self, sources: impl Iterator<Item = SourceSlot>) -> usize {
-        let followers = |source| self.shared.world.sources.at(source).followers().len();
-        let followers = sources.map(followers).fold(0, u64::saturating_add);
-        usize::try_from(followers).unwrap_or(usize::MAX).min(self.shared.directory.len())
-    }
-
-    /// Returns the refusal of a post while memory is full and the archiver moves old posts to the archive, and counts
-    /// it.
-    pub fn store_overloaded(&self, limit: usize) -> Error {
-        self.shared.overloaded("post_bytes", limit)
-    }
-
-    /// Returns the refusal of a post because this queue is full, and counts it.
-    pub fn overloaded(&self) -> Error {
-        self.shared.overloaded("fanout", FANOUT_QUEUE_MAX)
-    }
-
-    /// Counts a published post, whether it is pushed or pulled.
-    pub fn count_published(&self) {
-        self.shared.counters.published.add(1);
-    }
-
     /// Queues a post for fan-out. The caller has checked [`FanoutQueue::has_capacity_for`] it.
     pub fn push(&self, order: FanoutOrder) {
-        let open = into_inboxes(&order).map(|position| {
-            let deliveries = self.deliveries(order.fanout_routes.iter().filter_map(FanoutRoute::into_inboxes));
-            OpenFanout { position, author: order.author, deliveries, accepted_at: order.accepted_at }
-        });
+        let FanoutOrder { author, deliveries, accepted_at, .. } = order;
+        let open = into_inboxes(&order).map(|position| OpenFanout { position, author, deliveries, accepted_at });
         open.into_iter().for_each(|open| self.shared.open_fanouts.begin(open));
         // This precedes the queueing, so that it also precedes the end of the delivery.
         open.and_then(|open| open.accepted_at).into_iter().for_each(|at| self.shared.world.arrivals.begin(at));
@@ -204,13 +151,20 @@ impl FanoutQueue {
         self.wake_supervisor();
     }
 
-    /// Queues an invalidation. Capacity for the posts of a group stays reserved: if the rest is full, all watched
-    /// readers are notified that they missed an invalidation.
+    /// Queues an invalidation. Capacity for the posts of a group stays reserved: if the rest is full, the recipients
+    /// miss the invalidation.
     pub fn notify(&self, invalidation: Invalidation, fanout_routes: Box<[FanoutRoute]>) {
         let order = QueuedOrder::invalidation(invalidation, fanout_routes);
         if !self.has_capacity_for(SCRIBE_BATCH_MAX + 1) || self.orders.try_send(order).is_err() {
-            self.shared.watchers.note_missed();
+            return self.notify_missed();
         }
+        self.wake_supervisor();
+    }
+
+    /// Notifies all watched readers that they missed invalidations. Many such notices before the supervisor reads its
+    /// queue are one, which takes no capacity of the queue.
+    pub fn notify_missed(&self) {
+        self.shared.watchers.note_missed();
         self.wake_supervisor();
     }
 

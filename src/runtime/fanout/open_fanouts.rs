@@ -5,7 +5,7 @@
 //! - measuring the backlog of fan-out, in total and for each author; publishing is refused above a limit of these.
 //!
 //! Not responsible for:
-//! - refusing posts (`runtime::fanout`), the order in which posts are delivered (`feed::schedule`).
+//! - refusing posts (`runtime::fanout::admission`), the order in which posts are delivered (`feed::schedule`).
 
 use std::collections::hash_map::Entry;
 use std::ops::Add;

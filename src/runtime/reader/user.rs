@@ -15,7 +15,7 @@ use tracing::error;
 use crate::feed::inbox::Inbox;
 use crate::feed::page::{Page, Reach};
 use crate::feed::stream::Invalidation;
-use crate::runtime::message::{Reply, Sleep, Verify, WakingRequest};
+use crate::runtime::message::{Reply, Sleep, WakingRequest};
 use crate::runtime::reader::inbox_store::{InboxHandle, InboxStore};
 use crate::runtime::reader::watch::Watch;
 use crate::runtime::shared::Shared;
@@ -102,6 +102,23 @@ impl UserActor {
         Some(inbox_handle.with(|inbox| verify(reader, inbox, &shared.world, || shared.open_fanouts.positions())))
     }
 
+    fn answer_verify(&mut self, rebuild: bool, reply: Reply<Verdict>, ctx: &mut Context<Self>) {
+        match self.verify() {
+            Some(verdict) if verdict.is_good() => self.conclude(verdict, rebuild, reply),
+            Some(first) => {
+                // A difference counts only if a second comparison confirms it, after deliveries in flight had time to
+                // arrive.
+                ctx.run_later(VERIFY_AGAIN_AFTER, move |actor, _| {
+                    if let Some(second) = actor.verify() {
+                        actor.conclude(second.confirming(&first), rebuild, reply);
+                    }
+                });
+            }
+            // The actor was put to sleep; the caller repeats the request.
+            None => {}
+        }
+    }
+
     fn conclude(&mut self, verdict: Verdict, rebuild: bool, reply: Reply<Verdict>) {
         if let Some(inbox_handle) = self.inbox_handle.as_ref().filter(|_| rebuild) {
             inbox_handle.with(|inbox| {
@@ -158,27 +175,7 @@ impl Handler<WakingRequest> for UserActor {
                 drop(permit);
             }
             WakingRequest::Attach { subscriber, resume, reply } => self.attach(subscriber, resume, reply, ctx),
-        }
-    }
-}
-
-impl Handler<Verify> for UserActor {
-    type Result = ();
-
-    fn handle(&mut self, Verify { rebuild, reply }: Verify, ctx: &mut Self::Context) {
-        match self.verify() {
-            Some(verdict) if verdict.is_good() => self.conclude(verdict, rebuild, reply),
-            Some(first) => {
-                // A difference counts only if a second comparison confirms it, after deliveries in flight had time to
-                // arrive.
-                ctx.run_later(VERIFY_AGAIN_AFTER, move |actor, _| {
-                    if let Some(second) = actor.verify() {
-                        actor.conclude(second.confirming(&first), rebuild, reply);
-                    }
-                });
-            }
-            // The actor was put to sleep; the caller repeats the request.
-            None => {}
+            WakingRequest::Verify { rebuild, reply } => self.answer_verify(rebuild, reply, ctx),
         }
     }
 }

@@ -43,7 +43,7 @@ impl<J: Journal> Scribe<J> {
             let what = format!("{requested} follow edges at once are more than the {FOLLOWS_PER_REQUEST_MAX} allowed");
             return Err(Error::InvalidDraft { what });
         }
-        let limit = self.config.following_max;
+        let limit = self.shared.config.following_max;
         let (mut fresh, mut new, mut refusals) = (Vec::with_capacity(requested), 0, Vec::new());
         // The edges that this request already adds, by follower: each counts toward the limit and may be repeated.
         let mut added: HashMap<SourceId, HashSet<SourceId>> = HashMap::new();
@@ -83,7 +83,7 @@ impl<J: Journal> Scribe<J> {
 
     /// Checks that this many more edges fit within the limit, together with those of the group.
     fn check_edges_limit(&self, new: usize) -> Result<(), Error> {
-        let limit = self.config.edges_max;
+        let limit = self.shared.config.edges_max;
         let count = self.writer.world().edges() + self.group.added().edges + new;
         if new > 0 && count > limit { Err(Error::Full { what: "follow edge", limit }) } else { Ok(()) }
     }
@@ -142,7 +142,7 @@ impl<J: Journal> Scribe<J> {
             let _ = reply.send(Ok(()));
             return;
         }
-        let limit = self.config.following_max;
+        let limit = self.shared.config.following_max;
         if keep && following.kept().len() >= limit {
             return refuse(reply, Error::TooMany { reader: follower, what: "kept sources", limit });
         }

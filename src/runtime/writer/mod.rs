@@ -34,7 +34,6 @@ use std::sync::Arc;
 use crossbeam_channel::{RecvTimeoutError, Sender};
 use tracing::{error, warn};
 
-use crate::config::EngineConfig;
 use crate::error::Error;
 use crate::feed::event::Event;
 use crate::feed::post::Post;
@@ -46,6 +45,7 @@ use crate::runtime::background::resolver::{Resolver, needs};
 use crate::runtime::fanout::FanoutQueue;
 use crate::runtime::message::{Command, Erasing, Followed, Published, Reply};
 use crate::runtime::monotonic_clock::MonotonicClock;
+use crate::runtime::shared::Shared;
 use crate::state::resolved::Resolved;
 use crate::state::world::{Applied, Writer};
 use crate::storage::journal::{Journal, JournalError};
@@ -66,7 +66,7 @@ pub struct Scribe<J> {
     journal: J,
     monotonic_clock: MonotonicClock,
     fanout: FanoutQueue,
-    config: Arc<EngineConfig>,
+    shared: Arc<Shared>,
     commands: CommandReceiver,
     group: Group,
     /// The records that were looked up for the current command.
@@ -90,7 +90,12 @@ struct Accepted {
 }
 
 enum Then {
-    Publish { wait: bool, reply: Reply<Published> },
+    /// `deliveries` are those that the post needs at most, as counted when it was accepted.
+    Publish {
+        wait: bool,
+        deliveries: usize,
+        reply: Reply<Published>,
+    },
     Edit(Reply<Arc<Post>>),
     Follow(Reply<Followed>, Followed),
     Answer(Reply<()>),
@@ -107,7 +112,7 @@ impl<J: Journal> Scribe<J> {
         journal: J,
         monotonic_clock: MonotonicClock,
         fanout: FanoutQueue,
-        config: Arc<EngineConfig>,
+        shared: Arc<Shared>,
         commands: CommandReceiver,
         archive: Option<(Sender<Task>, Resolver)>,
     ) -> Self {
@@ -118,7 +123,7 @@ impl<J: Journal> Scribe<J> {
             journal,
             monotonic_clock,
             fanout,
-            config,
+            shared,
             commands,
             group: Group::default(),
             resolved: Resolved::default(),
@@ -215,7 +220,7 @@ impl<J: Journal> Scribe<J> {
     /// the group adds.
     fn check_sources_limit<'a>(&mut self, ids: impl Iterator<Item = &'a SourceId> + Clone) -> Result<(), Error> {
         let sources = &self.writer.world().sources;
-        let limit = self.config.sources_max.min(SOURCES_MAX);
+        let limit = self.shared.config.sources_max.min(SOURCES_MAX);
         let known = sources.len();
         if known + self.group.named() + ids.clone().count() <= limit {
             // The limit is met even if all of them are new.
@@ -281,8 +286,8 @@ impl<J: Journal> Scribe<J> {
     fn answer(&mut self, applied: Applied, then: Then) {
         // Callers may have disconnected.
         match (then, applied) {
-            (Then::Publish { wait, reply }, Applied::Published { post, push, answers }) => {
-                self.queue_fanout(post, &push, wait, reply);
+            (Then::Publish { wait, deliveries, reply }, Applied::Published { post, push, answers }) => {
+                self.queue_fanout(post, &push, deliveries, (wait, reply));
                 self.notify_of_replies(answers.as_deref());
             }
             (Then::Edit(reply), Applied::Edited(post)) => {

@@ -27,7 +27,7 @@ impl<J: Journal> Scribe<J> {
     /// Returns the routes of a new post: to inboxes, and to watched readers who see the post by another path.
     pub(super) fn fanout_routes(&self, post: &Post, push: &[SourceSlot]) -> Box<[FanoutRoute]> {
         let mut fanout_routes: Vec<FanoutRoute> = push.iter().copied().map(FanoutRoute::Inboxes).collect();
-        if self.fanout.watchers().any() {
+        if self.shared.watchers.any() {
             let slots = post.sources().iter().map(|source| source.slot);
             // Couriers notify the readers whose inboxes get the post.
             fanout_routes.extend(slots.map(|slot| {
@@ -39,7 +39,7 @@ impl<J: Journal> Scribe<J> {
 
     /// Notifies the watched readers whose feeds may contain reposts of a changed post.
     pub(super) fn notify_of_reposted(&self, post: PostId, invalidation: impl Fn(PostId) -> Invalidation) {
-        if self.fanout.watchers().any() {
+        if self.shared.watchers.any() {
             let fanout_routes = watched(self.reposters(post).as_deref());
             if !fanout_routes.is_empty() {
                 self.fanout.notify(invalidation(post), fanout_routes.into());
@@ -50,7 +50,7 @@ impl<J: Journal> Scribe<J> {
     /// Notifies the watched readers of replies to a post that was unknown until now, since a reply may be visible
     /// depending on the author whom it answers. None means that there are too many replies to list.
     pub(super) fn notify_of_replies(&self, answers: Option<&[PostId]>) {
-        if answers.is_some_and(<[PostId]>::is_empty) || !self.fanout.watchers().any() {
+        if answers.is_some_and(<[PostId]>::is_empty) || !self.shared.watchers.any() {
             return;
         }
         let posts = &self.writer.world().posts;
@@ -73,9 +73,9 @@ impl<J: Journal> Scribe<J> {
     /// queued for fan-out.
     pub(super) fn notify_watched(&self, event: &Event, applied: &Applied) {
         if let Event::Revoked { user, .. } = event {
-            self.fanout.watchers().sessions.signal(user);
+            self.shared.watchers.sessions.signal(user);
         }
-        if !self.fanout.watchers().any() {
+        if !self.shared.watchers.any() {
             return;
         }
         match (event, applied) {
@@ -140,7 +140,7 @@ impl<J: Journal> Scribe<J> {
     }
 
     fn notify_readers(&self, readers: Vec<&SourceId>, invalidation: Invalidation) {
-        let (watchers, sources) = (self.fanout.watchers(), &self.writer.world().sources);
+        let (watchers, sources) = (&self.shared.watchers, &self.writer.world().sources);
         let known = readers.into_iter().filter_map(|reader| sources.get(reader));
         let fanout_routes: Box<[FanoutRoute]> = known
             .map(|reader| reader.slot)

@@ -95,7 +95,7 @@ impl<J: Journal> Scribe<J> {
         if on && members.is_none() && preferences.lists.len() >= LISTS_MAX {
             return Err(Error::TooMany { reader, what: "lists", limit: LISTS_MAX });
         }
-        let limit = self.config.following_max;
+        let limit = self.shared.config.following_max;
         if on && members.is_some_and(|members| members.len() >= limit) {
             return Err(Error::TooMany { reader, what: "members of a list", limit });
         }

@@ -12,7 +12,7 @@ use crate::feed::post::{Draft, Post};
 use crate::feed::schedule::FanoutRoute;
 use crate::feed::stream::Invalidation;
 use crate::id::{PostId, SourceId, SourceSlot};
-use crate::limits::{ARCHIVED_IDS_LISTED_MAX, PUBLISH_AHEAD_MAX};
+use crate::limits::{ARCHIVED_IDS_LISTED_MAX, FANOUT_QUEUE_MAX, PUBLISH_AHEAD_MAX};
 use crate::runtime::background::archiver::archive_failed;
 use crate::runtime::fanout::open_fanouts::Backlog;
 use crate::runtime::message::{FanoutOrder, Published, Reply};
@@ -41,8 +41,9 @@ impl<J: Journal> Scribe<J> {
             Err(refused) => return refuse(reply, refused),
         };
         let position = Position { published_at: draft.published_at.unwrap_or(now.shown()), id };
-        self.count_accepted(&draft);
-        self.accept(Event::Published { position, draft, accepted_at: now.instant }, Then::Publish { wait, reply });
+        let deliveries = self.count_accepted(&draft);
+        let then = Then::Publish { wait, deliveries, reply };
+        self.accept(Event::Published { position, draft, accepted_at: now.instant }, then);
     }
 
     /// Returns the post if the draft was published before, or None if it may be published.
@@ -73,41 +74,48 @@ impl<J: Journal> Scribe<J> {
             let ahead_seconds = (at.0.abs_diff(now.0)) / 1_000_000;
             return Err(Error::PublishedInFuture { ahead_seconds, limit_seconds: PUBLISH_AHEAD_MAX.as_secs() });
         }
-        if !self.fanout.has_capacity_for(self.group.len() + 1) {
-            return Err(self.fanout.overloaded());
-        }
-        let author = world.sources.get(&draft.author).map(|author| author.slot);
-        let of_author = author.map(|author| self.group.fanouts_of(author)).unwrap_or_default();
-        self.fanout.refusal_if_behind(author, [self.group.added().fanouts, of_author]).map_or(Ok(()), Err)?;
-        let limit = self.config.store_bytes_max;
+        self.check_fanout(world.sources.get(&draft.author).map(|author| author.slot))?;
+        let limit = self.shared.config.store_bytes_max;
         if world.posts.bytes() + self.group.added().post_bytes >= limit {
             // With an archive there is space again as soon as old posts have been moved there.
             let full = Error::Full { what: "post (bytes)", limit };
-            return Err(if self.archiver.is_some() { self.fanout.store_overloaded(limit) } else { full });
+            return Err(if self.archiver.is_some() { self.shared.overloaded("post_bytes", limit) } else { full });
         }
         self.check_reposts_limit(draft)?;
         self.check_sources_limit(draft.sources())?;
         Ok(None)
     }
 
+    /// Checks that fan-out can take one more post. The posts of the group count, since they are not queued yet.
+    fn check_fanout(&self, author: Option<SourceSlot>) -> Result<(), Error> {
+        if !self.fanout.has_capacity_for(self.group.len() + 1) {
+            return Err(self.shared.overloaded("fanout", FANOUT_QUEUE_MAX));
+        }
+        let author = author.map(|author| (author, self.group.fanouts_of(author)));
+        self.shared.check_fanout_backlog(self.group.added().fanouts, author)
+    }
+
     /// Checks the limit of reposts: the data about reposts is always in memory.
     fn check_reposts_limit(&self, draft: &Draft) -> Result<(), Error> {
-        let limit = self.config.reposts_max;
+        let limit = self.shared.config.reposts_max;
         let count = self.writer.world().reposts.len() + self.group.added().reposts + reposts(draft);
         let is_full = draft.repost_of.is_some() && count > limit;
         if is_full { Err(Error::Full { what: "repost", limit }) } else { Ok(()) }
     }
 
-    /// Counts the size of a post and its deliveries, before it is queued for fan-out.
-    fn count_accepted(&mut self, draft: &Draft) {
+    /// Counts the size of a post and its deliveries, and returns the deliveries: they stay in the backlog, by the same
+    /// count, until the post is delivered.
+    fn count_accepted(&mut self, draft: &Draft) -> usize {
         let sources = &self.writer.world().sources;
         let pushed = draft.sources().filter_map(|id| sources.get(id)).filter(|source| !source.is_celebrity());
-        let fanouts = Backlog { posts: 1, deliveries: self.fanout.deliveries(pushed.map(|source| source.slot)) };
+        let deliveries = self.shared.count_deliveries(pushed.map(|source| source.slot));
+        let fanouts = Backlog { posts: 1, deliveries };
         let post_bytes = size_of::<Post>() + draft.body.as_str().len();
         self.group.add(Added { fanouts, post_bytes, reposts: reposts(draft), ..Added::default() });
         if let Some(author) = sources.get(&draft.author) {
             self.group.add_fanout_of(author.slot, fanouts);
         }
+        deliveries
     }
 
     /// Finds the original post of a repost, and the author whom a reply answers.
@@ -145,18 +153,13 @@ impl<J: Journal> Scribe<J> {
             return;
         }
         let author = post.author().slot;
-        if !self.fanout.has_capacity_for(self.group.len() + 1) {
-            return refuse(reply, self.fanout.overloaded());
-        }
-        if let Some(refusal) =
-            self.fanout.refusal_if_behind(Some(author), [self.group.added().fanouts, self.group.fanouts_of(author)])
-        {
+        if let Err(refusal) = self.check_fanout(Some(author)) {
             return refuse(reply, refusal);
         }
-        let waiting = Some((reply, published));
+        let (waiting, deliveries) = (Some((reply, published)), self.shared.count_deliveries(pushed.iter().copied()));
         let fanout_routes = pushed.iter().copied().map(FanoutRoute::Inboxes).collect();
         let (invalidation, accepted_at) = (Invalidation::Published(post.position), None);
-        self.fanout.push(FanoutOrder { invalidation, author, fanout_routes, accepted_at, waiting });
+        self.fanout.push(FanoutOrder { invalidation, author, fanout_routes, deliveries, accepted_at, waiting });
     }
 
     /// Issues an id that no post has, in memory or in the archive.
@@ -205,12 +208,18 @@ impl<J: Journal> Scribe<J> {
         self.ids_listed(listed.map_err(|cause| archive_failed(&cause)));
     }
 
-    /// Queues a post for fan-out, and answers the author, either now or when the post is delivered.
-    pub(super) fn queue_fanout(&self, post: Arc<Post>, push: &[SourceSlot], wait: bool, reply: Reply<Published>) {
+    /// Queues a post for fan-out, and answers the author, either now or, with `wait`, when the post is delivered.
+    pub(super) fn queue_fanout(
+        &self,
+        post: Arc<Post>,
+        push: &[SourceSlot],
+        deliveries: usize,
+        (wait, reply): (bool, Reply<Published>),
+    ) {
         let (id, author, accepted_at) = (post.id(), post.author().slot, post.accepted_at);
         let (invalidation, fanout_routes) = (Invalidation::Published(post.position), self.fanout_routes(&post, push));
         let published = Published { post, created: true };
-        self.fanout.count_published();
+        self.shared.counters.published.add(1);
         let (now, later) =
             if wait && !push.is_empty() { (None, Some((reply, published))) } else { (Some((reply, published)), None) };
         if push.is_empty() {
@@ -218,7 +227,14 @@ impl<J: Journal> Scribe<J> {
         }
         if !push.is_empty() {
             let accepted_at = Some(accepted_at);
-            self.fanout.push(FanoutOrder { invalidation, author, fanout_routes, accepted_at, waiting: later });
+            self.fanout.push(FanoutOrder {
+                invalidation,
+                author,
+                fanout_routes,
+                deliveries,
+                accepted_at,
+                waiting: later,
+            });
         } else if !fanout_routes.is_empty() {
             self.fanout.notify(invalidation, fanout_routes);
         }
