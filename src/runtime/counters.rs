@@ -43,7 +43,7 @@ impl Gauge {
 }
 
 /// The queues and limits that refuse requests when they are full.
-pub const SHEDDING: [&str; 13] = [
+pub const SHEDDING: [&str; 14] = [
     "scribe",
     "scribe_bytes",
     "fanout",
@@ -57,6 +57,7 @@ pub const SHEDDING: [&str; 13] = [
     "archive",
     "snapshot",
     "live_connections",
+    "erasures",
 ];
 
 /// The number of refused requests, by the full queue.

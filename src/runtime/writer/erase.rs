@@ -26,7 +26,7 @@ impl<J: Journal> Scribe<J> {
             return drop(reply.send(Ok(Erasing::Unknown)));
         }
         if erasures.len() >= ERASURES_MAX {
-            return refuse(reply, Error::Overloaded { queue: "erasures", limit: ERASURES_MAX });
+            return refuse(reply, self.shared.overloaded("erasures", ERASURES_MAX));
         }
         let at = self.tick(1).instant;
         self.accept(Event::Erased { user, at }, Then::Erase(reply));

@@ -154,6 +154,8 @@ fn there_may_be_so_many_erasures_and_one_pass_over_the_archive_ends_all() {
         }
         let one_over = engine.erase(id(&format!("u{ERASURES_MAX}"))).await;
         assert_eq!(one_over.unwrap_err().code(), "overloaded");
+        let shed: Vec<_> = engine.shared().counters.shed.by_queue().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(shed, [("erasures", 1)]);
         archive.set_plan(Plan::default());
         let began = Instant::now();
         while engine.erasures().count > 0 {
