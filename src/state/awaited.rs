@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use crate::id::PostId;
+use crate::feed::post::Post;
+use crate::id::{PostId, SourceSlot};
 use crate::limits::{AWAITED_ANSWERS_MAX, AWAITED_POSTS_MAX};
 
-/// Maximum number of replies that are recorded for all such posts together, eight bytes each.
+/// Maximum number of replies that are recorded for all such posts together, about 60 bytes each.
 const AWAITED_ANSWERS_IN_ALL_MAX: usize = 4 * AWAITED_POSTS_MAX;
 
 /// Replies by their parent post, which was unknown when they were published.
@@ -26,14 +27,33 @@ pub(super) struct Awaited {
 #[derive(Debug)]
 struct Waiting {
     number: u64,
-    answers: Vec<PostId>,
+    answers: Vec<AwaitedReply>,
+}
+
+/// A reply that may become visible when its parent post is known. It has what finds the readers who may see the reply:
+/// the reply itself may be in the archive by then.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AwaitedReply {
+    /// The id of the reply.
+    pub id: PostId,
+    /// The post that the reply repeats, if it is also a repost.
+    pub repost_of: Option<PostId>,
+    /// The sources of the reply: its author, tags and topic.
+    pub sources: Box<[SourceSlot]>,
+}
+
+impl AwaitedReply {
+    fn of(reply: &Post) -> Self {
+        let sources = reply.sources().iter().map(|source| source.slot).collect();
+        Self { id: reply.id(), repost_of: reply.repost_of, sources }
+    }
 }
 
 /// The remembered replies to a post that has become known.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answers {
     /// All replies to the post.
-    All(Vec<PostId>),
+    All(Vec<AwaitedReply>),
     /// There were more replies than are remembered.
     TooMany,
 }
@@ -41,15 +61,15 @@ pub(super) enum Answers {
 impl Awaited {
     /// Remembers a reply to a post that is not known. If there are too many such posts or replies, forgets the post
     /// that has waited longest.
-    pub(super) fn note(&mut self, post: PostId, answer: PostId) {
+    pub(super) fn note(&mut self, post: PostId, reply: &Post) {
         let number = self.next_number;
         let Waiting { answers, .. } = self.waiting.entry(post).or_insert_with(|| {
             self.order.push_back((number, post));
             self.next_number += 1;
             Waiting { number, answers: Vec::new() }
         });
-        if answers.len() <= AWAITED_ANSWERS_MAX && !answers.contains(&answer) {
-            answers.push(answer);
+        if answers.len() <= AWAITED_ANSWERS_MAX && answers.iter().all(|noted| noted.id != reply.id()) {
+            answers.push(AwaitedReply::of(reply));
             self.answers += 1;
         }
         while self.waiting.len() > AWAITED_POSTS_MAX || self.answers > AWAITED_ANSWERS_IN_ALL_MAX {
@@ -60,7 +80,7 @@ impl Awaited {
         }
     }
 
-    fn remove(&mut self, post: PostId) -> Option<Vec<PostId>> {
+    fn remove(&mut self, post: PostId) -> Option<Vec<AwaitedReply>> {
         let Waiting { answers, .. } = self.waiting.remove(&post)?;
         self.answers -= answers.len();
         Some(answers)
@@ -98,20 +118,33 @@ impl Awaited {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::UnixMicros;
+    use crate::feed::position::at;
+    use crate::feed::post::{Body, Draft};
+    use crate::id::SourceId;
+
+    fn reply(id: u64) -> Post {
+        let draft = Draft::new(SourceId::new("bob").unwrap(), Body::new("1").unwrap());
+        Post::new(at(1, id), &draft, UnixMicros(1))
+    }
+
+    fn all(ids: &[u64]) -> Option<Answers> {
+        Some(Answers::All(ids.iter().map(|id| AwaitedReply::of(&reply(*id))).collect()))
+    }
 
     #[test]
     fn answers_are_remembered_until_what_they_answer_is_known_or_too_many_wait() {
         let mut awaited = Awaited::default();
         for answer in [5, 6, 5] {
-            awaited.note(PostId(1), PostId(answer));
+            awaited.note(PostId(1), &reply(answer));
         }
-        assert_eq!(awaited.take(PostId(1)), Some(Answers::All(vec![PostId(5), PostId(6)])));
+        assert_eq!(awaited.take(PostId(1)), all(&[5, 6]));
         assert_eq!(awaited.take(PostId(1)), None);
-        (0..=AWAITED_ANSWERS_MAX as u64).for_each(|answer| awaited.note(PostId(2), PostId(answer)));
+        (0..=AWAITED_ANSWERS_MAX as u64).for_each(|answer| awaited.note(PostId(2), &reply(answer)));
         assert_eq!(awaited.take(PostId(2)), Some(Answers::TooMany));
-        (0..=AWAITED_POSTS_MAX as u64).for_each(|post| awaited.note(PostId(post), PostId(1)));
+        (0..=AWAITED_POSTS_MAX as u64).for_each(|post| awaited.note(PostId(post), &reply(1)));
         assert_eq!((awaited.take(PostId(0)), awaited.waiting.len()), (None, AWAITED_POSTS_MAX));
-        assert_eq!(awaited.take(PostId(9)), Some(Answers::All(vec![PostId(1)])));
+        assert_eq!(awaited.take(PostId(9)), all(&[1]));
     }
 
     #[test]
@@ -121,14 +154,14 @@ mod tests {
             // The post becomes known and is awaited again: with its first number it would be forgotten before others
             // that wait longer.
             for _ in 0..2 {
-                awaited.note(PostId(post), PostId(1));
+                awaited.note(PostId(post), &reply(1));
                 assert!(awaited.take(PostId(post)).is_some());
             }
         }
         assert!(awaited.order.len() <= 18 && awaited.waiting.is_empty() && awaited.answers == 0);
-        (0..100).for_each(|post| awaited.note(PostId(post), PostId(1)));
+        (0..100).for_each(|post| awaited.note(PostId(post), &reply(1)));
         awaited.forget_known(|post| post != PostId(50));
-        assert_eq!((awaited.order.len(), awaited.take(PostId(50))), (1, Some(Answers::All(vec![PostId(1)]))));
+        assert_eq!((awaited.order.len(), awaited.take(PostId(50))), (1, all(&[1])));
     }
 
     #[test]
@@ -136,7 +169,7 @@ mod tests {
         let mut awaited = Awaited::default();
         let posts = (AWAITED_ANSWERS_IN_ALL_MAX / AWAITED_ANSWERS_MAX) as u64 + 1;
         for post in 0..posts {
-            (0..AWAITED_ANSWERS_MAX as u64).for_each(|answer| awaited.note(PostId(post), PostId(answer)));
+            (0..AWAITED_ANSWERS_MAX as u64).for_each(|answer| awaited.note(PostId(post), &reply(answer)));
         }
         assert_eq!((awaited.answers, awaited.take(PostId(0))), (AWAITED_ANSWERS_IN_ALL_MAX, None));
     }

@@ -4,7 +4,7 @@
 //! this module starts a thread or accesses a file or a socket directly; the archive is accessed through its trait.
 
 pub mod arrivals;
-mod awaited;
+pub mod awaited;
 mod catch_up;
 pub mod erasures;
 pub mod explain;

@@ -28,7 +28,7 @@ use crate::feed::preferences::Marker;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::LIVE_REPOSTERS_MAX;
 use crate::state::arrivals::Arrivals;
-use crate::state::awaited::Awaited;
+use crate::state::awaited::{Awaited, AwaitedReply};
 use crate::state::failures::ReadFailures;
 use crate::state::free_ids::FreeIds;
 use crate::state::held::Held;
@@ -93,7 +93,7 @@ pub enum Applied {
         /// The sources to whose followers the post must be pushed.
         push: Box<[SourceSlot]>,
         /// Replies to the post that arrived before it; `None` if there are too many.
-        answers: Option<Vec<PostId>>,
+        answers: Option<Vec<AwaitedReply>>,
     },
     /// The new version of an edited post.
     Edited(Arc<Post>),

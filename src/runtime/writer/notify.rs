@@ -14,7 +14,7 @@ use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::LIVE_REPOSTERS_MAX;
 use crate::runtime::message::Reply;
 use crate::runtime::writer::{Scribe, refuse};
-use crate::state::posts::Stored;
+use crate::state::awaited::AwaitedReply;
 use crate::state::sources::Source;
 use crate::state::world::Applied;
 use crate::storage::journal::Journal;
@@ -48,24 +48,20 @@ impl<J: Journal> Scribe<J> {
     }
 
     /// Notifies the watched readers of replies to a post that was unknown until now, since a reply may be visible
-    /// depending on the author whom it answers. None means that there are too many replies to list.
-    pub(super) fn notify_of_replies(&self, answers: Option<&[PostId]>) {
-        if answers.is_some_and(<[PostId]>::is_empty) || !self.shared.watchers.any() {
+    /// depending on the author whom it answers. The replies may be in the archive. None means that there are too many
+    /// of them to list.
+    pub(super) fn notify_of_replies(&self, answers: Option<&[AwaitedReply]>) {
+        if answers.is_some_and(<[AwaitedReply]>::is_empty) || !self.shared.watchers.any() {
             return;
         }
-        let posts = &self.writer.world().posts;
-        let in_memory = |answers: &[PostId]| answers.iter().map(|answer| posts.stored(*answer)).collect();
-        let stored: Option<Vec<Stored>> =
-            answers.filter(|answers| answers.len() <= LIVE_ANSWERS_MAX).and_then(in_memory);
-        match stored {
+        match answers.filter(|answers| answers.len() <= LIVE_ANSWERS_MAX) {
             Some(answers) => {
-                for answer in answers.into_iter().filter_map(Stored::live) {
-                    self.notify_of_post(&answer, self.reposters(answer.id()).as_deref(), Invalidation::EntryChanged);
+                for AwaitedReply { id, repost_of, sources } in answers {
+                    let (post, sources) = ((*id, *repost_of), sources.iter().copied());
+                    self.notify_of_post(post, sources, self.reposters(*id).as_deref(), Invalidation::EntryChanged);
                 }
             }
-            // The recipients of archived replies are unknown here. Clients that poll have to read their feeds again
-            // in this case, too.
-            None => self.fanout.notify(Invalidation::Missed, [FanoutRoute::AllWatched].into()),
+            None => self.fanout.notify_missed(),
         }
     }
 
@@ -85,13 +81,13 @@ impl<J: Journal> Scribe<J> {
                 self.notify_of_reposted(post.id(), Invalidation::Edited);
             }
             (Event::Edited { hidden: None, .. }, Applied::Edited(post)) => {
-                self.notify_of_post(post, self.reposters(post.id()).as_deref(), Invalidation::Edited);
+                self.notify_of_changed(post, self.reposters(post.id()).as_deref(), Invalidation::Edited);
             }
             (Event::Edited { .. }, Applied::Edited(post)) => {
-                self.notify_of_post(post, self.reposters(post.id()).as_deref(), Invalidation::EntryChanged);
+                self.notify_of_changed(post, self.reposters(post.id()).as_deref(), Invalidation::EntryChanged);
             }
             (_, Applied::Deleted { post, reposters }) => {
-                self.notify_of_post(post, reposters.as_deref(), Invalidation::EntryChanged);
+                self.notify_of_changed(post, reposters.as_deref(), Invalidation::EntryChanged);
             }
             (Event::Followed { edges, .. }, _) => {
                 let mut followers: Vec<&SourceId> = edges.iter().map(|edge| &edge.follower).collect();
@@ -120,22 +116,33 @@ impl<J: Journal> Scribe<J> {
         }
     }
 
-    /// Notifies the readers who may see a post, or the post that it repeats.
-    fn notify_of_post(
+    /// Notifies the readers who may see a changed post, or the post that it repeats.
+    fn notify_of_changed(
         &self,
         post: &Post,
         reposters: Option<&[SourceSlot]>,
         invalidation: impl Fn(PostId) -> Invalidation,
     ) {
+        let sources = post.sources().iter().map(|source| source.slot);
+        self.notify_of_post((post.id(), post.repost_of), sources, reposters, invalidation);
+    }
+
+    /// The same for a post that may not be in memory.
+    fn notify_of_post(
+        &self,
+        (id, repost_of): (PostId, Option<PostId>),
+        sources: impl Iterator<Item = SourceSlot>,
+        reposters: Option<&[SourceSlot]>,
+        invalidation: impl Fn(PostId) -> Invalidation,
+    ) {
         // The author comes first, since the author's client waits for this change together with the next posts.
-        let mut fanout_routes: Vec<FanoutRoute> =
-            post.sources().iter().map(|source| FanoutRoute::Watched(source.slot)).collect();
-        if let Some(origin) = post.repost_of {
+        let mut fanout_routes: Vec<FanoutRoute> = sources.map(FanoutRoute::Watched).collect();
+        if let Some(origin) = repost_of {
             self.fanout.notify(invalidation(origin), std::mem::take(&mut fanout_routes).into());
         }
         fanout_routes.extend(watched(reposters));
         if !fanout_routes.is_empty() {
-            self.fanout.notify(invalidation(post.id()), fanout_routes.into());
+            self.fanout.notify(invalidation(id), fanout_routes.into());
         }
     }
 

@@ -8,7 +8,7 @@ use crate::feed::post::Post;
 use crate::feed::reposts::Repost;
 use crate::id::{PostId, SourceSlot};
 use crate::limits::LATE_REPOSTS_MAX;
-use crate::state::awaited::Answers;
+use crate::state::awaited::{Answers, AwaitedReply};
 use crate::state::posts::Stored;
 use crate::state::world::{Applied, Writer};
 
@@ -21,7 +21,7 @@ impl Applied {
 impl Writer {
     /// Records a newly published post: as late, if its position is far below the newest ones, together with the
     /// positions of reposts and replies that arrived before it. Returns these replies, or `None` if there are too many.
-    pub(super) fn note_arrival(&mut self, post: &Post) -> Option<Vec<PostId>> {
+    pub(super) fn note_arrival(&mut self, post: &Post) -> Option<Vec<AwaitedReply>> {
         self.note_answer(post);
         let arrivals = &self.world.arrivals;
         if arrivals.is_late(post.position, post.accepted_at) {
@@ -32,7 +32,7 @@ impl Writer {
         match self.awaited.take(post.id()) {
             None => Some(Vec::new()),
             Some(Answers::All(answers)) => {
-                answers.iter().for_each(|answer| self.note_answered(*answer, post.accepted_at));
+                answers.iter().for_each(|answer| self.note_answered(answer.id, post.accepted_at));
                 Some(answers)
             }
             Some(Answers::TooMany) => {
@@ -54,7 +54,7 @@ impl Writer {
     /// replayed.
     pub(super) fn restore_answer(&mut self, post: &Post) {
         if let (Some(answered), None) = (post.reply_to, &post.answered) {
-            self.awaited.note(answered, post.id());
+            self.awaited.note(answered, post);
         }
     }
 

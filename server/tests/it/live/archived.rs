@@ -10,6 +10,7 @@ use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig, Watcher};
 use tidewire::feed::post::{Body, Draft};
+use tidewire::feed::rules::{Replies, RulesPatch};
 use tidewire::id::PostId;
 use tidewire::live::event::EventKind;
 use tidewire::recovery::RecoveryProgress;
@@ -18,7 +19,7 @@ use tidewire::storage::files::memory::MemoryFiles;
 
 use crate::live::client::PATIENCE;
 use crate::observed_archive::{ObservedArchive, Read};
-use crate::world::{draft, id, some};
+use crate::world::{draft, edge, id, some};
 
 /// Stops one read of the archive until the test lets it go on.
 #[derive(Default)]
@@ -143,5 +144,47 @@ async fn a_look_up_that_a_newer_notice_overtook_delivers_nothing_older() {
     move_to_archive(&engine, &["dan"], &[post]).await;
     release.send(()).unwrap();
     assert_eq!(next(&mut watcher).await, ("post", post, new));
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn the_late_parent_of_an_archived_reply_is_work_for_those_alone_who_may_see_the_reply() {
+    let engine = open(&Arc::default());
+    engine.follow(vec![edge("ann", "bob"), edge("ann", "cas"), edge("zoe", "eve")]).await.unwrap();
+    let rules = RulesPatch { replies: Some(Replies::Followed), ..RulesPatch::default() };
+    engine.change_rules(id("ann"), rules).await.unwrap();
+    let parent = PostId(28);
+    let reply = publish(&engine, Draft { reply_to: Some(parent), ..draft("bob", "1") }).await;
+    move_to_archive(&engine, &["bob"], &[reply]).await;
+    let mut zoe = watch(&engine, "zoe").await;
+    let work = || engine.shared().counters.live_work.get();
+    let mut of_posts = Vec::new();
+    for is_after_parent in [false, true] {
+        let before = work();
+        if is_after_parent {
+            publish(&engine, Draft { id: Some(parent), ..draft("cas", "2") }).await;
+        }
+        let post = publish(&engine, draft("eve", "3")).await;
+        assert_eq!(next(&mut zoe).await, ("post", post, "3".to_owned()));
+        of_posts.push(work() - before);
+    }
+    assert_eq!(of_posts[0], of_posts[1], "the parent is no work for zoe");
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn an_archived_reply_is_delivered_when_its_late_parent_makes_it_visible() {
+    let engine = open(&Arc::default());
+    engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
+    let rules = RulesPatch { replies: Some(Replies::Followed), ..RulesPatch::default() };
+    engine.change_rules(id("ann"), rules).await.unwrap();
+    let parent = PostId(28);
+    let reply = publish(&engine, Draft { reply_to: Some(parent), ..draft("bob", "1") }).await;
+    move_to_archive(&engine, &["bob"], &[reply]).await;
+    let mut ann = watch(&engine, "ann").await;
+    publish(&engine, Draft { id: Some(parent), ..draft("cas", "2") }).await;
+    let mut delivered = [next(&mut ann).await, next(&mut ann).await];
+    delivered.sort_by_key(|(_, post, _)| *post != parent);
+    assert_eq!(delivered, [("post", parent, "2".to_owned()), ("post", reply, "1".to_owned())]);
     engine.shutdown();
 }
