@@ -52,6 +52,19 @@ async fn the_inactive_are_skipped_and_miss_nothing() {
 }
 
 #[tokio::test]
+async fn verifying_the_inbox_of_a_sleeping_reader_wakes_it_and_builds_no_page() {
+    let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
+    engine.follow(vec![edge("ann", "bob")]).await.unwrap();
+    engine.publish(draft("bob", "1"), true).await.unwrap();
+    assert!(!engine.is_awake(&id("ann")));
+    let verdict = engine.verify_feed(&id("ann"), false).await.unwrap();
+    assert!(verdict.is_good() && verdict.entries == 1, "{verdict:?}");
+    let counters = &engine.shared().counters;
+    assert_eq!((counters.wakes.get(), counters.pages.get()), (1, 0));
+    engine.shutdown();
+}
+
+#[tokio::test]
 async fn a_virtual_follow_works_and_is_named_nowhere() {
     let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
     let hidden = tidewire::feed::event::NewEdge { hidden: true, ..edge("ann", "ads") };
