@@ -20,42 +20,93 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The crate `tidewire-server` serves an engine over HTTP. The modules that are hidden here are for that crate and for the tests: they
-//! change without notice. ARCHITECTURE.md in the repository is the map of them.
+//! The crate `tidewire-server` serves an engine over HTTP. It reaches the engine's rooms by the feature `internals`, which promises no
+//! stability. ARCHITECTURE.md in the repository is the map of them.
 
+// Closed rooms have items that only the server, the load tool and the tests use.
+#![cfg_attr(not(feature = "internals"), allow(dead_code, unused_imports, unreachable_pub))]
+
+// The rooms, once open and once closed: no attribute changes a visibility, and rustfmt does not look into macros.
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod clock;
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod config;
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod engine;
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod error;
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod feed;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod id;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod json;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod latency;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod limits;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod live;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod recovery;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod runtime;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod state;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod storage;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod throttle;
+
+#[cfg(not(feature = "internals"))]
+mod clock;
+#[cfg(not(feature = "internals"))]
+mod config;
+#[cfg(not(feature = "internals"))]
+mod engine;
+#[cfg(not(feature = "internals"))]
+mod error;
+#[cfg(not(feature = "internals"))]
+mod feed;
+#[cfg(not(feature = "internals"))]
+mod id;
+#[cfg(not(feature = "internals"))]
+mod json;
+#[cfg(not(feature = "internals"))]
+mod latency;
+#[cfg(not(feature = "internals"))]
+mod limits;
+#[cfg(not(feature = "internals"))]
+mod live;
+#[cfg(not(feature = "internals"))]
+mod recovery;
+#[cfg(not(feature = "internals"))]
+mod runtime;
+#[cfg(not(feature = "internals"))]
+mod state;
+#[cfg(not(feature = "internals"))]
+mod storage;
+#[cfg(not(feature = "internals"))]
+mod throttle;
+
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-#[doc(hidden)]
-pub mod id;
-#[doc(hidden)]
-pub mod json;
-#[doc(hidden)]
-pub mod latency;
-#[doc(hidden)]
-pub mod limits;
-#[doc(hidden)]
-pub mod live;
-#[doc(hidden)]
-pub mod recovery;
-#[doc(hidden)]
-pub mod runtime;
-#[doc(hidden)]
-pub mod state;
-#[doc(hidden)]
-pub mod storage;
-#[doc(hidden)]
-pub mod throttle;
 
 pub use clock::{Clock, SystemClock, UnixMicros};
 pub use config::EngineConfig;

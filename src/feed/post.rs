@@ -216,7 +216,7 @@ impl Post {
         }
     }
 
-    /// Restores a post from a stored [`PostRecord`]. `sources` are those of the record, in the same order.
+    /// Restores a post from a stored `PostRecord`. `sources` are those of the record, in the same order.
     pub fn restored<S>(record: &PostRecord<S>, sources: Box<[Membership]>, answered: Option<Membership>) -> Self {
         let mut post = Self {
             position: record.at,

@@ -60,7 +60,7 @@ pub struct Resume {
     pub above: Option<UnixMicros>,
     /// At or below `position`, the posts accepted after this instant are new. Without it none of them is.
     pub below: Option<UnixMicros>,
-    /// The value of [`Settled::ahead_us`] when the token was made.
+    /// The value of `Settled::ahead_us` when the token was made.
     pub ahead_us: i64,
     /// A fingerprint of the reader's rules, mutes and blocks. If it differs, the feed has changed as a whole.
     pub preferences: u32,

@@ -35,7 +35,7 @@ use crate::state::world::World;
 pub struct PageRequest {
     /// Which entries are requested.
     pub range: Range,
-    /// Maximum number of entries: 1 to [`PAGE_POSTS_MAX`]. A value outside is replaced by the nearer of these two.
+    /// Maximum number of entries: 1 to 100 (`PAGE_POSTS_MAX`). A value outside is replaced by the nearer of these two.
     pub limit: usize,
 }
 

@@ -210,6 +210,28 @@ fn documents_are_short_and_name_only_files_that_are_there() {
     }
 }
 
+/// Programs that embed the engine have its modules closed: the feature `internals` is for the server, the load tool and tests.
+#[test]
+fn examples_use_only_names_at_the_root_of_the_crate() {
+    let documents =
+        documents().into_iter().filter(|(path, _)| path.ends_with("README.md") || path.ends_with("embedding.md"));
+    let root = [(PathBuf::from("src/lib.rs"), include_str!("../../src/lib.rs").to_owned())];
+    let texts: Vec<(PathBuf, String)> = rust_files("examples").into_iter().chain(documents).chain(root).collect();
+    assert!(texts.len() >= 6);
+    for (path, text) in texts {
+        let uses: Vec<&str> = text.split("tidewire::").skip(1).collect();
+        assert!(!uses.is_empty(), "{} does not use the crate", path.display());
+        for used in uses {
+            let used = used.split_once(';').map_or(used, |(used, _)| used);
+            let names = used.strip_prefix('{').map_or(used, |names| names.split('}').next().unwrap());
+            for name in names.split(',').map(str::trim) {
+                let is_at_root = name.starts_with(|first: char| first.is_ascii_uppercase());
+                assert!(is_at_root, "{} uses tidewire::{name}, which is not at the root", path.display());
+            }
+        }
+    }
+}
+
 /// Words that were pictures, each with the one to use.
 const RETIRED_WORDS: &[(&str, &str)] = &[
     ("doorkeeper", "activator"),
