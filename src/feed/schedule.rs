@@ -43,8 +43,8 @@ impl FanoutRoute {
     }
 
     /// Returns the source if the post is added to the inboxes of its followers.
-    pub fn into_inboxes(&self) -> Option<SourceSlot> {
-        if let Self::Inboxes(source) = self { Some(*source) } else { None }
+    pub fn into_inboxes(self) -> Option<SourceSlot> {
+        if let Self::Inboxes(source) = self { Some(source) } else { None }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidewire::clock::{Clock, UnixMicros};
 use tidewire::config::EngineConfig;
-use tidewire::engine::Engine;
+use tidewire::engine::{Engine, FeedPage};
 use tidewire::error::Error;
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::post::Draft;
@@ -196,6 +196,48 @@ impl Clock for HoldingClock {
     }
 }
 
+/// Makes the shard hang in a read of ann's feed, until the clock no longer holds it.
+async fn hold(engine: &Engine, clock: &HoldingClock) -> tokio::task::JoinHandle<Result<FeedPage, Error>> {
+    clock.holding.store(true, Ordering::SeqCst);
+    let engine = engine.clone();
+    let held = tokio::spawn(async move { engine.feed(&id("ann"), NEWEST).await });
+    while !clock.held.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    held
+}
+
+#[tokio::test]
+async fn a_post_is_in_the_backlog_with_its_deliveries_until_they_are_done() {
+    let clock = Arc::new(HoldingClock::default());
+    let settings = config(1, CelebrityPolicy::PushAll);
+    let engine = Engine::start_with(settings, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
+    engine.follow(vec![edge("ann", "bob"), edge("cas", "bob"), edge("dan", "bob")]).await.unwrap();
+    for reader in ["ann", "cas"] {
+        engine.feed(&id(reader), NEWEST).await.unwrap();
+    }
+    let held = hold(&engine, &clock).await;
+    let backlog = || engine.queues().into_iter().find(|queue| queue.name == "fanout_deliveries").unwrap().depth;
+    let published = engine.publish(Draft { id: Some(PostId(7)), ..draft("bob", "1") }, false).await.unwrap();
+    assert!(published.created);
+    assert_eq!(backlog(), 2, "dan is asleep");
+    // The same post again, for a caller who waits for its delivery.
+    let again = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.publish(Draft { id: Some(PostId(7)), ..draft("bob", "1") }, true).await }
+    });
+    while backlog() < 4 {
+        tokio::task::yield_now().await;
+    }
+    clock.holding.store(false, Ordering::SeqCst);
+    assert!(!again.await.unwrap().unwrap().created);
+    held.await.unwrap().unwrap();
+    while backlog() > 0 {
+        tokio::task::yield_now().await;
+    }
+    engine.shutdown();
+}
+
 #[tokio::test]
 async fn a_mailbox_holds_what_it_may_and_the_rest_is_refused() {
     let clock = Arc::new(HoldingClock::default());
@@ -204,15 +246,8 @@ async fn a_mailbox_holds_what_it_may_and_the_rest_is_refused() {
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     engine.publish(draft("bob", "1"), true).await.unwrap();
     engine.feed(&id("ann"), NEWEST).await.unwrap();
-    clock.holding.store(true, Ordering::SeqCst);
     let ann = id("ann");
-    let held = tokio::spawn({
-        let (engine, ann) = (engine.clone(), ann.clone());
-        async move { engine.feed(&ann, NEWEST).await }
-    });
-    while !clock.held.load(Ordering::SeqCst) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let held = hold(&engine, &clock).await;
     let (mut waiting, mut refused) = (Vec::new(), 0);
     for _ in 0..3 * USER_MAILBOX_MAX {
         let mut question = Box::pin(engine.verify_feed(&ann, false));
