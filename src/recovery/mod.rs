@@ -402,7 +402,7 @@ fn apply_all(
             RecordBatch::Sources(records) => records.iter().try_for_each(|record| writer.restore_source(record))?,
             RecordBatch::Edges(records) => records.iter().try_for_each(|record| writer.restore_edges(record))?,
             RecordBatch::Preferences(records) => {
-                records.iter().try_for_each(|record| writer.restore_preferences(record))?
+                records.iter().try_for_each(|record| writer.restore_preferences(record))?;
             }
             RecordBatch::Reposts(records) => records.iter().try_for_each(|record| writer.restore_reposts(record))?,
             RecordBatch::Revocations(records) => records.iter().for_each(|record| writer.restore_revocations(record)),

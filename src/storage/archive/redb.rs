@@ -453,7 +453,7 @@ mod tests {
         ] {
             let archive = Disk::new().open();
             raw(&archive, |to| {
-                drop(to.open_table(layout::OUTBOX_COUNTS).unwrap().insert(id, &archived_counts).unwrap())
+                drop(to.open_table(layout::OUTBOX_COUNTS).unwrap().insert(id, &archived_counts).unwrap());
             });
             assert_eq!(damage(archive.archived_counts()), what);
         }
