@@ -113,11 +113,11 @@ const HTTP_ROOMS: &[(&str, &[&str])] = &[
     ("sockets", &["auth", "problem"]),
     ("tls", &["auth"]),
     ("upgrade", &[]),
-    ("middleware", &["admission", "auth", "client", "operation", "problem", "sockets"]),
+    ("middleware", &["admission", "auth", "client", "operation", "problem", "request", "sockets"]),
     ("handlers", &["admission", "answer", "auth", "operation", "page_json", "problem", "request", "slot"]),
     ("live", &["admission", "auth", "operation", "page_json", "problem", "request", "slot", "sockets"]),
     ("openapi", &["handlers", "operation", "problem", "request"]),
-    ("routes", &["auth", "handlers", "live", "middleware", "openapi", "operation", "problem", "slot"]),
+    ("routes", &["auth", "handlers", "live", "middleware", "openapi", "operation", "problem", "request", "slot"]),
     ("serve", &["middleware", "routes", "slot", "sockets", "tls", "upgrade"]),
     ("fuzzing", &["auth", "handlers", "live", "problem", "request"]),
 ];

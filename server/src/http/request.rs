@@ -1,17 +1,17 @@
 //! Parses requests: path parts, query parameters and JSON bodies. Every refusal is a problem that names the invalid part.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::fmt::{self, Display};
-use std::future::poll_fn;
+use std::future::{Ready, ready};
 use std::marker::PhantomData;
-use std::pin::Pin;
 use std::str::FromStr;
 
-use actix_web::HttpRequest;
+use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
 use actix_web::http::header::CONTENT_TYPE;
-use actix_web::web::{Bytes, Payload, Query};
-use futures_core::Stream as _;
+use actix_web::web::{Bytes, Query};
+use actix_web::{FromRequest, HttpMessage as _, HttpRequest};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -125,38 +125,41 @@ pub(super) fn wait(request: &HttpRequest) -> Result<bool, Problem> {
     Parameters::read(request, &["wait"])?.flag("wait", "delivered")
 }
 
-/// Reads the JSON body of a request and checks its content type.
-pub(super) async fn json_bytes(request: &HttpRequest, payload: Payload) -> Result<Bytes, Problem> {
-    let bytes = bytes(payload).await?;
-    require_json(request)?;
-    Ok(bytes)
-}
+/// The body of a request. The pipeline reads it and stores it in the request, from which the handler takes it as an argument. It is empty
+/// if the request has no body.
+#[derive(Default)]
+pub(super) struct RequestBody(pub(super) Bytes);
 
-/// Reads the optional JSON body of a request and checks its content type.
-pub(super) async fn optional_json_bytes(request: &HttpRequest, payload: Payload) -> Result<Option<Bytes>, Problem> {
-    let bytes = bytes(payload).await?;
-    if bytes.is_empty() {
-        // Some clients send an empty body without a content type in place of no body.
-        return Ok(None);
+impl RequestBody {
+    /// Returns the JSON body and checks its content type.
+    pub(super) fn json_bytes(&self, request: &HttpRequest) -> Result<&[u8], Problem> {
+        require_json(request)?;
+        Ok(&self.0)
     }
-    require_json(request)?;
-    Ok(Some(bytes))
+
+    /// Returns the optional JSON body and checks its content type.
+    pub(super) fn optional_json_bytes(&self, request: &HttpRequest) -> Result<Option<&[u8]>, Problem> {
+        // Some clients send an empty body without a content type in place of no body.
+        if self.0.is_empty() { Ok(None) } else { self.json_bytes(request).map(Some) }
+    }
+
+    /// Checks that the body is missing or an object without fields.
+    pub(super) fn no_fields(&self, request: &HttpRequest) -> Result<(), Problem> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Nothing {}
+
+        self.optional_json_bytes(request)?.map(json::<Nothing>).transpose().map(drop)
+    }
 }
 
-/// Checks that the request body is missing or an object without fields.
-pub(super) async fn no_fields(request: &HttpRequest, payload: Payload) -> Result<(), Problem> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Nothing {}
+impl FromRequest for RequestBody {
+    type Error = Infallible;
+    type Future = Ready<Result<Self, Infallible>>;
 
-    let bytes = optional_json_bytes(request, payload).await?;
-    bytes.as_deref().map(json::<Nothing>).transpose().map(drop)
-}
-
-/// Reads the body. The middleware has received all of it, so it is available as a single piece.
-async fn bytes(mut payload: Payload) -> Result<Bytes, Problem> {
-    let piece = poll_fn(|task| Pin::new(&mut payload).poll_next(task)).await;
-    piece.unwrap_or(Ok(Bytes::new())).map_err(|cause| Problem::internal(&cause))
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(Ok(request.extensions_mut().remove().unwrap_or_default()))
+    }
 }
 
 fn require_json(request: &HttpRequest) -> Result<(), Problem> {

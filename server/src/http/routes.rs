@@ -1,7 +1,7 @@
 //! The routes: the table of all operations, and every path with the methods it supports.
 
 use actix_web::http::Method;
-use actix_web::web::{self, Data, Payload, ServiceConfig};
+use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse, Resource, Route, guard};
 
 use crate::console;
@@ -11,6 +11,7 @@ use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pipeline::{self, Pipeline};
 use crate::http::operation::{Needs, Operation, Right, Work};
 use crate::http::problem::Problem;
+use crate::http::request::RequestBody;
 use crate::http::slot::Live;
 use crate::http::{Api, live, openapi};
 use tidewire::feed::event::MuteOrBlock;
@@ -101,11 +102,11 @@ macro_rules! mute_or_block {
         }
         async fn $put(
             request: HttpRequest,
-            payload: Payload,
+            body: RequestBody,
             engine: Live,
             api: Data<Api>,
         ) -> impl actix_web::Responder {
-            preferences::silence(request, payload, engine, api, $how).await
+            preferences::silence(request, body, engine, api, $how).await
         }
         async fn $delete(request: HttpRequest, engine: Live) -> impl actix_web::Responder {
             preferences::unsilence(request, engine, $how).await

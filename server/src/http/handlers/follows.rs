@@ -1,6 +1,6 @@
 //! Follow operations: single edges, bulk requests, and the lists of edges.
 
-use actix_web::web::{Data, Payload};
+use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -10,7 +10,7 @@ use crate::http::Api;
 use crate::http::answer;
 use crate::http::auth::Caller;
 use crate::http::problem::Problem;
-use crate::http::request::{self, Object, Parameters, json_bytes, optional_json_bytes, path, text, user, wait};
+use crate::http::request::{self, Object, Parameters, RequestBody, path, text, user, wait};
 use crate::http::slot::Live;
 use tidewire::feed::event::NewEdge;
 use tidewire::id::SourceId;
@@ -74,14 +74,14 @@ pub(in crate::http) fn edges(bytes: &[u8]) -> Result<Vec<NewEdge>, Problem> {
 /// Handles `PUT /v1/users/{user}/following/{source}`.
 pub(in crate::http) async fn follow(
     request: HttpRequest,
-    payload: Payload,
+    body: RequestBody,
     engine: Live,
     api: Data<Api>,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let (follower, source) = (user(&request)?, path(&request, "source")?);
-    let bytes = optional_json_bytes(&request, payload).await?;
-    let options: FollowOptions = bytes.as_deref().map(request::json).transpose()?.unwrap_or_default();
+    let bytes = body.optional_json_bytes(&request)?;
+    let options: FollowOptions = bytes.map(request::json).transpose()?.unwrap_or_default();
     if options.hidden {
         Caller::of(&request)?.may_hide()?;
     }
@@ -108,12 +108,12 @@ pub(in crate::http) async fn unfollow(request: HttpRequest, engine: Live) -> Res
 /// Handles `POST /v1/follows`.
 pub(in crate::http) async fn follow_many(
     request: HttpRequest,
-    payload: Payload,
+    body: RequestBody,
     engine: Live,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
-    let bytes = json_bytes(&request, payload).await?;
-    let followed = engine.follow(edges(&bytes)?).await?;
+    let bytes = body.json_bytes(&request)?;
+    let followed = engine.follow(edges(bytes)?).await?;
     Ok(HttpResponse::Ok().json(json!({"created": followed.created, "existing": followed.existing})))
 }
 

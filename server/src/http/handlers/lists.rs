@@ -1,6 +1,6 @@
 //! List operations: named feeds of chosen sources.
 
-use actix_web::web::{Data, Payload};
+use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::http::Api;
 use crate::http::answer;
 use crate::http::handlers::feeds;
 use crate::http::problem::Problem;
-use crate::http::request::{self, Parameters, path, user, wait};
+use crate::http::request::{Parameters, RequestBody, path, user, wait};
 use crate::http::slot::Live;
 use tidewire::feed::cursor;
 use tidewire::id::ListName;
@@ -44,13 +44,13 @@ pub(in crate::http) async fn members(request: HttpRequest, engine: Live) -> Resu
 /// Handles `PUT /v1/users/{user}/lists/{name}/members/{source}`.
 pub(in crate::http) async fn add(
     request: HttpRequest,
-    payload: Payload,
+    body: RequestBody,
     engine: Live,
     api: Data<Api>,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let (reader, list, source) = (user(&request)?, name(&request)?, path(&request, "source")?);
-    request::no_fields(&request, payload).await?;
+    body.no_fields(&request)?;
     api.access.count_new_sources(&request, &engine, [&source])?;
     Ok(answer::put(engine.set_listed(reader, list, source, true).await?))
 }

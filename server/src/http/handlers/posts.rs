@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use actix_web::http::StatusCode;
-use actix_web::web::{Data, Payload};
+use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::http::Api;
 use crate::http::auth::{Caller, Denial};
 use crate::http::problem::Problem;
-use crate::http::request::{json, json_bytes, optional_text, path, text, wait};
+use crate::http::request::{RequestBody, json, optional_text, path, text, wait};
 use crate::http::slot::Live;
 use tidewire::clock::UnixMicros;
 use tidewire::error::Error;
@@ -124,13 +124,13 @@ fn invalid(field: &str, cause: &dyn std::error::Error) -> Problem {
 /// Handles `POST /v1/posts`.
 pub(in crate::http) async fn publish(
     request: HttpRequest,
-    payload: Payload,
+    body: RequestBody,
     engine: Live,
     api: Data<Api>,
 ) -> Result<HttpResponse, Problem> {
     let wait = wait(&request)?;
-    let bytes = json_bytes(&request, payload).await?;
-    let draft = new_post(&bytes)?;
+    let bytes = body.json_bytes(&request)?;
+    let draft = new_post(bytes)?;
     let caller = Caller::of(&request)?;
     caller.may_have(&draft.author)?;
     if draft.id.is_some() {
@@ -152,14 +152,14 @@ pub(in crate::http) async fn read(request: HttpRequest, engine: Live) -> Result<
 /// Handles `PATCH /v1/posts/{id}`.
 pub(in crate::http) async fn edit(
     request: HttpRequest,
-    payload: Payload,
+    body: RequestBody,
     engine: Live,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let (id, caller) = (path(&request, "id")?, Caller::of(&request)?);
     let found = if caller.is_user() { Some(find_own(&caller, &engine, id).await?) } else { None };
-    let bytes = json_bytes(&request, payload).await?;
-    let (body, hidden) = change(&bytes)?;
+    let bytes = body.json_bytes(&request)?;
+    let (body, hidden) = change(bytes)?;
     let hidden = match (hidden, found) {
         // The engine does not store who hid the post. If it was the server's owner, the author must not undo that.
         (Some(false), Some(own)) if own.hidden => return Err(Denial::Forbidden(HIDDEN).into()),

@@ -1,12 +1,12 @@
 //! Preference operations: mutes, blocks, rules, and the read marker.
 
-use actix_web::web::{Data, Payload};
+use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
 use crate::http::problem::Problem;
-use crate::http::request::{self, Parameters, json_bytes, path, user, wait};
+use crate::http::request::{self, Parameters, RequestBody, path, user, wait};
 use crate::http::slot::Live;
 use crate::http::{Api, answer};
 use tidewire::engine::Unread;
@@ -18,14 +18,14 @@ use tidewire::id::Text;
 /// Handles `PUT /v1/users/{user}/mutes/{source}` and `…/blocks/{source}`.
 pub(in crate::http) async fn silence(
     request: HttpRequest,
-    payload: Payload,
+    body: RequestBody,
     engine: Live,
     api: Data<Api>,
     how: MuteOrBlock,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let (reader, source) = (user(&request)?, path(&request, "source")?);
-    request::no_fields(&request, payload).await?;
+    body.no_fields(&request)?;
     api.access.count_new_sources(&request, &engine, [&source])?;
     Ok(answer::put(engine.silence(reader, source, how, true).await?))
 }
@@ -61,13 +61,13 @@ pub(in crate::http) async fn rules(request: HttpRequest, engine: Live) -> Result
 /// Handles `PATCH /v1/users/{user}/rules`.
 pub(in crate::http) async fn change_rules(
     request: HttpRequest,
-    payload: Payload,
+    body: RequestBody,
     engine: Live,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let reader = user(&request)?;
-    let bytes = json_bytes(&request, payload).await?;
-    Ok(HttpResponse::Ok().json(engine.change_rules(reader, request::json(&bytes)?).await?))
+    let bytes = body.json_bytes(&request)?;
+    Ok(HttpResponse::Ok().json(engine.change_rules(reader, request::json(bytes)?).await?))
 }
 
 #[derive(Deserialize)]
@@ -89,13 +89,13 @@ pub(in crate::http) fn new_marker(bytes: &[u8]) -> Result<Resume, Problem> {
 /// Handles `PUT /v1/users/{user}/marker`.
 pub(in crate::http) async fn mark(
     request: HttpRequest,
-    payload: Payload,
+    body: RequestBody,
     engine: Live,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let reader = user(&request)?;
-    let bytes = json_bytes(&request, payload).await?;
-    engine.mark(reader.clone(), new_marker(&bytes)?).await?;
+    let bytes = body.json_bytes(&request)?;
+    engine.mark(reader.clone(), new_marker(bytes)?).await?;
     Ok(unread(&engine.unread(&reader).await?))
 }
 

@@ -1,13 +1,13 @@
 //! User operations of the server's owner.
 
-use actix_web::web::{Data, Payload};
+use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::http::Api;
 use crate::http::problem::Problem;
-use crate::http::request::{self, Parameters, optional_json_bytes, optional_text, user};
+use crate::http::request::{self, Parameters, RequestBody, optional_text, user};
 use crate::http::slot::Live;
 use tidewire::clock::UnixMicros;
 use tidewire::limits::TOKEN_CLOCK_AHEAD_MAX;
@@ -22,15 +22,15 @@ struct Revocation {
 /// Handles `POST /v1/users/{user}/revoke`.
 pub(in crate::http) async fn revoke(
     request: HttpRequest,
-    payload: Payload,
+    body: RequestBody,
     engine: Live,
     api: Data<Api>,
 ) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     let user = user(&request)?;
-    let bytes = optional_json_bytes(&request, payload).await?;
+    let bytes = body.optional_json_bytes(&request)?;
     let now = api.access.now();
-    let not_before = not_before(bytes.as_deref(), now)?;
+    let not_before = not_before(bytes, now)?;
     let counts = engine.revoke_tokens(user.clone(), not_before, api.access.forget_revoked_before(now)).await?;
     Ok(HttpResponse::Ok().json(json!({"user": user.as_str(), "not_before": counts.to_string()})))
 }

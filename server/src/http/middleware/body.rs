@@ -10,7 +10,6 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::Instant;
 
-use actix_http::h1;
 use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
 use actix_web::rt::time::timeout;
@@ -64,15 +63,6 @@ fn too_slow(received: usize, began: Instant) -> Problem {
     Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail).closing()
 }
 
-/// Creates the payload for the handler from a body that was read: a single piece.
-pub(in crate::http) fn whole(body: Bytes) -> Payload {
-    let (_, mut payload) = h1::Payload::create(true);
-    if !body.is_empty() {
-        payload.unread_data(body);
-    }
-    payload.into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,15 +101,6 @@ mod tests {
     fn a_body_that_does_not_end_in_time_is_given_up() {
         for pieces in [&[][..], &["ab"], &["ab", "c"]] {
             assert_eq!(read_pieces(pieces, false).unwrap_err().code(), "body_timeout", "{pieces:?}");
-        }
-    }
-
-    #[test]
-    fn what_was_read_is_handed_on_in_one_piece() {
-        for body in ["", "abc"] {
-            let mut payload = whole(Bytes::from_static(body.as_bytes()));
-            let again = System::new().block_on(read(&mut payload, 10, &impatient()));
-            assert_eq!(again.unwrap(), body);
         }
     }
 }

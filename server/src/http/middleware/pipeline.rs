@@ -30,6 +30,7 @@ use crate::http::client::Client;
 use crate::http::middleware::{body, response_guard};
 use crate::http::operation::{Needs, Operation, Work};
 use crate::http::problem::Problem;
+use crate::http::request::RequestBody;
 use crate::http::sockets::answering::Open;
 use crate::http::sockets::line::Line;
 use tidewire::limits::RESPONSE_PIECE_BYTES;
@@ -208,7 +209,7 @@ async fn admit(api: &Api, operation: &Operation, request: &mut ServiceRequest) -
             request.conn_data::<Arc<Line>>().into_iter().for_each(|line| line.ask_for_body());
         }
         let read = body::read(&mut request.take_payload(), length, &api.pace).await?;
-        request.set_payload(body::whole(read));
+        request.extensions_mut().insert(RequestBody(read));
     }
     Ok(Admitted { client, _body: reservation, _permit: api.admission.enter(operation.work)? })
 }
