@@ -5,7 +5,7 @@ use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse, Resource, Route, guard};
 
 use crate::console;
-use crate::http::auth::cors;
+use crate::http::auth::{Caller, cors};
 use crate::http::handlers::{erase, explain, feeds, follows, lists, metrics, posts, preferences, server, users};
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pipeline::{self, Pipeline};
@@ -103,10 +103,11 @@ macro_rules! mute_or_block {
         async fn $put(
             request: HttpRequest,
             body: RequestBody,
+            caller: Caller,
             engine: Live,
             api: Data<Api>,
         ) -> impl actix_web::Responder {
-            preferences::silence(request, body, engine, api, $how).await
+            preferences::silence(request, body, caller, engine, api, $how).await
         }
         async fn $delete(request: HttpRequest, engine: Live) -> impl actix_web::Responder {
             preferences::unsilence(request, engine, $how).await

@@ -1,19 +1,22 @@
 //! The caller of a request and its permissions.
 
-use actix_web::dev::ServiceRequest;
-use actix_web::web::Data;
-use actix_web::{HttpMessage as _, HttpRequest};
+use std::future::{Ready, ready};
+use std::net::SocketAddr;
 
-use crate::http::Api;
+use actix_web::dev::Payload;
+use actix_web::{FromRequest, HttpMessage as _, HttpRequest};
+
 use crate::http::auth::denial::Denial;
 use crate::http::auth::keys::{KeyId, KeyScope};
 use crate::http::auth::rate::network;
 use crate::http::client::Client;
 use crate::http::operation::{Needs, Right};
+use crate::http::problem::Problem;
 use tidewire::clock::UnixMicros;
 use tidewire::id::SourceId;
 
-/// The authenticated identity of a request's sender.
+/// The authenticated identity of a request's sender. The pipeline resolves it once and stores it in the request, from which handlers take it
+/// as an argument.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Caller {
     /// An unauthenticated caller with all permissions, because the server has no keys.
@@ -43,34 +46,41 @@ pub(crate) struct User {
     pub(crate) key: KeyId,
 }
 
-/// Returns the client of a request that [`Access`](crate::http::auth::Access) admitted, by which bytes are shared.
-pub(in crate::http) fn client_of(request: &ServiceRequest) -> Client {
-    match request.extensions().get::<Caller>() {
+/// Returns the client by which the bytes of a request are shared. `caller` is `None` if the operation needs no credentials.
+pub(in crate::http) fn client_of(caller: Option<&Caller>, peer: Option<SocketAddr>) -> Client {
+    match caller {
         Some(Caller::Server(..)) => return Client::Trusted,
         Some(Caller::User(user)) => return Client::named(user.id.as_str()),
-        _ => {}
+        Some(Caller::Anybody | Caller::Unauthenticated | Caller::Refused) | None => {}
     }
-    let elsewhere = request.peer_addr().map(network).filter(|address| !address.is_loopback());
+    let elsewhere = peer.map(network).filter(|address| !address.is_loopback());
     elsewhere.map_or(Client::Trusted, Client::named)
 }
 
+impl FromRequest for Caller {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+
+    /// Refuses WebSockets that are not authenticated yet, as [`Caller::or_unauthenticated`] does not.
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let caller = Self::or_unauthenticated(request);
+        ready(
+            caller
+                .and_then(|caller| if caller.is_known() { Ok(caller) } else { Err(Denial::Missing) })
+                .map_err(Problem::from),
+        )
+    }
+}
+
 impl Caller {
-    /// Returns the caller of an admitted request.
-    pub(in crate::http) fn of(request: &HttpRequest) -> Result<Self, Denial> {
-        match Self::or_unauthenticated(request)? {
-            Self::Unauthenticated | Self::Refused => Err(Denial::Missing),
-            known => Ok(known),
-        }
+    /// Returns the caller that the pipeline stored in the request, which may be a WebSocket that is not authenticated yet.
+    pub(in crate::http) fn or_unauthenticated(request: &HttpRequest) -> Result<Self, Denial> {
+        request.extensions().get::<Self>().cloned().ok_or(Denial::Missing)
     }
 
-    /// The same as [`Caller::of`], but also returns WebSockets that are not authenticated yet.
-    pub(in crate::http) fn or_unauthenticated(request: &HttpRequest) -> Result<Self, Denial> {
-        if let Some(caller) = request.extensions().get::<Self>() {
-            return Ok(caller.clone());
-        }
-        // No caller is stored in the request if the server has no keys.
-        let is_off = request.app_data::<Data<Api>>().is_some_and(|api| !api.access.is_on());
-        if is_off { Ok(Self::Anybody) } else { Err(Denial::Missing) }
+    /// Returns true if the caller is authenticated, or if the server has no keys.
+    pub(in crate::http) fn is_known(&self) -> bool {
+        !matches!(self, Self::Unauthenticated | Self::Refused)
     }
 
     /// Checks whether the caller has the permission that an operation needs; `user` is the user in the request path.

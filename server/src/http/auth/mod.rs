@@ -42,7 +42,6 @@ use actix_web::dev::ServiceRequest;
 use actix_web::http::Method;
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::rt::time::sleep;
-use actix_web::{HttpMessage as _, HttpRequest};
 use parking_lot::RwLock;
 use serde::Deserialize;
 use tracing::{error, info};
@@ -215,11 +214,6 @@ impl Access {
         }
     }
 
-    /// Returns true if requests need credentials.
-    pub fn is_on(&self) -> bool {
-        self.keys.is_some()
-    }
-
     /// Returns an error text if the server must not listen on this address without keys.
     pub fn refusal_to_listen(listen: SocketAddr, file: Option<&Path>) -> Option<String> {
         let is_reachable = !listen.ip().to_canonical().is_loopback();
@@ -266,15 +260,15 @@ impl Access {
         }
     }
 
-    /// Authenticates and authorizes a request. The handler finds the [`Caller`] in the request's extensions.
+    /// Authenticates and authorizes a request. Returns its caller, or `None` if the operation needs no credentials.
     pub(in crate::http) fn enter(
         &self,
         operation: &Operation,
         request: &ServiceRequest,
         engine: Option<&Engine>,
-    ) -> Result<(), Problem> {
+    ) -> Result<Option<Caller>, Problem> {
         if operation.needs == Needs::Nothing {
-            return Ok(());
+            return Ok(None);
         }
         let caller = self.caller(operation, request, engine).or_else(|denial| {
             let denial = self.count_denial(denial, request.peer_addr());
@@ -286,10 +280,7 @@ impl Access {
             // Revocations are not known during recovery, and recovery may end before the handler runs.
             return Err(slot::recovering());
         }
-        if self.is_on() {
-            request.extensions_mut().insert(caller);
-        }
-        Ok(())
+        Ok(Some(caller))
     }
 
     /// Returns the caller of a request if it has the permission the operation needs.
@@ -379,16 +370,17 @@ impl Access {
     /// fails later.
     pub(in crate::http) fn count_new_sources<'a>(
         &self,
-        request: &HttpRequest,
+        caller: &Caller,
+        peer: Option<SocketAddr>,
         engine: &Engine,
         named: impl IntoIterator<Item = &'a SourceId>,
     ) -> Result<(), Denial> {
-        let Caller::User(user) = Caller::of(request)? else { return Ok(()) };
+        let Caller::User(user) = caller else { return Ok(()) };
         let sources = &engine.shared().world.sources;
         let new = named.into_iter().filter(|source| sources.get(source).is_none()).count();
         let Some(new) = u32::try_from(new).ok().and_then(NonZeroU32::new) else { return Ok(()) };
         let counted = self.new_sources.take(&user.id, new).map_err(Denial::TooManySources);
-        counted.map_err(|denial| self.count_denial(denial, request.peer_addr()))
+        counted.map_err(|denial| self.count_denial(denial, peer))
     }
 
     /// Counts a denial and returns the denial to answer with.
@@ -404,12 +396,6 @@ impl Access {
     /// Returns the number of token signatures computed.
     pub(in crate::http) fn signatures_computed(&self) -> u64 {
         self.signatures.computed()
-    }
-
-    /// Returns true if the caller may see internal details of failures.
-    pub(in crate::http) fn is_trusted(&self, operation: &Operation, request: &HttpRequest) -> bool {
-        let is_server = matches!(request.extensions().get(), Some(Caller::Server(..)));
-        is_server || (!self.is_on() && operation.needs != Needs::Nothing)
     }
 
     /// Returns the origins whose pages may read responses.

@@ -11,13 +11,16 @@ use tidewire::feed::outbox::Route;
 use tidewire::state::explain::{Bar, Explanation, Reason};
 
 /// Handles `GET /v1/users/{user}/feed/explain/{post}`.
-pub(in crate::http) async fn explain(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn explain(
+    request: HttpRequest,
+    caller: Caller,
+    engine: Live,
+) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     let post = path(&request, "post")?;
     let explanation = engine.explain(&user(&request)?, post).await?;
-    let is_for_reader = Caller::of(&request)?.is_user();
     let Explanation { shown, reasons, blockers, route, .. } =
-        if is_for_reader { explanation.for_reader(post) } else { explanation };
+        if caller.is_user() { explanation.for_reader(post) } else { explanation };
     Ok(HttpResponse::Ok().json(json!({
         "shown": shown,
         "reasons": reasons.iter().map(reason).collect::<Vec<_>>(),

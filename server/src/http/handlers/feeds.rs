@@ -37,9 +37,13 @@ pub(in crate::http) async fn home(request: HttpRequest, engine: Live, api: Data<
 }
 
 /// Handles `GET /v1/users/{user}/posts`.
-pub(in crate::http) async fn own_page(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn own_page(
+    request: HttpRequest,
+    caller: Caller,
+    engine: Live,
+) -> Result<HttpResponse, Problem> {
     let PageQuery { user, page, fields } = page_query(&request)?;
-    let page = match Caller::of(&request)?.is_user() {
+    let page = match caller.is_user() {
         true => engine.own_page_for_owner(&user, page).await?,
         false => engine.own_page(&user, page).await?,
     };

@@ -75,6 +75,7 @@ pub(in crate::http) fn edges(bytes: &[u8]) -> Result<Vec<NewEdge>, Problem> {
 pub(in crate::http) async fn follow(
     request: HttpRequest,
     body: RequestBody,
+    caller: Caller,
     engine: Live,
     api: Data<Api>,
 ) -> Result<HttpResponse, Problem> {
@@ -83,9 +84,9 @@ pub(in crate::http) async fn follow(
     let bytes = body.optional_json_bytes(&request)?;
     let options: FollowOptions = bytes.map(request::json).transpose()?.unwrap_or_default();
     if options.hidden {
-        Caller::of(&request)?.may_hide()?;
+        caller.may_hide()?;
     }
-    api.access.count_new_sources(&request, &engine, [&source])?;
+    api.access.count_new_sources(&caller, request.peer_addr(), &engine, [&source])?;
     let followed = engine
         .follow(vec![NewEdge { hidden: options.hidden, backfill: options.backfill, ..NewEdge::new(follower, source) }])
         .await?;
@@ -118,11 +119,15 @@ pub(in crate::http) async fn follow_many(
 }
 
 /// Handles `GET /v1/users/{user}/following`. With `?hidden=true`, lists the virtual follows that an operator set.
-pub(in crate::http) async fn following(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn following(
+    request: HttpRequest,
+    caller: Caller,
+    engine: Live,
+) -> Result<HttpResponse, Problem> {
     let parameters = Parameters::read(&request, &["limit", "cursor", "hidden"])?;
     let (user, hidden) = (user(&request)?, parameters.truth("hidden")?);
     if hidden {
-        Caller::of(&request)?.may_hide()?;
+        caller.may_hide()?;
     }
     answer::sources(&parameters, |before, max| {
         Ok(if hidden { engine.hidden_following(&user, before, max) } else { engine.following(&user, before, max) })

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::http::Api;
 use crate::http::answer;
+use crate::http::auth::Caller;
 use crate::http::handlers::feeds;
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, RequestBody, path, user, wait};
@@ -45,13 +46,14 @@ pub(in crate::http) async fn members(request: HttpRequest, engine: Live) -> Resu
 pub(in crate::http) async fn add(
     request: HttpRequest,
     body: RequestBody,
+    caller: Caller,
     engine: Live,
     api: Data<Api>,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let (reader, list, source) = (user(&request)?, name(&request)?, path(&request, "source")?);
     body.no_fields(&request)?;
-    api.access.count_new_sources(&request, &engine, [&source])?;
+    api.access.count_new_sources(&caller, request.peer_addr(), &engine, [&source])?;
     Ok(answer::put(engine.set_listed(reader, list, source, true).await?))
 }
 

@@ -125,27 +125,27 @@ fn invalid(field: &str, cause: &dyn std::error::Error) -> Problem {
 pub(in crate::http) async fn publish(
     request: HttpRequest,
     body: RequestBody,
+    caller: Caller,
     engine: Live,
     api: Data<Api>,
 ) -> Result<HttpResponse, Problem> {
     let wait = wait(&request)?;
     let bytes = body.json_bytes(&request)?;
     let draft = new_post(bytes)?;
-    let caller = Caller::of(&request)?;
     caller.may_have(&draft.author)?;
     if draft.id.is_some() {
         api.access.may_choose_id(&caller)?;
     }
-    api.access.count_new_sources(&request, &engine, draft.sources())?;
+    api.access.count_new_sources(&caller, request.peer_addr(), &engine, draft.sources())?;
     let published = engine.publish(draft, wait).await?;
     let status = if published.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(post(status, &published.post))
 }
 
 /// Handles `GET /v1/posts/{id}`.
-pub(in crate::http) async fn read(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn read(request: HttpRequest, caller: Caller, engine: Live) -> Result<HttpResponse, Problem> {
     crate::http::request::Parameters::read(&request, &[])?;
-    let found = find_own(&Caller::of(&request)?, &engine, path(&request, "id")?).await?;
+    let found = find_own(&caller, &engine, path(&request, "id")?).await?;
     Ok(post(StatusCode::OK, &found))
 }
 
@@ -153,10 +153,11 @@ pub(in crate::http) async fn read(request: HttpRequest, engine: Live) -> Result<
 pub(in crate::http) async fn edit(
     request: HttpRequest,
     body: RequestBody,
+    caller: Caller,
     engine: Live,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
-    let (id, caller) = (path(&request, "id")?, Caller::of(&request)?);
+    let id = path(&request, "id")?;
     let found = if caller.is_user() { Some(find_own(&caller, &engine, id).await?) } else { None };
     let bytes = body.json_bytes(&request)?;
     let (body, hidden) = change(bytes)?;
@@ -175,9 +176,13 @@ pub(in crate::http) async fn edit(
 const HIDDEN: &str = "a hidden post is shown again by who has a key of the server";
 
 /// Handles `DELETE /v1/posts/{id}`.
-pub(in crate::http) async fn delete(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn delete(
+    request: HttpRequest,
+    caller: Caller,
+    engine: Live,
+) -> Result<HttpResponse, Problem> {
     wait(&request)?;
-    let (id, caller) = (path(&request, "id")?, Caller::of(&request)?);
+    let id = path(&request, "id")?;
     let own = if caller.is_user() { find_own(&caller, &engine, id).await.map(drop) } else { Ok(()) };
     match own {
         Ok(()) => engine.delete(id).await?,

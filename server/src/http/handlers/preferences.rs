@@ -5,6 +5,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
+use crate::http::auth::Caller;
 use crate::http::problem::Problem;
 use crate::http::request::{self, Parameters, RequestBody, path, user, wait};
 use crate::http::slot::Live;
@@ -19,6 +20,7 @@ use tidewire::id::Text;
 pub(in crate::http) async fn silence(
     request: HttpRequest,
     body: RequestBody,
+    caller: Caller,
     engine: Live,
     api: Data<Api>,
     how: MuteOrBlock,
@@ -26,7 +28,7 @@ pub(in crate::http) async fn silence(
     wait(&request)?;
     let (reader, source) = (user(&request)?, path(&request, "source")?);
     body.no_fields(&request)?;
-    api.access.count_new_sources(&request, &engine, [&source])?;
+    api.access.count_new_sources(&caller, request.peer_addr(), &engine, [&source])?;
     Ok(answer::put(engine.silence(reader, source, how, true).await?))
 }
 

@@ -80,8 +80,12 @@ pub(super) async fn websocket(
 }
 
 /// Handles `GET /v1/users/{user}/events`.
-pub(super) async fn events(request: HttpRequest, engine: Live, api: Data<Api>) -> Result<HttpResponse, Problem> {
-    let caller = Caller::of(&request)?;
+pub(super) async fn events(
+    request: HttpRequest,
+    caller: Caller,
+    engine: Live,
+    api: Data<Api>,
+) -> Result<HttpResponse, Problem> {
     let (user, resume) = (user(&request)?, resume(&request)?);
     if request.method() == Method::HEAD {
         return Ok(events_head().finish());

@@ -96,18 +96,19 @@ where
     };
     let mut in_progress =
         RequestInProgress { api: Data::clone(&api), pipeline, began: Instant::now(), is_answered: false };
-    let answered = match admit(&api, operation, &mut request).await {
+    let (answered, shows_failures) = match admit(&api, operation, &mut request).await {
         Ok(admitted) => {
             let answered = handler.call(request).await;
-            answered.map(|response| guard_response(&api, operation, admitted.client, response))
+            let answered = answered.map(|response| guard_response(&api, operation, admitted.client, response));
+            (answered, admitted.shows_failures)
         }
-        Err(problem) => Ok(request.error_response(problem)),
+        Err(problem) => (Ok(request.error_response(problem)), false),
     };
     in_progress.is_answered = true;
     let mut response = answered?;
     let (refused, failure) = (refusal(&response), Problem::of_failure(&response).cloned());
     if let Some(failure) = &failure
-        && api.access.is_trusted(operation, response.request())
+        && shows_failures
     {
         response = response.into_response(failure.clone().in_full().error_response());
     }
@@ -171,6 +172,8 @@ impl Drop for RequestInProgress {
 /// The reservation and the permit of a request, which are held until the handler has answered.
 struct Admitted {
     client: Client,
+    /// True if the caller may see the internal details of failures.
+    shows_failures: bool,
     _body: ByteReservation,
     _permit: Permit,
 }
@@ -188,11 +191,13 @@ async fn admit(api: &Api, operation: &Operation, request: &mut ServiceRequest) -
         request.extensions_mut().insert(Open);
         api.open_paths.enter(request.peer_addr())?;
     }
-    api.access.enter(operation, request, api.slot.engine())?;
-    if operation.needs != Needs::Nothing && Caller::of(request.request()).is_ok() {
+    let caller = api.access.enter(operation, request, api.slot.engine())?;
+    if caller.as_ref().is_some_and(Caller::is_known) {
         request.conn_data::<Arc<Line>>().into_iter().for_each(|line| line.mark_authenticated());
     }
-    let client = client_of(request);
+    let client = client_of(caller.as_ref(), request.peer_addr());
+    let shows_failures = caller.as_ref().is_some_and(|caller| !caller.is_user());
+    caller.into_iter().for_each(|caller| drop(request.extensions_mut().insert(caller)));
     api.admission.may_answer(operation.work, client)?;
     let bytes_max = operation.body_bytes_max();
     let length = length(request).unwrap_or(bytes_max);
@@ -211,7 +216,8 @@ async fn admit(api: &Api, operation: &Operation, request: &mut ServiceRequest) -
         let read = body::read(&mut request.take_payload(), length, &api.pace).await?;
         request.extensions_mut().insert(RequestBody(read));
     }
-    Ok(Admitted { client, _body: reservation, _permit: api.admission.enter(operation.work)? })
+    let permit = api.admission.enter(operation.work)?;
+    Ok(Admitted { client, shows_failures, _body: reservation, _permit: permit })
 }
 
 /// Returns the declared length of the body; `None` for a chunked body.
