@@ -158,6 +158,7 @@ pub(in crate::http) async fn edit(
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let id = path(&request, "id")?;
+    // Two calls for a user: the engine does not know callers, so the author is looked up before the post may change.
     let found = if caller.is_user() { Some(find_own(&caller, &engine, id).await?) } else { None };
     let bytes = body.json_bytes(&request)?;
     let (body, hidden) = change(bytes)?;
@@ -183,6 +184,7 @@ pub(in crate::http) async fn delete(
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let id = path(&request, "id")?;
+    // Two calls for a user, for the same reason as in `edit`.
     let own = if caller.is_user() { find_own(&caller, &engine, id).await.map(drop) } else { Ok(()) };
     match own {
         Ok(()) => engine.delete(id).await?,

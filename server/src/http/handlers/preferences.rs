@@ -97,6 +97,7 @@ pub(in crate::http) async fn mark(
     wait(&request)?;
     let reader = user(&request)?;
     let bytes = body.json_bytes(&request)?;
+    // Two calls: the scribe commits the marker, and only then the reader's actor can count from it.
     engine.mark(reader.clone(), new_marker(bytes)?).await?;
     Ok(unread(&engine.unread(&reader).await?))
 }
