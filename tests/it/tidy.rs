@@ -105,20 +105,39 @@ const HTTP_ROOMS: &[(&str, &[&str])] = &[
     ("page_json", &[]),
     ("operation", &[]),
     ("client", &[]),
+    ("request_metrics", &[]),
     ("request", &["problem"]),
     ("slot", &["problem"]),
     ("answer", &["problem", "request"]),
     ("admission", &["client", "operation", "problem"]),
-    ("auth", &["admission", "client", "operation", "problem"]),
+    ("auth", &["admission", "client", "operation", "problem", "slot"]),
     ("sockets", &["auth", "problem"]),
     ("tls", &["auth"]),
     ("upgrade", &[]),
-    ("middleware", &["admission", "auth", "client", "operation", "problem", "request", "sockets"]),
-    ("handlers", &["admission", "answer", "auth", "operation", "page_json", "problem", "request", "slot"]),
+    (
+        "middleware",
+        &["admission", "auth", "client", "operation", "problem", "request", "request_metrics", "slot", "sockets"],
+    ),
+    (
+        "handlers",
+        &[
+            "admission",
+            "answer",
+            "auth",
+            "operation",
+            "page_json",
+            "problem",
+            "request",
+            "request_metrics",
+            "slot",
+            "sockets",
+        ],
+    ),
     ("live", &["admission", "auth", "operation", "page_json", "problem", "request", "slot", "sockets"]),
     ("openapi", &["handlers", "operation", "problem", "request"]),
     ("routes", &["auth", "handlers", "live", "middleware", "openapi", "operation", "problem", "request", "slot"]),
-    ("serve", &["middleware", "routes", "slot", "sockets", "tls", "upgrade"]),
+    ("state", &["admission", "auth", "middleware", "request_metrics", "routes", "slot", "sockets", "tls"]),
+    ("serve", &["middleware", "routes", "slot", "sockets", "state", "tls", "upgrade"]),
     ("fuzzing", &["auth", "handlers", "live", "problem", "request"]),
 ];
 
@@ -133,10 +152,13 @@ fn uses(folder: &str, prefix: &str) -> BTreeMap<String, BTreeSet<String>> {
         let used = rooms.entry(room.clone()).or_default();
         for line in lines {
             for rest in line.split(prefix).skip(1) {
-                let name: String =
-                    rest.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect();
-                if name != room && !name.is_empty() {
-                    used.insert(name);
+                let group = rest.strip_prefix('{').and_then(|group| group.split('}').next());
+                for start in group.unwrap_or(rest).split(',').take(group.map_or(1, |_| usize::MAX)) {
+                    let is_of_name = |letter: &char| letter.is_alphanumeric() || *letter == '_';
+                    let name: String = start.trim().chars().take_while(is_of_name).collect();
+                    if name != room && !name.is_empty() {
+                        used.insert(name);
+                    }
                 }
             }
         }
@@ -153,7 +175,11 @@ fn check_rooms(folder: &str, prefix: &str, allowed: &[(&str, &[&str])]) {
         }
     }
     for (room, used) in uses(folder, prefix) {
-        let Some((_, allowed)) = allowed.iter().find(|(name, _)| *name == room) else { continue };
+        if room == "mod" || room == "lib" {
+            continue;
+        }
+        let allowed =
+            allowed.iter().find(|(name, _)| *name == room).unwrap_or_else(|| panic!("{room} is not listed")).1;
         for other in used.iter().filter(|other| is_room(folder, other)) {
             assert!(
                 allowed.contains(&other.as_str()),
@@ -172,6 +198,21 @@ fn is_room(folder: &str, name: &str) -> bool {
 fn rooms_use_each_other_in_one_direction() {
     check_rooms("src", "crate::", ENGINE_ROOMS);
     check_rooms("server/src/http", "crate::http::", HTTP_ROOMS);
+}
+
+#[test]
+fn rooms_do_not_use_the_file_that_owns_them() {
+    const HTTP: &str = "server/src/http";
+    for (room, used) in uses(HTTP, "crate::http::").into_iter().filter(|(room, _)| room != "mod") {
+        let of_owner: Vec<_> = used.iter().filter(|name| !is_room(HTTP, name)).collect();
+        assert!(of_owner.is_empty(), "{HTTP}/{room} uses {of_owner:?} of {HTTP}/mod.rs");
+    }
+    for (path, text) in rust_files(HTTP).into_iter().filter(|(path, _)| !path.ends_with("http/mod.rs")) {
+        let is_at_top = path.ends_with("mod.rs") || path.parent().is_some_and(|folder| folder.ends_with(HTTP));
+        let ways = ["crate::http;", "crate::http as ", if is_at_top { "super::" } else { "super::super::" }];
+        let way = ways.iter().find(|way| code(&text).contains(**way));
+        assert_eq!(way, None, "{} may use {HTTP}/mod.rs in this way", path.display());
+    }
 }
 
 /// The documents that people read, with their texts.

@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 use crate::cli::demo_world::{CELEBRITY_FOLLOWERS, DemoWorld};
 use crate::cli::serve::raise_open_files;
 use crate::cli::{Outcome, terminal};
-use crate::http::Api;
 use crate::http::auth::{Access, AccessOptions};
 use crate::http::serve;
+use crate::http::state::HttpState;
 use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
@@ -62,8 +62,8 @@ impl Demo {
             introduce(&world, listen);
             rt::spawn(keep_publishing(engine.clone(), world));
             let (_alive, failed) = oneshot::channel();
-            let api = Api { access, ..Api::from(engine) };
-            serve::run_on(api, listener, self.seconds.map(Duration::from_secs), failed).await?;
+            let state = HttpState { access, ..HttpState::from(engine) };
+            serve::run_on(state, listener, self.seconds.map(Duration::from_secs), failed).await?;
             Ok(ExitCode::SUCCESS)
         })
     }

@@ -14,9 +14,10 @@ use tracing::{info, warn};
 use crate::cli::settings::Settings;
 use crate::cli::{Outcome, begin_log, recovering, terminal};
 use crate::http::auth::Access;
+use crate::http::serve;
 use crate::http::slot::Slot;
 use crate::http::sockets::open_files;
-use crate::http::{Api, serve};
+use crate::http::state::HttpState;
 use tidewire::clock::SystemClock;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Claimed, Engine, StorageConfig};
@@ -57,21 +58,21 @@ impl Serve {
                 "--live-max {wanted} is more than open files allow: {live}; raise their limit (ulimit -n, LimitNOFILE)"
             );
         }
-        let mut api = Api::new(Slot::default(), settings.admission()?).with_connections(limits);
-        api.access = access;
-        api.certificate = settings.certificate()?;
-        let (file, has_certificate) = (settings.access.as_deref(), api.certificate.is_some());
+        let mut state = HttpState::new(Slot::default(), settings.admission()?).with_connections(limits);
+        state.access = access;
+        state.certificate = settings.certificate()?;
+        let (file, has_certificate) = (settings.access.as_deref(), state.certificate.is_some());
         if let Some(warning) = Access::warning_of_plaintext(settings.listen(), file, has_certificate) {
             warn!("{warning}");
         }
-        api.slow = settings.slow_log.map_or(api.slow, |span| span.0);
+        state.slow = settings.slow_log.map_or(state.slow, |span| span.0);
         #[cfg(feature = "otel")]
         let spans = crate::http::middleware::spans::Spans::by_environment()?;
         #[cfg(feature = "otel")]
-        api.spans.clone_from(&spans);
+        state.spans.clone_from(&spans);
         let ((fail, failed), (report, reported)) = (oneshot::channel(), mpsc::channel());
         // Recovery runs on its own thread, so that the server can report its progress.
-        let opened = api.slot.clone();
+        let opened = state.slot.clone();
         thread::spawn(move || {
             if let Err(cause) = open(config, &storage, directory, &opened) {
                 // Send the cause first: the main thread reads it as soon as it is notified. Sending fails only if nobody waits any more.
@@ -79,7 +80,7 @@ impl Serve {
                 let _ = fail.send(());
             }
         });
-        System::new().block_on(serve::run_on(api, listener, None, failed))?;
+        System::new().block_on(serve::run_on(state, listener, None, failed))?;
         #[cfg(feature = "otel")]
         spans.iter().for_each(crate::http::middleware::spans::Spans::shutdown);
         match reported.try_recv() {

@@ -5,7 +5,7 @@ use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse, Resource, Route, guard};
 
 use crate::console;
-use crate::http::auth::{Caller, cors};
+use crate::http::auth::{Access, Caller, cors};
 use crate::http::handlers::{erase, explain, feeds, follows, lists, metrics, posts, preferences, server, users};
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pipeline::{self, Pipeline};
@@ -13,7 +13,7 @@ use crate::http::operation::{Needs, Operation, Right, Work};
 use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
 use crate::http::slot::Live;
-use crate::http::{Api, live, openapi};
+use crate::http::{live, openapi};
 use tidewire::feed::event::MuteOrBlock;
 
 const fn operation(
@@ -105,9 +105,9 @@ macro_rules! mute_or_block {
             body: RequestBody,
             caller: Caller,
             engine: Live,
-            api: Data<Api>,
+            access: Data<Access>,
         ) -> impl actix_web::Responder {
-            preferences::silence(request, body, caller, engine, api, $how).await
+            preferences::silence(request, body, caller, engine, access, $how).await
         }
         async fn $delete(request: HttpRequest, engine: Live) -> impl actix_web::Responder {
             preferences::unsilence(request, engine, $how).await
@@ -123,7 +123,7 @@ async fn describe(request: HttpRequest) -> Result<HttpResponse, Problem> {
     openapi::serve(&request, OPERATIONS)
 }
 
-/// Registers every path on an `App` that has an [`Api`](crate::http::Api) and its slot as application data.
+/// Registers every path on an `App` on which [`HttpState`](crate::http::state::HttpState) has registered its parts.
 pub(super) fn routes(app: &mut ServiceConfig) {
     let all: Vec<(usize, &'static Operation)> = OPERATIONS.iter().enumerate().collect();
     for of_path in all.chunk_by(|(_, one), (_, other)| one.path == other.path) {
@@ -179,8 +179,8 @@ fn preflight_or_refusal(request: &HttpRequest, allowed: &str) -> HttpResponse {
     if let Some(refusal) = OpenPaths::refusal(request) {
         return refusal;
     }
-    let api = request.app_data::<Data<Api>>();
-    api.and_then(|api| api.access.origins().preflight(request, allowed)).unwrap_or_else(|| {
+    let access = request.app_data::<Data<Access>>();
+    access.and_then(|access| access.origins().preflight(request, allowed)).unwrap_or_else(|| {
         let method = request.method().as_str();
         pipeline::nowhere(request, &Problem::method_not_allowed(method, allowed.to_owned()))
     })

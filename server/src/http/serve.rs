@@ -17,14 +17,12 @@ use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
 use actix_tls::accept::{TlsError, max_concurrent_tls_connect};
 use actix_web::dev::{AppConfig, Server, ServerHandle};
 use actix_web::rt::net::TcpStream;
-use actix_web::web::Data;
 use actix_web::{App, rt};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::sync::oneshot;
 use tokio::sync::watch::{self, Receiver};
 use tracing::{info, warn};
 
-use crate::http::Api;
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pace::Pace;
 use crate::http::middleware::stalled_socket::StalledSocketTimeout;
@@ -34,6 +32,7 @@ use crate::http::sockets::answering;
 use crate::http::sockets::expecting::expecting;
 use crate::http::sockets::places::Connections;
 use crate::http::sockets::request_order::RequestOrder;
+use crate::http::state::HttpState;
 use crate::http::tls::Certificate;
 use crate::http::upgrade::{LINGER, SEND_TIMEOUT, upgrades};
 use crate::peer_error_log;
@@ -71,22 +70,18 @@ const RENEW_PERIOD: Duration = Duration::from_secs(1);
 /// How long an idle keep-alive connection is kept.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
-/// Creates a server on a bound socket, over TLS if the API has a certificate. The server runs until its handle is stopped.
+/// Creates a server on a bound socket, over TLS if the state has a certificate. The server runs until its handle is stopped.
 ///
 /// # Errors
 /// Fails if the server cannot listen on the socket.
-pub fn server(api: impl Into<Api>, listener: TcpListener, workers: usize) -> io::Result<Server> {
-    let (api, address) = (api.into(), listener.local_addr()?);
-    let (certificate, pace, connections) = (api.certificate.clone(), api.pace, Arc::clone(&api.connections));
-    rt::spawn(sweep(Arc::downgrade(&connections), Arc::downgrade(&api.open_paths)));
+pub fn server(state: impl Into<HttpState>, listener: TcpListener, workers: usize) -> io::Result<Server> {
+    let (state, address) = (state.into(), listener.local_addr()?);
+    let (certificate, pace, connections) = (state.certificate.clone(), state.pace, Arc::clone(&state.connections));
+    rt::spawn(sweep(Arc::downgrade(&connections), Arc::downgrade(&state.open_paths)));
     // A worker that reaches its limit accepts no connections. The limit is a few connections higher than allowed, so that excess
     // connections are accepted and then refused, or get the place of an idle one.
     let of_worker = (connections.limits().all + CONNECTIONS_REFUSED_TOGETHER).div_ceil(workers.max(1));
-    let (slot, api) = (Data::new(api.slot.clone()), Data::new(api));
-    let app = move || {
-        let app = App::new().app_data(slot.clone()).app_data(api.clone());
-        app.wrap_fn(answering::answer).configure(routes)
-    };
+    let app = move || App::new().wrap_fn(answering::answer).configure(|app| state.register(app)).configure(routes);
     // The limit applies to each worker. It is high because a handshake costs nothing to begin, and because no client is served beyond the
     // limit.
     max_concurrent_tls_connect(TLS_HANDSHAKES_MAX);
@@ -213,16 +208,16 @@ pub fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
 /// # Errors
 /// Fails if the server fails.
 pub async fn run_on(
-    api: Api,
+    state: HttpState,
     listener: TcpListener,
     at_most: Option<Duration>,
     failed: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let listen = listener.local_addr()?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let (slot, certificate) = (api.slot.clone(), api.certificate.clone());
-    rt::spawn(Arc::clone(&api.access).keep());
-    let server = server(api, listener, workers)?;
+    let (slot, certificate) = (state.slot.clone(), state.certificate.clone());
+    rt::spawn(Arc::clone(&state.access).keep());
+    let server = server(state, listener, workers)?;
     let scheme = if certificate.is_some() { "https" } else { "http" };
     info!("serving on {scheme}://{listen}");
     certificate.into_iter().for_each(|certificate| drop(rt::spawn(renew(certificate))));

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::limits::OPEN_REQUESTS_PER_SECOND;
-use tidewire_server::http::Api;
 use tidewire_server::http::sockets::places::ConnectionLimits;
+use tidewire_server::http::state::HttpState;
 
 use crate::server::Server;
 
@@ -22,7 +22,7 @@ const EVENTS: &str = "GET /v1/users/ann/events HTTP/1.1\r\nHost: localhost\r\n\r
 fn server(places: usize) -> Server {
     let engine = Engine::start(EngineConfig::default());
     let limits = ConnectionLimits { all: places, per_address: 2 * places, proxies: "none".parse().unwrap() };
-    Server::serving(Api::from(engine.clone()).with_connections(limits), engine)
+    Server::serving(HttpState::from(engine.clone()).with_connections(limits), engine)
 }
 
 /// A connection that has sent this and was answered, if it was.

@@ -18,9 +18,9 @@ use tidewire::id::SourceId;
 use tidewire::limits::{REQUEST_BYTES_MAX, SCRIBE_QUEUE_BYTES_MAX};
 use tidewire::state::reader::PageRequest;
 use tidewire::storage::journal::{Journal, JournalError, MemoryJournal, Sequence};
-use tidewire_server::http::Api;
 use tidewire_server::http::admission::{Admission, AdmissionLimits};
 use tidewire_server::http::middleware::pace::Pace;
+use tidewire_server::http::state::HttpState;
 use tokio::time::timeout;
 
 use crate::access::tokens::{SERVER_KEY, access, bearer, token};
@@ -34,9 +34,9 @@ fn limited(limits: AdmissionLimits) -> Server {
 }
 
 /// What bounds how much is under way, and not how slowly it comes.
-fn patient(limits: AdmissionLimits, engine: &Engine) -> Api {
+fn patient(limits: AdmissionLimits, engine: &Engine) -> HttpState {
     let pace = Pace { body_time: PATIENCE, ..Pace::default() };
-    Api { admission: Admission::new(limits), pace, ..Api::from(engine.clone()) }
+    HttpState { admission: Admission::new(limits), pace, ..HttpState::from(engine.clone()) }
 }
 
 /// A client that has sent the head of a publish, which says that its body has so many bytes, and not the body.
@@ -115,8 +115,8 @@ pub fn stuck(limits: AdmissionLimits) -> (Server, Sender<()>) {
     let (let_go, may) = mpsc::channel();
     let journal = Stuck { memory: MemoryJournal::default(), may };
     let engine = Engine::start_with(EngineConfig::default(), journal, Arc::new(SystemClock));
-    let api = Api { admission: Admission::new(limits), ..Api::from(engine.clone()) };
-    (Server::serving(api, engine), let_go)
+    let state = HttpState { admission: Admission::new(limits), ..HttpState::from(engine.clone()) };
+    (Server::serving(state, engine), let_go)
 }
 
 /// A client that waits for the answer to a publish.
@@ -208,8 +208,8 @@ fn many_slow_senders_leave_others_alone() {
 fn a_user_that_sends_slowly_takes_no_more_than_a_share() {
     let engine = Engine::start(EngineConfig::default());
     let limits = AdmissionLimits { write_bytes: 64 << 20, ..AdmissionLimits::default() };
-    let api = Api { access: Arc::new(access()), ..patient(limits, &engine) };
-    let server = Server::serving(api, engine);
+    let state = HttpState { access: Arc::new(access()), ..patient(limits, &engine) };
+    let server = Server::serving(state, engine);
     let publish = |user: &str| {
         let headers = [("authorization", bearer(&token(user))), ("content-type", "application/json".to_owned())];
         let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
@@ -235,7 +235,7 @@ fn a_user_that_sends_slowly_takes_no_more_than_a_share() {
 fn a_body_that_comes_too_slowly_is_given_up_and_its_connection_closed() {
     let engine = Engine::start(EngineConfig::default());
     let pace = Pace { body_time: Duration::from_millis(30), ..Pace::default() };
-    let server = Server::serving(Api { pace, ..Api::from(engine.clone()) }, engine);
+    let server = Server::serving(HttpState { pace, ..HttpState::from(engine.clone()) }, engine);
     let mut slow = slow_publish(&server, 100);
     slow.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut answer = String::new();
@@ -277,8 +277,8 @@ async fn what_clients_leave_behind_for_the_scribe_is_bounded_in_bytes() {
 /// A server with a page of about 3 MB.
 fn with_large_page(limits: AdmissionLimits, pace: Pace) -> Server {
     let engine = Engine::start(EngineConfig::default());
-    let api = Api { admission: Admission::new(limits), pace, ..Api::from(engine.clone()) };
-    let server = Server::serving(api, engine);
+    let state = HttpState { admission: Admission::new(limits), pace, ..HttpState::from(engine.clone()) };
+    let server = Server::serving(state, engine);
     for _ in 0..50 {
         assert_eq!(server.post("/v1/posts", &json!({"author": "bob", "body": "x".repeat(60_000)})).status, 201);
     }
@@ -324,8 +324,8 @@ async fn a_user_that_reads_no_answers_takes_no_more_than_a_share() {
             engine.publish(Draft::new(SourceId::new(user).unwrap(), body.clone()), false).await.unwrap();
         }
     }
-    let api = Api { access: Arc::new(access()), ..patient(limits, &engine) };
-    let server = Server::serving(api, engine);
+    let state = HttpState { access: Arc::new(access()), ..patient(limits, &engine) };
+    let server = Server::serving(state, engine);
     let ask = |user: &str| unread_page_of(&server, user, &format!("Authorization: {}\r\n", bearer(&token(user))));
     // A share is 4 MiB, of which a page takes 3.
     let (first, second, others) = (ask("ann"), ask("ann"), ask("bob"));
@@ -382,8 +382,8 @@ fn what_has_no_body_takes_no_room_of_bodies() {
 fn readers_who_sleep_are_refused_before_those_who_are_awake() {
     let engine = Engine::start(EngineConfig::default());
     let limits = AdmissionLimits { wake_ups: 0, ..AdmissionLimits::default() };
-    let api = Api { admission: Admission::new(limits), ..Api::from(engine.clone()) };
-    let server = Server::serving(api, engine.clone());
+    let state = HttpState { admission: Admission::new(limits), ..HttpState::from(engine.clone()) };
+    let server = Server::serving(state, engine.clone());
     server.json("PUT", "/v1/users/ann/following/bob", &json!({}));
     server.json("PUT", "/v1/users/cas/following/bob", &json!({}));
     // She has read her feed, though not by this server.

@@ -8,7 +8,8 @@ use serde_json::Value;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire_server::http::auth::Access;
-use tidewire_server::http::{Api, serve};
+use tidewire_server::http::serve;
+use tidewire_server::http::state::HttpState;
 
 use crate::description;
 
@@ -45,22 +46,22 @@ impl Server {
 
     /// Serves an engine, and shuts it down at the end.
     pub fn of(engine: Engine) -> Self {
-        Self::serving(Api::from(engine.clone()), engine)
+        Self::serving(HttpState::from(engine.clone()), engine)
     }
 
     /// Serves an engine to those who may.
     pub fn guarded(engine: Engine, access: Access) -> Self {
-        Self::serving(Api { access: Arc::new(access), ..Api::from(engine.clone()) }, engine)
+        Self::serving(HttpState { access: Arc::new(access), ..HttpState::from(engine.clone()) }, engine)
     }
 
     /// Serves this, and shuts the engine down at the end.
-    pub fn serving(api: Api, engine: Engine) -> Self {
+    pub fn serving(state: HttpState, engine: Engine) -> Self {
         let listener = serve::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let address = listener.local_addr().unwrap();
         let (tell, told) = std::sync::mpsc::channel();
         let thread = thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let server = serve::server(api, listener, 2).unwrap();
+                let server = serve::server(state, listener, 2).unwrap();
                 tell.send(server.handle()).unwrap();
                 server.await.unwrap();
             });

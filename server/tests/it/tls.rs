@@ -13,8 +13,8 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::json;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
-use tidewire_server::http::Api;
 use tidewire_server::http::middleware::pace::Pace;
+use tidewire_server::http::state::HttpState;
 use tidewire_server::http::tls::{Certificate, CertificateError};
 
 use crate::kill::Program;
@@ -68,9 +68,9 @@ fn pages_and_live_feeds_come_over_tls() {
     let directory = tempfile::tempdir().unwrap();
     let issued = issue(directory.path());
     let engine = Engine::start(EngineConfig::default());
-    let mut api = Api::from(engine.clone());
-    api.certificate = Some(read(directory.path()).unwrap());
-    let server = Server::serving(api, engine);
+    let mut state = HttpState::from(engine.clone());
+    state.certificate = Some(read(directory.path()).unwrap());
+    let server = Server::serving(state, engine);
 
     let mut stream = connect(server.address(), &issued).unwrap();
     let body = json!({"author": "ann", "body": "by TLS"}).to_string();
@@ -91,9 +91,9 @@ fn an_import_goes_over_tls_to_a_server_that_is_vouched_for() {
     let directory = tempfile::tempdir().unwrap();
     issue(directory.path());
     let engine = Engine::start(EngineConfig::default());
-    let mut api = Api::from(engine.clone());
-    api.certificate = Some(read(directory.path()).unwrap());
-    let server = Server::serving(api, engine);
+    let mut state = HttpState::from(engine.clone());
+    state.certificate = Some(read(directory.path()).unwrap());
+    let server = Server::serving(state, engine);
     let follows = directory.path().join("follows.txt");
     fs::write(&follows, "ann bob\n").unwrap();
     let import = |ca_file: Option<&Path>| {
@@ -121,9 +121,9 @@ fn a_new_certificate_is_shown_and_one_that_does_not_work_is_not() {
     let first = issue(directory.path());
     let certificate = read(directory.path()).unwrap();
     let engine = Engine::start(EngineConfig::default());
-    let mut api = Api::from(engine.clone());
-    api.certificate = Some(Arc::clone(&certificate));
-    let server = Server::serving(api, engine);
+    let mut state = HttpState::from(engine.clone());
+    state.certificate = Some(Arc::clone(&certificate));
+    let server = Server::serving(state, engine);
     assert!(connect(server.address(), &first).is_ok());
 
     fs::write(directory.path().join("key.pem"), "nothing").unwrap();
@@ -213,10 +213,10 @@ fn a_client_that_takes_nothing_of_its_answer_is_cut_off_over_tls_too() {
     let directory = tempfile::tempdir().unwrap();
     let issued = issue(directory.path());
     let engine = Engine::start(EngineConfig::default());
-    let mut api = Api::from(engine.clone());
-    api.certificate = Some(read(directory.path()).unwrap());
-    api.pace = Pace { stall_max: Duration::from_millis(50), ..Pace::default() };
-    let (admission, server) = (Arc::clone(&api.admission), Server::serving(api, engine));
+    let mut state = HttpState::from(engine.clone());
+    state.certificate = Some(read(directory.path()).unwrap());
+    state.pace = Pace { stall_max: Duration::from_millis(50), ..Pace::default() };
+    let (admission, server) = (Arc::clone(&state.admission), Server::serving(state, engine));
     let mut stream = connect(server.address(), &issued).unwrap();
     for nth in 0..50 {
         let body = json!({"author": "ann", "body": "x".repeat(60_000)}).to_string();

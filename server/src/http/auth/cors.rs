@@ -14,7 +14,7 @@ use actix_web::http::header::{
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
-use crate::http::Api;
+use crate::http::auth::Access;
 
 /// Maximum number of origins whose pages may use the server.
 const CORS_ORIGINS_MAX: usize = 64;
@@ -125,8 +125,8 @@ impl Origins {
 
 /// Adds the CORS headers to a finished response.
 pub(in crate::http) fn add_headers_to(answered: &mut ServiceResponse) {
-    let api = answered.request().app_data::<Data<Api>>();
-    if api.is_some_and(|api| !api.access.origins().0.is_empty()) {
+    let access = answered.request().app_data::<Data<Access>>();
+    if access.is_some_and(|access| !access.origins().0.is_empty()) {
         let request = answered.request().clone();
         add_headers(&request, answered.headers_mut());
     }
@@ -134,7 +134,7 @@ pub(in crate::http) fn add_headers_to(answered: &mut ServiceResponse) {
 
 /// Adds the CORS headers to the headers of a response that is not finished.
 pub(in crate::http) fn add_headers(request: &HttpRequest, answer: &mut HeaderMap) {
-    if let Some(api) = request.app_data::<Data<Api>>() {
-        api.access.origins().add_headers(request.headers(), answer);
+    if let Some(access) = request.app_data::<Data<Access>>() {
+        access.origins().add_headers(request.headers(), answer);
     }
 }

@@ -3,7 +3,7 @@
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
-use crate::http::Api;
+use crate::http::admission::Admission;
 use crate::http::auth::Caller;
 use crate::http::operation::Work;
 use crate::http::page_json::{self, Fields};
@@ -29,10 +29,14 @@ pub(in crate::http) fn page_query(request: &HttpRequest) -> Result<PageQuery, Pr
 }
 
 /// Handles `GET /v1/users/{user}/feed`.
-pub(in crate::http) async fn home(request: HttpRequest, engine: Live, api: Data<Api>) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn home(
+    request: HttpRequest,
+    engine: Live,
+    admission: Data<Admission>,
+) -> Result<HttpResponse, Problem> {
     let PageQuery { user, page, fields } = page_query(&request)?;
     // Waking a reader costs far more than a page of an awake reader, so it needs a permit of its own.
-    let _waking = if engine.is_awake(&user) { None } else { Some(api.admission.enter(Work::WakeUp)?) };
+    let _waking = if engine.is_awake(&user) { None } else { Some(admission.enter(Work::WakeUp)?) };
     Ok(answer(&engine.feed(&user, page).await?, fields))
 }
 

@@ -6,9 +6,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
-use crate::http::Api;
 use crate::http::answer;
-use crate::http::auth::Caller;
+use crate::http::auth::{Access, Caller};
 use crate::http::problem::Problem;
 use crate::http::request::{self, Object, Parameters, RequestBody, path, text, user, wait};
 use crate::http::slot::Live;
@@ -77,7 +76,7 @@ pub(in crate::http) async fn follow(
     body: RequestBody,
     caller: Caller,
     engine: Live,
-    api: Data<Api>,
+    access: Data<Access>,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let (follower, source) = (user(&request)?, path(&request, "source")?);
@@ -86,7 +85,7 @@ pub(in crate::http) async fn follow(
     if options.hidden {
         caller.may_hide()?;
     }
-    api.access.count_new_sources(&caller, request.peer_addr(), &engine, [&source])?;
+    access.count_new_sources(&caller, request.peer_addr(), &engine, [&source])?;
     let followed = engine
         .follow(vec![NewEdge { hidden: options.hidden, backfill: options.backfill, ..NewEdge::new(follower, source) }])
         .await?;

@@ -4,9 +4,8 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
 
-use crate::http::Api;
 use crate::http::answer;
-use crate::http::auth::Caller;
+use crate::http::auth::{Access, Caller};
 use crate::http::handlers::feeds;
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, RequestBody, path, user, wait};
@@ -48,12 +47,12 @@ pub(in crate::http) async fn add(
     body: RequestBody,
     caller: Caller,
     engine: Live,
-    api: Data<Api>,
+    access: Data<Access>,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let (reader, list, source) = (user(&request)?, name(&request)?, path(&request, "source")?);
     body.no_fields(&request)?;
-    api.access.count_new_sources(&caller, request.peer_addr(), &engine, [&source])?;
+    access.count_new_sources(&caller, request.peer_addr(), &engine, [&source])?;
     Ok(answer::put(engine.set_listed(reader, list, source, true).await?))
 }
 

@@ -17,10 +17,14 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::http::Api;
+use crate::http::admission::Admission;
+use crate::http::auth::Access;
 use crate::http::handlers::server::resident_bytes;
 use crate::http::problem::Problem;
 use crate::http::request::Parameters;
+use crate::http::request_metrics::RequestMetrics;
+use crate::http::slot::Slot;
+use crate::http::sockets::places::Connections;
 use crate::peer_error_log;
 use tidewire::engine::Engine;
 use tidewire::latency::{BOUNDS_US, Latency};
@@ -35,17 +39,30 @@ pub(in crate::http) const OPENMETRICS: &str = "application/openmetrics-text";
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Handles `GET /metrics`.
-pub(in crate::http) async fn metrics(request: HttpRequest, api: Data<Api>) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn metrics(
+    request: HttpRequest,
+    slot: Data<Slot>,
+    requests: Data<RequestMetrics>,
+    admission: Data<Admission>,
+    connections: Data<Connections>,
+    access: Data<Access>,
+) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     let mut registry = Registry::with_prefix("tidewire");
-    registry.register_collector(Box::new(Figures(Api::clone(&api))));
+    registry.register_collector(Box::new(Figures { slot, requests, admission, connections, access }));
     let mut text = String::new();
     encode(&mut text, &registry).map_err(|cause| Problem::internal(&cause))?;
     Ok(HttpResponse::Ok().content_type(CONTENT_TYPE).body(text))
 }
 
 /// Collects all metrics of a server.
-struct Figures(Api);
+struct Figures {
+    slot: Data<Slot>,
+    requests: Data<RequestMetrics>,
+    admission: Data<Admission>,
+    connections: Data<Connections>,
+    access: Data<Access>,
+}
 
 impl fmt::Debug for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,9 +73,9 @@ impl fmt::Debug for Figures {
 impl Collector for Figures {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut sheet = Sheet(encoder);
-        sheet.of_requests(&self.0)?;
-        sheet.gauge("ready", "Whether the state is recovered", None, u64::from(self.0.slot.engine().is_some()))?;
-        match self.0.slot.engine() {
+        sheet.of_requests(self)?;
+        sheet.gauge("ready", "Whether the state is recovered", None, u64::from(self.slot.engine().is_some()))?;
+        match self.slot.engine() {
             Some(engine) => sheet.of_engine(engine),
             None => Ok(()),
         }
@@ -138,8 +155,8 @@ fn buckets(metric: &mut MetricEncoder<'_>, latency: &Latency) -> fmt::Result {
 }
 
 impl Sheet<'_> {
-    fn of_requests(&mut self, api: &Api) -> fmt::Result {
-        let used = || api.requests.by_operation().filter(|(_, of)| of.answered().any(|(_, count)| count > 0));
+    fn of_requests(&mut self, figures: &Figures) -> fmt::Result {
+        let used = || figures.requests.by_operation().filter(|(_, of)| of.answered().any(|(_, count)| count > 0));
         let labelled: Vec<_> = used()
             .flat_map(|(operation, of)| {
                 let of_class = move |(class, count)| ([("operation", operation), ("status", class)], count);
@@ -159,10 +176,10 @@ impl Sheet<'_> {
         let latencies = used().map(|(operation, of)| (operation, &of.latency));
         self.histograms(("http_request_duration", help), "operation", latencies)?;
         let refusals: Vec<_> =
-            api.requests.refusals().into_iter().map(|(code, count)| ([("code", code)], count)).collect();
+            figures.requests.refusals().into_iter().map(|(code, count)| ([("code", code)], count)).collect();
         let refusals = refusals.iter().map(|(labels, count)| (&labels[..], *count));
         self.counters(("http_refusals", "Requests refused or failed, by the code of the problem"), refusals)?;
-        let gates = api.admission.gates();
+        let gates = figures.admission.gates();
         let under_way = gates.map(|gate| (gate.name, gate.taken() as u64));
         self.gauges(("admission_under_way", "Requests or bytes under way, by gate"), "gate", under_way)?;
         let limits = gates.map(|gate| (gate.name, gate.limit as u64));
@@ -170,16 +187,15 @@ impl Sheet<'_> {
         let refused = gates.map(|gate| ([("gate", gate.name)], gate.refused()));
         let refused = refused.iter().map(|(labels, count)| (&labels[..], *count));
         self.counters(("admission_refused", "Requests refused at the door, by gate"), refused)?;
-        self.of_connections(api)?;
-        let denied: Vec<_> = api.access.denied().map(|(reason, count)| ([("reason", reason)], count)).collect();
+        self.of_connections(&figures.connections)?;
+        let denied: Vec<_> = figures.access.denied().map(|(reason, count)| ([("reason", reason)], count)).collect();
         let denied = denied.iter().map(|(labels, count)| (&labels[..], *count));
         self.counters(("denied", "Requests that were not let in, by the code they were answered with"), denied)?;
         let help = "Signatures of tokens computed: one for each key that may have signed a token not verified lately";
-        self.counter("token_signatures", help, api.access.signatures_computed())
+        self.counter("token_signatures", help, figures.access.signatures_computed())
     }
 
-    fn of_connections(&mut self, api: &Api) -> fmt::Result {
-        let connections = &api.connections;
+    fn of_connections(&mut self, connections: &Connections) -> fmt::Result {
         self.gauge("connections", "Connections of clients", None, connections.count() as u64)?;
         let limit = connections.limits().all as u64;
         self.gauge("connections_limit", "How many there may be, by the limit on open files", None, limit)?;

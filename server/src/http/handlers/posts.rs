@@ -8,8 +8,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::http::Api;
-use crate::http::auth::{Caller, Denial};
+use crate::http::auth::{Access, Caller, Denial};
 use crate::http::problem::Problem;
 use crate::http::request::{RequestBody, json, optional_text, path, text, wait};
 use crate::http::slot::Live;
@@ -127,16 +126,16 @@ pub(in crate::http) async fn publish(
     body: RequestBody,
     caller: Caller,
     engine: Live,
-    api: Data<Api>,
+    access: Data<Access>,
 ) -> Result<HttpResponse, Problem> {
     let wait = wait(&request)?;
     let bytes = body.json_bytes(&request)?;
     let draft = new_post(bytes)?;
     caller.may_have(&draft.author)?;
     if draft.id.is_some() {
-        api.access.may_choose_id(&caller)?;
+        access.may_choose_id(&caller)?;
     }
-    api.access.count_new_sources(&caller, request.peer_addr(), &engine, draft.sources())?;
+    access.count_new_sources(&caller, request.peer_addr(), &engine, draft.sources())?;
     let published = engine.publish(draft, wait).await?;
     let status = if published.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(post(status, &published.post))

@@ -5,11 +5,11 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
-use crate::http::auth::Caller;
+use crate::http::answer;
+use crate::http::auth::{Access, Caller};
 use crate::http::problem::Problem;
 use crate::http::request::{self, Parameters, RequestBody, path, user, wait};
 use crate::http::slot::Live;
-use crate::http::{Api, answer};
 use tidewire::engine::Unread;
 use tidewire::feed::cursor;
 use tidewire::feed::event::MuteOrBlock;
@@ -22,13 +22,13 @@ pub(in crate::http) async fn silence(
     body: RequestBody,
     caller: Caller,
     engine: Live,
-    api: Data<Api>,
+    access: Data<Access>,
     how: MuteOrBlock,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let (reader, source) = (user(&request)?, path(&request, "source")?);
     body.no_fields(&request)?;
-    api.access.count_new_sources(&caller, request.peer_addr(), &engine, [&source])?;
+    access.count_new_sources(&caller, request.peer_addr(), &engine, [&source])?;
     Ok(answer::put(engine.silence(reader, source, how, true).await?))
 }
 

@@ -7,8 +7,7 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 
-use crate::http::Api;
-use crate::http::admission::Gate;
+use crate::http::admission::{Admission, Gate};
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, path};
 use crate::http::slot::{Live, Slot};
@@ -90,16 +89,17 @@ fn verdict(verdict: &Verdict) -> Value {
 pub(in crate::http) async fn stats(
     request: HttpRequest,
     engine: Live,
-    api: Data<Api>,
+    slot: Data<Slot>,
+    admission: Data<Admission>,
 ) -> Result<HttpResponse, Problem> {
     let count_inboxes = Parameters::read(&request, &["inboxes"])?.flag("inboxes", "count")?;
     let mut stats = figures(&engine);
-    stats["recovery"] = json!(api.slot.report().map(recovery));
+    stats["recovery"] = json!(slot.report().map(recovery));
     let gate = |gate: &Gate| {
         let figures = json!({"under_way": gate.taken(), "limit": gate.limit, "refused": gate.refused()});
         (gate.name.to_owned(), figures)
     };
-    stats["admission"] = api.admission.gates().into_iter().map(gate).collect();
+    stats["admission"] = admission.gates().into_iter().map(gate).collect();
     if count_inboxes {
         let totals = engine.inbox_totals().await;
         stats["inboxes"] = json!({"count": totals.inboxes, "entries": totals.entries, "bytes": totals.bytes});

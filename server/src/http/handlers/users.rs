@@ -5,7 +5,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::http::Api;
+use crate::http::auth::Access;
 use crate::http::problem::Problem;
 use crate::http::request::{self, Parameters, RequestBody, optional_text, user};
 use crate::http::slot::Live;
@@ -24,14 +24,14 @@ pub(in crate::http) async fn revoke(
     request: HttpRequest,
     body: RequestBody,
     engine: Live,
-    api: Data<Api>,
+    access: Data<Access>,
 ) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     let user = user(&request)?;
     let bytes = body.optional_json_bytes(&request)?;
-    let now = api.access.now();
+    let now = access.now();
     let not_before = not_before(bytes, now)?;
-    let counts = engine.revoke_tokens(user.clone(), not_before, api.access.forget_revoked_before(now)).await?;
+    let counts = engine.revoke_tokens(user.clone(), not_before, access.forget_revoked_before(now)).await?;
     Ok(HttpResponse::Ok().json(json!({"user": user.as_str(), "not_before": counts.to_string()})))
 }
 

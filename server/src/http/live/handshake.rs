@@ -7,7 +7,7 @@
 //! - the limit on such connections, and which one ends for a new one (`http::auth`), permissions.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,12 +15,11 @@ use std::time::Duration;
 
 use actix_web::body::{BodySize, MessageBody};
 use actix_web::rt::time::{Sleep, sleep};
-use actix_web::web::{Bytes, BytesMut, Data};
+use actix_web::web::{Bytes, BytesMut};
 use serde::Deserialize;
 
-use crate::http::Api;
-use crate::http::admission::Permit;
-use crate::http::auth::{Denial, Place, SessionExpiry};
+use crate::http::admission::{Admission, Permit};
+use crate::http::auth::{Access, Denial, Place, SessionExpiry};
 use crate::http::live::connection::Connection;
 use crate::http::live::heartbeat;
 use crate::http::live::wire::{Close, Received, WebSocket};
@@ -40,7 +39,8 @@ const LIVE_UNAUTHENTICATED_TIME: Duration = Duration::from_secs(10);
 /// The parameters of the live request.
 pub(super) struct LiveRequest {
     pub(super) engine: Engine,
-    pub(super) api: Data<Api>,
+    pub(super) access: Arc<Access>,
+    pub(super) admission: Arc<Admission>,
     pub(super) user: SourceId,
     pub(super) resume: Option<StreamPosition>,
     pub(super) peer: Option<SocketAddr>,
@@ -94,11 +94,9 @@ pub(super) fn token(text: &[u8]) -> Option<String> {
 }
 
 impl Handshake {
-    /// Creates an unauthenticated connection.
-    pub(super) fn new(wire: WebSocket, request: LiveRequest) -> Result<Self, Problem> {
-        let address = request.api.connections.limits().proxies.counted(request.peer);
-        let place =
-            request.api.access.admit_unauthenticated(address, || request.api.admission.enter(Work::Handshake))?;
+    /// Creates an unauthenticated connection, which counts against the limit of `address`, if there is one.
+    pub(super) fn new(wire: WebSocket, request: LiveRequest, address: Option<IpAddr>) -> Result<Self, Problem> {
+        let place = request.access.admit_unauthenticated(address, || request.admission.enter(Work::Handshake))?;
         let (unauthenticated, deadline) =
             (request.engine.unauthenticated()?, Box::pin(sleep(LIVE_UNAUTHENTICATED_TIME)));
         let waiting = Waiting { wire, unauthenticated, deadline, place };
@@ -114,15 +112,15 @@ impl LiveRequest {
             return refused(wire, Close::Unauthenticated("the first message is no {\"type\":\"auth\",\"token\":…}"));
         };
         let needs = Needs::Own(Right::Read);
-        let caller = match self.api.access.identify(&token, needs, self.user.as_str(), self.peer, &self.engine) {
+        let caller = match self.access.identify(&token, needs, self.user.as_str(), self.peer, &self.engine) {
             Ok(caller) => caller,
             Err(Denial::TooMany(_)) => return refused(wire, Close::Overloaded),
             Err(denial) => return refused(wire, Close::Unauthenticated(denial.code())),
         };
-        let Ok(permit) = self.api.admission.enter(Work::Live) else { return refused(wire, Close::Overloaded) };
+        let Ok(permit) = self.admission.enter(Work::Live) else { return refused(wire, Close::Overloaded) };
         let (engine, user, resume) = (self.engine.clone(), self.user.clone(), self.resume);
         let watching = Box::pin(async move { engine.watch(&user, resume).await });
-        let session_expiry = SessionExpiry::of(&self.api.access, &caller, &self.engine);
+        let session_expiry = SessionExpiry::of(&self.access, &caller, &self.engine);
         State::Joining(Box::new(Joining { wire, session_expiry, watching, _permit: permit }))
     }
 

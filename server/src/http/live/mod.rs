@@ -26,8 +26,8 @@ use actix_web::http::{Method, StatusCode};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, HttpResponseBuilder};
 
-use crate::http::Api;
-use crate::http::auth::{Caller, PROTOCOL, SessionExpiry, offers_protocol};
+use crate::http::admission::Admission;
+use crate::http::auth::{Access, Caller, PROTOCOL, SessionExpiry, offers_protocol};
 use crate::http::live::connection::Connection;
 use crate::http::live::handshake::{Handshake, LiveRequest};
 use crate::http::live::wire::{Close, EventStream, WebSocket};
@@ -36,6 +36,7 @@ use crate::http::request::{Parameters, user};
 use crate::http::slot::Live;
 use crate::http::sockets::answering::Open;
 use crate::http::sockets::line::Line;
+use crate::http::sockets::places::Connections;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
 use tidewire::feed::stream::{Epoch, StreamPosition};
@@ -45,7 +46,9 @@ pub(super) async fn websocket(
     request: HttpRequest,
     payload: Payload,
     engine: Live,
-    api: Data<Api>,
+    access: Data<Access>,
+    admission: Data<Admission>,
+    connections: Data<Connections>,
 ) -> Result<HttpResponse, Problem> {
     let (user, resume) = (user(&request)?, resume(&request)?);
     let mut response = ws::handshake(request.head()).map_err(|cause| {
@@ -63,14 +66,16 @@ pub(super) async fn websocket(
             // Until it is authenticated, the connection may be closed as idle for another one.
             request.extensions_mut().insert(Open);
             let (peer, line) = (request.peer_addr(), request.conn_data::<Arc<Line>>().cloned());
-            Handshake::new(wire, LiveRequest { engine: (*engine).clone(), api, user, resume, peer, line })?.boxed()
+            let (access, admission) = (access.into_inner(), admission.into_inner());
+            let address = connections.limits().proxies.counted(peer);
+            let live = LiveRequest { engine: (*engine).clone(), access, admission, user, resume, peer, line };
+            Handshake::new(wire, live, address)?.boxed()
         }
         // In a browser, only the close code distinguishes this refusal from other failures.
         Caller::Refused => Connection::refused(wire, Close::Unauthenticated("the token is not good for this")).boxed(),
         _ => match engine.watch(&user, resume).await {
             Ok(watcher) => {
-                Connection::new(wire, watcher, heartbeat(&engine), SessionExpiry::of(&api.access, &caller, &engine))
-                    .boxed()
+                Connection::new(wire, watcher, heartbeat(&engine), SessionExpiry::of(&access, &caller, &engine)).boxed()
             }
             Err(Error::TooMany { .. }) => Connection::refused(wire, Close::TooMany).boxed(),
             Err(cause) => return Err(cause.into()),
@@ -84,7 +89,7 @@ pub(super) async fn events(
     request: HttpRequest,
     caller: Caller,
     engine: Live,
-    api: Data<Api>,
+    access: Data<Access>,
 ) -> Result<HttpResponse, Problem> {
     let (user, resume) = (user(&request)?, resume(&request)?);
     if request.method() == Method::HEAD {
@@ -96,7 +101,7 @@ pub(super) async fn events(
         }
         other => other.into(),
     })?;
-    let session_expiry = SessionExpiry::of(&api.access, &caller, &engine);
+    let session_expiry = SessionExpiry::of(&access, &caller, &engine);
     Ok(events_head().body(Connection::new(EventStream::default(), watcher, heartbeat(&engine), session_expiry)))
 }
 

@@ -4,7 +4,6 @@ pub(super) mod body;
 pub mod open_paths;
 pub mod pace;
 pub(super) mod pipeline;
-pub mod request_metrics;
 pub(super) mod response_guard;
 #[cfg(feature = "otel")]
 pub mod spans;

@@ -11,10 +11,9 @@ use std::net::SocketAddr;
 use actix_web::web::Data;
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
 
-use crate::http::Api;
 use crate::http::auth::Denial;
 use crate::http::auth::rate::Rates;
-use crate::http::middleware::pipeline;
+use crate::http::middleware::pipeline::{self, PipelineState};
 use crate::http::problem::Problem;
 use crate::http::sockets::answering::Open;
 use crate::http::sockets::proxies::Proxies;
@@ -42,8 +41,8 @@ impl OpenPaths {
     /// Counts a request that matches no operation. Returns the response if it is refused.
     pub(in crate::http) fn refusal(request: &HttpRequest) -> Option<HttpResponse> {
         request.extensions_mut().insert(Open);
-        let api = request.app_data::<Data<Api>>()?;
-        api.open_paths.enter(request.peer_addr()).err().map(|problem| pipeline::nowhere(request, &problem))
+        let state = request.app_data::<Data<PipelineState>>()?;
+        state.open_paths.enter(request.peer_addr()).err().map(|problem| pipeline::nowhere(request, &problem))
     }
 
     /// Removes addresses that have sent no requests for a long time.

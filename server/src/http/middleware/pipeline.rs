@@ -22,15 +22,20 @@ use actix_web::web::Data;
 use actix_web::{Error, HttpMessage as _, HttpRequest, HttpResponse, ResponseError as _};
 use tracing::warn;
 
-use crate::http::Api;
-use crate::http::admission::{ByteReservation, Permit};
+use crate::http::admission::{Admission, ByteReservation, Permit};
 use crate::http::auth::caller::client_of;
-use crate::http::auth::{Caller, cors};
+use crate::http::auth::{Access, Caller, cors};
 use crate::http::client::Client;
+use crate::http::middleware::open_paths::OpenPaths;
+use crate::http::middleware::pace::Pace;
+#[cfg(feature = "otel")]
+use crate::http::middleware::spans::Spans;
 use crate::http::middleware::{body, response_guard};
 use crate::http::operation::{Needs, Operation, Work};
 use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
+use crate::http::request_metrics::RequestMetrics;
+use crate::http::slot::Slot;
 use crate::http::sockets::answering::Open;
 use crate::http::sockets::line::Line;
 use tidewire::limits::RESPONSE_PIECE_BYTES;
@@ -40,6 +45,20 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Maximum bytes of a request id that a client may set.
 const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// The shared state that the steps of the pipeline use.
+pub(in crate::http) struct PipelineState {
+    pub(in crate::http) slot: Slot,
+    pub(in crate::http) access: Arc<Access>,
+    pub(in crate::http) open_paths: Arc<OpenPaths>,
+    pub(in crate::http) admission: Arc<Admission>,
+    pub(in crate::http) pace: Pace,
+    pub(in crate::http) requests: Arc<RequestMetrics>,
+    /// The duration above which a request is logged as slow.
+    pub(in crate::http) slow: Duration,
+    #[cfg(feature = "otel")]
+    pub(in crate::http) spans: Option<Spans>,
+}
 
 /// The pipeline in front of the handler of an operation.
 #[derive(Clone, Copy)]
@@ -91,15 +110,15 @@ where
     S: Service<ServiceRequest, Response = ServiceResponse, Error = Error>,
 {
     let operation = pipeline.operation;
-    let Some(api) = request.app_data::<Data<Api>>().cloned() else {
+    let Some(state) = request.app_data::<Data<PipelineState>>().cloned() else {
         return Ok(request.error_response(Problem::internal(&"the application data is missing")));
     };
     let mut in_progress =
-        RequestInProgress { api: Data::clone(&api), pipeline, began: Instant::now(), is_answered: false };
-    let (answered, shows_failures) = match admit(&api, operation, &mut request).await {
+        RequestInProgress { state: Data::clone(&state), pipeline, began: Instant::now(), is_answered: false };
+    let (answered, shows_failures) = match admit(&state, operation, &mut request).await {
         Ok(admitted) => {
             let answered = handler.call(request).await;
-            let answered = answered.map(|response| guard_response(&api, operation, admitted.client, response));
+            let answered = answered.map(|response| guard_response(&state, operation, admitted.client, response));
             (answered, admitted.shows_failures)
         }
         Err(problem) => (Ok(request.error_response(problem)), false),
@@ -114,9 +133,9 @@ where
     }
     cors::add_headers_to(&mut response);
     let (status, took) = (response.status(), in_progress.began.elapsed());
-    api.requests.count(pipeline.nth, status, took);
-    refused.into_iter().for_each(|code| api.requests.count_refusal(code));
-    let is_slow = took >= api.slow && operation.work != Work::Live;
+    state.requests.count(pipeline.nth, status, took);
+    refused.into_iter().for_each(|code| state.requests.count_refusal(code));
+    let is_slow = took >= state.slow && operation.work != Work::Live;
     let is_fault = status == StatusCode::INTERNAL_SERVER_ERROR;
     let given = given_id(response.request());
     // A successful request gets an id only if the client sent one, because it need not be found in logs.
@@ -129,7 +148,7 @@ where
         response.headers_mut().insert(REQUEST_ID, id);
     }
     #[cfg(feature = "otel")]
-    api.spans.iter().for_each(|spans| spans.record(operation, &response, took));
+    state.spans.iter().for_each(|spans| spans.record(operation, &response, took));
     Ok(response)
 }
 
@@ -139,9 +158,9 @@ pub(in crate::http) fn nowhere(request: &HttpRequest, problem: &Problem) -> Http
     let mut refusal = problem.error_response();
     cors::add_headers(request, refusal.headers_mut());
     refusal.headers_mut().insert(REQUEST_ID, given_id(request).unwrap_or_else(new_id));
-    if let Some(api) = request.app_data::<Data<Api>>() {
-        api.requests.count_nowhere(refusal.status(), began.elapsed());
-        api.requests.count_refusal(problem.code());
+    if let Some(state) = request.app_data::<Data<PipelineState>>() {
+        state.requests.count_nowhere(refusal.status(), began.elapsed());
+        state.requests.count_refusal(problem.code());
     }
     refusal
 }
@@ -149,7 +168,7 @@ pub(in crate::http) fn nowhere(request: &HttpRequest, problem: &Problem) -> Http
 /// Tracks a request until it is answered. If the client disconnects before that, the server drops the request's future and this guard,
 /// which then counts the request as abandoned.
 struct RequestInProgress {
-    api: Data<Api>,
+    state: Data<PipelineState>,
     pipeline: Pipeline,
     began: Instant,
     is_answered: bool,
@@ -161,8 +180,8 @@ impl Drop for RequestInProgress {
             return;
         }
         let (Pipeline { nth, operation }, took) = (self.pipeline, self.began.elapsed());
-        self.api.requests.count_gone(nth, took);
-        if took >= self.api.slow && operation.work != Work::Live {
+        self.state.requests.count_gone(nth, took);
+        if took >= self.state.slow && operation.work != Work::Live {
             let took_ms = took.as_millis() as u64;
             warn!(operation = operation.name, took_ms, "a client disconnected before the response");
         }
@@ -179,7 +198,11 @@ struct Admitted {
 }
 
 /// Admits a request to its handler and reads its body. The work permit is taken only after the body is read, however slowly it arrives.
-async fn admit(api: &Api, operation: &Operation, request: &mut ServiceRequest) -> Result<Admitted, Problem> {
+async fn admit(
+    state: &PipelineState,
+    operation: &Operation,
+    request: &mut ServiceRequest,
+) -> Result<Admitted, Problem> {
     // For an upgrade request, the parser treats everything that follows on the connection as the body, whatever its declared length.
     let mut upgrades = request.headers().get_all(UPGRADE);
     let is_upgrade = upgrades.any(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
@@ -189,34 +212,34 @@ async fn admit(api: &Api, operation: &Operation, request: &mut ServiceRequest) -
     // Unauthorized requests are refused before they reserve any capacity.
     if operation.needs == Needs::Nothing {
         request.extensions_mut().insert(Open);
-        api.open_paths.enter(request.peer_addr())?;
+        state.open_paths.enter(request.peer_addr())?;
     }
-    let caller = api.access.enter(operation, request, api.slot.engine())?;
+    let caller = state.access.enter(operation, request, state.slot.engine())?;
     if caller.as_ref().is_some_and(Caller::is_known) {
         request.conn_data::<Arc<Line>>().into_iter().for_each(|line| line.mark_authenticated());
     }
     let client = client_of(caller.as_ref(), request.peer_addr());
     let shows_failures = caller.as_ref().is_some_and(|caller| !caller.is_user());
     caller.into_iter().for_each(|caller| drop(request.extensions_mut().insert(caller)));
-    api.admission.may_answer(operation.work, client)?;
+    state.admission.may_answer(operation.work, client)?;
     let bytes_max = operation.body_bytes_max();
     let length = length(request).unwrap_or(bytes_max);
     if bytes_max > 0 && length > bytes_max {
         return Err(body::too_large(bytes_max));
     }
     // The body is not read if the request would be refused anyway.
-    api.admission.check(operation.work)?;
+    state.admission.check(operation.work)?;
     let length = length.min(bytes_max);
-    let reservation = api.admission.receive(client, length)?;
+    let reservation = state.admission.receive(client, length)?;
     if length > 0 {
         if request.head().expect() {
             // The client waits with the body until it receives `100 Continue`, which is sent only now.
             request.conn_data::<Arc<Line>>().into_iter().for_each(|line| line.ask_for_body());
         }
-        let read = body::read(&mut request.take_payload(), length, &api.pace).await?;
+        let read = body::read(&mut request.take_payload(), length, &state.pace).await?;
         request.extensions_mut().insert(RequestBody(read));
     }
-    let permit = api.admission.enter(operation.work)?;
+    let permit = state.admission.enter(operation.work)?;
     Ok(Admitted { client, shows_failures, _body: reservation, _permit: permit })
 }
 
@@ -228,14 +251,19 @@ fn length(request: &ServiceRequest) -> Option<usize> {
 }
 
 /// Reserves the bytes of a large response until they are sent, or replaces the response by a refusal.
-fn guard_response(api: &Api, operation: &Operation, client: Client, response: ServiceResponse) -> ServiceResponse {
+fn guard_response(
+    state: &PipelineState,
+    operation: &Operation,
+    client: Client,
+    response: ServiceResponse,
+) -> ServiceResponse {
     let BodySize::Sized(bytes) = response.response().body().size() else { return response };
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     if bytes <= RESPONSE_PIECE_BYTES {
         return response;
     }
-    match api.admission.answer(operation.work, client, bytes) {
-        Ok(reservation) => response.map_body(|_, body| response_guard::body(body, reservation, api.pace)),
+    match state.admission.answer(operation.work, client, bytes) {
+        Ok(reservation) => response.map_body(|_, body| response_guard::body(body, reservation, state.pace)),
         Err(problem) => ServiceResponse::from_err(problem, response.request().clone()),
     }
 }

@@ -10,8 +10,8 @@ use tidewire::limits::{LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX, NEW_SOURCES_OF_USER
 use tidewire::storage::files::faulty::{FaultyFiles, Plan};
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
-use tidewire_server::http::Api;
 use tidewire_server::http::sockets::places::ConnectionLimits;
+use tidewire_server::http::state::HttpState;
 use tokio::net::TcpSocket;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -134,8 +134,8 @@ async fn socket(
 async fn strangers_of_one_address_end_for_each_other_and_leave_room_for_those_of_others_and_for_who_is_known() {
     let engine = Engine::start(EngineConfig { live_max: 1, ..EngineConfig::default() });
     let limits = ConnectionLimits { proxies: "none".parse().unwrap(), ..ConnectionLimits::of(4_096) };
-    let api = Api { access: Arc::new(access()), ..Api::from(engine.clone()) }.with_connections(limits);
-    let server = Server::serving(api, engine);
+    let state = HttpState { access: Arc::new(access()), ..HttpState::from(engine.clone()) }.with_connections(limits);
+    let server = Server::serving(state, engine);
     let (address, here, elsewhere) = (server.address(), [127, 0, 0, 1], [127, 0, 0, 2]);
     let mut strangers = Vec::new();
     for nth in 0..LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX {

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
-use tidewire_server::http::Api;
 use tidewire_server::http::auth::keys::{Keys, TokenKey};
+use tidewire_server::http::state::HttpState;
 use tokio::net::TcpStream;
 use tokio_tungstenite::client_async;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -172,7 +172,7 @@ async fn a_connection_ends_with_its_token() {
 async fn a_connection_ends_when_its_key_goes() {
     let access = Arc::new(access());
     let engine = Engine::start(EngineConfig { live_heartbeat: Duration::from_millis(50), ..EngineConfig::default() });
-    let server = Server::serving(Api { access: Arc::clone(&access), ..Api::from(engine.clone()) }, engine);
+    let server = Server::serving(HttpState { access: Arc::clone(&access), ..HttpState::from(engine.clone()) }, engine);
     let by_header = bearer(&tokens::token("ann"));
     let (mut of_token, _) = open(server.address(), Some(("authorization", &by_header))).await.unwrap();
     is_greeted(&mut of_token).await;

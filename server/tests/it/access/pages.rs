@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use serde_json::Value;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
-use tidewire_server::http::Api;
 use tidewire_server::http::auth::{Access, AccessOptions};
+use tidewire_server::http::state::HttpState;
 
 use crate::access::tokens::{self, SERVER_KEY, bearer};
 use crate::server::Server;
@@ -194,7 +194,7 @@ fn a_client_that_asks_too_often_is_told_when_to_come_back() {
     std::fs::write(&file, tokens::file()).unwrap();
     let access = Access::open(AccessOptions { file: Some(file), rate, ..AccessOptions::default() }).unwrap();
     let engine = Engine::start(EngineConfig::default());
-    let server = Server::serving(Api { access: access.into(), ..Api::from(engine.clone()) }, engine);
+    let server = Server::serving(HttpState { access: access.into(), ..HttpState::from(engine.clone()) }, engine);
     let refused = |credential: &str, user: &str| {
         let path = format!("/v1/users/{user}/feed");
         let ask = || server.ask("GET", &path, &[("authorization", &bearer(credential))], "");

@@ -8,8 +8,8 @@ use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::id::SourceId;
-use tidewire_server::http::Api;
 use tidewire_server::http::slot::Slot;
+use tidewire_server::http::state::HttpState;
 
 use crate::access::tokens::{self, SECRET, SERVER_KEY, access, bearer};
 use crate::kill::Program;
@@ -101,8 +101,8 @@ async fn while_it_is_not_known_what_was_revoked_no_user_is_let_in() {
     let user = SourceId::new("ann").unwrap();
     engine.revoke_tokens(user, SystemClock.now(), None).await.unwrap();
     let slot = Slot::default();
-    let api = Api { access: Arc::new(access()), ..Api::from(slot.clone()) };
-    let server = Server::serving(api, engine.clone());
+    let state = HttpState { access: Arc::new(access()), ..HttpState::from(slot.clone()) };
+    let server = Server::serving(state, engine.clone());
     let (old, codes) = (tokens::made("ann", 60.0, 600.0), |path: &str, credential: &str| {
         let answer = server.ask("GET", path, &[("authorization", &bearer(credential))], "");
         (answer.status, answer.json()["code"].as_str().unwrap_or_default().to_owned())

@@ -14,15 +14,15 @@ const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "client_gone"];
 
 /// The metrics of one operation.
 #[derive(Debug, Default)]
-pub(in crate::http) struct OfOperation {
+pub(super) struct OperationMetrics {
     answered: [Counter; CLASSES.len()],
     /// Time from the head of a request to the head of its response, or until the client disconnected.
-    pub(in crate::http) latency: Latency,
+    pub(super) latency: Latency,
 }
 
-impl OfOperation {
+impl OperationMetrics {
     /// Returns the number of responses by status class.
-    pub(in crate::http) fn answered(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub(super) fn answered(&self) -> impl Iterator<Item = (&'static str, u64)> {
         CLASSES.into_iter().zip(self.answered.iter().map(Counter::get))
     }
 
@@ -34,48 +34,48 @@ impl OfOperation {
 
 /// The request metrics of all operations, in the order of their table.
 #[derive(Debug)]
-pub struct Requests {
+pub struct RequestMetrics {
     /// One entry for each operation, with its name. The last entry counts requests that match no operation.
-    by_operation: Box<[(&'static str, OfOperation)]>,
+    by_operation: Box<[(&'static str, OperationMetrics)]>,
     /// Refusals by problem code. The codes are a fixed set, so the map is bounded.
     refusals: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-impl Requests {
+impl RequestMetrics {
     /// Creates metrics for operations with these names.
-    pub(in crate::http) fn new(operations: impl Iterator<Item = &'static str>) -> Self {
-        let by_operation = operations.chain(["none"]).map(|name| (name, OfOperation::default())).collect();
+    pub(super) fn new(operations: impl Iterator<Item = &'static str>) -> Self {
+        let by_operation = operations.chain(["none"]).map(|name| (name, OperationMetrics::default())).collect();
         Self { by_operation, refusals: Mutex::default() }
     }
 
     /// Counts a response to the operation with this index in the table.
-    pub(in crate::http) fn count(&self, operation: usize, status: StatusCode, took: Duration) {
+    pub(super) fn count(&self, operation: usize, status: StatusCode, took: Duration) {
         let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES.len() - 1) - 1;
         self.by_operation[operation].1.count(class, took);
     }
 
     /// Counts a response to a request that matches no operation.
-    pub(in crate::http) fn count_nowhere(&self, status: StatusCode, took: Duration) {
+    pub(super) fn count_nowhere(&self, status: StatusCode, took: Duration) {
         self.count(self.by_operation.len() - 1, status, took);
     }
 
     /// Counts a request whose client disconnected before the response.
-    pub(in crate::http) fn count_gone(&self, operation: usize, took: Duration) {
+    pub(super) fn count_gone(&self, operation: usize, took: Duration) {
         self.by_operation[operation].1.count(CLASSES.len() - 1, took);
     }
 
     /// Counts a refusal by its problem code.
-    pub(in crate::http) fn count_refusal(&self, code: &'static str) {
+    pub(super) fn count_refusal(&self, code: &'static str) {
         *self.refusals.lock().entry(code).or_default() += 1;
     }
 
     /// Returns the metrics of each operation with its name.
-    pub(in crate::http) fn by_operation(&self) -> impl Iterator<Item = (&'static str, &OfOperation)> {
+    pub(super) fn by_operation(&self) -> impl Iterator<Item = (&'static str, &OperationMetrics)> {
         self.by_operation.iter().map(|(name, of)| (*name, of))
     }
 
     /// Returns the number of refusals by problem code.
-    pub(in crate::http) fn refusals(&self) -> Vec<(&'static str, u64)> {
+    pub(super) fn refusals(&self) -> Vec<(&'static str, u64)> {
         self.refusals.lock().iter().map(|(code, count)| (*code, *count)).collect()
     }
 }

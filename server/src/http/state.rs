@@ -1,0 +1,119 @@
+//! The state of the HTTP server, which all workers share.
+//!
+//! Responsible for:
+//! - putting the parts together, and registering each of them on the application, where rooms find those that they use.
+//!
+//! Not responsible for:
+//! - the parts themselves. They do not know this file.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::web::{Data, ServiceConfig};
+
+use crate::http::admission::{Admission, AdmissionLimits};
+use crate::http::auth::Access;
+use crate::http::middleware::open_paths::OpenPaths;
+use crate::http::middleware::pace::Pace;
+use crate::http::middleware::pipeline::PipelineState;
+#[cfg(feature = "otel")]
+use crate::http::middleware::spans::Spans;
+use crate::http::request_metrics::RequestMetrics;
+use crate::http::routes::OPERATIONS;
+use crate::http::slot::Slot;
+use crate::http::sockets::places::{ConnectionLimits, Connections};
+use crate::http::sockets::proxies::Proxies;
+use crate::http::tls::Certificate;
+use tidewire::engine::Engine;
+
+/// Default duration above which a request is logged as slow.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// The state that all workers share. Clones refer to the same state.
+#[derive(Clone)]
+pub struct HttpState {
+    /// The slot of the engine, which is empty during recovery.
+    pub slot: Slot,
+    /// The limits on concurrent work.
+    pub admission: Arc<Admission>,
+    /// The minimum transfer rates of clients.
+    pub pace: Pace,
+    /// The request counters and latencies.
+    pub requests: Arc<RequestMetrics>,
+    /// The TLS certificate; without it the server does not use TLS.
+    pub certificate: Option<Arc<Certificate>>,
+    /// The duration above which a request is logged as slow.
+    pub slow: Duration,
+    /// Authentication and authorization of requests.
+    pub access: Arc<Access>,
+    /// The open connections and their limits.
+    pub connections: Arc<Connections>,
+    /// The rate limits of paths that need no credentials.
+    pub open_paths: Arc<OpenPaths>,
+    /// The exporter for request spans, if there is one.
+    #[cfg(feature = "otel")]
+    pub spans: Option<Spans>,
+}
+
+impl HttpState {
+    /// Creates the state with default settings for everything but `limits`.
+    pub fn new(slot: Slot, limits: AdmissionLimits) -> Self {
+        Self {
+            slot,
+            admission: Admission::new(limits),
+            pace: Pace::default(),
+            requests: Arc::new(RequestMetrics::new(OPERATIONS.iter().map(|operation| operation.name))),
+            certificate: None,
+            slow: SLOW,
+            access: Arc::default(),
+            connections: Arc::default(),
+            open_paths: Arc::new(OpenPaths::new(Proxies::default())),
+            #[cfg(feature = "otel")]
+            spans: None,
+        }
+    }
+
+    /// Replaces the limits on connections. Must be called before the first connection is accepted.
+    #[must_use]
+    pub fn with_connections(self, limits: ConnectionLimits) -> Self {
+        let open_paths = Arc::new(OpenPaths::new(limits.proxies.clone()));
+        Self { connections: Arc::new(Connections::new(limits)), open_paths, ..self }
+    }
+
+    /// Registers the parts on an `App`, each by its own type.
+    pub(super) fn register(&self, app: &mut ServiceConfig) {
+        app.app_data(Data::new(self.slot.clone()))
+            .app_data(Data::from(Arc::clone(&self.access)))
+            .app_data(Data::from(Arc::clone(&self.admission)))
+            .app_data(Data::from(Arc::clone(&self.connections)))
+            .app_data(Data::from(Arc::clone(&self.requests)))
+            .app_data(Data::new(self.pipeline()));
+    }
+
+    fn pipeline(&self) -> PipelineState {
+        PipelineState {
+            slot: self.slot.clone(),
+            access: Arc::clone(&self.access),
+            open_paths: Arc::clone(&self.open_paths),
+            admission: Arc::clone(&self.admission),
+            pace: self.pace,
+            requests: Arc::clone(&self.requests),
+            slow: self.slow,
+            #[cfg(feature = "otel")]
+            spans: self.spans.clone(),
+        }
+    }
+}
+
+impl From<Slot> for HttpState {
+    /// Uses the default limits and no authentication.
+    fn from(slot: Slot) -> Self {
+        Self::new(slot, AdmissionLimits::default())
+    }
+}
+
+impl From<Engine> for HttpState {
+    fn from(engine: Engine) -> Self {
+        Slot::from(engine).into()
+    }
+}
