@@ -24,9 +24,9 @@ fn rust_files(folder: &str) -> Vec<(PathBuf, String)> {
     files
 }
 
-/// The part of a file before its unit tests.
+/// The part of a file before its unit tests. Where these have a file of their own, it is all of the file.
 fn code(text: &str) -> &str {
-    let tests = ["#[cfg(test)]\nmod tests", "#[cfg(test)]\npub(crate) mod tests", "#![cfg(test)]"];
+    let tests = ["#[cfg(test)]\nmod tests {", "#[cfg(test)]\npub(crate) mod tests {", "#![cfg(test)]"];
     tests.iter().filter_map(|start| text.find(start)).min().map_or(text, |start| &text[..start])
 }
 
@@ -109,14 +109,26 @@ const HTTP_ROOMS: &[(&str, &[&str])] = &[
     ("request", &["problem"]),
     ("slot", &["problem"]),
     ("answer", &["problem", "request"]),
+    ("proxies", &["client"]),
     ("admission", &["client", "operation", "problem"]),
-    ("auth", &["admission", "client", "operation", "problem", "slot"]),
-    ("sockets", &["auth", "problem"]),
+    ("auth", &["admission", "client", "operation", "problem", "proxies", "slot"]),
+    ("sockets", &["problem", "proxies"]),
     ("tls", &["auth"]),
     ("upgrade", &[]),
     (
         "middleware",
-        &["admission", "auth", "client", "operation", "problem", "request", "request_metrics", "slot", "sockets"],
+        &[
+            "admission",
+            "auth",
+            "client",
+            "operation",
+            "problem",
+            "proxies",
+            "request",
+            "request_metrics",
+            "slot",
+            "sockets",
+        ],
     ),
     (
         "handlers",
@@ -136,7 +148,7 @@ const HTTP_ROOMS: &[(&str, &[&str])] = &[
     ("live", &["admission", "auth", "operation", "page_json", "problem", "request", "slot", "sockets"]),
     ("openapi", &["handlers", "operation", "problem", "request"]),
     ("routes", &["auth", "handlers", "live", "middleware", "openapi", "operation", "problem", "request", "slot"]),
-    ("state", &["admission", "auth", "middleware", "request_metrics", "routes", "slot", "sockets", "tls"]),
+    ("state", &["admission", "auth", "middleware", "proxies", "request_metrics", "routes", "slot", "sockets", "tls"]),
     ("serve", &["middleware", "routes", "slot", "sockets", "state", "tls", "upgrade"]),
     ("fuzzing", &["auth", "handlers", "live", "problem", "request"]),
 ];

@@ -20,6 +20,7 @@ pub mod openapi;
 mod operation;
 mod page_json;
 pub mod problem;
+pub mod proxies;
 mod request;
 pub mod request_metrics;
 mod routes;

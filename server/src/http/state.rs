@@ -18,11 +18,11 @@ use crate::http::middleware::pace::Pace;
 use crate::http::middleware::pipeline::PipelineState;
 #[cfg(feature = "otel")]
 use crate::http::middleware::spans::Spans;
+use crate::http::proxies::Proxies;
 use crate::http::request_metrics::RequestMetrics;
 use crate::http::routes::OPERATIONS;
 use crate::http::slot::Slot;
 use crate::http::sockets::places::{ConnectionLimits, Connections};
-use crate::http::sockets::proxies::Proxies;
 use crate::http::tls::Certificate;
 use tidewire::engine::Engine;
 

@@ -10,7 +10,7 @@ use serde::de::{Deserializer, Error as _};
 use crate::http::auth::browser::Hosts;
 use crate::http::auth::cors::Origins;
 use crate::http::auth::rate::RequestsPerSecond;
-use crate::http::sockets::proxies::Proxies;
+use crate::http::proxies::Proxies;
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::storage::journal::Durability;
 

@@ -8,8 +8,7 @@ use actix_web::{FromRequest, HttpMessage as _, HttpRequest};
 
 use crate::http::auth::denial::Denial;
 use crate::http::auth::keys::{KeyId, KeyScope};
-use crate::http::auth::rate::network;
-use crate::http::client::Client;
+use crate::http::client::{Client, network};
 use crate::http::operation::{Needs, Right};
 use crate::http::problem::Problem;
 use tidewire::clock::UnixMicros;

@@ -8,7 +8,7 @@
 //! - limits on concurrent work (`http::admission`).
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,6 +21,7 @@ use governor::{Quota, RateLimiter};
 
 use crate::http::auth::caller::Caller;
 use crate::http::auth::denial::Denial;
+use crate::http::client::network;
 use tidewire::id::SourceId;
 use tidewire::limits::{RATED_CLIENTS_MAX, RATED_GROUPS};
 
@@ -134,14 +135,6 @@ impl<C: Clock + Clone> Rates<C> {
     }
 }
 
-/// Returns the rate limit key of an address: all addresses of one IPv6 /64 network count as one client.
-pub(in crate::http) fn network(peer: SocketAddr) -> IpAddr {
-    match peer.ip().to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
-        address => address,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,15 +173,6 @@ mod tests {
         rates.sweep();
         assert_eq!(rates.limiter.len(), 0);
         assert_eq!((let_in(&rates, 20_000), let_in(&rates, 20_000 + RATED_GROUPS)), (2, 2));
-    }
-
-    #[test]
-    fn a_network_of_ipv6_is_one_client() {
-        let network = |text: &str| network(text.parse().unwrap());
-        assert_eq!(network("[2001:db8::1]:1"), network("[2001:db8::2:3]:9"));
-        assert_ne!(network("[2001:db8:0:1::1]:1"), network("[2001:db8:0:2::1]:1"));
-        assert_eq!(network("[::ffff:192.0.2.1]:1"), network("192.0.2.1:2"));
-        assert_ne!(network("192.0.2.1:2"), network("192.0.2.2:2"));
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl Check<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::sockets::proxies::Proxies;
+    use crate::http::proxies::Proxies;
     use std::net::SocketAddr;
 
     fn peer(address: &str) -> Option<IpAddr> {

@@ -15,8 +15,8 @@ use crate::http::auth::Denial;
 use crate::http::auth::rate::Rates;
 use crate::http::middleware::pipeline::{self, PipelineState};
 use crate::http::problem::Problem;
+use crate::http::proxies::Proxies;
 use crate::http::sockets::answering::Open;
-use crate::http::sockets::proxies::Proxies;
 use tidewire::limits::OPEN_REQUESTS_PER_SECOND;
 
 /// The rate limits of addresses on paths without credentials.

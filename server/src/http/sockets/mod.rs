@@ -15,5 +15,4 @@ mod framing;
 pub mod line;
 pub mod open_files;
 pub mod places;
-pub mod proxies;
 pub(super) mod request_order;

@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tracing::warn;
 
+use crate::http::proxies::Proxies;
 use crate::http::sockets::line::Line;
 use crate::http::sockets::open_files;
 use crate::http::sockets::places::order::Order;
-use crate::http::sockets::proxies::Proxies;
 use tidewire::runtime::counters::{Counter, Gauge};
 use tidewire::throttle::Throttle;
 

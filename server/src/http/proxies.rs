@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use crate::http::auth::rate::network;
+use crate::http::client::network;
 
 /// Maximum number of addresses that may be configured as proxies.
 const PROXIES_MAX: usize = 64;
