@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::http::answer;
 use crate::http::auth::{Access, Caller};
 use crate::http::handlers::feeds;
+use crate::http::handlers::page_query::PageQuery;
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, RequestBody, path, user, wait};
 use crate::http::slot::Live;
@@ -64,7 +65,11 @@ pub(in crate::http) async fn remove(request: HttpRequest, engine: Live) -> Resul
 }
 
 /// Handles `GET /v1/users/{user}/lists/{name}/feed`.
-pub(in crate::http) async fn feed(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
-    let (page_query, list) = (feeds::page_query(&request)?, name(&request)?);
-    Ok(feeds::answer(&engine.list_feed(&page_query.user, &list, page_query.page).await?, page_query.fields))
+pub(in crate::http) async fn feed(
+    request: HttpRequest,
+    engine: Live,
+    query: PageQuery,
+) -> Result<HttpResponse, Problem> {
+    let (PageQuery { user, page, fields }, list) = (query, name(&request)?);
+    Ok(feeds::answer(&engine.list_feed(&user, &list, page).await?, fields))
 }

@@ -6,6 +6,7 @@ pub(super) mod feeds;
 pub(super) mod follows;
 pub(super) mod lists;
 pub(super) mod metrics;
+mod page_query;
 pub(super) mod posts;
 pub(super) mod preferences;
 pub(super) mod server;

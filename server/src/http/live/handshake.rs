@@ -96,6 +96,7 @@ pub(super) fn token(text: &[u8]) -> Option<String> {
 impl Handshake {
     /// Creates an unauthenticated connection, which counts against the limit of `address`, if there is one.
     pub(super) fn new(wire: WebSocket, request: LiveRequest, address: Option<IpAddr>) -> Result<Self, Problem> {
+        // Not a step of the pipeline: it may end another connection, which only a valid request may do.
         let place = request.access.admit_unauthenticated(address, || request.admission.enter(Work::Handshake))?;
         let (unauthenticated, deadline) =
             (request.engine.unauthenticated()?, Box::pin(sleep(LIVE_UNAUTHENTICATED_TIME)));
@@ -117,6 +118,7 @@ impl LiveRequest {
             Err(Denial::TooMany(_)) => return refused(wire, Close::Overloaded),
             Err(denial) => return refused(wire, Close::Unauthenticated(denial.code())),
         };
+        // The permit that the pipeline took ended with the response to the upgrade.
         let Ok(permit) = self.admission.enter(Work::Live) else { return refused(wire, Close::Overloaded) };
         let (engine, user, resume) = (self.engine.clone(), self.user.clone(), self.resume);
         let watching = Box::pin(async move { engine.watch(&user, resume).await });
