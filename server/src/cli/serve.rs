@@ -14,8 +14,8 @@ use tracing::{info, warn};
 use crate::cli::settings::Settings;
 use crate::cli::{Outcome, begin_log, recovering, terminal};
 use crate::http::auth::Access;
+use crate::http::engine_cell::EngineCell;
 use crate::http::serve;
-use crate::http::slot::Slot;
 use crate::http::sockets::open_files;
 use crate::http::state::HttpState;
 use tidewire::clock::SystemClock;
@@ -58,7 +58,7 @@ impl Serve {
                 "--live-max {wanted} is more than open files allow: {live}; raise their limit (ulimit -n, LimitNOFILE)"
             );
         }
-        let mut state = HttpState::new(Slot::default(), settings.admission()?).with_connections(limits);
+        let mut state = HttpState::new(EngineCell::default(), settings.admission()?).with_connections(limits);
         state.access = access;
         state.certificate = settings.certificate()?;
         let (file, has_certificate) = (settings.access.as_deref(), state.certificate.is_some());
@@ -72,7 +72,7 @@ impl Serve {
         state.spans.clone_from(&spans);
         let ((fail, failed), (report, reported)) = (oneshot::channel(), mpsc::channel());
         // Recovery runs on its own thread, so that the server can report its progress.
-        let opened = state.slot.clone();
+        let opened = state.engine_cell.clone();
         thread::spawn(move || {
             if let Err(cause) = open(config, &storage, directory, &opened) {
                 // Send the cause first: the main thread reads it as soon as it is notified. Sending fails only if nobody waits any more.
@@ -98,22 +98,22 @@ pub(crate) fn raise_open_files() {
     }
 }
 
-/// Recovers the state and puts the engine into the slot of the HTTP interface.
+/// Recovers the state and puts the engine into the cell of the HTTP server.
 fn open(
     config: EngineConfig,
     storage: &StorageConfig,
     directory: Claimed,
-    slot: &Slot,
+    engine_cell: &EngineCell,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (recovering, ended) = crossbeam_channel::bounded(0);
-    let waiting = slot.clone();
+    let waiting = engine_cell.clone();
     let reporting = thread::spawn(move || recovering::report(waiting.progress(), &ended));
-    let open = || Engine::open_claimed(config, storage, directory, Arc::new(SystemClock), slot.progress());
+    let open = || Engine::open_claimed(config, storage, directory, Arc::new(SystemClock), engine_cell.progress());
     let opened = panic::catch_unwind(AssertUnwindSafe(open));
     drop(recovering);
     // Wait until the progress line is removed before anything else is printed.
     let _ = reporting.join();
     let (engine, report) = opened.map_err(|_| "recovery crashed")??;
-    slot.fill_recovered(engine, report);
+    engine_cell.set_recovered(engine, report);
     Ok(())
 }

@@ -11,6 +11,7 @@ pub mod admission;
 mod answer;
 pub mod auth;
 mod client;
+pub mod engine_cell;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod handlers;
@@ -25,7 +26,6 @@ mod request;
 pub mod request_metrics;
 mod routes;
 pub mod serve;
-pub mod slot;
 pub mod sockets;
 pub mod state;
 pub mod tls;

@@ -6,13 +6,13 @@ use actix_web::{HttpRequest, HttpResponse, Resource, Route, guard};
 
 use crate::console;
 use crate::http::auth::{Access, Caller, cors};
+use crate::http::engine_cell::ReadyEngine;
 use crate::http::handlers::{erase, explain, feeds, follows, lists, metrics, posts, preferences, server, users};
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pipeline::{self, Pipeline};
 use crate::http::operation::{Needs, Operation, Right, Work};
 use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
-use crate::http::slot::Live;
 use crate::http::{live, openapi};
 use tidewire::feed::event::MuteOrBlock;
 
@@ -97,19 +97,19 @@ pub(super) static OPERATIONS: &[Operation] = &[
 /// Defines the handlers that mutes and blocks have in common.
 macro_rules! mute_or_block {
     ($how:expr, $list:ident, $put:ident, $delete:ident) => {
-        async fn $list(request: HttpRequest, engine: Live) -> impl actix_web::Responder {
+        async fn $list(request: HttpRequest, engine: ReadyEngine) -> impl actix_web::Responder {
             preferences::silenced(request, engine, $how).await
         }
         async fn $put(
             request: HttpRequest,
             body: RequestBody,
             caller: Caller,
-            engine: Live,
+            engine: ReadyEngine,
             access: Data<Access>,
         ) -> impl actix_web::Responder {
             preferences::silence(request, body, caller, engine, access, $how).await
         }
-        async fn $delete(request: HttpRequest, engine: Live) -> impl actix_web::Responder {
+        async fn $delete(request: HttpRequest, engine: ReadyEngine) -> impl actix_web::Responder {
             preferences::unsilence(request, engine, $how).await
         }
     };

@@ -23,11 +23,11 @@ use tokio::sync::oneshot;
 use tokio::sync::watch::{self, Receiver};
 use tracing::{info, warn};
 
+use crate::http::engine_cell::EngineCell;
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pace::Pace;
 use crate::http::middleware::stalled_socket::StalledSocketTimeout;
 use crate::http::routes::routes;
-use crate::http::slot::Slot;
 use crate::http::sockets::answering;
 use crate::http::sockets::expecting::expecting;
 use crate::http::sockets::places::Connections;
@@ -215,16 +215,16 @@ pub async fn run_on(
 ) -> io::Result<()> {
     let listen = listener.local_addr()?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let (slot, certificate) = (state.slot.clone(), state.certificate.clone());
+    let (engine_cell, certificate) = (state.engine_cell.clone(), state.certificate.clone());
     rt::spawn(Arc::clone(&state.access).keep());
     let server = server(state, listener, workers)?;
     let scheme = if certificate.is_some() { "https" } else { "http" };
     info!("serving on {scheme}://{listen}");
     certificate.into_iter().for_each(|certificate| drop(rt::spawn(renew(certificate))));
     let signals = signals()?;
-    rt::spawn(stop_in_time(server.handle(), slot.clone(), at_most, failed, signals.clone()));
+    rt::spawn(stop_in_time(server.handle(), engine_cell.clone(), at_most, failed, signals.clone()));
     let ended = server.await;
-    if let Some(engine) = slot.engine() {
+    if let Some(engine) = engine_cell.engine() {
         take_last_snapshot(engine, signals).await;
         engine.shutdown();
     }
@@ -259,7 +259,7 @@ async fn renew(certificate: Arc<Certificate>) {
 
 async fn stop_in_time(
     server: ServerHandle,
-    slot: Slot,
+    engine_cell: EngineCell,
     at_most: Option<Duration>,
     failed: oneshot::Receiver<()>,
     mut signals: Receiver<Signals>,
@@ -271,8 +271,8 @@ async fn stop_in_time(
         }
     };
     let failed = async {
-        // The sender is dropped without a message after it fills the slot, or if its thread panics.
-        if failed.await.is_err() && slot.engine().is_some() {
+        // The sender is dropped without a message after it stores the engine, or if its thread panics.
+        if failed.await.is_err() && engine_cell.engine().is_some() {
             std::future::pending::<()>().await;
         }
     };
@@ -284,7 +284,7 @@ async fn stop_in_time(
     .await;
     info!("{reason}: finishing requests under way, at most {DRAIN_SECONDS} s");
     // Live connections would never finish by themselves.
-    slot.engine().inspect(|engine| engine.stop_live());
+    engine_cell.engine().inspect(|engine| engine.stop_live());
     server.stop(true).await;
 }
 

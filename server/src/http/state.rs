@@ -13,6 +13,7 @@ use actix_web::web::{Data, ServiceConfig};
 
 use crate::http::admission::{Admission, AdmissionLimits};
 use crate::http::auth::Access;
+use crate::http::engine_cell::EngineCell;
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pace::Pace;
 use crate::http::middleware::pipeline::PipelineState;
@@ -21,7 +22,6 @@ use crate::http::middleware::spans::Spans;
 use crate::http::proxies::Proxies;
 use crate::http::request_metrics::RequestMetrics;
 use crate::http::routes::OPERATIONS;
-use crate::http::slot::Slot;
 use crate::http::sockets::places::{ConnectionLimits, Connections};
 use crate::http::tls::Certificate;
 use tidewire::engine::Engine;
@@ -32,8 +32,8 @@ const SLOW: Duration = Duration::from_secs(1);
 /// The state that all workers share. Clones refer to the same state.
 #[derive(Clone)]
 pub struct HttpState {
-    /// The slot of the engine, which is empty during recovery.
-    pub slot: Slot,
+    /// The cell of the engine, which is empty during recovery.
+    pub engine_cell: EngineCell,
     /// The limits on concurrent work.
     pub admission: Arc<Admission>,
     /// The minimum transfer rates of clients.
@@ -57,9 +57,9 @@ pub struct HttpState {
 
 impl HttpState {
     /// Creates the state with default settings for everything but `limits`.
-    pub fn new(slot: Slot, limits: AdmissionLimits) -> Self {
+    pub fn new(engine_cell: EngineCell, limits: AdmissionLimits) -> Self {
         Self {
-            slot,
+            engine_cell,
             admission: Admission::new(limits),
             pace: Pace::default(),
             requests: Arc::new(RequestMetrics::new(OPERATIONS.iter().map(|operation| operation.name))),
@@ -82,7 +82,7 @@ impl HttpState {
 
     /// Registers the parts on an `App`, each by its own type.
     pub(super) fn register(&self, app: &mut ServiceConfig) {
-        app.app_data(Data::new(self.slot.clone()))
+        app.app_data(Data::new(self.engine_cell.clone()))
             .app_data(Data::from(Arc::clone(&self.access)))
             .app_data(Data::from(Arc::clone(&self.admission)))
             .app_data(Data::from(Arc::clone(&self.connections)))
@@ -92,7 +92,7 @@ impl HttpState {
 
     fn pipeline(&self) -> PipelineState {
         PipelineState {
-            slot: self.slot.clone(),
+            engine_cell: self.engine_cell.clone(),
             access: Arc::clone(&self.access),
             open_paths: Arc::clone(&self.open_paths),
             admission: Arc::clone(&self.admission),
@@ -105,15 +105,15 @@ impl HttpState {
     }
 }
 
-impl From<Slot> for HttpState {
+impl From<EngineCell> for HttpState {
     /// Uses the default limits and no authentication.
-    fn from(slot: Slot) -> Self {
-        Self::new(slot, AdmissionLimits::default())
+    fn from(engine_cell: EngineCell) -> Self {
+        Self::new(engine_cell, AdmissionLimits::default())
     }
 }
 
 impl From<Engine> for HttpState {
     fn from(engine: Engine) -> Self {
-        Slot::from(engine).into()
+        EngineCell::from(engine).into()
     }
 }

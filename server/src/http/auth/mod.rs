@@ -55,10 +55,10 @@ use crate::http::auth::keys::{KeyId, Keys};
 use crate::http::auth::rate::{Rates, RequestsPerSecond};
 use crate::http::auth::signatures::{Check, Signatures};
 use crate::http::auth::unauthenticated::UnauthenticatedConnections;
+use crate::http::engine_cell;
 use crate::http::operation::{Needs, Operation, Work};
 use crate::http::problem::Problem;
 use crate::http::proxies::Proxies;
-use crate::http::slot;
 use tidewire::clock::{Clock, SystemClock};
 use tidewire::engine::Engine;
 use tidewire::id::SourceId;
@@ -278,7 +278,7 @@ impl Access {
         })?;
         if engine.is_none() && matches!(caller, Caller::User(_)) {
             // Revocations are not known during recovery, and recovery may end before the handler runs.
-            return Err(slot::recovering());
+            return Err(engine_cell::recovering());
         }
         Ok(Some(caller))
     }

@@ -4,9 +4,9 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 
 use crate::http::auth::Caller;
+use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, path, user};
-use crate::http::slot::Live;
 use tidewire::feed::outbox::Route;
 use tidewire::state::explain::{Bar, Explanation, Reason};
 
@@ -14,7 +14,7 @@ use tidewire::state::explain::{Bar, Explanation, Reason};
 pub(in crate::http) async fn explain(
     request: HttpRequest,
     caller: Caller,
-    engine: Live,
+    engine: ReadyEngine,
 ) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     let post = path(&request, "post")?;

@@ -3,20 +3,24 @@
 use actix_web::HttpResponse;
 
 use crate::http::auth::Caller;
+use crate::http::engine_cell::ReadyEngine;
 use crate::http::handlers::page_query::{HomeQuery, PageQuery};
 use crate::http::page_json::{self, Fields};
 use crate::http::problem::Problem;
-use crate::http::slot::Live;
 use tidewire::engine::FeedPage;
 
 /// Handles `GET /v1/users/{user}/feed`.
-pub(in crate::http) async fn home(engine: Live, query: HomeQuery) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn home(engine: ReadyEngine, query: HomeQuery) -> Result<HttpResponse, Problem> {
     let PageQuery { user, page, fields } = &query.page_query;
     Ok(answer(&engine.feed(user, *page).await?, *fields))
 }
 
 /// Handles `GET /v1/users/{user}/posts`.
-pub(in crate::http) async fn own_page(caller: Caller, engine: Live, query: PageQuery) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn own_page(
+    caller: Caller,
+    engine: ReadyEngine,
+    query: PageQuery,
+) -> Result<HttpResponse, Problem> {
     let PageQuery { user, page, fields } = query;
     let page = match caller.is_user() {
         true => engine.own_page_for_owner(&user, page).await?,

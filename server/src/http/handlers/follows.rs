@@ -8,9 +8,9 @@ use serde_json::json;
 
 use crate::http::answer;
 use crate::http::auth::{Access, Caller};
+use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
 use crate::http::request::{self, Object, Parameters, RequestBody, path, text, user, wait};
-use crate::http::slot::Live;
 use tidewire::feed::event::NewEdge;
 use tidewire::id::SourceId;
 use tidewire::json::Whole;
@@ -75,7 +75,7 @@ pub(in crate::http) async fn follow(
     request: HttpRequest,
     body: RequestBody,
     caller: Caller,
-    engine: Live,
+    engine: ReadyEngine,
     access: Data<Access>,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
@@ -93,7 +93,7 @@ pub(in crate::http) async fn follow(
 }
 
 /// Handles `DELETE /v1/users/{user}/following/{source}`. With `?keep=true`, the posts of the source remain in the feed.
-pub(in crate::http) async fn unfollow(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn unfollow(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
     let parameters = Parameters::read(&request, &["wait", "keep"])?;
     parameters.flag("wait", "delivered")?;
     let (follower, source) = (user(&request)?, path(&request, "source")?);
@@ -109,7 +109,7 @@ pub(in crate::http) async fn unfollow(request: HttpRequest, engine: Live) -> Res
 pub(in crate::http) async fn follow_many(
     request: HttpRequest,
     body: RequestBody,
-    engine: Live,
+    engine: ReadyEngine,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let bytes = body.json_bytes(&request)?;
@@ -121,7 +121,7 @@ pub(in crate::http) async fn follow_many(
 pub(in crate::http) async fn following(
     request: HttpRequest,
     caller: Caller,
-    engine: Live,
+    engine: ReadyEngine,
 ) -> Result<HttpResponse, Problem> {
     let parameters = Parameters::read(&request, &["limit", "cursor", "hidden"])?;
     let (user, hidden) = (user(&request)?, parameters.truth("hidden")?);
@@ -134,14 +134,14 @@ pub(in crate::http) async fn following(
 }
 
 /// Handles `GET /v1/users/{user}/followers`.
-pub(in crate::http) async fn followers(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn followers(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
     let parameters = Parameters::read(&request, &["limit", "cursor"])?;
     let user = user(&request)?;
     answer::sources(&parameters, |before, max| Ok(engine.followers(&user, before, max)))
 }
 
 /// Handles `GET /v1/users/{user}`.
-pub(in crate::http) async fn info(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn info(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     let info = engine.source(&user(&request)?)?;
     Ok(HttpResponse::Ok().json(json!({

@@ -6,11 +6,11 @@ use serde_json::json;
 
 use crate::http::answer;
 use crate::http::auth::{Access, Caller};
+use crate::http::engine_cell::ReadyEngine;
 use crate::http::handlers::feeds;
 use crate::http::handlers::page_query::PageQuery;
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, RequestBody, path, user, wait};
-use crate::http::slot::Live;
 use tidewire::feed::cursor;
 use tidewire::id::ListName;
 
@@ -19,7 +19,7 @@ fn name(request: &HttpRequest) -> Result<ListName, Problem> {
 }
 
 /// Handles `GET /v1/users/{user}/lists`.
-pub(in crate::http) async fn all(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn all(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
     let parameters = Parameters::read(&request, &["limit", "cursor"])?;
     let (reader, limit) = (user(&request)?, parameters.limit()?);
     let after = parameters.cursor("cursor", cursor::decode_name)?;
@@ -29,14 +29,14 @@ pub(in crate::http) async fn all(request: HttpRequest, engine: Live) -> Result<H
 }
 
 /// Handles `DELETE /v1/users/{user}/lists/{name}`.
-pub(in crate::http) async fn delete(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn delete(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     engine.drop_list(user(&request)?, name(&request)?).await?;
     Ok(answer::deleted())
 }
 
 /// Handles `GET /v1/users/{user}/lists/{name}/members`.
-pub(in crate::http) async fn members(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn members(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
     let parameters = Parameters::read(&request, &["limit", "cursor"])?;
     let (reader, list) = (user(&request)?, name(&request)?);
     answer::sources(&parameters, |before, max| Ok(engine.members(&reader, &list, before, max)?))
@@ -47,7 +47,7 @@ pub(in crate::http) async fn add(
     request: HttpRequest,
     body: RequestBody,
     caller: Caller,
-    engine: Live,
+    engine: ReadyEngine,
     access: Data<Access>,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
@@ -58,7 +58,7 @@ pub(in crate::http) async fn add(
 }
 
 /// Handles `DELETE /v1/users/{user}/lists/{name}/members/{source}`.
-pub(in crate::http) async fn remove(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn remove(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     engine.set_listed(user(&request)?, name(&request)?, path(&request, "source")?, false).await?;
     Ok(answer::deleted())
@@ -67,7 +67,7 @@ pub(in crate::http) async fn remove(request: HttpRequest, engine: Live) -> Resul
 /// Handles `GET /v1/users/{user}/lists/{name}/feed`.
 pub(in crate::http) async fn feed(
     request: HttpRequest,
-    engine: Live,
+    engine: ReadyEngine,
     query: PageQuery,
 ) -> Result<HttpResponse, Problem> {
     let (PageQuery { user, page, fields }, list) = (query, name(&request)?);

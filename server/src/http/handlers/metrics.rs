@@ -19,11 +19,11 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::http::admission::Admission;
 use crate::http::auth::Access;
+use crate::http::engine_cell::EngineCell;
 use crate::http::handlers::server::resident_bytes;
 use crate::http::problem::Problem;
 use crate::http::request::Parameters;
 use crate::http::request_metrics::RequestMetrics;
-use crate::http::slot::Slot;
 use crate::http::sockets::places::Connections;
 use crate::peer_error_log;
 use tidewire::engine::Engine;
@@ -41,7 +41,7 @@ const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 /// Handles `GET /metrics`.
 pub(in crate::http) async fn metrics(
     request: HttpRequest,
-    slot: Data<Slot>,
+    engine_cell: Data<EngineCell>,
     requests: Data<RequestMetrics>,
     admission: Data<Admission>,
     connections: Data<Connections>,
@@ -49,7 +49,7 @@ pub(in crate::http) async fn metrics(
 ) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     let mut registry = Registry::with_prefix("tidewire");
-    registry.register_collector(Box::new(Figures { slot, requests, admission, connections, access }));
+    registry.register_collector(Box::new(Figures { engine_cell, requests, admission, connections, access }));
     let mut text = String::new();
     encode(&mut text, &registry).map_err(|cause| Problem::internal(&cause))?;
     Ok(HttpResponse::Ok().content_type(CONTENT_TYPE).body(text))
@@ -57,7 +57,7 @@ pub(in crate::http) async fn metrics(
 
 /// Collects all metrics of a server.
 struct Figures {
-    slot: Data<Slot>,
+    engine_cell: Data<EngineCell>,
     requests: Data<RequestMetrics>,
     admission: Data<Admission>,
     connections: Data<Connections>,
@@ -74,8 +74,8 @@ impl Collector for Figures {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut sheet = Sheet(encoder);
         sheet.of_requests(self)?;
-        sheet.gauge("ready", "Whether the state is recovered", None, u64::from(self.slot.engine().is_some()))?;
-        match self.slot.engine() {
+        sheet.gauge("ready", "Whether the state is recovered", None, u64::from(self.engine_cell.engine().is_some()))?;
+        match self.engine_cell.engine() {
             Some(engine) => sheet.of_engine(engine),
             None => Ok(()),
         }

@@ -10,11 +10,11 @@ use actix_web::web::Data;
 use actix_web::{FromRequest, HttpRequest};
 
 use crate::http::admission::{Admission, Permit};
+use crate::http::engine_cell::EngineCell;
 use crate::http::operation::Work;
 use crate::http::page_json::Fields;
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, user};
-use crate::http::slot::Slot;
 use tidewire::id::SourceId;
 use tidewire::state::reader::PageRequest;
 
@@ -63,7 +63,7 @@ impl FromRequest for HomeQuery {
 /// Takes the permit to wake a reader, unless it is awake: waking costs far more than a page of an awake reader. Without an engine there is
 /// nothing to wake, and the request is refused for that.
 fn wake_up(request: &HttpRequest, reader: &SourceId) -> Result<Option<Permit>, Problem> {
-    let engine = request.app_data::<Data<Slot>>().and_then(|slot| slot.engine());
+    let engine = request.app_data::<Data<EngineCell>>().and_then(|engine_cell| engine_cell.engine());
     if engine.is_none_or(|engine| engine.is_awake(reader)) {
         return Ok(None);
     }

@@ -9,9 +9,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::http::auth::{Access, Caller, Denial};
+use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
 use crate::http::request::{RequestBody, json, optional_text, path, text, wait};
-use crate::http::slot::Live;
 use tidewire::clock::UnixMicros;
 use tidewire::error::Error;
 use tidewire::feed::post::{Body, BodyError, Draft, Kind, Post};
@@ -125,7 +125,7 @@ pub(in crate::http) async fn publish(
     request: HttpRequest,
     body: RequestBody,
     caller: Caller,
-    engine: Live,
+    engine: ReadyEngine,
     access: Data<Access>,
 ) -> Result<HttpResponse, Problem> {
     let wait = wait(&request)?;
@@ -142,7 +142,11 @@ pub(in crate::http) async fn publish(
 }
 
 /// Handles `GET /v1/posts/{id}`.
-pub(in crate::http) async fn read(request: HttpRequest, caller: Caller, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn read(
+    request: HttpRequest,
+    caller: Caller,
+    engine: ReadyEngine,
+) -> Result<HttpResponse, Problem> {
     crate::http::request::Parameters::read(&request, &[])?;
     let found = find_own(&caller, &engine, path(&request, "id")?).await?;
     Ok(post(StatusCode::OK, &found))
@@ -153,7 +157,7 @@ pub(in crate::http) async fn edit(
     request: HttpRequest,
     body: RequestBody,
     caller: Caller,
-    engine: Live,
+    engine: ReadyEngine,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let id = path(&request, "id")?;
@@ -179,7 +183,7 @@ const HIDDEN: &str = "a hidden post is shown again by who has a key of the serve
 pub(in crate::http) async fn delete(
     request: HttpRequest,
     caller: Caller,
-    engine: Live,
+    engine: ReadyEngine,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let id = path(&request, "id")?;
@@ -196,7 +200,7 @@ pub(in crate::http) async fn delete(
 
 /// Returns a post if the caller may access it. Posts of other authors are reported as unknown, so that callers cannot find out which posts
 /// exist.
-async fn find_own(caller: &Caller, engine: &Live, id: PostId) -> Result<Arc<Post>, Error> {
+async fn find_own(caller: &Caller, engine: &ReadyEngine, id: PostId) -> Result<Arc<Post>, Error> {
     let found = engine.post(id).await?;
     caller.may_have(&found.author().id).map_err(|_| Error::UnknownPost(id))?;
     Ok(found)

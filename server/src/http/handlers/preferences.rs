@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::http::answer;
 use crate::http::auth::{Access, Caller};
+use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
 use crate::http::request::{self, Parameters, RequestBody, path, user, wait};
-use crate::http::slot::Live;
 use tidewire::engine::Unread;
 use tidewire::feed::cursor;
 use tidewire::feed::event::MuteOrBlock;
@@ -21,7 +21,7 @@ pub(in crate::http) async fn silence(
     request: HttpRequest,
     body: RequestBody,
     caller: Caller,
-    engine: Live,
+    engine: ReadyEngine,
     access: Data<Access>,
     how: MuteOrBlock,
 ) -> Result<HttpResponse, Problem> {
@@ -35,7 +35,7 @@ pub(in crate::http) async fn silence(
 /// Handles `DELETE /v1/users/{user}/mutes/{source}` and `…/blocks/{source}`.
 pub(in crate::http) async fn unsilence(
     request: HttpRequest,
-    engine: Live,
+    engine: ReadyEngine,
     how: MuteOrBlock,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
@@ -46,7 +46,7 @@ pub(in crate::http) async fn unsilence(
 /// Handles `GET /v1/users/{user}/mutes` and `…/blocks`.
 pub(in crate::http) async fn silenced(
     request: HttpRequest,
-    engine: Live,
+    engine: ReadyEngine,
     how: MuteOrBlock,
 ) -> Result<HttpResponse, Problem> {
     let parameters = Parameters::read(&request, &["limit", "cursor"])?;
@@ -55,7 +55,7 @@ pub(in crate::http) async fn silenced(
 }
 
 /// Handles `GET /v1/users/{user}/rules`.
-pub(in crate::http) async fn rules(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn rules(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     Ok(HttpResponse::Ok().json(engine.rules(&user(&request)?)))
 }
@@ -64,7 +64,7 @@ pub(in crate::http) async fn rules(request: HttpRequest, engine: Live) -> Result
 pub(in crate::http) async fn change_rules(
     request: HttpRequest,
     body: RequestBody,
-    engine: Live,
+    engine: ReadyEngine,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let reader = user(&request)?;
@@ -92,7 +92,7 @@ pub(in crate::http) fn new_marker(bytes: &[u8]) -> Result<Resume, Problem> {
 pub(in crate::http) async fn mark(
     request: HttpRequest,
     body: RequestBody,
-    engine: Live,
+    engine: ReadyEngine,
 ) -> Result<HttpResponse, Problem> {
     wait(&request)?;
     let reader = user(&request)?;
@@ -103,7 +103,7 @@ pub(in crate::http) async fn mark(
 }
 
 /// Handles `GET /v1/users/{user}/marker`.
-pub(in crate::http) async fn marker(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn marker(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     Ok(unread(&engine.unread(&user(&request)?).await?))
 }

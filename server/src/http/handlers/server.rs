@@ -8,9 +8,9 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 
 use crate::http::admission::{Admission, Gate};
+use crate::http::engine_cell::{EngineCell, ReadyEngine};
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, path};
-use crate::http::slot::{Live, Slot};
 use tidewire::clock::UnixMicros;
 use tidewire::engine::{Engine, QueueDepth};
 use tidewire::error::Error;
@@ -32,14 +32,17 @@ pub(in crate::http) async fn alive(request: HttpRequest) -> Result<HttpResponse,
 }
 
 /// Handles `GET /readyz`: reports whether recovery has finished and its progress, and whether writes are accepted.
-pub(in crate::http) async fn ready(request: HttpRequest, slot: Data<Slot>) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn ready(
+    request: HttpRequest,
+    engine_cell: Data<EngineCell>,
+) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
-    if let Some(engine) = slot.engine() {
+    if let Some(engine) = engine_cell.engine() {
         let failure = engine.journal().and_then(|journal| journal.failure());
         let problem = |cause| Err(Problem::from(Error::JournalFailed(cause)));
         return failure.map_or_else(|| Ok(HttpResponse::Ok().json(json!({"ready": true}))), problem);
     }
-    let progress = slot.progress();
+    let progress = engine_cell.progress();
     let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
     Ok(HttpResponse::ServiceUnavailable().json(json!({
         "ready": false,
@@ -53,19 +56,19 @@ pub(in crate::http) async fn ready(request: HttpRequest, slot: Data<Slot>) -> Re
 }
 
 /// Handles `POST /v1/snapshots`.
-pub(in crate::http) async fn snapshot(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn snapshot(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     Ok(HttpResponse::Created().json(snapshot_figures(&engine.snapshot().await?)))
 }
 
 /// Handles `POST /v1/users/{user}/feed/verify`.
-pub(in crate::http) async fn verify(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn verify(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     Ok(HttpResponse::Ok().json(verdict(&engine.verify_feed(&path::<SourceId>(&request, "user")?, false).await?)))
 }
 
 /// Handles `POST /v1/users/{user}/feed/rebuild`.
-pub(in crate::http) async fn rebuild(request: HttpRequest, engine: Live) -> Result<HttpResponse, Problem> {
+pub(in crate::http) async fn rebuild(request: HttpRequest, engine: ReadyEngine) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     Ok(HttpResponse::Ok().json(verdict(&engine.verify_feed(&path::<SourceId>(&request, "user")?, true).await?)))
 }
@@ -88,13 +91,13 @@ fn verdict(verdict: &Verdict) -> Value {
 /// Handles `GET /v1/stats`. With `?inboxes=count`, includes figures that require a traversal of all inboxes.
 pub(in crate::http) async fn stats(
     request: HttpRequest,
-    engine: Live,
-    slot: Data<Slot>,
+    engine: ReadyEngine,
+    engine_cell: Data<EngineCell>,
     admission: Data<Admission>,
 ) -> Result<HttpResponse, Problem> {
     let count_inboxes = Parameters::read(&request, &["inboxes"])?.flag("inboxes", "count")?;
     let mut stats = figures(&engine);
-    stats["recovery"] = json!(slot.report().map(recovery));
+    stats["recovery"] = json!(engine_cell.report().map(recovery));
     let gate = |gate: &Gate| {
         let figures = json!({"under_way": gate.taken(), "limit": gate.limit, "refused": gate.refused()});
         (gate.name.to_owned(), figures)

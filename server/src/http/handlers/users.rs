@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::http::auth::Access;
+use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
 use crate::http::request::{self, Parameters, RequestBody, optional_text, user};
-use crate::http::slot::Live;
 use tidewire::clock::UnixMicros;
 use tidewire::limits::TOKEN_CLOCK_AHEAD_MAX;
 
@@ -23,7 +23,7 @@ struct Revocation {
 pub(in crate::http) async fn revoke(
     request: HttpRequest,
     body: RequestBody,
-    engine: Live,
+    engine: ReadyEngine,
     access: Data<Access>,
 ) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;

@@ -28,12 +28,12 @@ use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, HttpResponseBuilder
 
 use crate::http::admission::Admission;
 use crate::http::auth::{Access, Caller, PROTOCOL, SessionExpiry, offers_protocol};
+use crate::http::engine_cell::ReadyEngine;
 use crate::http::live::connection::Connection;
 use crate::http::live::handshake::{Handshake, LiveRequest};
 use crate::http::live::wire::{Close, EventStream, WebSocket};
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, user};
-use crate::http::slot::Live;
 use crate::http::sockets::answering::Open;
 use crate::http::sockets::line::Line;
 use crate::http::sockets::places::Connections;
@@ -45,7 +45,7 @@ use tidewire::feed::stream::{Epoch, StreamPosition};
 pub(super) async fn websocket(
     request: HttpRequest,
     payload: Payload,
-    engine: Live,
+    engine: ReadyEngine,
     access: Data<Access>,
     admission: Data<Admission>,
     connections: Data<Connections>,
@@ -88,7 +88,7 @@ pub(super) async fn websocket(
 pub(super) async fn events(
     request: HttpRequest,
     caller: Caller,
-    engine: Live,
+    engine: ReadyEngine,
     access: Data<Access>,
 ) -> Result<HttpResponse, Problem> {
     let (user, resume) = (user(&request)?, resume(&request)?);

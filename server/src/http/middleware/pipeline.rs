@@ -26,6 +26,7 @@ use crate::http::admission::{Admission, ByteReservation, Permit};
 use crate::http::auth::caller::client_of;
 use crate::http::auth::{Access, Caller, cors};
 use crate::http::client::Client;
+use crate::http::engine_cell::EngineCell;
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pace::Pace;
 #[cfg(feature = "otel")]
@@ -35,7 +36,6 @@ use crate::http::operation::{Needs, Operation, Work};
 use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
 use crate::http::request_metrics::RequestMetrics;
-use crate::http::slot::Slot;
 use crate::http::sockets::answering::Open;
 use crate::http::sockets::line::Line;
 use tidewire::limits::RESPONSE_PIECE_BYTES;
@@ -48,7 +48,7 @@ const REQUEST_ID_BYTES_MAX: usize = 128;
 
 /// The shared state that the steps of the pipeline use.
 pub(in crate::http) struct PipelineState {
-    pub(in crate::http) slot: Slot,
+    pub(in crate::http) engine_cell: EngineCell,
     pub(in crate::http) access: Arc<Access>,
     pub(in crate::http) open_paths: Arc<OpenPaths>,
     pub(in crate::http) admission: Arc<Admission>,
@@ -214,7 +214,7 @@ async fn admit(
         request.extensions_mut().insert(Open);
         state.open_paths.enter(request.peer_addr())?;
     }
-    let caller = state.access.enter(operation, request, state.slot.engine())?;
+    let caller = state.access.enter(operation, request, state.engine_cell.engine())?;
     if caller.as_ref().is_some_and(Caller::is_known) {
         request.conn_data::<Arc<Line>>().into_iter().for_each(|line| line.mark_authenticated());
     }

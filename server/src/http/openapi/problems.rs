@@ -30,7 +30,7 @@ impl Refusals {
     }
 }
 
-/// Returns the refusals of a kind of operation that come from the middleware and the engine's slot.
+/// Returns the refusals of a kind of operation that come from the middleware and the engine's cell.
 pub(super) fn of_kind(needs: Needs, work: Work) -> Refusals {
     let mut refusals = Refusals::default();
     if needs != Needs::Nothing {

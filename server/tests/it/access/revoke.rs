@@ -8,7 +8,7 @@ use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::id::SourceId;
-use tidewire_server::http::slot::Slot;
+use tidewire_server::http::engine_cell::EngineCell;
 use tidewire_server::http::state::HttpState;
 
 use crate::access::tokens::{self, SECRET, SERVER_KEY, access, bearer};
@@ -100,8 +100,8 @@ async fn while_it_is_not_known_what_was_revoked_no_user_is_let_in() {
     let engine = Engine::start(EngineConfig::default());
     let user = SourceId::new("ann").unwrap();
     engine.revoke_tokens(user, SystemClock.now(), None).await.unwrap();
-    let slot = Slot::default();
-    let state = HttpState { access: Arc::new(access()), ..HttpState::from(slot.clone()) };
+    let engine_cell = EngineCell::default();
+    let state = HttpState { access: Arc::new(access()), ..HttpState::from(engine_cell.clone()) };
     let server = Server::serving(state, engine.clone());
     let (old, codes) = (tokens::made("ann", 60.0, 600.0), |path: &str, credential: &str| {
         let answer = server.ask("GET", path, &[("authorization", &bearer(credential))], "");
@@ -111,7 +111,7 @@ async fn while_it_is_not_known_what_was_revoked_no_user_is_let_in() {
         assert_eq!(codes(path, &old), (503, "recovering".to_owned()), "{path}");
     }
     assert_eq!(codes("/v1/users/ann/feed", "guess").0, 401);
-    slot.fill(engine);
+    engine_cell.set(engine);
     assert_eq!(codes("/v1/users/ann/feed", &old), (401, "token_revoked".to_owned()));
     assert_eq!(codes("/v1/users/ann/feed", &tokens::made("ann", 0.0, 600.0)).0, 200);
 }

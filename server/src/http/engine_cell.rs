@@ -1,4 +1,4 @@
-//! The slot of the engine in the API: it is empty while the state is recovered.
+//! The cell that holds the engine of the server: it is empty while the state is recovered.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -12,9 +12,9 @@ use crate::http::problem::Problem;
 use tidewire::engine::Engine;
 use tidewire::recovery::{RecoveryProgress, RecoveryReport};
 
-/// The slot of the engine. Clones refer to the same slot.
+/// A cell for the engine, which is written once. Clones refer to the same cell.
 #[derive(Clone, Default)]
-pub struct Slot(Arc<Inner>);
+pub struct EngineCell(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -23,21 +23,21 @@ struct Inner {
     progress: RecoveryProgress,
 }
 
-impl Slot {
+impl EngineCell {
     /// Returns the engine, or `None` during recovery.
     pub fn engine(&self) -> Option<&Engine> {
         self.0.engine.get()
     }
 
-    /// Stores the engine. Does nothing if the slot is already filled.
-    pub fn fill(&self, engine: Engine) {
+    /// Stores the engine. Does nothing if the cell already has one.
+    pub fn set(&self, engine: Engine) {
         let _ = self.0.engine.set(engine);
     }
 
-    /// Stores a recovered engine with its recovery report. Does nothing if the slot is already filled.
-    pub fn fill_recovered(&self, engine: Engine, report: RecoveryReport) {
+    /// Stores a recovered engine with its recovery report. Does nothing if the cell already has one.
+    pub fn set_recovered(&self, engine: Engine, report: RecoveryReport) {
         let _ = self.0.report.set(report);
-        self.fill(engine);
+        self.set(engine);
     }
 
     /// Returns the recovery report, if the engine was recovered.
@@ -51,11 +51,11 @@ impl Slot {
     }
 }
 
-impl From<Engine> for Slot {
+impl From<Engine> for EngineCell {
     fn from(engine: Engine) -> Self {
-        let slot = Self::default();
-        slot.fill(engine);
-        slot
+        let engine_cell = Self::default();
+        engine_cell.set(engine);
+        engine_cell
     }
 }
 
@@ -66,9 +66,9 @@ pub(super) fn recovering() -> Problem {
 }
 
 /// The engine as an argument of handlers. The request is refused with 503 while there is no engine.
-pub(super) struct Live(Engine);
+pub(super) struct ReadyEngine(Engine);
 
-impl Deref for Live {
+impl Deref for ReadyEngine {
     type Target = Engine;
 
     fn deref(&self) -> &Engine {
@@ -76,12 +76,12 @@ impl Deref for Live {
     }
 }
 
-impl FromRequest for Live {
+impl FromRequest for ReadyEngine {
     type Error = Problem;
     type Future = std::future::Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let engine = request.app_data::<Data<Slot>>().and_then(|slot| slot.engine().cloned());
+        let engine = request.app_data::<Data<EngineCell>>().and_then(|engine_cell| engine_cell.engine().cloned());
         std::future::ready(engine.map(Self).ok_or_else(recovering))
     }
 }
