@@ -104,8 +104,8 @@ pub fn server(state: impl Into<HttpState>, listener: TcpListener, workers: usize
             fn_service(move |socket: TcpStream| {
                 let peer = bound_sending(&socket);
                 ready(placed(socket, pace, &connections).map_err(DispatchError::Io).map(|socket| {
-                    let line = Arc::clone(socket.line());
-                    (RequestOrder::new(socket, line), Http::Http1, peer)
+                    let connection = Arc::clone(socket.state());
+                    (RequestOrder::new(socket, connection), Http::Http1, peer)
                 }))
             })
             .and_then(http)
@@ -120,8 +120,8 @@ pub fn server(state: impl Into<HttpState>, listener: TcpListener, workers: usize
                 .map_err(TlsError::into_service_error)
                 .map(|socket: TlsStream<StalledSocketTimeout>| {
                     let peer = bound_sending(socket.get_ref().0.socket());
-                    let line = Arc::clone(socket.get_ref().0.line());
-                    (RequestOrder::new(socket, line), Http::Http1, peer)
+                    let connection = Arc::clone(socket.get_ref().0.state());
+                    (RequestOrder::new(socket, connection), Http::Http1, peer)
                 })
                 .and_then(http.map_err(TlsError::Service))
         })?,
@@ -161,7 +161,7 @@ where
         // A client that has closed its side of an event stream is disconnected.
         .h1_allow_half_closed(false)
         .local_addr(address)
-        .on_connect_ext(|socket: &RequestOrder<T>, connection| drop(connection.insert(Arc::clone(socket.line()))))
+        .on_connect_ext(|socket: &RequestOrder<T>, connection| drop(connection.insert(Arc::clone(socket.state()))))
         .graceful_shutdown_signal(move || {
             let stopping = stopping.clone();
             async move { stopping.notified().await }

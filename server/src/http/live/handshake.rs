@@ -26,7 +26,7 @@ use crate::http::live::wire::{Close, Received, WebSocket};
 use crate::http::operation::{Needs, Right, Work};
 use crate::http::problem::Problem;
 use crate::http::request::Object;
-use crate::http::sockets::line::{Line, UnderWay};
+use crate::http::sockets::connection_state::{ConnectionState, UnderWay};
 use tidewire::engine::{Engine, Unauthenticated, Watcher};
 use tidewire::error::Error;
 use tidewire::feed::stream::StreamPosition;
@@ -44,7 +44,7 @@ pub(super) struct LiveRequest {
     pub(super) user: SourceId,
     pub(super) resume: Option<StreamPosition>,
     pub(super) peer: Option<SocketAddr>,
-    pub(super) line: Option<Arc<Line>>,
+    pub(super) connection: Option<Arc<ConnectionState>>,
 }
 
 /// An unauthenticated connection, which becomes a live connection.
@@ -185,7 +185,7 @@ impl MessageBody for Handshake {
             match next {
                 Ok(next) => {
                     if let State::Joining(_) = next {
-                        *under_way = request.line.as_ref().and_then(Line::begin);
+                        *under_way = request.connection.as_ref().and_then(ConnectionState::begin);
                     }
                     *state = next;
                 }

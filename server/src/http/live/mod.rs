@@ -35,7 +35,7 @@ use crate::http::live::wire::{Close, EventStream, WebSocket};
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, user};
 use crate::http::sockets::answering::Open;
-use crate::http::sockets::line::Line;
+use crate::http::sockets::connection_state::ConnectionState;
 use crate::http::sockets::places::Connections;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
@@ -65,10 +65,10 @@ pub(super) async fn websocket(
         Caller::Unauthenticated => {
             // Until it is authenticated, the connection may be closed as idle for another one.
             request.extensions_mut().insert(Open);
-            let (peer, line) = (request.peer_addr(), request.conn_data::<Arc<Line>>().cloned());
+            let (peer, connection) = (request.peer_addr(), request.conn_data::<Arc<ConnectionState>>().cloned());
             let (access, admission) = (access.into_inner(), admission.into_inner());
             let address = connections.limits().proxies.counted(peer);
-            let live = LiveRequest { engine: (*engine).clone(), access, admission, user, resume, peer, line };
+            let live = LiveRequest { engine: (*engine).clone(), access, admission, user, resume, peer, connection };
             Handshake::new(wire, live, address)?.boxed()
         }
         // In a browser, only the close code distinguishes this refusal from other failures.

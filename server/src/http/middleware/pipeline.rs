@@ -37,7 +37,7 @@ use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
 use crate::http::request_metrics::RequestMetrics;
 use crate::http::sockets::answering::Open;
-use crate::http::sockets::line::Line;
+use crate::http::sockets::connection_state::ConnectionState;
 use tidewire::limits::RESPONSE_PIECE_BYTES;
 
 /// The header with the id by which a request can be found in logs.
@@ -216,7 +216,7 @@ async fn admit(
     }
     let caller = state.access.enter(operation, request, state.engine_cell.engine())?;
     if caller.as_ref().is_some_and(Caller::is_known) {
-        request.conn_data::<Arc<Line>>().into_iter().for_each(|line| line.mark_authenticated());
+        request.conn_data::<Arc<ConnectionState>>().into_iter().for_each(|connection| connection.mark_authenticated());
     }
     let client = client_of(caller.as_ref(), request.peer_addr());
     let shows_failures = caller.as_ref().is_some_and(|caller| !caller.is_user());
@@ -234,7 +234,7 @@ async fn admit(
     if length > 0 {
         if request.head().expect() {
             // The client waits with the body until it receives `100 Continue`, which is sent only now.
-            request.conn_data::<Arc<Line>>().into_iter().for_each(|line| line.ask_for_body());
+            request.conn_data::<Arc<ConnectionState>>().into_iter().for_each(|connection| connection.ask_for_body());
         }
         let read = body::read(&mut request.take_payload(), length, &state.pace).await?;
         request.extensions_mut().insert(RequestBody(read));

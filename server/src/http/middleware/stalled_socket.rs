@@ -17,7 +17,7 @@ use actix_web::rt::time::{Sleep, sleep};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::http::middleware::pace::Pace;
-use crate::http::sockets::line::Line;
+use crate::http::sockets::connection_state::ConnectionState;
 use crate::http::sockets::places::Place;
 
 /// A socket that fails with a timeout when its client does not read.
@@ -41,13 +41,13 @@ impl<T> StalledSocketTimeout<T> {
     }
 
     /// Returns the state of the connection.
-    pub(in crate::http) fn line(&self) -> &Arc<Line> {
-        self.place.line()
+    pub(in crate::http) fn state(&self) -> &Arc<ConnectionState> {
+        self.place.state()
     }
 
     /// Fails once the connection has to end for another one.
     fn check(&self) -> io::Result<()> {
-        if self.line().is_ended() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+        if self.state().is_ended() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 
     /// Returns the inner socket.
@@ -80,7 +80,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for StalledSocketTimeout<T> {
         self.check()?;
         let read = Pin::new(&mut self.socket).poll_read(task, into);
         if read.is_pending() {
-            self.line().register(task.waker());
+            self.state().register(task.waker());
             // The connection may have been ended before the waker was registered.
             self.check()?;
         }

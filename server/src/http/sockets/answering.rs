@@ -25,7 +25,7 @@ use actix_web::{Error, HttpMessage as _};
 use futures_core::Stream;
 
 use crate::http::problem::Problem;
-use crate::http::sockets::line::{Line, UnderWay};
+use crate::http::sockets::connection_state::{ConnectionState, UnderWay};
 use tidewire::limits::RESPONSE_PIECE_BYTES;
 
 /// Answers a request with `app`.
@@ -36,7 +36,7 @@ pub(in crate::http) fn answer<S>(
 where
     S: Service<ServiceRequest, Response = ServiceResponse, Error = Error>,
 {
-    let begun = request.conn_data::<Arc<Line>>().map(Line::begin);
+    let begun = request.conn_data::<Arc<ConnectionState>>().map(ConnectionState::begin);
     // The connection is about to end, so the client may not receive the response. It sends the request again.
     let is_over = matches!(begun, Some(None));
     let mut under_way = begun.flatten();

@@ -10,9 +10,9 @@
 //! - accepting connections (`actix_server`), HTTP (`actix_http`), clients that do not read (`http::middleware::stalled_socket`).
 
 pub(super) mod answering;
+pub mod connection_state;
 pub(super) mod expecting;
 mod framing;
-pub mod line;
 pub mod open_files;
 pub mod places;
 pub(super) mod request_order;

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::http::proxies::Proxies;
-use crate::http::sockets::line::Line;
+use crate::http::sockets::connection_state::ConnectionState;
 use crate::http::sockets::open_files;
 use crate::http::sockets::places::order::Order;
 use tidewire::runtime::counters::{Counter, Gauge};
@@ -105,7 +105,7 @@ pub(super) struct Seat {
 #[derive(Debug)]
 pub(in crate::http) struct Place {
     connections: Arc<Connections>,
-    line: Arc<Line>,
+    connection: Arc<ConnectionState>,
 }
 
 impl Default for Connections {
@@ -169,13 +169,13 @@ impl Connections {
             self.choose_to_end(&mut table, address).map(|ended| (ended, table.add(self, address)))
         };
         match entered {
-            Ok((ended, line)) => {
+            Ok((ended, connection)) => {
                 // Called after the lock is released, because waking may run the woken task.
                 if let Some(ended) = ended {
                     ended.end();
                     self.ended_for_new.add(1);
                 }
-                Some(Place { connections: Arc::clone(self), line })
+                Some(Place { connections: Arc::clone(self), connection })
             }
             Err(reason) => {
                 self.refuse(reason, peer);
@@ -185,7 +185,11 @@ impl Connections {
     }
 
     /// Chooses the connection that must end for a new one of `address`, if one must.
-    fn choose_to_end(&self, table: &mut Table, address: Option<IpAddr>) -> Result<Option<Arc<Line>>, Reason> {
+    fn choose_to_end(
+        &self,
+        table: &mut Table,
+        address: Option<IpAddr>,
+    ) -> Result<Option<Arc<ConnectionState>>, Reason> {
         let of_address = address.and_then(|address| table.by_address.get_mut(&address));
         let idle = match of_address {
             Some(order) if order.staying() >= self.limits.per_address => order.next_to_end().ok_or(Reason::Address)?,
@@ -215,33 +219,33 @@ impl Connections {
     }
 
     /// Marks a request of a connection as begun. Returns false if the connection was chosen to end.
-    pub(super) fn begin(&self, line: &Line) -> bool {
+    pub(super) fn begin(&self, connection: &ConnectionState) -> bool {
         let mut table = self.table.lock();
-        if line.is_leaving() {
+        if connection.is_leaving() {
             return false;
         }
-        if line.begins() {
-            table.orders(line, Order::busy);
+        if connection.begins() {
+            table.orders(connection, Order::busy);
         }
         true
     }
 
     /// Marks a request of a connection as ended.
-    pub(super) fn end(&self, line: &Line) {
+    pub(super) fn end(&self, connection: &ConnectionState) {
         let mut table = self.table.lock();
-        if line.ends() {
-            table.orders(line, |order, key| order.idle(key, line.is_authenticated()));
+        if connection.ends() {
+            table.orders(connection, |order, key| order.idle(key, connection.is_authenticated()));
         }
     }
 
     /// Marks a connection as authenticated. If the connection is idle, its idle time restarts.
-    pub(super) fn mark_authenticated(&self, line: &Line) {
+    pub(super) fn mark_authenticated(&self, connection: &ConnectionState) {
         let mut table = self.table.lock();
-        let is_idle = line.idle_since().is_some();
-        line.set_authenticated();
+        let is_idle = connection.idle_since().is_some();
+        connection.set_authenticated();
         if is_idle {
-            line.idle_from_now();
-            table.orders(line, |order, key| {
+            connection.idle_from_now();
+            table.orders(connection, |order, key| {
                 order.busy(key);
                 order.idle(key, true);
             });
@@ -251,19 +255,19 @@ impl Connections {
     /// Closes connections that have been idle for longer than `idle_max`.
     pub(in crate::http) fn sweep(&self, idle_max: Duration) {
         let Some(before) = Instant::now().checked_sub(idle_max) else { return };
-        let is_due = |line: &Arc<Line>| line.idle_since().is_some_and(|since| since < before);
+        let is_due = |connection: &Arc<ConnectionState>| connection.idle_since().is_some_and(|since| since < before);
         loop {
             let mut due = Vec::new();
             {
                 let mut table = self.table.lock();
                 while due.len() < CONNECTIONS_PER_SWEEP {
-                    let Some(line) = table.all.longest_idle().into_iter().flatten().find(is_due) else { break };
-                    table.leave(&line);
-                    due.push(line);
+                    let Some(connection) = table.all.longest_idle().into_iter().flatten().find(is_due) else { break };
+                    table.leave(&connection);
+                    due.push(connection);
                 }
             }
             self.stayed_idle.add(due.len() as u64);
-            due.iter().for_each(|line| line.end());
+            due.iter().for_each(|connection| connection.end());
             if due.len() < CONNECTIONS_PER_SWEEP {
                 return;
             }
@@ -273,46 +277,46 @@ impl Connections {
 
 impl Table {
     /// Adds a new connection, which is idle.
-    fn add(&mut self, connections: &Arc<Connections>, address: Option<IpAddr>) -> Arc<Line> {
+    fn add(&mut self, connections: &Arc<Connections>, address: Option<IpAddr>) -> Arc<ConnectionState> {
         let mut of_address = address.map(|address| self.by_address.entry(address).or_default());
         let key_of_address = of_address.as_ref().map_or(0, |order| order.next_key());
         let seat = Seat { of_all: self.all.next_key(), of_address: key_of_address };
-        let line = Line::new(Arc::clone(connections), address, seat);
-        of_address.iter_mut().for_each(|order| order.add(Arc::clone(&line)));
-        self.all.add(Arc::clone(&line));
-        self.orders(&line, |order, key| order.idle(key, false));
-        line
+        let connection = ConnectionState::new(Arc::clone(connections), address, seat);
+        of_address.iter_mut().for_each(|order| order.add(Arc::clone(&connection)));
+        self.all.add(Arc::clone(&connection));
+        self.orders(&connection, |order, key| order.idle(key, false));
+        connection
     }
 
     /// Applies a change to both orders that contain the connection.
-    fn orders(&mut self, line: &Line, change: impl Fn(&mut Order, usize)) {
-        change(&mut self.all, line.seat.of_all);
-        if let Some(order) = line.address.and_then(|address| self.by_address.get_mut(&address)) {
-            change(order, line.seat.of_address);
+    fn orders(&mut self, connection: &ConnectionState, change: impl Fn(&mut Order, usize)) {
+        change(&mut self.all, connection.seat.of_all);
+        if let Some(order) = connection.address.and_then(|address| self.by_address.get_mut(&address)) {
+            change(order, connection.seat.of_address);
         }
     }
 
     /// Marks a connection as chosen to end. It happens only once: the connection is not idle any more.
-    fn leave(&mut self, line: &Line) {
-        line.leave();
-        self.orders(line, Order::leave);
+    fn leave(&mut self, connection: &ConnectionState) {
+        connection.leave();
+        self.orders(connection, Order::leave);
     }
 }
 
 impl Place {
     /// Returns the state of the connection.
-    pub(in crate::http) fn line(&self) -> &Arc<Line> {
-        &self.line
+    pub(in crate::http) fn state(&self) -> &Arc<ConnectionState> {
+        &self.connection
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut table = self.connections.table.lock();
-        table.orders(&self.line, Order::remove);
+        table.orders(&self.connection, Order::remove);
         // Requests may end after the connection, when its keys already belong to another one.
-        self.line.leave();
-        let Some(address) = self.line.address else { return };
+        self.connection.leave();
+        let Some(address) = self.connection.address else { return };
         if let Entry::Occupied(order) = table.by_address.entry(address)
             && order.get().len() == 0
         {

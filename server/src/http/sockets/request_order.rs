@@ -17,8 +17,8 @@ use std::task::{Context, Poll, ready};
 use actix_web::web::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::http::sockets::connection_state::ConnectionState;
 use crate::http::sockets::framing::Framing;
-use crate::http::sockets::line::Line;
 use tidewire::limits::UNREAD_BYTES_MAX;
 
 const ASK: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -26,7 +26,7 @@ const ASK: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// A socket that defers later requests of its client.
 pub(in crate::http) struct RequestOrder<T> {
     socket: T,
-    line: Arc<Line>,
+    connection: Arc<ConnectionState>,
     framing: Framing,
     /// Received bytes of later requests.
     buffered: BytesMut,
@@ -40,32 +40,41 @@ pub(in crate::http) struct RequestOrder<T> {
 }
 
 impl<T> RequestOrder<T> {
-    pub(in crate::http) fn new(socket: T, line: Arc<Line>) -> Self {
+    pub(in crate::http) fn new(socket: T, connection: Arc<ConnectionState>) -> Self {
         let (framing, buffered) = (Framing::default(), BytesMut::new());
-        Self { socket, line, framing, buffered, unread_bytes: 0, asking: &[], is_flushed: true, is_waiting: false }
+        Self {
+            socket,
+            connection,
+            framing,
+            buffered,
+            unread_bytes: 0,
+            asking: &[],
+            is_flushed: true,
+            is_waiting: false,
+        }
     }
 
     /// Returns the state of the connection.
-    pub(in crate::http) fn line(&self) -> &Arc<Line> {
-        &self.line
+    pub(in crate::http) fn state(&self) -> &Arc<ConnectionState> {
+        &self.connection
     }
 
     /// Returns true if the client has received the responses to all requests that were passed on.
     fn may_begin(&self) -> bool {
-        self.is_flushed && self.line.answered() >= self.framing.heads()
+        self.is_flushed && self.connection.answered() >= self.framing.heads()
     }
 
     /// Returns true if more may be read from the socket now.
     fn may_read(&self) -> bool {
         let is_later = !self.buffered.is_empty() || (self.framing.is_between() && !self.may_begin());
         // The rest of a body is read for a moment, so that its client sees the response before the dispatcher closes the connection.
-        (!is_later || self.line.may_buffer()) && self.unread_bytes < UNREAD_BYTES_MAX
+        (!is_later || self.connection.may_buffer()) && self.unread_bytes < UNREAD_BYTES_MAX
     }
 
     /// Stores how many bytes are buffered, and whether reading waits for the response to the request in progress.
     fn note_buffered(&mut self, is_waiting: bool) {
         self.is_waiting = is_waiting;
-        self.line.set_buffered(self.buffered.len(), is_waiting);
+        self.connection.set_buffered(self.buffered.len(), is_waiting);
     }
 
     /// Passes on buffered bytes that need not wait any more.
@@ -82,13 +91,13 @@ impl<T> RequestOrder<T> {
 
 impl<T> Drop for RequestOrder<T> {
     fn drop(&mut self) {
-        self.line.set_buffered(0, false);
+        self.connection.set_buffered(0, false);
     }
 }
 
 impl<T: AsyncWrite + Unpin> RequestOrder<T> {
     fn poll_ask(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.line.takes_ask() {
+        if self.connection.takes_ask() {
             self.asking = ASK;
         }
         while !self.asking.is_empty() {
@@ -117,9 +126,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for RequestOrder<T> {
             let may_read = this.may_read();
             this.note_buffered(!may_read || !this.buffered.is_empty());
             if !may_read {
-                this.line.register(task.waker());
+                this.connection.register(task.waker());
                 // The socket is not polled here, so it cannot report that the connection was ended.
-                let is_ended = this.line.is_ended();
+                let is_ended = this.connection.is_ended();
                 return if is_ended {
                     Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
                 } else {
@@ -129,7 +138,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for RequestOrder<T> {
             // The socket is read also while bytes are buffered, because only reading detects a closed connection.
             match Pin::new(&mut this.socket).poll_read(task, into) {
                 Poll::Pending => {
-                    this.line.register(task.waker());
+                    this.connection.register(task.waker());
                     return Poll::Pending;
                 }
                 Poll::Ready(read) => read?,
@@ -138,7 +147,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for RequestOrder<T> {
                 return Poll::Ready(Ok(()));
             }
             let may_begin = this.buffered.is_empty() && this.may_begin();
-            let is_unread = this.framing.is_in_body() && this.line.answered() >= this.framing.heads();
+            let is_unread = this.framing.is_in_body() && this.connection.answered() >= this.framing.heads();
             let received = &mut into.filled_mut()[before..];
             let on = if this.buffered.is_empty() { this.framing.pass(received, may_begin) } else { 0 };
             this.unread_bytes += if is_unread { on } else { 0 };

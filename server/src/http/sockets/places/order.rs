@@ -5,13 +5,13 @@
 //! - the number of connections, and how many of them are about to close.
 //!
 //! Not responsible for:
-//! - tracking which connections are idle, and since when ([`crate::http::sockets::line`]).
+//! - tracking which connections are idle, and since when ([`crate::http::sockets::connection_state`]).
 
 use std::sync::Arc;
 
 use slab::Slab;
 
-use crate::http::sockets::line::Line;
+use crate::http::sockets::connection_state::ConnectionState;
 use tidewire::limits::CONNECTIONS_UNKNOWN_SHARE;
 
 /// A set of connections with an order of the idle ones.
@@ -31,7 +31,7 @@ pub(super) struct Order {
 
 #[derive(Debug)]
 struct Entry {
-    line: Arc<Line>,
+    connection: Arc<ConnectionState>,
     link: Option<Link>,
 }
 
@@ -68,15 +68,15 @@ impl Order {
     }
 
     /// Adds a connection, which does not count as idle yet.
-    pub(super) fn add(&mut self, line: Arc<Line>) {
-        self.entries.insert(Entry { line, link: None });
+    pub(super) fn add(&mut self, connection: Arc<ConnectionState>) {
+        self.entries.insert(Entry { connection, link: None });
     }
 
     /// Removes a closed connection.
     pub(super) fn remove(&mut self, key: usize) {
         self.busy(key);
         let entry = self.entries.remove(key);
-        self.leaving -= usize::from(entry.line.is_leaving());
+        self.leaving -= usize::from(entry.connection.is_leaving());
     }
 
     /// Marks a connection as idle from now on.
@@ -103,7 +103,7 @@ impl Order {
 
     /// Returns the connection that must end for a new one: the longest idle one that is not authenticated. If there are so few of these
     /// that new connections would be closed before they send anything, or if there is none, the longest idle one of all.
-    pub(super) fn next_to_end(&mut self) -> Option<Arc<Line>> {
+    pub(super) fn next_to_end(&mut self) -> Option<Arc<ConnectionState>> {
         let [unknown, known] = self.longest_idle();
         let is_unknown_first = match (&unknown, &known) {
             (Some(unknown), Some(known)) => {
@@ -116,8 +116,8 @@ impl Order {
     }
 
     /// Returns the longest idle connection of each list.
-    pub(super) fn longest_idle(&mut self) -> [Option<Arc<Line>>; 2] {
-        [self.unknown.first, self.known.first].map(|key| key.map(|key| self.line(key)))
+    pub(super) fn longest_idle(&mut self) -> [Option<Arc<ConnectionState>>; 2] {
+        [self.unknown.first, self.known.first].map(|key| key.map(|key| self.connection(key)))
     }
 
     /// Links two neighbours of a list. Without one of them, the other becomes the first or the last.
@@ -136,8 +136,8 @@ impl Order {
         if is_authenticated { &mut self.known } else { &mut self.unknown }
     }
 
-    fn line(&mut self, key: usize) -> Arc<Line> {
-        Arc::clone(&self.entry(key).line)
+    fn connection(&mut self, key: usize) -> Arc<ConnectionState> {
+        Arc::clone(&self.entry(key).connection)
     }
 
     fn entry(&mut self, key: usize) -> &mut Entry {

@@ -13,7 +13,7 @@ use tidewire::limits::{PIPELINED_BYTES_IN_ALL_MAX, PIPELINED_BYTES_MAX};
 
 /// The state of one connection. Fields that belong to the table change only under the table's lock.
 #[derive(Debug)]
-pub(in crate::http) struct Line {
+pub(in crate::http) struct ConnectionState {
     /// The address whose limit the connection counts against, if any.
     pub(super) address: Option<IpAddr>,
     /// The keys of the connection in the table.
@@ -38,7 +38,7 @@ pub(in crate::http) struct Line {
     reader: Mutex<Option<Waker>>,
 }
 
-impl Line {
+impl ConnectionState {
     pub(super) fn new(connections: Arc<Connections>, address: Option<IpAddr>, seat: Seat) -> Arc<Self> {
         Arc::new(Self {
             address,
@@ -61,7 +61,7 @@ impl Line {
     /// Marks a request as in progress until the returned guard is dropped. Returns `None` if the connection was chosen to end, because the
     /// client would not receive the response.
     pub(in crate::http) fn begin(self: &Arc<Self>) -> Option<UnderWay> {
-        self.connections.begin(self).then(|| UnderWay { line: Arc::clone(self), keeps: true })
+        self.connections.begin(self).then(|| UnderWay { connection: Arc::clone(self), keeps: true })
     }
 
     /// Counts one more request in progress. Returns true if it is the only one.
@@ -176,7 +176,7 @@ impl Line {
 /// A request in progress on a connection.
 #[derive(Debug)]
 pub(in crate::http) struct UnderWay {
-    line: Arc<Line>,
+    connection: Arc<ConnectionState>,
     /// True while the request protects the connection from being closed as idle.
     keeps: bool,
 }
@@ -185,7 +185,7 @@ impl UnderWay {
     /// Allows the connection to be closed as idle, although the client has not received all of the response.
     pub(super) fn give_way(&mut self) {
         if std::mem::take(&mut self.keeps) {
-            self.line.connections.end(&self.line);
+            self.connection.connections.end(&self.connection);
         }
     }
 }
@@ -193,11 +193,11 @@ impl UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         self.give_way();
-        let line = &*self.line;
-        line.wants_body.store(false, Ordering::Relaxed);
-        line.answered.fetch_add(1, Ordering::Relaxed);
-        if line.is_waiting.load(Ordering::Relaxed) {
-            line.wake();
+        let connection = &*self.connection;
+        connection.wants_body.store(false, Ordering::Relaxed);
+        connection.answered.fetch_add(1, Ordering::Relaxed);
+        if connection.is_waiting.load(Ordering::Relaxed) {
+            connection.wake();
         }
     }
 }
