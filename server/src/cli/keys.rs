@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::cli::settings::Span;
 use crate::cli::{Outcome, terminal};
-use crate::http::auth::file::check_name;
+use crate::http::auth::access_file::check_name;
 use crate::http::auth::keys::KeyScope;
 use crate::http::auth::mint::{self, Scope, Signer, Wanted};
 use tidewire::clock::{Clock as _, SystemClock};

@@ -11,8 +11,8 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::http::auth::access_file;
 use crate::http::auth::caller::Caller;
-use crate::http::auth::file;
 use crate::http::auth::keys::{self, KeyScope, Keys, TokenKey};
 use crate::http::handlers::{follows, posts, preferences, users};
 use crate::http::problem::Problem;
@@ -216,7 +216,7 @@ fn signed(message: &str, key: &EncodingKey, algorithm: Algorithm) -> String {
 pub fn access_file(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let table = text.parse::<toml::Table>();
-    match file::keys(text) {
+    match access_file::keys(text) {
         Ok(keys) => {
             let table = table.expect("an accepted file is TOML");
             let count = |kind| table.get(kind).and_then(toml::Value::as_array).map_or(0, Vec::len);

@@ -17,7 +17,7 @@ use rustls::server::{ClientHello, ResolvesServerCert, ServerConfig};
 use rustls::sign::CertifiedKey;
 use tracing::{error, info};
 
-use crate::http::auth::file::Stamp;
+use crate::http::auth::access_file::Stamp;
 
 /// The reason a certificate cannot be loaded.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,7 @@
 //! - authenticating a credential.
 //!
 //! Not responsible for:
-//! - loading keys (`http::auth::file`), reading the clock.
+//! - loading keys (`http::auth::access_file`), reading the clock.
 
 use std::collections::HashSet;
 use std::fmt;

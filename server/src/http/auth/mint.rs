@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde::Serialize;
 
-use crate::http::auth::file::secret_of;
+use crate::http::auth::access_file::secret_of;
 use crate::http::auth::keys::{self, KeyHash, KeyScope, Keys, TokenKey};
 use crate::http::auth::{caller::Caller, pem};
 use tidewire::clock::UnixMicros;

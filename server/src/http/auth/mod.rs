@@ -3,7 +3,7 @@
 //! Responsible for:
 //! - authenticating the caller of a request ([`keys`]), and checking that the caller has the permission that the operation needs
 //!   ([`caller`]);
-//! - loading the access file again when it changes ([`mod@file`]);
+//! - loading the access file again when it changes ([`access_file`]);
 //! - the origins whose pages may read responses ([`cors`]), and protection against browser attacks where there are no keys ([`browser`]);
 //! - limiting the cost of signature checks ([`signatures`], [`verified`]), the maximum lifetime of tokens, and revocations ([`validity`]);
 //! - the request rate of each client ([`rate`]), the number of unauthenticated connections of each address ([`unauthenticated`]), and
@@ -12,13 +12,13 @@
 //! Not responsible for:
 //! - the permission an operation needs (`http::operation`), the author of a post (handlers check it with [`Caller`]).
 
+pub mod access_file;
 pub mod browser;
 pub(in crate::http) mod caller;
 pub mod cors;
 mod credentials;
 mod denial;
 mod denials;
-pub mod file;
 pub mod keys;
 pub mod mint;
 mod pem;
@@ -47,10 +47,10 @@ use serde::Deserialize;
 use tracing::{error, info};
 
 use crate::http::admission::Permit;
+use crate::http::auth::access_file::{AccessFileError, Stamp, Watched};
 use crate::http::auth::browser::Hosts;
 use crate::http::auth::cors::Origins;
 use crate::http::auth::denials::Denials;
-use crate::http::auth::file::{AccessFileError, Stamp, Watched};
 use crate::http::auth::keys::{KeyId, Keys};
 use crate::http::auth::rate::{Rates, RequestsPerSecond};
 use crate::http::auth::signatures::{Check, Signatures};
@@ -173,7 +173,7 @@ impl Access {
         let read = |file: PathBuf| {
             // The stamp is taken before the file is read, so that a concurrent change is detected later.
             let stamp = Stamp::of(&file);
-            file::read(&file).map(|keys| (keys, (file, stamp)))
+            access_file::read(&file).map(|keys| (keys, (file, stamp)))
         };
         let (keys, file) = file.map(read).transpose()?.unzip();
         let rates = rate.map(|RequestsPerSecond(rate)| Rates::new(rate));
@@ -249,7 +249,7 @@ impl Access {
             if !watched.has_changed() {
                 continue;
             }
-            match file::read(watched.file()) {
+            match access_file::read(watched.file()) {
                 Ok(_) if !watched.is_as_read() => {}
                 Ok(keys) => {
                     info!("loaded new keys from {}", watched.file().display());

@@ -12,9 +12,9 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 
+use super::access_file;
 use super::caller::User;
 use super::cors::Origins;
-use super::file;
 use super::keys::{KeyScope, TokenKey};
 use super::mint::{Scope, Signer, Wanted};
 use super::*;
@@ -170,7 +170,7 @@ fn what_is_minted_is_good_for_what_it_was_minted_for() {
     let key = mint::server_key().unwrap();
     assert_ne!(key, mint::server_key().unwrap());
     for scope in [KeyScope::All, KeyScope::Read, KeyScope::Metrics] {
-        let keys = file::keys(&mint::server_key_entry("backend", &key, scope)).unwrap();
+        let keys = access_file::keys(&mint::server_key_entry("backend", &key, scope)).unwrap();
         assert!(matches!(keys.caller(&key, NOW), Ok(Caller::Server(_, found)) if found == scope));
     }
     mint::self_test(NOW).unwrap();
@@ -312,7 +312,7 @@ fn users_may_do_what_is_their_own() {
 }
 
 fn wrong(text: &str) -> String {
-    file::keys(text).expect_err(text)
+    access_file::keys(text).expect_err(text)
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn nonsense_in_the_file_is_refused_by_its_entry_and_without_secrets() {
     let hs256 = |name: &str, secret: &str| {
         format!("[[token-key]]\nname = \"{name}\"\nalgorithm = \"HS256\"\nsecret = \"{secret}\"\n")
     };
-    assert!(file::keys(&format!("{}{}", server("a", &hash), hs256("b", &secret))).is_ok());
+    assert!(access_file::keys(&format!("{}{}", server("a", &hash), hs256("b", &secret))).is_ok());
     let short = STANDARD.encode([3; 31]);
     let of =
         |algorithm: &str, rest: &str| format!("[[token-key]]\nname = \"t\"\nalgorithm = \"{algorithm}\"\n{rest}\n");
@@ -362,7 +362,7 @@ fn nonsense_in_the_file_is_refused_by_its_entry_and_without_secrets() {
         (0..count).map(|nth| hs256(&format!("k{nth}"), &STANDARD.encode([100 + nth; 32]))).collect::<String>()
     };
     assert!(wrong(&without_kid(9)).contains("more than 8 entries [[token-key]] of one algorithm without a kid"));
-    assert!(file::keys(&(without_kid(8) + &hs256("a", &secret) + "kid = \"a\"\n")).is_ok());
+    assert!(access_file::keys(&(without_kid(8) + &hs256("a", &secret) + "kid = \"a\"\n")).is_ok());
     let many: String = (0..=ACCESS_KEYS_MAX).map(|nth| server(&format!("k{nth}"), &format!("{nth:064x}"))).collect();
     assert!(wrong(&many).contains("more than 64"));
 }

@@ -20,7 +20,7 @@ fn refused(entry: &str) -> Result<(), String> {
     let file = directory.path().join("access.toml");
     let good = mint::server_key_entry("good", "a key", KeyScope::All);
     std::fs::write(&file, format!("{good}\n{entry}")).unwrap();
-    let cause = file::read(&file).map_err(|cause| cause.to_string()).err().ok_or_else(|| entry.to_owned())?;
+    let cause = access_file::read(&file).map_err(|cause| cause.to_string()).err().ok_or_else(|| entry.to_owned())?;
     let names_both = cause.contains(file.to_str().unwrap()) && cause.contains("] 2, \"weak\": ")
         || cause.contains("[[token-key]] 1, \"weak\": ");
     assert!(names_both, "{cause}");
