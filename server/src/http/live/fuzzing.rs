@@ -2,8 +2,8 @@
 
 use actix_web::web::BytesMut;
 
+use crate::http::live::frame_checks::FrameChecks;
 use crate::http::live::handshake;
-use crate::http::live::rules::Rules;
 use crate::http::live::wire::{Frame, Received, frame};
 use tidewire::limits::LIVE_FRAME_BYTES_MAX;
 
@@ -27,10 +27,10 @@ pub fn frames(data: &[u8]) {
 
 fn receive(data: &[u8], piece_bytes: usize) -> (Vec<Frame>, BytesMut) {
     let (mut received, mut answers, mut parsed) = (BytesMut::new(), BytesMut::new(), Vec::new());
-    let mut rules = Rules::default();
+    let mut checks = FrameChecks::default();
     for piece in data.chunks(piece_bytes) {
         received.extend_from_slice(piece);
-        while let Some(frame) = frame(&mut rules, &mut received, &mut answers) {
+        while let Some(frame) = frame(&mut checks, &mut received, &mut answers) {
             let is_last = matches!(frame, Frame::Other(Received::Closed | Received::Invalid | Received::NotText));
             parsed.push(frame);
             if is_last {

@@ -9,10 +9,10 @@
 //! - which events are delivered, and closing slow clients (`runtime::reader::watch`, `live::subscriber_queue`).
 
 mod connection;
+mod frame_checks;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(in crate::http) mod fuzzing;
 mod handshake;
-mod rules;
 mod text;
 mod wire;
 

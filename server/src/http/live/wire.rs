@@ -10,7 +10,7 @@ use actix_http::ws::{CloseCode, CloseReason, OpCode, Parser};
 use actix_web::web::{BytesMut, Payload};
 use futures_core::Stream;
 
-use crate::http::live::rules::{Meter, Rules, Violation};
+use crate::http::live::frame_checks::{FrameChecks, Meter, Violation};
 use crate::http::live::text;
 use tidewire::limits::LIVE_FRAME_BYTES_MAX;
 use tidewire::live::event::LiveEvent;
@@ -83,7 +83,7 @@ pub(super) struct WebSocket {
     received: BytesMut,
     /// True if anything was received since the last ping.
     is_alive: bool,
-    rules: Rules,
+    checks: FrameChecks,
     meter: Meter,
     scratch: String,
 }
@@ -91,8 +91,8 @@ pub(super) struct WebSocket {
 impl WebSocket {
     /// Creates the format for a WebSocket whose client sends `payload`.
     pub(super) fn new(payload: Payload) -> Self {
-        let (rules, meter) = (Rules::default(), Meter::new(Instant::now()));
-        Self { payload, received: BytesMut::new(), is_alive: true, rules, meter, scratch: String::new() }
+        let (checks, meter) = (FrameChecks::default(), Meter::new(Instant::now()));
+        Self { payload, received: BytesMut::new(), is_alive: true, checks, meter, scratch: String::new() }
     }
 
     /// Waits for the next text message, and replies to control frames.
@@ -112,7 +112,7 @@ impl WebSocket {
     fn poll_frame(&mut self, task: &mut Context<'_>, out: &mut BytesMut) -> Poll<Frame> {
         loop {
             let before = self.received.len();
-            if let Some(frame) = frame(&mut self.rules, &mut self.received, out) {
+            if let Some(frame) = frame(&mut self.checks, &mut self.received, out) {
                 if !self.meter.take(before - self.received.len(), Instant::now()) {
                     return Poll::Ready(Frame::Other(Received::TooMuch));
                 }
@@ -144,7 +144,7 @@ pub(super) enum Frame {
 }
 
 /// Removes the next frame from `received`, and appends the reply to a ping to `out`. Returns `None` if the frame is incomplete.
-pub(super) fn frame(rules: &mut Rules, received: &mut BytesMut, out: &mut BytesMut) -> Option<Frame> {
+pub(super) fn frame(checks: &mut FrameChecks, received: &mut BytesMut, out: &mut BytesMut) -> Option<Frame> {
     let outcome = match Parser::parse(received, true, LIVE_FRAME_BYTES_MAX) {
         Err(_) => Received::Invalid,
         // The parser checks the size of a frame only after the frame is complete.
@@ -152,7 +152,7 @@ pub(super) fn frame(rules: &mut Rules, received: &mut BytesMut, out: &mut BytesM
         Ok(None) => return None,
         Ok(Some((is_last, op, payload))) => {
             let payload = payload.unwrap_or_default();
-            match (rules.check(is_last, op, &payload), op) {
+            match (checks.check(is_last, op, &payload), op) {
                 (Err(Violation::Protocol), _) => Received::Invalid,
                 (Err(Violation::Text), _) => Received::NotText,
                 (Ok(()), OpCode::Close) => Received::Closed,

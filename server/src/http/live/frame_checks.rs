@@ -1,4 +1,4 @@
-//! Rules for the WebSocket frames that a live client sends (RFC 6455), and limits on their number.
+//! Checks of the WebSocket frames that a live client sends (RFC 6455), and limits on their number.
 //!
 //! Responsible for:
 //! - fragmented messages: the order of fragments, and valid UTF-8 across them (sections 5.4 and 8.1);
@@ -32,7 +32,7 @@ pub(super) enum Violation {
 
 /// The state of the current fragmented message, if there is one.
 #[derive(Default)]
-pub(super) struct Rules {
+pub(super) struct FrameChecks {
     coming: Option<Coming>,
 }
 
@@ -42,7 +42,7 @@ enum Coming {
     Binary,
 }
 
-impl Rules {
+impl FrameChecks {
     /// Checks the next frame.
     pub(super) fn check(&mut self, is_last: bool, op: OpCode, payload: &[u8]) -> Result<(), Violation> {
         let coming = match (op, self.coming.take()) {
@@ -127,10 +127,10 @@ mod tests {
 
     /// Returns the result of checking the last frame. The frames before it must be valid.
     fn last(frames: &[(bool, OpCode, &[u8])]) -> Result<(), Violation> {
-        let (mut rules, mut last) = (Rules::default(), Ok(()));
+        let (mut checks, mut last) = (FrameChecks::default(), Ok(()));
         for (is_last, op, payload) in frames {
             assert_eq!(last, Ok(()), "{frames:?}");
-            last = rules.check(*is_last, *op, payload);
+            last = checks.check(*is_last, *op, payload);
         }
         last
     }
