@@ -24,7 +24,7 @@ use crate::http::auth::cors::Origins;
 use crate::http::auth::rate::RequestsPerSecond;
 use crate::http::auth::{AccessOptions, TokenPostIds};
 use crate::http::proxies::Proxies;
-use crate::http::sockets::places::ConnectionLimits;
+use crate::http::sockets::connection_slots::ConnectionLimits;
 use crate::http::tls::Certificate;
 use tidewire::config::EngineConfig;
 use tidewire::engine::StorageConfig;

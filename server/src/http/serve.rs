@@ -29,8 +29,8 @@ use crate::http::middleware::pace::Pace;
 use crate::http::middleware::stalled_socket::StalledSocketTimeout;
 use crate::http::routes::routes;
 use crate::http::sockets::answering;
+use crate::http::sockets::connection_slots::Connections;
 use crate::http::sockets::expecting::expecting;
-use crate::http::sockets::places::Connections;
 use crate::http::sockets::request_order::RequestOrder;
 use crate::http::state::HttpState;
 use crate::http::tls::Certificate;
@@ -79,7 +79,7 @@ pub fn server(state: impl Into<HttpState>, listener: TcpListener, workers: usize
     let (certificate, pace, connections) = (state.certificate.clone(), state.pace, Arc::clone(&state.connections));
     rt::spawn(sweep(Arc::downgrade(&connections), Arc::downgrade(&state.open_paths)));
     // A worker that reaches its limit accepts no connections. The limit is a few connections higher than allowed, so that excess
-    // connections are accepted and then refused, or get the place of an idle one.
+    // connections are accepted and then refused, or get the slot of an idle one.
     let of_worker = (connections.limits().all + CONNECTIONS_REFUSED_TOGETHER).div_ceil(workers.max(1));
     let app = move || App::new().wrap_fn(answering::answer).configure(|app| state.register(app)).configure(routes);
     // The limit applies to each worker. It is high because a handshake costs nothing to begin, and because no client is served beyond the
@@ -129,10 +129,10 @@ pub fn server(state: impl Into<HttpState>, listener: TcpListener, workers: usize
     Ok(server.run())
 }
 
-/// Reserves a place for a connection and wraps its socket. Fails if the connection limit is reached.
+/// Reserves a slot for a connection and wraps its socket. Fails if the connection limit is reached.
 fn placed(socket: TcpStream, pace: Pace, connections: &Arc<Connections>) -> io::Result<StalledSocketTimeout> {
-    let place = connections.enter(socket.peer_addr().ok()).ok_or(io::ErrorKind::ConnectionRefused)?;
-    Ok(StalledSocketTimeout::new(socket, pace, place))
+    let slot = connections.enter(socket.peer_addr().ok()).ok_or(io::ErrorKind::ConnectionRefused)?;
+    Ok(StalledSocketTimeout::new(socket, pace, slot))
 }
 
 /// Closes idle connections, removes old rate limit entries and writes summary log lines, as long as the server exists.

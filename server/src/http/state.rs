@@ -22,7 +22,7 @@ use crate::http::middleware::spans::Spans;
 use crate::http::proxies::Proxies;
 use crate::http::request_metrics::RequestMetrics;
 use crate::http::routes::OPERATIONS;
-use crate::http::sockets::places::{ConnectionLimits, Connections};
+use crate::http::sockets::connection_slots::{ConnectionLimits, Connections};
 use crate::http::tls::Certificate;
 use tidewire::engine::Engine;
 

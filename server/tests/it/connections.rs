@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::limits::OPEN_REQUESTS_PER_SECOND;
-use tidewire_server::http::sockets::places::ConnectionLimits;
+use tidewire_server::http::sockets::connection_slots::ConnectionLimits;
 use tidewire_server::http::state::HttpState;
 
 use crate::server::Server;

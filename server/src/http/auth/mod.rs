@@ -70,7 +70,7 @@ pub(in crate::http) use crate::http::auth::caller::Caller;
 pub(in crate::http) use crate::http::auth::credentials::{PROTOCOL, offers_protocol};
 pub(in crate::http) use crate::http::auth::denial::Denial;
 pub(in crate::http) use crate::http::auth::session_expiry::SessionExpiry;
-pub(in crate::http) use crate::http::auth::unauthenticated::Place;
+pub(in crate::http) use crate::http::auth::unauthenticated::UnauthenticatedSlot;
 
 /// Interval of the checks whether the access file has changed.
 const ACCESS_FILE_LOOK: Duration = Duration::from_secs(1);
@@ -350,13 +350,13 @@ impl Access {
         caller.map_err(|denial| self.count_denial(denial, peer))
     }
 
-    /// Admits an unauthenticated connection until the returned place is dropped. The connection counts against the limit of `address`, if
+    /// Admits an unauthenticated connection until the returned slot is dropped. The connection counts against the limit of `address`, if
     /// there is one.
     pub(in crate::http) fn admit_unauthenticated(
         &self,
         address: Option<IpAddr>,
         permit: impl FnOnce() -> Result<Permit, Problem>,
-    ) -> Result<Place, Problem> {
+    ) -> Result<UnauthenticatedSlot, Problem> {
         self.unauthenticated.enter(address, permit)
     }
 

@@ -1,11 +1,11 @@
 //! Unauthenticated connections: limits their number, and chooses which one ends when a new one arrives at the limit.
 //!
 //! Responsible for:
-//! - a place for every new connection. If its address has reached its share, or all places are taken, the connection that has waited
+//! - a slot for every new connection. If its address has reached its share, or all slots are taken, the connection that has waited
 //!   longest ends, of that address or of all. An honest client waits for a moment only.
 //!
 //! Not responsible for:
-//! - closing the connections (`http::live`): their place notifies them that they must end.
+//! - closing the connections (`http::live`): their slot notifies them that they must end.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -50,13 +50,13 @@ impl UnauthenticatedConnections {
         Arc::new(Self { all_max, of_address_max, table: Mutex::default() })
     }
 
-    /// Admits a connection until the returned place is dropped. It takes a new permit, or the permit of the connection that has to end for
+    /// Admits a connection until the returned slot is dropped. It takes a new permit, or the permit of the connection that has to end for
     /// it.
     pub(in crate::http) fn enter(
         self: &Arc<Self>,
         address: Option<IpAddr>,
         permit: impl FnOnce() -> Result<Permit, Problem>,
-    ) -> Result<Place, Problem> {
+    ) -> Result<UnauthenticatedSlot, Problem> {
         let table = &mut *self.table.lock();
         let evicted = table.evicted(address, self.all_max, self.of_address_max);
         let permit = match evicted.and_then(|nth| table.remove(nth)) {
@@ -71,7 +71,7 @@ impl UnauthenticatedConnections {
         if let Some(address) = address {
             table.by_address.entry(address).or_default().insert(nth);
         }
-        Ok(Place { connections: Arc::clone(self), pending, nth })
+        Ok(UnauthenticatedSlot { connections: Arc::clone(self), pending, nth })
     }
 }
 
@@ -107,15 +107,15 @@ impl Pending {
     }
 }
 
-/// The place of one connection. It is released on drop.
+/// The slot of one connection. It is released on drop.
 #[derive(Debug)]
-pub(in crate::http) struct Place {
+pub(in crate::http) struct UnauthenticatedSlot {
     connections: Arc<UnauthenticatedConnections>,
     pending: Arc<Pending>,
     nth: u64,
 }
 
-impl Place {
+impl UnauthenticatedSlot {
     /// Returns ready once the connection must end.
     pub(in crate::http) fn poll_evicted(&self, task: &mut Context<'_>) -> Poll<()> {
         let mut waiting = self.pending.task.lock();
@@ -129,7 +129,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for UnauthenticatedSlot {
     fn drop(&mut self) {
         // If the connection had to end for another one, it is not in the table any more.
         let _ = self.connections.table.lock().remove(self.nth);
@@ -142,8 +142,8 @@ mod tests {
     use crate::http::admission::{Admission, AdmissionLimits};
     use crate::http::operation::Work;
 
-    fn is_evicted(place: &Place) -> bool {
-        place.poll_evicted(&mut Context::from_waker(Waker::noop())).is_ready()
+    fn is_evicted(slot: &UnauthenticatedSlot) -> bool {
+        slot.poll_evicted(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     fn address(host: u8) -> Option<IpAddr> {
@@ -155,18 +155,18 @@ mod tests {
         let admission = Admission::new(AdmissionLimits::default());
         let connections = UnauthenticatedConnections::new(4, 2);
         let enter = |host| connections.enter(address(host), || admission.enter(Work::Handshake)).unwrap();
-        let mut places = vec![enter(1), enter(2), enter(1)];
-        places.push(enter(1));
-        let out = |places: &[Place]| places.iter().map(is_evicted).collect::<Vec<_>>();
-        assert_eq!(out(&places), [true, false, false, false], "the first of its own address");
-        places.extend([enter(3), enter(4)]);
-        assert_eq!(out(&places), [true, true, false, false, false, false], "and then the first of all");
+        let mut slots = vec![enter(1), enter(2), enter(1)];
+        slots.push(enter(1));
+        let out = |slots: &[UnauthenticatedSlot]| slots.iter().map(is_evicted).collect::<Vec<_>>();
+        assert_eq!(out(&slots), [true, false, false, false], "the first of its own address");
+        slots.extend([enter(3), enter(4)]);
+        assert_eq!(out(&slots), [true, true, false, false, false, false], "and then the first of all");
         assert_eq!(connections.table.lock().all.len(), 4);
         let of_proxy: Vec<_> =
             (0..4).map(|_| connections.enter(None, || admission.enter(Work::Handshake)).unwrap()).collect();
-        assert_eq!(out(&places), [true; 6]);
-        assert_eq!(out(&of_proxy), [false; 4], "who comes for many has all places");
-        drop((places, of_proxy));
+        assert_eq!(out(&slots), [true; 6]);
+        assert_eq!(out(&of_proxy), [false; 4], "who comes for many has all slots");
+        drop((slots, of_proxy));
         let table = connections.table.lock();
         assert!(table.all.is_empty() && table.by_address.is_empty());
     }
@@ -176,7 +176,7 @@ mod tests {
         let admission = Admission::new(AdmissionLimits::default());
         let connections = UnauthenticatedConnections::new(3, 2);
         let mut permits = 0;
-        let places: Vec<_> = (0..50)
+        let slots: Vec<_> = (0..50)
             .map(|nth| {
                 let permit = || {
                     permits += 1;
@@ -185,6 +185,6 @@ mod tests {
                 connections.enter(address(nth % 7), permit).unwrap()
             })
             .collect();
-        assert_eq!((permits, places.iter().filter(|place| !is_evicted(place)).count()), (3, 3));
+        assert_eq!((permits, slots.iter().filter(|slot| !is_evicted(slot)).count()), (3, 3));
     }
 }

@@ -24,7 +24,7 @@ use crate::http::handlers::server::resident_bytes;
 use crate::http::problem::Problem;
 use crate::http::request::Parameters;
 use crate::http::request_metrics::RequestMetrics;
-use crate::http::sockets::places::Connections;
+use crate::http::sockets::connection_slots::Connections;
 use crate::peer_error_log;
 use tidewire::engine::Engine;
 use tidewire::latency::{BOUNDS_US, Latency};

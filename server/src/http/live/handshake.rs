@@ -19,7 +19,7 @@ use actix_web::web::{Bytes, BytesMut};
 use serde::Deserialize;
 
 use crate::http::admission::{Admission, Permit};
-use crate::http::auth::{Access, Denial, Place, SessionExpiry};
+use crate::http::auth::{Access, Denial, SessionExpiry, UnauthenticatedSlot};
 use crate::http::live::connection::Connection;
 use crate::http::live::heartbeat;
 use crate::http::live::wire::{Close, Received, WebSocket};
@@ -70,7 +70,7 @@ struct Waiting {
     wire: WebSocket,
     unauthenticated: Unauthenticated,
     deadline: Pin<Box<Sleep>>,
-    place: Place,
+    slot: UnauthenticatedSlot,
 }
 
 struct Joining {
@@ -97,10 +97,10 @@ impl Handshake {
     /// Creates an unauthenticated connection, which counts against the limit of `address`, if there is one.
     pub(super) fn new(wire: WebSocket, request: LiveRequest, address: Option<IpAddr>) -> Result<Self, Problem> {
         // Not a step of the pipeline: it may end another connection, which only a valid request may do.
-        let place = request.access.admit_unauthenticated(address, || request.admission.enter(Work::Handshake))?;
+        let slot = request.access.admit_unauthenticated(address, || request.admission.enter(Work::Handshake))?;
         let (unauthenticated, deadline) =
             (request.engine.unauthenticated()?, Box::pin(sleep(LIVE_UNAUTHENTICATED_TIME)));
-        let waiting = Waiting { wire, unauthenticated, deadline, place };
+        let waiting = Waiting { wire, unauthenticated, deadline, slot };
         Ok(Self { request, state: State::Waiting(Box::new(waiting)), under_way: None })
     }
 }
@@ -144,7 +144,7 @@ impl Waiting {
         if let Poll::Ready(closing) = self.unauthenticated.poll_closed(task) {
             return Poll::Ready(Err(Close::Engine(closing)));
         }
-        if self.place.poll_evicted(task).is_ready() {
+        if self.slot.poll_evicted(task).is_ready() {
             return Poll::Ready(Err(Close::Overloaded));
         }
         if self.deadline.as_mut().poll(task).is_ready() {

@@ -2,7 +2,7 @@
 //!
 //! Responsible for:
 //! - closing a connection whose client takes too little in `stall_max`. This layer is below TLS, so it covers TLS connections as well;
-//! - closing a connection whose place is given to another one (`http::sockets`).
+//! - closing a connection whose slot is given to another one (`http::sockets`).
 //!
 //! Not responsible for:
 //! - the content of responses, and the limit on their bytes (`http::admission`).
@@ -17,14 +17,14 @@ use actix_web::rt::time::{Sleep, sleep};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::http::middleware::pace::Pace;
+use crate::http::sockets::connection_slots::ConnectionSlot;
 use crate::http::sockets::connection_state::ConnectionState;
-use crate::http::sockets::places::Place;
 
 /// A socket that fails with a timeout when its client does not read.
 pub(in crate::http) struct StalledSocketTimeout<T = TcpStream> {
     socket: T,
     pace: Pace,
-    place: Place,
+    slot: ConnectionSlot,
     /// The state of pending data, if the socket did not accept all of it.
     behind: Option<Behind>,
 }
@@ -35,14 +35,14 @@ struct Behind {
 }
 
 impl<T> StalledSocketTimeout<T> {
-    /// Wraps a socket whose client must keep this pace. The socket keeps its place until it is closed.
-    pub(in crate::http) fn new(socket: T, pace: Pace, place: Place) -> Self {
-        Self { socket, pace, place, behind: None }
+    /// Wraps a socket whose client must keep this pace. The socket keeps its slot until it is closed.
+    pub(in crate::http) fn new(socket: T, pace: Pace, slot: ConnectionSlot) -> Self {
+        Self { socket, pace, slot, behind: None }
     }
 
     /// Returns the state of the connection.
     pub(in crate::http) fn state(&self) -> &Arc<ConnectionState> {
-        self.place.state()
+        self.slot.state()
     }
 
     /// Fails once the connection has to end for another one.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::http::sockets::places::{Connections, Seat};
+use crate::http::sockets::connection_slots::{Connections, Seat};
 use tidewire::limits::{PIPELINED_BYTES_IN_ALL_MAX, PIPELINED_BYTES_MAX};
 
 /// The state of one connection. Fields that belong to the table change only under the table's lock.

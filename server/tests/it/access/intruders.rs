@@ -10,7 +10,7 @@ use tidewire::limits::{LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX, NEW_SOURCES_OF_USER
 use tidewire::storage::files::faulty::{FaultyFiles, Plan};
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::Durability;
-use tidewire_server::http::sockets::places::ConnectionLimits;
+use tidewire_server::http::sockets::connection_slots::ConnectionLimits;
 use tidewire_server::http::state::HttpState;
 use tokio::net::TcpSocket;
 use tokio_tungstenite::tungstenite::Message;

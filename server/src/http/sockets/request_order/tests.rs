@@ -2,8 +2,8 @@
 #![cfg(test)]
 
 use super::*;
+use crate::http::sockets::connection_slots::{ConnectionLimits, ConnectionSlot, Connections};
 use crate::http::sockets::connection_state::UnderWay;
-use crate::http::sockets::places::{ConnectionLimits, Connections, Place};
 use tidewire::limits::{PIPELINED_BYTES_IN_ALL_MAX, PIPELINED_BYTES_MAX};
 
 const READ_BYTES: usize = 32 * 1024;
@@ -28,14 +28,14 @@ impl AsyncRead for Endless {
 
 struct Connection {
     queue: RequestOrder<Endless>,
-    place: Place,
+    slot: ConnectionSlot,
 }
 
 impl Connection {
     fn new(connections: &Arc<Connections>, begin: &'static str, byte: u8) -> Self {
-        let place = connections.enter(None).unwrap();
+        let slot = connections.enter(None).unwrap();
         let socket = Endless { begin: begin.as_bytes(), byte };
-        Self { queue: RequestOrder::new(socket, Arc::clone(place.state())), place }
+        Self { queue: RequestOrder::new(socket, Arc::clone(slot.state())), slot }
     }
 
     /// Reads until the socket accepts nothing more.
@@ -57,7 +57,7 @@ impl Connection {
         let mut into = ReadBuf::new(&mut buffer);
         let read = Pin::new(&mut self.queue).poll_read(&mut Context::from_waker(std::task::Waker::noop()), &mut into);
         assert!(matches!(read, Poll::Ready(Ok(()))) && !into.filled().is_empty());
-        self.place.state().begin().unwrap()
+        self.slot.state().begin().unwrap()
     }
 }
 
@@ -76,7 +76,7 @@ fn a_connection_that_ends_while_nothing_more_of_it_is_taken_learns_that() {
     let (taken, read) = connection.read();
     assert!(read.is_pending() && (UNREAD_BYTES_MAX..=UNREAD_BYTES_MAX + READ_BYTES).contains(&taken), "{taken}");
     let _other = connections.enter(None).unwrap();
-    assert!(connection.place.state().is_ended());
+    assert!(connection.slot.state().is_ended());
     assert!(matches!(connection.read(), (0, Poll::Ready(Err(_)))), "it keeps its socket");
 }
 

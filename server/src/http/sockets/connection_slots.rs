@@ -1,7 +1,7 @@
 //! Places of connections: limits their number, in total and for each address.
 //!
 //! Responsible for:
-//! - giving a new connection the place of an idle one if all places are taken, and refusing it if none is idle;
+//! - giving a new connection the slot of an idle one if all slots are taken, and refusing it if none is idle;
 //! - closing connections that are idle for too long, also if they slowly send incomplete requests.
 //!
 //! Not responsible for:
@@ -21,16 +21,16 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::http::proxies::Proxies;
+use crate::http::sockets::connection_slots::order::Order;
 use crate::http::sockets::connection_state::ConnectionState;
 use crate::http::sockets::open_files;
-use crate::http::sockets::places::order::Order;
 use tidewire::runtime::counters::{Counter, Gauge};
 use tidewire::throttle::Throttle;
 
 /// Maximum number of idle connections that are closed in one pass.
 const CONNECTIONS_PER_SWEEP: usize = 4_096;
 
-/// One in this many places is reserved for connections that are not live: those of operators and of ordinary requests.
+/// One in this many slots is reserved for connections that are not live: those of operators and of ordinary requests.
 const CONNECTIONS_NOT_LIVE_SHARE: usize = 16;
 
 /// One address may have at most one in this many connections.
@@ -67,9 +67,9 @@ impl ConnectionLimits {
 /// The reason a connection is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::http) enum Reason {
-    /// All places are taken, and no connection is idle.
+    /// All slots are taken, and no connection is idle.
     All,
-    /// All places of its address are taken, and no connection of the address is idle.
+    /// All slots of its address are taken, and no connection of the address is idle.
     Address,
 }
 
@@ -101,9 +101,9 @@ pub(super) struct Seat {
     of_address: usize,
 }
 
-/// The place of one connection, released on drop.
+/// The slot of one connection, released on drop.
 #[derive(Debug)]
-pub(in crate::http) struct Place {
+pub(in crate::http) struct ConnectionSlot {
     connections: Arc<Connections>,
     connection: Arc<ConnectionState>,
 }
@@ -161,8 +161,8 @@ impl Connections {
         ]
     }
 
-    /// Gives a new connection its place. Returns `None` if the connection is refused.
-    pub(in crate::http) fn enter(self: &Arc<Self>, peer: Option<SocketAddr>) -> Option<Place> {
+    /// Gives a new connection its slot. Returns `None` if the connection is refused.
+    pub(in crate::http) fn enter(self: &Arc<Self>, peer: Option<SocketAddr>) -> Option<ConnectionSlot> {
         let address = self.limits.proxies.counted(peer);
         let entered = {
             let mut table = self.table.lock();
@@ -175,7 +175,7 @@ impl Connections {
                     ended.end();
                     self.ended_for_new.add(1);
                 }
-                Some(Place { connections: Arc::clone(self), connection })
+                Some(ConnectionSlot { connections: Arc::clone(self), connection })
             }
             Err(reason) => {
                 self.refuse(reason, peer);
@@ -214,7 +214,7 @@ impl Connections {
             limit,
             of = what,
             more_since_last = left_out,
-            "a connection was refused: all places are taken and no connection is idle"
+            "a connection was refused: all connection slots are taken and none is idle"
         );
     }
 
@@ -303,14 +303,14 @@ impl Table {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Returns the state of the connection.
     pub(in crate::http) fn state(&self) -> &Arc<ConnectionState> {
         &self.connection
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut table = self.connections.table.lock();
         table.orders(&self.connection, Order::remove);

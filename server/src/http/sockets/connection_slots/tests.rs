@@ -1,4 +1,4 @@
-//! Tests of the places of connections: which connections get one, and which end for another.
+//! Tests of the slots of connections: which connections get one, and which end for another.
 #![cfg(test)]
 
 use super::*;
@@ -25,24 +25,24 @@ fn later() {
 #[test]
 fn the_longest_idle_connection_ends_for_a_new_one_and_none_that_is_busy() {
     let connections = connections(3, 3);
-    let places: Vec<_> = (0..3)
+    let slots: Vec<_> = (0..3)
         .map(|host| {
             later();
             connections.enter(peer(host)).unwrap()
         })
         .collect();
-    let busy = places[0].state().begin();
+    let busy = slots[0].state().begin();
     let new = connections.enter(peer(9)).unwrap();
-    let ended = || places.iter().map(|place| place.state().is_ended()).collect::<Vec<_>>();
+    let ended = || slots.iter().map(|slot| slot.state().is_ended()).collect::<Vec<_>>();
     assert_eq!(ended(), [false, true, false], "the first is busy, the second idle for longer than the third");
-    let busy_too = [new.state().begin(), places[2].state().begin()];
+    let busy_too = [new.state().begin(), slots[2].state().begin()];
     assert!(connections.enter(peer(9)).is_none(), "none is idle");
     assert_eq!(connections.count(), 4, "the one that ends is there until its socket is closed");
     later();
     drop(busy);
     assert!(connections.enter(peer(9)).is_some());
     assert_eq!(ended(), [true, true, false]);
-    drop((busy_too, new, places));
+    drop((busy_too, new, slots));
     assert_eq!(connections.count(), 0);
     assert_eq!(connections.table.lock().all.staying(), 0);
     assert!(connections.table.lock().by_address.is_empty(), "nothing is kept of those that have gone");
@@ -54,15 +54,15 @@ fn an_address_ends_its_own_connections_for_new_ones_and_a_proxy_has_all_there_ar
     let connections = connections(10, 2);
     let other = connections.enter(peer(1)).unwrap();
     let two = [connections.enter(peer(2)).unwrap(), connections.enter(peer(2)).unwrap()];
-    let busy: Vec<_> = two.iter().map(|place| place.state().begin()).collect();
+    let busy: Vec<_> = two.iter().map(|slot| slot.state().begin()).collect();
     assert!(connections.enter(peer(2)).is_none());
     drop(busy);
     let third = connections.enter(peer(2)).unwrap();
-    assert_eq!(two.iter().filter(|place| place.state().is_ended()).count(), 1);
+    assert_eq!(two.iter().filter(|slot| slot.state().is_ended()).count(), 1);
     assert!(!other.state().is_ended(), "nobody else ends for it");
     let of_proxy: Vec<_> = (0..7).map(|_| connections.enter(peer(99)).unwrap()).collect();
     assert_eq!(connections.count(), 11);
-    assert!(of_proxy.iter().all(|place| !place.state().is_ended()));
+    assert!(of_proxy.iter().all(|slot| !slot.state().is_ended()));
     drop(third);
 }
 
@@ -71,15 +71,15 @@ fn whatever_changes_few_entries_are_touched_however_many_there_are() {
     const MANY: usize = 20_000;
     const TOUCHED_MAX: usize = 12;
     let connections = connections(MANY, MANY);
-    let places: Vec<_> = (0..MANY).map(|_| connections.enter(peer(1)).unwrap()).collect();
+    let slots: Vec<_> = (0..MANY).map(|_| connections.enter(peer(1)).unwrap()).collect();
     let touched = || std::mem::take(&mut connections.table.lock().all.touched);
     touched();
     for nth in [0, 1, MANY / 2, MANY - 1] {
-        let busy = places[nth].state().begin();
+        let busy = slots[nth].state().begin();
         assert!(touched() <= TOUCHED_MAX, "to begin");
         drop(busy);
         assert!(touched() <= TOUCHED_MAX, "to end");
-        places[nth].state().mark_authenticated();
+        slots[nth].state().mark_authenticated();
         assert!(touched() <= TOUCHED_MAX, "to know");
     }
     for _ in 0..3 {
@@ -90,9 +90,9 @@ fn whatever_changes_few_entries_are_touched_however_many_there_are() {
     }
     connections.sweep(Duration::from_secs(60));
     assert!(touched() <= TOUCHED_MAX, "to sweep if none is due");
-    let _busy: Vec<_> = places.iter().map(|place| place.state().begin()).collect();
+    let _busy: Vec<_> = slots.iter().map(|slot| slot.state().begin()).collect();
     let others: Vec<_> = (0..3).map(|_| connections.enter(peer(3)).unwrap()).collect();
-    let _busy_too: Vec<_> = others.iter().map(|place| place.state().begin()).collect();
+    let _busy_too: Vec<_> = others.iter().map(|slot| slot.state().begin()).collect();
     touched();
     assert!(connections.enter(peer(4)).is_none());
     assert!(touched() <= TOUCHED_MAX, "to find that none is idle");
@@ -101,11 +101,11 @@ fn whatever_changes_few_entries_are_touched_however_many_there_are() {
 #[test]
 fn a_request_is_not_begun_on_a_connection_that_was_chosen_to_end() {
     let connections = connections(1, 1);
-    let place = connections.enter(peer(1)).unwrap();
-    assert!(place.state().begin().is_some());
+    let slot = connections.enter(peer(1)).unwrap();
+    assert!(slot.state().begin().is_some());
     let _other = connections.enter(peer(2)).unwrap();
-    assert!(place.state().begin().is_none(), "it would be done, and its client would not get the answer");
-    drop(place);
+    assert!(slot.state().begin().is_none(), "it would be done, and its client would not get the answer");
+    drop(slot);
     assert_eq!((connections.count(), connections.table.lock().all.staying()), (1, 1));
 }
 
@@ -114,12 +114,12 @@ fn new_connections_do_not_end_for_each_other_while_others_are_idle_for_long() {
     const MANY: usize = 320;
     let connections = connections(MANY, MANY);
     let kept: Vec<_> = (0..MANY).map(|_| connections.enter(peer(1)).unwrap()).collect();
-    kept.iter().for_each(|place| place.state().mark_authenticated());
+    kept.iter().for_each(|slot| slot.state().mark_authenticated());
     later();
     let new: Vec<_> = (0..MANY / CONNECTIONS_UNKNOWN_SHARE).map(|_| connections.enter(peer(2)).unwrap()).collect();
-    assert!(new.iter().all(|place| !place.state().is_ended()));
+    assert!(new.iter().all(|slot| !slot.state().is_ended()));
     let more: Vec<_> = (0..MANY).map(|_| connections.enter(peer(2)).unwrap()).collect();
-    let stay = kept.iter().filter(|place| !place.state().is_ended()).count();
+    let stay = kept.iter().filter(|slot| !slot.state().is_ended()).count();
     assert!(stay >= MANY - 2 * MANY / CONNECTIONS_UNKNOWN_SHARE, "{stay} of those that were let in stay");
     drop((new, more));
 }
@@ -130,63 +130,62 @@ fn which_connection_ends_is_as_a_plain_list_has_it() {
     for seed in 0..200 {
         let mut random = fastrand::Rng::with_seed(seed);
         let connections = connections(12, 6);
-        let mut model: Vec<(Place, Vec<UnderWay>, bool)> = Vec::new();
+        let mut model: Vec<(ConnectionSlot, Vec<UnderWay>, bool)> = Vec::new();
         // The idle connections, in the order in which they became idle.
         let mut idle: Vec<usize> = Vec::new();
-        let key = |place: &Place| Arc::as_ptr(place.state()) as usize;
+        let key = |slot: &ConnectionSlot| Arc::as_ptr(slot.state()) as usize;
         for _ in 0..300 {
             let nth = random.usize(..model.len().max(1));
             match (random.u8(..10), model.get_mut(nth)) {
                 (0..3, _) => {
-                    let place = connections.enter(peer(random.u32(1..4)));
+                    let slot = connections.enter(peer(random.u32(1..4)));
                     for (other, ..) in &model {
                         if other.state().is_ended() {
                             idle.retain(|idle| *idle != key(other));
                         }
                     }
-                    idle.extend(place.iter().map(key));
-                    model.extend(place.map(|place| (place, Vec::new(), false)));
+                    idle.extend(slot.iter().map(key));
+                    model.extend(slot.map(|slot| (slot, Vec::new(), false)));
                 }
-                (3..6, Some((place, begun, _))) => {
-                    begun.extend(place.state().begin());
-                    idle.retain(|idle| *idle != key(place));
+                (3..6, Some((slot, begun, _))) => {
+                    begun.extend(slot.state().begin());
+                    idle.retain(|idle| *idle != key(slot));
                 }
-                (6..8, Some((place, begun, _))) => {
+                (6..8, Some((slot, begun, _))) => {
                     let had_any = begun.pop().is_some();
-                    if had_any && begun.is_empty() && !place.state().is_ended() {
-                        idle.push(key(place));
+                    if had_any && begun.is_empty() && !slot.state().is_ended() {
+                        idle.push(key(slot));
                     }
                 }
-                (8, Some((place, _, is_authenticated))) => {
-                    if !std::mem::replace(is_authenticated, true) && idle.contains(&key(place)) {
-                        idle.retain(|idle| *idle != key(place));
-                        idle.push(key(place));
+                (8, Some((slot, _, is_authenticated))) => {
+                    if !std::mem::replace(is_authenticated, true) && idle.contains(&key(slot)) {
+                        idle.retain(|idle| *idle != key(slot));
+                        idle.push(key(slot));
                     }
-                    place.state().mark_authenticated();
+                    slot.state().mark_authenticated();
                 }
                 (9, Some(_)) => {
-                    let (place, begun, _) = model.swap_remove(nth);
-                    idle.retain(|idle| *idle != key(&place));
+                    let (slot, begun, _) = model.swap_remove(nth);
+                    idle.retain(|idle| *idle != key(&slot));
                     // Requests may be dropped before or after their connection.
                     if random.bool() {
-                        drop((begun, place));
+                        drop((begun, slot));
                     } else {
-                        drop((place, begun));
+                        drop((slot, begun));
                     }
                 }
                 _ => {}
             }
             let firsts = connections.table.lock().all.longest_idle();
-            let is_authenticated = |idle: &usize| {
-                model.iter().any(|(place, _, is_authenticated)| key(place) == *idle && *is_authenticated)
-            };
+            let is_authenticated =
+                |idle: &usize| model.iter().any(|(slot, _, is_authenticated)| key(slot) == *idle && *is_authenticated);
             let expected = [false, true].map(|known| idle.iter().find(|idle| is_authenticated(idle) == known).copied());
             assert_eq!(
                 firsts.map(|connection| connection.map(|connection| Arc::as_ptr(&connection) as usize)),
                 expected,
                 "seed {seed}"
             );
-            let staying = model.iter().filter(|(place, ..)| !place.state().is_ended()).count();
+            let staying = model.iter().filter(|(slot, ..)| !slot.state().is_ended()).count();
             assert_eq!(connections.table.lock().all.staying(), staying);
             assert_eq!(connections.count(), model.len());
             assert!(staying <= 12);
@@ -199,16 +198,16 @@ fn which_connection_ends_is_as_a_plain_list_has_it() {
 #[test]
 fn what_stays_idle_ends_and_what_is_under_way_does_not() {
     let connections = connections(10, 10);
-    let places: Vec<_> = (0..3).map(|_| connections.enter(peer(1)).unwrap()).collect();
-    let busy = places[1].state().begin();
+    let slots: Vec<_> = (0..3).map(|_| connections.enter(peer(1)).unwrap()).collect();
+    let busy = slots[1].state().begin();
     connections.sweep(Duration::from_secs(60));
-    assert!(places.iter().all(|place| !place.state().is_ended()));
+    assert!(slots.iter().all(|slot| !slot.state().is_ended()));
     later();
     connections.sweep(Duration::from_millis(1));
-    assert_eq!(places.iter().map(|place| place.state().is_ended()).collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!(slots.iter().map(|slot| slot.state().is_ended()).collect::<Vec<_>>(), [true, false, true]);
     drop(busy);
     connections.sweep(Duration::from_secs(60));
-    assert!(!places[1].state().is_ended(), "it counts from when it became idle");
+    assert!(!slots[1].state().is_ended(), "it counts from when it became idle");
 }
 
 #[test]
@@ -221,19 +220,19 @@ fn live_connections_leave_places_to_others() {
 #[test]
 fn who_sent_only_what_everybody_may_goes_before_who_was_let_in() {
     let connections = connections(3, 3);
-    let places: Vec<_> = (0..3)
+    let slots: Vec<_> = (0..3)
         .map(|host| {
             later();
             connections.enter(peer(host)).unwrap()
         })
         .collect();
-    places[0].state().mark_authenticated();
+    slots[0].state().mark_authenticated();
     let first = connections.enter(peer(9)).unwrap();
-    let ended = || places.iter().map(|place| place.state().is_ended()).collect::<Vec<_>>();
+    let ended = || slots.iter().map(|slot| slot.state().is_ended()).collect::<Vec<_>>();
     assert_eq!(ended(), [false, true, false]);
     let second = connections.enter(peer(9)).unwrap();
     assert_eq!(ended(), [false, true, true]);
-    [&first, &second].into_iter().for_each(|place| place.state().mark_authenticated());
+    [&first, &second].into_iter().for_each(|slot| slot.state().mark_authenticated());
     later();
     let _third = connections.enter(peer(9)).unwrap();
     assert_eq!(ended(), [true, true, true], "if all were let in, the longest idle");
@@ -244,14 +243,14 @@ fn who_was_let_in_stays_though_most_places_beside_it_are_empty() {
     const MANY: usize = 860;
     let connections = connections(MANY, MANY);
     let kept: Vec<_> = (0..4).map(|_| connections.enter(peer(1)).unwrap()).collect();
-    kept.iter().for_each(|place| place.state().mark_authenticated());
+    kept.iter().for_each(|slot| slot.state().mark_authenticated());
     later();
     let mut others: Vec<_> = (4..MANY).map(|_| connections.enter(peer(2)).unwrap()).collect();
     for _ in 0..MANY {
         others.push(connections.enter(peer(2)).unwrap());
-        others.retain(|place| !place.state().is_ended());
+        others.retain(|slot| !slot.state().is_ended());
     }
-    assert!(kept.iter().all(|place| !place.state().is_ended()));
+    assert!(kept.iter().all(|slot| !slot.state().is_ended()));
 }
 
 #[test]
@@ -260,15 +259,15 @@ fn an_idle_connection_is_found_behind_any_number_of_live_ones() {
     const IDLE: usize = 5;
     let connections = connections(LIVE + IDLE, LIVE + IDLE);
     let live: Vec<_> = (0..LIVE).map(|_| connections.enter(peer(1)).unwrap()).collect();
-    let _busy: Vec<_> = live.iter().map(|place| place.state().begin()).collect();
+    let _busy: Vec<_> = live.iter().map(|slot| slot.state().begin()).collect();
     let idle: Vec<_> = (0..IDLE).map(|_| connections.enter(peer(1)).unwrap()).collect();
     for nth in 0..IDLE {
         let come = connections.enter(peer(2)).unwrap_or_else(|| panic!("the {nth}th is refused beside idle ones"));
         std::mem::forget(come.state().begin());
         std::mem::forget(come);
-        let ended: Vec<_> = idle.iter().map(|place| place.state().is_ended()).collect();
+        let ended: Vec<_> = idle.iter().map(|slot| slot.state().is_ended()).collect();
         assert_eq!(ended, (0..IDLE).map(|other| other <= nth).collect::<Vec<_>>(), "the longest idle ends first");
     }
     assert!(connections.enter(peer(2)).is_none(), "none is idle any more");
-    assert!(live.iter().all(|place| !place.state().is_ended()));
+    assert!(live.iter().all(|slot| !slot.state().is_ended()));
 }
