@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use crate::http::client::Client;
-use crate::http::operation::Work;
+use crate::http::operation::WorkKind;
 use crate::http::problem::Problem;
 use tidewire::limits::{BULK_REQUEST_BYTES_MAX, LIVE_UNAUTHENTICATED_MAX, OPERATIONS_MAX, READS_MAX, SCRIBE_BATCH_MAX};
 
@@ -245,21 +245,23 @@ impl Admission {
     }
 
     /// Checks that work of this kind would be admitted now.
-    pub(in crate::http) fn check(&self, work: Work) -> Result<(), Problem> {
+    pub(in crate::http) fn check(&self, work: WorkKind) -> Result<(), Problem> {
         self.gate(work).map_or(Ok(()), Gate::check)
     }
 
     /// Admits one unit of work. It is in progress until the permit is dropped.
-    pub(in crate::http) fn enter(self: &Arc<Self>, work: Work) -> Result<Permit, Problem> {
+    pub(in crate::http) fn enter(self: &Arc<Self>, work: WorkKind) -> Result<Permit, Problem> {
         self.gate(work).map_or(Ok(()), |gate| gate.enter(1))?;
         Ok(Permit { admission: Arc::clone(self), work })
     }
 
     /// Checks that there is capacity for a response to the client, so that no work is done whose response cannot be sent.
-    pub(in crate::http) fn may_answer(&self, work: Work, client: Client) -> Result<(), Problem> {
+    pub(in crate::http) fn may_answer(&self, work: WorkKind, client: Client) -> Result<(), Problem> {
         match work {
-            Work::Read | Work::Write | Work::BulkWrite | Work::Operation => self.response_bytes.check(client),
-            Work::None | Work::WakeUp | Work::Live | Work::Handshake | Work::Metrics => Ok(()),
+            WorkKind::Read | WorkKind::Write | WorkKind::BulkWrite | WorkKind::Operation => {
+                self.response_bytes.check(client)
+            }
+            WorkKind::None | WorkKind::WakeUp | WorkKind::Live | WorkKind::Handshake | WorkKind::Metrics => Ok(()),
         }
     }
 
@@ -267,14 +269,16 @@ impl Admission {
     /// change is never refused. Changes begin only while there is capacity, so the excess is bounded by the work in progress.
     pub(in crate::http) fn answer(
         self: &Arc<Self>,
-        work: Work,
+        work: WorkKind,
         client: Client,
         bytes: usize,
     ) -> Result<Option<ByteReservation>, Problem> {
         match work {
-            Work::None | Work::WakeUp | Work::Live | Work::Handshake => return Ok(None),
-            Work::Read | Work::Operation => self.response_bytes.enter(client, bytes)?,
-            Work::Write | Work::BulkWrite | Work::Metrics => self.response_bytes.enter_anyway(client, bytes),
+            WorkKind::None | WorkKind::WakeUp | WorkKind::Live | WorkKind::Handshake => return Ok(None),
+            WorkKind::Read | WorkKind::Operation => self.response_bytes.enter(client, bytes)?,
+            WorkKind::Write | WorkKind::BulkWrite | WorkKind::Metrics => {
+                self.response_bytes.enter_anyway(client, bytes)
+            }
         }
         Ok(Some(ByteReservation {
             admission: Arc::clone(self),
@@ -284,17 +288,17 @@ impl Admission {
         }))
     }
 
-    fn gate(&self, work: Work) -> Option<&Gate> {
+    fn gate(&self, work: WorkKind) -> Option<&Gate> {
         match work {
-            Work::None => None,
-            Work::Read => Some(&self.reads),
-            Work::WakeUp => Some(&self.wakes),
-            Work::Write => Some(&self.writes),
-            Work::BulkWrite => Some(&self.bulk_writes),
-            Work::Live => Some(&self.joins),
-            Work::Handshake => Some(&self.handshakes),
-            Work::Operation => Some(&self.operations),
-            Work::Metrics => Some(&self.metrics),
+            WorkKind::None => None,
+            WorkKind::Read => Some(&self.reads),
+            WorkKind::WakeUp => Some(&self.wakes),
+            WorkKind::Write => Some(&self.writes),
+            WorkKind::BulkWrite => Some(&self.bulk_writes),
+            WorkKind::Live => Some(&self.joins),
+            WorkKind::Handshake => Some(&self.handshakes),
+            WorkKind::Operation => Some(&self.operations),
+            WorkKind::Metrics => Some(&self.metrics),
         }
     }
 }
@@ -303,7 +307,7 @@ impl Admission {
 #[derive(Debug)]
 pub(in crate::http) struct Permit {
     admission: Arc<Admission>,
-    work: Work,
+    work: WorkKind,
 }
 
 impl Drop for Permit {
@@ -339,12 +343,12 @@ mod tests {
     #[test]
     fn each_kind_of_work_has_a_limit_of_its_own_and_room_comes_back() {
         let admission = Admission::new(LIMITS);
-        let reads: Vec<_> = (0..2).map(|_| admission.enter(Work::Read).unwrap()).collect();
-        assert!(admission.enter(Work::Read).is_err());
-        let write = admission.enter(Work::Write).unwrap();
-        assert!(admission.enter(Work::None).is_ok(), "whether the server lives can always be asked");
+        let reads: Vec<_> = (0..2).map(|_| admission.enter(WorkKind::Read).unwrap()).collect();
+        assert!(admission.enter(WorkKind::Read).is_err());
+        let write = admission.enter(WorkKind::Write).unwrap();
+        assert!(admission.enter(WorkKind::None).is_ok(), "whether the server lives can always be asked");
         drop(reads);
-        assert!(admission.enter(Work::Read).is_ok());
+        assert!(admission.enter(WorkKind::Read).is_ok());
         drop(write);
         assert!(admission.gates().iter().all(|gate| gate.taken() == 0));
         assert_eq!(admission.gates().map(Gate::refused), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -377,24 +381,24 @@ mod tests {
     #[test]
     fn what_was_done_is_told_past_the_limit_and_then_nothing_new_begins() {
         let admission = Admission::new(LIMITS);
-        let responses = [600, 600].map(|bytes| admission.answer(Work::Write, Client::One(7), bytes).unwrap());
-        assert!(admission.answer(Work::Read, Client::One(8), 1).is_err());
-        for work in [Work::Read, Work::Write, Work::BulkWrite, Work::Operation] {
+        let responses = [600, 600].map(|bytes| admission.answer(WorkKind::Write, Client::One(7), bytes).unwrap());
+        assert!(admission.answer(WorkKind::Read, Client::One(8), 1).is_err());
+        for work in [WorkKind::Read, WorkKind::Write, WorkKind::BulkWrite, WorkKind::Operation] {
             assert!(admission.may_answer(work, Client::One(8)).is_err(), "{work:?}");
         }
-        assert!(admission.may_answer(Work::Metrics, Client::Trusted).is_ok(), "what is wrong can always be asked");
+        assert!(admission.may_answer(WorkKind::Metrics, Client::Trusted).is_ok(), "what is wrong can always be asked");
         drop(responses);
-        assert!(admission.may_answer(Work::Write, Client::One(8)).is_ok());
+        assert!(admission.may_answer(WorkKind::Write, Client::One(8)).is_ok());
     }
 
     #[test]
     fn connections_that_have_yet_to_say_who_they_are_are_bounded_apart_from_others() {
         let admission = Admission::new(LIMITS);
         let handshakes: Vec<_> =
-            (0..LIVE_UNAUTHENTICATED_MAX).map(|_| admission.enter(Work::Handshake).unwrap()).collect();
-        assert!(admission.enter(Work::Handshake).is_err());
-        assert!(admission.enter(Work::Live).is_ok(), "who is known comes in");
+            (0..LIVE_UNAUTHENTICATED_MAX).map(|_| admission.enter(WorkKind::Handshake).unwrap()).collect();
+        assert!(admission.enter(WorkKind::Handshake).is_err());
+        assert!(admission.enter(WorkKind::Live).is_ok(), "who is known comes in");
         drop(handshakes);
-        assert!(admission.enter(Work::Handshake).is_ok());
+        assert!(admission.enter(WorkKind::Handshake).is_ok());
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Operation {
     /// The path pattern, with named placeholders.
     pub(super) path: &'static str,
     pub(super) needs: Needs,
-    pub(super) work: Work,
+    pub(super) work: WorkKind,
     /// The handler, as a route without a method guard.
     pub(super) route: fn() -> Route,
 }
@@ -47,7 +47,7 @@ pub(super) enum Right {
 
 /// The kind of work an operation does. Each kind has its own concurrency limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Work {
+pub(super) enum WorkKind {
     /// Work without limits, because it costs almost nothing.
     None,
     /// A read that is answered from memory.
@@ -72,8 +72,8 @@ impl Operation {
     /// Returns the maximum bytes of the request body; 0 if the operation has no body.
     pub(super) fn body_bytes_max(&self) -> usize {
         match self.work {
-            Work::Write if self.method != Method::DELETE => REQUEST_BYTES_MAX,
-            Work::BulkWrite => BULK_REQUEST_BYTES_MAX,
+            WorkKind::Write if self.method != Method::DELETE => REQUEST_BYTES_MAX,
+            WorkKind::BulkWrite => BULK_REQUEST_BYTES_MAX,
             _ => 0,
         }
     }

@@ -10,7 +10,7 @@ use crate::http::engine_cell::ReadyEngine;
 use crate::http::handlers::{erase, explain, feeds, follows, lists, metrics, posts, preferences, server, users};
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pipeline::{self, Pipeline};
-use crate::http::operation::{Needs, Operation, Right, Work};
+use crate::http::operation::{Needs, Operation, Right, WorkKind};
 use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
 use crate::http::{live, openapi};
@@ -20,22 +20,22 @@ const fn operation(
     name: &'static str,
     method: Method,
     path: &'static str,
-    (needs, work): (Needs, Work),
+    (needs, work): (Needs, WorkKind),
     route: fn() -> Route,
 ) -> Operation {
     Operation { name, method, path, needs, work, route }
 }
 
-const OPEN: (Needs, Work) = (Needs::Nothing, Work::None);
-const OWN_READ: (Needs, Work) = (Needs::Own(Right::Read), Work::Read);
-const OWN_WRITE: (Needs, Work) = (Needs::Own(Right::Write), Work::Write);
-const OWN_LIVE: (Needs, Work) = (Needs::Own(Right::Read), Work::Live);
-const AUTHOR_READ: (Needs, Work) = (Needs::Author(Right::Read), Work::Read);
-const AUTHOR_WRITE: (Needs, Work) = (Needs::Author(Right::Write), Work::Write);
-const SERVER_READ: (Needs, Work) = (Needs::Server(Right::Read), Work::Operation);
-const SERVER_WRITE: (Needs, Work) = (Needs::Server(Right::Write), Work::Operation);
-const ERASE: (Needs, Work) = (Needs::Server(Right::Write), Work::Write);
-const BULK_WRITE: (Needs, Work) = (Needs::Server(Right::Write), Work::BulkWrite);
+const OPEN: (Needs, WorkKind) = (Needs::Nothing, WorkKind::None);
+const OWN_READ: (Needs, WorkKind) = (Needs::Own(Right::Read), WorkKind::Read);
+const OWN_WRITE: (Needs, WorkKind) = (Needs::Own(Right::Write), WorkKind::Write);
+const OWN_LIVE: (Needs, WorkKind) = (Needs::Own(Right::Read), WorkKind::Live);
+const AUTHOR_READ: (Needs, WorkKind) = (Needs::Author(Right::Read), WorkKind::Read);
+const AUTHOR_WRITE: (Needs, WorkKind) = (Needs::Author(Right::Write), WorkKind::Write);
+const SERVER_READ: (Needs, WorkKind) = (Needs::Server(Right::Read), WorkKind::Operation);
+const SERVER_WRITE: (Needs, WorkKind) = (Needs::Server(Right::Write), WorkKind::Operation);
+const ERASE: (Needs, WorkKind) = (Needs::Server(Right::Write), WorkKind::Write);
+const BULK_WRITE: (Needs, WorkKind) = (Needs::Server(Right::Write), WorkKind::BulkWrite);
 
 const GET: Method = Method::GET;
 const PUT: Method = Method::PUT;
@@ -63,7 +63,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("follow", PUT, "/v1/users/{user}/following/{source}", OWN_WRITE, || web::to(follows::follow)),
     operation("unfollow", DELETE, "/v1/users/{user}/following/{source}", OWN_WRITE, || web::to(follows::unfollow)),
 
-    operation("revoke_tokens", POST, "/v1/users/{user}/revoke", (Needs::Server(Right::Write), Work::Write), || web::to(users::revoke)),
+    operation("revoke_tokens", POST, "/v1/users/{user}/revoke", (Needs::Server(Right::Write), WorkKind::Write), || web::to(users::revoke)),
 
     operation("list_mutes", GET, "/v1/users/{user}/mutes", OWN_READ, || web::to(muted)),
     operation("mute", PUT, "/v1/users/{user}/mutes/{source}", OWN_WRITE, || web::to(mute)),
@@ -86,7 +86,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
 
     operation("check_alive", GET, "/healthz", OPEN, || web::to(server::alive)),
     operation("check_ready", GET, "/readyz", OPEN, || web::to(server::ready)),
-    operation("read_metrics", GET, "/metrics", (Needs::Metrics, Work::Metrics), || web::to(metrics::metrics)),
+    operation("read_metrics", GET, "/metrics", (Needs::Metrics, WorkKind::Metrics), || web::to(metrics::metrics)),
     operation("describe", GET, "/openapi.json", OPEN, || web::to(describe)),
     operation("read_stats", GET, "/v1/stats", SERVER_READ, || web::to(server::stats)),
     operation("take_snapshot", POST, "/v1/snapshots", SERVER_WRITE, || web::to(server::snapshot)),
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn nothing_takes_the_room_of_metrics() {
-        let metrics = OPERATIONS.iter().filter(|operation| operation.work == Work::Metrics);
+        let metrics = OPERATIONS.iter().filter(|operation| operation.work == WorkKind::Metrics);
         assert_eq!(metrics.map(|operation| operation.name).collect::<Vec<_>>(), ["read_metrics"]);
     }
 

@@ -56,7 +56,7 @@ use crate::http::auth::rate::{Rates, RequestsPerSecond};
 use crate::http::auth::signatures::{Check, Signatures};
 use crate::http::auth::unauthenticated::UnauthenticatedConnections;
 use crate::http::engine_cell;
-use crate::http::operation::{Needs, Operation, Work};
+use crate::http::operation::{Needs, Operation, WorkKind};
 use crate::http::problem::Problem;
 use crate::http::proxies::Proxies;
 use tidewire::clock::{Clock, SystemClock};
@@ -294,7 +294,7 @@ impl Access {
         let rated =
             |caller: Caller| self.rates.as_ref().map_or(Ok(()), |rates| rates.enter(&caller, peer)).map(|()| caller);
         let Some(keys) = self.keys() else {
-            let reads = operation.method == Method::GET && operation.work != Work::Live;
+            let reads = operation.method == Method::GET && operation.work != WorkKind::Live;
             browser::check(&self.hosts, &self.origins, headers, reads)?;
             return rated(Caller::Anybody);
         };

@@ -11,7 +11,7 @@ use actix_web::{FromRequest, HttpRequest};
 
 use crate::http::admission::{Admission, Permit};
 use crate::http::engine_cell::EngineCell;
-use crate::http::operation::Work;
+use crate::http::operation::WorkKind;
 use crate::http::page_json::Fields;
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, user};
@@ -67,5 +67,5 @@ fn wake_up(request: &HttpRequest, reader: &SourceId) -> Result<Option<Permit>, P
     if engine.is_none_or(|engine| engine.is_awake(reader)) {
         return Ok(None);
     }
-    request.app_data::<Data<Admission>>().map(|admission| admission.enter(Work::WakeUp)).transpose()
+    request.app_data::<Data<Admission>>().map(|admission| admission.enter(WorkKind::WakeUp)).transpose()
 }

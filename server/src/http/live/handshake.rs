@@ -23,7 +23,7 @@ use crate::http::auth::{Access, Denial, SessionExpiry, UnauthenticatedSlot};
 use crate::http::live::connection::Connection;
 use crate::http::live::heartbeat;
 use crate::http::live::wire::{Close, Received, WebSocket};
-use crate::http::operation::{Needs, Right, Work};
+use crate::http::operation::{Needs, Right, WorkKind};
 use crate::http::problem::Problem;
 use crate::http::request::Object;
 use crate::http::sockets::connection_state::{ConnectionState, UnderWay};
@@ -97,7 +97,7 @@ impl Handshake {
     /// Creates an unauthenticated connection, which counts against the limit of `address`, if there is one.
     pub(super) fn new(wire: WebSocket, request: LiveRequest, address: Option<IpAddr>) -> Result<Self, Problem> {
         // Not a step of the pipeline: it may end another connection, which only a valid request may do.
-        let slot = request.access.admit_unauthenticated(address, || request.admission.enter(Work::Handshake))?;
+        let slot = request.access.admit_unauthenticated(address, || request.admission.enter(WorkKind::Handshake))?;
         let (unauthenticated, deadline) =
             (request.engine.unauthenticated()?, Box::pin(sleep(LIVE_UNAUTHENTICATED_TIME)));
         let waiting = Waiting { wire, unauthenticated, deadline, slot };
@@ -119,7 +119,7 @@ impl LiveRequest {
             Err(denial) => return refused(wire, Close::Unauthenticated(denial.code())),
         };
         // The permit that the pipeline took ended with the response to the upgrade.
-        let Ok(permit) = self.admission.enter(Work::Live) else { return refused(wire, Close::Overloaded) };
+        let Ok(permit) = self.admission.enter(WorkKind::Live) else { return refused(wire, Close::Overloaded) };
         let (engine, user, resume) = (self.engine.clone(), self.user.clone(), self.resume);
         let watching = Box::pin(async move { engine.watch(&user, resume).await });
         let session_expiry = SessionExpiry::of(&self.access, &caller, &self.engine);

@@ -32,7 +32,7 @@ use crate::http::middleware::pace::Pace;
 #[cfg(feature = "otel")]
 use crate::http::middleware::spans::Spans;
 use crate::http::middleware::{body, response_guard};
-use crate::http::operation::{Needs, Operation, Work};
+use crate::http::operation::{Needs, Operation, WorkKind};
 use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
 use crate::http::request_metrics::RequestMetrics;
@@ -135,7 +135,7 @@ where
     let (status, took) = (response.status(), in_progress.began.elapsed());
     state.requests.count(pipeline.nth, status, took);
     refused.into_iter().for_each(|code| state.requests.count_refusal(code));
-    let is_slow = took >= state.slow && operation.work != Work::Live;
+    let is_slow = took >= state.slow && operation.work != WorkKind::Live;
     let is_fault = status == StatusCode::INTERNAL_SERVER_ERROR;
     let given = given_id(response.request());
     // A successful request gets an id only if the client sent one, because it need not be found in logs.
@@ -181,7 +181,7 @@ impl Drop for RequestInProgress {
         }
         let (Pipeline { nth, operation }, took) = (self.pipeline, self.began.elapsed());
         self.state.requests.count_gone(nth, took);
-        if took >= self.state.slow && operation.work != Work::Live {
+        if took >= self.state.slow && operation.work != WorkKind::Live {
             let took_ms = took.as_millis() as u64;
             warn!(operation = operation.name, took_ms, "a client disconnected before the response");
         }
@@ -206,7 +206,7 @@ async fn admit(
     // For an upgrade request, the parser treats everything that follows on the connection as the body, whatever its declared length.
     let mut upgrades = request.headers().get_all(UPGRADE);
     let is_upgrade = upgrades.any(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
-    if is_upgrade && (operation.work != Work::Live || request.headers().contains_key(TRANSFER_ENCODING)) {
+    if is_upgrade && (operation.work != WorkKind::Live || request.headers().contains_key(TRANSFER_ENCODING)) {
         return Err(Problem::bad("invalid_upgrade", "this is no WebSocket: leave out the header Upgrade").closing());
     }
     // Unauthorized requests are refused before they reserve any capacity.

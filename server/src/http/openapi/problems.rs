@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::http::operation::{Needs, Right, Work};
+use crate::http::operation::{Needs, Right, WorkKind};
 
 /// Problem codes by status.
 #[derive(Default)]
@@ -31,7 +31,7 @@ impl Refusals {
 }
 
 /// Returns the refusals of a kind of operation that come from the middleware and the engine's cell.
-pub(super) fn of_kind(needs: Needs, work: Work) -> Refusals {
+pub(super) fn of_kind(needs: Needs, work: WorkKind) -> Refusals {
     let mut refusals = Refusals::default();
     if needs != Needs::Nothing {
         refusals.add(401, &["unauthenticated", "invalid_token", "token_expired", "token_not_yet_valid"]);
@@ -41,7 +41,7 @@ pub(super) fn of_kind(needs: Needs, work: Work) -> Refusals {
     } else {
         refusals.add(429, &["rate_limited"]);
     }
-    if work == Work::Live {
+    if work == WorkKind::Live {
         refusals.add(403, &["foreign_page"]);
         refusals.add(409, &["being_erased"]);
     }
@@ -49,10 +49,10 @@ pub(super) fn of_kind(needs: Needs, work: Work) -> Refusals {
         refusals.add(403, &["foreign_page"]);
         refusals.add(403, &["read_only"]);
     }
-    if work != Work::None {
+    if work != WorkKind::None {
         refusals.add(503, &["overloaded", "recovering", "shutting_down"]);
     }
-    if matches!(work, Work::Write | Work::BulkWrite) {
+    if matches!(work, WorkKind::Write | WorkKind::BulkWrite) {
         refusals.add(500, &["archive_failed"]);
         refusals.add(409, &["being_erased"]);
         refusals.add(503, &["journal_failed", "out_of_files"]);
