@@ -46,9 +46,9 @@ fn may_be_dropped(cause: &(dyn std::error::Error + 'static)) -> bool {
     }
 }
 
-type Verified = (Sequence, usize, JournalRead);
+type VerifiedJournal = (Sequence, usize, JournalRead);
 
-fn verify(path: &Path, files: &ReadOnly) -> Result<Verified, Box<dyn std::error::Error>> {
+fn verify(path: &Path, files: &ReadOnly) -> Result<VerifiedJournal, Box<dyn std::error::Error>> {
     // List the snapshots first: every event in them is already in the journal by the time the segments are listed.
     identity::find(files)?;
     let newest = snapshot::snapshots(files)?.into_iter().next();

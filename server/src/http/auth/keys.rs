@@ -19,7 +19,7 @@ use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 use crate::http::auth::caller::{Caller, User};
 use crate::http::auth::denial::Denial;
 use crate::http::auth::signatures::{Check, Signatures};
-use crate::http::auth::verified::{Found, Verified};
+use crate::http::auth::verified::{VerifiedToken, VerifiedTokens};
 use tidewire::clock::UnixMicros;
 use tidewire::id::SourceId;
 use tidewire::limits::CREDENTIAL_BYTES_MAX;
@@ -81,7 +81,7 @@ impl fmt::Display for KeyScope {
 pub struct Keys {
     server: Vec<ServerKey>,
     token: Vec<TokenKey>,
-    verified: Verified,
+    verified: VerifiedTokens,
 }
 
 /// A server key with its scope.
@@ -230,7 +230,7 @@ impl Keys {
         let is_unchanged = |key: &&TokenKey| self.token.iter().any(|now| is_same(key, now));
         let keys: HashSet<KeyId> = before.token.iter().filter(is_unchanged).map(TokenKey::id).collect();
         let kids: HashSet<KeyId> = self.token.iter().filter_map(|key| key.kid.as_deref()).map(KeyId::of_kid).collect();
-        let would_be_found = |found: &Found| {
+        let would_be_found = |found: &VerifiedToken| {
             keys.contains(&found.key) && found.unknown_kid.is_none_or(|unknown| !kids.contains(&unknown))
         };
         self.verified = before.verified.filtered(would_be_found);
@@ -260,7 +260,7 @@ impl Keys {
     }
 
     /// Verifies the signature of a token. Returns its claims, or the reason why it is never valid, if one of the keys signed it.
-    fn verify(&self, token: &str, check: Check<'_>) -> Result<Found, Denial> {
+    fn verify(&self, token: &str, check: Check<'_>) -> Result<VerifiedToken, Denial> {
         const NOT_A_TOKEN: Denial = Denial::Unknown("this is neither a key of the server nor a token");
         const OTHER_AUDIENCE: Denial = Denial::Unknown("the token is for another audience");
         const DAMAGED: Denial = Denial::Unknown("the token lacks \"sub\" or \"exp\", or is damaged");
@@ -286,7 +286,7 @@ impl Keys {
             };
             check.give_back(&taken);
             let unknown_kid = header.kid.as_deref().filter(|_| key.kid.is_none()).map(KeyId::of_kid);
-            return Ok(Found { claims, key: key.id, unknown_kid });
+            return Ok(VerifiedToken { claims, key: key.id, unknown_kid });
         }
         Err(Denial::Unknown("the token is signed by no key that is known here"))
     }

@@ -44,7 +44,7 @@ pub(super) struct Signatures {
 
 /// The amount taken from a budget, for a refund.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct SignatureCharge {
     network: u64,
     cost: Duration,
 }
@@ -79,7 +79,7 @@ impl Signatures {
         self.spent.lock().retain(|_, earned_back| *earned_back > now);
     }
 
-    fn take(&self, address: Option<IpAddr>, count: u32, now: Instant) -> Result<Taken, Denial> {
+    fn take(&self, address: Option<IpAddr>, count: u32, now: Instant) -> Result<SignatureCharge, Denial> {
         let each = if address.is_some() { EACH } else { EACH_OF_PROXIES };
         let (network, cost) = (self.hasher.hash_one(address), each * count);
         let mut spent = self.spent.lock();
@@ -93,10 +93,10 @@ impl Signatures {
             return Err(Denial::TooMany(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)));
         }
         spent.insert(network, after);
-        Ok(Taken { network, cost })
+        Ok(SignatureCharge { network, cost })
     }
 
-    fn give_back(&self, taken: &Taken, now: Instant) {
+    fn give_back(&self, taken: &SignatureCharge, now: Instant) {
         let mut spent = self.spent.lock();
         let Some(earned_back) = spent.get_mut(&taken.network) else { return };
         match earned_back.checked_sub(taken.cost).filter(|earlier| *earlier > now) {
@@ -109,7 +109,7 @@ impl Signatures {
 
 impl Check<'_> {
     /// Takes `count` signature checks from the budget, before any is computed.
-    pub(super) fn take(&self, count: usize) -> Result<Taken, Denial> {
+    pub(super) fn take(&self, count: usize) -> Result<SignatureCharge, Denial> {
         self.signatures.take(self.address, u32::try_from(count).unwrap_or(u32::MAX), self.at)
     }
 
@@ -119,7 +119,7 @@ impl Check<'_> {
     }
 
     /// Refunds the budget after a valid signature.
-    pub(super) fn give_back(&self, taken: &Taken) {
+    pub(super) fn give_back(&self, taken: &SignatureCharge) {
         self.signatures.give_back(taken, self.at);
     }
 }

@@ -21,7 +21,7 @@ const VERIFIED_TOKENS_MAX: usize = 64 * 1_024;
 
 /// The result of verifying a token with a valid signature.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct VerifiedToken {
     /// The claims, or the reason why the token is never valid.
     pub(super) claims: Result<VerifiedClaims, Denial>,
     /// The key that verified the token.
@@ -30,11 +30,11 @@ pub(super) struct Found {
     pub(super) unknown_kid: Option<KeyId>,
 }
 
-type Tokens = HashMap<KeyHash, Found, foldhash::fast::RandomState>;
+type Tokens = HashMap<KeyHash, VerifiedToken, foldhash::fast::RandomState>;
 
 /// The cache, in two generations.
 #[derive(Default)]
-pub(super) struct Verified(Mutex<Halves>);
+pub(super) struct VerifiedTokens(Mutex<Halves>);
 
 #[derive(Default, Clone)]
 struct Halves {
@@ -42,9 +42,9 @@ struct Halves {
     old: Tokens,
 }
 
-impl Verified {
+impl VerifiedTokens {
     /// Returns the result for the token with this hash, if it was verified recently.
-    pub(super) fn get(&self, token: &KeyHash) -> Option<Found> {
+    pub(super) fn get(&self, token: &KeyHash) -> Option<VerifiedToken> {
         let halves = &mut *self.0.lock();
         if let Some(found) = halves.new.get(token) {
             return Some(found.clone());
@@ -55,12 +55,12 @@ impl Verified {
     }
 
     /// Stores the result of verifying a token.
-    pub(super) fn put(&self, token: KeyHash, found: Found) {
+    pub(super) fn put(&self, token: KeyHash, found: VerifiedToken) {
         self.0.lock().put(token, found);
     }
 
     /// Returns a copy with the entries for which `keep` returns true.
-    pub(super) fn filtered(&self, keep: impl Fn(&Found) -> bool) -> Self {
+    pub(super) fn filtered(&self, keep: impl Fn(&VerifiedToken) -> bool) -> Self {
         let mut halves = self.0.lock().clone();
         halves.new.retain(|_, found| keep(found));
         halves.old.retain(|_, found| keep(found));
@@ -69,7 +69,7 @@ impl Verified {
 }
 
 impl Halves {
-    fn put(&mut self, token: KeyHash, found: Found) {
+    fn put(&mut self, token: KeyHash, found: VerifiedToken) {
         if self.new.len() >= VERIFIED_TOKENS_MAX / 2 {
             self.old = std::mem::take(&mut self.new);
         }
@@ -83,11 +83,11 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_those_in_use_stay() {
-        let verified = Verified::default();
+        let verified = VerifiedTokens::default();
         let token = |nth: usize| crate::http::auth::keys::hash(&nth.to_string());
         for nth in 0..3 * VERIFIED_TOKENS_MAX {
             let claims = Ok(VerifiedClaims::of("ann"));
-            verified.put(token(nth), Found { claims, key: KeyId::default(), unknown_kid: None });
+            verified.put(token(nth), VerifiedToken { claims, key: KeyId::default(), unknown_kid: None });
             assert!(verified.get(&token(0)).is_some(), "{nth}");
         }
         let halves = verified.0.lock();
