@@ -80,7 +80,7 @@ pub struct RefusedPart {
 
 /// The answer of a server.
 #[derive(Debug)]
-pub enum Answer {
+pub enum ServerResponse {
     /// Success: the HTTP status and the response body.
     Done(u16, String),
     /// Refused, and a retry would not help.
@@ -152,7 +152,7 @@ impl Client {
     ///
     /// # Errors
     /// If the server is unreachable, stays overloaded, or is not a Tidewire server.
-    pub fn post(&self, path: &str, json: &str) -> Result<Answer, ClientError> {
+    pub fn post(&self, path: &str, json: &str) -> Result<ServerResponse, ClientError> {
         self.send(&Method::POST, path, json)
     }
 
@@ -160,11 +160,11 @@ impl Client {
     ///
     /// # Errors
     /// The same as for [`Client::post`].
-    pub fn patch(&self, path: &str, json: &str) -> Result<Answer, ClientError> {
+    pub fn patch(&self, path: &str, json: &str) -> Result<ServerResponse, ClientError> {
         self.send(&Method::PATCH, path, json)
     }
 
-    fn send(&self, method: &Method, path: &str, json: &str) -> Result<Answer, ClientError> {
+    fn send(&self, method: &Method, path: &str, json: &str) -> Result<ServerResponse, ClientError> {
         let uri = format!("{}{path}", self.server);
         let mut detail = String::new();
         for _ in 0..ATTEMPTS_MAX {
@@ -180,13 +180,13 @@ impl Client {
             let wait = response.headers().get(RETRY_AFTER).and_then(|wait| wait.to_str().ok()?.parse().ok());
             let text = response.body_mut().read_to_string().map_err(unreachable)?;
             if status < 300 {
-                return Ok(Answer::Done(status, text));
+                return Ok(ServerResponse::Done(status, text));
             }
             let Ok(refused) = serde_json::from_str::<Refused>(&text) else {
                 return Err(self.foreign(status, &text));
             };
             match wait.map(Duration::from_secs) {
-                None => return Ok(Answer::Refused(refused)),
+                None => return Ok(ServerResponse::Refused(refused)),
                 Some(wait) => {
                     detail = refused.detail;
                     #[expect(clippy::disallowed_methods, reason = "this is an import thread, not an actor")]
@@ -235,7 +235,7 @@ mod tests {
             "HTTP/1.1 503 x\r\nRetry-After: 0\r\nConnection: close\r\n\r\n{\"code\":\"overloaded\",\"detail\":\"full\"}",
             "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{}",
         ]);
-        assert!(matches!(client.post("/x", "{}").unwrap(), Answer::Done(200, _)));
+        assert!(matches!(client.post("/x", "{}").unwrap(), ServerResponse::Done(200, _)));
     }
 
     #[test]
@@ -243,7 +243,9 @@ mod tests {
         const REFUSED: &str = "HTTP/1.1 422 x\r\nConnection: close\r\n\r\n\
             {\"code\":\"c\",\"detail\":\"d\",\"errors\":[{\"index\":3,\"code\":\"c\",\"detail\":\"e\"}]}";
         let client = scripted(&[REFUSED, "HTTP/1.1 500 x\r\nConnection: close\r\n\r\n<html>"]);
-        let Answer::Refused(refused) = client.post("/x", "{}").unwrap() else { panic!("a refusal was expected") };
+        let ServerResponse::Refused(refused) = client.post("/x", "{}").unwrap() else {
+            panic!("a refusal was expected")
+        };
         assert_eq!(refused.errors, [RefusedPart { index: 3, detail: "e".to_owned() }]);
         assert!(matches!(client.post("/x", "{}"), Err(ClientError::Foreign { status: 500, .. })));
         assert!(matches!(client.post("/x", "{}"), Err(ClientError::Unreachable { .. })));

@@ -9,9 +9,9 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::Outcome;
-use crate::cli::client::{Answer, Client, ClientError};
+use crate::cli::client::{Client, ClientError, ServerResponse};
 use crate::cli::import::{self, Sent, Target};
-use crate::cli::lines::{Line, Lines, ReadError};
+use crate::cli::lines::{InputLine, Lines, ReadError};
 use crate::cli::progress::Progress;
 use crate::cli::report::Report;
 use tidewire::id::SourceId;
@@ -124,7 +124,7 @@ fn read(lines: &mut Lines, queue: impl Fn(Batch) -> bool) -> Result<Report, Read
 }
 
 /// Parses the edge of a line. Returns `None` for an empty line or a comment.
-fn parse(line: &Line) -> Result<Option<NumberedEdge>, String> {
+fn parse(line: &InputLine) -> Result<Option<NumberedEdge>, String> {
     let text = line.text.as_ref().map_err(|why| (*why).to_owned())?;
     let text = text.split('#').next().unwrap_or("").trim();
     if text.is_empty() {
@@ -154,7 +154,7 @@ fn send(client: &Client, mut batch: Vec<NumberedEdge>, report: &mut Report) -> R
         });
         let json = serde_json::to_string(&Bulk { follows: follows.collect() }).unwrap_or_default();
         let refused = match client.post("/v1/follows", &json)? {
-            Answer::Done(status, text) => {
+            ServerResponse::Done(status, text) => {
                 let Ok(followed) = serde_json::from_str::<Followed>(&text) else {
                     return Err(client.foreign(status, &text));
                 };
@@ -162,7 +162,7 @@ fn send(client: &Client, mut batch: Vec<NumberedEdge>, report: &mut Report) -> R
                 report.existing += followed.existing;
                 return Ok(());
             }
-            Answer::Refused(refused) => refused,
+            ServerResponse::Refused(refused) => refused,
         };
         if refused.errors.is_empty() {
             // The server refused the request as a whole.
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<Option<(String, String, bool)>, String> {
-        let edge = parse(&Line { number: 7, text: Ok(text.to_owned()) })?;
+        let edge = parse(&InputLine { number: 7, text: Ok(text.to_owned()) })?;
         Ok(edge.map(|edge| (edge.follower.to_string(), edge.source.to_string(), edge.hidden)))
     }
 

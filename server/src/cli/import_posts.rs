@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::cli::Outcome;
-use crate::cli::client::{Answer, Client, ClientError};
+use crate::cli::client::{Client, ClientError, ServerResponse};
 use crate::cli::import::{self, Sent, Target};
 use crate::cli::lines::{Lines, ReadError};
 use crate::cli::progress::Progress;
@@ -36,7 +36,7 @@ pub struct ImportPosts {
 }
 
 /// A line that is being sent.
-struct Line {
+struct SentLine {
     number: u64,
     /// The body of the `POST /v1/posts` request.
     json: String,
@@ -75,7 +75,7 @@ fn send_all(lines: &mut Lines, client: &Client) -> Sent {
     })
 }
 
-fn read(lines: &mut Lines, queues: &[Sender<Line>]) -> Result<Report, ReadError> {
+fn read(lines: &mut Lines, queues: &[Sender<SentLine>]) -> Result<Report, ReadError> {
     let mut report = Report::begin();
     let hash = RandomState::new();
     while let Some(line) = lines.next() {
@@ -91,7 +91,7 @@ fn read(lines: &mut Lines, queues: &[Sender<Line>]) -> Result<Report, ReadError>
         let Head { author, hidden } = serde_json::from_str(&text).unwrap_or_default();
         let queue = hash.hash_one(author.map(|author| author.to_string())) as usize % queues.len();
         let json = if hidden.is_some() { without_hidden(&text).unwrap_or(text) } else { text };
-        let line = Line { number: line.number, json, hidden: hidden == Some(true), bytes: lines.taken() };
+        let line = SentLine { number: line.number, json, hidden: hidden == Some(true), bytes: lines.taken() };
         if queues[queue].send(line).is_err() {
             // The sender failed. Its own result has the error.
             break;
@@ -107,19 +107,19 @@ fn without_hidden(json: &str) -> Option<String> {
     serde_json::to_string(&fields).ok()
 }
 
-fn send(client: &Client, lines_of_sender: &Receiver<Line>, progress: &Progress) -> Result<Report, ClientError> {
+fn send(client: &Client, lines_of_sender: &Receiver<SentLine>, progress: &Progress) -> Result<Report, ClientError> {
     let mut report = Report::begin();
-    for Line { number, json, hidden, bytes } in lines_of_sender {
+    for SentLine { number, json, hidden, bytes } in lines_of_sender {
         let before = report.done();
         let mut response = client.post("/v1/posts", &json)?;
-        let created = matches!(response, Answer::Done(201, _));
-        if hidden && let Answer::Done(status, text) = &response {
+        let created = matches!(response, ServerResponse::Done(201, _));
+        if hidden && let ServerResponse::Done(status, text) = &response {
             response = hide(client, *status, text)?;
         }
         match response {
-            Answer::Done(..) if created => report.created += 1,
-            Answer::Done(..) => report.existing += 1,
-            Answer::Refused(refused) => report.refuse(number, format!("{}: {}", refused.code, refused.detail)),
+            ServerResponse::Done(..) if created => report.created += 1,
+            ServerResponse::Done(..) => report.existing += 1,
+            ServerResponse::Refused(refused) => report.refuse(number, format!("{}: {}", refused.code, refused.detail)),
         }
         progress.add(report.done() - before, bytes);
     }
@@ -127,7 +127,7 @@ fn send(client: &Client, lines_of_sender: &Receiver<Line>, progress: &Progress) 
 }
 
 /// Hides a post that was just published. `answer` is the response to the publish request, which has the post's id.
-fn hide(client: &Client, status: u16, answer: &str) -> Result<Answer, ClientError> {
+fn hide(client: &Client, status: u16, answer: &str) -> Result<ServerResponse, ClientError> {
     #[derive(Deserialize)]
     struct Published {
         id: String,

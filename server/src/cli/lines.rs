@@ -16,7 +16,7 @@ pub const LINE_BYTES_MAX: usize = tidewire::limits::REQUEST_BYTES_MAX;
 
 /// A numbered line, or the reason why it cannot be used.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct InputLine {
     /// The line number, from 1.
     pub number: u64,
     /// The text without the line end, or what is wrong with it.
@@ -123,7 +123,7 @@ fn decompressed(mut reader: Box<dyn BufRead>) -> io::Result<Box<dyn BufRead>> {
 }
 
 impl Iterator for Lines {
-    type Item = Result<Line, ReadError>;
+    type Item = Result<InputLine, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed {
@@ -133,7 +133,7 @@ impl Iterator for Lines {
             Ok(None) => None,
             Ok(Some(text)) => {
                 self.number += 1;
-                Some(Ok(Line { number: self.number, text }))
+                Some(Ok(InputLine { number: self.number, text }))
             }
             Err(cause) => {
                 self.failed = true;

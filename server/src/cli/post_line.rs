@@ -11,7 +11,7 @@ use tidewire::feed::post::Kind;
 use tidewire::id::{PostId, SourceId};
 
 /// The fields of a post.
-pub(crate) struct Parts<'a> {
+pub(crate) struct PostFields<'a> {
     pub(crate) position: Position,
     pub(crate) kind: Kind,
     /// The body as JSON text.
@@ -52,7 +52,7 @@ impl<'a> PostLine<'a> {
     /// Converts the fields of a post.
     /// // # Errors
     /// If the body is not valid JSON.
-    pub(crate) fn new(parts: &Parts<'a>) -> Result<Self, String> {
+    pub(crate) fn new(parts: &PostFields<'a>) -> Result<Self, String> {
         let Position { published_at, id } = parts.position;
         let members = parts.sources.get(1..).unwrap_or_default();
         Ok(Self {

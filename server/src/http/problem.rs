@@ -20,10 +20,10 @@ const FAILED_INSIDE: &str = "something failed inside; the server's log says what
 
 /// An error response. The fields are boxed to keep the size of `Result` small for successful requests.
 #[derive(Debug, Clone)]
-pub struct Problem(Box<Parts>);
+pub struct Problem(Box<ProblemFields>);
 
 #[derive(Debug, Clone)]
-struct Parts {
+struct ProblemFields {
     status: StatusCode,
     code: &'static str,
     detail: String,
@@ -43,7 +43,7 @@ struct Parts {
 impl Problem {
     /// Creates a problem with a stable `code` for programs and a `detail` for people.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        Self(Box::new(Parts {
+        Self(Box::new(ProblemFields {
             status,
             code,
             detail: detail.into(),

@@ -4,13 +4,13 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::cli::post_line::{self, Parts, PostLine, time};
+use crate::cli::post_line::{self, PostFields, PostLine, time};
 use tidewire::feed::event::{Event, MuteOrBlock, NewEdge};
 use tidewire::feed::rules::Rules;
 use tidewire::storage::journal::Sequence;
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct SequencedEvent<'a> {
     sequence: u64,
     event: EventLine<'a>,
 }
@@ -117,7 +117,7 @@ pub(super) fn kind(event: &Event) -> &'static str {
 pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> {
     let event = match event {
         Event::Published { position, draft, accepted_at } => {
-            let parts = Parts {
+            let parts = PostFields {
                 position: *position,
                 kind: draft.kind,
                 body: draft.body.as_str(),
@@ -151,7 +151,7 @@ pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> 
         Event::ClockJumped { at, lead_us } => EventLine::ClockJumped { at: time(*at), lead_us: *lead_us },
         choice => line_of_choice(choice),
     };
-    serde_json::to_string(&Line { sequence: sequence.0, event }).map_err(|cause| cause.to_string())
+    serde_json::to_string(&SequencedEvent { sequence: sequence.0, event }).map_err(|cause| cause.to_string())
 }
 
 fn line_of_choice(event: &Event) -> EventLine<'_> {

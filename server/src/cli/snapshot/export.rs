@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::cli::snapshot::Snapshot;
-use crate::cli::snapshot::outline::{Outline, Place, SORTED_BYTES};
+use crate::cli::snapshot::outline::{ExportedPost, Outline, SORTED_BYTES};
 use crate::cli::{Outcome, terminal};
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
 use tidewire::storage::archive::ReadOnlyArchive;
@@ -120,7 +120,7 @@ fn note(what: &str, count: usize, meaning: &str) {
 
 /// Reports what was exported and what was not. This goes to standard error, because the result may go to standard output.
 fn report_posts(outline: &Outline, has_archive: bool) {
-    let count = |is: fn(&Place) -> bool| outline.posts.iter().filter(|post| is(post)).count();
+    let count = |is: fn(&ExportedPost) -> bool| outline.posts.iter().filter(|post| is(post)).count();
     terminal::warn(&format!("posts: {}", outline.posts.len()));
     let hidden = " (`tidewire import posts` hides them again; POST /v1/posts refuses these lines)";
     note("archived posts", count(|post| post.is_archived), " (among them; some may be newer than the snapshot)");

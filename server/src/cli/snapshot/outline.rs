@@ -18,7 +18,7 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashSet;
 
-use crate::cli::post_line::{Parts, PostLine, on_one_line};
+use crate::cli::post_line::{PostFields, PostLine, on_one_line};
 use crate::cli::snapshot::Snapshot;
 use crate::cli::snapshot::content::{each_block, each_record};
 use tidewire::clock::UnixMicros;
@@ -38,7 +38,7 @@ pub(super) const SORTED_BYTES: u64 = 256 << 20;
 pub(super) struct Outline {
     ids: Vec<SourceId>,
     /// The posts, oldest first.
-    pub(super) posts: Vec<Place>,
+    pub(super) posts: Vec<ExportedPost>,
     /// The follow edges, oldest first.
     pub(super) edges: Vec<Edge>,
     pub(super) deleted: FxHashSet<PostId>,
@@ -52,7 +52,7 @@ pub(super) struct Outline {
 
 /// The position of a post in the export, and its properties.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct ExportedPost {
     at: Position,
     line_bytes: u32,
     /// True if the post is read from the archive.
@@ -97,7 +97,8 @@ impl Outline {
             }
             let is_in_snapshot = posts.binary_search_by_key(&record.at, |post| post.at).is_ok();
             if !is_in_snapshot && !deleted.contains(&id) {
-                archived.push(Place { is_archived: true, ..Place::of(&record, &archived_line(&record)?) });
+                archived
+                    .push(ExportedPost { is_archived: true, ..ExportedPost::of(&record, &archived_line(&record)?) });
             }
             Ok(())
         })?;
@@ -112,7 +113,7 @@ impl Outline {
             RecordBatch::Sources(records) => self.ids.extend(records.into_iter().map(|record| record.id)),
             RecordBatch::Edges(records) => each_record("edges", &records, |record| self.take_edges(record))?,
             RecordBatch::Posts(records) => each_record("posts", &records, |record| {
-                self.posts.push(Place::of(record, &self.line(record)?));
+                self.posts.push(ExportedPost::of(record, &self.line(record)?));
                 Ok::<_, String>(())
             })?,
             RecordBatch::Deleted(records) => {
@@ -204,7 +205,7 @@ impl Outline {
     }
 }
 
-impl Place {
+impl ExportedPost {
     fn of<S>(record: &PostRecord<S>, line: &str) -> Self {
         Self {
             at: record.at,
@@ -230,7 +231,7 @@ fn sort_once<T>(entries: &mut Vec<T>, at: impl Fn(&T) -> Position) {
 }
 
 fn line<S>(record: &PostRecord<S>, sources: Vec<&SourceId>) -> Result<String, String> {
-    let parts = Parts {
+    let parts = PostFields {
         position: record.at,
         kind: record.kind,
         body: record.body.as_str(),
@@ -255,7 +256,7 @@ fn archived_record(kept: &ArchivedRecord) -> Result<Option<PostRecord<SourceId>>
 }
 
 /// Splits posts into runs whose lines take at most `bytes_max` bytes. A run has at least one post.
-fn runs(posts: &[Place], bytes_max: u64) -> Vec<&[Place]> {
+fn runs(posts: &[ExportedPost], bytes_max: u64) -> Vec<&[ExportedPost]> {
     let mut run_bytes = 0;
     let mut starts = Vec::new();
     for (nth, post) in posts.iter().enumerate() {
@@ -285,7 +286,7 @@ mod tests {
 
     #[test]
     fn runs_are_as_long_as_fits_and_at_least_one_post() {
-        let place = |line_bytes| Place {
+        let place = |line_bytes| ExportedPost {
             at: Position::MIN,
             line_bytes,
             is_archived: false,

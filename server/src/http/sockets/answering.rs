@@ -64,7 +64,7 @@ where
         if is_whole && unread.is_none() {
             return Ok(response);
         }
-        Ok(response.map_body(|_, body| BoxBody::new(Answer { body, _under_way: under_way, _unread: unread })))
+        Ok(response.map_body(|_, body| BoxBody::new(TrackedBody { body, _under_way: under_way, _unread: unread })))
     }
 }
 
@@ -72,13 +72,13 @@ where
 pub(in crate::http) struct Open;
 
 /// A response body with the values that must be dropped when it is sent.
-struct Answer {
+struct TrackedBody {
     body: BoxBody,
     _under_way: Option<UnderWay>,
     _unread: Option<Unread>,
 }
 
-impl MessageBody for Answer {
+impl MessageBody for TrackedBody {
     type Error = Box<dyn std::error::Error>;
 
     fn size(&self) -> BodySize {
