@@ -47,7 +47,7 @@ struct SentLine {
 
 /// The fields that select the sender, and whether the post is to be hidden. The server validates the rest.
 #[derive(Default, Deserialize)]
-struct Head {
+struct SenderFields {
     author: Option<serde_json::Value>,
     hidden: Option<bool>,
 }
@@ -88,7 +88,7 @@ fn read(lines: &mut Lines, queues: &[Sender<SentLine>]) -> Result<Report, ReadEr
                 continue;
             }
         };
-        let Head { author, hidden } = serde_json::from_str(&text).unwrap_or_default();
+        let SenderFields { author, hidden } = serde_json::from_str(&text).unwrap_or_default();
         let queue = hash.hash_one(author.map(|author| author.to_string())) as usize % queues.len();
         let json = if hidden.is_some() { without_hidden(&text).unwrap_or(text) } else { text };
         let line = SentLine { number: line.number, json, hidden: hidden == Some(true), bytes: lines.taken() };

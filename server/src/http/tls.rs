@@ -53,11 +53,11 @@ pub enum CertificateError {
 pub struct Certificate {
     chain: PathBuf,
     key: PathBuf,
-    shown: RwLock<Shown>,
+    shown: RwLock<ServedCertificate>,
 }
 
 #[derive(Debug)]
-struct Shown {
+struct ServedCertificate {
     certified: Arc<CertifiedKey>,
     /// The stamps of the files at the last attempt to load them.
     as_of: [Stamp; 2],
@@ -74,7 +74,7 @@ impl Certificate {
         // The stamps are taken before the files are read, so that a concurrent change is detected at the next check.
         let as_of = stamps(&chain, &key);
         let certified = Arc::new(certified(&chain, &key)?);
-        Ok(Arc::new(Self { chain, key, shown: RwLock::new(Shown { certified, as_of, seen: as_of }) }))
+        Ok(Arc::new(Self { chain, key, shown: RwLock::new(ServedCertificate { certified, as_of, seen: as_of }) }))
     }
 
     /// Loads the files again if they have changed and are unchanged since the last check: a file that is still changing may be incomplete.

@@ -25,7 +25,7 @@ pub(crate) struct Inspect {
 }
 
 /// The totals of the segments read so far.
-struct Sum {
+struct JournalTotals {
     /// The output for events, if they are printed.
     events: Option<Box<dyn Write>>,
     kinds: BTreeMap<&'static str, u64>,
@@ -41,7 +41,7 @@ impl Inspect {
         let files = open(&self.path)?;
         let segments = reader::segments(&files)?;
         let events = self.events.then(terminal::output);
-        let mut sum = Sum { events, kinds: BTreeMap::new(), segments: 0, bytes: 0, next: None, bad: false };
+        let mut sum = JournalTotals { events, kinds: BTreeMap::new(), segments: 0, bytes: 0, next: None, bad: false };
         for (nth, (name, first)) in segments.iter().enumerate() {
             let segment = match Segment::read(&files, name, *first) {
                 // A running server deleted the segment after the directory was listed.
@@ -63,7 +63,7 @@ impl Inspect {
     }
 }
 
-impl Sum {
+impl JournalTotals {
     fn segment(&mut self, segment: &Segment, is_last: bool) -> io::Result<()> {
         if let Some(next) = self.next
             && segment.first > next

@@ -127,16 +127,16 @@ impl<'de> Deserialize<'de> for RequestsPerSecond {
 /// The TOML form of the celebrity threshold: `off` is a string, a threshold is a number.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a number of followers or \"off\"")]
-enum Written {
+enum ThresholdToml {
     Number(u64),
     Text(String),
 }
 
 impl<'de> Deserialize<'de> for Celebrity {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = match Written::deserialize(from)? {
-            Written::Number(followers) => followers.to_string(),
-            Written::Text(text) => text,
+        let text = match ThresholdToml::deserialize(from)? {
+            ThresholdToml::Number(followers) => followers.to_string(),
+            ThresholdToml::Text(text) => text,
         };
         text.parse().map_err(D::Error::custom)
     }

@@ -8,7 +8,7 @@ use crate::cli::{Outcome, terminal};
 use tidewire::storage::snapshot::{Block, Section};
 
 #[derive(Default)]
-struct Sum {
+struct SectionTotals {
     blocks: u64,
     records: u64,
     raw_bytes: u64,
@@ -24,7 +24,7 @@ pub(super) fn run(snapshot: &Snapshot) -> Outcome {
     }
     terminal::print_line(&format!("taken at {}, replay goes on after event {}", header.taken_at, header.sequence));
     terminal::print_line("");
-    let mut sums: BTreeMap<Section, Sum> = BTreeMap::new();
+    let mut sums: BTreeMap<Section, SectionTotals> = BTreeMap::new();
     let read = loop {
         match reader.next_block() {
             Ok(Some(block)) => sums.entry(block.section).or_default().add(&block),
@@ -45,13 +45,13 @@ pub(super) fn run(snapshot: &Snapshot) -> Outcome {
 }
 
 /// Prints the table of sections. For a damaged snapshot it covers the blocks before the damage.
-fn print_sections(sums: &BTreeMap<Section, Sum>) {
+fn print_sections(sums: &BTreeMap<Section, SectionTotals>) {
     let row = |name: &str, sum: [&str; 4]| {
         let [blocks, records, raw, stored] = sum;
         terminal::print_line(&format!("{name:<10} {blocks:>8} {records:>12} {raw:>15} {stored:>15}"));
     };
     row("section", ["blocks", "records", "bytes raw", "bytes stored"]);
-    let mut total = Sum::default();
+    let mut total = SectionTotals::default();
     for (section, sum) in sums {
         row(section.name(), sum.numbers().each_ref().map(String::as_str));
         total.blocks += sum.blocks;
@@ -62,7 +62,7 @@ fn print_sections(sums: &BTreeMap<Section, Sum>) {
     row("total", total.numbers().each_ref().map(String::as_str));
 }
 
-impl Sum {
+impl SectionTotals {
     fn add(&mut self, block: &Block) {
         self.blocks += 1;
         self.records += u64::from(block.records);

@@ -32,16 +32,16 @@ const NAME_BYTES_MAX: usize = 64;
 /// The format of the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct Written {
+struct AccessFileEntries {
     #[serde(default)]
-    server_key: Vec<WrittenServerKey>,
+    server_key: Vec<ServerKeyEntry>,
     #[serde(default)]
-    token_key: Vec<WrittenTokenKey>,
+    token_key: Vec<TokenKeyEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenServerKey {
+struct ServerKeyEntry {
     name: String,
     sha256: String,
     #[serde(default)]
@@ -50,7 +50,7 @@ struct WrittenServerKey {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct WrittenTokenKey {
+struct TokenKeyEntry {
     name: String,
     algorithm: String,
     #[serde(default)]
@@ -161,7 +161,7 @@ fn warn_of_readers(file: &Path) {
 
 /// Parses the text of an access file.
 pub(in crate::http) fn keys(text: &str) -> Result<Keys, String> {
-    let written: Written = toml::from_str(text).map_err(|cause| {
+    let written: AccessFileEntries = toml::from_str(text).map_err(|cause| {
         // The full error message would quote the line and thereby a secret.
         let line = cause.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));
         let line = line.map_or_else(String::new, |line| format!("line {line}: "));
@@ -243,7 +243,7 @@ fn hash_of(text: &str) -> Result<KeyHash, String> {
 }
 
 fn token_key(
-    WrittenTokenKey { algorithm, secret, public_key, audience, kid, .. }: &WrittenTokenKey,
+    TokenKeyEntry { algorithm, secret, public_key, audience, kid, .. }: &TokenKeyEntry,
 ) -> Result<TokenKey, String> {
     let audience = audience.as_deref();
     if audience == Some("") {

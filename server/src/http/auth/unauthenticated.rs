@@ -24,11 +24,11 @@ use crate::http::problem::Problem;
 pub(in crate::http) struct UnauthenticatedConnections {
     all_max: usize,
     of_address_max: usize,
-    table: Mutex<Table>,
+    table: Mutex<PendingTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct PendingTable {
     /// All connections in the order of their arrival.
     all: BTreeMap<u64, Arc<Pending>>,
     by_address: HashMap<IpAddr, BTreeSet<u64>>,
@@ -75,7 +75,7 @@ impl UnauthenticatedConnections {
     }
 }
 
-impl Table {
+impl PendingTable {
     /// Chooses the connection that has to end for a new one of `address`, if one has to.
     fn evicted(&self, address: Option<IpAddr>, all_max: usize, of_address_max: usize) -> Option<u64> {
         let of_address = address.and_then(|address| self.by_address.get(&address));

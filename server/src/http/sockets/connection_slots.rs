@@ -66,7 +66,7 @@ impl ConnectionLimits {
 
 /// The reason a connection is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::http) enum Reason {
+pub(in crate::http) enum RefusalReason {
     /// All slots are taken, and no connection is idle.
     All,
     /// All slots of its address are taken, and no connection of the address is idle.
@@ -77,7 +77,7 @@ pub(in crate::http) enum Reason {
 #[derive(Debug)]
 pub struct Connections {
     limits: ConnectionLimits,
-    table: Mutex<Table>,
+    table: Mutex<ConnectionTable>,
     /// Bytes of later requests that are buffered, of all connections.
     buffered_bytes: Gauge,
     refused: Counter,
@@ -88,7 +88,7 @@ pub struct Connections {
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct ConnectionTable {
     all: Order,
     /// The connections by address. Addresses without connections have no entry.
     by_address: HashMap<IpAddr, Order>,
@@ -187,28 +187,30 @@ impl Connections {
     /// Chooses the connection that must end for a new one of `address`, if one must.
     fn choose_to_end(
         &self,
-        table: &mut Table,
+        table: &mut ConnectionTable,
         address: Option<IpAddr>,
-    ) -> Result<Option<Arc<ConnectionState>>, Reason> {
+    ) -> Result<Option<Arc<ConnectionState>>, RefusalReason> {
         let of_address = address.and_then(|address| table.by_address.get_mut(&address));
         let idle = match of_address {
-            Some(order) if order.staying() >= self.limits.per_address => order.next_to_end().ok_or(Reason::Address)?,
-            _ if table.all.staying() >= self.limits.all => table.all.next_to_end().ok_or(Reason::All)?,
+            Some(order) if order.staying() >= self.limits.per_address => {
+                order.next_to_end().ok_or(RefusalReason::Address)?
+            }
+            _ if table.all.staying() >= self.limits.all => table.all.next_to_end().ok_or(RefusalReason::All)?,
             _ => return Ok(None),
         };
         table.leave(&idle);
         Ok(Some(idle))
     }
 
-    fn refuse(&self, reason: Reason, peer: Option<SocketAddr>) {
+    fn refuse(&self, reason: RefusalReason, peer: Option<SocketAddr>) {
         let (counter, limit) = match reason {
-            Reason::All => (&self.refused, self.limits.all),
-            Reason::Address => (&self.refused_address, self.limits.per_address),
+            RefusalReason::All => (&self.refused, self.limits.all),
+            RefusalReason::Address => (&self.refused_address, self.limits.per_address),
         };
         counter.add(1);
         let Some(left_out) = self.refusals_logged.due() else { return };
         let peer = peer.map(|peer| peer.ip().to_canonical().to_string());
-        let what = if reason == Reason::All { "all" } else { "one address" };
+        let what = if reason == RefusalReason::All { "all" } else { "one address" };
         warn!(
             peer,
             limit,
@@ -275,7 +277,7 @@ impl Connections {
     }
 }
 
-impl Table {
+impl ConnectionTable {
     /// Adds a new connection, which is idle.
     fn add(&mut self, connections: &Arc<Connections>, address: Option<IpAddr>) -> Arc<ConnectionState> {
         let mut of_address = address.map(|address| self.by_address.entry(address).or_default());

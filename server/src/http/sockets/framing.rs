@@ -29,7 +29,7 @@ pub(super) struct Framing {
     line_bytes: usize,
     /// Bytes of the current chunked body besides its data and the necessary size lines.
     overhead_bytes: usize,
-    head: Head,
+    head: RequestHead,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ enum State {
     /// In a body, or in a chunk and its line end; `left` bytes follow.
     Bytes {
         left: u64,
-        then: Then,
+        then: AfterBytes,
     },
     ChunkSize,
     Trailer,
@@ -52,14 +52,14 @@ enum State {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Then {
+enum AfterBytes {
     Request,
     Chunk,
 }
 
 /// The properties of a head that determine what follows it.
 #[derive(Debug, Default, Clone, Copy)]
-struct Head {
+struct RequestHead {
     has_request_line: bool,
     length: u64,
     is_chunked: bool,
@@ -111,13 +111,13 @@ impl Framing {
                 let left = left - here as u64;
                 self.state = match (left, then) {
                     (1.., _) => State::Bytes { left, then },
-                    (0, Then::Request) => State::Between,
-                    (0, Then::Chunk) => State::ChunkSize,
+                    (0, AfterBytes::Request) => State::Between,
+                    (0, AfterBytes::Chunk) => State::ChunkSize,
                 };
                 here
             }
             State::Between => {
-                self.head = Head::default();
+                self.head = RequestHead::default();
                 self.state = State::Head;
                 0
             }
@@ -194,7 +194,7 @@ impl Framing {
     }
 }
 
-impl Head {
+impl RequestHead {
     /// Parses a line of the head. Empty lines before the request line are ignored.
     fn line(&mut self, line: &[u8]) {
         if !self.has_request_line {
@@ -224,7 +224,7 @@ impl Head {
             Self { is_chunked: true, .. } => State::ChunkSize,
             Self { is_upgrade: true, .. } => State::PassThrough,
             Self { length: 0, .. } => State::Between,
-            Self { length, .. } => State::Bytes { left: length, then: Then::Request },
+            Self { length, .. } => State::Bytes { left: length, then: AfterBytes::Request },
         }
     }
 }
@@ -239,7 +239,7 @@ fn chunk(line: &[u8]) -> State {
     let size = std::str::from_utf8(digits(line)).ok().and_then(|digits| u64::from_str_radix(digits, 16).ok());
     match size.map(|size| (size, size.checked_add(2))) {
         Some((0, _)) => State::Trailer,
-        Some((_, Some(left))) => State::Bytes { left, then: Then::Chunk },
+        Some((_, Some(left))) => State::Bytes { left, then: AfterBytes::Chunk },
         _ => State::PassThrough,
     }
 }
