@@ -1,9 +1,11 @@
 //! Tests of the cost of forged tokens: they count signatures.
 #![cfg(test)]
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::http::auth::signatures::{Check, Signatures};
-use tidewire::limits::{FORGED_SIGNATURES_AT_ONCE, KEYS_TRIED_MAX};
+use tidewire::limits::{FORGED_SIGNATURES_AT_ONCE, KEYS_TRIED_MAX, UNKNOWN_CREDENTIALS_PER_SECOND};
 
 /// Returns the maximum number of HS256 keys without a `kid`, and one with a `kid`.
 fn many_keys() -> Keys {
@@ -138,6 +140,22 @@ fn beside_a_flood(access: &Access, token: &str) -> &'static str {
         .map(|nth| ask(&jsonwebtoken::encode(&Header::default(), &lasts, &forged(nth)).unwrap()));
     assert!(flood.into_iter().any(|code| code == "too_many_denials"), "the budget is spent");
     ask(token)
+}
+
+#[test]
+fn clients_behind_a_proxy_are_not_refused_for_what_others_there_sent_and_those_of_one_network_are() {
+    for (peer, is_refused) in [("192.0.2.1:1", true), ("127.0.0.1:1", false)] {
+        let (access, peer) = (Access::by(keys()), Some(peer.parse().unwrap()));
+        let ask = |token: &str| code(access.authenticate(&access.keys().unwrap(), token, peer, None));
+        let forged: BTreeSet<_> = (0..2 * FORGED_SIGNATURES_AT_ONCE)
+            .map(|nth| ask(&signed(&format!("user{nth}"), None, &[77; 32])))
+            .collect();
+        assert_eq!(forged.contains("too_many_denials"), is_refused, "{peer:?}: {forged:?}");
+        let unknown: BTreeSet<_> = (0..5 * UNKNOWN_CREDENTIALS_PER_SECOND.get())
+            .map(|_| access.count_denial(Denial::Unknown(""), peer).code())
+            .collect();
+        assert_eq!(unknown.contains("too_many_denials"), is_refused, "{peer:?}: {unknown:?}");
+    }
 }
 
 #[test]
