@@ -277,7 +277,7 @@ impl Admission {
             WorkKind::None | WorkKind::WakeUp | WorkKind::Live | WorkKind::Handshake => return Ok(None),
             WorkKind::Read | WorkKind::Operation => self.response_bytes.enter(client, bytes)?,
             WorkKind::Write | WorkKind::BulkWrite | WorkKind::Metrics => {
-                self.response_bytes.enter_anyway(client, bytes)
+                self.response_bytes.enter_anyway(client, bytes);
             }
         }
         Ok(Some(ByteReservation {
