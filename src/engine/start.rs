@@ -38,6 +38,7 @@ use crate::runtime::fanout::{self, FanoutQueue, FanoutSupervisor};
 use crate::runtime::message::{FanoutOrder, RegisterCouriers, Restore};
 use crate::runtime::monotonic_clock::MonotonicClock;
 use crate::runtime::reader::activator::Activator;
+use crate::runtime::reader::direct::DirectReads;
 use crate::runtime::reader::directory::Directory;
 use crate::runtime::reader::inbox_store::InboxStore;
 use crate::runtime::reader::read_scheduler::ReadScheduler;
@@ -336,6 +337,8 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
     let started = Instant::now();
     let shared = Arc::new(Shared {
         directory: Directory::new(world.sharding),
+        inboxes: (0..world.sharding.shards()).map(|_| Arc::default()).collect(),
+        direct_reads: DirectReads::default(),
         config,
         world,
         counters: Counters::default(),
@@ -413,7 +416,7 @@ fn start_shard(shard: usize, shared: &Arc<Shared>, supervisor: &Addr<FanoutSuper
     let (sender, receiver) = std::sync::mpsc::channel();
     let (shared, supervisor) = (Arc::clone(shared), supervisor.clone());
     Arbiter::new().spawn_fn(move || {
-        let inbox_store = Rc::new(RefCell::new(InboxStore::default()));
+        let inbox_store = Rc::new(RefCell::new(InboxStore::new(Arc::clone(&shared.inboxes[shard]))));
         let courier = Courier::create(|ctx| {
             ctx.set_mailbox_capacity(SLICES_IN_FLIGHT_MAX + 8);
             Courier::new(shard, Arc::clone(&shared), Rc::clone(&inbox_store), supervisor)

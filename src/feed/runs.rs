@@ -52,6 +52,11 @@ impl<K> Default for SortedRuns<K> {
 }
 
 impl<K: Key> SortedRuns<K> {
+    /// Creates a set of few ascending keys, all of them unpacked. It is for reading: a copy of a part of another set.
+    pub fn unpacked(ascending: Vec<K>) -> Self {
+        Self { len: ascending.len(), newest: ascending.into(), older: BTreeMap::new() }
+    }
+
     /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.len

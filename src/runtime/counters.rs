@@ -96,6 +96,8 @@ pub struct Counters {
     pub below_floor: Counter,
     /// Pages built, on shards and on other threads.
     pub pages: Counter,
+    /// Pages built on the threads of their callers.
+    pub direct_pages: Counter,
     /// Pages built with the archive.
     pub cold_pages: Counter,
     /// Pages built outside the shards, since they took too long.

@@ -18,7 +18,9 @@ use crate::runtime::fanout::latency::FanoutLatency;
 use crate::runtime::fanout::open_fanouts::OpenFanouts;
 use crate::runtime::message::{Reply, SnapshotTaken};
 use crate::runtime::monotonic_clock::ClockReport;
+use crate::runtime::reader::direct::DirectReads;
 use crate::runtime::reader::directory::Directory;
+use crate::runtime::reader::inboxes::Inboxes;
 use crate::state::reader::ReadClock;
 use crate::state::view::Entry;
 use crate::state::world::World;
@@ -31,6 +33,10 @@ pub struct Shared {
     pub world: Arc<World>,
     /// The directory of awake readers.
     pub directory: Directory,
+    /// The inboxes of each shard.
+    pub inboxes: Box<[Arc<Inboxes>]>,
+    /// The budget of pages that are built on the threads of their callers.
+    pub(crate) direct_reads: DirectReads,
     /// The engine's counters since its start.
     pub counters: Counters,
     /// The source of the current time.

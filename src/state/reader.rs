@@ -75,10 +75,17 @@ pub struct Reader {
 
 /// The followed sources that have posts to pull, for one version of the edges and one epoch of the world.
 #[derive(Debug, Default)]
-struct PulledSources {
+pub struct PulledSources {
     as_of: Option<(u64, u64)>,
     parts: Vec<(SourceSlot, Part)>,
 }
+
+/// Maximum work for a page on the thread of its caller, in the units of [`Work::units`](crate::feed::work::Work::units): some 0.5 ms. A
+/// page of 20 entries takes some 5,000 units.
+const DIRECT_WORK_MAX: u64 = 50_000;
+
+/// Maximum number of pulled sources of a page that is built on the thread of its caller.
+const DIRECT_PULLED_MAX: usize = 256;
 
 impl Reader {
     /// Creates a reader whose inbox is not filled yet.
@@ -224,6 +231,72 @@ fn sync(following: &Following, inbox: &mut Inbox, world: &World) {
     let left_out = newest.get(posts_max).copied().or(merge.into_shortfall().archived);
     inbox.absorb(&newest[..kept], left_out);
     inbox.set_synced(following.last_made());
+}
+
+/// A page that is built from a copy of an inbox, on the thread of its caller.
+pub struct DirectPage<'a> {
+    world: &'a World,
+    request: PageRequest,
+    settled: Settled,
+    following: Arc<Following>,
+    viewer: Viewer,
+}
+
+impl<'a> DirectPage<'a> {
+    /// Reads what must be read before the inbox is copied.
+    pub fn new(source: &Source, world: &'a World, request: PageRequest) -> Self {
+        // The order is that of [`Reader::page`].
+        let settled = world.arrivals.settled();
+        let following = source.following();
+        let viewer = Viewer::home(source, &following);
+        Self { world, request, settled, following, viewer }
+    }
+
+    /// Returns the number of positions to copy: twice as many as entries are requested, since some may not be shown.
+    pub fn positions(&self) -> usize {
+        2 * (self.request.bounded_limit() + 1)
+    }
+
+    /// Returns true if the page can be built from this copy: it has the posts of all edges, and the requested range.
+    pub fn suffices(&self, inbox: &Inbox) -> bool {
+        let has_range = match self.request.range {
+            Range::Newest => true,
+            // These begin at any position; only the newest ones are copied.
+            Range::Before(_) => false,
+            Range::After(above) => above >= inbox.floor(),
+            Range::Resume(token) | Range::Since(token) => token.floor() >= inbox.floor(),
+        };
+        has_range && self.following.last_made() <= inbox.synced()
+    }
+
+    /// Returns `known` if it has the sources to pull now.
+    ///
+    /// # Errors
+    /// Otherwise returns them as they are now.
+    pub fn pulled(
+        &self,
+        own: &Source,
+        known: Option<Arc<PulledSources>>,
+    ) -> Result<Arc<PulledSources>, Arc<PulledSources>> {
+        let as_of = Some((self.following.version(), self.world.pulled_epoch()));
+        known.filter(|known| known.as_of == as_of).ok_or_else(|| {
+            let mut fresh = PulledSources::default();
+            fresh.refresh(own, &self.following, self.world);
+            Arc::new(fresh)
+        })
+    }
+
+    /// Builds the page. Returns none if that takes longer than a caller's thread should work, or needs the archive.
+    pub fn build(&self, inbox: &Inbox, pulled: &PulledSources, time: ReadClock<'_>) -> Option<Page<Entry>> {
+        if pulled.parts.len() > DIRECT_PULLED_MAX {
+            return None;
+        }
+        let is_late = || time.is_late();
+        let budget = Budget::new(Allowance { units_max: DIRECT_WORK_MAX, ..Allowance::ON_SHARD }, &is_late);
+        let mut view = FeedView::new(Finder::Memory(self.world), &self.viewer, Some(inbox), &budget);
+        let page = build(&mut view, &pulled.parts, self.settled, self.request);
+        (!page.needs_archive && page.reach == Reach::Full).then_some(page)
+    }
 }
 
 impl PulledSources {

@@ -146,7 +146,7 @@ impl Handler<CollectStatistics> for Courier {
     type Result = ();
 
     fn handle(&mut self, CollectStatistics(reply): CollectStatistics, _: &mut Self::Context) {
-        let _ = reply.send(self.inbox_store.borrow().totals());
+        let _ = reply.send(self.inbox_store.borrow().inboxes().totals());
     }
 }
 
@@ -155,8 +155,11 @@ impl Handler<CopyInboxes> for Courier {
 
     fn handle(&mut self, CopyInboxes { from, reply }: CopyInboxes, _: &mut Self::Context) {
         let sharding = self.shared.world.sharding;
-        let (inboxes, next) =
-            self.inbox_store.borrow().copies(from, INBOXES_PER_COPY, |reader| sharding.source(self.shard, reader));
+        let (inboxes, next) = self
+            .inbox_store
+            .borrow()
+            .inboxes()
+            .copies(from, INBOXES_PER_COPY, |reader| sharding.source(self.shard, reader));
         // The snapshotter may have given up.
         let _ = reply.send((inboxes, next));
     }

@@ -7,52 +7,39 @@
 //! - collecting invalidations for watched readers, and the list of actors that the courier has to notify.
 //!
 //! Not responsible for:
-//! - choosing the posts to deliver (`runtime::fanout`), storing them in an inbox (`feed::inbox`).
+//! - choosing the posts to deliver (`runtime::fanout`), storing the inboxes (`runtime::reader::inboxes`).
 //!
-//! Both parties run on the shard's thread, one at a time, so neither locks nor waits. A slab stores the inboxes close
-//! together: a delivery to one of a million readers costs one or two cache misses, and all other costs are smaller.
+//! Both parties run on the shard's thread, one at a time. Other threads only copy inboxes (`runtime::reader::inboxes`).
 
 use std::cell::RefCell;
-use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::Addr;
 use rustc_hash::FxHashMap;
-use slab::Slab;
 
 use crate::clock::UnixMicros;
-use crate::feed::inbox::{Inbox, Push};
+use crate::feed::inbox::Inbox;
 use crate::feed::position::Position;
 use crate::feed::stream::Invalidation;
-use crate::id::SourceSlot;
-use crate::limits::{LIVE_NOTICES_MAX, SAMPLED_INBOXES_MAX};
+use crate::limits::LIVE_NOTICES_MAX;
 use crate::live::event::{LiveEntry, RecentItems};
-use crate::runtime::message::InboxTotals;
+use crate::runtime::reader::inboxes::{Delivered, Inboxes, Sample};
 use crate::runtime::reader::user::UserActor;
-use crate::state::records::{InboxRecord, pack_positions};
 use crate::state::view::Entry;
 
-/// Maximum number of slots that are probed for these inboxes, some of which may be empty.
-const SAMPLED_PLACES_MAX: usize = 8 * SAMPLED_INBOXES_MAX;
-
-/// The inboxes of one shard.
-#[derive(Debug, Default)]
+/// The inboxes of one shard, as the shard's thread uses them.
+#[derive(Debug)]
 pub struct InboxStore {
-    inboxes: Slab<Inbox>,
-    /// The key of each reader's inbox, indexed by the reader's number within the shard, with the bit [`WATCHED`].
-    keys: Vec<u32>,
+    inboxes: Arc<Inboxes>,
     /// The invalidations of watched readers, by the reader's number within the shard.
     watcher_slots: FxHashMap<u32, WatcherSlot>,
     /// The readers whose actors have to be notified, each once.
     to_wake: Vec<u32>,
     /// Items that were sent to several readers with the same content.
     recent_items: RecentItems,
-    /// The slab index at which the next sample continues.
-    sampled: usize,
-    /// The mean heap bytes of the inboxes in the last sample.
-    bytes_each: f64,
+    sample: Sample,
 }
 
 /// The invalidations of one watched reader, until its actor takes them.
@@ -62,60 +49,17 @@ struct WatcherSlot {
     invalidations: Vec<Invalidation>,
 }
 
-const NO_INBOX: u32 = WATCHED - 1;
-
-/// The bit of a key that marks a watched reader.
-const WATCHED: u32 = 1 << 31;
-
-/// The number of inboxes that are read before the first of them is written, so that their cache misses overlap. The
-/// best of 4 to 64 in measurements.
-const GROUP: usize = 16;
-
-/// The result of a delivery to several inboxes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Delivered {
-    /// The number of inboxes to which the post was added.
-    pub added: u64,
-    /// The number of inboxes that already contained it.
-    pub duplicates: u64,
-    /// The number of inboxes whose floor is above it.
-    pub below_floor: u64,
-}
-
 impl InboxStore {
-    /// Adds a post to the inboxes of `recipients`, given by their numbers within the shard. A recipient without inbox
-    /// is asleep and finds the post when it wakes. With `late_at` the post may have a position far below those that
-    /// arrived before it.
+    /// Creates the store of these inboxes.
+    pub fn new(inboxes: Arc<Inboxes>) -> Self {
+        let (watcher_slots, to_wake) = (FxHashMap::default(), Vec::new());
+        Self { inboxes, watcher_slots, to_wake, recent_items: RecentItems::default(), sample: Sample::default() }
+    }
+
+    /// Adds a post to the inboxes of `recipients`, as [`Inboxes::deliver`] does, and notes it for the watched ones.
     pub fn deliver(&mut self, position: Position, late_at: Option<UnixMicros>, recipients: &[u32]) -> Delivered {
-        let mut delivered = Delivered::default();
-        for group in recipients.chunks(GROUP) {
-            let mut keys = [NO_INBOX; GROUP];
-            for (key, recipient) in keys.iter_mut().zip(group) {
-                *key = self.keys.get(*recipient as usize).copied().unwrap_or(NO_INBOX);
-            }
-            let mut touched = 0;
-            for key in keys {
-                let newest = self.inboxes.get(place(key)).and_then(Inbox::newest);
-                touched ^= newest.map_or(0, |position| position.id.0);
-            }
-            black_box(touched);
-            for (key, recipient) in keys.into_iter().zip(group) {
-                let push = |inbox: &mut Inbox| {
-                    late_at.into_iter().for_each(|at| inbox.note_late(at));
-                    inbox.push(position)
-                };
-                match self.inboxes.get_mut(place(key)).map(push) {
-                    Some(Push::Added { .. }) => delivered.added += 1,
-                    Some(Push::Duplicate) => delivered.duplicates += 1,
-                    Some(Push::BelowFloor) => delivered.below_floor += 1,
-                    None => {}
-                }
-                if key & WATCHED != 0 {
-                    self.note(*recipient, Invalidation::Published(position));
-                }
-            }
-        }
-        delivered
+        let inboxes = Arc::clone(&self.inboxes);
+        inboxes.deliver(position, late_at, recipients, |reader| self.note(reader, Invalidation::Published(position)))
     }
 
     /// Adds an invalidation for those of `recipients` that are watched.
@@ -142,80 +86,28 @@ impl InboxStore {
         }
     }
 
-    /// Copies at most `max` inboxes, of readers from number `from` on. Returns the next start if there are more.
-    pub fn copies(&self, from: u32, max: usize, slot: impl Fn(u32) -> SourceSlot) -> (Vec<InboxRecord>, Option<u32>) {
-        let mut copies = Vec::with_capacity(max);
-        for reader in from..self.keys.len() as u32 {
-            if copies.len() == max {
-                return (copies, Some(reader));
-            }
-            let Some(inbox) = self.inboxes.get(place(self.keys[reader as usize])) else { continue };
-            copies.push(InboxRecord {
-                reader: slot(reader).0,
-                synced: inbox.synced(),
-                floor: inbox.floor(),
-                posts: pack_positions(inbox.oldest_first()),
-            });
-        }
-        (copies, None)
+    /// Returns the inboxes.
+    pub fn inboxes(&self) -> &Inboxes {
+        &self.inboxes
     }
 
-    /// Counts the contents of the inboxes.
-    pub fn totals(&self) -> InboxTotals {
-        let mut totals = InboxTotals { bytes: self.keys.capacity() * size_of::<u32>(), ..InboxTotals::default() };
-        for (_, inbox) in &self.inboxes {
-            totals.inboxes += 1;
-            totals.entries += inbox.len();
-            totals.bytes += size_of::<Inbox>() + inbox.heap_bytes();
-        }
-        totals
-    }
-
-    /// Estimates the bytes of all inboxes from a sample: all inboxes if there are few, otherwise different ones each
-    /// time.
+    /// Estimates the bytes of all inboxes from a sample.
     pub fn sample(&mut self) -> usize {
-        let (places, mut looked, mut bytes) = (self.inboxes.capacity(), 0, 0);
-        // A removed inbox leaves an empty entry in the slab.
-        for _ in 0..places.min(SAMPLED_PLACES_MAX) {
-            if looked == SAMPLED_INBOXES_MAX {
-                break;
-            }
-            if let Some(inbox) = self.inboxes.get(self.sampled) {
-                looked += 1;
-                bytes += inbox.heap_bytes();
-            }
-            self.sampled = (self.sampled + 1) % places;
-        }
-        if looked > 0 {
-            self.bytes_each = bytes as f64 / looked as f64;
-        }
-        let on_heap = (self.bytes_each * self.inboxes.len() as f64) as usize;
-        on_heap + self.inboxes.capacity() * size_of::<Inbox>() + self.keys.capacity() * size_of::<u32>()
+        self.inboxes.sample(&mut self.sample)
     }
 
-    fn open(&mut self, reader: u32, posts_max: NonZeroUsize) -> usize {
-        let key = self.inboxes.insert(Inbox::new(posts_max));
-        let reader = reader as usize;
-        if self.keys.len() <= reader {
-            self.keys.resize(reader + 1, NO_INBOX);
-        }
-        self.keys[reader] = key as u32;
-        key
-    }
-
-    fn close(&mut self, reader: u32, key: usize) {
-        self.inboxes.remove(key);
-        self.keys[reader as usize] = NO_INBOX;
+    fn close(&mut self, reader: u32) {
+        self.inboxes.close(reader);
         self.watcher_slots.remove(&reader);
     }
 
     fn watch(&mut self, reader: u32, user: Addr<UserActor>) {
-        self.keys[reader as usize] |= WATCHED;
+        self.inboxes.set_watched(reader, true);
         self.watcher_slots.insert(reader, WatcherSlot { user, invalidations: Vec::new() });
     }
 
     fn unwatch(&mut self, reader: u32) {
-        self.keys[reader as usize] &= !WATCHED;
+        self.inboxes.set_watched(reader, false);
         self.watcher_slots.remove(&reader);
     }
 }
@@ -231,28 +123,28 @@ fn add(invalidations: &mut Vec<Invalidation>, invalidation: Invalidation) {
     invalidations.push(invalidation);
 }
 
-fn place(key: u32) -> usize {
-    (key & !WATCHED) as usize
-}
-
 /// A user actor's handle of its inbox. Dropping the handle removes the inbox.
 #[derive(Debug)]
 pub struct InboxHandle {
     inbox_store: Rc<RefCell<InboxStore>>,
+    inboxes: Arc<Inboxes>,
     reader: u32,
-    key: usize,
 }
 
 impl InboxHandle {
     /// Opens an empty inbox for a reader that has none, given by its number within the shard.
     pub fn open(inbox_store: Rc<RefCell<InboxStore>>, reader: u32, posts_max: NonZeroUsize) -> Self {
-        let key = inbox_store.borrow_mut().open(reader, posts_max);
-        Self { inbox_store, reader, key }
+        let inboxes = Arc::clone(&inbox_store.borrow().inboxes);
+        inboxes.open(reader, posts_max);
+        Self { inbox_store, inboxes, reader }
     }
 
-    /// Calls `work` with the inbox.
+    /// Calls `work` with the inbox, which no other thread can read meanwhile.
+    ///
+    /// # Panics
+    /// Panics if the inbox is gone, which only dropping the handle does.
     pub fn with<T>(&self, work: impl FnOnce(&mut Inbox) -> T) -> T {
-        work(&mut self.inbox_store.borrow_mut().inboxes[self.key])
+        self.inboxes.with(self.reader, work).expect("an inbox is there as long as its handle")
     }
 
     /// Starts to collect invalidations for the reader. The courier notifies `user` when there are any.
@@ -283,7 +175,7 @@ impl InboxHandle {
 
 impl Drop for InboxHandle {
     fn drop(&mut self) {
-        self.inbox_store.borrow_mut().close(self.reader, self.key);
+        self.inbox_store.borrow_mut().close(self.reader);
     }
 }
 
@@ -292,10 +184,11 @@ mod tests {
     use super::*;
     use crate::feed::position::at;
     use crate::id::PostId;
+    use crate::limits::SAMPLED_INBOXES_MAX;
 
     #[test]
     fn mail_reaches_open_pigeonholes_only() {
-        let inbox_store = Rc::new(RefCell::new(InboxStore::default()));
+        let inbox_store = Rc::new(RefCell::new(InboxStore::new(Arc::default())));
         let posts_max = NonZeroUsize::new(2).unwrap();
         let handles: Vec<_> =
             (0..40).map(|reader| InboxHandle::open(Rc::clone(&inbox_store), reader * 2, posts_max)).collect();
@@ -307,12 +200,12 @@ mod tests {
         assert!(handles.iter().all(|handle| handle.with(|inbox| inbox.len()) == 1));
         drop(handles);
         assert_eq!(inbox_store.borrow_mut().deliver(at(2, 2), None, &everyone), Delivered::default());
-        assert_eq!(inbox_store.borrow().totals().inboxes, 0);
+        assert_eq!(inbox_store.borrow().inboxes.totals().inboxes, 0);
     }
 
     #[test]
     fn a_survey_looks_at_few_inboxes_and_tells_of_all() {
-        let inbox_store = Rc::new(RefCell::new(InboxStore::default()));
+        let inbox_store = Rc::new(RefCell::new(InboxStore::new(Arc::default())));
         let readers = 3 * SAMPLED_INBOXES_MAX as u32;
         let posts_max = NonZeroUsize::new(800).unwrap();
         let sample = || inbox_store.borrow_mut().sample() as f64;
@@ -324,7 +217,7 @@ mod tests {
             let recipients: Vec<u32> = (0..readers).filter(|reader| nth % 2 == 0 || reader % 2 == 0).collect();
             inbox_store.borrow_mut().deliver(at(nth, 1), None, &recipients);
         }
-        let counted = inbox_store.borrow().totals().bytes as f64;
+        let counted = inbox_store.borrow().inboxes.totals().bytes as f64;
         let free = (inbox_store.borrow().inboxes.capacity() - readers as usize) * size_of::<Inbox>();
         for _ in 0..9 {
             let sampled = sample() - free as f64;

@@ -1,9 +1,11 @@
 //! Readers: the directory of awake readers, the actor and the inbox of each, and the scheduling of reads.
 
 pub mod activator;
+pub(crate) mod direct;
 pub mod directory;
 pub(super) mod fair_queue;
 pub mod inbox_store;
+pub mod inboxes;
 pub mod read_scheduler;
 pub mod user;
 pub(super) mod watch;

@@ -208,7 +208,7 @@ impl Drop for UserActor {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::config::EngineConfig;
     use crate::engine::Engine;
@@ -226,7 +226,7 @@ mod tests {
     /// A message whose handler panics.
     #[derive(Message)]
     #[rtype(result = "()")]
-    struct Poison;
+    pub(in crate::runtime::reader) struct Poison;
 
     impl Handler<Poison> for UserActor {
         type Result = ();

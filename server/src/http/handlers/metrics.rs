@@ -241,6 +241,11 @@ impl Sheet<'_> {
             ("deliveries_below_floor", "Deliveries of a post older than the inbox reaches", &counters.below_floor),
             ("pages", "Pages built", &counters.pages),
             ("archive_pages", "Pages built with the archive", &counters.cold_pages),
+            (
+                "direct_pages",
+                "Pages built on the threads of their callers, without the reader's actor",
+                &counters.direct_pages,
+            ),
             ("long_pages", "Pages built where no other waits for them, since they took long", &counters.long_pages),
             ("partial_pages", "Pages that lacked what could not be read, or not in time", &counters.partial_pages),
             ("wakes", "Readers woken", &counters.wakes),

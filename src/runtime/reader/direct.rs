@@ -1,0 +1,245 @@
+//! Direct reads: pages that are built on the threads of their callers.
+//!
+//! Responsible for:
+//! - building the page of an awake reader from a copy of its inbox, without a message to its actor;
+//! - leaving processor time to fan-out: while many deliveries are due, direct reads have a budget.
+//!
+//! Not responsible for:
+//! - sleeping or watched readers, new edges, the archive, long pages, old ranges: all of these go through the reader's actor;
+//! - the contents of a page (`state::reader`).
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Instant;
+
+use tracing::error;
+
+use crate::feed::page::Page;
+use crate::feed::position::Position;
+use crate::id::PostId;
+use crate::runtime::reader::inboxes::InboxCopy;
+use crate::runtime::shared::Shared;
+use crate::state::reader::{DirectPage, PageRequest};
+use crate::state::sources::Source;
+use crate::state::view::Entry;
+
+/// Number of due deliveries up to which direct reads have no budget: about a millisecond's work for one courier.
+const FREE_BELOW_DELIVERIES: usize = 16_384;
+
+/// While more deliveries are due, direct reads may take one part in this many of the time of each shard's thread.
+const TIME_SHARE: u64 = 8;
+
+/// Maximum time that direct reads can save up, in nanoseconds.
+const SAVED_NS_MAX: i64 = 2_000_000;
+
+/// The time that direct reads may take while couriers are busy.
+#[derive(Debug, Default)]
+pub(crate) struct DirectReads {
+    /// The time left, in nanoseconds. Below zero if reads took longer than expected.
+    left_ns: AtomicI64,
+    /// When it was last added to, in nanoseconds since the start of the engine.
+    added_at_ns: AtomicU64,
+}
+
+impl DirectReads {
+    /// Returns true if another read may begin at `now_ns`, while couriers are busy.
+    fn may_begin(&self, now_ns: u64, shards: usize) -> bool {
+        let before = self.added_at_ns.fetch_max(now_ns, Ordering::Relaxed);
+        let added = now_ns.saturating_sub(before).saturating_mul(shards as u64) / TIME_SHARE;
+        let added = i64::try_from(added).unwrap_or(i64::MAX).min(SAVED_NS_MAX);
+        let left = self.left_ns.load(Ordering::Relaxed);
+        let left = left.saturating_add(added).min(SAVED_NS_MAX) - left;
+        self.left_ns.fetch_add(left, Ordering::Relaxed) + left > 0
+    }
+
+    fn took(&self, ns: u64) {
+        self.left_ns.fetch_sub(i64::try_from(ns).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+}
+
+/// Builds a page on this thread, without waiting for any other. Returns none if the reader's actor has to build it.
+pub(crate) fn read(shared: &Shared, source: &Source, request: PageRequest) -> Option<Page<Entry>> {
+    let is_busy = shared.open_fanouts.deliveries() >= FREE_BELOW_DELIVERIES;
+    let began = is_busy.then(Instant::now);
+    if let Some(began) = began {
+        let now_ns = u64::try_from(began.duration_since(shared.started).as_nanos()).unwrap_or(u64::MAX);
+        if !shared.direct_reads.may_begin(now_ns, shared.inboxes.len()) {
+            return None;
+        }
+    }
+    // After a panic the actor builds the page: its crashes are counted, and repeated ones quarantine the reader.
+    let built = panic::catch_unwind(AssertUnwindSafe(|| build(shared, source, request)));
+    if let Some(began) = began {
+        shared.direct_reads.took(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    built.unwrap_or_else(|_| {
+        error!(reader = %source.id, "building a page crashed; the reader's actor builds it");
+        None
+    })
+}
+
+fn build(shared: &Shared, source: &Source, request: PageRequest) -> Option<Page<Entry>> {
+    let sharding = shared.world.sharding;
+    let (inboxes, local) = (&shared.inboxes[sharding.shard_of(source.slot)], sharding.local(source.slot));
+    let now = shared.clock.now();
+    let page = DirectPage::new(source, &shared.world, request);
+    let oldest = Position { published_at: shared.config.oldest_in_inbox(now), id: PostId(0) };
+    let InboxCopy { inbox, pulled } = inboxes.copy_newest(local, page.positions(), oldest)?;
+    if !page.suffices(&inbox) {
+        return None;
+    }
+    source.seen(now);
+    let pulled = page.pulled(source, pulled).unwrap_or_else(|fresh| {
+        inboxes.set_pulled(local, Arc::clone(&fresh));
+        fresh
+    });
+    let built = page.build(&inbox, &pulled, shared.read_clock(now))?;
+    if !built.gone.is_empty() {
+        inboxes.try_remove(local, &built.gone);
+    }
+    // The actor of a watched reader has to see every page. If the watch began after the inbox was copied, this page may show what none of
+    // its events corrects.
+    if shared.watchers.is_watched(source.slot) {
+        return None;
+    }
+    shared.count_page(&built);
+    shared.counters.direct_pages.add(1);
+    Some(built)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::EngineConfig;
+    use crate::engine::Engine;
+    use crate::feed::event::NewEdge;
+    use crate::feed::page::Range;
+    use crate::feed::post::{Body, Draft};
+    use crate::id::SourceId;
+    use crate::runtime::message::Sleep;
+    use crate::runtime::reader::user::tests::Poison;
+    use std::num::NonZeroUsize;
+    use std::sync::atomic::AtomicBool;
+
+    const NEWEST: PageRequest = PageRequest { range: Range::Newest, limit: 20 };
+
+    fn id(text: &str) -> SourceId {
+        SourceId::new(text).unwrap()
+    }
+
+    async fn engine() -> Engine {
+        let config = EngineConfig {
+            shards: NonZeroUsize::MIN,
+            inbox_posts: NonZeroUsize::new(60).unwrap(),
+            ..EngineConfig::default()
+        };
+        let engine = Engine::start(config);
+        engine.follow(vec![NewEdge::new(id("ann"), id("bob"))]).await.unwrap();
+        engine
+    }
+
+    async fn publish(engine: &Engine, numbers: std::ops::Range<usize>) {
+        for number in numbers {
+            engine.publish(Draft::new(id("bob"), Body::new(&number.to_string()).unwrap()), true).await.unwrap();
+        }
+    }
+
+    /// Returns the numbers in the posts of Ann's newest page.
+    async fn page(engine: &Engine) -> Vec<usize> {
+        let page = engine.feed(&id("ann"), NEWEST).await.unwrap().page;
+        page.items.iter().map(|(_, entry)| entry.post.body().parse().unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn only_the_page_of_an_awake_reader_whom_nobody_watches_is_read_directly() {
+        let engine = engine().await;
+        publish(&engine, 0..3).await;
+        let direct = || engine.shared().counters.direct_pages.get();
+        assert_eq!((page(&engine).await, direct()), (vec![2, 1, 0], 0), "she was asleep");
+        assert_eq!((page(&engine).await, direct()), (vec![2, 1, 0], 1));
+        engine.follow(vec![NewEdge::new(id("ann"), id("cas"))]).await.unwrap();
+        assert_eq!((page(&engine).await, direct()), (vec![2, 1, 0], 1), "her inbox lacks the new edge");
+        assert_eq!((page(&engine).await, direct()), (vec![2, 1, 0], 2));
+        let watcher = engine.watch(&id("ann"), None).await.unwrap();
+        assert_eq!((page(&engine).await, direct()), (vec![2, 1, 0], 2), "she is watched");
+        drop(watcher);
+        engine.shutdown();
+    }
+
+    /// Copies overlap with deliveries, evictions, sleep and crashes. A page is never wrong: it has the newest posts without a gap.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn pages_beside_deliveries_sleep_and_crashes_have_no_gap() {
+        let engine = engine().await;
+        publish(&engine, 0..60).await;
+        let (is_over, delivered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(59)));
+        let readers: Vec<_> = (0..3)
+            .map(|_| {
+                let (engine, is_over, delivered) = (engine.clone(), Arc::clone(&is_over), Arc::clone(&delivered));
+                tokio::spawn(async move {
+                    while !is_over.load(Ordering::SeqCst) {
+                        let at_least = delivered.load(Ordering::SeqCst) as usize;
+                        let page = page(&engine).await;
+                        let expected: Vec<usize> = (0..20).map(|nth| page[0].saturating_sub(nth)).collect();
+                        assert!(page[0] >= at_least, "{page:?} begins below {at_least}");
+                        assert_eq!(page, expected);
+                        tokio::task::yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        let slot = engine.shared().world.sources.get(&id("ann")).unwrap().slot;
+        for number in 60..400 {
+            publish(&engine, number..number + 1).await;
+            delivered.store(number as u64, Ordering::SeqCst);
+            match number {
+                // More crashes in a short time would quarantine her.
+                100 | 300 => drop(engine.shared().directory.send(slot, Poison)),
+                _ if number % 40 == 0 => drop(engine.shared().directory.send(slot, Sleep)),
+                _ => {}
+            }
+        }
+        is_over.store(true, Ordering::SeqCst);
+        for reader in readers {
+            reader.await.unwrap();
+        }
+        let counters = &engine.shared().counters;
+        assert!(counters.sleeps.get() > 0 && counters.user_crashes.get() > 0, "she slept and crashed");
+        assert!((1..counters.pages.get()).contains(&counters.direct_pages.get()), "pages were built in both ways");
+        engine.shutdown();
+    }
+
+    #[tokio::test]
+    async fn a_task_that_reads_page_after_page_lets_others_run() {
+        let engine = engine().await;
+        publish(&engine, 0..3).await;
+        page(&engine).await;
+        let other = tokio::spawn(async {});
+        let mut pages = 0;
+        while !other.is_finished() {
+            page(&engine).await;
+            pages += 1;
+            assert!(pages < 1_000, "the other task did not run");
+        }
+        engine.shutdown();
+    }
+
+    #[test]
+    fn busy_couriers_leave_direct_reads_a_share_of_the_time() {
+        let reads = DirectReads::default();
+        let mut now_ns = 1_000_000_000;
+        while reads.may_begin(now_ns, 1) {
+            reads.took(10_000);
+        }
+        let mut begun = 0;
+        for _ in 0..1_000 {
+            now_ns += 100_000;
+            while reads.may_begin(now_ns, 1) {
+                reads.took(10_000);
+                begun += 1;
+            }
+        }
+        // An eighth of 100 ms, in reads of 10 us.
+        assert!((1_200..=1_300).contains(&begun), "{begun}");
+    }
+}
