@@ -20,13 +20,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The crate `tidewire-server` serves an engine over HTTP. It reaches the engine's rooms by the feature `internals`, which promises no
+//! The crate `tidewire-server` serves an engine over HTTP. It uses the engine's modules through the feature `internals`, which promises no
 //! stability. ARCHITECTURE.md in the repository is the map of them.
 
-// Closed rooms have items that only the server, the load tool and the tests use.
+// Private modules have items that only the server, the load tool and the tests use.
 #![cfg_attr(not(feature = "internals"), allow(dead_code, unused_imports, unreachable_pub))]
 
-// The rooms, once open and once closed: no attribute changes a visibility, and rustfmt does not look into macros.
+// Each module is declared twice, as public and as private: no attribute changes a visibility, and rustfmt does not look into macros.
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod clock;
@@ -108,24 +108,30 @@ mod throttle;
 #[doc(hidden)]
 pub mod fuzzing;
 
-pub use clock::{Clock, SystemClock, UnixMicros};
+pub use clock::{Clock, SystemClock, TimeError, UnixMicros};
 pub use config::EngineConfig;
-pub use engine::{Engine, Erasing, FeedPage, Listed, SnapshotOptions, SourceInfo, StorageConfig, Unread, Watcher};
+pub use engine::{
+    Engine, Erasing, FeedPage, Listed, QueueDepth, SnapshotOptions, SourceInfo, StorageConfig, Unread, Watcher,
+};
 pub use error::{Error, FollowRefusal};
+pub use feed::body::BodyError;
 pub use feed::celebrity::CelebrityPolicy;
 pub use feed::event::{MuteOrBlock, NewEdge};
-pub use feed::page::{Page, Range};
+pub use feed::outbox::Route;
+pub use feed::page::{Page, Range, Reach};
 pub use feed::position::Position;
 pub use feed::post::{Body, Draft, Kind, Post};
 pub use feed::resume::Resume;
-pub use feed::rules::{Rules, RulesPatch};
-pub use id::{ListName, PostId, SourceId};
+pub use feed::rules::{Replies, Rules, RulesPatch};
+pub use feed::stream::{Epoch, StreamLimits, StreamPosition};
+pub use id::{ListName, PostId, PostIdError, SourceId, SourceIdError};
 pub use live::event::{EventKind, LiveEntry, LiveEvent};
 pub use live::subscriber_queue::Closing;
 pub use recovery::{RecoveryProgress, RecoveryReport};
-pub use runtime::message::{Followed, Published, SnapshotTaken};
-pub use state::explain::Explanation;
+pub use runtime::message::{Followed, InboxTotals, Published, SnapshotTaken};
+pub use state::explain::{Bar, Concern, Explanation, Reason};
 pub use state::reader::PageRequest;
+pub use state::verify::Verdict;
 pub use state::view::Entry;
 pub use storage::error::StorageError;
 pub use storage::journal::Durability;

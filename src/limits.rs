@@ -116,7 +116,7 @@ pub const READS_WAITING_PER_SHARD_MAX: usize = 64 * 1024;
 /// feed again.
 pub const LATE_POSTS_PER_SOURCE_MAX: usize = 64;
 
-/// Maximum number of unknown posts whose replies are recorded until the post is known, at 64 bytes or more each. Beyond it, the posts that
+/// Maximum number of unknown posts whose replies are recorded until the post is known, at about 200 bytes each. Beyond it, the posts that
 /// have waited longest are dropped: a polling client may then miss replies to them that become visible only when the post is known.
 pub const AWAITED_POSTS_MAX: usize = 65_536;
 

@@ -30,7 +30,7 @@ pub struct Watchers {
     watched: Box<[RwLock<RoaringBitmap>]>,
     /// For each source, the watched readers that no longer follow it but keep the posts it brought before.
     kept_by_source: RwLock<FxHashMap<SourceSlot, Vec<SourceSlot>>>,
-    /// Set if a notice could not be queued. All watched readers are then notified that they missed something.
+    /// Set if a notice could not be queued, or there are too many. All watched readers are then notified that they missed something.
     missed: AtomicBool,
     connections: Mutex<Connections>,
     /// The sessions of users, which their tokens authenticated.
@@ -141,7 +141,7 @@ impl Watchers {
         into.extend(here.map(|reader| self.sharding.local(*reader)).filter(|local| watched.contains(*local)));
     }
 
-    /// Records that a notice could not be queued for its recipients.
+    /// Records that all watched readers have to compare their feeds: a notice could not be queued, or there are too many.
     pub fn note_missed(&self) {
         self.missed.store(true, Ordering::Release);
     }

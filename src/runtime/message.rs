@@ -309,7 +309,7 @@ pub struct FanoutOrder {
     pub author: SourceSlot,
     /// The routes to the recipients, at least one; routes into inboxes come first.
     pub fanout_routes: Box<[FanoutRoute]>,
-    /// The maximum number of deliveries that the post needs, as counted when it was accepted.
+    /// The maximum number of deliveries that the post needs.
     pub deliveries: usize,
     /// The time at which the post was accepted. None if it was delivered before.
     pub accepted_at: Option<UnixMicros>,

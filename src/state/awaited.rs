@@ -9,7 +9,7 @@ use crate::feed::post::Post;
 use crate::id::{PostId, SourceSlot};
 use crate::limits::{AWAITED_ANSWERS_MAX, AWAITED_POSTS_MAX};
 
-/// Maximum number of replies that are recorded for all such posts together, about 60 bytes each.
+/// Maximum number of replies that are recorded for all such posts together, 60 to 150 bytes each.
 const AWAITED_ANSWERS_IN_ALL_MAX: usize = 4 * AWAITED_POSTS_MAX;
 
 /// Replies by their parent post, which was unknown when they were published.
@@ -66,7 +66,8 @@ impl Awaited {
         let Waiting { answers, .. } = self.waiting.entry(post).or_insert_with(|| {
             self.order.push_back((number, post));
             self.next_number += 1;
-            Waiting { number, answers: Vec::new() }
+            // Most posts have one.
+            Waiting { number, answers: Vec::with_capacity(1) }
         });
         if answers.len() <= AWAITED_ANSWERS_MAX && answers.iter().all(|noted| noted.id != reply.id()) {
             answers.push(AwaitedReply::of(reply));

@@ -14,6 +14,7 @@ use tidewire::feed::post::Draft;
 use tidewire::id::PostId;
 use tidewire::limits::{SCRIBE_QUEUE_MAX, USER_MAILBOX_MAX};
 use tidewire::storage::journal::MemoryJournal;
+use tidewire::{PageRequest, Position};
 
 use crate::world::{NEWEST, config, draft, edge, id, ids, some, whole_feed};
 
@@ -178,8 +179,8 @@ async fn a_full_queue_refuses_and_what_it_took_is_done() {
 
 /// A clock that holds the threads of actors, and no others, while it is told to: a shard that hangs.
 #[derive(Default)]
-struct HoldingClock {
-    holding: AtomicBool,
+pub(crate) struct HoldingClock {
+    pub(crate) holding: AtomicBool,
     held: AtomicBool,
 }
 
@@ -198,11 +199,12 @@ impl Clock for HoldingClock {
     }
 }
 
-/// Makes the shard hang in a read of ann's feed, until the clock no longer holds it.
-async fn hold(engine: &Engine, clock: &HoldingClock) -> tokio::task::JoinHandle<Result<FeedPage, Error>> {
+/// Makes the shard hang in a read of ann's feed, until the clock no longer holds it. The actor builds the page, since it begins at a cursor.
+pub(crate) async fn hold(engine: &Engine, clock: &HoldingClock) -> tokio::task::JoinHandle<Result<FeedPage, Error>> {
+    let request = PageRequest::before(Position::MAX, 9);
     clock.holding.store(true, Ordering::SeqCst);
     let engine = engine.clone();
-    let held = tokio::spawn(async move { engine.feed(&id("ann"), NEWEST).await });
+    let held = tokio::spawn(async move { engine.feed(&id("ann"), request).await });
     while !clock.held.load(Ordering::SeqCst) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use tidewire::clock::SystemClock;
+use tidewire::clock::{Clock, SystemClock};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
@@ -15,9 +15,11 @@ use tidewire::feed::event::{Event, MuteOrBlock, NewEdge};
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
 use tidewire::runtime::message::Published;
+use tidewire::state::reader::PageRequest;
 use tidewire::storage::journal::{Journal, JournalError, MemoryJournal, Sequence};
 use tokio::task::JoinHandle;
 
+use crate::concurrency::{HoldingClock, hold};
 use crate::world::{config, draft, edge, id};
 
 /// Commands of one case, queued together.
@@ -87,9 +89,13 @@ struct Held {
 
 impl Held {
     fn new(config: EngineConfig) -> Self {
+        Self::with_clock(config, Arc::new(SystemClock))
+    }
+
+    fn with_clock(config: EngineConfig, clock: Arc<dyn Clock>) -> Self {
         let journal = Gated::default();
         let gate = Arc::clone(&journal.gate);
-        let engine = Engine::start_with(config, journal, Arc::new(SystemClock));
+        let engine = Engine::start_with(config, journal, clock);
         Self { engine, gate, before: 0, queued: 0 }
     }
 
@@ -328,4 +334,29 @@ async fn edges_and_reposts_are_bounded_together_with_those_that_the_group_brings
     held.engine.delete(PostId(7)).await.unwrap();
     assert_eq!(held.engine.shared().world.reposts.len(), 0);
     held.engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_post_counts_the_followers_that_its_author_got_in_the_same_group() {
+    let clock = Arc::new(HoldingClock::default());
+    let mut held = Held::with_clock(config(1, CelebrityPolicy::PushAll), Arc::clone(&clock) as Arc<dyn Clock>);
+    let engine = held.engine.clone();
+    engine.follow(vec![edge("ann", "cas"), edge("dan", "cas")]).await.unwrap();
+    for reader in ["ann", "dan"] {
+        engine.feed(&id(reader), PageRequest::newest(9)).await.unwrap();
+    }
+    let shard = hold(&engine, &clock).await;
+    held.hold().await;
+    let following = engine.clone();
+    let followed = async move { following.follow(vec![edge("ann", "bob"), edge("dan", "bob")]).await.is_ok() };
+    let mut answers = vec![held.queue(followed).await];
+    let publishing = engine.clone();
+    answers.push(held.queue(async move { publishing.publish(draft("bob", "1"), false).await.is_ok() }).await);
+    let (commits, answers) = held.release(answers).await;
+    assert_eq!((commits, answers), (1, vec![true, true]));
+    let backlog = engine.queues().into_iter().find(|queue| queue.name == "fanout_deliveries").unwrap().depth;
+    assert_eq!(backlog, 2);
+    clock.holding.store(false, Ordering::SeqCst);
+    shard.await.unwrap().unwrap();
+    engine.shutdown();
 }

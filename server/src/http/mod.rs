@@ -1,11 +1,11 @@
-//! The HTTP API: JSON over HTTP and WebSockets, implemented with the [`Engine`].
+//! The HTTP API: JSON over HTTP and WebSockets, implemented with the [`Engine`](tidewire::engine::Engine).
 //!
 //! Responsible for:
 //! - validating requests, and converting engine results into responses and every refusal into a problem document.
 //!
 //! Not responsible for:
-//! - decisions about feeds: a handler calls the engine once and forwards its result;
-//! - state: rooms get the parts of [`state::HttpState`] that they use, and none of them uses this file.
+//! - decisions about feeds: a handler asks the engine and forwards its result;
+//! - state: modules get the parts of [`state::HttpState`] that they use, and none of them uses this file.
 
 pub mod admission;
 mod answer;

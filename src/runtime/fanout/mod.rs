@@ -6,8 +6,8 @@
 //! - answering the callers that wait for a delivery.
 //!
 //! Not responsible for:
-//! - refusing posts (`runtime::fanout::admission`), the order of slices (`feed::schedule`), which authors are celebrities (`state::world`), writing inboxes
-//!   (`runtime::fanout::courier`).
+//! - refusing posts (`runtime::fanout::admission`), the order of slices (`feed::schedule`), which authors are celebrities
+//!   (`state::world`), writing inboxes (`runtime::fanout::courier`).
 
 mod admission;
 pub mod courier;
@@ -137,7 +137,7 @@ impl FanoutQueue {
         self.orders.len() + more <= FANOUT_QUEUE_MAX
     }
 
-    /// Queues a post for fan-out. The caller has checked [`FanoutQueue::has_capacity_for`] it.
+    /// Queues a post for fan-out. The caller has checked the capacity with [`FanoutQueue::has_capacity_for`].
     pub fn push(&self, order: FanoutOrder) {
         let FanoutOrder { author, deliveries, accepted_at, .. } = order;
         let open = into_inboxes(&order).map(|position| OpenFanout { position, author, deliveries, accepted_at });
@@ -151,8 +151,8 @@ impl FanoutQueue {
         self.wake_supervisor();
     }
 
-    /// Queues an invalidation. Capacity for the posts of a group stays reserved: if the rest is full, the recipients
-    /// miss the invalidation.
+    /// Queues an invalidation. Capacity for the posts of a group stays reserved: if the rest is full, all
+    /// watched readers are notified that they missed one.
     pub fn notify(&self, invalidation: Invalidation, fanout_routes: Box<[FanoutRoute]>) {
         let order = QueuedOrder::invalidation(invalidation, fanout_routes);
         if !self.has_capacity_for(SCRIBE_BATCH_MAX + 1) || self.orders.try_send(order).is_err() {

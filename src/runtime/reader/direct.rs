@@ -118,9 +118,23 @@ mod tests {
     use crate::feed::post::{Body, Draft};
     use crate::id::SourceId;
     use crate::runtime::message::Sleep;
-    use crate::runtime::reader::user::tests::Poison;
+    use crate::runtime::reader::user::UserActor;
+    use actix::{Handler, Message};
     use std::num::NonZeroUsize;
     use std::sync::atomic::AtomicBool;
+
+    /// A message whose handler panics.
+    #[derive(Message)]
+    #[rtype(result = "()")]
+    struct Poison;
+
+    impl Handler<Poison> for UserActor {
+        type Result = ();
+
+        fn handle(&mut self, _: Poison, _: &mut Self::Context) {
+            panic!("poisoned");
+        }
+    }
 
     const NEWEST: PageRequest = PageRequest { range: Range::Newest, limit: 20 };
 

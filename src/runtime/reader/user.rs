@@ -208,7 +208,7 @@ impl Drop for UserActor {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use crate::config::EngineConfig;
     use crate::engine::Engine;
@@ -226,7 +226,7 @@ pub(super) mod tests {
     /// A message whose handler panics.
     #[derive(Message)]
     #[rtype(result = "()")]
-    pub(in crate::runtime::reader) struct Poison;
+    struct Poison;
 
     impl Handler<Poison> for UserActor {
         type Result = ();

@@ -90,12 +90,7 @@ struct Accepted {
 }
 
 enum Then {
-    /// `deliveries` are those that the post needs at most, as counted when it was accepted.
-    Publish {
-        wait: bool,
-        deliveries: usize,
-        reply: Reply<Published>,
-    },
+    Publish { wait: bool, reply: Reply<Published> },
     Edit(Reply<Arc<Post>>),
     Follow(Reply<Followed>, Followed),
     Answer(Reply<()>),
@@ -286,8 +281,8 @@ impl<J: Journal> Scribe<J> {
     fn answer(&mut self, applied: Applied, then: Then) {
         // Callers may have disconnected.
         match (then, applied) {
-            (Then::Publish { wait, deliveries, reply }, Applied::Published { post, push, answers }) => {
-                self.queue_fanout(post, &push, deliveries, (wait, reply));
+            (Then::Publish { wait, reply }, Applied::Published { post, push, answers }) => {
+                self.queue_fanout(post, &push, (wait, reply));
                 self.notify_of_replies(answers.as_deref());
             }
             (Then::Edit(reply), Applied::Edited(post)) => {

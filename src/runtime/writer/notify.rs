@@ -15,6 +15,7 @@ use crate::limits::LIVE_REPOSTERS_MAX;
 use crate::runtime::message::Reply;
 use crate::runtime::writer::{Scribe, refuse};
 use crate::state::awaited::AwaitedReply;
+use crate::state::posts::Stored;
 use crate::state::sources::Source;
 use crate::state::world::Applied;
 use crate::storage::journal::Journal;
@@ -56,7 +57,9 @@ impl<J: Journal> Scribe<J> {
         }
         match answers.filter(|answers| answers.len() <= LIVE_ANSWERS_MAX) {
             Some(answers) => {
-                for AwaitedReply { id, repost_of, sources } in answers {
+                let posts = &self.writer.world().posts;
+                let is_deleted = |reply: &&AwaitedReply| matches!(posts.stored(reply.id), Some(Stored::Deleted));
+                for AwaitedReply { id, repost_of, sources } in answers.iter().filter(|reply| !is_deleted(reply)) {
                     let (post, sources) = ((*id, *repost_of), sources.iter().copied());
                     self.notify_of_post(post, sources, self.reposters(*id).as_deref(), Invalidation::EntryChanged);
                 }

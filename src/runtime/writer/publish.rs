@@ -41,8 +41,8 @@ impl<J: Journal> Scribe<J> {
             Err(refused) => return refuse(reply, refused),
         };
         let position = Position { published_at: draft.published_at.unwrap_or(now.shown()), id };
-        let deliveries = self.count_accepted(&draft);
-        let then = Then::Publish { wait, deliveries, reply };
+        self.count_accepted(&draft);
+        let then = Then::Publish { wait, reply };
         self.accept(Event::Published { position, draft, accepted_at: now.instant }, then);
     }
 
@@ -103,9 +103,9 @@ impl<J: Journal> Scribe<J> {
         if is_full { Err(Error::Full { what: "repost", limit }) } else { Ok(()) }
     }
 
-    /// Counts the size of a post and its deliveries, and returns the deliveries: they stay in the backlog, by the same
-    /// count, until the post is delivered.
-    fn count_accepted(&mut self, draft: &Draft) -> usize {
+    /// Counts the size of a post and its deliveries for the limits of the group. Earlier commands of the group may change who follows the
+    /// sources, so the deliveries are counted again when the post is queued.
+    fn count_accepted(&mut self, draft: &Draft) {
         let sources = &self.writer.world().sources;
         let pushed = draft.sources().filter_map(|id| sources.get(id)).filter(|source| !source.is_celebrity());
         let deliveries = self.shared.count_deliveries(pushed.map(|source| source.slot));
@@ -115,7 +115,6 @@ impl<J: Journal> Scribe<J> {
         if let Some(author) = sources.get(&draft.author) {
             self.group.add_fanout_of(author.slot, fanouts);
         }
-        deliveries
     }
 
     /// Finds the original post of a repost, and the author whom a reply answers.
@@ -209,13 +208,7 @@ impl<J: Journal> Scribe<J> {
     }
 
     /// Queues a post for fan-out, and answers the author, either now or, with `wait`, when the post is delivered.
-    pub(super) fn queue_fanout(
-        &self,
-        post: Arc<Post>,
-        push: &[SourceSlot],
-        deliveries: usize,
-        (wait, reply): (bool, Reply<Published>),
-    ) {
+    pub(super) fn queue_fanout(&self, post: Arc<Post>, push: &[SourceSlot], (wait, reply): (bool, Reply<Published>)) {
         let (id, author, accepted_at) = (post.id(), post.author().slot, post.accepted_at);
         let (invalidation, fanout_routes) = (Invalidation::Published(post.position), self.fanout_routes(&post, push));
         let published = Published { post, created: true };
@@ -226,7 +219,7 @@ impl<J: Journal> Scribe<J> {
             self.writer.world().arrivals.set_applied(accepted_at);
         }
         if !push.is_empty() {
-            let accepted_at = Some(accepted_at);
+            let (accepted_at, deliveries) = (Some(accepted_at), self.shared.count_deliveries(push.iter().copied()));
             self.fanout.push(FanoutOrder {
                 invalidation,
                 author,

@@ -67,5 +67,7 @@ fn wake_up(request: &HttpRequest, reader: &SourceId) -> Result<Option<Permit>, P
     if engine.is_none_or(|engine| engine.is_awake(reader)) {
         return Ok(None);
     }
-    request.app_data::<Data<Admission>>().map(|admission| admission.enter(WorkKind::WakeUp)).transpose()
+    let admission =
+        request.app_data::<Data<Admission>>().ok_or_else(|| Problem::internal(&"the server has no admission"))?;
+    admission.enter(WorkKind::WakeUp).map(Some)
 }
