@@ -84,7 +84,7 @@ async fn pages_with_celebrities() {
         assert_eq!(page.page.items.len(), 20);
     }
     print_latency("page of 20 with 5 celebrities, without the hop", &alone);
-    print_latency("page of 20 with 5 celebrities, through the user actor", &through);
+    print_latency("page of 20 with 5 celebrities, from the engine", &through);
     engine.shutdown();
 }
 
@@ -124,6 +124,6 @@ async fn pages_by_pull() {
         pulled.record(began.elapsed().as_nanos() as u64).unwrap();
         assert_eq!(page.page.items.len(), 20);
     }
-    print_latency("page of 20 by pull from 305 sources, through the user actor", &pulled);
+    print_latency("page of 20 by pull from 305 sources, from the engine", &pulled);
     engine.shutdown();
 }

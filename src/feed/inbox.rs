@@ -100,7 +100,7 @@ impl Inbox {
     /// Returns a copy of the newest positions, at most `max`. The floor of the copy is the newest position that was left out. The copy
     /// reuses `positions`, which should have capacity for `max + 1`.
     pub fn copy_newest(&self, max: usize, mut positions: Vec<Position>) -> Self {
-        positions.extend(self.posts.below(Position::MAX).take(max + 1));
+        self.posts.copy_largest(max + 1, &mut positions);
         let left_out = (positions.len() > max).then(|| positions.pop()).flatten();
         positions.reverse();
         let floor = left_out.map_or(self.floor, |left_out| self.floor.max(left_out));

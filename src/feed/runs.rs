@@ -161,6 +161,21 @@ impl<K: Key> SortedRuns<K> {
         }
     }
 
+    /// Appends to `into` the `max` largest keys, largest first. Faster than [`SortedRuns::below`]: nothing is searched, and the unpacked
+    /// keys are copied as slices.
+    pub fn copy_largest(&self, max: usize, into: &mut Vec<K>) {
+        let (lower, upper) = self.newest.as_slices();
+        into.extend(upper.iter().rev().chain(lower.iter().rev()).take(max));
+        let mut left = max.saturating_sub(self.newest.len());
+        for (base, run) in self.older.iter().rev() {
+            if left == 0 {
+                break;
+            }
+            into.extend(run.range(*base, run.len().saturating_sub(left)..run.len()).rev());
+            left = left.saturating_sub(run.len());
+        }
+    }
+
     /// Returns the bytes on the heap, without the overhead of the allocator.
     pub fn heap_bytes(&self) -> usize {
         // A tree node has space for 11 entries. In a tree of several nodes, those filled in ascending order hold 6, those split at random
@@ -347,6 +362,11 @@ mod tests {
             check_shape(&set);
             assert_eq!(set.len(), model.len());
             assert_eq!((set.first(), set.last()), (model.first().copied(), model.last().copied()));
+        }
+        for max in [0, 1, 20, 42, model.len(), usize::MAX] {
+            let mut largest = Vec::new();
+            set.copy_largest(max, &mut largest);
+            assert!(largest.iter().eq(model.iter().rev().take(max)));
         }
         for bound in bounds {
             assert_eq!(set.contains(&bound), model.contains(&bound));
