@@ -20,6 +20,7 @@ use crate::live::Error;
 use crate::live::heard::Counts;
 use crate::live::numbers::Order;
 use crate::live::socket::{Listener, Reads, Socket};
+use crate::live::wire::Wire;
 use crate::operation::User;
 
 /// Maximum number of connections that are opened concurrently.
@@ -55,9 +56,10 @@ impl Audience {
         self: &Rc<Self>,
         server: SocketAddr,
         readers: Range<User>,
+        wire: impl Fn(User) -> Box<dyn Wire>,
     ) -> Result<JoinSet<()>, Error> {
         let mut listening = JoinSet::new();
-        open_all(server, readers, Reads::Always, self, |socket| {
+        open_all(server, readers, wire, Reads::Always, self, |socket| {
             self.size.set(self.size() + 1);
             listening.spawn_local(socket.listen());
         })
@@ -157,10 +159,11 @@ impl Listener for Audience {
     }
 }
 
-/// Connects readers, several at a time, and passes on each connection after its `hello`.
+/// Connects readers, several at a time, and passes on each connection once it is ready.
 pub(super) async fn open_all(
     server: SocketAddr,
     readers: Range<User>,
+    wire: impl Fn(User) -> Box<dyn Wire>,
     reads: Reads,
     audience: &Rc<Audience>,
     mut each: impl FnMut(Socket),
@@ -171,7 +174,7 @@ pub(super) async fn open_all(
         while opening.len() < OPENING_MAX
             && let Some(reader) = readers.next()
         {
-            opening.spawn_local(Socket::open(server, reader, reads, Rc::clone(audience) as _));
+            opening.spawn_local(Socket::open(server, reader, wire(reader), reads, Rc::clone(audience) as _));
         }
         let Some(opened) = opening.join_next().await else { return Ok(()) };
         each(opened.map_err(|_| Error::Crashed)??);

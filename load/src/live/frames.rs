@@ -15,6 +15,7 @@ const NO_CODE: u16 = 1005;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Frame<'a> {
     Text(&'a [u8]),
+    Binary(&'a [u8]),
     Ping(&'a [u8]),
     Pong,
     Close(u16),
@@ -45,11 +46,31 @@ impl Frames {
     }
 }
 
-/// Appends a pong with the payload of its ping, which has at most 125 bytes.
+/// The first byte of a frame with a whole text, with whole binary data, or of a pong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Text = 0x81,
+    Binary = 0x82,
+    Pong = 0x8a,
+}
+
+/// Appends a frame of a client.
 ///
 /// Frames of a client must be masked. A mask of zeros leaves the payload unchanged.
-pub(super) fn pong(payload: &[u8], into: &mut Vec<u8>) {
-    into.extend_from_slice(&[0x8a, 0x80 | payload.len() as u8, 0, 0, 0, 0]);
+pub(super) fn frame_of(kind: Kind, payload: &[u8], into: &mut Vec<u8>) {
+    into.push(kind as u8);
+    match payload.len() {
+        short @ 0..=125 => into.push(0x80 | short as u8),
+        middle @ 126..=0xffff => {
+            into.push(0x80 | 126);
+            into.extend_from_slice(&(middle as u16).to_be_bytes());
+        }
+        long => {
+            into.push(0x80 | 127);
+            into.extend_from_slice(&(long as u64).to_be_bytes());
+        }
+    }
+    into.extend_from_slice(&[0; 4]);
     into.extend_from_slice(payload);
 }
 
@@ -58,6 +79,7 @@ fn whole_frames(bytes: &[u8], each: &mut impl FnMut(Frame<'_>)) -> io::Result<us
     while let Some((kind, payload, bytes)) = frame(&bytes[used..])? {
         each(match kind {
             0x81 => Frame::Text(payload),
+            0x82 => Frame::Binary(payload),
             0x89 if payload.len() <= 125 => Frame::Ping(payload),
             0x8a => Frame::Pong,
             0x88 => Frame::Close(payload.first_chunk().map_or(NO_CODE, |code| u16::from_be_bytes(*code))),
@@ -101,6 +123,7 @@ mod tests {
                 parsed.push(match frame {
                     Frame::Text(text) if text.len() > 20 => format!("{} bytes", text.len()),
                     Frame::Text(text) => String::from_utf8_lossy(text).into_owned(),
+                    Frame::Binary(data) => format!("binary {}", String::from_utf8_lossy(data)),
                     Frame::Ping(payload) => format!("ping {}", String::from_utf8_lossy(payload)),
                     other => format!("{other:?}"),
                 });
@@ -119,18 +142,18 @@ mod tests {
 
     #[test]
     fn frames_of_every_length_come_in_pieces_of_any() {
-        let mut bytes = b"\x81\x02hi\x89\x01p\x8a\x00\x81\x00".to_vec();
+        let mut bytes = b"\x81\x02hi\x82\x01b\x89\x01p\x8a\x00\x81\x00".to_vec();
         bytes.extend(text(&[125], 125));
         bytes.extend(text(&[126, 0, 126], 126));
         bytes.extend(text(&[126, 255, 255], 65_535));
         bytes.extend(text(&[127, 0, 0, 0, 0, 0, 1, 0, 0], 65_536));
         bytes.extend(b"\x88\x02\x0f\xa8");
         let expected =
-            ["hi", "ping p", "Pong", "", "125 bytes", "126 bytes", "65535 bytes", "65536 bytes", "Close(4008)"];
+            ["hi", "binary b", "ping p", "Pong", "", "125 bytes", "126 bytes", "65535 bytes", "65536 bytes", "Close(4008)"];
         for piece in [3, 7, 1_000, 65_536, bytes.len()] {
             assert_eq!(parsed(&bytes, piece), expected, "pieces of {piece}");
         }
-        assert_eq!(parsed(&bytes[..400], 1), expected[..6]);
+        assert_eq!(parsed(&bytes[..403], 1), expected[..7]);
     }
 
     #[test]
@@ -154,9 +177,17 @@ mod tests {
     }
 
     #[test]
-    fn a_pong_is_masked_and_has_what_the_ping_had() {
-        let mut bytes = Vec::new();
-        pong(b"ab", &mut bytes);
-        assert_eq!(bytes, b"\x8a\x82\0\0\0\0ab");
+    fn frames_of_a_client_are_masked_and_have_the_payload_unchanged() {
+        let head = |kind, payload: &[u8]| {
+            let mut bytes = Vec::new();
+            frame_of(kind, payload, &mut bytes);
+            let (head, rest) = bytes.split_at(bytes.len() - payload.len());
+            assert_eq!(rest, payload);
+            head.to_vec()
+        };
+        assert_eq!(head(Kind::Pong, b"ab"), b"\x8a\x82\0\0\0\0");
+        assert_eq!(head(Kind::Text, &[b'x'; 125]), b"\x81\xfd\0\0\0\0");
+        assert_eq!(head(Kind::Binary, &[b'x'; 126]), b"\x82\xfe\x00\x7e\0\0\0\0");
+        assert_eq!(head(Kind::Text, &[b'x'; 65_536]), b"\x81\xff\0\0\0\0\0\x01\0\0\0\0\0\0");
     }
 }

@@ -8,6 +8,7 @@ use crate::live::api::{Api, body};
 use crate::live::audience::Audience;
 use crate::live::machine::Watched;
 use crate::live::pace::{self, Posts, Rounds};
+use crate::live::wire::Tidewire;
 use crate::live::{Error, Run};
 use crate::operation::User;
 
@@ -29,7 +30,7 @@ pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
         run.step(&name, &format!("{followers} connections"));
         let (author, readers) = server.author_of(*followers).await?;
         let audience = Rc::new(Audience::default());
-        let listening = audience.connect(server.address(), readers).await?;
+        let listening = audience.connect(server.address(), readers, Tidewire::boxed).await?;
         groups.push(Group { name, author, audience, rounds: Rounds::default(), _listening: listening });
     }
     let mut api = Api::open(server.address()).await?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::live::audience::Audience;
+use crate::live::wire::Tidewire;
 use crate::live::{Error, Run};
 use crate::report::{Case, figure};
 use crate::target::process::resident_bytes;
@@ -29,7 +30,7 @@ pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
     sleep(SETTLING.min(hold)).await;
     let awake = resident();
     let audience = Rc::new(Audience::default());
-    let _listening = audience.connect(server.address(), readers).await?;
+    let _listening = audience.connect(server.address(), readers, Tidewire::boxed).await?;
     run.step(CONNECTION, &format!("{connections} connections, for {hold:?}"));
     let stretch = Duration::from_millis(500).min(hold).max(Duration::from_millis(1));
     let mut held = Duration::ZERO;

@@ -30,6 +30,7 @@ mod settings;
 mod socket;
 mod stalled;
 mod throughput;
+mod wire;
 
 use std::cell::Cell;
 use std::io;

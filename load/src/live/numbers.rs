@@ -31,6 +31,11 @@ impl Numbers {
         self.last.is_some()
     }
 
+    /// Returns the greatest number received.
+    pub(super) fn last(&self) -> Option<u64> {
+        self.last
+    }
+
     /// Records the number of a received message.
     pub(super) fn take(&mut self, number: u64) -> Order {
         let Some(last) = self.last else {

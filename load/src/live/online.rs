@@ -25,6 +25,7 @@ use crate::live::heard::Counts;
 use crate::live::machine::{OTHER_FILES, raise_to};
 use crate::live::numbers::Order;
 use crate::live::socket::{Listener, Reads, Socket};
+use crate::live::wire::Tidewire;
 use crate::operation::User;
 use crate::report::Case;
 
@@ -106,7 +107,9 @@ async fn stay(
     ready: mpsc::Sender<Result<(), Error>>,
     stopped: oneshot::Receiver<()>,
 ) {
-    let open = async |reader: User| Socket::open(server, reader, Reads::Always, Rc::clone(counters) as _).await;
+    let open = async |reader: User| {
+        Socket::open(server, reader, Tidewire::boxed(reader), Reads::Always, Rc::clone(counters) as _).await
+    };
     let opening = stream::iter(&readers).map(async |reader| open(*reader).await.map(|socket| (*reader, socket)));
     let opened: Vec<_> = opening.buffer_unordered(OPENING_MAX).collect().await;
     let opened: Result<Vec<_>, Error> = opened.into_iter().collect();
@@ -123,7 +126,8 @@ async fn stay(
                 socket.listen().await;
                 socket = loop {
                     sleep(BACK_AFTER).await;
-                    match Socket::open(server, reader, Reads::Always, Rc::clone(&counters) as _).await {
+                    let wire = Tidewire::boxed(reader);
+                    match Socket::open(server, reader, wire, Reads::Always, Rc::clone(&counters) as _).await {
                         Ok(socket) => break socket,
                         Err(_) => counters.0.borrow_mut().turned_away += 1,
                     }

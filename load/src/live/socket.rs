@@ -1,7 +1,7 @@
-//! A WebSocket client with little overhead: it reads frames, answers pings, checks message numbers, and notifies a listener.
+//! A WebSocket client with little overhead: it reads frames, answers pings, and passes messages on to the wire protocol of its design.
 //!
 //! Not responsible for:
-//! - the content of messages besides type and number: parsing thousands of JSON messages per post would distort the measurement.
+//! - the content of messages (`wire`).
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::task::ready;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use memchr::memmem;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
@@ -19,12 +20,13 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use crate::live::Error;
-use crate::live::frames::{Frame, Frames, pong};
-use crate::live::numbers::{Numbers, Order};
+use crate::live::frames::{Frame, Frames, Kind, frame_of};
+use crate::live::numbers::Order;
+use crate::live::wire::Wire;
 use crate::operation::User;
 use crate::target::tidewire::name;
 
-/// Timeout until the `hello` of a connection.
+/// Timeout until a connection is ready.
 const OPEN_MAX: Duration = Duration::from_secs(30);
 
 /// Number of client addresses: each has about 28,000 ports for one address of the server.
@@ -75,41 +77,47 @@ pub(super) trait Listener {
     fn leave(&self, code: u16);
 }
 
-/// The messages received on a connection.
-#[derive(Default)]
+/// What a connection has received, besides incomplete frames.
 struct Heard {
-    /// The number of `hello` is the first.
-    numbers: Numbers,
-    posts: usize,
-    /// Pongs that are to be sent.
-    pongs: Vec<u8>,
+    wire: Box<dyn Wire>,
+    /// Frames that are to be sent.
+    out: Vec<u8>,
     /// The close code, if the connection was closed.
     closed: Option<u16>,
+    /// The first error in a message.
+    wrong: io::Result<()>,
 }
 
 /// The reading behaviour of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reads {
     Always,
-    /// It stops reading after `hello`. The kernel buffers little for it, as over a network and unlike over loopback.
+    /// It stops reading once it is ready. The kernel buffers little for it, as over a network and unlike over loopback.
     NoMore,
 }
 
 impl Socket {
-    /// Connects a client of a user and waits for `hello`.
+    /// Connects a client of a user and waits until its wire protocol is ready.
     pub(super) async fn open(
         server: SocketAddr,
         user: User,
+        wire: Box<dyn Wire>,
         reads: Reads,
         listener: Rc<dyn Listener>,
     ) -> Result<Self, Error> {
-        let opened = timeout(OPEN_MAX, Self::connect(server, user, reads, listener)).await;
+        let opened = timeout(OPEN_MAX, Self::connect(server, user, wire, reads, listener)).await;
         let opened = opened
-            .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, format!("no hello after {OPEN_MAX:?}"))));
+            .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, format!("not ready after {OPEN_MAX:?}"))));
         opened.map_err(|source| Error::Connect { user: name(user), server, source })
     }
 
-    async fn connect(server: SocketAddr, user: User, reads: Reads, listener: Rc<dyn Listener>) -> io::Result<Self> {
+    async fn connect(
+        server: SocketAddr,
+        user: User,
+        wire: Box<dyn Wire>,
+        reads: Reads,
+        listener: Rc<dyn Listener>,
+    ) -> io::Result<Self> {
         let socket = if server.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         if reads == Reads::NoMore {
             // With the 64 KiB segments of loopback the kernel would buffer megabytes.
@@ -121,22 +129,29 @@ impl Socket {
             socket.bind((Ipv4Addr::new(127, 0, 0, 2 + (user % ADDRESSES) as u8), 0).into())?;
         }
         let stream = socket.connect(server).await?;
-        let mut socket = Self { stream, frames: Frames::default(), heard: Heard::default(), listener };
-        socket.shake_hands(server, user).await?;
-        while !socket.heard.numbers.begun() {
+        stream.set_nodelay(true)?;
+        let heard = Heard { wire, out: Vec::new(), closed: None, wrong: Ok(()) };
+        let mut socket = Self { stream, frames: Frames::default(), heard, listener };
+        socket.shake_hands(server).await?;
+        socket.heard.wire.greet(&mut socket.heard.out);
+        socket.flush().await?;
+        while !socket.heard.wire.is_ready() {
             if let Some(code) = socket.heard.closed {
                 return Err(io::Error::other(format!("closed with {code}")));
             }
             socket.read().await?;
+            socket.flush().await?;
         }
         Ok(socket)
     }
 
-    async fn shake_hands(&mut self, server: SocketAddr, user: User) -> io::Result<()> {
-        let path = format!("/v1/users/{}/live", name(user));
+    async fn shake_hands(&mut self, server: SocketAddr) -> io::Result<()> {
+        let path = self.heard.wire.path();
+        let protocol = self.heard.wire.protocol().map(|name| format!("Sec-WebSocket-Protocol: {name}\r\n"));
         let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: {server}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+            "GET {path} HTTP/1.1\r\nHost: {server}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{}\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            protocol.unwrap_or_default()
         );
         self.stream.write_all(request.as_bytes()).await?;
         let mut head = Vec::new();
@@ -153,19 +168,16 @@ impl Socket {
             let answer = String::from_utf8_lossy(&head);
             return Err(io::Error::other(format!("GET {path}: {}", answer.lines().next().unwrap_or_default())));
         }
-        self.frames.feed(&head[end..], |frame| self.heard.take(frame, &*self.listener))
+        let Self { frames, heard, listener, .. } = self;
+        frames.feed(&head[end..], |frame| heard.take(frame, &**listener))?;
+        heard.wrong()
     }
 
     /// Reads until the connection ends.
     pub(super) async fn listen(mut self) {
         let code = loop {
             match self.read().await {
-                Ok(()) if !self.heard.pongs.is_empty() => {
-                    if self.stream.write_all(&self.heard.pongs).await.is_err() {
-                        break ABNORMAL;
-                    }
-                    self.heard.pongs.clear();
-                }
+                Ok(()) if self.flush().await.is_err() => break ABNORMAL,
                 Ok(()) => {}
                 Err(cause) if cause.kind() == io::ErrorKind::InvalidData => break PROTOCOL_ERROR,
                 Err(_) => break ABNORMAL,
@@ -177,12 +189,44 @@ impl Socket {
         self.listener.leave(code);
     }
 
+    /// Waits for data, reads what is available, and answers it.
+    pub(super) async fn read_once(&mut self) -> io::Result<()> {
+        self.read().await?;
+        self.flush().await?;
+        match self.heard.closed {
+            Some(code) => Err(io::Error::other(format!("closed with {code}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends a message of the wire protocol, after reading and answering what has arrived.
+    pub(super) async fn send(&mut self, write: impl FnOnce(&mut dyn Wire, &mut Vec<u8>)) -> io::Result<()> {
+        while let Some(read) = self.read_once().now_or_never() {
+            read?;
+        }
+        write(&mut *self.heard.wire, &mut self.heard.out);
+        self.flush().await
+    }
+
+    /// Ends the connection. Returns the wire protocol of the same client when it comes back.
+    pub(super) fn leave(self) -> Box<dyn Wire> {
+        self.heard.wire.again()
+    }
+
     /// Waits for data and reads what is available.
     async fn read(&mut self) -> io::Result<()> {
         let Self { stream, frames, heard, listener } = self;
         let mut outcome = Ok(());
         read_into(stream, |bytes| outcome = frames.feed(bytes, |frame| heard.take(frame, &**listener))).await?;
-        outcome
+        outcome.and_then(|()| heard.wrong())
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        if !self.heard.out.is_empty() {
+            self.stream.write_all(&self.heard.out).await?;
+            self.heard.out.clear();
+        }
+        Ok(())
     }
 }
 
@@ -204,81 +248,41 @@ async fn read_into(stream: &mut TcpStream, mut take: impl FnMut(&[u8])) -> io::R
 impl Heard {
     fn take(&mut self, frame: Frame<'_>, listener: &dyn Listener) {
         match frame {
-            Frame::Text(message) => self.message(message, listener),
+            Frame::Text(message) | Frame::Binary(message) => {
+                let taken = self.wire.take(message, &mut self.out, listener);
+                if self.wrong.is_ok() {
+                    self.wrong = taken;
+                }
+            }
             Frame::Ping(payload) => {
                 listener.pinged();
-                pong(payload, &mut self.pongs);
+                frame_of(Kind::Pong, payload, &mut self.out);
             }
             Frame::Close(code) => self.closed = Some(code),
             Frame::Pong => {}
         }
     }
 
-    fn message(&mut self, message: &[u8], listener: &dyn Listener) {
-        // A beat has no event. It repeats the last number.
-        if message.starts_with(br#"{"type":"beat""#) {
-            return;
-        }
-        let Some(number) = number_after(message, br#""seq":"#) else {
-            return listener.count_unnumbered();
-        };
-        let is_hello = !self.numbers.begun();
-        let order = self.numbers.take(number);
-        listener.count(order);
-        if !is_hello && order != Order::Again && message.starts_with(br#"{"type":"post""#) {
-            listener.on_post(self.posts, Instant::now());
-            self.posts += 1;
-        }
+    /// Returns the first error in a message since the last call.
+    fn wrong(&mut self) -> io::Result<()> {
+        std::mem::replace(&mut self.wrong, Ok(()))
     }
-}
-
-/// Returns the number after the first occurrence of the key.
-fn number_after(text: &[u8], key: &[u8]) -> Option<u64> {
-    let digits = &text[memmem::find(text, key)? + key.len()..];
-    let end = digits.iter().position(|byte| !byte.is_ascii_digit())?;
-    std::str::from_utf8(&digits[..end]).ok()?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::live::audience::Audience;
-
-    #[test]
-    fn numbers_are_found_in_messages() {
-        let of = |text: &str| number_after(text.as_bytes(), br#""seq":"#);
-        assert_eq!(of(r#"{"type":"post","seq":12,"item":{"post":{"body":{"seq":7}}}}"#), Some(12));
-        assert_eq!(of(r#"{"type":"stale","seq":0}"#), Some(0));
-        for text in ["", r#"{"type":"post"}"#, r#"{"seq":"12"}"#, r#"{"seq":12"#, r#"{"seq":99999999999999999999}"#] {
-            assert_eq!(of(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn posts_are_heard_once_and_beats_are_no_messages() {
-        let (audience, mut heard) = (Audience::default(), Heard::default());
-        for message in [
-            r#"{"type":"hello","epoch":"e","seq":4,"recovered":false,"marker":null}"#,
-            r#"{"type":"post","seq":5,"item":{}}"#,
-            r#"{"type":"beat","seq":5}"#,
-            r#"{"type":"update","seq":6,"post":{}}"#,
-            r#"{"type":"post","seq":5,"item":{}}"#,
-            r#"{"type":"post","seq":9,"item":{}}"#,
-            "who knows",
-        ] {
-            heard.take(Frame::Text(message.as_bytes()), &audience);
-        }
-        assert_eq!((audience.messages(), heard.posts), (2, 2));
-        let reported = ["2 messages lost", "1 messages doubled", "1 messages without a number"].map(str::to_owned);
-        assert_eq!(audience.troubles(), (reported.to_vec(), 4));
-    }
+    use crate::live::wire::Tidewire;
 
     #[test]
     fn pings_are_answered_and_closes_remembered() {
-        let (audience, mut heard) = (Audience::default(), Heard::default());
+        let wire = Box::new(Tidewire::of(1));
+        let (audience, mut heard) =
+            (Audience::default(), Heard { wire, out: Vec::new(), closed: None, wrong: Ok(()) });
         heard.take(Frame::Ping(b"x"), &audience);
         heard.take(Frame::Pong, &audience);
         heard.take(Frame::Close(4008), &audience);
-        assert_eq!((audience.pings(), heard.pongs.len(), heard.closed), (1, 7, Some(4008)));
+        assert_eq!((audience.pings(), heard.out.len(), heard.closed), (1, 7, Some(4008)));
     }
 }

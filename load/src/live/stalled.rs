@@ -11,6 +11,7 @@ use crate::live::audience::{Audience, open_all};
 use crate::live::machine::Watched;
 use crate::live::pace::{self, Posts, Rounds};
 use crate::live::socket::{Reads, Socket};
+use crate::live::wire::Tidewire;
 use crate::live::{Error, Run, Server};
 use crate::operation::User;
 use crate::report::{Case, figure};
@@ -32,7 +33,7 @@ pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
     let (author, users) = server.author_of(run.settings.audience + run.settings.stalled).await?;
     let (healthy, stalled) = split(users, run.settings.audience);
     let audience = Rc::new(Audience::default());
-    let _listening = audience.connect(server.address(), healthy).await?;
+    let _listening = audience.connect(server.address(), healthy, Tidewire::boxed).await?;
 
     let before_bytes = resident_bytes(server.process());
     let body = body(run.settings.stalled_body_bytes);
@@ -85,7 +86,7 @@ async fn publish(
 async fn stall(server: &Server, users: Range<User>) -> Result<Vec<Socket>, Error> {
     let nobody = Rc::new(Audience::default());
     let mut silent = Vec::new();
-    open_all(server.address(), users, Reads::NoMore, &nobody, |socket| silent.push(socket)).await?;
+    open_all(server.address(), users, Tidewire::boxed, Reads::NoMore, &nobody, |socket| silent.push(socket)).await?;
     Ok(silent)
 }
 

@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout_at};
 use crate::live::api::{Api, body};
 use crate::live::audience::Audience;
 use crate::live::machine::{Cores, Watched};
+use crate::live::wire::Tidewire;
 use crate::live::{Error, Run, Server};
 use crate::measure::middle;
 use crate::operation::User;
@@ -47,7 +48,7 @@ pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
     run.step(NAME, &format!("{} connections", run.settings.audience));
     let (author, readers) = server.author_of(run.settings.audience).await?;
     let audience = Rc::new(Audience::default());
-    let _listening = audience.connect(server.address(), readers).await?;
+    let _listening = audience.connect(server.address(), readers, Tidewire::boxed).await?;
     let plan = Rc::new(Plan {
         author,
         body: body(run.settings.body_bytes),
