@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::builder::RangedU64ValueParser;
 use tidewire::limits::POST_BODY_BYTES_MAX;
 
+use crate::cli::live_compare::LiveCompare;
 use crate::cli::options::{ReportOptions, judge, report};
 use crate::live::{self, BODY_BYTES_MIN, CONNECTIONS_MAX, Measure, Measured, Settings};
 use crate::report::progress::Progress;
@@ -24,7 +25,11 @@ const PUBLISHERS_MAX: u64 = 1_000;
 /// `live_N_followers` is the time of the last of N followers, `live_N_followers_first` that of the first. All connections are on one
 /// thread of this program.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Live {
+    #[command(subcommand)]
+    command: Option<LiveCommand>,
+
     /// Measurements to run [default: all]
     #[arg(long, value_name = "MEASURES", value_delimiter = ',')]
     only: Vec<Measure>,
@@ -89,6 +94,12 @@ pub(super) struct Live {
     report: ReportOptions,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum LiveCommand {
+    /// Compare Tidewire with an MQTT broker, NATS and Socket.IO
+    Compare(LiveCompare),
+}
+
 fn within(range: RangeInclusive<u64>) -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(range)
 }
@@ -103,6 +114,9 @@ fn body_bytes() -> RangedU64ValueParser<u64> {
 
 impl Live {
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+        if let Some(LiveCommand::Compare(compare)) = self.command {
+            return compare.run();
+        }
         self.report.check()?;
         let settings = self.settings();
         let progress = Progress::new();

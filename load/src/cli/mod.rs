@@ -8,6 +8,7 @@
 
 mod compare;
 mod live;
+mod live_compare;
 mod options;
 mod overload;
 mod run;

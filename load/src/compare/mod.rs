@@ -131,7 +131,7 @@ fn measure(ready: &mut [(usize, Cases)], settings: &Settings, load: &Load, progr
 
 /// Returns the order of the designs. It differs each time, because a design is affected by what the one before it leaves behind, such as
 /// background writes.
-fn turns(designs: usize, seed: u64, time: usize) -> Vec<usize> {
+pub(crate) fn turns(designs: usize, seed: u64, time: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..designs).collect();
     fastrand::Rng::with_seed(seed ^ (time as u64).wrapping_mul(TURN_STEP)).shuffle(&mut order);
     order

@@ -22,6 +22,12 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Bytes of a body besides its text.
 pub(super) const BODY_BYTES_MIN: usize = r#"{"text":""}"#.len();
 
+/// Publishes posts to a design.
+pub(super) trait Publish {
+    /// Publishes a post without waiting until it is delivered.
+    async fn publish(&mut self, author: User, body: &str) -> Result<(), Failure>;
+}
+
 /// A connection for one request at a time, on the same thread as the live connections.
 pub(super) struct Api {
     connection: Connection,
@@ -48,12 +54,6 @@ impl Api {
         let opened = opened.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
         let connection = opened.map_err(|cause| Failure::Failed(format!("failed to connect to {server}: {cause}")))?;
         Ok(Self { connection, request: String::new() })
-    }
-
-    /// Publishes a post without waiting until it is delivered.
-    pub(super) async fn publish(&mut self, author: User, body: &str) -> Result<(), Failure> {
-        let post = format!(r#"{{"author":"{}","body":{body}}}"#, name(author));
-        self.ask("POST /v1/posts", &post).await.map(drop)
     }
 
     pub(super) async fn live_figures(&mut self) -> Result<LiveFigures, Failure> {
@@ -84,6 +84,13 @@ impl Api {
                 Err(if is_refusal(status, body) { Failure::Refused(message) } else { Failure::Failed(message) })
             }
         }
+    }
+}
+
+impl Publish for Api {
+    async fn publish(&mut self, author: User, body: &str) -> Result<(), Failure> {
+        let post = format!(r#"{{"author":"{}","body":{body}}}"#, name(author));
+        self.ask("POST /v1/posts", &post).await.map(drop)
     }
 }
 

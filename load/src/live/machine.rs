@@ -13,22 +13,20 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::environment::{Sampler, Stretch};
 use crate::live::Error;
-use crate::live::settings::Settings;
 use crate::target::process::processor_time;
 
 /// Number of open files of a process besides its connections.
 pub(super) const OTHER_FILES: usize = 100;
 
-/// Raises the limit on open files of this process, and of those it starts, for the needed connections.
-pub(super) fn raise_open_files(settings: &Settings) -> Result<(), Error> {
-    let (connections, measure) = settings.connections_max();
+/// Raises the limit on open files of this process, and of those it starts, for the connections that a measure needs.
+pub(super) fn raise_open_files(connections: usize, measure: &'static str) -> Result<(), Error> {
     let wanted = connections + OTHER_FILES;
     let allowed = raise_to(wanted);
     if allowed >= wanted {
         return Ok(());
     }
     let room = allowed.saturating_sub(OTHER_FILES);
-    Err(Error::OpenFiles { allowed, connections, measure: measure.name(), room })
+    Err(Error::OpenFiles { allowed, connections, measure, room })
 }
 
 /// Raises the limit to `wanted`, or as far as allowed. Returns the new limit.

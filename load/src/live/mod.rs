@@ -6,18 +6,20 @@
 //! | `throughput.rs` | messages per second, and that none is lost |
 //! | `memory.rs` | memory of the server for each idle connection |
 //! | `stalled.rs` | the effect of clients that stop reading on the others |
+//! | `compare/` | the same by other designs, in turns |
 //!
 //! All connections are on one thread (`audience.rs`, `socket.rs`), so that this side uses as little of the machine as possible. Results
 //! include the time in which it reads; the cores that it used are reported with them.
 //!
 //! Responsible for:
-//! - the four measurements, each with its own server and with a bounded duration.
+//! - the measurements, each with its own server and with a bounded duration.
 //!
 //! Not responsible for:
 //! - the protocol of live connections (`docs/live.md`), reporting the results (`report`), their reliability (`warning`).
 
 mod api;
 mod audience;
+pub mod compare;
 mod frames;
 mod heard;
 mod latency;
@@ -129,14 +131,20 @@ pub struct Measured {
 /// If the limit on open files is too low, the server fails, or a signal ends the run. Errors of messages are not an error here, but part
 /// of the report.
 pub fn measure(settings: &Settings, progress: &Progress) -> Result<Measured, Error> {
-    machine::raise_open_files(settings)?;
+    let (connections, measure) = settings.connections_max();
+    machine::raise_open_files(connections, measure.name())?;
+    until_signal(all(settings, progress))
+}
+
+/// Runs a measurement on this thread, until a signal ends it.
+fn until_signal<T>(measure: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::System)?;
     runtime.block_on(async {
         let ends = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
         let [interrupt, terminate] = ends.map(|end| end.map_err(Error::System));
         let end_signal = pin!(end_signal(interrupt?, terminate?));
         let local = LocalSet::new();
-        let measured = pin!(local.run_until(all(settings, progress)));
+        let measured = pin!(local.run_until(measure));
         // Check for a signal first: an interrupt from the terminal also ends the server, which must not be reported as a failure.
         match select(end_signal, measured).await {
             Either::Left(_) => Err(Error::Interrupted),
@@ -165,6 +173,15 @@ async fn all(settings: &Settings, progress: &Progress) -> Result<Measured, Error
     Ok(run.measured)
 }
 
+/// Starts a server for this many live connections.
+async fn start_tidewire(connections: usize, flags: &[String]) -> Result<Http, Failure> {
+    // Closed connections count until the server notices it, so the limit is twice the number of connections.
+    let mut more_flags = vec![format!("--live-max {}", (2 * connections).max(1))];
+    more_flags.extend_from_slice(flags);
+    Http::start(&ServerSettings { inbox_posts: INBOX_POSTS, celebrity_followers: None, following_max: None, more_flags })
+        .await
+}
+
 /// The measurements done so far.
 struct Run<'a> {
     settings: &'a Settings,
@@ -175,13 +192,8 @@ struct Run<'a> {
 impl Run<'_> {
     /// Starts a server for the next measurement.
     async fn server(&mut self) -> Result<Server, Error> {
-        // Closed connections count until the server notices it, so the limit is twice the number of connections.
         let (connections, _) = self.settings.connections_max();
-        let mut more_flags = vec![format!("--live-max {}", (2 * connections).max(1))];
-        more_flags.extend_from_slice(&self.settings.server_flags);
-        let settings =
-            ServerSettings { inbox_posts: INBOX_POSTS, celebrity_followers: None, following_max: None, more_flags };
-        let http = Http::start(&settings).await?;
+        let http = start_tidewire(connections, &self.settings.server_flags).await?;
         self.measured.target.settings = http.settings();
         let process = http.process().ok_or_else(|| Failure::Failed("the server has no process".to_owned()))?;
         Ok(Server { http, process, users: Cell::new(0) })

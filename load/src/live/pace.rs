@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use tokio::time::sleep_until;
 
 use crate::drive::recorder::{histogram, record};
-use crate::live::api::Api;
+use crate::live::api::Publish;
 use crate::live::audience::{Audience, Receipt};
 use crate::live::machine::Cores;
 use crate::measure::middle;
@@ -52,13 +52,13 @@ pub(super) struct Posts<'a> {
 /// Publishes at an interval in which an audience of this size should receive each post before the next. Ends early after a post that not
 /// all received.
 pub(super) async fn publish(
-    api: &mut Api,
+    publisher: &mut impl Publish,
     posts: Posts<'_>,
     audience: &Audience,
     mut tick: impl FnMut(f64),
 ) -> Result<Round, Failure> {
     let mut round = Round { first: histogram(), last: histogram(), late: 0, unheard: 0, cores: Cores::default() };
-    let interval = INTERVAL + INTERVAL_EACH * u32::try_from(audience.size()).unwrap_or(u32::MAX);
+    let interval = interval(audience.size());
     let mut due = Instant::now();
     for nth in 0..posts.count {
         tick(nth as f64 / posts.count as f64);
@@ -70,7 +70,7 @@ pub(super) async fn publish(
         due += interval;
         let heard_before = audience.complete();
         let sent = Instant::now();
-        api.publish(posts.author, posts.body).await?;
+        publisher.publish(posts.author, posts.body).await?;
         let heard = audience.wait_until_complete(heard_before + 1).await;
         let Some(Receipt { first, last, .. }) = audience.receipt(heard_before).filter(|_| heard) else {
             round.unheard += 1;
@@ -80,6 +80,11 @@ pub(super) async fn publish(
         record(&mut round.last, last - sent);
     }
     Ok(round)
+}
+
+/// Returns the interval between two posts for this many followers.
+pub(super) fn interval(followers: usize) -> Duration {
+    INTERVAL + INTERVAL_EACH * u32::try_from(followers).unwrap_or(u32::MAX)
 }
 
 /// Several rounds of the same measurement.
@@ -116,9 +121,19 @@ impl Rounds {
         [Case { failed: failed + self.unheard(), ..last }, self.case(|round| &round.first)]
     }
 
+    /// Returns the case whose results are the p99s of the time until the last follower has received a post.
+    pub(super) fn p99_case(&self) -> Case {
+        let samples = self.0.iter().map(|round| round.last.len()).min();
+        Case { round_samples_min: samples, ..self.case_of(|round| &round.last, |latency| latency.p99_us) }
+    }
+
     /// Computes a case. The result of a round is its median.
     fn case(&self, of: impl Fn(&Round) -> &Histogram<u64>) -> Case {
-        let rounds: Vec<f64> = self.0.iter().map(|round| Latency::of(of(round)).p50_us).collect();
+        self.case_of(of, |latency| latency.p50_us)
+    }
+
+    fn case_of(&self, of: impl Fn(&Round) -> &Histogram<u64>, figure: impl Fn(&Latency) -> f64) -> Case {
+        let rounds: Vec<f64> = self.0.iter().map(|round| figure(&Latency::of(of(round)))).collect();
         let Some(round) = middle(&rounds).and_then(|nth| self.0.get(nth)) else { return Case::default() };
         let mut all = histogram();
         for round in &self.0 {
@@ -127,7 +142,7 @@ impl Rounds {
         }
         Case {
             unit: "us".to_owned(),
-            median: Latency::of(of(round)).p50_us,
+            median: figure(&Latency::of(of(round))),
             latencies: [(Kind::Publish, Latency::of(&all))].into(),
             server_cores: round.cores.server,
             client_cores: round.cores.client,

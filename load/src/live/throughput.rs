@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout_at};
 
-use crate::live::api::{Api, body};
+use crate::live::api::{Api, Publish, body};
 use crate::live::audience::Audience;
 use crate::live::machine::{Cores, Watched};
 use crate::live::wire::Tidewire;
-use crate::live::{Error, Run, Server};
+use crate::live::{Error, Run};
 use crate::measure::middle;
 use crate::operation::User;
 use crate::report::{Case, figure};
@@ -24,7 +24,7 @@ const NAME: &str = "live_messages";
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 
 /// The common parameters of all publishers.
-struct Plan {
+pub(super) struct Plan {
     author: User,
     body: String,
     /// Maximum number of posts ahead of the slowest follower.
@@ -35,10 +35,28 @@ struct Plan {
 }
 
 /// The results of a round.
-struct Round {
-    per_second: f64,
-    cores: Cores,
-    all_heard: bool,
+pub(super) struct Round {
+    pub(super) per_second: f64,
+    pub(super) cores: Cores,
+    pub(super) all_heard: bool,
+}
+
+impl Plan {
+    pub(super) fn new(author: User, body: String, window: Option<usize>, audience: Rc<Audience>) -> Self {
+        // An audience may have received posts before.
+        let published = Cell::new(audience.complete());
+        Self { author, body, window, audience, published, refused: Cell::new(0) }
+    }
+
+    /// Returns the number of posts that not all followers received.
+    pub(super) fn unheard(&self) -> u64 {
+        self.published.get().saturating_sub(self.audience.complete()) as u64
+    }
+
+    /// Returns the number of refused publishes.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused.get()
+    }
 }
 
 /// Publishes as fast as the server accepts posts, but at most a window ahead of the slowest follower: without the window, clients on the
@@ -49,18 +67,18 @@ pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
     let (author, readers) = server.author_of(run.settings.audience).await?;
     let audience = Rc::new(Audience::default());
     let _listening = audience.connect(server.address(), readers, Tidewire::boxed).await?;
-    let plan = Rc::new(Plan {
-        author,
-        body: body(run.settings.body_bytes),
-        window: run.settings.window,
-        audience: Rc::clone(&audience),
-        published: Cell::new(0),
-        refused: Cell::new(0),
-    });
+    let body = body(run.settings.body_bytes);
+    let plan = Rc::new(Plan::new(author, body, run.settings.window, Rc::clone(&audience)));
     let mut rounds = Vec::new();
     for round in 0..run.settings.rounds {
         run.step_of_round(NAME, round);
-        let round = one_round(run, &server, &plan).await?;
+        let mut apis = Vec::new();
+        for _ in 0..run.settings.publishers {
+            apis.push(Api::open(server.address()).await?);
+        }
+        let watched = Watched::start(server.process());
+        let mut round = one_round(apis, run.settings.lasts, &plan).await?;
+        round.cores = run.stretch(watched, NAME);
         run.done(&format!("{} messages", figure::rate(round.per_second)));
         let all_heard = round.all_heard;
         rounds.push(round);
@@ -69,36 +87,36 @@ pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
             break;
         }
     }
-    let unheard = plan.published.get().saturating_sub(audience.complete()) as u64;
-    let failed = run.report_troubles(NAME, &audience, unheard) + unheard + plan.refused.get();
-    if plan.refused.get() > 0 {
-        run.failure(NAME, &format!("{} publishes were refused, and tried again", plan.refused.get()));
+    let (unheard, refused) = (plan.unheard(), plan.refused());
+    let failed = run.report_troubles(NAME, &audience, unheard) + unheard + refused;
+    if refused > 0 {
+        run.failure(NAME, &format!("{refused} publishes were refused, and tried again"));
     }
     run.case(NAME, case(&rounds, failed));
     Ok(())
 }
 
-async fn one_round(run: &mut Run<'_>, server: &Server, plan: &Rc<Plan>) -> Result<Round, Error> {
-    let mut apis = Vec::new();
-    for _ in 0..run.settings.publishers {
-        apis.push(Api::open(server.address()).await?);
-    }
+/// Publishes until the time is over and all is received. The caller adds the cores.
+pub(super) async fn one_round<P: Publish + 'static>(
+    publishers: Vec<P>,
+    lasts: Duration,
+    plan: &Rc<Plan>,
+) -> Result<Round, Error> {
     let messages_before = plan.audience.messages();
-    let watched = Watched::start(server.process());
     let began = Instant::now();
-    let mut publishers = JoinSet::new();
-    for api in apis {
-        publishers.spawn_local(publish(api, began + run.settings.lasts, Rc::clone(plan)));
+    let mut publishing = JoinSet::new();
+    for publisher in publishers {
+        publishing.spawn_local(publish(publisher, began + lasts, Rc::clone(plan)));
     }
-    while let Some(ended) = publishers.join_next().await {
+    while let Some(ended) = publishing.join_next().await {
         ended.map_err(|_| Error::Crashed)??;
     }
     let all_heard = plan.audience.wait_until_complete(plan.published.get()).await;
     let per_second = (plan.audience.messages() - messages_before) as f64 / began.elapsed().as_secs_f64();
-    Ok(Round { per_second, cores: run.stretch(watched, NAME), all_heard })
+    Ok(Round { per_second, cores: Cores::default(), all_heard })
 }
 
-async fn publish(mut api: Api, until: Instant, plan: Rc<Plan>) -> Result<(), Failure> {
+async fn publish(mut publisher: impl Publish, until: Instant, plan: Rc<Plan>) -> Result<(), Failure> {
     while Instant::now() < until {
         if plan.window.is_some_and(|window| plan.published.get() >= plan.audience.complete() + window) {
             // No notification is missed: all tasks are on one thread. A follower that disconnects also ends the wait.
@@ -107,7 +125,7 @@ async fn publish(mut api: Api, until: Instant, plan: Rc<Plan>) -> Result<(), Fai
         }
         // Count before sending, so that all publishers together stay within the window.
         plan.published.set(plan.published.get() + 1);
-        match api.publish(plan.author, &plan.body).await {
+        match publisher.publish(plan.author, &plan.body).await {
             Ok(()) => {}
             Err(Failure::Refused(_)) => {
                 plan.published.set(plan.published.get() - 1);
@@ -120,7 +138,8 @@ async fn publish(mut api: Api, until: Instant, plan: Rc<Plan>) -> Result<(), Fai
     Ok(())
 }
 
-fn case(rounds: &[Round], failed: u64) -> Case {
+/// Returns the case of messages per second.
+pub(super) fn case(rounds: &[Round], failed: u64) -> Case {
     let figures: Vec<f64> = rounds.iter().map(|round| round.per_second).collect();
     let Some(round) = middle(&figures).and_then(|nth| rounds.get(nth)) else { return Case::default() };
     Case {

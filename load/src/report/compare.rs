@@ -102,7 +102,7 @@ pub fn kinds(report: &Report, case: &str) -> BTreeSet<Kind> {
 
 /// Returns true if a higher value is better. For times and sizes, a lower one is.
 pub fn more_is_better(unit: &str) -> bool {
-    unit.ends_with("/s")
+    unit.ends_with("/s") || unit == "posts"
 }
 
 /// Returns the name of the best design in a case, if at least two took part.
