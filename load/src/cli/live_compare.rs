@@ -26,7 +26,8 @@ const SEED: u64 = 1;
 
 /// Each design has a turn in each round: a server of its own, the same followers online, the same posts. `to_last_of_N` is the time from
 /// a publish until the last of N followers has read the post, as the median of a round; `to_last_of_N_p99` is its p99. The processor time
-/// of a message is the server's, for each message that was delivered. All connections are on one thread of this program.
+/// of a message is the server's, for each message that was delivered: while posts are published as fast as possible, and (`_paced`) one at
+/// a time to the most followers. All connections are on one thread of this program.
 #[derive(Debug, clap::Args)]
 pub(super) struct LiveCompare {
     /// A small run that takes less than 40 seconds

@@ -3,6 +3,7 @@
 
 mod contract;
 mod live;
+mod live_compare;
 mod mariadb;
 mod redis;
 mod run;

@@ -82,6 +82,7 @@ impl Design {
     }
 
     /// Returns why the server cannot be started, or `None` if it is installed.
+    #[must_use]
     pub fn absence(self) -> Option<String> {
         self.program().err().map(|cause| cause.to_string())
     }
@@ -98,7 +99,7 @@ impl Design {
     async fn start_rival(self) -> Result<Server, Failure> {
         let program = self.program()?;
         let address = free_address().map_err(|cause| Failure::of(&cause))?;
-        // NATS listens for clients without WebSockets as well.
+        // Brokers listen for clients without WebSockets as well.
         let second = free_address().map_err(|cause| Failure::of(&cause))?;
         let process = Process::start(&program, |directory| self.arguments(directory, address, second));
         let mut process = process.map_err(|cause| Failure::of(&cause))?;
@@ -139,9 +140,12 @@ impl Design {
         };
         match self {
             Self::TidewireHttp => Vec::new(),
-            // As another user it would no longer be guarded, and outlive this program if that is killed.
+            // As another user it would no longer be guarded, and outlive this program if that is killed. Version 2.0.11 ends without a
+            // listener for clients without WebSockets, and ignores the address without `socket_domain`.
             Self::Mosquitto => configured(format!(
-                "user root\nlistener {port} 127.0.0.1\nsocket_domain ipv4\nprotocol websockets\nallow_anonymous true\n"
+                "user root\nallow_anonymous true\nlistener {} 127.0.0.1\n\
+                 listener {port} 127.0.0.1\nprotocol websockets\nsocket_domain ipv4\n",
+                second.port()
             )),
             Self::Nats => configured(format!(
                 "listen: \"{second}\"\nwebsocket {{\n  listen: \"{address}\"\n  no_tls: true\n}}\n"

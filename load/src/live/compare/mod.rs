@@ -39,6 +39,7 @@ pub const BODY_BYTES_MIN: usize = posts::BODY_BYTES_MIN;
 const IDLE: &str = "idle_connection";
 const MESSAGES: &str = "messages";
 const TIME_OF_A_MESSAGE: &str = "processor_time_of_a_message";
+const PACED_TIME_OF_A_MESSAGE: &str = "processor_time_of_a_message_paced";
 const AWAY: &str = "posts_after_absence";
 
 /// The parameters of a comparison.
@@ -172,6 +173,7 @@ impl Rival {
         let Some(first) = self.turns.first() else { return report };
         report.settings.clone_from(&first.settings);
         let idle: Vec<f64> = self.turns.iter().map(|turn| turn.idle_bytes).collect();
+        let paced: Vec<f64> = self.turns.iter().map(|turn| turn.paced_us).collect();
         let back: Vec<f64> = self.turns.iter().filter_map(|turn| turn.back).collect();
         let failed = self.turns.iter().map(|turn| turn.failed).sum();
         let mut timed: Vec<Rounds> = settings.followers.iter().map(|_| Rounds::default()).collect();
@@ -192,6 +194,7 @@ impl Rival {
         }
         add(IDLE, sizes("bytes/connection", idle));
         add(AWAY, sizes("posts", back));
+        add(PACED_TIME_OF_A_MESSAGE, sizes("us", paced));
         add(TIME_OF_A_MESSAGE, time_of_a_message(&messages));
         add(MESSAGES, throughput::case(&messages, failed));
         report
@@ -212,4 +215,71 @@ fn sizes(unit: &str, rounds: Vec<f64>) -> Case {
 fn time_of_a_message(rounds: &[throughput::Round]) -> Case {
     let times = rounds.iter().map(|round| round.cores.server / round.per_second.max(f64::EPSILON) * 1e6);
     sizes("us", times.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::machine::Cores;
+    use crate::report::compare::ratios;
+
+    fn settings() -> Settings {
+        let seconds = Duration::from_secs;
+        Settings {
+            designs: Design::ALL.to_vec(),
+            rounds: 3,
+            followers: vec![10, 1_000],
+            timed: seconds(1),
+            audience: 500,
+            lasts: seconds(2),
+            window: 256,
+            publishers: 16,
+            body_bytes: 100,
+            settle: seconds(2),
+            away: seconds(10),
+            seed: 1,
+        }
+    }
+
+    fn turn(idle_bytes: f64, per_second: f64, back: Option<f64>) -> Results {
+        let cores = Cores { server: 0.5, client: 0.4 };
+        let messages = Some(throughput::Round { per_second, cores, all_heard: true });
+        Results { idle_bytes, messages, back, ..Results::default() }
+    }
+
+    #[test]
+    fn the_medians_of_all_turns_and_the_absence_of_the_last_are_reported() {
+        let report = |design: Design, times: f64, back| {
+            let turns = [(300.0, 1_000.0), (100.0, 4_000.0), (200.0, 2_000.0)];
+            let mut turns: Vec<Results> =
+                turns.iter().map(|(idle, rate)| turn(idle * times, rate / times, None)).collect();
+            turns[2].back = Some(back);
+            turns[1].troubles.push("2 messages lost".to_owned());
+            turns[1].failed = 2;
+            Rival { turns, ..Rival::default() }.report(design, &settings(), &mut Vec::new())
+        };
+        let targets = [report(Design::TidewireHttp, 1.0, 20.0), report(Design::Nats, 2.0, 0.0)];
+        let own = &targets[0];
+        let of = |name: &str| own.cases[name].median;
+        assert_eq!((of(IDLE), of(MESSAGES), of(TIME_OF_A_MESSAGE).round(), of(AWAY)), (200.0, 2_000.0, 250.0, 20.0));
+        assert_eq!((own.cases[AWAY].rounds.len(), own.cases[MESSAGES].failed), (1, 2));
+        assert_eq!(own.failures, ["round 2: 2 messages lost"]);
+        let ratios = ratios(&targets);
+        let ratio = |name: &str| ratios.get(name).map(|of| of["nats"]);
+        assert_eq!((ratio(IDLE), ratio(MESSAGES), ratio(TIME_OF_A_MESSAGE)), (Some(0.5), Some(2.0), Some(0.5)));
+        assert_eq!(ratio(AWAY), None);
+    }
+
+    #[test]
+    fn a_design_that_did_not_start_is_left_out() {
+        let rival = Rival { left_out: Some("no server".to_owned()), ..Rival::default() };
+        let report = rival.report(Design::Mosquitto, &settings(), &mut Vec::new());
+        assert_eq!((report.left_out.as_deref(), report.cases.len()), (Some("no server"), 0));
+    }
+
+    #[test]
+    fn every_follower_has_a_connection() {
+        assert_eq!(settings().connections(), 1_510);
+        assert_eq!(settings().describe()["connections"], "1,510, one for each follower");
+    }
 }

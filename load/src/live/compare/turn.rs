@@ -26,7 +26,7 @@ use crate::live::throughput::{self, Plan};
 use crate::operation::User;
 use crate::report::figure;
 use crate::report::progress::Progress;
-use crate::target::process::resident_bytes;
+use crate::target::process::{processor_time, resident_bytes};
 
 /// How long a client that is back waits for more.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -43,6 +43,8 @@ pub(super) struct Results {
     pub(super) idle_bytes: f64,
     /// The times of each author's posts, in the order of the settings.
     pub(super) latencies: Vec<pace::Round>,
+    /// Processor time of the server for each message to the followers of the last author, in microseconds.
+    pub(super) paced_us: f64,
     /// Messages per second.
     pub(super) messages: Option<throughput::Round>,
     /// Number of posts that a client received of those published while it was away.
@@ -137,9 +139,12 @@ impl Turn<'_> {
         let count = self.settings.timed.div_duration_f64(pace::interval(followers)).ceil() as usize;
         let body = body(self.settings.body_bytes);
         let posts = Posts { author: group.author, body: &body, count };
+        let (before, messages) = (processor_time(running.process()), group.audience.messages());
         let watched = Watched::start(running.process());
         let mut round = pace::publish(publisher, posts, &group.audience, |at| self.progress.tick(at, "")).await?;
         round.cores = self.stop(watched, &name, results);
+        let (took, messages) = (processor_time(running.process()).saturating_sub(before), group.audience.messages() - messages);
+        results.paced_us = took.as_secs_f64() * 1e6 / messages.max(1) as f64;
         self.progress.done(&round.describe());
         Ok(round)
     }
