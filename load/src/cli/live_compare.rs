@@ -185,7 +185,9 @@ mod tests {
 
     #[test]
     fn what_has_no_end_or_no_sense_is_refused() {
-        for refused in ["--rounds=0", "--followers=0", "--body-bytes=20", "--audience=200001", "--lasts=0", "--targets=x"] {
+        for refused in
+            ["--rounds=0", "--followers=0", "--body-bytes=20", "--audience=200001", "--lasts=0", "--targets=x"]
+        {
             let message = settings(&[refused]).unwrap_err();
             assert!(message.contains(refused.split_once('=').unwrap().0), "{refused}: {message}");
         }

@@ -148,8 +148,18 @@ mod tests {
         bytes.extend(text(&[126, 255, 255], 65_535));
         bytes.extend(text(&[127, 0, 0, 0, 0, 0, 1, 0, 0], 65_536));
         bytes.extend(b"\x88\x02\x0f\xa8");
-        let expected =
-            ["hi", "binary b", "ping p", "Pong", "", "125 bytes", "126 bytes", "65535 bytes", "65536 bytes", "Close(4008)"];
+        let expected = [
+            "hi",
+            "binary b",
+            "ping p",
+            "Pong",
+            "",
+            "125 bytes",
+            "126 bytes",
+            "65535 bytes",
+            "65536 bytes",
+            "Close(4008)",
+        ];
         for piece in [3, 7, 1_000, 65_536, bytes.len()] {
             assert_eq!(parsed(&bytes, piece), expected, "pieces of {piece}");
         }

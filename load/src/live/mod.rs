@@ -178,8 +178,13 @@ async fn start_tidewire(connections: usize, flags: &[String]) -> Result<Http, Fa
     // Closed connections count until the server notices it, so the limit is twice the number of connections.
     let mut more_flags = vec![format!("--live-max {}", (2 * connections).max(1))];
     more_flags.extend_from_slice(flags);
-    Http::start(&ServerSettings { inbox_posts: INBOX_POSTS, celebrity_followers: None, following_max: None, more_flags })
-        .await
+    Http::start(&ServerSettings {
+        inbox_posts: INBOX_POSTS,
+        celebrity_followers: None,
+        following_max: None,
+        more_flags,
+    })
+    .await
 }
 
 /// The measurements done so far.

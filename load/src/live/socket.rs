@@ -278,8 +278,7 @@ mod tests {
     #[test]
     fn pings_are_answered_and_closes_remembered() {
         let wire = Box::new(Tidewire::of(1));
-        let (audience, mut heard) =
-            (Audience::default(), Heard { wire, out: Vec::new(), closed: None, wrong: Ok(()) });
+        let (audience, mut heard) = (Audience::default(), Heard { wire, out: Vec::new(), closed: None, wrong: Ok(()) });
         heard.take(Frame::Ping(b"x"), &audience);
         heard.take(Frame::Pong, &audience);
         heard.take(Frame::Close(4008), &audience);

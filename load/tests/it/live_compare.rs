@@ -26,7 +26,10 @@ fn check(design: Design, version: &str, posts_after_absence: f64) {
     }
     let report = compare(design.name());
     let target = &report["targets"][0];
-    assert_eq!((target["name"].as_str(), target.get("left_out"), target.get("failures")), (Some(design.name()), None, None));
+    assert_eq!(
+        (target["name"].as_str(), target.get("left_out"), target.get("failures")),
+        (Some(design.name()), None, None)
+    );
     assert!(target["settings"][0].as_str().unwrap().starts_with(version), "{target}");
     let cases = target["cases"].as_object().unwrap();
     let units: Vec<(&str, &str)> = cases.iter().map(|(name, case)| (&**name, case["unit"].as_str().unwrap())).collect();

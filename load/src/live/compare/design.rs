@@ -147,9 +147,9 @@ impl Design {
                  listener {port} 127.0.0.1\nprotocol websockets\nsocket_domain ipv4\n",
                 second.port()
             )),
-            Self::Nats => configured(format!(
-                "listen: \"{second}\"\nwebsocket {{\n  listen: \"{address}\"\n  no_tls: true\n}}\n"
-            )),
+            Self::Nats => {
+                configured(format!("listen: \"{second}\"\nwebsocket {{\n  listen: \"{address}\"\n  no_tls: true\n}}\n"))
+            }
             Self::SocketIo => {
                 vec![Path::new(RIVALS).join("socket-io.js").display().to_string(), port.to_string()]
             }

@@ -99,7 +99,8 @@ mod tests {
     use super::super::posts::tests::{check_refusals, follow, payloads};
     use super::*;
 
-    const MESSAGES: &[u8] = b"MSG posts.u1 1 21\r\n{\"text\":\"0000000000\"}\r\nMSG posts.u1 1 21\r\n{\"text\":\"0000000001\"}\r\n";
+    const MESSAGES: &[u8] =
+        b"MSG posts.u1 1 21\r\n{\"text\":\"0000000000\"}\r\nMSG posts.u1 1 21\r\n{\"text\":\"0000000001\"}\r\n";
 
     #[test]
     fn a_follower_subscribes_answers_pings_and_counts_posts() {

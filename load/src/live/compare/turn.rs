@@ -143,7 +143,8 @@ impl Turn<'_> {
         let watched = Watched::start(running.process());
         let mut round = pace::publish(publisher, posts, &group.audience, |at| self.progress.tick(at, "")).await?;
         round.cores = self.stop(watched, &name, results);
-        let (took, messages) = (processor_time(running.process()).saturating_sub(before), group.audience.messages() - messages);
+        let (took, messages) =
+            (processor_time(running.process()).saturating_sub(before), group.audience.messages() - messages);
         results.paced_us = took.as_secs_f64() * 1e6 / messages.max(1) as f64;
         self.progress.done(&round.describe());
         Ok(round)
