@@ -226,8 +226,7 @@ impl Running {
 
     /// Creates an author with this many new followers. The rivals know nothing of followers until these subscribe.
     pub(super) async fn author_of(&self, followers: usize) -> Result<(User, Range<User>), Failure> {
-        // The first user is the publisher's.
-        let author = self.users.get() + 1;
+        let author = self.users.get();
         let readers = author + 1..author + 1 + followers as User;
         self.users.set(readers.end);
         if let Server::Tidewire(http) = &self.server {
@@ -248,8 +247,11 @@ impl Running {
         let connection = match &self.server {
             Server::Tidewire(_) => Connection::Http(Api::open(address).await?),
             Server::Rival { .. } => {
-                let nobody = Rc::new(Audience::default());
-                Connection::Socket(Socket::open(address, 0, self.design.wire(0, None), Reads::Always, nobody).await?)
+                // A broker closes the older one of two connections of the same client.
+                let client = self.users.get();
+                self.users.set(client + 1);
+                let (wire, nobody) = (self.design.wire(client, None), Rc::new(Audience::default()));
+                Connection::Socket(Socket::open(address, client, wire, Reads::Always, nobody).await?)
             }
         };
         Ok(Publisher { connection, stamps: Rc::clone(stamps) })
