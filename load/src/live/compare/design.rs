@@ -33,6 +33,7 @@ const RIVALS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/rivals");
 
 /// A design that delivers posts over WebSockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
 pub enum Design {
     /// Tidewire in its own process, published to over HTTP
     TidewireHttp,

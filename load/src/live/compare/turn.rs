@@ -26,10 +26,14 @@ use crate::live::throughput::{self, Plan};
 use crate::operation::User;
 use crate::report::figure;
 use crate::report::progress::Progress;
+use crate::target::Failure;
 use crate::target::process::{processor_time, resident_bytes};
 
 /// How long a client that is back waits for more.
-const SILENCE: Duration = Duration::from_secs(1);
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// Timeout for a post that must arrive.
+const RECEIVE_MAX: Duration = Duration::from_secs(30);
 
 /// How often posts are published while a client is away.
 const POSTS_WHILE_AWAY: u32 = 20;
@@ -186,29 +190,37 @@ impl Turn<'_> {
     /// Returns how many of the posts that were published while a client was away it receives when it is back.
     async fn away(&self, running: &Running, publisher: &mut Publisher) -> Result<f64, Error> {
         self.step(AWAY);
-        let (author, readers) = running.author_of(1).await?;
+        let (author, readers) = running.author_of(2).await?;
         let (reader, address) = (readers.start, running.address());
+        // When one who stays has all posts, the server has no more that the other could still receive in the ordinary way.
+        let stays = Rc::new(Audience::default());
+        let wire = |reader| running.wire(reader, author);
+        let _listening = stays.connect(address, reader + 1..readers.end, wire).await?;
         let body = body(self.settings.body_bytes);
         let (before, after) = (Rc::new(Audience::default()), Rc::new(Audience::default()));
-        let wire = running.wire(reader, author);
-        let mut socket = Socket::open(address, reader, wire, Reads::Always, Rc::clone(&before) as _).await?;
+        let mut socket = Socket::open(address, reader, wire(reader), Reads::Always, Rc::clone(&before) as _).await?;
         publisher.publish(author, &body).await?;
-        hear(&mut socket, &before, 1).await;
+        hear(&mut socket, &before, 1, RECEIVE_MAX).await;
         let wire = socket.leave();
         for _ in 0..POSTS_WHILE_AWAY {
             sleep(self.settings.away / POSTS_WHILE_AWAY).await;
             publisher.publish(author, &body).await?;
         }
+        if !stays.wait_until_complete(1 + POSTS_WHILE_AWAY as usize).await {
+            return Err(
+                Failure::Failed("one who stayed did not receive what was published meanwhile".to_owned()).into()
+            );
+        }
         let mut socket = Socket::open(address, reader, wire, Reads::Always, Rc::clone(&after) as _).await?;
-        hear(&mut socket, &after, u64::MAX).await;
+        hear(&mut socket, &after, u64::MAX, SILENCE).await;
         self.progress.done(&format!("{} of {POSTS_WHILE_AWAY} posts", after.messages()));
         Ok(after.messages() as f64)
     }
 }
 
-/// Reads until this many messages have arrived, or nothing more arrives.
-async fn hear(socket: &mut Socket, audience: &Audience, messages: u64) {
+/// Reads until this many messages have arrived, or none arrives for this long.
+async fn hear(socket: &mut Socket, audience: &Audience, messages: u64, silence: Duration) {
     while audience.messages() < messages {
-        let Ok(Ok(())) = timeout(SILENCE, socket.read_once()).await else { return };
+        let Ok(Ok(())) = timeout(silence, socket.read_once()).await else { return };
     }
 }
