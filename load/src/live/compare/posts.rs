@@ -98,7 +98,7 @@ pub(super) fn broken(what: &str) -> io::Error {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::live::api::body;
     use crate::live::audience::Audience;
