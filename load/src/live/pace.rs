@@ -36,7 +36,7 @@ pub(super) struct Round {
     /// Number of posts that were published late, because the post before was still being received.
     late: u64,
     /// Number of posts that not all followers received.
-    unheard: u64,
+    pub(super) unheard: u64,
     /// Cores used during the round.
     pub(super) cores: Cores,
 }

@@ -100,7 +100,7 @@ impl Settings {
 
 /// The results of a design so far.
 #[derive(Default)]
-struct Rival {
+struct Collected {
     turns: Vec<Results>,
     left_out: Option<String>,
     failure: Option<String>,
@@ -128,13 +128,13 @@ pub fn compare(settings: &Settings, progress: &Progress) -> Result<Compared, Err
 }
 
 async fn all(settings: &Settings, progress: &Progress) -> Result<Compared, Error> {
-    let absent = |design: &Design| Rival { left_out: design.absence(), ..Rival::default() };
-    let mut rivals: Vec<Rival> = settings.designs.iter().map(absent).collect();
+    let absent = |design: &Design| Collected { left_out: design.absence(), ..Collected::default() };
+    let mut collected: Vec<Collected> = settings.designs.iter().map(absent).collect();
     let mut environment = Environment::new(CLIENT_CORES_MAX);
     for round in 0..settings.rounds {
-        for nth in turns(rivals.len(), settings.seed, round) {
-            let rival = &mut rivals[nth];
-            if rival.left_out.is_some() || rival.failure.is_some() {
+        for nth in turns(collected.len(), settings.seed, round) {
+            let design = &mut collected[nth];
+            if design.left_out.is_some() || design.failure.is_some() {
                 continue;
             }
             let turn = Turn {
@@ -147,17 +147,17 @@ async fn all(settings: &Settings, progress: &Progress) -> Result<Compared, Error
             match turn.take().await {
                 Ok(mut results) => {
                     environment.stretches.append(&mut results.stretches);
-                    rival.turns.push(results);
+                    design.turns.push(results);
                 }
-                Err(cause) if rival.turns.is_empty() => rival.left_out = Some(cause.to_string()),
-                Err(cause) => rival.failure = Some(format!("round {}: {cause}", round + 1)),
+                Err(cause) if design.turns.is_empty() => design.left_out = Some(cause.to_string()),
+                Err(cause) => design.failure = Some(format!("round {}: {cause}", round + 1)),
             }
         }
     }
-    let named = settings.designs.iter().zip(rivals);
+    let named = settings.designs.iter().zip(collected);
     let mut warnings = Vec::new();
     let targets: Vec<TargetReport> =
-        named.map(|(design, rival)| rival.report(*design, settings, &mut warnings)).collect();
+        named.map(|(design, collected)| collected.report(*design, settings, &mut warnings)).collect();
     if targets.iter().all(|target| target.left_out.is_some()) {
         let reasons = targets.iter().filter_map(|target| target.left_out.as_deref()).collect::<Vec<_>>();
         return Err(Failure::Failed(format!("no design can take part: {}", reasons.join("; "))).into());
@@ -165,7 +165,7 @@ async fn all(settings: &Settings, progress: &Progress) -> Result<Compared, Error
     Ok(Compared { targets, environment, warnings })
 }
 
-impl Rival {
+impl Collected {
     fn report(self, design: Design, settings: &Settings, warnings: &mut Vec<String>) -> TargetReport {
         let name = design.name().to_owned();
         let mut report = TargetReport { name, left_out: self.left_out, ..TargetReport::default() };
@@ -256,7 +256,7 @@ mod tests {
             turns[2].back = Some(back);
             turns[1].troubles.push("2 messages lost".to_owned());
             turns[1].failed = 2;
-            Rival { turns, ..Rival::default() }.report(design, &settings(), &mut Vec::new())
+            Collected { turns, ..Collected::default() }.report(design, &settings(), &mut Vec::new())
         };
         let targets = [report(Design::TidewireHttp, 1.0, 20.0), report(Design::Nats, 2.0, 0.0)];
         let own = &targets[0];
@@ -272,8 +272,8 @@ mod tests {
 
     #[test]
     fn a_design_that_did_not_start_is_left_out() {
-        let rival = Rival { left_out: Some("no server".to_owned()), ..Rival::default() };
-        let report = rival.report(Design::Mosquitto, &settings(), &mut Vec::new());
+        let collected = Collected { left_out: Some("no server".to_owned()), ..Collected::default() };
+        let report = collected.report(Design::Mosquitto, &settings(), &mut Vec::new());
         assert_eq!((report.left_out.as_deref(), report.cases.len()), (Some("no server"), 0));
     }
 

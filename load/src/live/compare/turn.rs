@@ -150,6 +150,9 @@ impl Turn<'_> {
         let (took, messages) =
             (processor_time(running.process()).saturating_sub(before), group.audience.messages() - messages);
         results.paced_us = took.as_secs_f64() * 1e6 / messages.max(1) as f64;
+        if round.unheard > 0 {
+            results.troubles.push(format!("{name}: {} posts were not heard by all", round.unheard));
+        }
         self.progress.done(&round.describe());
         Ok(round)
     }
