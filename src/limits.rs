@@ -1,4 +1,4 @@
-//! Fixed limits that several rooms or tests share, and how they depend on each other. A limit that one file uses is in that file; limits that an
+//! Fixed limits that several modules or tests share, and how they depend on each other. A limit that one file uses is in that file; limits that an
 //! operator may want to change are in `config`.
 
 mod access;

@@ -70,8 +70,8 @@ fn input_never_panics() {
     }
 }
 
-/// The rooms of the engine, and which others each may use. Rooms are listed after those that they use, so there is no circle.
-const ENGINE_ROOMS: &[(&str, &[&str])] = &[
+/// The modules of the engine, and which others each may use. Modules are listed after those that they use, so there is no circle.
+const ENGINE_MODULES: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("limits", &["clock"]),
     ("id", &["limits"]),
@@ -99,8 +99,8 @@ const ENGINE_ROOMS: &[(&str, &[&str])] = &[
     ("fuzzing", &["clock", "feed", "id", "recovery", "state", "storage"]),
 ];
 
-/// The rooms of the server's HTTP, in the same way.
-const HTTP_ROOMS: &[(&str, &[&str])] = &[
+/// The modules of the server's HTTP, in the same way.
+const HTTP_MODULES: &[(&str, &[&str])] = &[
     ("problem", &[]),
     ("page_json", &[]),
     ("operation", &[]),
@@ -159,71 +159,71 @@ const HTTP_ROOMS: &[(&str, &[&str])] = &[
     ("fuzzing", &["auth", "handlers", "live", "problem", "request"]),
 ];
 
-/// Which other rooms each room of `folder` uses in its code, apart from its unit tests.
+/// Which other modules each module of `folder` uses in its code, apart from its unit tests.
 fn uses(folder: &str, prefix: &str) -> BTreeMap<String, BTreeSet<String>> {
-    let mut rooms: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut modules: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (path, text) in rust_files(folder) {
         let inside = path.strip_prefix(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
         let first = inside.components().next().unwrap().as_os_str().to_str().unwrap();
-        let room = first.trim_end_matches(".rs").to_owned();
+        let module = first.trim_end_matches(".rs").to_owned();
         let lines = code(&text).lines().filter(|line| !line.trim_start().starts_with("//"));
-        let used = rooms.entry(room.clone()).or_default();
+        let used = modules.entry(module.clone()).or_default();
         for line in lines {
             for rest in line.split(prefix).skip(1) {
                 let group = rest.strip_prefix('{').and_then(|group| group.split('}').next());
                 for start in group.unwrap_or(rest).split(',').take(group.map_or(1, |_| usize::MAX)) {
                     let is_of_name = |letter: &char| letter.is_alphanumeric() || *letter == '_';
                     let name: String = start.trim().chars().take_while(is_of_name).collect();
-                    if name != room && !name.is_empty() {
+                    if name != module && !name.is_empty() {
                         used.insert(name);
                     }
                 }
             }
         }
     }
-    rooms
+    modules
 }
 
-/// Fails if a room uses one that `allowed` does not list for it, or if what is allowed has a circle.
-fn check_rooms(folder: &str, prefix: &str, allowed: &[(&str, &[&str])]) {
-    for (nth, (room, others)) in allowed.iter().enumerate() {
+/// Fails if a module uses one that `allowed` does not list for it, or if what is allowed has a circle.
+fn check_modules(folder: &str, prefix: &str, allowed: &[(&str, &[&str])]) {
+    for (nth, (module, others)) in allowed.iter().enumerate() {
         for other in *others {
             let is_before = allowed[..nth].iter().any(|(before, _)| before == other);
-            assert!(is_before, "{room} uses {other}, which has to be listed before it");
+            assert!(is_before, "{module} uses {other}, which has to be listed before it");
         }
     }
-    for (room, used) in uses(folder, prefix) {
-        if room == "mod" || room == "lib" {
+    for (module, used) in uses(folder, prefix) {
+        if module == "mod" || module == "lib" {
             continue;
         }
         let allowed =
-            allowed.iter().find(|(name, _)| *name == room).unwrap_or_else(|| panic!("{room} is not listed")).1;
-        for other in used.iter().filter(|other| is_room(folder, other)) {
+            allowed.iter().find(|(name, _)| *name == module).unwrap_or_else(|| panic!("{module} is not listed")).1;
+        for other in used.iter().filter(|other| is_module(folder, other)) {
             assert!(
                 allowed.contains(&other.as_str()),
-                "{folder}/{room} uses {other}, which ARCHITECTURE.md does not have"
+                "{folder}/{module} uses {other}, which ARCHITECTURE.md does not have"
             );
         }
     }
 }
 
-fn is_room(folder: &str, name: &str) -> bool {
+fn is_module(folder: &str, name: &str) -> bool {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     folder.join(name).is_dir() || folder.join(format!("{name}.rs")).is_file()
 }
 
 #[test]
-fn rooms_use_each_other_in_one_direction() {
-    check_rooms("src", "crate::", ENGINE_ROOMS);
-    check_rooms("server/src/http", "crate::http::", HTTP_ROOMS);
+fn modules_use_each_other_in_one_direction() {
+    check_modules("src", "crate::", ENGINE_MODULES);
+    check_modules("server/src/http", "crate::http::", HTTP_MODULES);
 }
 
 #[test]
-fn rooms_do_not_use_the_file_that_owns_them() {
+fn modules_do_not_use_the_file_that_owns_them() {
     const HTTP: &str = "server/src/http";
-    for (room, used) in uses(HTTP, "crate::http::").into_iter().filter(|(room, _)| room != "mod") {
-        let of_owner: Vec<_> = used.iter().filter(|name| !is_room(HTTP, name)).collect();
-        assert!(of_owner.is_empty(), "{HTTP}/{room} uses {of_owner:?} of {HTTP}/mod.rs");
+    for (module, used) in uses(HTTP, "crate::http::").into_iter().filter(|(module, _)| module != "mod") {
+        let of_owner: Vec<_> = used.iter().filter(|name| !is_module(HTTP, name)).collect();
+        assert!(of_owner.is_empty(), "{HTTP}/{module} uses {of_owner:?} of {HTTP}/mod.rs");
     }
     for (path, text) in rust_files(HTTP).into_iter().filter(|(path, _)| !path.ends_with("http/mod.rs")) {
         let is_at_top = path.ends_with("mod.rs") || path.parent().is_some_and(|folder| folder.ends_with(HTTP));

@@ -1,7 +1,7 @@
 //! The state of the HTTP server, which all workers share.
 //!
 //! Responsible for:
-//! - putting the parts together, and registering each of them on the application, where rooms find those that they use.
+//! - putting the parts together, and registering each of them on the application, where modules find those that they use.
 //!
 //! Not responsible for:
 //! - the parts themselves. They do not know this file.

@@ -4,7 +4,7 @@
 //! - the contract of [`Archive`] across crashes and restarts.
 //!
 //! Not responsible for:
-//! - creating the file and rejecting a file that is not an archive (`open`), a full disk (`room`), damaged pages (`sums`), selecting the
+//! - creating the file and rejecting a file that is not an archive (`open`), a full disk (`full_disk`), damaged pages (`sums`), selecting the
 //!   rows that a batch changes (`write`) and an outbox contains (`read`), the encoding of rows (`layout`);
 //! - the path of the file, deciding when to persist it (the callers).
 
