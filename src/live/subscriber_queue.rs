@@ -1,7 +1,7 @@
 //! A subscriber queue: the bounded queue between the actor of a watched reader and one live connection.
 //!
 //! Responsible for:
-//! - never blocking the actor: a connection that is too far behind is closed, and its queued events are dropped.
+//! - never blocking the actor: a client that is too far behind is disconnected, and its queued events are dropped.
 //!
 //! Not responsible for:
 //! - the content of events, sockets.
