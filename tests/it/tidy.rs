@@ -26,8 +26,9 @@ fn rust_files(folder: &str) -> Vec<(PathBuf, String)> {
 
 /// The part of a file before its unit tests. Where these have a file of their own, it is all of the file.
 fn code(text: &str) -> &str {
-    let tests = ["#[cfg(test)]\nmod tests {", "#[cfg(test)]\npub(crate) mod tests {", "#![cfg(test)]"];
-    tests.iter().filter_map(|start| text.find(start)).min().map_or(text, |start| &text[..start])
+    let kinds = ["mod", "pub(super) mod", "pub(crate) mod"];
+    let inline = kinds.iter().filter_map(|kind| text.find(&format!("#[cfg(test)]\n{kind} tests {{")));
+    inline.chain(text.find("#![cfg(test)]")).min().map_or(text, |start| &text[..start])
 }
 
 #[test]
