@@ -258,14 +258,16 @@ fn documents_are_short_and_name_only_files_that_are_there() {
         for link in links.filter(|link| !link.is_empty() && !link.contains(':') && !link.contains(' ')) {
             assert!(path.parent().unwrap().join(link).exists(), "{name} links to {link}, which is not there");
         }
-        // Of code spans, those that can only be paths from the top.
+        // Of code spans, those that can only be paths: from the top, or to a file of code within a crate.
         let spans = text.split('`').skip(1).step_by(2);
         let tops =
             ["src/", "server/", "load/", "docs/", "tests/", "benches/", "fuzz/", "ops/", "scripts/", "examples/"];
-        for span in
-            spans.filter(|span| tops.iter().any(|top| span.starts_with(top)) && !span.contains([' ', '*', '{', '\n']))
-        {
-            assert!(root.join(span).exists(), "{name} names {span}, which is not there");
+        for span in spans.filter(|span| !span.contains([' ', '*', '{', '\n'])) {
+            let is_of_code = span.contains('/') && span.ends_with(".rs");
+            if is_of_code || tops.iter().any(|top| span.starts_with(top)) {
+                let is_there = ["", "src", "server/src"].iter().any(|from| root.join(from).join(span).exists());
+                assert!(is_there, "{name} names {span}, which is not there");
+            }
         }
     }
 }
