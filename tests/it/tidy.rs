@@ -202,7 +202,7 @@ fn check_modules(folder: &str, prefix: &str, allowed: &[(&str, &[&str])]) {
         for other in used.iter().filter(|other| is_module(folder, other)) {
             assert!(
                 allowed.contains(&other.as_str()),
-                "{folder}/{module} uses {other}, which ARCHITECTURE.md does not have"
+                "{folder}/{module} uses {other}, which the list above does not allow"
             );
         }
     }
