@@ -133,7 +133,7 @@ impl Watchers {
 
     /// Appends to `into` the numbers within `shard` of the source itself and of the readers that keep its posts, if
     /// they are watched.
-    pub fn concerned(&self, source: SourceSlot, shard: usize, into: &mut Vec<u32>) {
+    pub fn affected(&self, source: SourceSlot, shard: usize, into: &mut Vec<u32>) {
         let kept_by_source = self.kept_by_source.read();
         let keepers = kept_by_source.get(&source).map(Vec::as_slice).unwrap_or_default();
         let watched = self.watched(shard);

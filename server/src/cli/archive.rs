@@ -79,8 +79,8 @@ fn verify(archive: &ReadOnlyArchive) -> Result<ExitCode, ArchiveError> {
             totals.entries
         ));
     }
-    for (source, archived_counts) in &archived_counts {
-        is_good &= Outbox::read(archive, source).report(source, entries(archived_counts));
+    for (source, counts) in &archived_counts {
+        is_good &= Outbox::read(archive, source).report(source, entries(counts));
     }
     // Also reads the tombstones, which are in no outbox.
     if let Err(cause) = archive.each(|_, kept| whole(&kept)) {

@@ -269,12 +269,12 @@ impl FanoutSupervisor {
             FanoutRoute::Watched(source) => {
                 let end = of(&watchers.watched(shard), recipients);
                 if matches!(end, SliceEnd::Done) {
-                    watchers.concerned(source, shard, recipients);
+                    watchers.affected(source, shard, recipients);
                 }
                 end
             }
             FanoutRoute::Affected(source) => {
-                watchers.concerned(source, shard, recipients);
+                watchers.affected(source, shard, recipients);
                 SliceEnd::Done
             }
             FanoutRoute::Reader(reader) => {

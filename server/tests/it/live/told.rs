@@ -230,3 +230,35 @@ async fn an_answer_to_a_post_that_was_unknown_is_told_once_that_is_known() {
     told.sort();
     assert_eq!(told, ["post 28", "post 8"]);
 }
+
+/// Such an answer was forgotten by every client when it was deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_answer_is_not_removed_again_when_what_it_answered_is_known() {
+    let server = ann_and_bob(0);
+    post(&server, &json!({"author": "bob", "id": "8", "body": 0, "reply_to": "28"}));
+    send(&server, "DELETE", "/v1/posts/8");
+    let mut ann = Client::watch(server.address(), "ann").await;
+    post(&server, &json!({"author": "ann", "id": "28", "body": 0}));
+    publish(&server, "bob", 9);
+    assert_eq!([ann.told().await, ann.told().await], ["post 28", "post 9"]);
+}
+
+/// The readers of so many answers are not looked up one by one: every watched reader compares its feed.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_answers_to_a_post_that_was_unknown_are_in_the_feed_or_it_is_to_be_read_again() {
+    let server = ann_and_bob(0);
+    let answers = 100..166;
+    for id in answers.clone() {
+        post(&server, &json!({"author": "bob", "id": id.to_string(), "body": 0, "reply_to": "28"}));
+    }
+    let mut ann = Client::watch(server.address(), "ann").await;
+    post(&server, &json!({"author": "ann", "id": "28", "body": 0}));
+    let mut missing: std::collections::BTreeSet<String> = answers.map(|id| format!("post {id}")).collect();
+    while !missing.is_empty() {
+        let told = ann.told().await;
+        if told.starts_with("stale") {
+            break;
+        }
+        missing.remove(&told);
+    }
+}
