@@ -70,7 +70,7 @@ impl ReadClock<'_> {
 #[derive(Debug)]
 pub struct Reader {
     source: Arc<Source>,
-    pulled: PulledSources,
+    pulled: Arc<PulledSources>,
 }
 
 /// The followed sources that have posts to pull, for one version of the edges and one epoch of the world.
@@ -87,10 +87,14 @@ const DIRECT_WORK_MAX: u64 = 50_000;
 /// Maximum number of pulled sources of a page that is built on the thread of its caller.
 const DIRECT_PULLED_MAX: usize = 256;
 
+/// Maximum number of sources among which the thread of a caller searches for those to pull: some 20 us. The actor does it for readers with
+/// more.
+const DIRECT_LISTED_MAX: usize = 1_024;
+
 impl Reader {
     /// Creates a reader whose inbox is not filled yet.
     pub fn new(source: Arc<Source>) -> Self {
-        Self { source, pulled: PulledSources::default() }
+        Self { source, pulled: Arc::default() }
     }
 
     /// The source that reads this feed.
@@ -189,7 +193,7 @@ impl Reader {
         inbox.raise_floor(Position { published_at: oldest, id: PostId(0) });
         let following = self.source.following();
         sync(&following, inbox, world);
-        self.pulled.refresh(&self.source, &following, world);
+        self.refresh_pulled(&following, world);
         Viewer::home(&self.source, &following)
     }
 
@@ -201,13 +205,19 @@ impl Reader {
     /// Copies what is needed to build a page elsewhere, with the archive, as of the state that the viewer was made
     /// from.
     pub fn cold_read(&mut self, viewer: Viewer, settled: Settled, inbox: &Inbox, world: &World) -> ColdRead {
-        self.pulled.refresh(&self.source, &viewer.feed, world);
+        self.refresh_pulled(&viewer.feed, world);
         ColdRead { viewer, settled, inbox: inbox.clone(), warm: self.pulled.parts.clone() }
     }
 
-    /// Bytes on the heap, without the allocator's own.
-    pub fn heap_bytes(&self) -> usize {
-        self.pulled.parts.capacity() * size_of::<(SourceSlot, Part)>()
+    /// Returns the sources that were pulled for the last page, for pages that are built elsewhere.
+    pub fn pulled(&self) -> &Arc<PulledSources> {
+        &self.pulled
+    }
+
+    fn refresh_pulled(&mut self, following: &Following, world: &World) {
+        if !self.pulled.is_current(following, world) {
+            self.pulled = Arc::new(PulledSources::of(&self.source, following, world));
+        }
     }
 }
 
@@ -243,13 +253,17 @@ pub struct DirectPage<'a> {
 }
 
 impl<'a> DirectPage<'a> {
-    /// Reads what must be read before the inbox is copied.
-    pub fn new(source: &Source, world: &'a World, request: PageRequest) -> Self {
+    /// Reads what must be read before the inbox is copied. Returns none if such a page begins at any position: only the newest ones are
+    /// copied.
+    pub fn new(source: &Source, world: &'a World, request: PageRequest) -> Option<Self> {
+        if matches!(request.range, Range::Before(_)) {
+            return None;
+        }
         // The order is that of [`Reader::page`].
         let settled = world.arrivals.settled();
         let following = source.following();
         let viewer = Viewer::home(source, &following);
-        Self { world, request, settled, following, viewer }
+        Some(Self { world, request, settled, following, viewer })
     }
 
     /// Returns the number of positions to copy: twice as many as entries are requested, since some may not be shown.
@@ -257,62 +271,71 @@ impl<'a> DirectPage<'a> {
         2 * (self.request.bounded_limit() + 1)
     }
 
-    /// Returns true if the page can be built from this copy: it has the posts of all edges, and the requested range.
+    /// Returns true if the page may be built from this copy: it has the posts of all edges, and reaches down to where the range begins.
     pub fn suffices(&self, inbox: &Inbox) -> bool {
         let has_range = match self.request.range {
-            Range::Newest => true,
-            // These begin at any position; only the newest ones are copied.
-            Range::Before(_) => false,
+            Range::Newest | Range::Before(_) => true,
             Range::After(above) => above >= inbox.floor(),
             Range::Resume(token) | Range::Since(token) => token.floor() >= inbox.floor(),
         };
         has_range && self.following.last_made() <= inbox.synced()
     }
 
-    /// Returns `known` if it has the sources to pull now.
-    ///
-    /// # Errors
-    /// Otherwise returns them as they are now.
-    pub fn pulled(
-        &self,
-        own: &Source,
-        known: Option<Arc<PulledSources>>,
-    ) -> Result<Arc<PulledSources>, Arc<PulledSources>> {
-        let as_of = Some((self.following.version(), self.world.pulled_epoch()));
-        known.filter(|known| known.as_of == as_of).ok_or_else(|| {
-            let mut fresh = PulledSources::default();
-            fresh.refresh(own, &self.following, self.world);
-            Arc::new(fresh)
-        })
+    /// Returns the sources to pull, and true if they are not those that were `known`. Returns none if finding them would take long.
+    pub fn pulled(&self, own: &Source, known: Option<Arc<PulledSources>>) -> Option<(Arc<PulledSources>, bool)> {
+        match known.filter(|known| known.is_current(&self.following, self.world)) {
+            Some(known) => Some((known, false)),
+            None if self.following.reach_len() > DIRECT_LISTED_MAX => None,
+            None => Some((Arc::new(PulledSources::of(own, &self.following, self.world)), true)),
+        }
     }
 
-    /// Builds the page. Returns none if that takes longer than a caller's thread should work, or needs the archive.
-    pub fn build(&self, inbox: &Inbox, pulled: &PulledSources, time: ReadClock<'_>) -> Option<Page<Entry>> {
+    /// Builds the page from a copy of the inbox. Returns none if that takes longer than a caller's thread should work, needs the archive, or
+    /// needs more of the inbox than was copied: `is_cut` is true if there is more.
+    pub fn build(
+        &self,
+        inbox: &Inbox,
+        is_cut: bool,
+        pulled: &PulledSources,
+        time: ReadClock<'_>,
+    ) -> Option<Page<Entry>> {
         if pulled.parts.len() > DIRECT_PULLED_MAX {
             return None;
         }
         let is_late = || time.is_late();
         let budget = Budget::new(Allowance { units_max: DIRECT_WORK_MAX, ..Allowance::ON_SHARD }, &is_late);
         let mut view = FeedView::new(Finder::Memory(self.world), &self.viewer, Some(inbox), &budget);
+        view.ends_at_floor = is_cut;
         let page = build(&mut view, &pulled.parts, self.settled, self.request);
-        (!page.needs_archive && page.reach == Reach::Full).then_some(page)
+        let is_full = match self.request.range {
+            Range::Newest | Range::Before(_) => page.next.is_some() && page.items.len() == self.request.bounded_limit(),
+            Range::After(_) | Range::Resume(_) => page.next.is_some(),
+            Range::Since(_) => true,
+        };
+        (!page.needs_archive && page.reach == Reach::Full && (is_full || !is_cut)).then_some(page)
     }
 }
 
 impl PulledSources {
-    fn refresh(&mut self, own: &Source, following: &Following, world: &World) {
+    fn of(own: &Source, following: &Following, world: &World) -> Self {
         // The epoch is read first: if a source gets posts to pull after that, the epoch changes again.
         let as_of = Some((following.version(), world.pulled_epoch()));
-        if self.as_of == as_of {
-            return;
-        }
         let has_pulled = |source: &SourceSlot| world.sources.at(*source).outbox().has_pulled();
         let followed = following.edges().iter().map(|edge| edge.source);
         let pulled = followed.filter(has_pulled).map(|source| (source, Part::Pulled));
         // A reader's own posts are pushed to the followers, not to the reader.
         let never_pushed = following.only_kept().chain([own.slot]);
-        self.parts = pulled.chain(never_pushed.map(|source| (source, Part::Whole))).collect();
-        self.as_of = as_of;
+        let parts = pulled.chain(never_pushed.map(|source| (source, Part::Whole))).collect();
+        Self { as_of, parts }
+    }
+
+    fn is_current(&self, following: &Following, world: &World) -> bool {
+        self.as_of == Some((following.version(), world.pulled_epoch()))
+    }
+
+    /// Returns the bytes on the heap, with its own struct but without the overhead of the allocator.
+    pub fn heap_bytes(&self) -> usize {
+        size_of::<Self>() + self.parts.capacity() * size_of::<(SourceSlot, Part)>()
     }
 }
 
@@ -431,10 +454,11 @@ fn fill(
 ) -> Page<Entry> {
     let viewer = view.viewer;
     let own = viewer.has_own.then_some(viewer.reader);
+    let goes_below_floor = !view.ends_at_floor;
     let feed = Feed {
         inbox: view.inbox,
         warm,
-        sources: viewer.feed.sources().chain(own),
+        sources: viewer.feed.sources().chain(own).filter(move |_| goes_below_floor),
         outboxes: &FoundOutboxes { finder: view.finder, budget: view.budget, time: view.time },
         budget: view.budget,
         per_source_max,

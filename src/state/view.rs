@@ -158,6 +158,8 @@ pub struct FeedView<'a> {
     pub time: Option<&'a PageTime<'a>>,
     /// True if entries are shown only where the newest post or repost is by someone other than the reader.
     pub of_others: bool,
+    /// True if the page ends at the floor of the inbox, which is a copy of the newest part of another one.
+    pub ends_at_floor: bool,
     /// For each reposted post that the page has reached: the position of its entry, or `None` if it has none.
     /// Determined once, even if no repost counts. Otherwise a post with thousands of reposts would be evaluated
     /// thousands of times, and a change meanwhile could show it twice.
@@ -167,7 +169,8 @@ pub struct FeedView<'a> {
 impl<'a> FeedView<'a> {
     /// Creates a view for one page.
     pub fn new(finder: Finder<'a>, viewer: &'a Viewer, inbox: Option<&'a Inbox>, budget: &'a Budget<'a>) -> Self {
-        Self { finder, viewer, inbox, budget, time: None, of_others: false, entry_positions: FxHashMap::default() }
+        let (of_others, ends_at_floor, entry_positions) = (false, false, FxHashMap::default());
+        Self { finder, viewer, inbox, budget, time: None, of_others, ends_at_floor, entry_positions }
     }
 
     /// Returns the entry of a post and its position.

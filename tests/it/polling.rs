@@ -28,19 +28,21 @@ use crate::world::{NEWEST, above, all_asleep, config, draft, edge, id, ids, some
 struct Client {
     token: Resume,
     given: BTreeSet<PostId>,
+    /// Entries asked for at a time.
+    limit: usize,
 }
 
 impl Client {
     async fn start(engine: &Engine) -> Self {
         let page = engine.feed(&id("ann"), NEWEST).await.unwrap();
-        Self { token: page.page.resume.unwrap(), given: ids(&page).into_iter().collect() }
+        Self { token: page.page.resume.unwrap(), given: ids(&page).into_iter().collect(), limit: 3 }
     }
 
     /// What came since the last time, newest first; nothing if the feed has to be read again.
     async fn poll(&mut self, engine: &Engine) -> Option<Vec<PostId>> {
         let mut came = Vec::new();
         loop {
-            let request = PageRequest { range: Range::Resume(self.token), limit: 3 };
+            let request = PageRequest { range: Range::Resume(self.token), limit: self.limit };
             let page = engine.feed(&id("ann"), request).await.unwrap();
             self.token = page.page.resume.unwrap();
             self.given.extend(ids(&page));
@@ -79,7 +81,10 @@ fn ago(ago: Duration) -> UnixMicros {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_polls_during_a_burst_is_given_every_post_in_whatever_order_they_are_delivered() {
     const FOLLOWERS: usize = 3_000;
-    for policy in [CelebrityPolicy::PushAll, above(FOLLOWERS as u64 + 10)] {
+    // With the larger limit a copy of the inbox reaches far enough down, and pages are read without the actor.
+    for (policy, limit) in
+        [(CelebrityPolicy::PushAll, 3), (above(FOLLOWERS as u64 + 10), 3), (CelebrityPolicy::PushAll, 100)]
+    {
         let engine = Engine::start(config(1, policy));
         let crowd: Vec<String> = (0..FOLLOWERS).map(|nth| format!("f{nth}")).collect();
         for some in crowd.chunks(1_000) {
@@ -94,7 +99,8 @@ async fn a_client_that_polls_during_a_burst_is_given_every_post_in_whatever_orde
             engine.feed(&id(follower), PageRequest { limit: 1, ..NEWEST }).await.unwrap();
         }
         publish(&engine, draft("small", "0")).await;
-        let mut client = Client::start(&engine).await;
+        let mut client = Client { limit, ..Client::start(&engine).await };
+        let direct_before = engine.shared().counters.direct_pages.get();
         let mut published = BTreeSet::new();
         let (mut overtaken, mut bursts) = (0, 0);
         while overtaken < OVERTAKEN_MIN {
@@ -118,6 +124,7 @@ async fn a_client_that_polls_during_a_burst_is_given_every_post_in_whatever_orde
         let missing = published.difference(&client.given).count();
         assert_eq!(missing, 0, "{policy:?}: of {} posts, overtaken {overtaken} times", published.len());
         assert_eq!(client.poll(&engine).await, Some(vec![]), "what was given and settled does not come again");
+        assert!(limit < 100 || engine.shared().counters.direct_pages.get() > direct_before, "pages were read directly");
         engine.shutdown();
     }
 }
@@ -310,9 +317,9 @@ async fn an_old_cursor_is_still_taken_and_a_page_that_is_cut_goes_on_with_the_re
         all.insert(0, publish(&engine, draft("bob", "1")).await);
     }
     let oldest = engine.own_page(&id("bob"), NEWEST).await.unwrap().page.items.last().unwrap().0;
-    let mut client = Client { token: Resume::at(oldest), given: BTreeSet::new() };
+    let mut client = Client { token: Resume::at(oldest), given: BTreeSet::new(), limit: 3 };
     assert_eq!(client.poll(&engine).await.as_deref(), Some(&all[..9]));
-    let mut client = Client { token: Resume::at(Position::MIN), given: BTreeSet::new() };
+    let mut client = Client { token: Resume::at(Position::MIN), given: BTreeSet::new(), limit: 3 };
     assert_eq!(client.poll(&engine).await, Some(all));
     engine.shutdown();
 }

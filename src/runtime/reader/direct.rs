@@ -9,7 +9,6 @@
 //! - the contents of a page (`state::reader`).
 
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -47,7 +46,7 @@ impl DirectReads {
     fn may_begin(&self, now_ns: u64, shards: usize) -> bool {
         let before = self.added_at_ns.fetch_max(now_ns, Ordering::Relaxed);
         let added = now_ns.saturating_sub(before).saturating_mul(shards as u64) / TIME_SHARE;
-        let added = i64::try_from(added).unwrap_or(i64::MAX).min(SAVED_NS_MAX);
+        let added = i64::try_from(added).unwrap_or(i64::MAX);
         let left = self.left_ns.load(Ordering::Relaxed);
         let left = left.saturating_add(added).min(SAVED_NS_MAX) - left;
         self.left_ns.fetch_add(left, Ordering::Relaxed) + left > 0
@@ -83,18 +82,18 @@ fn build(shared: &Shared, source: &Source, request: PageRequest) -> Option<Page<
     let sharding = shared.world.sharding;
     let (inboxes, local) = (&shared.inboxes[sharding.shard_of(source.slot)], sharding.local(source.slot));
     let now = shared.clock.now();
-    let page = DirectPage::new(source, &shared.world, request);
+    let page = DirectPage::new(source, &shared.world, request)?;
     let oldest = Position { published_at: shared.config.oldest_in_inbox(now), id: PostId(0) };
-    let InboxCopy { inbox, pulled } = inboxes.copy_newest(local, page.positions(), oldest)?;
+    let InboxCopy { inbox, is_cut, pulled } = inboxes.copy_newest(local, page.positions(), oldest)?;
     if !page.suffices(&inbox) {
         return None;
     }
     source.seen(now);
-    let pulled = page.pulled(source, pulled).unwrap_or_else(|fresh| {
-        inboxes.set_pulled(local, Arc::clone(&fresh));
-        fresh
-    });
-    let built = page.build(&inbox, &pulled, shared.read_clock(now))?;
+    let (pulled, is_new) = page.pulled(source, pulled)?;
+    if is_new {
+        inboxes.set_pulled(local, &pulled);
+    }
+    let built = page.build(&inbox, is_cut, &pulled, shared.read_clock(now))?;
     if !built.gone.is_empty() {
         inboxes.try_remove(local, &built.gone);
     }
@@ -113,14 +112,17 @@ mod tests {
     use super::*;
     use crate::config::EngineConfig;
     use crate::engine::Engine;
-    use crate::feed::event::NewEdge;
+    use crate::feed::celebrity::CelebrityPolicy;
+    use crate::feed::event::{MuteOrBlock, NewEdge};
     use crate::feed::page::Range;
     use crate::feed::post::{Body, Draft};
-    use crate::id::SourceId;
+    use crate::id::{SourceId, SourceSlot};
+    use crate::runtime::fanout::open_fanouts::OpenFanout;
     use crate::runtime::message::Sleep;
     use crate::runtime::reader::user::UserActor;
     use actix::{Handler, Message};
-    use std::num::NonZeroUsize;
+    use std::num::{NonZeroU64, NonZeroUsize};
+    use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
     /// A message whose handler panics.
@@ -142,13 +144,13 @@ mod tests {
         SourceId::new(text).unwrap()
     }
 
+    fn config() -> EngineConfig {
+        let inbox_posts = NonZeroUsize::new(60).unwrap();
+        EngineConfig { shards: NonZeroUsize::MIN, inbox_posts, ..EngineConfig::default() }
+    }
+
     async fn engine() -> Engine {
-        let config = EngineConfig {
-            shards: NonZeroUsize::MIN,
-            inbox_posts: NonZeroUsize::new(60).unwrap(),
-            ..EngineConfig::default()
-        };
-        let engine = Engine::start(config);
+        let engine = Engine::start(config());
         engine.follow(vec![NewEdge::new(id("ann"), id("bob"))]).await.unwrap();
         engine
     }
@@ -178,6 +180,72 @@ mod tests {
         let watcher = engine.watch(&id("ann"), None).await.unwrap();
         assert_eq!((page(&engine).await, direct()), (vec![2, 1, 0], 2), "she is watched");
         drop(watcher);
+        engine.shutdown();
+    }
+
+    #[tokio::test]
+    async fn a_source_whose_posts_are_pulled_from_now_on_is_in_the_next_page() {
+        let threshold = NonZeroU64::new(1).unwrap();
+        let policy = CelebrityPolicy::Above(threshold);
+        let engine = Engine::start(EngineConfig { celebrity: policy, ..config() });
+        engine.follow(vec![NewEdge::new(id("ann"), id("bob"))]).await.unwrap();
+        publish(&engine, 0..3).await;
+        assert_eq!([page(&engine).await, page(&engine).await], [[2, 1, 0], [2, 1, 0]]);
+        engine.follow(vec![NewEdge::new(id("cas"), id("bob"))]).await.unwrap();
+        publish(&engine, 3..4).await;
+        assert_eq!(engine.inbox_totals().await.entries, 3, "it is pulled");
+        assert_eq!(page(&engine).await, [3, 2, 1, 0]);
+        assert_eq!(engine.shared().counters.direct_pages.get(), 2);
+        engine.shutdown();
+    }
+
+    #[tokio::test]
+    async fn a_deleted_post_leaves_the_inbox_with_the_next_page() {
+        let engine = engine().await;
+        publish(&engine, 0..3).await;
+        page(&engine).await;
+        let newest = engine.feed(&id("ann"), NEWEST).await.unwrap().page.items[0].1.post.id();
+        engine.delete(newest).await.unwrap();
+        assert_eq!((page(&engine).await, engine.inbox_totals().await.entries), (vec![1, 0], 2));
+        assert_eq!(engine.shared().counters.direct_pages.get(), 2);
+        engine.shutdown();
+    }
+
+    /// So many posts are muted that the copied positions do not fill the page.
+    #[tokio::test]
+    async fn a_page_that_needs_more_than_was_copied_is_built_by_the_actor() {
+        let engine = engine().await;
+        engine.follow(vec![NewEdge::new(id("ann"), id("cas"))]).await.unwrap();
+        publish(&engine, 0..15).await;
+        page(&engine).await;
+        for _ in 0..40 {
+            engine.publish(Draft::new(id("cas"), Body::new("1").unwrap()), true).await.unwrap();
+        }
+        engine.silence(id("ann"), id("cas"), MuteOrBlock::Mute, true).await.unwrap();
+        let expected: Vec<usize> = (0..15).rev().collect();
+        assert_eq!((page(&engine).await, engine.shared().counters.direct_pages.get()), (expected, 0));
+        engine.shutdown();
+    }
+
+    /// Deliveries that are due leave direct reads a share of the time; all other pages come from the actor.
+    #[tokio::test]
+    async fn while_couriers_are_busy_pages_come_in_both_ways() {
+        let engine = engine().await;
+        publish(&engine, 0..3).await;
+        let due = OpenFanout {
+            position: Position::MIN,
+            author: SourceSlot(9),
+            deliveries: FREE_BELOW_DELIVERIES,
+            accepted_at: None,
+        };
+        page(&engine).await;
+        engine.shared().open_fanouts.begin(due);
+        let counters = &engine.shared().counters;
+        while counters.pages.get() < counters.direct_pages.get() + 50 {
+            assert_eq!(page(&engine).await, [2, 1, 0]);
+        }
+        assert!(counters.direct_pages.get() > 0);
+        engine.shared().open_fanouts.end(due);
         engine.shutdown();
     }
 
@@ -255,5 +323,10 @@ mod tests {
         }
         // An eighth of 100 ms, in reads of 10 us.
         assert!((1_200..=1_300).contains(&begun), "{begun}");
+        reads.took(100_000_000);
+        assert!(
+            !reads.may_begin(now_ns + 100_000, 1) && reads.may_begin(now_ns + 1_000_000_000, 1),
+            "debt is paid by time"
+        );
     }
 }

@@ -27,6 +27,7 @@ use crate::limits::LIVE_NOTICES_MAX;
 use crate::live::event::{LiveEntry, RecentItems};
 use crate::runtime::reader::inboxes::{Delivered, Inboxes, Sample};
 use crate::runtime::reader::user::UserActor;
+use crate::state::reader::PulledSources;
 use crate::state::view::Entry;
 
 /// The inboxes of one shard, as the shard's thread uses them.
@@ -145,6 +146,11 @@ impl InboxHandle {
     /// Panics if the inbox is gone, which only dropping the handle does.
     pub fn with<T>(&self, work: impl FnOnce(&mut Inbox) -> T) -> T {
         self.inboxes.with(self.reader, work).expect("an inbox is there as long as its handle")
+    }
+
+    /// Stores the sources to pull, for pages that are built from a copy of the inbox.
+    pub fn set_pulled(&self, pulled: &Arc<PulledSources>) {
+        self.inboxes.set_pulled(self.reader, pulled);
     }
 
     /// Starts to collect invalidations for the reader. The courier notifies `user` when there are any.

@@ -8,11 +8,12 @@
 //! Not responsible for:
 //! - when an inbox is opened and closed (`runtime::reader::inbox_store`), what a page shows (`state::reader`).
 //!
-//! Only the shard's thread waits for a lock, and only for a copy of some positions: a reading thread that finds a stripe locked does not
-//! wait, its page is built by the reader's actor. A slab stores the inboxes of a stripe close together: a delivery to one of a million
-//! readers costs one or two cache misses, and all other costs are smaller.
+//! Only the shard's thread waits for a lock, and only for copies of some positions. A reading thread tries for about a microsecond; then the
+//! reader's actor builds the page. What reading threads change is hygiene: they drop positions that are too old or deleted for good. A slab
+//! stores the inboxes of a stripe close together: a delivery to one of a million readers costs one or two cache misses, and all other costs
+//! are smaller.
 
-use std::hint::black_box;
+use std::hint::{black_box, spin_loop};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -31,6 +32,9 @@ use crate::state::records::{InboxRecord, pack_positions};
 /// Number of consecutive readers whose inboxes share a lock. With fewer, a post to a few followers takes nearly one lock for each of them;
 /// with more, more pages find their stripe locked.
 const STRIPE_READERS: usize = 1_024;
+
+/// Number of attempts of a reading thread to take a lock: about a microsecond.
+const LOCK_ATTEMPTS_MAX: usize = 32;
 
 /// Maximum number of slots that are probed for a sample, some of which may be empty.
 const SAMPLED_PLACES_MAX: usize = 8 * SAMPLED_INBOXES_MAX;
@@ -65,6 +69,8 @@ struct Stripe {
 pub struct InboxCopy {
     /// The newest positions. Its floor is raised to what was left out.
     pub inbox: Inbox,
+    /// True if positions were left out.
+    pub is_cut: bool,
     /// The sources to pull, as of the last copy.
     pub pulled: Option<Arc<PulledSources>>,
 }
@@ -155,11 +161,11 @@ impl Inboxes {
     }
 
     /// Copies the newest positions of a reader's inbox, at most `max`. Removes those at or below `oldest` before, from the inbox itself.
-    /// Returns none if the reader is asleep or watched, or the stripe is locked: this never waits.
+    /// Returns none if the reader is asleep or watched, or the stripe stays locked.
     pub fn copy_newest(&self, reader: u32, max: usize, oldest: Position) -> Option<InboxCopy> {
         // Allocated before the lock is taken.
         let positions = Vec::with_capacity(max + 1);
-        let mut stripe = self.stripes.get(stripe_of(reader))?.try_lock()?;
+        let mut stripe = self.stripes.get(stripe_of(reader)).and_then(lock_soon)?;
         let key = *stripe.keys.get(nth(reader))?;
         if key & WATCHED != 0 {
             return None;
@@ -167,22 +173,25 @@ impl Inboxes {
         let slot = place(key);
         let inbox = stripe.slots.get_mut(slot)?;
         inbox.raise_floor(oldest);
-        let inbox = inbox.copy_newest(max, positions);
-        Some(InboxCopy { inbox, pulled: stripe.pulled[slot].clone() })
+        let (inbox, is_cut) = (inbox.copy_newest(max, positions), inbox.len() > max);
+        Some(InboxCopy { inbox, is_cut, pulled: stripe.pulled[slot].clone() })
     }
 
-    /// Stores the pulled sources of a reader for its next page. Does not wait: they can be computed again.
-    pub fn set_pulled(&self, reader: u32, pulled: Arc<PulledSources>) {
-        if let Some(mut stripe) = self.stripes.get(stripe_of(reader)).and_then(Mutex::try_lock)
+    /// Stores the pulled sources of a reader for its next page, unless the stripe is locked: they can be computed again.
+    pub fn set_pulled(&self, reader: u32, pulled: &Arc<PulledSources>) {
+        if let Some(mut stripe) = self.stripes.get(stripe_of(reader)).and_then(lock_soon)
             && let Some(slot) = stripe.slot_of(reader)
         {
-            stripe.pulled[slot] = Some(pulled);
+            let before = stripe.pulled[slot].replace(Arc::clone(pulled));
+            // The list is freed after the lock is released.
+            drop(stripe);
+            drop(before);
         }
     }
 
-    /// Removes posts that are deleted for good from a reader's inbox. Does not wait: pages skip them anyway.
+    /// Removes posts that are deleted for good from a reader's inbox, unless the stripe is locked: pages skip them anyway.
     pub fn try_remove(&self, reader: u32, gone: &[Position]) {
-        if let Some(mut stripe) = self.stripes.get(stripe_of(reader)).and_then(Mutex::try_lock)
+        if let Some(mut stripe) = self.stripes.get(stripe_of(reader)).and_then(lock_soon)
             && let Some(slot) = stripe.slot_of(reader)
         {
             for position in gone {
@@ -219,10 +228,10 @@ impl Inboxes {
         for (_, stripe) in &self.stripes {
             let stripe = stripe.lock();
             totals.bytes += stripe.index_bytes();
-            for (_, inbox) in &stripe.slots {
+            for (slot, inbox) in &stripe.slots {
                 totals.inboxes += 1;
                 totals.entries += inbox.len();
-                totals.bytes += size_of::<Inbox>() + inbox.heap_bytes();
+                totals.bytes += size_of::<Inbox>() + inbox.heap_bytes() + stripe.pulled_bytes(slot);
             }
         }
         totals
@@ -244,9 +253,11 @@ impl Inboxes {
             }
             let stripe = self.stripes.get(sample.stripe).map(Mutex::lock);
             // A removed inbox leaves an empty entry in the slab.
-            if let Some(inbox) = stripe.as_ref().and_then(|stripe| stripe.slots.get(sample.slot)) {
+            if let Some(stripe) = &stripe
+                && let Some(inbox) = stripe.slots.get(sample.slot)
+            {
                 looked += 1;
-                bytes += inbox.heap_bytes();
+                bytes += inbox.heap_bytes() + stripe.pulled_bytes(sample.slot);
             }
             sample.slot += 1;
             if stripe.is_none_or(|stripe| sample.slot >= stripe.slots.capacity()) {
@@ -315,9 +326,25 @@ impl Stripe {
         self.slots.contains(slot).then_some(slot)
     }
 
+    fn pulled_bytes(&self, slot: usize) -> usize {
+        self.pulled[slot].as_ref().map_or(0, |pulled| pulled.heap_bytes())
+    }
+
     fn index_bytes(&self) -> usize {
         self.keys.capacity() * size_of::<u32>() + self.pulled.capacity() * size_of::<Option<Arc<PulledSources>>>()
     }
+}
+
+/// Takes a lock that others hold for less than a microsecond, as copies do. Gives up if it is held for longer, as it is while an actor builds
+/// a page or a courier delivers.
+fn lock_soon<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    for _ in 0..LOCK_ATTEMPTS_MAX {
+        if let Some(guard) = lock.try_lock() {
+            return Some(guard);
+        }
+        spin_loop();
+    }
+    None
 }
 
 fn stripe_of(reader: u32) -> usize {

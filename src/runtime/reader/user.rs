@@ -80,6 +80,7 @@ impl UserActor {
         let inbox_handle = self.inbox_handle.as_ref()?;
         let (page, viewer, settled) =
             inbox_handle.with(|inbox| reader.page(inbox, &shared.world, request, oldest, shared.read_clock(now)));
+        inbox_handle.set_pulled(reader.pulled());
         if let Some(watch) = &mut self.watch {
             watch.page_built(request.range, &page, &viewer);
         }
