@@ -29,10 +29,10 @@ fn main() {
     let asked: Vec<usize> = std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
     let fans = asked.first().copied().unwrap_or(size(20_000, 200));
     let threads = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
-    // Or others would wait for what followers do before they ask the engine at all.
-    let (runtime, crowd) = (threads(), threads());
+    // Or others, and the celebrity, would wait for what followers do before they ask the engine at all.
+    let (runtime, crowd, celebrity) = (threads(), threads(), threads());
     runtime.block_on(async {
-        let world = World::new(fans, crowd.handle().clone()).await;
+        let world = World::new(fans, [crowd.handle().clone(), celebrity.handle().clone()]).await;
         for _ in 0..size(3, 1) {
             world.others_read("others alone").await;
             world.others_beside_busy_cores().await;
@@ -57,8 +57,10 @@ enum Stampede {
 
 struct World {
     engine: Engine,
-    /// Where the celebrity and its followers run.
+    /// Where the followers of the celebrity run.
     crowd: Handle,
+    /// Where the celebrity runs.
+    celebrity: Handle,
     star: SourceId,
     fans: Vec<SourceId>,
     others: Vec<SourceId>,
@@ -66,7 +68,7 @@ struct World {
 
 impl World {
     /// The celebrity is one with all its followers, and none without a quarter of them.
-    async fn new(fans: usize, crowd: Handle) -> Self {
+    async fn new(fans: usize, [crowd, celebrity]: [Handle; 2]) -> Self {
         let engine =
             Engine::start(config(300, CelebrityPolicy::Above(std::num::NonZeroU64::new(fans as u64 - 1).unwrap())));
         let named = |name: &str, count: usize| (0..count).map(|n| id(&format!("{name}{n}"))).collect::<Vec<_>>();
@@ -86,7 +88,7 @@ impl World {
         follow_all(&engine, fans.iter().map(|fan| (fan.clone(), star.clone()))).await;
         wake_all(&engine, &others).await;
         wake_all(&engine, &fans).await;
-        Self { engine, crowd, star, fans, others }
+        Self { engine, crowd, celebrity, star, fans, others }
     }
 
     async fn stampede(&self, what: &[Stampede]) {
@@ -110,7 +112,7 @@ impl World {
                     }
                 }
             };
-            running.spawn_on(stampede, &self.crowd);
+            running.spawn_on(stampede, if what == Stampede::Reads { &self.crowd } else { &self.celebrity });
         }
         self.others_read(&format!("beside {what:?}")).await;
         over.store(true, Ordering::Relaxed);
