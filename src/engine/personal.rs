@@ -19,8 +19,8 @@ use crate::id::{ListName, PostId, SourceId};
 use crate::limits::{ARCHIVE_QUEUE_MAX, UNREAD_MAX};
 use crate::runtime::message::{Choice, Command};
 use crate::state::explain::{self, Explanation, explain};
+use crate::state::feed_view::Finder;
 use crate::state::reader::PageRequest;
-use crate::state::view::Finder;
 use crate::state::viewer::Viewer;
 use crate::state::world::World;
 

@@ -42,13 +42,13 @@ use crate::id::{ListName, PostId, SourceId, SourceSlot};
 use crate::live::subscriber_queue::SubscriberQueue;
 use crate::runtime::fanout::courier::Courier;
 use crate::runtime::reader::read_scheduler::{ReadPermit, Waking};
+use crate::state::feed_view::{Entry, PostLookup};
 use crate::state::reader::PageRequest;
 use crate::state::records::InboxRecord;
 use crate::state::resolved::Resolved;
 use crate::state::sources::Source;
 use crate::state::tiering::RoundOutcome;
 use crate::state::verify::Verdict;
-use crate::state::view::{Entry, PostLookup};
 use crate::storage::journal::Sequence;
 
 /// The sending half of the channel for an answer.

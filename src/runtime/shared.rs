@@ -21,8 +21,8 @@ use crate::runtime::monotonic_clock::ClockReport;
 use crate::runtime::reader::direct::DirectReads;
 use crate::runtime::reader::directory::Directory;
 use crate::runtime::reader::inboxes::Inboxes;
+use crate::state::feed_view::Entry;
 use crate::state::reader::ReadClock;
-use crate::state::view::Entry;
 use crate::state::world::World;
 
 /// The state that all actors of an engine share.

@@ -13,7 +13,7 @@ use crate::feed::page::{Page, Range, Reach};
 use crate::feed::position::Position;
 use crate::feed::resume::{Resume, Settled};
 use crate::id::{PostId, SourceSlot};
-use crate::state::view::{Entry, FeedView};
+use crate::state::feed_view::{Entry, FeedView};
 use crate::state::viewer::Viewer;
 
 /// Maximum number of late posts that are examined for one page.

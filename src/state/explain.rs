@@ -12,7 +12,7 @@ use crate::feed::position::Position;
 use crate::feed::post::Post;
 use crate::feed::work::{Allowance, Budget};
 use crate::id::{PostId, SourceId, SourceSlot};
-use crate::state::view::Finder;
+use crate::state::feed_view::Finder;
 use crate::state::viewer::{Blocker, Viewer};
 
 /// A reason why a post is in a feed.

@@ -1,7 +1,7 @@
 //! Failed reads of the archive: counted, and each cause logged once.
 //!
 //! Not responsible for:
-//! - what a page does without the missing data (`state::view`).
+//! - what a page does without the missing data (`state::feed_view`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -23,10 +23,10 @@ use crate::feed::work::{Allowance, Budget};
 use crate::id::{PostId, SourceSlot};
 use crate::limits::PAGE_POSTS_MAX;
 use crate::state::catch_up::{catch_up, resume};
+use crate::state::feed_view::{Entry, FeedView, Finder, FoundOutboxes, PostLookup};
 use crate::state::posts::Stored;
 use crate::state::slow::PageTime;
 use crate::state::sources::Source;
-use crate::state::view::{Entry, FeedView, Finder, FoundOutboxes, PostLookup};
 use crate::state::viewer::Viewer;
 use crate::state::world::World;
 

@@ -7,8 +7,8 @@ use crate::feed::page::{View, Visibility};
 use crate::feed::position::Position;
 use crate::feed::work::{Allowance, Budget};
 use crate::id::PostId;
+use crate::state::feed_view::{FeedView, Finder};
 use crate::state::reader::Reader;
-use crate::state::view::{FeedView, Finder};
 use crate::state::viewer::Viewer;
 use crate::state::world::World;
 

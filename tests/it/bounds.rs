@@ -20,8 +20,8 @@ use tidewire::limits::{
     LATE_REPOSTS_MAX, LIVE_REPOSTERS_MAX, PAGE_WORK_MAX, PAGE_WORK_ON_SHARD_MAX, PARTIAL_NAMES_MAX,
 };
 use tidewire::live::event::EventKind;
+use tidewire::state::feed_view::Entry;
 use tidewire::state::reader::{PageRequest, ReadClock, Reader};
-use tidewire::state::view::Entry;
 use tidewire::storage::journal::MemoryJournal;
 
 use crate::world::{NEWEST, config, draft, edge, id};

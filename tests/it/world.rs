@@ -11,8 +11,8 @@ use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft};
 use tidewire::id::{PostId, SourceId};
+use tidewire::state::feed_view::Entry;
 use tidewire::state::reader::PageRequest;
-use tidewire::state::view::Entry;
 
 use crate::oracle::Expected;
 

@@ -7,7 +7,7 @@ use tidewire::feed::cursor;
 use tidewire::feed::position::Position;
 use tidewire::feed::resume::Resume;
 use tidewire::id::SourceId;
-use tidewire::state::view::{Entry, Reposted};
+use tidewire::state::feed_view::{Entry, Reposted};
 
 /// The fields of each post that a page includes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,7 +9,7 @@
 //!   done.
 //!
 //! Not responsible for:
-//! - hiding the user from readers in the meantime (`state::world::erased`, `state::view`), removing files
+//! - hiding the user from readers in the meantime (`state::world::erased`, `state::feed_view`), removing files
 //!   (`runtime::background::snapshotter`).
 
 use std::sync::Arc;

@@ -19,9 +19,9 @@ use crate::feed::position::Position;
 use crate::id::PostId;
 use crate::runtime::reader::inboxes::InboxCopy;
 use crate::runtime::shared::Shared;
+use crate::state::feed_view::Entry;
 use crate::state::reader::{DirectPage, PageRequest};
 use crate::state::sources::Source;
-use crate::state::view::Entry;
 
 /// Number of due deliveries up to which direct reads have no budget: about a millisecond's work for one courier.
 const FREE_BELOW_DELIVERIES: usize = 16_384;

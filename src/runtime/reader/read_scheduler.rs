@@ -26,9 +26,9 @@ use crate::runtime::message::{Reply, Wake, WakingRequest};
 use crate::runtime::reader::activator::Activator;
 use crate::runtime::reader::fair_queue::FairQueue;
 use crate::runtime::shared::Shared;
+use crate::state::feed_view::Entry;
 use crate::state::reader::PageRequest;
 use crate::state::sources::Source;
-use crate::state::view::Entry;
 
 /// Maximum number of reads that the actors of one shard process at the same time: a fraction of a millisecond's work, and enough that no
 /// actor waits for the next read.

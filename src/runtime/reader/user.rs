@@ -19,10 +19,10 @@ use crate::runtime::message::{Reply, Sleep, WakingRequest};
 use crate::runtime::reader::inbox_store::{InboxHandle, InboxStore};
 use crate::runtime::reader::watch::Watch;
 use crate::runtime::shared::Shared;
+use crate::state::feed_view::Entry;
 use crate::state::reader::{ColdRead, PageRequest, Reader};
 use crate::state::sources::Source;
 use crate::state::verify::{Verdict, verify};
-use crate::state::view::Entry;
 
 /// Delay after which an inbox with an apparent error is checked again before the error is reported. Posts that are being delivered arrive
 /// sooner.

@@ -29,9 +29,9 @@ use crate::runtime::message::Fetched;
 use crate::runtime::reader::inbox_store::InboxHandle;
 use crate::runtime::reader::user::UserActor;
 use crate::runtime::shared::Shared;
+use crate::state::feed_view::{Entry, PostLookup};
 use crate::state::posts::Stored;
 use crate::state::reader::{Archived, LookupTarget, Reader};
-use crate::state::view::{Entry, PostLookup};
 use crate::state::viewer::Viewer;
 
 /// The data that a watch reads.

@@ -10,8 +10,8 @@ use tidewire::feed::position::Position;
 use tidewire::feed::stream::StreamPosition;
 use tidewire::live::event::{EventKind, LiveEvent};
 use tidewire::live::subscriber_queue::Closing;
+use tidewire::state::feed_view::Entry;
 use tidewire::state::reader::PageRequest;
-use tidewire::state::view::Entry;
 
 use crate::oracle::{Expected, Oracle};
 use crate::properties::ops::PEOPLE;

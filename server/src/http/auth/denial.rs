@@ -1,4 +1,4 @@
-//! Denials: the reasons why credentials are invalid or not sufficient.
+//! DenialLimits: the reasons why credentials are invalid or not sufficient.
 
 use actix_web::http::StatusCode;
 

@@ -7,7 +7,7 @@
 //! - the origins whose pages may read responses ([`cors`]), and protection against browser attacks where there are no keys ([`browser`]);
 //! - limiting the cost of signature checks ([`signatures`], [`verified`]), the maximum lifetime of tokens, and revocations ([`validity`]);
 //! - the request rate of each client ([`rate`]), the number of unauthenticated connections of each address ([`unauthenticated`]), and
-//!   counting denials ([`denials`]).
+//!   counting denials ([`denial_limits`]).
 //!
 //! Not responsible for:
 //! - the permission an operation needs (`http::operation`), the author of a post (handlers check it with [`Caller`]).
@@ -18,7 +18,7 @@ pub(in crate::http) mod caller;
 pub mod cors;
 mod credentials;
 mod denial;
-mod denials;
+mod denial_limits;
 pub mod keys;
 pub mod mint;
 mod pem;
@@ -50,7 +50,7 @@ use crate::http::admission::Permit;
 use crate::http::auth::access_file::{AccessFileError, Stamp, Watched};
 use crate::http::auth::browser::Hosts;
 use crate::http::auth::cors::Origins;
-use crate::http::auth::denials::Denials;
+use crate::http::auth::denial_limits::DenialLimits;
 use crate::http::auth::keys::{KeyId, Keys};
 use crate::http::auth::rate::{Rates, RequestsPerSecond};
 use crate::http::auth::signatures::{Check, Signatures};
@@ -127,7 +127,7 @@ pub struct Access {
     rates: Option<Rates>,
     token_post_ids: TokenPostIds,
     token_lifetime_max: Option<Duration>,
-    denials: Denials,
+    denial_limits: DenialLimits,
     signatures: Signatures,
     proxies: Proxies,
     /// The rates at which users add new sources.
@@ -147,7 +147,7 @@ impl Default for Access {
             rates: None,
             token_post_ids: TokenPostIds::default(),
             token_lifetime_max: None,
-            denials: Denials::default(),
+            denial_limits: DenialLimits::default(),
             signatures: Signatures::default(),
             proxies: Proxies::default(),
             new_sources: Rates::over(NEW_SOURCES_PERIOD, NEW_SOURCES_OF_USER_MAX),
@@ -243,7 +243,7 @@ impl Access {
             sleep(ACCESS_FILE_LOOK).await;
             self.rates.iter().for_each(Rates::sweep);
             self.new_sources.sweep();
-            self.denials.sweep();
+            self.denial_limits.sweep();
             self.signatures.sweep(Instant::now());
             let Some(watched) = &mut watched else { continue };
             if !watched.has_changed() {
@@ -385,12 +385,12 @@ impl Access {
 
     /// Counts a denial and returns the denial to answer with.
     fn count_denial(&self, denial: Denial, peer: Option<SocketAddr>) -> Denial {
-        self.denials.note(denial, peer, self.proxies.counted(peer))
+        self.denial_limits.note(denial, peer, self.proxies.counted(peer))
     }
 
     /// Returns the number of denied requests by code.
     pub(in crate::http) fn denied(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.denials.by_code()
+        self.denial_limits.by_code()
     }
 
     /// Returns the number of token signatures computed.

@@ -21,20 +21,20 @@ use tidewire::runtime::counters::Counter;
 use tidewire::throttle::Throttle;
 
 /// The counts of denials since the start, and the rates of unknown credentials.
-pub(super) struct Denials {
+pub(super) struct DenialLimits {
     by_code: [Counter; CODES.len()],
     unknown: Rates,
     log_throttle: Throttle,
 }
 
-impl Default for Denials {
+impl Default for DenialLimits {
     fn default() -> Self {
         let unknown = Rates::new(UNKNOWN_CREDENTIALS_PER_SECOND);
         Self { by_code: Default::default(), unknown, log_throttle: Throttle::default() }
     }
 }
 
-impl Denials {
+impl DenialLimits {
     /// Counts a denial and returns the denial to answer with. The denial counts against the rate of `address`, if there is one.
     pub(super) fn note(&self, denial: Denial, peer: Option<SocketAddr>, address: Option<IpAddr>) -> Denial {
         // Only unknown credentials count against the rate. A client whose token has expired always learns that, because many clients may
