@@ -19,7 +19,7 @@ use tidewire::feed::inbox::Inbox;
 use tidewire::feed::outbox::{OutboxQuery, Part, ReadGap};
 use tidewire::feed::position::{Direction, Position, Span};
 use tidewire::id::SourceId;
-use tidewire::state::reader::{ReadClock, Reader};
+use tidewire::state::reader::{PageStart, ReadClock, Reader};
 use tidewire::state::sources::Source;
 
 #[global_allocator]
@@ -158,7 +158,9 @@ fn pages(shared: &Shared, thread: usize, of: usize, is_over: &AtomicBool) -> usi
     let mut done = 0;
     while !is_over.load(Ordering::Relaxed) {
         let (reader, inbox) = &mut readers[done % READERS];
-        let (page, ..) = reader.page(inbox, &shared.world, NEWEST, UnixMicros(i64::MIN), time);
+        let start = PageStart::of(reader.source(), &shared.world);
+        start.synchronize(inbox, &shared.world, UnixMicros(i64::MIN));
+        let page = reader.page(&start, inbox, &shared.world, NEWEST, time);
         assert_eq!(page.items.len(), 20);
         done += 1;
     }

@@ -18,7 +18,7 @@ use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
-use tidewire::state::reader::{PageRequest, ReadClock, Reader};
+use tidewire::state::reader::{PageRequest, PageStart, ReadClock, Reader};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -125,10 +125,11 @@ fn prepare(engine: &Engine, reader: &SourceId, depth: Depth) -> Prepared {
 }
 
 fn page(engine: &Engine, of: &mut Prepared) -> (usize, Option<Position>) {
-    let (shared, oldest) = (engine.shared(), UnixMicros(i64::MIN));
+    let shared = engine.shared();
     let time = ReadClock { clock: &*shared.clock, deadline: UnixMicros(i64::MAX) };
     let request = PageRequest { range: of.range, limit: 20 };
-    let (page, ..) = of.reader.page(&mut of.inbox, &shared.world, request, oldest, time);
+    let start = PageStart::of(of.reader.source(), &shared.world);
+    let page = of.reader.page(&start, &of.inbox, &shared.world, request, time);
     (page.items.len(), page.next)
 }
 

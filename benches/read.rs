@@ -15,7 +15,7 @@ use tidewire::engine::Engine;
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::inbox::Inbox;
 use tidewire::id::SourceId;
-use tidewire::state::reader::{ReadClock, Reader};
+use tidewire::state::reader::{PageStart, ReadClock, Reader};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -68,13 +68,13 @@ async fn pages_with_celebrities() {
         })
         .collect();
     let (mut alone, mut through) = (histogram(), histogram());
-    let (far, oldest) = (UnixMicros(i64::MAX), UnixMicros(i64::MIN));
+    let time = ReadClock { clock: &*shared.clock, deadline: UnixMicros(i64::MAX) };
     for nth in 0..size(200_000, 50) {
         let at = nth * 7_919 % readers.len();
         let (reader, inbox) = &mut direct[at];
         let began = Instant::now();
-        let (page, ..) =
-            reader.page(inbox, &shared.world, NEWEST, oldest, ReadClock { clock: &*shared.clock, deadline: far });
+        let start = PageStart::of(reader.source(), &shared.world);
+        let page = reader.page(&start, inbox, &shared.world, NEWEST, time);
         alone.record(began.elapsed().as_nanos() as u64).unwrap();
         assert_eq!(page.items.len(), 20);
         drop(page);

@@ -24,22 +24,16 @@ use crate::limits::{
     ARCHIVE_CACHE_BYTES, FANOUT_QUEUE_MAX, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX,
     SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
 };
-use crate::live::watchers::Watchers;
 use crate::recovery::{Recovered, Recovery, RecoveryProgress, RecoveryReport, UnfinishedFanout};
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::background::archiver::{self, ArchiveReaders};
 use crate::runtime::background::resolver::Resolver;
 use crate::runtime::background::snapshotter::{SnapshotOptions, Snapshotter};
-use crate::runtime::counters::Counters;
 use crate::runtime::fanout::courier::Courier;
-use crate::runtime::fanout::latency::FanoutLatency;
-use crate::runtime::fanout::open_fanouts::OpenFanouts;
 use crate::runtime::fanout::{self, FanoutQueue, FanoutSupervisor};
 use crate::runtime::message::{FanoutOrder, RegisterCouriers, Restore};
 use crate::runtime::monotonic_clock::MonotonicClock;
 use crate::runtime::reader::activator::Activator;
-use crate::runtime::reader::direct::DirectReads;
-use crate::runtime::reader::directory::Directory;
 use crate::runtime::reader::inbox_store::InboxStore;
 use crate::runtime::reader::read_scheduler::ReadScheduler;
 use crate::runtime::writer::{Scribe, queue};
@@ -333,24 +327,7 @@ fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
     let Foundation { config, clock, world, writer, journal, last_instant, lock } = foundation;
     let archive = world.archive().cloned();
     let archive_readers = ArchiveReaders::start(&world).expect(THREADS);
-    let watchers = Watchers::new(world.sharding);
-    let started = Instant::now();
-    let shared = Arc::new(Shared {
-        directory: Directory::new(world.sharding),
-        inboxes: (0..world.sharding.shards()).map(|_| Arc::default()).collect(),
-        direct_reads: DirectReads::default(),
-        config,
-        world,
-        counters: Counters::default(),
-        archive_readers,
-        clock: Arc::clone(&clock),
-        clock_report: Arc::default(),
-        open_fanouts: OpenFanouts::default(),
-        watchers,
-        fanout_latency: Mutex::new(FanoutLatency::new(started)),
-        started,
-        snapshots: Mutex::default(),
-    });
+    let shared = Arc::new(Shared::new(config, world, Arc::clone(&clock), archive_readers));
     let (system, system_thread) = start_system();
     // The actors are started on a separate thread, since starting sets that thread's actor system, and the caller may
     // have another one.

@@ -108,7 +108,7 @@ pub struct Counters {
     pub wakes: Counter,
     /// Readers that were put to sleep.
     pub sleeps: Counter,
-    /// User actors that panicked.
+    /// User actors and direct reads that panicked.
     pub user_crashes: Counter,
     /// Snapshots that were taken.
     pub snapshots: Counter,

@@ -58,6 +58,32 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// Creates the state of an engine without actors, in which all readers are asleep.
+    pub(crate) fn new(
+        config: Arc<EngineConfig>,
+        world: Arc<World>,
+        clock: Arc<dyn Clock>,
+        archive_readers: ArchiveReaders,
+    ) -> Self {
+        let (sharding, started) = (world.sharding, Instant::now());
+        Self {
+            directory: Directory::new(sharding),
+            inboxes: (0..sharding.shards()).map(|_| Arc::default()).collect(),
+            direct_reads: DirectReads::default(),
+            config,
+            world,
+            counters: Counters::default(),
+            archive_readers,
+            clock,
+            clock_report: Arc::default(),
+            open_fanouts: OpenFanouts::default(),
+            watchers: Watchers::new(sharding),
+            fanout_latency: Mutex::new(FanoutLatency::new(started)),
+            started,
+            snapshots: Mutex::default(),
+        }
+    }
+
     /// Returns the clock and the deadline for a read that starts at `now`.
     pub(crate) fn read_clock(&self, now: UnixMicros) -> ReadClock<'_> {
         ReadClock { clock: &*self.clock, deadline: now.saturating_add(self.config.pull_budget) }

@@ -48,8 +48,8 @@ fn is_same_feed(view: &FeedView<'_>, token: Resume) -> bool {
     last_made <= since && viewer.shown_by == token.preferences
 }
 
-/// Returns the late posts that are new, or `None` if not all are known or others may be at positions where pages do not
-/// look.
+/// Returns the late posts that are new, or `None` if not all are known, finding them is too much work, or others may be at positions where
+/// pages do not look.
 fn late(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], token: Resume) -> Option<Vec<Position>> {
     let world = view.finder.world();
     // Read first: if an origin is forgotten meanwhile, the check below rejects the token.
@@ -66,6 +66,9 @@ fn late(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], token: Resume) -> Opti
     }
     let mut is_known = |source: SourceSlot| {
         view.budget.lookups(1);
+        if view.budget.is_spent() {
+            return false;
+        }
         let outbox = world.sources.at(source).outbox();
         outbox.late().is_none_or(|posts| posts.new_to(token, &mut late)) && late.len() <= LATE_POSTS_PER_PAGE_MAX
     };

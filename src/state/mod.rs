@@ -6,6 +6,7 @@
 pub mod arrivals;
 pub mod awaited;
 mod catch_up;
+pub mod direct_page;
 pub mod erasures;
 pub mod explain;
 pub mod failures;

@@ -42,7 +42,7 @@ pub struct PageRequest {
 impl PageRequest {
     /// Returns the limit that is applied. It is bounded, because the memory of a page is allocated before the page is
     /// filled.
-    fn bounded_limit(self) -> usize {
+    pub(super) fn bounded_limit(self) -> usize {
         self.limit.clamp(1, PAGE_POSTS_MAX)
     }
 }
@@ -61,7 +61,7 @@ pub struct ReadClock<'a> {
 }
 
 impl ReadClock<'_> {
-    fn is_late(self) -> bool {
+    pub(super) fn is_late(self) -> bool {
         self.clock.now() > self.deadline
     }
 }
@@ -73,23 +73,19 @@ pub struct Reader {
     pulled: Arc<PulledSources>,
 }
 
+/// The reader of a page, and what had arrived by then: all that a page is built from besides the inbox and the world.
+#[derive(Debug)]
+pub struct PageStart {
+    pub(super) settled: Settled,
+    pub(super) viewer: Viewer,
+}
+
 /// The followed sources that have posts to pull, for one version of the edges and one epoch of the world.
 #[derive(Debug, Default)]
 pub struct PulledSources {
     as_of: Option<(u64, u64)>,
-    parts: Vec<(SourceSlot, Part)>,
+    pub(super) parts: Vec<(SourceSlot, Part)>,
 }
-
-/// Maximum work for a page on the thread of its caller, in the units of [`Work::units`](crate::feed::work::Work::units): some 0.5 ms. A
-/// page of 20 entries takes some 5,000 units.
-const DIRECT_WORK_MAX: u64 = 50_000;
-
-/// Maximum number of pulled sources of a page that is built on the thread of its caller.
-const DIRECT_PULLED_MAX: usize = 256;
-
-/// Maximum number of sources among which the thread of a caller searches for those to pull: some 20 us. The actor does it for readers with
-/// more.
-const DIRECT_LISTED_MAX: usize = 1_024;
 
 impl Reader {
     /// Creates a reader whose inbox is not filled yet.
@@ -116,29 +112,21 @@ impl Reader {
         sync(&self.source.following(), inbox, world);
     }
 
-    /// Builds a page from the current state, and returns it with the viewer and the instant up to which posts had
-    /// arrived. The page can be shown if it reached as far as requested: other readers wait for this thread, so a page
-    /// that takes long must be built elsewhere.
+    /// Builds a page from a copy of the inbox that was made after the start, and synchronized with it. The page can be shown if it reached
+    /// as far as requested: other readers wait for this thread, so a page that takes long must be built elsewhere.
     pub fn page(
         &mut self,
-        inbox: &mut Inbox,
+        start: &PageStart,
+        inbox: &Inbox,
         world: &World,
         request: PageRequest,
-        oldest: UnixMicros,
         time: ReadClock<'_>,
-    ) -> (Page<Entry>, Viewer, Settled) {
-        // Taken first: a post that arrives from here on may be on the page, but does not count as delivered to the
-        // client.
-        let settled = world.arrivals.settled();
-        let viewer = self.synchronize(inbox, world, oldest);
+    ) -> Page<Entry> {
+        self.refresh_pulled(&start.viewer.feed, world);
         let is_late = || time.is_late();
         let budget = Budget::new(Allowance::ON_SHARD, &is_late);
-        let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox), &budget);
-        let page = build(&mut view, &self.pulled.parts, settled, request);
-        for position in &page.gone {
-            inbox.remove(*position);
-        }
-        (page, viewer, settled)
+        let mut view = FeedView::new(Finder::Memory(world), &start.viewer, Some(inbox), &budget);
+        build(&mut view, &self.pulled.parts, start.settled, request)
     }
 
     /// Returns the newest entries of the whole feed in memory, newest first, the position from which upwards they are
@@ -151,7 +139,9 @@ impl Reader {
         oldest: UnixMicros,
         budget: &Budget<'_>,
     ) -> (Vec<(Position, Entry)>, Position, Viewer) {
-        let viewer = self.synchronize(inbox, world, oldest);
+        let PageStart { viewer, .. } = PageStart::of(&self.source, world);
+        synchronize(&viewer.feed, inbox, world, oldest);
+        self.refresh_pulled(&viewer.feed, world);
         let mut view = FeedView::new(Finder::Memory(world), &viewer, Some(inbox), budget);
         let request = PageRequest { range: Range::Newest, limit: entries };
         let page = fill(&mut view, &self.pulled.parts, &[], request, None);
@@ -187,26 +177,10 @@ impl Reader {
         }
     }
 
-    /// Synchronizes the inbox and the list of pulled sources with the world, and returns the viewer for the edges used.
-    fn synchronize(&mut self, inbox: &mut Inbox, world: &World, oldest: UnixMicros) -> Viewer {
-        // The inbox forgets entries older than this; reads of older positions continue by pull.
-        inbox.raise_floor(Position { published_at: oldest, id: PostId(0) });
-        let following = self.source.following();
-        sync(&following, inbox, world);
-        self.refresh_pulled(&following, world);
-        Viewer::home(&self.source, &following)
-    }
-
-    /// Returns the viewer for the current edges and preferences of the reader.
-    pub fn viewer(&self) -> Viewer {
-        Viewer::home(&self.source, &self.source.following())
-    }
-
-    /// Copies what is needed to build a page elsewhere, with the archive, as of the state that the viewer was made
-    /// from.
-    pub fn cold_read(&mut self, viewer: Viewer, settled: Settled, inbox: &Inbox, world: &World) -> ColdRead {
-        self.refresh_pulled(&viewer.feed, world);
-        ColdRead { viewer, settled, inbox: inbox.clone(), warm: self.pulled.parts.clone() }
+    /// Returns what is needed to build a page elsewhere, with the archive, from a copy of the inbox that was made after the start.
+    pub fn cold_read(&mut self, start: PageStart, inbox: Inbox, world: &World) -> ColdRead {
+        self.refresh_pulled(&start.viewer.feed, world);
+        ColdRead { start, inbox, warm: self.pulled.parts.clone() }
     }
 
     /// Returns the sources that were pulled for the last page, for pages that are built elsewhere.
@@ -219,6 +193,31 @@ impl Reader {
             self.pulled = Arc::new(PulledSources::of(&self.source, following, world));
         }
     }
+}
+
+impl PageStart {
+    /// Reads what must be read before the inbox is copied: a post that arrives from here on may be on the page, but does not count as
+    /// delivered to the client.
+    pub fn of(source: &Source, world: &World) -> Self {
+        let settled = world.arrivals.settled();
+        Self { settled, viewer: Viewer::home(source, &source.following()) }
+    }
+
+    /// Synchronizes an inbox with the edges that the page shows, and removes what is too old for it.
+    pub fn synchronize(&self, inbox: &mut Inbox, world: &World, oldest: UnixMicros) {
+        synchronize(&self.viewer.feed, inbox, world, oldest);
+    }
+
+    /// Returns the viewer of the page.
+    pub fn viewer(&self) -> &Viewer {
+        &self.viewer
+    }
+}
+
+fn synchronize(following: &Following, inbox: &mut Inbox, world: &World, oldest: UnixMicros) {
+    // The inbox forgets entries older than this; reads of older positions continue by pull.
+    inbox.raise_floor(Position { published_at: oldest, id: PostId(0) });
+    sync(following, inbox, world);
 }
 
 /// Adds the earlier posts of sources that were followed since the last synchronization.
@@ -243,81 +242,8 @@ fn sync(following: &Following, inbox: &mut Inbox, world: &World) {
     inbox.set_synced(following.last_made());
 }
 
-/// A page that is built from a copy of an inbox, on the thread of its caller.
-pub struct DirectPage<'a> {
-    world: &'a World,
-    request: PageRequest,
-    settled: Settled,
-    following: Arc<Following>,
-    viewer: Viewer,
-}
-
-impl<'a> DirectPage<'a> {
-    /// Reads what must be read before the inbox is copied. Returns none if such a page begins at any position: only the newest ones are
-    /// copied.
-    pub fn new(source: &Source, world: &'a World, request: PageRequest) -> Option<Self> {
-        if matches!(request.range, Range::Before(_)) {
-            return None;
-        }
-        // The order is that of [`Reader::page`].
-        let settled = world.arrivals.settled();
-        let following = source.following();
-        let viewer = Viewer::home(source, &following);
-        Some(Self { world, request, settled, following, viewer })
-    }
-
-    /// Returns the number of positions to copy: twice as many as entries are requested, since some may not be shown.
-    pub fn positions(&self) -> usize {
-        2 * (self.request.bounded_limit() + 1)
-    }
-
-    /// Returns true if the page may be built from this copy: it has the posts of all edges, and reaches down to where the range begins.
-    pub fn suffices(&self, inbox: &Inbox) -> bool {
-        let has_range = match self.request.range {
-            Range::Newest | Range::Before(_) => true,
-            Range::After(above) => above >= inbox.floor(),
-            Range::Resume(token) | Range::Since(token) => token.floor() >= inbox.floor(),
-        };
-        has_range && self.following.last_made() <= inbox.synced()
-    }
-
-    /// Returns the sources to pull, and true if they are not those that were `known`. Returns none if finding them would take long.
-    pub fn pulled(&self, own: &Source, known: Option<Arc<PulledSources>>) -> Option<(Arc<PulledSources>, bool)> {
-        match known.filter(|known| known.is_current(&self.following, self.world)) {
-            Some(known) => Some((known, false)),
-            None if self.following.reach_len() > DIRECT_LISTED_MAX => None,
-            None => Some((Arc::new(PulledSources::of(own, &self.following, self.world)), true)),
-        }
-    }
-
-    /// Builds the page from a copy of the inbox. Returns none if that takes longer than a caller's thread should work, needs the archive, or
-    /// needs more of the inbox than was copied: `is_cut` is true if there is more.
-    pub fn build(
-        &self,
-        inbox: &Inbox,
-        is_cut: bool,
-        pulled: &PulledSources,
-        time: ReadClock<'_>,
-    ) -> Option<Page<Entry>> {
-        if pulled.parts.len() > DIRECT_PULLED_MAX {
-            return None;
-        }
-        let is_late = || time.is_late();
-        let budget = Budget::new(Allowance { units_max: DIRECT_WORK_MAX, ..Allowance::ON_SHARD }, &is_late);
-        let mut view = FeedView::new(Finder::Memory(self.world), &self.viewer, Some(inbox), &budget);
-        view.ends_at_floor = is_cut;
-        let page = build(&mut view, &pulled.parts, self.settled, self.request);
-        let is_full = match self.request.range {
-            Range::Newest | Range::Before(_) => page.next.is_some() && page.items.len() == self.request.bounded_limit(),
-            Range::After(_) | Range::Resume(_) => page.next.is_some(),
-            Range::Since(_) => true,
-        };
-        (!page.needs_archive && page.reach == Reach::Full && (is_full || !is_cut)).then_some(page)
-    }
-}
-
 impl PulledSources {
-    fn of(own: &Source, following: &Following, world: &World) -> Self {
+    pub(super) fn of(own: &Source, following: &Following, world: &World) -> Self {
         // The epoch is read first: if a source gets posts to pull after that, the epoch changes again.
         let as_of = Some((following.version(), world.pulled_epoch()));
         let has_pulled = |source: &SourceSlot| world.sources.at(*source).outbox().has_pulled();
@@ -329,8 +255,14 @@ impl PulledSources {
         Self { as_of, parts }
     }
 
-    fn is_current(&self, following: &Following, world: &World) -> bool {
+    pub(super) fn is_current(&self, following: &Following, world: &World) -> bool {
         self.as_of == Some((following.version(), world.pulled_epoch()))
+    }
+
+    /// Returns a current list with a source that does not exist, of which no page can be built.
+    #[cfg(test)]
+    pub(crate) fn broken(own: &Source, world: &World) -> Self {
+        Self { parts: vec![(SourceSlot::NONE, Part::Whole)], ..Self::of(own, &own.following(), world) }
     }
 
     /// Returns the bytes on the heap, with its own struct but without the overhead of the allocator.
@@ -351,9 +283,7 @@ pub enum LookupTarget {
 /// The data to build a page outside the reader's actor, on a thread that may block on disk reads.
 #[derive(Debug)]
 pub struct ColdRead {
-    viewer: Viewer,
-    /// Taken before the viewer was made and the inbox was copied.
-    settled: Settled,
+    start: PageStart,
     inbox: Inbox,
     warm: Vec<(SourceSlot, Part)>,
 }
@@ -372,7 +302,7 @@ impl ColdRead {
         }
         let origin = found[found.len() - 1].0;
         let budget = Budget::untimed(Allowance::UNLIMITED);
-        let mut view = FeedView::new(Finder::Archive(world), &self.viewer, Some(&self.inbox), &budget);
+        let mut view = FeedView::new(Finder::Archive(world), &self.start.viewer, Some(&self.inbox), &budget);
         if let Ok((at, _)) = view.entry_of(origin) {
             found.push(find(at.id)?);
         }
@@ -382,12 +312,13 @@ impl ColdRead {
     /// Builds the page from memory and the archive.
     pub fn page(&self, world: &World, request: PageRequest, time: ReadClock<'_>) -> Page<Entry> {
         let seed = time.clock.now().0 as u64;
-        let time = PageTime::new(time, self.viewer.has_one_source(world));
-        let (finder, viewer, is_late) = (Finder::Archive(world), &self.viewer, || time.is_late());
+        let PageStart { settled, viewer } = &self.start;
+        let time = PageTime::new(time, viewer.has_one_source(world));
+        let (finder, is_late) = (Finder::Archive(world), || time.is_late());
         let budget = Budget::new(Allowance::last(seed), &is_late);
         let mut view = FeedView::new(finder, viewer, Some(&self.inbox), &budget);
         view.time = Some(&time);
-        build(&mut view, &self.warm, self.settled, request)
+        build(&mut view, &self.warm, *settled, request)
     }
 }
 
@@ -414,7 +345,12 @@ pub fn pulled_page(
 }
 
 /// Builds a page. `warm` has the outboxes that must be merged with the inbox.
-fn build(view: &mut FeedView<'_>, warm: &[(SourceSlot, Part)], settled: Settled, request: PageRequest) -> Page<Entry> {
+pub(super) fn build(
+    view: &mut FeedView<'_>,
+    warm: &[(SourceSlot, Part)],
+    settled: Settled,
+    request: PageRequest,
+) -> Page<Entry> {
     let (viewer, arrivals) = (view.viewer, &view.finder.world().arrivals);
     let (is_steady, (range, gap, mut page)) = arrivals.watch_for_removals(|| build_by_token(view, warm, request));
     page.gap = gap;

@@ -21,7 +21,7 @@ use tidewire::limits::{
 };
 use tidewire::live::event::EventKind;
 use tidewire::state::feed_view::Entry;
-use tidewire::state::reader::{PageRequest, ReadClock, Reader};
+use tidewire::state::reader::{PageRequest, PageStart, ReadClock, Reader};
 use tidewire::storage::journal::MemoryJournal;
 
 use crate::world::{NEWEST, config, draft, edge, id};
@@ -68,7 +68,8 @@ fn on_shard(engine: &Engine, reader: &str, request: PageRequest) -> Page<Entry> 
     let mut inbox = Inbox::new(shared.config.inbox_posts);
     reader.rebuild(&mut inbox, &shared.world);
     let time = ReadClock { clock: &*shared.clock, deadline: UnixMicros(i64::MAX) };
-    reader.page(&mut inbox, &shared.world, request, UnixMicros(0), time).0
+    let start = PageStart::of(reader.source(), &shared.world);
+    reader.page(&start, &inbox, &shared.world, request, time)
 }
 
 const REPOSTS: u64 = 8_000;

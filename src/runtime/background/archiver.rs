@@ -160,6 +160,12 @@ impl ArchiveReaders {
         Ok(Self { jobs })
     }
 
+    /// Starts no threads: every job is refused.
+    #[cfg(test)]
+    pub fn none() -> Self {
+        Self { jobs: crossbeam_channel::bounded(0).0 }
+    }
+
     /// Queues `job`, which must not panic. Returns false if the queue is full.
     pub fn ask(&self, job: impl FnOnce(&World) + Send + 'static) -> bool {
         self.jobs.try_send(Box::new(job)).is_ok()

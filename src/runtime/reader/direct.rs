@@ -19,8 +19,9 @@ use crate::feed::position::Position;
 use crate::id::PostId;
 use crate::runtime::reader::inboxes::InboxCopy;
 use crate::runtime::shared::Shared;
+use crate::state::direct_page::DirectPage;
 use crate::state::feed_view::Entry;
-use crate::state::reader::{DirectPage, PageRequest};
+use crate::state::reader::PageRequest;
 use crate::state::sources::Source;
 
 /// Number of due deliveries up to which direct reads have no budget: about a millisecond's work for one courier.
@@ -67,13 +68,14 @@ pub(crate) fn read(shared: &Shared, source: &Source, request: PageRequest) -> Op
             return None;
         }
     }
-    // After a panic the actor builds the page: its crashes are counted, and repeated ones quarantine the reader.
+    // After a panic the actor builds the page. If that crashes as well, and again and again, the reader is quarantined.
     let built = panic::catch_unwind(AssertUnwindSafe(|| build(shared, source, request)));
     if let Some(began) = began {
         shared.direct_reads.took(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
     built.unwrap_or_else(|_| {
-        error!(reader = %source.id, "building a page crashed; the reader's actor builds it");
+        error!(reader = %source.id, "a direct read crashed; the reader's actor builds the page");
+        shared.counters.user_crashes.add(1);
         None
     })
 }
@@ -91,7 +93,7 @@ fn build(shared: &Shared, source: &Source, request: PageRequest) -> Option<Page<
     source.seen(now);
     let (pulled, is_new) = page.pulled(source, pulled)?;
     if is_new {
-        inboxes.set_pulled(local, &pulled);
+        inboxes.try_set_pulled(local, &pulled);
     }
     let built = page.build(&inbox, is_cut, &pulled, shared.read_clock(now))?;
     if !built.gone.is_empty() {
@@ -120,6 +122,7 @@ mod tests {
     use crate::runtime::fanout::open_fanouts::OpenFanout;
     use crate::runtime::message::Sleep;
     use crate::runtime::reader::user::UserActor;
+    use crate::state::reader::PulledSources;
     use actix::{Handler, Message};
     use std::num::{NonZeroU64, NonZeroUsize};
     use std::sync::Arc;
@@ -208,6 +211,24 @@ mod tests {
         engine.delete(newest).await.unwrap();
         assert_eq!((page(&engine).await, engine.inbox_totals().await.entries), (vec![1, 0], 2));
         assert_eq!(engine.shared().counters.direct_pages.get(), 2);
+        engine.shutdown();
+    }
+
+    #[tokio::test]
+    async fn a_page_whose_direct_read_crashes_is_built_by_the_actor_and_counted() {
+        let engine = engine().await;
+        publish(&engine, 0..3).await;
+        page(&engine).await;
+        let world = &engine.shared().world;
+        let ann = world.sources.get(&id("ann")).unwrap();
+        let broken = Arc::new(PulledSources::broken(&ann, world));
+        engine.shared().inboxes[0].set_pulled(world.sharding.local(ann.slot), &broken);
+        let counters = &engine.shared().counters;
+        assert_eq!(
+            (page(&engine).await, counters.direct_pages.get(), counters.user_crashes.get()),
+            (vec![2, 1, 0], 0, 1)
+        );
+        assert_eq!(engine.shared().directory.crashes(ann.slot), 0, "her actor did not crash");
         engine.shutdown();
     }
 

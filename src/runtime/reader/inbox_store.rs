@@ -140,12 +140,28 @@ impl InboxHandle {
         Self { inbox_store, inboxes, reader }
     }
 
-    /// Calls `work` with the inbox, which no other thread can read meanwhile.
+    /// Calls `work` with the inbox, which no other thread can read meanwhile, nor any other of the stripe.
     ///
     /// # Panics
     /// Panics if the inbox is gone, which only dropping the handle does.
     pub fn with<T>(&self, work: impl FnOnce(&mut Inbox) -> T) -> T {
         self.inboxes.with(self.reader, work).expect("an inbox is there as long as its handle")
+    }
+
+    /// Returns the inbox, and leaves an empty one, which has the posts of no edge.
+    pub fn take(&self) -> Inbox {
+        self.with(|inbox| std::mem::replace(inbox, Inbox::new(inbox.posts_max())))
+    }
+
+    /// Removes posts that are deleted for good.
+    pub fn remove(&self, gone: &[Position]) {
+        if !gone.is_empty() {
+            self.with(|inbox| {
+                for position in gone {
+                    inbox.remove(*position);
+                }
+            });
+        }
     }
 
     /// Stores the sources to pull, for pages that are built from a copy of the inbox.

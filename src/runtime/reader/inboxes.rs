@@ -13,11 +13,10 @@
 //! stores the inboxes of a stripe close together: a delivery to one of a million readers costs one or two cache misses, and all other costs
 //! are smaller.
 
-use std::hint::{black_box, spin_loop};
+use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
 use slab::Slab;
 
 use crate::clock::UnixMicros;
@@ -26,15 +25,13 @@ use crate::feed::position::Position;
 use crate::id::SourceSlot;
 use crate::limits::SAMPLED_INBOXES_MAX;
 use crate::runtime::message::InboxTotals;
+use crate::runtime::reader::lock::{Mutex, MutexGuard, lock_soon};
 use crate::state::reader::PulledSources;
 use crate::state::records::{InboxRecord, pack_positions};
 
 /// Number of consecutive readers whose inboxes share a lock. With fewer, a post to a few followers takes nearly one lock for each of them;
 /// with more, more pages find their stripe locked.
 const STRIPE_READERS: usize = 1_024;
-
-/// Number of attempts of a reading thread to take a lock: about a microsecond.
-const LOCK_ATTEMPTS_MAX: usize = 32;
 
 /// Maximum number of slots that are probed for a sample, some of which may be empty.
 const SAMPLED_PLACES_MAX: usize = 8 * SAMPLED_INBOXES_MAX;
@@ -177,15 +174,17 @@ impl Inboxes {
         Some(InboxCopy { inbox, is_cut, pulled: stripe.pulled[slot].clone() })
     }
 
-    /// Stores the pulled sources of a reader for its next page, unless the stripe is locked: they can be computed again.
+    /// Stores the pulled sources of a reader for its next page.
     pub fn set_pulled(&self, reader: u32, pulled: &Arc<PulledSources>) {
-        if let Some(mut stripe) = self.stripes.get(stripe_of(reader)).and_then(lock_soon)
-            && let Some(slot) = stripe.slot_of(reader)
-        {
-            let before = stripe.pulled[slot].replace(Arc::clone(pulled));
-            // The list is freed after the lock is released.
-            drop(stripe);
-            drop(before);
+        if let Some(stripe) = self.stripe(reader) {
+            set_pulled(stripe, reader, pulled);
+        }
+    }
+
+    /// Stores the same, unless the stripe is locked: they can be computed again.
+    pub fn try_set_pulled(&self, reader: u32, pulled: &Arc<PulledSources>) {
+        if let Some(stripe) = self.stripes.get(stripe_of(reader)).and_then(lock_soon) {
+            set_pulled(stripe, reader, pulled);
         }
     }
 
@@ -335,16 +334,12 @@ impl Stripe {
     }
 }
 
-/// Takes a lock that others hold for less than a microsecond, as copies do. Gives up if it is held for longer, as it is while an actor builds
-/// a page or a courier delivers.
-fn lock_soon<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    for _ in 0..LOCK_ATTEMPTS_MAX {
-        if let Some(guard) = lock.try_lock() {
-            return Some(guard);
-        }
-        spin_loop();
-    }
-    None
+fn set_pulled(mut stripe: MutexGuard<'_, Stripe>, reader: u32, pulled: &Arc<PulledSources>) {
+    let Some(slot) = stripe.slot_of(reader) else { return };
+    let before = stripe.pulled[slot].replace(Arc::clone(pulled));
+    // The list is freed after the lock is released.
+    drop(stripe);
+    drop(before);
 }
 
 fn stripe_of(reader: u32) -> usize {

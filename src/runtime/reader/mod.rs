@@ -6,6 +6,7 @@ pub mod directory;
 pub(super) mod fair_queue;
 pub mod inbox_store;
 pub mod inboxes;
+mod lock;
 pub mod read_scheduler;
 pub mod user;
 pub(super) mod watch;

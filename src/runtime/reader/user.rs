@@ -1,6 +1,8 @@
 //! The user actor: the actor of one active reader, which owns its inbox.
 
 mod live;
+#[cfg(test)]
+mod model;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,7 +22,7 @@ use crate::runtime::reader::inbox_store::{InboxHandle, InboxStore};
 use crate::runtime::reader::watch::Watch;
 use crate::runtime::shared::Shared;
 use crate::state::feed_view::Entry;
-use crate::state::reader::{ColdRead, PageRequest, Reader};
+use crate::state::reader::{ColdRead, PageRequest, PageStart, Reader};
 use crate::state::sources::Source;
 use crate::state::verify::{Verdict, verify};
 
@@ -72,21 +74,40 @@ impl UserActor {
         }
     }
 
+    /// Fills the inbox from outboxes, unless it was restored.
+    fn fill(&mut self) {
+        let Some(inbox_handle) = self.inbox_handle.as_ref().filter(|_| !self.is_restored) else { return };
+        let began = Instant::now();
+        // The inbox has the posts that were delivered since it was opened. Meanwhile there is an empty one, of which no page is built.
+        let mut inbox = inbox_handle.take();
+        self.reader.rebuild(&mut inbox, &self.shared.world);
+        inbox_handle.with(|empty| *empty = inbox);
+        self.shared.counters.wake_latency.record(began.elapsed());
+    }
+
     fn page(&mut self, request: PageRequest) -> Option<Built> {
         let shared = &self.shared;
         let now = shared.clock.now();
         self.reader.source().seen(now);
         let (reader, oldest) = (&mut self.reader, shared.config.oldest_in_inbox(now));
         let inbox_handle = self.inbox_handle.as_ref()?;
-        let (page, viewer, settled) =
-            inbox_handle.with(|inbox| reader.page(inbox, &shared.world, request, oldest, shared.read_clock(now)));
-        inbox_handle.set_pulled(reader.pulled());
+        let start = PageStart::of(reader.source(), &shared.world);
+        // A copy, so that no direct read finds the stripe locked while this page is built.
+        let inbox = inbox_handle.with(|inbox| {
+            start.synchronize(inbox, &shared.world, oldest);
+            inbox.clone()
+        });
+        let pulled_before = Arc::clone(reader.pulled());
+        let page = reader.page(&start, &inbox, &shared.world, request, shared.read_clock(now));
+        if !Arc::ptr_eq(&pulled_before, reader.pulled()) {
+            inbox_handle.set_pulled(reader.pulled());
+        }
+        inbox_handle.remove(&page.gone);
         if let Some(watch) = &mut self.watch {
-            watch.page_built(request.range, &page, &viewer);
+            watch.page_built(request.range, &page, start.viewer());
         }
         if page.needs_archive || page.reach != Reach::Full {
-            let read = inbox_handle.with(|inbox| reader.cold_read(viewer, settled, inbox, &shared.world));
-            return Some(Built::Cold(read, page));
+            return Some(Built::Cold(reader.cold_read(start, inbox, &shared.world), page));
         }
         shared.count_page(&page);
         Some(Built::Page(page))
@@ -122,10 +143,9 @@ impl UserActor {
 
     fn conclude(&mut self, verdict: Verdict, rebuild: bool, reply: Reply<Verdict>) {
         if let Some(inbox_handle) = self.inbox_handle.as_ref().filter(|_| rebuild) {
-            inbox_handle.with(|inbox| {
-                *inbox = Inbox::new(inbox.posts_max());
-                self.reader.rebuild(inbox, &self.shared.world);
-            });
+            let mut inbox = Inbox::new(self.shared.config.inbox_posts);
+            self.reader.rebuild(&mut inbox, &self.shared.world);
+            inbox_handle.with(|old| *old = inbox);
             // No other part reports the changes that the rebuild made.
             self.invalidation(Invalidation::Everything);
         }
@@ -151,11 +171,7 @@ impl Actor for UserActor {
     type Context = Context<Self>;
 
     fn started(&mut self, _: &mut Self::Context) {
-        if let Some(inbox_handle) = self.inbox_handle.as_ref().filter(|_| !self.is_restored) {
-            let began = Instant::now();
-            inbox_handle.with(|inbox| self.reader.rebuild(inbox, &self.shared.world));
-            self.shared.counters.wake_latency.record(began.elapsed());
-        }
+        self.fill();
         self.shared.counters.wakes.add(1);
     }
 }

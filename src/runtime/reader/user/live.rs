@@ -13,6 +13,7 @@ use crate::live::subscriber_queue::SubscriberQueue;
 use crate::runtime::message::{Detach, Fetched, InvalidationsPending, Reply};
 use crate::runtime::reader::user::UserActor;
 use crate::runtime::reader::watch::{PendingLookup, Watch, WatchContext};
+use crate::state::reader::PageStart;
 use crate::state::world::World;
 
 impl UserActor {
@@ -62,9 +63,9 @@ impl UserActor {
     fn fetch(&mut self, PendingLookup { invalidation, sought, asked }: PendingLookup) {
         let (shared, slot) = (Arc::clone(&self.shared), self.reader.source().slot);
         let Some(inbox_handle) = self.inbox_handle.as_ref() else { return };
-        let settled = shared.world.arrivals.settled();
-        let read =
-            inbox_handle.with(|inbox| self.reader.cold_read(self.reader.viewer(), settled, inbox, &shared.world));
+        let start = PageStart::of(self.reader.source(), &shared.world);
+        let inbox = inbox_handle.with(|inbox| inbox.clone());
+        let read = self.reader.cold_read(start, inbox, &shared.world);
         let answer = Arc::clone(&shared);
         let job = move |world: &World| {
             // A panic loses only this lookup; the thread continues.
