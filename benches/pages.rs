@@ -68,9 +68,10 @@ async fn world(engine: &Engine, readers: usize, is_common: bool) -> [Vec<SourceI
     groups
 }
 
-/// Starts an engine in which the celebrities, whom all readers of a group follow, are pulled.
-fn engine(readers: usize) -> Engine {
-    Engine::start(config(300, CelebrityPolicy::Above(NonZeroU64::new(readers as u64 - 1).unwrap())))
+/// Starts an engine in which only the celebrities are pulled: all readers of a group, or of both, follow them, and half of these the others.
+fn engine(readers: usize, is_common: bool) -> Engine {
+    let followers = readers as u64 * if is_common { 2 } else { 1 };
+    Engine::start(config(300, CelebrityPolicy::Above(NonZeroU64::new(followers - 1).unwrap())))
 }
 
 /// Returns the pages per second of threads that read one page after the other, each those of its readers.
@@ -100,7 +101,7 @@ fn pages_per_second(engine: &Engine, of_threads: &[&[SourceId]], time: Duration)
 fn threads() {
     let (readers, time) = (size(READERS, 20), Duration::from_millis(size(700, 5) as u64));
     for is_common in [false, true] {
-        let engine = engine(readers);
+        let engine = engine(readers, is_common);
         let [first, second] = runtime().block_on(world(&engine, readers, is_common));
         let own = if is_common { "own readers, the same sources" } else { "own readers, own sources" };
         compare(&engine, own, [&first, &second], time);
@@ -134,7 +135,7 @@ fn compare(engine: &Engine, what: &str, of_threads: [&[SourceId]; 2], time: Dura
 /// One thread reads for some seconds.
 fn one_thread() {
     let readers = size(READERS, 20);
-    let engine = engine(readers);
+    let engine = engine(readers, true);
     let [first, _] = runtime().block_on(world(&engine, readers, true));
     let rate = pages_per_second(&engine, &[&first], Duration::from_millis(size(5_000, 5) as u64));
     println!("one thread: {:.2} us a page", 1e6 / rate);
