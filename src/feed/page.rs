@@ -295,7 +295,7 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
         view: &mut V,
         page: &mut Page<V::Entry>,
     ) -> Scan<V::Entry> {
-        let (found, before) = (Vec::with_capacity(wanted), Vec::new());
+        let (found, before) = (Vec::with_capacity(wanted), Vec::with_capacity(wanted));
         let mut scan = Scan { found, before, passed_over: 0, found_elsewhere: false, is_cut: false, stopped_at: None };
         let mut reached = None;
         let mut share = Share { most: self.per_source_max, taken: FxHashMap::default() };

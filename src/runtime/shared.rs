@@ -156,8 +156,9 @@ impl Shared {
 
     pub(crate) fn count_page(&self, page: &Page<Entry>) {
         self.counters.pages.add(1);
-        let is_partial = !page.partial.is_empty() || !page.unreadable.is_empty();
-        self.counters.partial_pages.add(u64::from(is_partial));
+        if !page.partial.is_empty() || !page.unreadable.is_empty() {
+            self.counters.partial_pages.add(1);
+        }
     }
 
     /// Returns the refusal of a full queue, and counts it.

@@ -205,7 +205,7 @@ impl<'a> FeedView<'a> {
 
     fn entry(&mut self, position: Position) -> Result<Entry, Visibility<Entry>> {
         let post = self.find(position.id, true)?;
-        let is_repost = post.repost_of.is_some();
+        let (is_repost, by) = (post.repost_of.is_some(), post.author().slot);
         let origin_id = post.repost_of.unwrap_or(post.id());
         if post.hidden {
             return Err(Visibility::Hidden);
@@ -216,7 +216,7 @@ impl<'a> FeedView<'a> {
             _ => {}
         }
         let origin = match post.repost_of {
-            None => Arc::clone(&post),
+            None => post,
             Some(id) => self.find(id, false).map_err(|look| if look.is_gone() { Visibility::Hidden } else { look })?,
         };
         if origin.hidden || self.viewer.silencer(self.finder.world(), &origin).is_some() {
@@ -238,7 +238,7 @@ impl<'a> FeedView<'a> {
         } else if !direct.is_reached() {
             return Err(Visibility::Hidden);
         }
-        if self.of_others && post.author().slot == self.viewer.reader {
+        if self.of_others && by == self.viewer.reader {
             return Err(Visibility::Hidden);
         }
         // The page has not reached newer reposts yet, so they are ignored.
@@ -246,7 +246,7 @@ impl<'a> FeedView<'a> {
         let via = if self.viewer.names_sources { direct.named } else { 0 };
         self.budget.lookups(reposts.len());
         let merged = (!reposts.is_empty()).then(|| Box::new(self.merge(&origin, via, reposts)));
-        Ok(Entry { by: post.author().slot, post: origin, via, merged })
+        Ok(Entry { by, post: origin, via, merged })
     }
 
     /// Returns the position of an entry: the newest position of anything that brings it. A repost that is still being

@@ -64,6 +64,11 @@ pub struct Source {
 
 const NEVER: i64 = i64::MIN;
 
+thread_local! {
+    /// The preferences of all who never set any. Each thread has its own: pages on all cores would contend for one reference count.
+    static DEFAULT_PREFERENCES: Arc<Preferences> = Arc::default();
+}
+
 /// Seed of the hash that distinguishes being blocked from blocking at the same instant: mutes and blocks use 0 and 1.
 const BLOCKED_BY_SEED: u64 = 2;
 
@@ -144,7 +149,7 @@ impl Source {
 
     /// Returns its preferences as of now, or the default ones.
     pub fn preferences(&self) -> Arc<Preferences> {
-        self.preferences.read().clone().unwrap_or_default()
+        self.preferences.read().clone().unwrap_or_else(|| DEFAULT_PREFERENCES.with(Arc::clone))
     }
 
     /// Returns its preferences, if it has ever set any.

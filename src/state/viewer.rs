@@ -96,20 +96,26 @@ pub struct ByRepost {
 impl Viewer {
     /// Creates the viewer of a reader's home feed.
     pub fn home(reader: &Source, following: &Arc<Following>) -> Self {
-        let (feed, follows) = (Arc::clone(following), Arc::clone(following));
-        Self { feed, follows, has_own: true, ..Self::of(reader) }
+        Self { has_own: true, ..Self::of(reader, Arc::clone(following), Arc::clone(following)) }
     }
 
     /// Creates the viewer of one of the reader's lists. The same rules apply to the members' posts as in the home feed.
     pub fn list(reader: &Source, members: &Arc<Following>) -> Self {
-        let (feed, follows) = (Arc::clone(members), reader.following());
-        Self { feed, follows, ..Self::of(reader) }
+        Self::of(reader, Arc::clone(members), reader.following())
     }
 
-    /// Creates a viewer of a reader without any edges.
-    fn of(reader: &Source) -> Self {
-        let (shown_by, is_blocked) = (reader.shown_by(), reader.is_blocked());
-        Self { reader: reader.slot, preferences: reader.preferences(), shown_by, is_blocked, ..Self::nobody() }
+    /// Creates a viewer of these edges, with the preferences of a reader.
+    fn of(reader: &Source, feed: Arc<Following>, follows: Arc<Following>) -> Self {
+        Self {
+            shown_by: reader.shown_by(),
+            is_blocked: reader.is_blocked(),
+            reader: reader.slot,
+            feed,
+            follows,
+            preferences: reader.preferences(),
+            has_own: false,
+            names_sources: true,
+        }
     }
 
     /// Creates the viewer of a source's own page as the public sees it.
@@ -131,13 +137,8 @@ impl Viewer {
             blocks: source.preferences().blocks.clone(),
             ..Preferences::default()
         };
-        Self {
-            preferences: Arc::new(preferences),
-            feed: page.feed,
-            follows: page.follows,
-            names_sources: false,
-            ..Self::of(source)
-        }
+        let of_source = Self::of(source, page.feed, page.follows);
+        Self { preferences: Arc::new(preferences), names_sources: false, ..of_source }
     }
 
     /// Creates the viewer of an unknown reader.
