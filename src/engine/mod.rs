@@ -212,13 +212,34 @@ impl Engine {
     /// # Errors
     /// Fails if a queue is full, the read gets no permit in time, or the reader's actor crashes.
     pub async fn feed(&self, reader: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
-        let began = Instant::now();
-        let page = self.page(reader, request).await?;
-        self.inner.shared.counters.page_latency.record(began.elapsed());
+        self.feed_admitted(reader, request, || Ok::<_, Error>(())).await
+    }
+
+    /// Returns the same page as [`Engine::feed`]. If the reader is asleep, `admit` decides whether it may be woken, which costs far more
+    /// than a page of an awake reader; what it returns is held until the page is built.
+    ///
+    /// # Errors
+    /// Fails for the same reasons as [`Engine::feed`], or as `admit` does.
+    pub async fn feed_admitted<P, E: From<Error>>(
+        &self,
+        reader: &SourceId,
+        request: PageRequest,
+        admit: impl FnOnce() -> Result<P, E>,
+    ) -> Result<FeedPage, E> {
+        let (shared, began) = (&self.inner.shared, Instant::now());
+        let page = match self.direct_page(reader, request).await {
+            Ok(page) => page,
+            Err(source) => {
+                let _permit = if shared.directory.is_active(source.slot) { None } else { Some(admit()?) };
+                self.page_by_actor(&source, request).await?
+            }
+        };
+        shared.counters.page_latency.record(began.elapsed());
         Ok(page)
     }
 
-    async fn page(&self, reader: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
+    /// Builds a page on this thread. If the reader's actor has to build it, returns the reader.
+    async fn direct_page(&self, reader: &SourceId, request: PageRequest) -> Result<FeedPage, Arc<Source>> {
         let world = &self.inner.shared.world;
         let Some(source) = world.sources.get(reader) else { return Ok(self.empty_page(request)) };
         let has_feed = source.id.is_user() && (source.following().reach_len() > 0 || !source.outbox().is_empty());
@@ -226,18 +247,20 @@ impl Engine {
         if !has_feed && !self.inner.shared.watchers.is_watched(source.slot) {
             return Ok(self.empty_page(request));
         }
-        if let Some(page) = direct::read(&self.inner.shared, &source, request) {
-            // A task that reads page after page lets other tasks run now and then, as it would if it waited for an actor.
-            for _ in 0..DIRECT_PAGE_BUDGET {
-                tokio::task::coop::consume_budget().await;
-            }
-            return Ok(self.with_names(page));
+        let page = direct::read(&self.inner.shared, &source, request).ok_or(source)?;
+        // A task that reads page after page lets other tasks run now and then, as it would if it waited for an actor.
+        for _ in 0..DIRECT_PAGE_BUDGET {
+            tokio::task::coop::consume_budget().await;
         }
+        Ok(self.with_names(page))
+    }
+
+    async fn page_by_actor(&self, source: &Arc<Source>, request: PageRequest) -> Result<FeedPage, Error> {
         let directory = &self.inner.shared.directory;
         let mut crashes_before = None;
         for _ in 0..READ_ATTEMPTS_MAX {
             let (reply, answer) = oneshot::channel();
-            self.read_scheduler(&source).read(&source, request, reply);
+            self.read_scheduler(source).read(source, request, reply);
             if let Ok(answer) = answer.await {
                 return answer.map(|page| self.with_names(page));
             }
@@ -245,7 +268,7 @@ impl Engine {
             // which is no failure, or it crashed, possibly because of this request.
             let crashes = directory.crashes(source.slot);
             if crashes >= *crashes_before.get_or_insert(crashes) + READ_CRASHES_MAX {
-                return Err(Error::ReaderCrashed(reader.clone()));
+                return Err(Error::ReaderCrashed(source.id.clone()));
             }
         }
         Err(self.inner.shared.overloaded("wake_up", WAKE_QUEUE_MAX))

@@ -17,6 +17,9 @@ use crate::id::ListName;
 /// Maximum bytes of a resume token after its cursor: flags, preferences, an offset and two instants.
 const RESUME_BYTES_MAX: usize = 1 + 4 + 8 + 8 + 8;
 
+/// The characters of so many bytes.
+const TEXT_BYTES_MAX: usize = (RESUME_BYTES_MAX * 8).div_ceil(6);
+
 const FEED: u8 = 1;
 const EDGES: u8 = 2;
 const NAMES: u8 = 3;
@@ -45,7 +48,14 @@ pub fn encode(position: Position) -> String {
 pub fn encode_into(position: Position, text: &mut String) {
     let mut bytes = [FEED; 17];
     bytes[1..].copy_from_slice(&position.rank().to_be_bytes());
-    TEXT.encode_string(bytes, text);
+    push(&bytes, text);
+}
+
+/// Appends at most [`RESUME_BYTES_MAX`] bytes as text. `Engine::encode_string` would clear a buffer of a kilobyte for each cursor of a page.
+fn push(bytes: &[u8], text: &mut String) {
+    let mut characters = [0; TEXT_BYTES_MAX];
+    let length = TEXT.encode_slice(bytes, &mut characters).unwrap_or_default();
+    text.push_str(str::from_utf8(&characters[..length]).unwrap_or_default());
 }
 
 /// Decodes a feed cursor.
@@ -67,14 +77,13 @@ pub fn encode_resume_into(resume: Resume, text: &mut String) {
     }
     let is_whole = above.is_some() && above == below;
     let flags = [is_partial, below.is_some(), above.is_some() && !is_whole, is_whole, may_fall];
-    let mut bytes = vec![(0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum()];
-    bytes.extend(preferences.to_be_bytes());
-    bytes.extend(ahead_us.to_be_bytes());
-    for instant in below.into_iter().chain(above.filter(|_| !is_whole)) {
-        bytes.extend(instant.0.to_be_bytes());
-    }
+    let flags: u8 = (0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum();
+    let instants = below.into_iter().chain(above.filter(|_| !is_whole)).flat_map(|instant| instant.0.to_be_bytes());
+    let fields = [flags].into_iter().chain(preferences.to_be_bytes()).chain(ahead_us.to_be_bytes()).chain(instants);
+    let mut bytes = [0; RESUME_BYTES_MAX];
+    let length = bytes.iter_mut().zip(fields).map(|(byte, field)| *byte = field).count();
     text.push('.');
-    TEXT.encode_string(bytes, text);
+    push(&bytes[..length], text);
 }
 
 /// Encodes a resume token.
@@ -92,7 +101,7 @@ pub fn decode_resume(text: &str) -> Result<Resume, CursorError> {
     let Some((cursor, rest)) = text.split_once('.') else { return decode(text).map(Resume::at) };
     let mut bytes = [0; RESUME_BYTES_MAX];
     // The length is checked first: for longer texts the decoder only estimates whether its output fits into the buffer.
-    if rest.len() > (RESUME_BYTES_MAX * 8).div_ceil(6) {
+    if rest.len() > TEXT_BYTES_MAX {
         return Err(CursorError);
     }
     let length = TEXT.decode_slice(rest, &mut bytes).map_err(|_| CursorError)?;

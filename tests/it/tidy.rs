@@ -107,7 +107,7 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
     ("operation", &[]),
     ("client", &[]),
     ("request_metrics", &[]),
-    ("request", &["problem"]),
+    ("request", &["operation", "problem"]),
     ("engine_cell", &["problem"]),
     ("answer", &["problem", "request"]),
     ("proxies", &["client"]),

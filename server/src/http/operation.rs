@@ -68,6 +68,16 @@ pub(super) enum WorkKind {
     Metrics,
 }
 
+/// The start of the paths of operations on a user, which go on with the user's id.
+const USERS: &str = "/v1/users/";
+
+/// Splits a path after [`USERS`] into the user's id and what follows it. Returns `None` if the path names no user.
+pub(super) fn user_in_path(path: &str) -> Option<(&str, &str)> {
+    let path = path.strip_prefix(USERS)?;
+    let (user, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
+    (!user.is_empty()).then_some((user, rest))
+}
+
 impl Operation {
     /// Returns the maximum bytes of the request body; 0 if the operation has no body.
     pub(super) fn body_bytes_max(&self) -> usize {

@@ -10,13 +10,14 @@ use std::str::FromStr;
 use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
 use actix_web::http::header::CONTENT_TYPE;
-use actix_web::web::{Bytes, Query};
+use actix_web::web::Bytes;
 use actix_web::{FromRequest, HttpMessage as _, HttpRequest};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
+use crate::http::operation::user_in_path;
 use crate::http::problem::Problem;
 use tidewire::feed::cursor;
 use tidewire::feed::page::Range;
@@ -26,26 +27,32 @@ use tidewire::state::reader::PageRequest;
 
 /// Parses and validates a part of the path.
 pub(super) fn path<T: FromStr<Err: Display>>(request: &HttpRequest, part: &str) -> Result<T, Problem> {
-    let text = request.match_info().query(part);
+    parse_part(part, request.match_info().query(part))
+}
+
+/// Parses the user id in the path. It does not depend on the router, which some requests do not pass.
+pub(super) fn user(request: &HttpRequest) -> Result<SourceId, Problem> {
+    parse_part("user", user_in_path(request.match_info().as_str()).map_or("", |(user, _)| user))
+}
+
+fn parse_part<T: FromStr<Err: Display>>(part: &str, text: &str) -> Result<T, Problem> {
     text.parse().map_err(|cause: T::Err| Problem::bad("invalid_path", format!("{part}: {cause}")).of_field(part))
 }
 
 /// The query parameters of a request. All names are known and none occurs twice.
-pub(super) struct Parameters {
-    pairs: Vec<(String, String)>,
+pub(super) struct Parameters<'a> {
+    pairs: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
 
-impl Parameters {
+impl<'a> Parameters<'a> {
     /// Parses the query string; only the parameters in `known` are allowed.
-    pub(super) fn read(request: &HttpRequest, known: &[&str]) -> Result<Self, Problem> {
-        let pairs = Query::<Vec<(String, String)>>::from_query(request.query_string())
-            .map_err(|cause| Problem::bad("invalid_parameter", cause.to_string()))?
-            .into_inner();
+    pub(super) fn read(request: &'a HttpRequest, known: &[&str]) -> Result<Self, Problem> {
+        let pairs: Vec<_> = form_urlencoded::parse(request.query_string().as_bytes()).collect();
         for (nth, (name, _)) in pairs.iter().enumerate() {
-            if !known.contains(&name.as_str()) {
+            if !known.contains(&&**name) {
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
                 let detail = format!("unknown query parameter {name:?}; known here: {known}");
-                return Err(Problem::bad("unknown_parameter", detail).of_field(name));
+                return Err(Problem::bad("unknown_parameter", detail).of_field(&**name));
             }
             if pairs[..nth].iter().any(|(earlier, _)| earlier == name) {
                 return Err(invalid_parameter(name, "given twice"));
@@ -56,7 +63,7 @@ impl Parameters {
 
     /// Returns the text of a parameter, if it is present.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
-        self.pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.pairs.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
     }
 
     /// Returns true if a parameter with only one allowed value is present.
@@ -251,9 +258,4 @@ where
     T: FromStr<Err: Display>,
 {
     Cow::<str>::deserialize(from)?.parse().map_err(D::Error::custom)
-}
-
-/// Parses the user id in the path.
-pub(super) fn user(request: &HttpRequest) -> Result<SourceId, Problem> {
-    path(request, "user")
 }

@@ -27,7 +27,7 @@ use crate::http::engine_cell::EngineCell;
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pace::Pace;
 use crate::http::middleware::stalled_socket::StalledSocketTimeout;
-use crate::http::routes::routes;
+use crate::http::routes::{feed_or_routed, routes};
 use crate::http::sockets::answering;
 use crate::http::sockets::connection_slots::Connections;
 use crate::http::sockets::expecting::expecting;
@@ -81,7 +81,13 @@ pub fn server(state: impl Into<HttpState>, listener: TcpListener, workers: usize
     // A worker that reaches its limit accepts no connections. The limit is a few connections higher than allowed, so that excess
     // connections are accepted and then refused, or get the slot of an idle one.
     let of_worker = (connections.limits().all + CONNECTIONS_REFUSED_TOGETHER).div_ceil(workers.max(1));
-    let app = move || App::new().wrap_fn(answering::answer).configure(|app| state.register(app)).configure(routes);
+    let app = move || {
+        App::new()
+            .wrap_fn(feed_or_routed)
+            .wrap_fn(answering::answer)
+            .configure(|app| state.register(app))
+            .configure(routes)
+    };
     // The limit applies to each worker. It is high because a handshake costs nothing to begin, and because no client is served beyond the
     // limit.
     max_concurrent_tls_connect(TLS_HANDSHAKES_MAX);

@@ -54,14 +54,14 @@ impl Hosts {
     /// Returns true if the host is one of these names or an IP address. A DNS name can be pointed at this server, but no page can have
     /// this IP address as its host without being served from it.
     fn has(&self, host: &str) -> bool {
-        let host = host.to_ascii_lowercase();
         if let Some((address, port)) = host.strip_prefix('[').and_then(|host| host.split_once(']')) {
             return address.parse::<Ipv6Addr>().is_ok() && (port.is_empty() || port.starts_with(':'));
         }
-        let Some((name, _)) = split(&host) else { return false };
+        let Some((name, _)) = split(host) else { return false };
         // Browsers resolve `localhost` and its subdomains locally, without DNS.
-        let is_here = name == "localhost" || name.ends_with(".localhost");
-        is_here || name.parse::<Ipv4Addr>().is_ok() || self.0.iter().any(|known| *known == name || *known == host)
+        let is_here = name.rsplit('.').next().is_some_and(|last| last.eq_ignore_ascii_case("localhost"));
+        let is_known = |known: &String| known.eq_ignore_ascii_case(name) || known.eq_ignore_ascii_case(host);
+        is_here || name.parse::<Ipv4Addr>().is_ok() || self.0.iter().any(is_known)
     }
 }
 

@@ -56,7 +56,7 @@ use crate::http::auth::rate::{Rates, RequestsPerSecond};
 use crate::http::auth::signatures::{Check, Signatures};
 use crate::http::auth::unauthenticated::UnauthenticatedConnections;
 use crate::http::engine_cell;
-use crate::http::operation::{Needs, Operation, WorkKind};
+use crate::http::operation::{Needs, Operation, WorkKind, user_in_path};
 use crate::http::problem::Problem;
 use crate::http::proxies::Proxies;
 use tidewire::clock::{Clock, SystemClock};
@@ -304,7 +304,7 @@ impl Access {
             return if is_socket { rated(Caller::Unauthenticated) } else { Err(Denial::Missing) };
         };
         let caller = rated(self.authenticate(&keys, credential, peer, engine)?)?;
-        caller.may(operation.needs, request.match_info().get("user"))?;
+        caller.may(operation.needs, user_in_path(request.match_info().as_str()).map(|(user, _)| user))?;
         Ok(caller)
     }
 

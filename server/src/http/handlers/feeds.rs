@@ -1,18 +1,30 @@
 //! Feed operations: a reader's home feed and a source's own posts.
 
-use actix_web::HttpResponse;
+use actix_web::http::header::{CONTENT_TYPE, HeaderValue};
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
 
+use crate::http::admission::Admission;
 use crate::http::auth::Caller;
-use crate::http::engine_cell::ReadyEngine;
-use crate::http::handlers::page_query::{HomeQuery, PageQuery};
+use crate::http::engine_cell::{EngineCell, ReadyEngine, recovering};
+use crate::http::handlers::page_query::PageQuery;
+use crate::http::operation::WorkKind;
 use crate::http::page_json::{self, Fields};
 use crate::http::problem::Problem;
 use tidewire::engine::FeedPage;
 
-/// Handles `GET /v1/users/{user}/feed`.
-pub(in crate::http) async fn home(engine: ReadyEngine, query: HomeQuery) -> Result<HttpResponse, Problem> {
-    let PageQuery { user, page, fields } = &query.page_query;
-    Ok(answer(&engine.feed(user, *page).await?, *fields))
+/// Handles `GET /v1/users/{user}/feed`. It takes nothing but the request, so that it needs no router in front.
+pub(in crate::http) async fn home(request: &HttpRequest) -> Result<HttpResponse, Problem> {
+    let engine_cell = request.app_data::<Data<EngineCell>>();
+    let engine = engine_cell.and_then(|engine_cell| engine_cell.engine()).ok_or_else(recovering)?;
+    let PageQuery { user, page, fields } = PageQuery::parse(request)?;
+    let admission = admission(request)?;
+    let page = engine.feed_admitted(&user, page, || admission.enter(WorkKind::WakeUp)).await?;
+    Ok(answer(&page, fields))
+}
+
+fn admission(request: &HttpRequest) -> Result<&Data<Admission>, Problem> {
+    request.app_data::<Data<Admission>>().ok_or_else(|| Problem::internal(&"the server has no admission"))
 }
 
 /// Handles `GET /v1/users/{user}/posts`.
@@ -31,5 +43,6 @@ pub(in crate::http) async fn own_page(
 
 /// Answers with a page as JSON.
 pub(in crate::http) fn answer(page: &FeedPage, fields: Fields) -> HttpResponse {
-    HttpResponse::Ok().content_type("application/json").body(page_json::page(page, fields))
+    let json = HeaderValue::from_static("application/json");
+    HttpResponse::Ok().insert_header((CONTENT_TYPE, json)).body(page_json::page(page, fields))
 }

@@ -101,14 +101,29 @@ where
 
     fn call(&self, request: ServiceRequest) -> Self::Future {
         let (pipeline, handler) = (self.pipeline, Rc::clone(&self.handler));
-        Box::pin(async move { pass(pipeline, &*handler, request).await })
+        Box::pin(pipeline.pass(request, async move |request: ServiceRequest, caller: Option<Caller>| {
+            caller.into_iter().for_each(|caller| drop(request.extensions_mut().insert(caller)));
+            handler.call(request).await
+        }))
     }
 }
 
-async fn pass<S>(pipeline: Pipeline, handler: &S, mut request: ServiceRequest) -> Result<ServiceResponse, Error>
-where
-    S: Service<ServiceRequest, Response = ServiceResponse, Error = Error>,
-{
+impl Pipeline {
+    /// Takes a request through all steps. `handle` gets it, and its caller, after it is admitted and its body is read.
+    pub(in crate::http) async fn pass(
+        self,
+        request: ServiceRequest,
+        handle: impl AsyncFnOnce(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
+    ) -> Result<ServiceResponse, Error> {
+        pass(self, request, handle).await
+    }
+}
+
+async fn pass(
+    pipeline: Pipeline,
+    mut request: ServiceRequest,
+    handle: impl AsyncFnOnce(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
+) -> Result<ServiceResponse, Error> {
     let operation = pipeline.operation;
     let Some(state) = request.app_data::<Data<PipelineState>>().cloned() else {
         return Ok(request.error_response(Problem::internal(&"the application data is missing")));
@@ -116,10 +131,9 @@ where
     let mut in_progress =
         RequestInProgress { state: Data::clone(&state), pipeline, began: Instant::now(), is_answered: false };
     let (answered, shows_failures) = match admit(&state, operation, &mut request).await {
-        Ok(admitted) => {
-            let answered = handler.call(request).await;
-            let answered = answered.map(|response| guard_response(&state, operation, admitted.client, response));
-            (answered, admitted.shows_failures)
+        Ok(Admitted { caller, client, shows_failures, _body, _permit }) => {
+            let answered = handle(request, caller).await;
+            (answered.map(|response| guard_response(&state, operation, client, response)), shows_failures)
         }
         Err(problem) => (Ok(request.error_response(problem)), false),
     };
@@ -190,10 +204,12 @@ impl Drop for RequestInProgress {
 
 /// The reservation and the permit of a request, which are held until the handler has answered.
 struct Admitted {
+    /// The caller, or `None` if the operation needs no credentials.
+    caller: Option<Caller>,
     client: Client,
     /// True if the caller may see the internal details of failures.
     shows_failures: bool,
-    _body: ByteReservation,
+    _body: Option<ByteReservation>,
     _permit: Permit,
 }
 
@@ -220,7 +236,6 @@ async fn admit(
     }
     let client = client_of(caller.as_ref(), request.peer_addr());
     let shows_failures = caller.as_ref().is_some_and(|caller| !caller.is_user());
-    caller.into_iter().for_each(|caller| drop(request.extensions_mut().insert(caller)));
     state.admission.may_answer(operation.work, client)?;
     let bytes_max = operation.body_bytes_max();
     let length = length(request).unwrap_or(bytes_max);
@@ -230,8 +245,9 @@ async fn admit(
     // The body is not read if the request would be refused anyway.
     state.admission.check(operation.work)?;
     let length = length.min(bytes_max);
-    let reservation = state.admission.receive(client, length)?;
+    let mut reservation = None;
     if length > 0 {
+        reservation = Some(state.admission.receive(client, length)?);
         if request.head().expect() {
             // The client waits with the body until it receives `100 Continue`, which is sent only now.
             request.conn_data::<Arc<ConnectionState>>().into_iter().for_each(|connection| connection.ask_for_body());
@@ -240,7 +256,7 @@ async fn admit(
         request.extensions_mut().insert(RequestBody(read));
     }
     let permit = state.admission.enter(operation.work)?;
-    Ok(Admitted { client, shows_failures, _body: reservation, _permit: permit })
+    Ok(Admitted { caller, client, shows_failures, _body: reservation, _permit: permit })
 }
 
 /// Returns the declared length of the body; `None` for a chunked body.

@@ -134,14 +134,19 @@ impl Framing {
             return self.invalidate(bytes, 0);
         }
         let has_return = if here > 0 { bytes[here - 1] == b'\r' } else { self.line.last() == Some(&b'\r') };
-        self.line.extend_from_slice(&bytes[..here.min(free)]);
+        // Most lines arrive as a whole, and are not copied.
+        let is_whole = end.is_some() && self.line.is_empty() && here <= free;
+        if !is_whole {
+            self.line.extend_from_slice(&bytes[..here.min(free)]);
+        }
         if here > free {
             // The last byte is stored too, because it decides how the line ends.
             self.line[LINE_BYTES_MAX - 1] = bytes[here - 1];
         }
         let Some(end) = end else { return bytes.len() };
-        let mut line = std::mem::take(&mut self.line);
-        line.truncate(line.len().saturating_sub(usize::from(has_return)));
+        let stored = std::mem::take(&mut self.line);
+        let line = if is_whole { &bytes[..end] } else { &stored[..] };
+        let line = &line[..line.len().saturating_sub(usize::from(has_return))];
         self.state = match (has_return, self.state) {
             (false, State::Head) => {
                 // Every parser rejects a zero byte here.
@@ -157,14 +162,14 @@ impl Framing {
                 self.head.followed_by()
             }
             (true, State::Head) => {
-                self.head.line(&line);
+                self.head.line(line);
                 State::Head
             }
             // More leading zeros than are stored: the parser would read another size.
-            (true, State::ChunkSize) if digits(&line).len() >= LINE_BYTES_MAX - 2 => {
+            (true, State::ChunkSize) if digits(line).len() >= LINE_BYTES_MAX - 2 => {
                 return self.invalidate(bytes, end);
             }
-            (true, State::ChunkSize) => chunk(&line),
+            (true, State::ChunkSize) => chunk(line),
             (true, State::Trailer) if line.is_empty() => State::Between,
             (true, as_before) => as_before,
         };
