@@ -59,6 +59,12 @@ pub const PARTIAL_NAMES_MAX: usize = 100;
 /// Maximum number of edges in one bulk follow.
 pub const FOLLOWS_PER_REQUEST_MAX: usize = 10_000;
 
+/// Maximum number of readers in one request for the feeds of many.
+pub const FEEDS_PER_REQUEST_MAX: usize = 100;
+
+/// Bytes after which the answer of such a request gets no further feed. So an answer has at most one page more.
+pub const FEEDS_ANSWER_BYTES: usize = 8 << 20;
+
 /// Maximum bytes of the request body of a single write: a post body, its escapes, and the other fields.
 pub const REQUEST_BYTES_MAX: usize = POST_BODY_BYTES_MAX + 16 * 1024;
 
@@ -237,6 +243,10 @@ const _: () = {
     assert!(
         REQUEST_BYTES_MAX > POST_BODY_BYTES_MAX + (POST_TAGS_MAX + 4) * SOURCE_ID_BYTES_MAX,
         "a request has space for any post"
+    );
+    assert!(
+        REQUEST_BYTES_MAX > FEEDS_PER_REQUEST_MAX * (SOURCE_ID_BYTES_MAX + 3),
+        "a request can name so many readers"
     );
     assert!(BULK_REQUEST_BYTES_MAX >= REQUEST_BYTES_MAX, "a bulk request is no smaller than a single one");
     assert!(BACKFILL_MAX <= BACKFILLS_PER_REQUEST_MAX, "one follow may bring as much as a follow may");

@@ -21,7 +21,10 @@ use rustc_hash::FxHashMap;
 use crate::http::client::Client;
 use crate::http::operation::WorkKind;
 use crate::http::problem::Problem;
-use tidewire::limits::{BULK_REQUEST_BYTES_MAX, LIVE_UNAUTHENTICATED_MAX, OPERATIONS_MAX, READS_MAX, SCRIBE_BATCH_MAX};
+use tidewire::limits::{
+    BULK_REQUEST_BYTES_MAX, FEEDS_PER_REQUEST_MAX, LIVE_UNAUTHENTICATED_MAX, OPERATIONS_MAX, READS_MAX,
+    SCRIBE_BATCH_MAX,
+};
 
 /// Maximum number of metrics requests in progress: a few collectors, whose capacity no other request takes.
 const METRICS_MAX: usize = 8;
@@ -31,6 +34,10 @@ const JOINS_MAX: usize = 2_048;
 
 /// Maximum number of bulk writes in progress.
 const BULK_WRITES_MAX: usize = 16;
+
+/// Limit on pages of requests for many readers, as a multiple of the limit on reads: such a request counts each of its pages, but builds
+/// most of them one after the other.
+const BULK_READS_PER_READ: usize = 4;
 
 /// Number of clients that can fill a byte limit together: one client may reserve at most this fraction of the limit. It is small, so that a
 /// single client is not slowed down.
@@ -194,6 +201,7 @@ impl SharedGate {
 #[derive(Debug)]
 pub struct Admission {
     reads: Gate,
+    bulk_reads: Gate,
     wakes: Gate,
     writes: Gate,
     write_bytes: SharedGate,
@@ -210,6 +218,8 @@ impl Admission {
     pub fn new(limits: AdmissionLimits) -> Arc<Self> {
         Arc::new(Self {
             reads: Gate::new("reads", limits.reads),
+            // One request of any valid size is admitted.
+            bulk_reads: Gate::new("bulk_reads", (limits.reads * BULK_READS_PER_READ).max(FEEDS_PER_REQUEST_MAX)),
             wakes: Gate::new("wake_ups", limits.wake_ups),
             writes: Gate::new("writes", limits.writes),
             write_bytes: SharedGate::new("write_bytes", limits.write_bytes),
@@ -223,9 +233,10 @@ impl Admission {
     }
 
     /// Returns all gates, for metrics and statistics.
-    pub(in crate::http) fn gates(&self) -> [&Gate; 10] {
+    pub(in crate::http) fn gates(&self) -> [&Gate; 11] {
         [
             &self.reads,
+            &self.bulk_reads,
             &self.wakes,
             &self.writes,
             &self.write_bytes.gate,
@@ -251,14 +262,19 @@ impl Admission {
 
     /// Admits one unit of work. It is in progress until the permit is dropped.
     pub(in crate::http) fn enter(self: &Arc<Self>, work: WorkKind) -> Result<Permit, Problem> {
-        self.gate(work).map_or(Ok(()), |gate| gate.enter(1))?;
-        Ok(Permit { admission: Arc::clone(self), work })
+        self.enter_many(work, 1)
+    }
+
+    /// Admits several units of work, or none of them.
+    pub(in crate::http) fn enter_many(self: &Arc<Self>, work: WorkKind, units: usize) -> Result<Permit, Problem> {
+        self.gate(work).map_or(Ok(()), |gate| gate.enter(units))?;
+        Ok(Permit { admission: Arc::clone(self), work, units })
     }
 
     /// Checks that there is capacity for a response to the client, so that no work is done whose response cannot be sent.
     pub(in crate::http) fn may_answer(&self, work: WorkKind, client: Client) -> Result<(), Problem> {
         match work {
-            WorkKind::Read | WorkKind::Write | WorkKind::BulkWrite | WorkKind::Operation => {
+            WorkKind::Read | WorkKind::BulkRead | WorkKind::Write | WorkKind::BulkWrite | WorkKind::Operation => {
                 self.response_bytes.check(client)
             }
             WorkKind::None | WorkKind::WakeUp | WorkKind::Live | WorkKind::Handshake | WorkKind::Metrics => Ok(()),
@@ -275,7 +291,7 @@ impl Admission {
     ) -> Result<Option<ByteReservation>, Problem> {
         match work {
             WorkKind::None | WorkKind::WakeUp | WorkKind::Live | WorkKind::Handshake => return Ok(None),
-            WorkKind::Read | WorkKind::Operation => self.response_bytes.enter(client, bytes)?,
+            WorkKind::Read | WorkKind::BulkRead | WorkKind::Operation => self.response_bytes.enter(client, bytes)?,
             WorkKind::Write | WorkKind::BulkWrite | WorkKind::Metrics => {
                 self.response_bytes.enter_anyway(client, bytes);
             }
@@ -292,6 +308,7 @@ impl Admission {
         match work {
             WorkKind::None => None,
             WorkKind::Read => Some(&self.reads),
+            WorkKind::BulkRead => Some(&self.bulk_reads),
             WorkKind::WakeUp => Some(&self.wakes),
             WorkKind::Write => Some(&self.writes),
             WorkKind::BulkWrite => Some(&self.bulk_writes),
@@ -303,17 +320,18 @@ impl Admission {
     }
 }
 
-/// A permit for one unit of work, released on drop.
+/// A permit for units of work, released on drop.
 #[derive(Debug)]
 pub(in crate::http) struct Permit {
     admission: Arc<Admission>,
     work: WorkKind,
+    units: usize,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(gate) = self.admission.gate(self.work) {
-            gate.leave(1);
+            gate.leave(self.units);
         }
     }
 }
@@ -351,7 +369,21 @@ mod tests {
         assert!(admission.enter(WorkKind::Read).is_ok());
         drop(write);
         assert!(admission.gates().iter().all(|gate| gate.taken() == 0));
-        assert_eq!(admission.gates().map(Gate::refused), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(admission.gates().map(Gate::refused), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_request_for_many_pages_takes_room_for_each_or_for_none() {
+        let admission = Admission::new(AdmissionLimits { reads: 50, ..LIMITS });
+        let one = admission.enter_many(WorkKind::BulkRead, FEEDS_PER_REQUEST_MAX).unwrap();
+        let other = admission.enter_many(WorkKind::BulkRead, 99).unwrap();
+        assert!(admission.enter_many(WorkKind::BulkRead, 2).is_err());
+        assert!(admission.enter_many(WorkKind::BulkRead, 1).is_ok());
+        assert!(admission.enter(WorkKind::Read).is_ok(), "other reads have room of their own");
+        drop(one);
+        assert!(admission.enter_many(WorkKind::BulkRead, FEEDS_PER_REQUEST_MAX).is_ok());
+        drop(other);
+        assert!(admission.gates().iter().all(|gate| gate.taken() == 0));
     }
 
     #[test]
@@ -361,7 +393,7 @@ mod tests {
         assert!(admission.receive(Client::Trusted, 101).is_err());
         assert!(admission.receive(Client::Trusted, 100).is_ok());
         drop(body);
-        assert_eq!(admission.gates()[3].taken(), 0);
+        assert_eq!(admission.gates()[4].taken(), 0);
     }
 
     #[test]
@@ -383,7 +415,7 @@ mod tests {
         let admission = Admission::new(LIMITS);
         let responses = [600, 600].map(|bytes| admission.answer(WorkKind::Write, Client::One(7), bytes).unwrap());
         assert!(admission.answer(WorkKind::Read, Client::One(8), 1).is_err());
-        for work in [WorkKind::Read, WorkKind::Write, WorkKind::BulkWrite, WorkKind::Operation] {
+        for work in [WorkKind::Read, WorkKind::BulkRead, WorkKind::Write, WorkKind::BulkWrite, WorkKind::Operation] {
             assert!(admission.may_answer(work, Client::One(8)).is_err(), "{work:?}");
         }
         assert!(admission.may_answer(WorkKind::Metrics, Client::Trusted).is_ok(), "what is wrong can always be asked");

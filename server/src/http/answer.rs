@@ -1,6 +1,7 @@
 //! Responses that several handlers share.
 
 use actix_web::HttpResponse;
+use actix_web::http::header::{CONTENT_TYPE, HeaderValue};
 use serde_json::{Value, json};
 
 use crate::http::problem::Problem;
@@ -18,6 +19,12 @@ pub(super) fn put(created: bool) -> HttpResponse {
 /// Answers a `DELETE` request: 204, also if there was nothing to delete.
 pub(super) fn deleted() -> HttpResponse {
     HttpResponse::NoContent().finish()
+}
+
+/// Answers with an encoded JSON document.
+pub(super) fn json_text(json: String) -> HttpResponse {
+    let content_type = HeaderValue::from_static("application/json");
+    HttpResponse::Ok().insert_header((CONTENT_TYPE, content_type)).body(json)
 }
 
 /// Answers with one page of a list. `found` has one item more than `limit` if there is a next page; `cursor` encodes the position of the

@@ -34,6 +34,8 @@ pub(super) enum Needs {
     Own(Right),
     /// A server key, or a token of the author of the post. The handler checks the author.
     Author(Right),
+    /// A server key, or a token of a user whom the body names. The handler checks each of those users.
+    Named(Right),
 }
 
 /// The kind of access that an operation requires.
@@ -52,6 +54,8 @@ pub(super) enum WorkKind {
     None,
     /// A read that is answered from memory.
     Read,
+    /// A request for pages of many readers. Its unit is one page.
+    BulkRead,
     /// A read that has to wake its sleeping reader first. No operation has this kind; such a read takes a permit of it in addition.
     WakeUp,
     /// A change that is written to the journal.
@@ -83,6 +87,7 @@ impl Operation {
     pub(super) fn body_bytes_max(&self) -> usize {
         match self.work {
             WorkKind::Write if self.method != Method::DELETE => REQUEST_BYTES_MAX,
+            WorkKind::BulkRead => REQUEST_BYTES_MAX,
             WorkKind::BulkWrite => BULK_REQUEST_BYTES_MAX,
             _ => 0,
         }

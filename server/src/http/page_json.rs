@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use serde_json::Value;
+
 use tidewire::engine::FeedPage;
 use tidewire::feed::cursor;
 use tidewire::feed::position::Position;
@@ -22,25 +24,48 @@ pub(super) enum Fields {
 
 /// Encodes a page of a feed as JSON.
 pub(super) fn page(page: &FeedPage, fields: Fields) -> String {
-    let posts: usize = page.page.items.iter().map(|(_, entry)| entry.post.json().len() + 128).sum();
-    let mut json = String::with_capacity(posts + 128);
-    json.push_str(r#"{"items":["#);
+    let mut json = String::with_capacity(bytes(page));
+    json.push('{');
+    members(&mut json, page, fields);
+    json
+}
+
+/// Appends a page of a reader's feed, which begins with the reader.
+pub(super) fn page_of(json: &mut String, user: &SourceId, page: &FeedPage, fields: Fields) {
+    json.reserve(bytes(page));
+    let _ = write!(json, r#"{{"user":"{user}","#);
+    members(json, page, fields);
+}
+
+/// Appends the problem that a reader gets in place of a page.
+pub(super) fn problem_of(json: &mut String, user: &SourceId, problem: &Value) {
+    let _ = write!(json, r#"{{"user":"{user}","problem":{problem}}}"#);
+}
+
+/// Returns about how many bytes a page takes.
+fn bytes(page: &FeedPage) -> usize {
+    page.page.items.iter().map(|(_, entry)| entry.post.json().len() + 128).sum::<usize>() + 128
+}
+
+/// Appends the members of a page and the end of its object.
+fn members(json: &mut String, page: &FeedPage, fields: Fields) {
+    json.push_str(r#""items":["#);
     for (nth, (position, entry)) in page.page.items.iter().enumerate() {
         if nth > 0 {
             json.push(',');
         }
-        item(&mut json, *position, entry, fields);
+        item(json, *position, entry, fields);
     }
     json.push_str(r#"],"next":"#);
-    optional_cursor(&mut json, page.page.next);
+    optional_cursor(json, page.page.next);
     json.push_str(r#","newest":"#);
-    resume_token(&mut json, page.page.resume);
+    resume_token(json, page.page.resume);
     // Present only if the entries added since the given position are no longer known, so the client has to read the feed again.
     if page.page.gap {
         json.push_str(r#","gap":true"#);
     }
     json.push_str(r#","partial":"#);
-    ids(&mut json, page.partial.iter().map(SourceId::as_str));
+    ids(json, page.partial.iter().map(SourceId::as_str));
     let unnamed = page.page.partial.len().saturating_sub(page.partial.len());
     if unnamed > 0 {
         let _ = write!(json, r#","partial_more":{unnamed}"#);
@@ -52,10 +77,9 @@ pub(super) fn page(page: &FeedPage, fields: Fields) -> String {
     // Present only if the archive is damaged.
     if !page.page.unreadable.is_empty() {
         json.push_str(r#","unreadable":"#);
-        ids(&mut json, page.page.unreadable.iter().map(|position| position.id.to_string()));
+        ids(json, page.page.unreadable.iter().map(|position| position.id.to_string()));
     }
     json.push('}');
-    json
 }
 
 /// Appends an entry of a feed.

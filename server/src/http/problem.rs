@@ -154,6 +154,20 @@ impl Problem {
         self
     }
 
+    /// Creates a problem with status 503 (Service Unavailable).
+    pub(super) fn unavailable(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail)
+    }
+
+    /// Returns the document for a part of an answer, which has no headers of its own: with the seconds of `Retry-After`.
+    pub(super) fn entry(&self) -> Value {
+        let mut document = self.document();
+        if let Some(seconds) = self.0.retry_after_seconds {
+            document["retry_after"] = json!(seconds);
+        }
+        document
+    }
+
     fn document(&self) -> Value {
         let mut document = Map::new();
         document.insert("type".to_owned(), json!("about:blank"));

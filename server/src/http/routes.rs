@@ -10,7 +10,9 @@ use actix_web::{Error, HttpRequest, HttpResponse, Resource, Route, guard};
 use crate::console;
 use crate::http::auth::{Access, Caller, cors};
 use crate::http::engine_cell::ReadyEngine;
-use crate::http::handlers::{erase, explain, feeds, follows, lists, metrics, posts, preferences, server, users};
+use crate::http::handlers::{
+    erase, explain, feeds, follows, lists, many_feeds, metrics, posts, preferences, server, users,
+};
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pipeline::{self, Pipeline};
 use crate::http::operation::{Needs, Operation, Right, WorkKind, user_in_path};
@@ -56,6 +58,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("delete_post", DELETE, "/v1/posts/{id}", AUTHOR_WRITE, || web::to(posts::delete)),
     operation("watch", GET, "/v1/users/{user}/live", OWN_LIVE, || web::to(live::websocket)),
     operation("stream_events", GET, "/v1/users/{user}/events", OWN_LIVE, || web::to(live::events)),
+    operation("read_feeds", POST, "/v1/feeds", (Needs::Named(Right::Read), WorkKind::BulkRead), || web::to(many_feeds::read)),
     operation("read_own_page", GET, "/v1/users/{user}/posts", OWN_READ, || web::to(feeds::own_page)),
 
     operation("follow_many", POST, "/v1/follows", BULK_WRITE, || web::to(follows::follow_many)),

@@ -22,6 +22,7 @@ mod idle;
 mod kept;
 mod kill;
 mod live;
+mod many_feeds;
 mod metrics;
 #[path = "../../../tests/it/observed_archive.rs"]
 #[allow(dead_code, reason = "the tests of the engine use the rest")]

@@ -98,8 +98,8 @@ impl Caller {
             Needs::Own(_) if user != Some(caller.id.as_str()) => {
                 return Err(Denial::Forbidden("the token is another user's"));
             }
-            // The handler checks who the author of the post is.
-            Needs::Own(right) | Needs::Author(right) => right,
+            // The handler checks who the author of the post is, or which users the body names.
+            Needs::Own(right) | Needs::Author(right) | Needs::Named(right) => right,
         };
         if right == Right::Write && !caller.may_write { Err(Denial::ReadOnly) } else { Ok(()) }
     }
@@ -130,10 +130,12 @@ impl KeyScope {
         match (self, needs) {
             (Self::All, _) | (_, Needs::Nothing | Needs::Metrics) => Ok(()),
             (Self::Metrics, _) => Err(Denial::Forbidden("the key is for metrics alone")),
-            (Self::Read, Needs::Server(right) | Needs::Own(right) | Needs::Author(right)) => match right {
-                Right::Read => Ok(()),
-                Right::Write => Err(Denial::ReadOnly),
-            },
+            (Self::Read, Needs::Server(right) | Needs::Own(right) | Needs::Author(right) | Needs::Named(right)) => {
+                match right {
+                    Right::Read => Ok(()),
+                    Right::Write => Err(Denial::ReadOnly),
+                }
+            }
         }
     }
 }

@@ -56,7 +56,7 @@ use crate::http::auth::rate::{Rates, RequestsPerSecond};
 use crate::http::auth::signatures::{Check, Signatures};
 use crate::http::auth::unauthenticated::UnauthenticatedConnections;
 use crate::http::engine_cell;
-use crate::http::operation::{Needs, Operation, WorkKind, user_in_path};
+use crate::http::operation::{Needs, Operation, Right, WorkKind, user_in_path};
 use crate::http::problem::Problem;
 use crate::http::proxies::Proxies;
 use tidewire::clock::{Clock, SystemClock};
@@ -281,6 +281,19 @@ impl Access {
             return Err(engine_cell::recovering());
         }
         Ok(Some(caller))
+    }
+
+    /// Admits one of the users whom the body of a request names, as if the path of a request of its own named the user. `nth` counts them
+    /// from 0: the first one's request was counted against the rate of the caller when the caller was admitted.
+    pub(in crate::http) fn enter_named(
+        &self,
+        caller: &Caller,
+        (nth, user): (usize, &SourceId),
+        peer: Option<SocketAddr>,
+    ) -> Result<(), Denial> {
+        let counted = self.rates.as_ref().filter(|_| nth > 0).map_or(Ok(()), |rates| rates.enter(caller, peer));
+        let entered = counted.and_then(|()| caller.may(Needs::Own(Right::Read), Some(user.as_str())));
+        entered.map_err(|denial| self.count_denial(denial, peer))
     }
 
     /// Returns the caller of a request if it has the permission the operation needs.

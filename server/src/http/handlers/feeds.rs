@@ -1,10 +1,10 @@
 //! Feed operations: a reader's home feed and a source's own posts.
 
-use actix_web::http::header::{CONTENT_TYPE, HeaderValue};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
 use crate::http::admission::Admission;
+use crate::http::answer;
 use crate::http::auth::Caller;
 use crate::http::engine_cell::{EngineCell, ReadyEngine, recovering};
 use crate::http::handlers::page_query::PageQuery;
@@ -43,6 +43,5 @@ pub(in crate::http) async fn own_page(
 
 /// Answers with a page as JSON.
 pub(in crate::http) fn answer(page: &FeedPage, fields: Fields) -> HttpResponse {
-    let json = HeaderValue::from_static("application/json");
-    HttpResponse::Ok().insert_header((CONTENT_TYPE, json)).body(page_json::page(page, fields))
+    answer::json_text(page_json::page(page, fields))
 }

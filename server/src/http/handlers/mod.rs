@@ -5,6 +5,7 @@ pub(super) mod explain;
 pub(super) mod feeds;
 pub(super) mod follows;
 pub(super) mod lists;
+pub(in crate::http) mod many_feeds;
 pub(super) mod metrics;
 mod page_query;
 pub(super) mod posts;

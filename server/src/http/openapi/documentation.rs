@@ -174,6 +174,9 @@ fn who_may(needs: Needs, path: &str) -> &'static str {
             "With access control, the server key is needed, or a token of the user whose post it is. To other users it is as if \
              the post was not there."
         }
+        Needs::Named(Right::Read | Right::Write) => {
+            "With access control, the server key is needed, or a token: it gets the refusals of all users but its own."
+        }
         Needs::Author(Right::Read | Right::Write) => {
             "With access control, the server key is needed, or a token of the post's author."
         }

@@ -49,6 +49,9 @@ pub(super) fn of_kind(needs: Needs, work: WorkKind) -> Refusals {
         refusals.add(403, &["foreign_page"]);
         refusals.add(403, &["read_only"]);
     }
+    if let Needs::Named(_) = needs {
+        refusals.add(403, &["foreign_page"]);
+    }
     if work != WorkKind::None {
         refusals.add(503, &["overloaded", "recovering", "shutting_down"]);
     }

@@ -12,8 +12,8 @@ use tidewire::feed::post::Kind;
 use tidewire::feed::rules::{Replies, Rules};
 use tidewire::id::PostId;
 use tidewire::limits::{
-    BACKFILL_MAX, FOLLOWS_PER_REQUEST_MAX, PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX, PARTIAL_NAMES_MAX, POST_BODY_BYTES_MAX,
-    POST_BODY_DEPTH_MAX, POST_TAGS_MAX, SOURCE_ID_BYTES_MAX, UNREAD_MAX,
+    BACKFILL_MAX, FEEDS_PER_REQUEST_MAX, FOLLOWS_PER_REQUEST_MAX, PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX,
+    PARTIAL_NAMES_MAX, POST_BODY_BYTES_MAX, POST_BODY_DEPTH_MAX, POST_TAGS_MAX, SOURCE_ID_BYTES_MAX, UNREAD_MAX,
 };
 
 /// Returns a reference to a schema by its name.
@@ -140,6 +140,7 @@ fn problem() -> Value {
     }));
     problem["properties"]["field"] =
         json!({"type": "string", "description": "The field, path part or query parameter at fault."});
+    problem["properties"]["retry_after"] = json!({"type": "integer", "minimum": 1, "description": "In place of the header `Retry-After`, in `feeds` only."});
     problem["properties"]["errors"] = json!({
         "type": "array",
         "description": "Of follows: each that cannot be made, by its index in the request.",
@@ -275,7 +276,15 @@ fn pages() -> Named {
         json!({"type": "integer", "minimum": 1, "description": "Entries that the rule `per_source_max` left out."});
     page["properties"]["unreadable"] =
         json!({"type": "array", "items": schema("PostId"), "description": "Posts that are damaged on disk."});
-    vec![("Item", item(schema("Post"))), ("Page", page)]
+    let users = json!({"type": "array", "maxItems": FEEDS_PER_REQUEST_MAX, "items": schema("SourceId")});
+    let fields = or_null(json!({"enum": ["ids"]}));
+    let request = closed(&["users"], json!({"users": users, "limit": limit(), "fields": fields}));
+    let mut of_user = page.clone();
+    of_user["properties"]["user"] = schema("SourceId");
+    of_user["required"].as_array_mut().into_iter().for_each(|required| required.push(json!("user")));
+    let refused = object(json!({"user": schema("SourceId"), "problem": schema("Problem")}));
+    let feeds = object(json!({"feeds": array(json!({"anyOf": [of_user, refused]}))}));
+    vec![("Item", item(schema("Post"))), ("Page", page), ("FeedsRequest", request), ("Feeds", feeds)]
 }
 
 fn preferences() -> Named {

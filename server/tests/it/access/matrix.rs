@@ -24,6 +24,8 @@ enum Who {
     Owner,
     /// The author of the post. To others it is not there.
     Author,
+    /// Every user, who gets the refusals of others.
+    Each,
 }
 
 /// How an operation is asked for, and what it answers if it is allowed.
@@ -49,6 +51,7 @@ fn call(name: &str) -> Call {
         "erase_user" => call(Who::Server, true, None, 202),
         "follow_many" => call(Who::Server, true, Some(json!({"follows": [{"follower": "ann", "source": "cas"}]})), 200),
         "publish" => write(Some(json!({"author": "ann", "body": "marvel"})), 201),
+        "read_feeds" => call(Who::Each, false, Some(json!({"users": ["ann"]})), 200),
         "read_post" => call(Who::Author, false, None, 200),
         "edit_post" => call(Who::Author, true, Some(json!({"hidden": false})), 200),
         "delete_post" => call(Who::Author, true, None, 204),
@@ -90,6 +93,7 @@ fn credentials() -> Vec<Credential> {
             // Nothing is deleted.
             Call { who: Who::Author, status: 204, .. } => GOOD,
             Call { who: Who::Author, .. } => (404, "unknown_post"),
+            Call { who: Who::Each, .. } => GOOD,
             _ => (403, "forbidden"),
         }),
         with("read-only", tokens::reading("ann"), |call| match call {

@@ -5,9 +5,15 @@ use serde_json::json;
 use crate::http::openapi::documentation::{Documentation, documented};
 use crate::http::openapi::groups::Documented;
 use crate::http::openapi::schemas::{page, schema};
+use tidewire::limits::{FEEDS_ANSWER_BYTES, FEEDS_PER_REQUEST_MAX, REQUEST_BYTES_MAX};
 
-pub(super) static DOCUMENTATION: Documented =
-    &[("read_feed", home), ("read_own_page", own_page), ("read_list_feed", of_list), ("explain", explain)];
+pub(super) static DOCUMENTATION: Documented = &[
+    ("read_feed", home),
+    ("read_feeds", of_many),
+    ("read_own_page", own_page),
+    ("read_list_feed", of_list),
+    ("explain", explain),
+];
 
 const AFTER: &str = "The `newest` of a page: every entry that came into the feed since, at least once, in whatever order posts are \
                      delivered and whatever times they carry, or `\"gap\":true`. An item's `cursor`: the entries above it, the nearest. \
@@ -32,6 +38,26 @@ fn home() -> Documentation {
         )
         .paged()
         .asks_reader()
+}
+
+fn of_many() -> Documentation {
+    let refused = json!({
+        "type": "about:blank", "title": "Service Unavailable", "status": 503, "code": "overloaded",
+        "detail": "what is wrong, for people", "retry_after": 2,
+    });
+    let mut feed = json!({"user": "ann"});
+    feed.as_object_mut().into_iter().zip(page().as_object()).for_each(|(feed, page)| feed.extend(page.clone()));
+    let answer = json!({"feeds": [feed, {"user": "cas", "problem": refused}]});
+    documented("Read the home feeds of many readers")
+        .description(format!(
+            "The newest page of each, in the order asked for, at most {FEEDS_PER_REQUEST_MAX}; a reader named twice is answered twice. Each \
+             page is what `GET /v1/users/{{user}}/feed` answers, and each refusal the problem that it answers, with `retry_after` in place of \
+             the header. Each reader counts as a request against the rate of who asks. After {FEEDS_ANSWER_BYTES} bytes of pages the remaining \
+             readers get the problem `answer_full`: ask for them in another request. Cursors belong to one feed, so `before` and `after` are \
+             not here.",
+        ))
+        .takes("FeedsRequest", REQUEST_BYTES_MAX, &json!({"users": ["ann", "cas"], "limit": 20}))
+        .answers(200, "A page or a problem for each reader.", "Feeds", &answer)
 }
 
 fn own_page() -> Documentation {

@@ -1,0 +1,150 @@
+//! The home feeds of many readers in one request: `POST /v1/feeds`.
+//!
+//! Responsible for:
+//! - answering or refusing each reader by itself, as `GET /v1/users/{user}/feed` does;
+//! - limits on the readers of a request, the bytes of its answer, and the pages that are built at the same time.
+//!
+//! Not responsible for:
+//! - building a page (the engine) and encoding it (`http::page_json`).
+
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use futures_util::{StreamExt as _, stream};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use tracing::warn;
+
+use crate::http::admission::Admission;
+use crate::http::answer;
+use crate::http::auth::{Access, Caller};
+use crate::http::engine_cell::ReadyEngine;
+use crate::http::operation::WorkKind;
+use crate::http::page_json::{self, Fields};
+use crate::http::problem::Problem;
+use crate::http::request::{self, Parameters, RequestBody, text};
+use crate::http::request_metrics::RequestMetrics;
+use tidewire::engine::FeedPage;
+use tidewire::feed::page::Range;
+use tidewire::id::SourceId;
+use tidewire::json::{Name, Whole};
+use tidewire::limits::{FEEDS_ANSWER_BYTES, FEEDS_PER_REQUEST_MAX, PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX};
+use tidewire::state::reader::PageRequest;
+
+/// Number of pages of one request that are built at the same time. Those of awake readers are built one after the other all the same: this
+/// is how many sleeping readers are waited for together.
+const PAGES_AT_ONCE: usize = 8;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Feeds {
+    users: Vec<Reader>,
+    #[serde(default = "limit_default", deserialize_with = "limit")]
+    limit: usize,
+    #[serde(default)]
+    fields: Option<Name<FieldsName>>,
+}
+
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Reader(#[serde(deserialize_with = "text")] SourceId);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum FieldsName {
+    Ids,
+}
+
+fn limit_default() -> usize {
+    PAGE_POSTS_DEFAULT
+}
+
+fn limit<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    let Whole(limit) = Whole::deserialize(from)?;
+    let is_valid = (1..=PAGE_POSTS_MAX).contains(&limit);
+    is_valid
+        .then_some(limit)
+        .ok_or_else(|| D::Error::custom(format!("{limit} is no whole number from 1 to {PAGE_POSTS_MAX}")))
+}
+
+/// Parses the body.
+fn parse(bytes: &[u8]) -> Result<Feeds, Problem> {
+    let feeds: Feeds = request::json(bytes)?;
+    if feeds.users.len() <= FEEDS_PER_REQUEST_MAX {
+        return Ok(feeds);
+    }
+    let detail =
+        format!("users: a request may have at most {FEEDS_PER_REQUEST_MAX}, this one has {}", feeds.users.len());
+    Err(Problem::bad("invalid_field", detail).of_field("users"))
+}
+
+/// Handles `POST /v1/feeds`.
+pub(in crate::http) async fn read(
+    request: HttpRequest,
+    body: RequestBody,
+    caller: Caller,
+    engine: ReadyEngine,
+    access: Data<Access>,
+    admission: Data<Admission>,
+    metrics: Data<RequestMetrics>,
+) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    let Feeds { users, limit, fields } = parse(body.json_bytes(&request)?)?;
+    // The pipeline has admitted one page.
+    let _more = admission.enter_many(WorkKind::BulkRead, users.len().saturating_sub(1))?;
+    let (peer, newest) = (request.peer_addr(), PageRequest { range: Range::Newest, limit });
+    let (caller, engine, access, admission) = (&caller, &engine, &access, &admission);
+    let page = async |(nth, Reader(user)): (usize, &Reader)| -> Result<FeedPage, Problem> {
+        access.enter_named(caller, (nth, user), peer)?;
+        engine.feed_admitted(user, newest, || admission.enter(WorkKind::WakeUp)).await
+    };
+    let mut pages = stream::iter(users.iter().enumerate()).map(page).buffered(PAGES_AT_ONCE);
+    let fields = if fields.is_some() { Fields::Ids } else { Fields::All };
+    let mut json = String::from(r#"{"feeds":["#);
+    for (nth, Reader(user)) in users.iter().enumerate() {
+        if nth > 0 {
+            json.push(',');
+        }
+        let built = match json.len() {
+            FEEDS_ANSWER_BYTES.. => None,
+            _ => pages.next().await,
+        };
+        match built.unwrap_or_else(|| Err(answer_full())) {
+            Ok(page) => page_json::page_of(&mut json, user, &page, fields),
+            Err(problem) => {
+                metrics.count_refusal(problem.code());
+                refused(&mut json, user, problem, !caller.is_user());
+            }
+        }
+    }
+    json.push_str("]}");
+    Ok(answer::json_text(json))
+}
+
+/// Creates the problem of a reader whose page the answer has no space for.
+fn answer_full() -> Problem {
+    let detail = format!("the answer has {FEEDS_ANSWER_BYTES} bytes without this feed: ask for it in another request");
+    Problem::unavailable("answer_full", detail)
+}
+
+/// Appends the refusal of one reader.
+fn refused(json: &mut String, user: &SourceId, problem: Problem, shows_failures: bool) {
+    if let Some(cause) = problem.inside() {
+        warn!(reader = %user, cause, "one feed of a request failed");
+    }
+    let problem = if shows_failures { problem.in_full() } else { problem };
+    page_json::problem_of(json, user, &problem.entry());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_has_so_many_readers_at_most() {
+        let body = |readers: usize| format!(r#"{{"users":[{}]}}"#, vec![r#""ann""#; readers].join(","));
+        assert_eq!(parse(body(FEEDS_PER_REQUEST_MAX).as_bytes()).unwrap().users.len(), FEEDS_PER_REQUEST_MAX);
+        let refused = parse(body(FEEDS_PER_REQUEST_MAX + 1).as_bytes()).err().unwrap();
+        let detail = "400 invalid_field: users: a request may have at most 100, this one has 101";
+        assert_eq!(refused.to_string(), detail);
+    }
+}
