@@ -32,7 +32,7 @@ impl Model {
             Operation::Unfollow { follower, source } => drop(self.edges.remove(&(*follower, *source))),
             Operation::Publish(post) => drop(self.posts.insert(post.id, post.clone())),
             Operation::Delete { id, .. } => drop(self.posts.remove(id)),
-            Operation::Page { .. } | Operation::OwnPage { .. } => {}
+            Operation::Page { .. } | Operation::OwnPage { .. } | Operation::Pages { .. } => {}
         }
     }
 

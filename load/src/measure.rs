@@ -11,6 +11,8 @@ pub enum Figure {
     Deliveries,
     /// Operations per second, with the name of the unit.
     Operations(&'static str),
+    /// Pages per second, of which each operation reads this many.
+    Pages(usize),
     /// The p99 latency in microseconds.
     P99,
 }
@@ -20,6 +22,7 @@ impl Figure {
         match self {
             Self::Deliveries => "deliveries/s",
             Self::Operations(unit) => unit,
+            Self::Pages(_) => "pages/s",
             Self::P99 => "us",
         }
     }
@@ -29,6 +32,7 @@ impl Figure {
         match self {
             Self::Deliveries => run.record.deliveries as f64 / seconds,
             Self::Operations(_) => run.record.operations() as f64 / seconds,
+            Self::Pages(each) => run.record.operations() as f64 * each as f64 / seconds,
             Self::P99 => p99_us(&run.record),
         }
     }
@@ -93,6 +97,7 @@ fn over_time(run: &Run, figure: Figure) -> Vec<Interval> {
         let value = match figure {
             Figure::Deliveries => a_second(*deliveries),
             Figure::Operations(_) => a_second(*done),
+            Figure::Pages(each) => a_second(*done * each as u64),
             Figure::P99 => p99_us,
         };
         Interval { at_s, value, p99_us }
@@ -139,6 +144,7 @@ mod tests {
         };
         for seconds in [5, 10, 15, 200] {
             assert!((sum(seconds, Figure::Operations("pages/s")) - 2.0 * seconds as f64).abs() < 1e-6);
+            assert!((sum(seconds, Figure::Pages(5)) - 10.0 * seconds as f64).abs() < 1e-6);
             assert!((sum(seconds, Figure::Deliveries) - 6.0 * seconds as f64).abs() < 1e-6);
         }
     }

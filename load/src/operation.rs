@@ -55,10 +55,18 @@ pub enum Operation {
         /// The author of the posts.
         author: User,
     },
+    /// Reads the newest [`PAGE_POSTS`] posts of the feeds of several readers in one request, with bodies. Only some designs support it.
+    Pages {
+        /// The readers of the feeds.
+        readers: Vec<User>,
+    },
 }
 
 /// Number of posts on a page.
 pub const PAGE_POSTS: usize = 20;
+
+/// Number of readers of an [`Operation::Pages`].
+pub const PAGES_TOGETHER: usize = 50;
 
 /// The kind of an [`Operation`]. Latencies are reported by kind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
@@ -76,11 +84,14 @@ pub enum Kind {
     Unfollow,
     /// The kind of [`Operation::Delete`].
     Delete,
+    /// The kind of [`Operation::Pages`].
+    Pages,
 }
 
 impl Kind {
     /// All kinds, in the order of the reports.
-    pub const ALL: [Self; 6] = [Self::Page, Self::OwnPage, Self::Publish, Self::Follow, Self::Unfollow, Self::Delete];
+    pub const ALL: [Self; 7] =
+        [Self::Page, Self::OwnPage, Self::Publish, Self::Follow, Self::Unfollow, Self::Delete, Self::Pages];
 
     /// Returns the name of the kind for people.
     pub fn label(self) -> &'static str {
@@ -91,6 +102,7 @@ impl Kind {
             Self::Follow => "follow",
             Self::Unfollow => "unfollow",
             Self::Delete => "delete",
+            Self::Pages => "feed pages together",
         }
     }
 }
@@ -105,10 +117,11 @@ impl Operation {
             Self::Delete { .. } => Kind::Delete,
             Self::Page { .. } => Kind::Page,
             Self::OwnPage { .. } => Kind::OwnPage,
+            Self::Pages { .. } => Kind::Pages,
         }
     }
 
-    /// Returns true if the operation reads a page.
+    /// Returns true if the operation reads one page.
     pub fn is_page(&self) -> bool {
         matches!(self, Self::Page { .. } | Self::OwnPage { .. })
     }
@@ -117,7 +130,7 @@ impl Operation {
 /// The answer to an operation, as far as it is checked under load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Answer {
-    /// Number of posts with bodies on the page; 0 if the operation reads no page.
+    /// Number of posts with bodies on the page, or on all pages together; 0 if the operation reads no page.
     pub entries: usize,
     /// Number of feeds, besides the author's own, that received the post, if the design reports it.
     pub deliveries: Option<u64>,

@@ -129,6 +129,13 @@ impl Verifier {
             (Operation::Page { reader: user } | Operation::OwnPage { author: user }, Ok(answer)) => {
                 let least = self.least(operation, *user);
                 if !(usize::from(least)..=PAGE_POSTS).contains(&answer.entries) {
+                    self.seen().odd_page(operation, answer.entries, usize::from(least));
+                }
+            }
+            (Operation::Pages { readers }, Ok(answer)) => {
+                let least = |reader: &User| usize::from(self.least(&Operation::Page { reader: *reader }, *reader));
+                let least: usize = readers.iter().map(least).sum();
+                if !(least..=readers.len() * PAGE_POSTS).contains(&answer.entries) {
                     self.seen().odd_page(operation, answer.entries, least);
                 }
             }
@@ -287,7 +294,7 @@ impl Seen {
         }
     }
 
-    fn odd_page(&mut self, operation: &Operation, entries: usize, least: u8) {
+    fn odd_page(&mut self, operation: &Operation, entries: usize, least: usize) {
         self.odd_pages += 1;
         let wrong = || format!("{operation:?}: {entries} posts, not {least} to {PAGE_POSTS}");
         self.first_odd_page.get_or_insert_with(wrong);

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 
 use crate::mint::Mint;
-use crate::operation::{Answer, Kind, Operation, User};
+use crate::operation::{Answer, Kind, Operation, PAGES_TOGETHER, User};
 use crate::target::Failure;
 use crate::verifier::Verifier;
 use crate::world::World;
@@ -41,13 +41,14 @@ impl Mix {
             "page" => vec![(Kind::Page, 1)],
             "own_page" => vec![(Kind::OwnPage, 1)],
             "publish" => vec![(Kind::Publish, 1)],
+            "pages" => vec![(Kind::Pages, 1)],
             _ => return None,
         };
         Some(Self { weights, undone: 0.0 })
     }
 
     /// The names that [`Mix::named`] accepts.
-    pub const NAMES: [&str; 6] = ["social", "pequod", "even", "page", "own_page", "publish"];
+    pub const NAMES: [&str; 7] = ["social", "pequod", "even", "page", "own_page", "publish", "pages"];
 
     /// Returns the number of other operations for each publish.
     pub fn between_publishes(&self) -> u64 {
@@ -249,6 +250,7 @@ impl Operations {
     fn operation(&mut self, kind: Kind) -> Operation {
         match kind {
             Kind::Page => Operation::Page { reader: self.reader() },
+            Kind::Pages => Operation::Pages { readers: (0..PAGES_TOGETHER).map(|_| self.reader()).collect() },
             Kind::OwnPage => Operation::OwnPage { author: self.author() },
             Kind::Publish | Kind::Delete => {
                 let author = self.author();

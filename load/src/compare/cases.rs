@@ -9,6 +9,7 @@ use crate::drive::pacer::Pacer;
 use crate::drive::{OPEN_CLIENTS, Pace, Plan, Run};
 use crate::environment::Stretch;
 use crate::measure::{self, Figure};
+use crate::operation::PAGES_TOGETHER;
 use crate::prepare::{Load, Prepared};
 use crate::recovery;
 use crate::report::TargetReport;
@@ -28,6 +29,8 @@ pub(super) enum Timed {
     Page,
     /// Reading feed pages with a single client.
     PageAlone,
+    /// Reading the pages of many readers in one request, at the maximum rate.
+    PagesTogether,
     /// A mix of operations at the maximum rate.
     Mix,
     /// Publishing at half of the maximum rate: the time until a post is visible.
@@ -40,8 +43,9 @@ pub(super) enum Timed {
 
 /// Returns the cases in their order: later ones need the results of the first.
 pub(super) fn timed(settings: &Settings) -> impl Iterator<Item = Timed> {
-    let always = [Timed::Deliveries, Timed::Page, Timed::PageAlone, Timed::Mix, Timed::Visible, Timed::Burst];
-    always.into_iter().chain(settings.recorded.is_some().then_some(Timed::Recorded))
+    let pages = [Timed::Page, Timed::PageAlone, Timed::PagesTogether];
+    let always = [Timed::Deliveries].into_iter().chain(pages).chain([Timed::Mix, Timed::Visible, Timed::Burst]);
+    always.chain(settings.recorded.is_some().then_some(Timed::Recorded))
 }
 
 impl Timed {
@@ -50,6 +54,7 @@ impl Timed {
             Self::Deliveries => "deliveries",
             Self::Page => "feed pages",
             Self::PageAlone => "feed pages, one client",
+            Self::PagesTogether => "feed pages, 50 in a request",
             Self::Mix => "mixed",
             Self::Visible => "publish to visible",
             Self::Burst => "burst",
@@ -62,6 +67,7 @@ impl Timed {
             Self::Deliveries => "deliveries",
             Self::Page => "page",
             Self::PageAlone => "page_alone",
+            Self::PagesTogether => "pages_together",
             Self::Mix => "mix",
             Self::Visible => "visible",
             Self::Burst => "burst",
@@ -73,6 +79,7 @@ impl Timed {
         match self {
             Self::Deliveries => Figure::Deliveries,
             Self::Page | Self::PageAlone => Figure::Operations("pages/s"),
+            Self::PagesTogether => Figure::Pages(PAGES_TOGETHER),
             Self::Mix => Figure::Operations("operations/s"),
             Self::Visible | Self::Burst | Self::Recorded => Figure::P99,
         }
@@ -82,6 +89,7 @@ impl Timed {
         let weights = match self {
             Self::Deliveries | Self::Visible | Self::Burst => "publish",
             Self::Page | Self::PageAlone => "page",
+            Self::PagesTogether => "pages",
             Self::Mix | Self::Recorded => return settings.mix.clone(),
         };
         Mix::named(weights).unwrap_or_else(|| settings.mix.clone())
@@ -199,7 +207,8 @@ fn plan(
     let pace = match case {
         Timed::Deliveries | Timed::Visible if !kind.pushes() => return None,
         Timed::Deliveries | Timed::Page | Timed::Mix => Pace::Closed { warm_up, lasts },
-        Timed::PageAlone => Pace::Closed { warm_up: warm_up / 2, lasts: lasts / 2 },
+        Timed::PagesTogether if !kind.reads_pages_together() => return None,
+        Timed::PageAlone | Timed::PagesTogether => Pace::Closed { warm_up: warm_up / 2, lasts: lasts / 2 },
         Timed::Visible => Pace::open(Pacer::steady(publishes_max()? / 2.0, lasts), warm_up),
         Timed::Recorded if round + 1 < settings.rounds => return None,
         Timed::Recorded => Pace::open(settings.recorded.clone()?, warm_up),
@@ -255,9 +264,11 @@ mod tests {
     #[test]
     fn each_design_is_measured_in_the_cases_that_it_has() {
         let cases_of = |kind, round| timed(&settings()).filter(|case| planned(kind, *case, round).is_some()).count();
-        assert_eq!(cases_of(Kind::TidewireHttp, 0), 5);
-        assert_eq!(cases_of(Kind::TidewireHttp, 1), 6);
-        assert_eq!(cases_of(Kind::RedisList, 1), 5);
+        assert_eq!(cases_of(Kind::TidewireHttp, 0), 6);
+        assert_eq!(cases_of(Kind::TidewireHttp, 1), 7);
+        assert_eq!(cases_of(Kind::RedisList, 1), 6);
+        // It is in the process of its client, and needs no request for many pages.
+        assert_eq!(cases_of(Kind::TidewireInProcess, 1), 5);
         // This design has no deliveries when a post is published.
         assert_eq!(cases_of(Kind::MariadbPull, 1), 3);
     }

@@ -51,7 +51,7 @@ fn quiet() -> Progress {
     Progress::lines(Box::new(std::io::sink()))
 }
 
-const CLOSED_AND_OPEN: [&str; 5] = ["deliveries", "mix", "page", "page_alone", "visible"];
+const CLOSED_AND_OPEN: [&str; 6] = ["deliveries", "mix", "page", "page_alone", "pages_together", "visible"];
 
 #[test]
 fn all_have_their_turn_and_over_time_each_after_each_other() {
@@ -156,7 +156,7 @@ impl Target for Mortal {
 fn a_round_in_which_the_server_ended_is_named_and_does_not_count() {
     let (settings, load) = (settings(&[Kind::Mock], 3), load());
     // Two clients in each case, one for a single client, sixteen for an open loop.
-    let mortal: Arc<dyn Target> = Arc::new(Mortal::start(2 + 2 + 1 + 2 + 16));
+    let mortal: Arc<dyn Target> = Arc::new(Mortal::start(2 + 2 + 1 + 2 + 2 + 16));
     let mut ready = [(0, Cases::new(Prepared::of(Kind::Mock, mortal)))];
     measure(&mut ready, &settings, &load, &quiet());
     let mut report = TargetReport::default();

@@ -83,6 +83,11 @@ impl Kind {
         self != Self::MariadbPull
     }
 
+    /// Returns true if the design can read the pages of many readers in one request, or in a pipeline of requests.
+    pub fn reads_pages_together(self) -> bool {
+        matches!(self, Self::TidewireHttp | Self::RedisList | Self::RedisZset | Self::RedisZsetCompact | Self::Mock)
+    }
+
     /// Returns true if the design notifies readers over live connections.
     pub fn pushes_live(self) -> bool {
         self == Self::TidewireHttp

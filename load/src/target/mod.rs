@@ -51,6 +51,11 @@ pub(crate) async fn answered<T>(to: &str, answer: impl Future<Output = Result<T,
     timeout(ANSWER_MAX, answer).await.unwrap_or_else(|_| Err(Failure::Silent(to.to_owned())))
 }
 
+/// Returns the failure of an operation that a design does not support.
+pub(crate) fn unsupported(operation: &Operation) -> Failure {
+    Failure::Failed(format!("this design has no way to do this: {}", operation.kind().label()))
+}
+
 impl Failure {
     /// Creates a failure from an error and its whole chain of causes.
     pub fn of(cause: &dyn std::error::Error) -> Self {

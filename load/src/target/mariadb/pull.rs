@@ -28,7 +28,7 @@ use std::collections::HashMap;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Params, Statement, Value};
 
-use super::super::{Client, Failure, Later, Target, answered};
+use super::super::{Client, Failure, Later, Target, answered, unsupported};
 use super::server::Server;
 use super::session::Session;
 use super::{
@@ -219,6 +219,7 @@ impl Client for PullClient {
                 Operation::OwnPage { author } => {
                     answer.entries = self.session.count(&self.statements.own_page, (author, PAGE_POSTS)).await?;
                 }
+                Operation::Pages { .. } => return Err(unsupported(operation)),
                 Operation::Publish(ref post) => self.publish(post).await?,
                 Operation::Delete { id, author } => self.delete(id, author).await?,
                 Operation::Follow { follower, source } => {

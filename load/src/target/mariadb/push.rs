@@ -14,7 +14,7 @@ use futures_util::future::try_join_all;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Statement};
 
-use super::super::{Client, Failure, Later, Target, answered};
+use super::super::{Client, Failure, Later, Target, answered, unsupported};
 use super::server::Server;
 use super::session::Session;
 use super::{
@@ -237,6 +237,7 @@ impl Client for PushClient {
                 Operation::OwnPage { author } => {
                     answer.entries = self.session.count(&self.statements.own_page, (author, PAGE_POSTS)).await?;
                 }
+                Operation::Pages { .. } => return Err(unsupported(operation)),
                 Operation::Publish(post) => answer.deliveries = Some(self.publish(post).await?),
                 Operation::Delete { id, author } => {
                     self.session.once(&self.statements.delete_post, (*id, *author)).await?;

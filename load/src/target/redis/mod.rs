@@ -16,6 +16,7 @@ mod list;
 mod resp;
 mod server;
 mod times;
+mod together;
 mod zset;
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -177,6 +178,7 @@ impl Client for RedisClient {
                 Operation::Unfollow { follower, source } => self.unfollow(*follower, *source).await?,
                 Operation::Publish(post) => answer.deliveries = Some(self.publish(post).await?),
                 Operation::Delete { id, author } => self.delete(*id, *author).await?,
+                Operation::Pages { readers } => answer.entries = self.pages(readers).await?,
                 Operation::Page { .. } | Operation::OwnPage { .. } => {
                     self.page(operation, |_| {
                         answer.entries += 1;

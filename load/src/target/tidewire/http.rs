@@ -194,6 +194,15 @@ impl HttpClient {
             Operation::OwnPage { author } => {
                 write!(request, "GET /v1/users/u{author}/posts?limit={PAGE_POSTS} HTTP/1.1\r\nHost: localhost\r\n\r\n")
             }
+            Operation::Pages { readers } => {
+                self.body.clear();
+                for (nth, reader) in readers.iter().enumerate() {
+                    let comma = if nth > 0 { "," } else { "" };
+                    let _ = write!(self.body, r#"{comma}"u{reader}""#);
+                }
+                let body = format!(r#"{{"users":[{}],"limit":{PAGE_POSTS}}}"#, self.body);
+                with_body(request, format_args!("POST /v1/feeds"), &body)
+            }
             Operation::Follow { follower, source } => {
                 with_body(request, format_args!("PUT /v1/users/u{follower}/following/u{source}"), "")
             }
@@ -259,7 +268,8 @@ impl Client for HttpClient {
     fn perform<'a>(&'a mut self, operation: &'a Operation) -> Later<'a, Result<Answer, Failure>> {
         Box::pin(async {
             let body = self.send(operation).await?;
-            let entries = if operation.is_page() { page::count(body) } else { 0 };
+            let reads = operation.is_page() || matches!(operation, Operation::Pages { .. });
+            let entries = if reads { page::count(body) } else { 0 };
             Ok(Answer { entries, deliveries: None })
         })
     }

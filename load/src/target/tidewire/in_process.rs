@@ -21,7 +21,7 @@ use tidewire::storage::journal::writer::JournalOptions;
 use crate::operation::{Answer, Item, Operation, PAGE_POSTS, Post, User};
 use crate::target::process::PrivateDirectory;
 use crate::target::tidewire::{Settings, name};
-use crate::target::{Client, Failure, Later, Target};
+use crate::target::{Client, Failure, Later, Target, unsupported};
 
 /// A request for the newest page.
 const NEWEST: PageRequest = PageRequest { range: Range::Newest, limit: PAGE_POSTS };
@@ -135,6 +135,7 @@ impl EngineClient {
     async fn write(&self, operation: &Operation) -> Result<(), Failure> {
         match operation {
             Operation::Page { .. } | Operation::OwnPage { .. } => Ok(()),
+            Operation::Pages { .. } => Err(unsupported(operation)),
             Operation::Publish(post) => self.engine.publish(draft(post)?, true).await.map(drop).map_err(failure),
             Operation::Delete { id, .. } => self.engine.delete(PostId(*id)).await.map_err(failure),
             Operation::Follow { follower, source } => {
