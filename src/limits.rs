@@ -106,7 +106,7 @@ pub const FANOUT_JOBS_MAX: usize = 16 * 1024;
 /// Maximum number of recipients in one slice of a fan-out, the unit in which jobs are scheduled.
 pub const SLICE_RECIPIENTS_MAX: usize = 500;
 
-/// Maximum number of slices that a shard may have in flight, however small.
+/// Maximum number of slices of small jobs that a shard may have in flight, however few their recipients, and of large jobs.
 pub const SLICES_IN_FLIGHT_MAX: usize = 16;
 
 /// Maximum number of messages that wait for one user actor.

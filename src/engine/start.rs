@@ -21,8 +21,8 @@ use crate::feed::schedule::FanoutRoute;
 use crate::feed::stream::Invalidation;
 use crate::id::SourceSlot;
 use crate::limits::{
-    ARCHIVE_CACHE_BYTES, FANOUT_QUEUE_MAX, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SLICES_IN_FLIGHT_MAX,
-    SNAPSHOT_REQUESTS_MAX, WAKE_QUEUE_MAX,
+    ARCHIVE_CACHE_BYTES, FANOUT_QUEUE_MAX, SCRIBE_QUEUE_BYTES_MAX, SCRIBE_QUEUE_MAX, SNAPSHOT_REQUESTS_MAX,
+    WAKE_QUEUE_MAX,
 };
 use crate::recovery::{Recovered, Recovery, RecoveryProgress, RecoveryReport, UnfinishedFanout};
 use crate::runtime::abort_on_exit::AbortOnExit;
@@ -395,7 +395,7 @@ fn start_shard(shard: usize, shared: &Arc<Shared>, supervisor: &Addr<FanoutSuper
     Arbiter::new().spawn_fn(move || {
         let inbox_store = Rc::new(RefCell::new(InboxStore::new(Arc::clone(&shared.inboxes[shard]))));
         let courier = Courier::create(|ctx| {
-            ctx.set_mailbox_capacity(SLICES_IN_FLIGHT_MAX + 8);
+            ctx.set_mailbox_capacity(fanout::courier_mailbox_max());
             Courier::new(shard, Arc::clone(&shared), Rc::clone(&inbox_store), supervisor)
         });
         let activator = Activator::create(|ctx| {

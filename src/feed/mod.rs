@@ -22,5 +22,6 @@ pub mod resume;
 pub mod rules;
 pub mod runs;
 pub mod schedule;
+pub mod slice_queue;
 pub mod stream;
 pub mod work;

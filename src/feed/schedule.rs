@@ -3,15 +3,18 @@
 //! Responsible for:
 //! - scheduling sources round-robin, slice by slice, separately for each shard, so that neither a huge author with many waiting posts nor a
 //!   slow shard delays the others; the jobs of one source are processed in their order;
-//! - the number of slices that each shard has in flight, and which jobs are complete.
+//! - the number of slices that each shard has in flight, counted separately for small and large jobs, so that no small job waits until
+//!   a shard has delivered a large one's slices; and which jobs are complete.
 //!
 //! Not responsible for:
-//! - finding the recipients and delivering to them (`runtime::fanout`).
+//! - finding the recipients and delivering to them (`runtime::fanout`), the order in which a shard delivers its slices
+//!   (`feed::slice_queue`).
 
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
+use crate::feed::slice_queue::{BySize, JobSize};
 use crate::id::SourceSlot;
 
 /// The id of a job: a post or an invalidation that is being fanned out.
@@ -52,6 +55,7 @@ impl FanoutRoute {
 struct Job<M, T> {
     payload: M,
     fanout_routes: Box<[FanoutRoute]>,
+    size: JobSize,
     /// The number of shards that have not received all of it.
     shards_left: usize,
     /// Returned to the caller when everything is delivered.
@@ -76,6 +80,8 @@ pub struct NextSlice<M> {
     pub progress: Progress,
     /// The post or invalidation that is fanned out.
     pub payload: M,
+    /// The size of the job.
+    pub size: JobSize,
     /// The recipients of the slice.
     pub fanout_route: FanoutRoute,
 }
@@ -105,15 +111,16 @@ fn lane_of(fanout_routes: &[FanoutRoute]) -> SourceSlot {
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// The sources with slices left to cut. The first one is next; after its slice it moves to the end.
-    order: VecDeque<SourceSlot>,
+    /// The sources with slices left to cut, by the size of the job that is being cut. The first one is next; after its slice it moves to
+    /// the end.
+    order: BySize<VecDeque<SourceSlot>>,
     /// The jobs of each of these sources, the one being cut first.
     lanes: FxHashMap<SourceSlot, VecDeque<Progress>>,
     open: FxHashMap<JobId, Open>,
-    in_flight: InFlight,
+    in_flight: BySize<InFlight>,
 }
 
-/// The slices that a shard has received and not yet confirmed.
+/// The slices of jobs of one size that a shard has received and not yet confirmed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InFlight {
     /// The number of slices.
@@ -132,7 +139,8 @@ pub struct Schedule<M, T> {
 }
 
 impl<M: Copy, T> Schedule<M, T> {
-    /// Creates a schedule for `shards` shards. A shard gets slices until it has `in_flight_max` slices or recipients in flight.
+    /// Creates a schedule for `shards` shards. A shard gets slices of small jobs until it has `in_flight_max` of these slices or of their
+    /// recipients in flight, and as many of large jobs.
     pub fn new(shards: usize, in_flight_max: InFlight) -> Self {
         let shards = (0..shards).map(|_| Shard::default()).collect();
         Self { jobs: FxHashMap::default(), shards, in_flight_max, next_id: 0 }
@@ -143,9 +151,9 @@ impl<M: Copy, T> Schedule<M, T> {
         self.jobs.len()
     }
 
-    /// Returns what `shard` has in flight.
-    pub fn in_flight(&self, shard: usize) -> InFlight {
-        self.shards[shard].in_flight
+    /// Returns what `shard` has in flight of jobs of this size.
+    pub fn in_flight(&self, shard: usize, size: JobSize) -> InFlight {
+        self.shards[shard].in_flight[size]
     }
 
     /// Adds a job in each shard for which `reaches` returns true, that is, where its routes have any recipient. Returns the token at once
@@ -154,6 +162,7 @@ impl<M: Copy, T> Schedule<M, T> {
         &mut self,
         payload: M,
         fanout_routes: Box<[FanoutRoute]>,
+        size: JobSize,
         token: T,
         reaches: impl Fn(usize) -> bool,
     ) -> Option<T> {
@@ -164,7 +173,7 @@ impl<M: Copy, T> Schedule<M, T> {
             let lane = lane_of(&fanout_routes);
             let jobs = shard.lanes.entry(lane).or_default();
             if jobs.is_empty() {
-                shard.order.push_back(lane);
+                shard.order[size].push_back(lane);
             }
             jobs.push_back(Progress { job, nth_route: 0, from: 0 });
             shard.open.insert(job, Open::default());
@@ -173,22 +182,23 @@ impl<M: Copy, T> Schedule<M, T> {
         if shards_left == 0 {
             return Some(token);
         }
-        self.jobs.insert(job, Job { payload, fanout_routes, shards_left, token });
+        self.jobs.insert(job, Job { payload, fanout_routes, size, shards_left, token });
         None
     }
 
-    /// Returns the next slice to cut for `shard`, if it may receive another one. The caller cuts the slice and calls [`Schedule::cut`]
+    /// Returns the next slice to cut for `shard`, if it may receive another one, of a small job if there is any. The caller cuts the slice and calls [`Schedule::cut`]
     /// before it calls this again.
     pub fn next_slice(&mut self, shard: usize) -> Option<NextSlice<M>> {
-        let of = &mut self.shards[shard];
-        let max = self.in_flight_max;
-        if of.in_flight.slices >= max.slices || of.in_flight.recipients >= max.recipients {
-            return None;
-        }
-        let lane = of.order.pop_front()?;
+        let (of, max) = (&mut self.shards[shard], self.in_flight_max);
+        let lane = JobSize::ALL.into_iter().find_map(|size| {
+            let in_flight = of.in_flight[size];
+            let has_credit = in_flight.slices < max.slices && in_flight.recipients < max.recipients;
+            if has_credit { of.order[size].pop_front() } else { None }
+        })?;
         let progress = of.lanes.get_mut(&lane)?.pop_front()?;
         let job = &self.jobs[&progress.job];
-        Some(NextSlice { progress, payload: job.payload, fanout_route: job.fanout_routes[progress.nth_route] })
+        let fanout_route = job.fanout_routes[progress.nth_route];
+        Some(NextSlice { progress, payload: job.payload, size: job.size, fanout_route })
     }
 
     /// Records where the slice was cut, and its number of recipients, which must then be confirmed by [`Schedule::delivered`]. Returns the
@@ -198,34 +208,33 @@ impl<M: Copy, T> Schedule<M, T> {
             Cut::Resume(from) => Progress { from, ..progress },
             Cut::RouteDone => Progress { nth_route: progress.nth_route + 1, from: 0, ..progress },
         };
-        let fanout_routes = &self.jobs[&progress.job].fanout_routes;
+        let Job { fanout_routes, size, .. } = &self.jobs[&progress.job];
         let (lane, all_cut) = (lane_of(fanout_routes), next.nth_route == fanout_routes.len());
         let of = &mut self.shards[shard];
         let jobs = of.lanes.get_mut(&lane)?;
         if !all_cut {
             jobs.push_front(next);
         }
-        if jobs.is_empty() {
-            of.lanes.remove(&lane);
-        } else {
-            of.order.push_back(lane);
+        match jobs.front() {
+            Some(first) => of.order[self.jobs[&first.job].size].push_back(lane),
+            None => drop(of.lanes.remove(&lane)),
         }
         let open = of.open.get_mut(&progress.job)?;
         open.all_cut = all_cut;
         if recipients > 0 {
             open.in_flight += 1;
-            of.in_flight.slices += 1;
-            of.in_flight.recipients += recipients;
+            of.in_flight[*size].slices += 1;
+            of.in_flight[*size].recipients += recipients;
         }
         self.close_if_done(shard, progress.job)
     }
 
     /// Records that the recipients of a slice have received it. Returns the token if the job is complete.
     pub fn delivered(&mut self, shard: usize, job: JobId, recipients: usize) -> Option<T> {
-        let of = &mut self.shards[shard];
+        let (of, size) = (&mut self.shards[shard], self.jobs.get(&job)?.size);
         of.open.get_mut(&job)?.in_flight -= 1;
-        of.in_flight.slices -= 1;
-        of.in_flight.recipients -= recipients;
+        of.in_flight[size].slices -= 1;
+        of.in_flight[size].recipients -= recipients;
         self.close_if_done(shard, job)
     }
 
@@ -260,13 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_author_takes_turns_with_small_ones() {
+    fn a_huge_author_takes_turns_with_other_large_ones() {
         let mut schedule = Schedule::new(1, slices(100));
-        schedule.add(at(1, 1), followers_of(1), "huge", |_| true);
+        schedule.add(at(1, 1), followers_of(1), JobSize::Large, "huge", |_| true);
         let mut served = Vec::new();
         for round in 0..6 {
             if round == 2 {
-                schedule.add(at(2, 2), followers_of(2), "small", |_| true);
+                schedule.add(at(2, 2), followers_of(2), JobSize::Large, "large", |_| true);
             }
             let turn = schedule.next_slice(0).unwrap();
             served.push(turn.fanout_route.source().0);
@@ -281,9 +290,9 @@ mod tests {
     fn many_posts_of_one_author_get_the_turns_of_one() {
         let mut schedule = Schedule::new(1, slices(100));
         for id in 0..50 {
-            schedule.add(at(1, id), followers_of(1), "huge", |_| true);
+            schedule.add(at(1, id), followers_of(1), JobSize::Large, "huge", |_| true);
         }
-        schedule.add(at(2, 99), followers_of(2), "small", |_| true);
+        schedule.add(at(2, 99), followers_of(2), JobSize::Large, "large", |_| true);
         let mut served = Vec::new();
         for _ in 0..5 {
             let turn = schedule.next_slice(0).unwrap();
@@ -296,9 +305,51 @@ mod tests {
     }
 
     #[test]
+    fn small_jobs_have_credit_of_their_own_and_go_first() {
+        let mut schedule = Schedule::new(1, InFlight { slices: 9, recipients: 1_000 });
+        let serve = |schedule: &mut Schedule<_, _>, recipients| {
+            let turn = schedule.next_slice(0)?;
+            schedule.cut(0, turn.progress, Cut::Resume(1), recipients);
+            Some(turn.fanout_route.source().0)
+        };
+        schedule.add(at(1, 1), followers_of(1), JobSize::Large, (), |_| true);
+        let without_small = [500, 500, 500].map(|recipients| serve(&mut schedule, recipients));
+        assert_eq!(without_small, [Some(1), Some(1), None], "a large job uses up its credit");
+        schedule.add(at(2, 2), followers_of(2), JobSize::Small, (), |_| true);
+        schedule.add(at(3, 3), followers_of(3), JobSize::Small, (), |_| true);
+        let beside = [400, 400, 400, 400].map(|recipients| serve(&mut schedule, recipients));
+        assert_eq!(
+            beside,
+            [Some(2), Some(3), Some(2), None],
+            "small jobs take turns and have no more credit than large ones"
+        );
+        schedule.delivered(0, JobId(0), 500);
+        assert_eq!(serve(&mut schedule, 500), Some(1), "small jobs without credit do not hold up a large one");
+        schedule.delivered(0, JobId(0), 500);
+        schedule.delivered(0, JobId(1), 400);
+        assert_eq!(serve(&mut schedule, 50), Some(3), "a small job goes first");
+        assert_eq!(schedule.in_flight(0, JobSize::Large), InFlight { slices: 1, recipients: 500 });
+        assert_eq!(schedule.in_flight(0, JobSize::Small), InFlight { slices: 3, recipients: 850 });
+    }
+
+    #[test]
+    fn a_source_with_jobs_of_both_sizes_keeps_their_order() {
+        let mut schedule = Schedule::new(1, slices(100));
+        for (id, size) in [(0, JobSize::Large), (1, JobSize::Small), (2, JobSize::Large), (3, JobSize::Small)] {
+            schedule.add(at(1, id), followers_of(1), size, (), |_| true);
+        }
+        let mut order = Vec::new();
+        while let Some(turn) = schedule.next_slice(0) {
+            schedule.cut(0, turn.progress, Cut::RouteDone, 9);
+            order.push(turn.payload.id.0);
+        }
+        assert_eq!(order, [0, 1, 2, 3]);
+    }
+
+    #[test]
     fn a_shard_takes_no_more_slices_than_it_may() {
         let mut schedule = Schedule::new(2, slices(1));
-        schedule.add(at(1, 1), followers_of(1), (), |_| true);
+        schedule.add(at(1, 1), followers_of(1), JobSize::Small, (), |_| true);
         let turn = schedule.next_slice(0).unwrap();
         schedule.cut(0, turn.progress, Cut::Resume(9), 5);
         assert_eq!(schedule.next_slice(0), None);
@@ -313,7 +364,7 @@ mod tests {
         for recipients in [1, 50] {
             let mut taken = Vec::new();
             for id in 0..20 {
-                schedule.add(at(0, id), followers_of(1), (), |_| true);
+                schedule.add(at(0, id), followers_of(1), JobSize::Small, (), |_| true);
             }
             while let Some(turn) = schedule.next_slice(0) {
                 schedule.cut(0, turn.progress, Cut::RouteDone, recipients);
@@ -328,7 +379,7 @@ mod tests {
     #[test]
     fn a_post_that_reaches_nobody_is_delivered_at_once() {
         let mut schedule = Schedule::new(2, slices(1));
-        assert_eq!(schedule.add(at(1, 1), followers_of(1), "token", |_| false), Some("token"));
+        assert_eq!(schedule.add(at(1, 1), followers_of(1), JobSize::Small, "token", |_| false), Some("token"));
         assert_eq!(schedule.jobs(), 0);
     }
 
@@ -343,7 +394,7 @@ mod tests {
             let mut ended = Vec::new();
             for (token, (fanout_routes, slices)) in jobs.iter().enumerate() {
                 let fanout_routes = (0..*fanout_routes as u32).map(|slot| FanoutRoute::Inboxes(SourceSlot(slot))).collect();
-                ended.extend(schedule.add(at(0, token as u64), fanout_routes, token, |shard| slices[shard] > 0));
+                ended.extend(schedule.add(at(0, token as u64), fanout_routes, JobSize::Small, token, |shard| slices[shard] > 0));
             }
             let mut in_flight: Vec<(usize, JobId, usize)> = Vec::new();
             let drain = (0..2_000).map(|n| ((n % 3) as u8, true));
@@ -368,9 +419,11 @@ mod tests {
                 }
             }
             ended.sort_unstable();
-            let slices_left = InFlight::default();
             prop_assert!(ended.into_iter().eq(0..jobs.len()));
-            prop_assert_eq!((schedule.jobs(), schedule.in_flight(0), schedule.in_flight(1)), (0, slices_left, slices_left));
+            prop_assert_eq!(schedule.jobs(), 0);
+            for (shard, size) in [0, 1].into_iter().flat_map(|shard| JobSize::ALL.map(|size| (shard, size))) {
+                prop_assert_eq!(schedule.in_flight(shard, size), InFlight::default());
+            }
         }
     }
 }

@@ -37,6 +37,7 @@ use crate::feed::post::{Body, Draft, Post};
 use crate::feed::preferences::Marker;
 use crate::feed::rules::RulesPatch;
 use crate::feed::schedule::{FanoutRoute, JobId};
+use crate::feed::slice_queue::JobSize;
 use crate::feed::stream::{Invalidation, StreamPosition};
 use crate::id::{ListName, PostId, SourceId, SourceSlot};
 use crate::live::subscriber_queue::SubscriberQueue;
@@ -333,6 +334,8 @@ pub struct RegisterCouriers(pub Vec<Addr<Courier>>);
 pub struct Deliver {
     /// The job that this slice belongs to.
     pub job: JobId,
+    /// The size of the job, which decides its turn.
+    pub size: JobSize,
     /// The change to deliver.
     pub invalidation: Invalidation,
     /// True if the change is a post to put into inboxes.

@@ -5,7 +5,7 @@
 //! runs.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use actix::{Actor, ActorFuture, Addr, AsyncContext, Context, Handler};
 
+use crate::feed::slice_queue::SliceQueue;
 use crate::feed::stream::Invalidation;
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::fanout::FanoutSupervisor;
@@ -36,10 +37,10 @@ pub struct Courier {
     shared: Arc<Shared>,
     inbox_store: Rc<RefCell<InboxStore>>,
     supervisor: Addr<FanoutSupervisor>,
-    /// The slices to deliver. The first one continues at its recipient with index `next`. The supervisor's credit
-    /// limits their number.
-    slices: VecDeque<Deliver>,
-    next: usize,
+    /// The slices to deliver. The supervisor's credit limits their number.
+    slices: SliceQueue<Deliver>,
+    /// The slice in delivery, and the index of the recipient with which it continues.
+    current: Option<(Deliver, usize)>,
     /// The bytes of the shard's inboxes according to the last sample.
     sampled_bytes: u64,
     _abort_on_exit: AbortOnExit,
@@ -53,14 +54,13 @@ impl Courier {
         inbox_store: Rc<RefCell<InboxStore>>,
         supervisor: Addr<FanoutSupervisor>,
     ) -> Self {
-        let slices = VecDeque::new();
         Self {
             shard,
             shared,
             inbox_store,
             supervisor,
-            slices,
-            next: 0,
+            slices: SliceQueue::default(),
+            current: None,
             sampled_bytes: 0,
             _abort_on_exit: AbortOnExit("courier"),
         }
@@ -69,34 +69,43 @@ impl Courier {
     /// Delivers up to [`DELIVERIES_PER_TURN_MAX`] recipients. Returns true if any slices are left.
     fn deliver_some(&mut self) -> bool {
         let mut left = DELIVERIES_PER_TURN_MAX;
-        while let Some(slice) = self.slices.front()
-            && left > 0
+        while left > 0
+            && let Some((slice, next)) = self.current.take().or_else(|| self.slices.pop().map(|slice| (slice, 0)))
         {
-            let end = slice.recipients.len().min(self.next + left);
-            let recipients = &slice.recipients[self.next..end];
-            match slice.invalidation {
-                Invalidation::Published(position) if slice.into_inboxes => {
-                    let arrivals = &self.shared.world.arrivals;
-                    // The post was accepted before this time, so a post that is late at its own time is late at this
-                    // one, too.
-                    let now = arrivals.applied().through;
-                    let late_at = arrivals.is_late(position, now).then_some(now);
-                    let delivered = self.inbox_store.borrow_mut().deliver(position, late_at, recipients);
-                    let counters = &self.shared.counters;
-                    counters.deliveries.add(delivered.added);
-                    counters.duplicates.add(delivered.duplicates);
-                    counters.below_floor.add(delivered.below_floor);
-                }
-                invalidation => self.inbox_store.borrow_mut().notify(invalidation, recipients),
-            }
-            left -= end - self.next;
-            self.next = end;
+            let end = slice.recipients.len().min(next + left);
+            self.deliver(&slice, next..end);
+            left -= end - next;
             if end == slice.recipients.len() {
-                self.confirm();
+                self.confirm(&slice);
+            } else {
+                self.current = Some((slice, end));
             }
         }
         self.wake_users();
-        !self.slices.is_empty()
+        self.has_slices()
+    }
+
+    fn has_slices(&self) -> bool {
+        self.current.is_some() || !self.slices.is_empty()
+    }
+
+    fn deliver(&self, slice: &Deliver, recipients: Range<usize>) {
+        let recipients = &slice.recipients[recipients];
+        match slice.invalidation {
+            Invalidation::Published(position) if slice.into_inboxes => {
+                let arrivals = &self.shared.world.arrivals;
+                // The post was accepted before this time, so a post that is late at its own time is late at this
+                // one, too.
+                let now = arrivals.applied().through;
+                let late_at = arrivals.is_late(position, now).then_some(now);
+                let delivered = self.inbox_store.borrow_mut().deliver(position, late_at, recipients);
+                let counters = &self.shared.counters;
+                counters.deliveries.add(delivered.added);
+                counters.duplicates.add(delivered.duplicates);
+                counters.below_floor.add(delivered.below_floor);
+            }
+            invalidation => self.inbox_store.borrow_mut().notify(invalidation, recipients),
+        }
     }
 
     /// Wakes the actors of readers with new invalidations. Each has at most one such message in its mailbox, so the
@@ -111,9 +120,7 @@ impl Courier {
         self.shared.counters.inboxes_bytes.change(std::mem::replace(&mut self.sampled_bytes, bytes), bytes);
     }
 
-    fn confirm(&mut self) {
-        self.next = 0;
-        let Some(slice) = self.slices.pop_front() else { return };
+    fn confirm(&self, slice: &Deliver) {
         let recipients = slice.recipients.len();
         let confirmed = self.supervisor.try_send(SliceDelivered { shard: self.shard, job: slice.job, recipients });
         assert!(
@@ -135,8 +142,9 @@ impl Handler<Deliver> for Courier {
     type Result = ();
 
     fn handle(&mut self, slice: Deliver, ctx: &mut Self::Context) {
-        self.slices.push_back(slice);
-        if self.slices.len() == 1 {
+        let is_idle = !self.has_slices();
+        self.slices.push(slice.size, slice.recipients.len(), slice);
+        if is_idle {
             ctx.spawn(DeliveryTask);
         }
     }

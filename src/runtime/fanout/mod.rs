@@ -25,6 +25,7 @@ use roaring::RoaringBitmap;
 use crate::feed::followers::{Slice, SliceEnd};
 use crate::feed::position::Position;
 use crate::feed::schedule::{Cut, FanoutRoute, InFlight, NextSlice, Schedule};
+use crate::feed::slice_queue::JobSize;
 use crate::feed::stream::Invalidation;
 use crate::id::SourceSlot;
 use crate::limits::{FANOUT_JOBS_MAX, FANOUT_QUEUE_MAX, SCRIBE_BATCH_MAX, SLICE_RECIPIENTS_MAX, SLICES_IN_FLIGHT_MAX};
@@ -37,14 +38,14 @@ use crate::runtime::message::{
 };
 use crate::runtime::shared::Shared;
 
-/// Number of recipients in flight at which a shard gets no further slice: two full slices, so that it never waits for the next one, and a
-/// small post never waits for more than those two.
+/// Number of recipients in flight at which a shard gets no further slice of jobs of one size: two full slices, so that it never waits for
+/// the next one.
 const RECIPIENTS_IN_FLIGHT_MAX: usize = 2 * SLICE_RECIPIENTS_MAX;
 
 /// Maximum number of followers that are scanned for one slice, active or not.
 const SLICE_SCAN_MAX: usize = 64 * 1024;
 
-/// The maximum that a shard has in flight. The last slice may exceed it.
+/// The maximum that a shard has in flight of jobs of one size. The last slice may exceed it.
 const IN_FLIGHT_MAX: InFlight = InFlight { slices: SLICES_IN_FLIGHT_MAX, recipients: RECIPIENTS_IN_FLIGHT_MAX };
 
 /// The data of a job that the schedule returns when the job is done: the post if it goes into inboxes, the time at
@@ -54,6 +55,15 @@ struct Waiting {
     queued_at: Instant,
     followers: u64,
     caller: Option<(Reply<Published>, Published)>,
+}
+
+/// The recipients that an order may have.
+struct Reach {
+    /// True for each shard in which it may have any.
+    shards: Vec<bool>,
+    /// The number of followers whose inboxes may get the post.
+    followers: u64,
+    size: JobSize,
 }
 
 /// An order in the queue to the supervisor.
@@ -108,7 +118,12 @@ pub struct FanoutQueue {
 /// Returns the capacity of the supervisor's mailbox: a confirmation for each slice in flight, and a few other
 /// messages.
 pub fn mailbox_max(shards: usize) -> usize {
-    shards * SLICES_IN_FLIGHT_MAX + 8
+    shards * JobSize::ALL.len() * SLICES_IN_FLIGHT_MAX + 8
+}
+
+/// Returns the capacity of a courier's mailbox: each slice in flight, and a few other messages.
+pub fn courier_mailbox_max() -> usize {
+    JobSize::ALL.len() * SLICES_IN_FLIGHT_MAX + 8
 }
 
 impl FanoutQueue {
@@ -208,36 +223,43 @@ impl FanoutSupervisor {
             let Some(QueuedOrder { order, queued_at, open }) = missed.or_else(|| self.orders.try_recv().ok()) else {
                 break;
             };
-            let (reached, followers) = self.reach(&order.fanout_routes);
+            let Reach { shards, followers, size } = self.reach(&order.fanout_routes);
             let waiting = Waiting { open, queued_at, followers, caller: order.waiting };
-            let done = self.schedule.add(order.invalidation, order.fanout_routes, waiting, |shard| reached[shard]);
+            let done = self.schedule.add(order.invalidation, order.fanout_routes, size, waiting, |shard| shards[shard]);
             self.end(done);
         }
     }
 
-    /// Returns for each shard whether these routes may have recipients there, and the number of followers whose
-    /// inboxes may get the post.
-    fn reach(&self, fanout_routes: &[FanoutRoute]) -> (Vec<bool>, u64) {
+    /// Returns the recipients that these routes may have.
+    fn reach(&self, fanout_routes: &[FanoutRoute]) -> Reach {
         let (world, watchers) = (&self.shared.world, &self.shared.watchers);
-        let mut reached = vec![false; world.sharding.shards()];
-        let mut all_followers = 0;
+        let mut shards = vec![false; world.sharding.shards()];
+        let (mut followers, mut scanned) = (0, 0_u64);
         for fanout_route in fanout_routes {
-            let followers = match fanout_route {
-                FanoutRoute::Inboxes(source) => Some(world.sources.at(*source).followers()),
+            let of_source = |source| world.sources.at(source).followers();
+            let into = match fanout_route {
+                FanoutRoute::Inboxes(source) => Some(of_source(*source)),
                 FanoutRoute::Watched(_)
                 | FanoutRoute::Affected(_)
                 | FanoutRoute::Reader(_)
                 | FanoutRoute::AllWatched => None,
             };
-            all_followers += followers.as_ref().map_or(0, |followers| followers.len());
-            for (shard, reached) in reached.iter_mut().enumerate().filter(|(_, reached)| !**reached) {
-                *reached = match &followers {
+            let len = into.as_ref().map_or(0, |followers| followers.len());
+            followers += len;
+            scanned = scanned.saturating_add(match fanout_route {
+                FanoutRoute::Inboxes(_) => len,
+                FanoutRoute::Watched(source) | FanoutRoute::Affected(source) => of_source(*source).len(),
+                FanoutRoute::Reader(_) => 1,
+                FanoutRoute::AllWatched => u64::MAX,
+            });
+            for (shard, reached) in shards.iter_mut().enumerate().filter(|(_, reached)| !**reached) {
+                *reached = match &into {
                     Some(followers) => followers.reaches(shard, world.sharding),
                     None => !watchers.watched(shard).is_empty(),
                 };
             }
         }
-        (reached, all_followers)
+        Reach { shards, followers, size: JobSize::of(scanned) }
     }
 
     fn serve(&mut self, shard: usize, turn: NextSlice<Invalidation>) {
@@ -247,7 +269,13 @@ impl FanoutSupervisor {
         self.end(done);
         if !recipients.is_empty() {
             let into_inboxes = matches!(turn.fanout_route, FanoutRoute::Inboxes(_));
-            let slice = Deliver { job: turn.progress.job, invalidation: turn.payload, into_inboxes, recipients };
+            let slice = Deliver {
+                job: turn.progress.job,
+                size: turn.size,
+                invalidation: turn.payload,
+                into_inboxes,
+                recipients,
+            };
             let sent = self.couriers[shard].try_send(slice);
             assert!(
                 !matches!(sent, Err(actix::dev::SendError::Full(_))),
