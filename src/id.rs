@@ -8,22 +8,34 @@
 //! - allocating slots (`state::sources`), minting post ids (`runtime::monotonic_clock`).
 
 use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::de::{self, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::limits::SOURCE_ID_BYTES_MAX;
 
 /// The validated external id of a source: 1–128 characters of `[A-Za-z0-9._:@~-]`, but neither `.` nor `..`, which proxies and browsers
 /// remove from paths. Stored data may contain these two, from before they were refused.
 ///
-/// It is cheap to clone, because the text is shared.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct SourceId(Arc<str>);
+/// It is cheap to clone: a text of at most 15 characters is within it, and a longer one is shared.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SourceId(Characters);
+
+/// The characters of an id, in 16 bytes.
+#[derive(Clone, PartialEq, Eq)]
+enum Characters {
+    /// At most 15, then zeros, which no id has.
+    Within([u8; WITHIN_MAX]),
+    /// More than 15. An `Arc<str>` has twice the size.
+    Shared(Arc<Box<str>>),
+}
+
+const WITHIN_MAX: usize = 15;
 
 /// The reason why a text is not a valid [`SourceId`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -77,7 +89,12 @@ impl SourceId {
         if text.len() > SOURCE_ID_BYTES_MAX {
             return Err(SourceIdError::TooLong { length: text.len() });
         }
-        Ok(Self(text.into()))
+        let mut within = [0; WITHIN_MAX];
+        match within.get_mut(..text.len()) {
+            Some(space) => space.copy_from_slice(text.as_bytes()),
+            None => return Ok(Self(Characters::Shared(Arc::new(text.into())))),
+        }
+        Ok(Self(Characters::Within(within)))
     }
 
     /// Returns the source that collects the posts with the tag `name`.
@@ -105,17 +122,34 @@ impl SourceId {
 
     /// Returns the text of the id.
     pub fn as_str(&self) -> &str {
-        &self.0
+        match &self.0 {
+            Characters::Within(within) => {
+                let mut number = [0; WITHIN_MAX + 1];
+                number[..WITHIN_MAX].copy_from_slice(within);
+                let zeros = u128::from_le_bytes(number).leading_zeros() / u8::BITS;
+                let length = WITHIN_MAX + 1 - zeros as usize;
+                str::from_utf8(&within[..length]).expect("an id has only ASCII characters")
+            }
+            Characters::Shared(text) => text,
+        }
+    }
+
+    /// Returns the bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        match &self.0 {
+            Characters::Within(_) => 0,
+            Characters::Shared(text) => 2 * size_of::<usize>() + size_of::<Box<str>>() + text.len(),
+        }
     }
 
     /// Returns the tag's name, if this is a tag.
     pub fn tag_name(&self) -> Option<&str> {
-        self.0.strip_prefix(TAG_PREFIX)
+        self.as_str().strip_prefix(TAG_PREFIX)
     }
 
     /// Returns the topic's name, if this is a topic.
     pub fn topic_name(&self) -> Option<&str> {
-        self.0.strip_prefix(TOPIC_PREFIX)
+        self.as_str().strip_prefix(TOPIC_PREFIX)
     }
 
     /// Returns true if this is a user (or another kind of account that can publish), and neither a tag nor a topic.
@@ -146,7 +180,32 @@ impl FromStr for ListName {
 
 impl Borrow<str> for SourceId {
     fn borrow(&self) -> &str {
-        &self.0
+        self.as_str()
+    }
+}
+
+/// As that of the text, because a map of ids can be searched by a text.
+impl Hash for SourceId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
+impl PartialOrd for SourceId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for SourceId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_str().cmp(other.as_str())
+    }
+}
+
+impl Serialize for SourceId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
     }
 }
 
@@ -182,13 +241,13 @@ impl<T, E: fmt::Display, F: FnOnce(&str) -> Result<T, E>> Visitor<'_> for Text<F
 
 impl fmt::Display for SourceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
 impl fmt::Debug for SourceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
@@ -234,6 +293,7 @@ impl SourceSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::hash::BuildHasher;
 
     #[test]
     fn source_ids_allow_their_alphabet_up_to_their_length() {
@@ -258,6 +318,23 @@ mod tests {
         for good in ["...", ".a", "a..", "tag:.", "~."] {
             assert_eq!(SourceId::new(good).unwrap().as_str(), good);
         }
+    }
+
+    #[test]
+    fn short_and_long_ids_are_ordered_and_hashed_as_their_texts() {
+        let hasher = std::hash::RandomState::new();
+        let texts: Vec<String> = (1..40).flat_map(|length| ["a", "~", "aB"].map(|text| text.repeat(length))).collect();
+        for one in &texts {
+            let id = SourceId::new(one).unwrap();
+            assert_eq!((id.as_str(), id.clone().to_string()), (one.as_str(), one.clone()));
+            assert_eq!(hasher.hash_one(&id), hasher.hash_one(one.as_str()), "{one}");
+            assert_eq!(serde_json::to_value(&id).unwrap(), serde_json::json!(one));
+            for other in &texts {
+                let other_id = SourceId::new(other).unwrap();
+                assert_eq!((id == other_id, id.cmp(&other_id)), (one == other, one.cmp(other)), "{one} {other}");
+            }
+        }
+        assert_eq!(size_of::<SourceId>(), 16);
     }
 
     #[test]
