@@ -89,7 +89,7 @@ impl Engine {
     pub fn followers(&self, source: &SourceId, before: UnixMicros, max: usize) -> Vec<Listed> {
         let sources = &self.inner.shared.world.sources;
         let Some(source) = sources.get(source) else { return Vec::new() };
-        let newest = source.followers().newest_before(before, max);
+        let newest = self.inner.shared.world.followers_before(&source, before, max);
         let listed = self.lister();
         newest.into_iter().map(|(since, slot)| listed(since, slot)).collect()
     }

@@ -10,7 +10,11 @@
 //!
 //! The members of a list are edges too: a list behaves like a reader to whom nothing is pushed.
 
+mod columns;
+
 use crate::clock::UnixMicros;
+use crate::feed::following::columns::EdgeColumns;
+use crate::feed::heap::allocated;
 use crate::feed::position::Position;
 use crate::id::SourceSlot;
 
@@ -41,14 +45,39 @@ pub struct Brought {
 #[derive(Clone, Debug)]
 pub struct Following {
     /// The edges, sorted by source.
-    edges: Vec<Edge>,
+    edges: EdgeColumns,
+    /// What few readers have.
+    rare: Option<Box<Rare>>,
+    last_made: UnixMicros,
+    version: u32,
+}
+
+/// Facts about edges that few readers have.
+#[derive(Clone, Debug, Default)]
+struct Rare {
+    /// The sources of the hidden edges, sorted.
+    hidden: Vec<SourceSlot>,
     /// Start positions of the edges that do not deliver all posts of their source. Sorted by source; few edges have one.
     starts: Vec<(SourceSlot, Position)>,
     /// Retained ranges of sources that are no longer followed, or are followed again. Sorted by source.
     kept: Vec<RetainedRange>,
-    hidden: usize,
-    version: u64,
-    last_made: UnixMicros,
+}
+
+impl Rare {
+    fn set_hidden(&mut self, source: SourceSlot, hidden: bool) {
+        match (self.hidden.binary_search(&source), hidden) {
+            (Err(at), true) => self.hidden.insert(at, source),
+            (Ok(at), false) => drop(self.hidden.remove(at)),
+            _ => {}
+        }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        allocated(size_of::<Self>())
+            + allocated(self.hidden.capacity() * size_of::<SourceSlot>())
+            + allocated(self.starts.capacity() * size_of::<(SourceSlot, Position)>())
+            + allocated(self.kept.capacity() * size_of::<RetainedRange>())
+    }
 }
 
 /// A range of a source's posts that stays in a feed although the edge is removed.
@@ -68,55 +97,64 @@ pub struct RetainedRange {
 
 impl Default for Following {
     fn default() -> Self {
-        let (edges, starts, kept) = (Vec::new(), Vec::new(), Vec::new());
-        Self { edges, starts, kept, hidden: 0, version: 0, last_made: UnixMicros(i64::MIN) }
+        Self { edges: EdgeColumns::default(), rare: None, version: 0, last_made: UnixMicros(i64::MIN) }
     }
 }
 
 impl Following {
     /// Adds an edge. Returns false, and changes nothing, if there is one.
     pub fn insert(&mut self, source: SourceSlot, since: UnixMicros, hidden: bool) -> bool {
-        let Err(at) = self.find(source) else { return false };
-        self.version += 1;
+        let Err(at) = self.edges.find(source) else { return false };
+        self.note_change();
         self.last_made = self.last_made.max(since);
-        self.edges.insert(at, Edge { source, hidden, since });
-        self.hidden += usize::from(hidden);
+        self.edges.insert(at, source, since);
+        if hidden {
+            self.rare_mut().set_hidden(source, true);
+        }
         true
     }
 
     /// Makes an edge hidden or visible, and sets its creation instant. Its start and the retained ranges do not change.
     pub fn set_hidden(&mut self, source: SourceSlot, since: UnixMicros, hidden: bool) {
-        let Ok(at) = self.find(source) else { return };
-        self.version += 1;
+        let Ok(at) = self.edges.find(source) else { return };
+        self.note_change();
         self.last_made = self.last_made.max(since);
-        let before = std::mem::replace(&mut self.edges[at], Edge { source, hidden, since });
-        self.hidden = self.hidden - usize::from(before.hidden) + usize::from(hidden);
+        self.edges.set_since(at, since);
+        self.rare_mut().set_hidden(source, hidden);
+        self.drop_empty_rare();
     }
 
     /// Restricts the edge to `source` to posts from `start` on.
     pub fn set_start(&mut self, source: SourceSlot, start: Position) {
-        self.version += 1;
-        match self.starts.binary_search_by_key(&source, |start| start.0) {
-            Ok(at) => self.starts[at].1 = start,
-            Err(at) => self.starts.insert(at, (source, start)),
+        self.note_change();
+        let starts = &mut self.rare_mut().starts;
+        match starts.binary_search_by_key(&source, |start| start.0) {
+            Ok(at) => starts[at].1 = start,
+            Err(at) => starts.insert(at, (source, start)),
         }
     }
 
     /// Returns the start position of the edge to `source`; [`Position::MIN`] if it has none.
     pub fn start(&self, source: SourceSlot) -> Position {
-        let found = self.starts.binary_search_by_key(&source, |start| start.0);
-        found.map_or(Position::MIN, |at| self.starts[at].1)
+        let starts = self.starts();
+        let found = starts.binary_search_by_key(&source, |start| start.0);
+        found.map_or(Position::MIN, |at| starts[at].1)
     }
 
     /// Removes an edge and returns it. None of its posts are retained, nor are those of earlier edges.
     pub fn remove(&mut self, source: SourceSlot) -> Option<Edge> {
         self.remove_kept(source);
-        let at = self.find(source).ok()?;
-        self.version += 1;
-        let edge = self.edges.remove(at);
-        self.hidden -= usize::from(edge.hidden);
-        self.starts.retain(|start| start.0 != source);
-        Some(edge)
+        let edge = self.get(source);
+        if let Ok(at) = self.edges.find(source) {
+            self.note_change();
+            self.edges.remove(at);
+        }
+        if let Some(rare) = &mut self.rare {
+            rare.set_hidden(source, false);
+            rare.starts.retain(|start| start.0 != source);
+            self.drop_empty_rare();
+        }
+        edge
     }
 
     /// Removes an edge and returns it. The posts that it delivered up to `until` are retained.
@@ -139,42 +177,53 @@ impl Following {
     /// Removes the retained ranges that the edge to `source` delivers anyway.
     pub fn drop_superfluous(&mut self, source: SourceSlot) {
         let start = self.start(source);
-        self.kept.retain(|kept| kept.source != source || kept.from < start);
+        if let Some(rare) = &mut self.rare {
+            rare.kept.retain(|kept| kept.source != source || kept.from < start);
+            self.drop_empty_rare();
+        }
     }
 
     /// Adds a retained range. Beyond the maximum for one source, its oldest range is removed.
     pub fn keep(&mut self, kept: RetainedRange) {
-        self.version += 1;
+        self.note_change();
         self.last_made = self.last_made.max(kept.since);
-        let end = self.kept.partition_point(|other| other.source <= kept.source);
-        if self.kept_of(kept.source).count() == KEPT_PER_SOURCE_MAX {
-            self.kept.remove(end - KEPT_PER_SOURCE_MAX);
-            self.kept.insert(end - 1, kept);
+        let is_full = self.kept_of(kept.source).count() == KEPT_PER_SOURCE_MAX;
+        let all = &mut self.rare_mut().kept;
+        let end = all.partition_point(|other| other.source <= kept.source);
+        if is_full {
+            all.remove(end - KEPT_PER_SOURCE_MAX);
+            all.insert(end - 1, kept);
         } else {
-            self.kept.insert(end, kept);
+            all.insert(end, kept);
         }
     }
 
     fn remove_kept(&mut self, source: SourceSlot) {
-        let before = self.kept.len();
-        self.kept.retain(|kept| kept.source != source);
-        self.version += u64::from(self.kept.len() < before);
+        if self.kept_of(source).next().is_some() {
+            self.note_change();
+            self.rare_mut().kept.retain(|kept| kept.source != source);
+            self.drop_empty_rare();
+        }
     }
 
     /// Returns the retained ranges of `source`, oldest first.
     pub fn kept_of(&self, source: SourceSlot) -> impl Iterator<Item = &RetainedRange> {
-        let start = self.kept.partition_point(|kept| kept.source < source);
-        self.kept[start..].iter().take_while(move |kept| kept.source == source)
+        let kept = self.kept();
+        let start = kept.partition_point(|kept| kept.source < source);
+        kept[start..].iter().take_while(move |kept| kept.source == source)
     }
 
     /// Returns all retained ranges, sorted by source.
     pub fn kept(&self) -> &[RetainedRange] {
-        &self.kept
+        self.rare.as_ref().map_or(&[], |rare| &rare.kept)
     }
 
     /// Returns how the post of `source` at `position` reaches the reader: by an edge or by a retained range. None if it does not.
     pub fn brings(&self, source: SourceSlot, position: Position) -> Option<Brought> {
-        let edge = self.get(source).filter(|_| self.starts.is_empty() || position >= self.start(source));
+        let Some(rare) = &self.rare else {
+            return self.contains(source).then_some(Brought { hidden: false, kept: false });
+        };
+        let edge = self.get(source).filter(|_| rare.starts.is_empty() || position >= self.start(source));
         if let Some(edge) = edge {
             return Some(Brought { hidden: edge.hidden, kept: false });
         }
@@ -183,42 +232,53 @@ impl Following {
     }
 
     /// Returns the edge to `source`, if there is one.
-    pub fn get(&self, source: SourceSlot) -> Option<&Edge> {
-        self.find(source).ok().map(|at| &self.edges[at])
+    pub fn get(&self, source: SourceSlot) -> Option<Edge> {
+        self.edges.find(source).ok().map(|at| self.edge(self.edges.get(at)))
     }
 
     /// Returns true if there is an edge to `source`, hidden or not.
     pub fn contains(&self, source: SourceSlot) -> bool {
-        self.find(source).is_ok()
+        self.edges.find(source).is_ok()
     }
 
     /// Restores stored edges, which must be sorted by source.
-    pub fn restored(edges: Vec<Edge>) -> Self {
+    pub fn restored(edges: &[Edge]) -> Self {
         let last_made = edges.iter().map(|edge| edge.since).max().unwrap_or(UnixMicros(i64::MIN));
-        let hidden = edges.iter().filter(|edge| edge.hidden).count();
-        Self { hidden, version: 1, last_made, edges, ..Self::default() }
+        let columns = EdgeColumns::of(edges.iter().map(|edge| (edge.source, edge.since)));
+        let mut restored = Self { edges: columns, rare: None, last_made, version: 1 };
+        let hidden: Vec<SourceSlot> = edges.iter().filter(|edge| edge.hidden).map(|edge| edge.source).collect();
+        if !hidden.is_empty() {
+            restored.rare_mut().hidden = hidden;
+        }
+        restored
     }
 
     /// Returns the start positions of edges that do not deliver everything, sorted by source.
     pub fn starts(&self) -> &[(SourceSlot, Position)] {
-        &self.starts
+        self.rare.as_ref().map_or(&[], |rare| &rare.starts)
     }
 
     /// Returns all edges, sorted by source.
-    pub fn edges(&self) -> &[Edge] {
-        &self.edges
+    pub fn edges(&self) -> impl ExactSizeIterator<Item = Edge> + DoubleEndedIterator + Clone {
+        self.edges.iter().map(|edge| self.edge(edge))
+    }
+
+    /// Returns the sources of all edges, sorted: faster than [`Following::edges`].
+    pub fn followed(&self) -> impl ExactSizeIterator<Item = SourceSlot> + DoubleEndedIterator + Clone {
+        self.edges.sources()
     }
 
     /// Returns all sources that deliver anything: the followed ones, hidden ones included, and those with retained ranges.
     pub fn sources(&self) -> impl Iterator<Item = SourceSlot> + Clone {
-        self.edges.iter().map(|edge| edge.source).chain(self.only_kept())
+        self.followed().chain(self.only_kept())
     }
 
     /// Returns the sources with retained ranges but without an edge. They push nothing any more, not even posts that are backdated into
     /// those ranges.
     pub fn only_kept(&self) -> impl Iterator<Item = SourceSlot> + Clone {
-        let is_last = |nth: usize| self.kept.get(nth + 1).is_none_or(|next| next.source != self.kept[nth].source);
-        let kept = self.kept.iter().enumerate().filter(move |(nth, _)| is_last(*nth));
+        let all = self.kept();
+        let is_last = |nth: usize| all.get(nth + 1).is_none_or(|next| next.source != all[nth].source);
+        let kept = all.iter().enumerate().filter(move |(nth, _)| is_last(*nth));
         kept.map(|(_, kept)| kept.source).filter(|source| !self.contains(*source))
     }
 
@@ -229,7 +289,7 @@ impl Following {
 
     /// Returns the sources whose edges were created after `since`.
     pub fn made_after(&self, since: UnixMicros) -> impl Iterator<Item = SourceSlot> + Clone {
-        self.edges.iter().filter(move |edge| edge.since > since).map(|edge| edge.source)
+        self.edges.iter().filter(move |edge| edge.1 > since).map(|edge| edge.0)
     }
 
     /// Returns the instant at which the last edge was created, even if that edge is removed by now.
@@ -237,19 +297,19 @@ impl Following {
         self.last_made
     }
 
-    /// Returns the version, which increases with every change.
-    pub fn version(&self) -> u64 {
+    /// Returns the version, which changes with every change.
+    pub fn version(&self) -> u32 {
         self.version
     }
 
     /// Returns the number of edges and retained ranges: an upper bound of the sources that deliver anything.
     pub fn reach_len(&self) -> usize {
-        self.edges.len() + self.kept.len()
+        self.edges.len() + self.kept().len()
     }
 
     /// Returns the number of hidden edges, or of visible ones.
     pub fn len_of(&self, hidden: bool) -> usize {
-        if hidden { self.hidden } else { self.visible_len() }
+        if hidden { self.hidden().len() } else { self.visible_len() }
     }
 
     /// Returns the number of edges, hidden ones included.
@@ -259,12 +319,12 @@ impl Following {
 
     /// Returns true if there are no edges.
     pub fn is_empty(&self) -> bool {
-        self.edges.is_empty()
+        self.len() == 0
     }
 
     /// Returns the number of visible edges.
     pub fn visible_len(&self) -> usize {
-        self.edges.len() - self.hidden
+        self.edges.len() - self.hidden().len()
     }
 
     /// Returns at most `max` visible edges that were created before `before`, newest first.
@@ -278,23 +338,37 @@ impl Following {
     }
 
     fn newest_of(&self, hidden: bool, before: UnixMicros, max: usize) -> Vec<Edge> {
-        let is_requested = |edge: &&Edge| edge.hidden == hidden && edge.since < before;
-        let mut edges: Vec<Edge> = self.edges.iter().filter(is_requested).copied().collect();
+        let is_requested = |edge: &Edge| edge.hidden == hidden && edge.since < before;
+        let mut edges: Vec<Edge> = self.edges().filter(is_requested).collect();
         edges.sort_unstable_by_key(|edge| std::cmp::Reverse(edge.since));
         edges.truncate(max);
         edges
     }
 
-    /// Returns the bytes on the heap, without the overhead of the allocator.
+    /// Returns the bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
-        let edges = self.edges.capacity() * size_of::<Edge>();
-        edges
-            + self.starts.capacity() * size_of::<(SourceSlot, Position)>()
-            + self.kept.capacity() * size_of::<RetainedRange>()
+        self.edges.heap_bytes() + self.rare.as_ref().map_or(0, |rare| rare.heap_bytes())
     }
 
-    fn find(&self, source: SourceSlot) -> Result<usize, usize> {
-        self.edges.binary_search_by_key(&source, |edge| edge.source)
+    fn edge(&self, (source, since): (SourceSlot, UnixMicros)) -> Edge {
+        Edge { source, since, hidden: self.hidden().binary_search(&source).is_ok() }
+    }
+
+    fn hidden(&self) -> &[SourceSlot] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.hidden)
+    }
+
+    fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    fn drop_empty_rare(&mut self) {
+        self.rare.take_if(|rare| rare.hidden.is_empty() && rare.starts.is_empty() && rare.kept.is_empty());
+    }
+
+    fn note_change(&mut self) {
+        // It is only compared for equality. Nothing remembers a version for four billion changes of one reader's edges.
+        self.version = self.version.wrapping_add(1);
     }
 }
 

@@ -8,6 +8,7 @@ pub mod cursor;
 pub mod event;
 pub mod followers;
 pub mod following;
+pub mod heap;
 pub mod inbox;
 pub mod lookups;
 pub mod merge;

@@ -83,7 +83,7 @@ pub struct PageStart {
 /// The followed sources that have posts to pull, for one version of the edges and one epoch of the world.
 #[derive(Debug, Default)]
 pub struct PulledSources {
-    as_of: Option<(u64, u64)>,
+    as_of: Option<(u32, u64)>,
     pub(super) parts: Vec<(SourceSlot, Part)>,
 }
 
@@ -247,8 +247,7 @@ impl PulledSources {
         // The epoch is read first: if a source gets posts to pull after that, the epoch changes again.
         let as_of = Some((following.version(), world.pulled_epoch()));
         let has_pulled = |source: &SourceSlot| world.sources.at(*source).outbox().has_pulled();
-        let followed = following.edges().iter().map(|edge| edge.source);
-        let pulled = followed.filter(has_pulled).map(|source| (source, Part::Pulled));
+        let pulled = following.followed().filter(has_pulled).map(|source| (source, Part::Pulled));
         // A reader's own posts are pushed to the followers, not to the reader.
         let never_pushed = following.only_kept().chain([own.slot]);
         let parts = pulled.chain(never_pushed.map(|source| (source, Part::Whole))).collect();

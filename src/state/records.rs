@@ -217,7 +217,7 @@ impl<'a> RecordTraversal<'a> {
             record.starts =
                 following.starts().iter().filter(|start| is_known(start.0)).map(|(s, at)| (s.0, *at)).collect();
             record.kept = following.kept().iter().filter(|kept| is_known(kept.source)).map(kept).collect();
-            let known = following.edges().iter().filter(|edge| is_known(edge.source));
+            let known = following.edges().filter(|edge| is_known(edge.source));
             for (place, edge) in known.enumerate() {
                 record.sources.extend(edge.source.0.to_le_bytes());
                 record.since.extend(edge.since.0.to_le_bytes());
@@ -362,12 +362,15 @@ impl Writer {
         if self.world().sources.at(follower).following().reach_len() > 0 {
             return invalid(format!("the edges of source {} stand in it twice", record.follower));
         }
-        self.restore_following(follower, edges);
+        self.restore_following(follower, &edges);
         self.restore_bounds(follower, record)
     }
 
     fn restore_bounds(&mut self, follower: SourceSlot, record: &EdgesRecord) -> Result<(), InvalidRecordError> {
         let known = self.world().sources.len();
+        if record.starts.is_empty() && record.kept.is_empty() {
+            return Ok(());
+        }
         let mut bounded = record.starts.iter().map(|start| start.0).chain(record.kept.iter().map(|kept| kept.0));
         if bounded.any(|source| source as usize >= known) {
             return invalid(format!(
@@ -376,16 +379,17 @@ impl Writer {
             ));
         }
         let follower = Arc::clone(self.world().sources.at(follower));
-        let mut following = follower.following.write();
-        let following = Arc::make_mut(&mut *following);
-        for (source, start) in &record.starts {
-            if following.contains(SourceSlot(*source)) {
-                following.set_start(SourceSlot(*source), *start);
+        self.world().sources.change_edges(&follower, |edges| {
+            let following = edges.following_mut();
+            for (source, start) in &record.starts {
+                if following.contains(SourceSlot(*source)) {
+                    following.set_start(SourceSlot(*source), *start);
+                }
             }
-        }
-        for &(source, from, until, since, hidden) in &record.kept {
-            following.keep(RetainedRange { source: SourceSlot(source), from, until, since, hidden });
-        }
+            for &(source, from, until, since, hidden) in &record.kept {
+                following.keep(RetainedRange { source: SourceSlot(source), from, until, since, hidden });
+            }
+        });
         Ok(())
     }
 

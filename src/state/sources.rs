@@ -2,27 +2,33 @@
 //!
 //! Responsible for:
 //! - assigning slots, once per id and permanently;
-//! - the locks of a source's outbox, followers and followed sources, and the values that are read without a lock.
+//! - the locks of a source's edges, outbox and preferences, and the values that are read without a lock;
+//! - counting the bytes of sources and edges.
 //!
 //! Not responsible for:
 //! - keeping several sources consistent with each other (`state::world`).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+mod by_id;
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwapOption;
-use dashmap::DashMap;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use once_cell::race::OnceBox;
+use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::clock::UnixMicros;
 use crate::feed::followers::Followers;
 use crate::feed::following::Following;
+use crate::feed::heap::allocated;
 use crate::feed::outbox::{Newest, Outbox, OutboxQuery, ReadGap};
 use crate::feed::position::Position;
 use crate::feed::preferences::Preferences;
 use crate::id::{SourceId, SourceSlot};
 use crate::state::erasures::Erasures;
+use crate::state::sources::by_id::ById;
 
 /// Number of sources that are sampled to estimate the bytes of all of them.
 const SOURCES_SAMPLE_MAX: usize = 512;
@@ -36,31 +42,91 @@ const FLOW_KEY_SOURCES_MAX: usize = 5_000;
 const NEWEST_PULLED_MAX: usize = 32;
 
 /// A user, tag, topic or account of another kind.
+///
+/// Most are users who follow a few others, never publish and never choose: they pay for what is here, so the rest is in [`More`].
 #[derive(Debug)]
 pub struct Source {
     /// Its number in this process.
     pub slot: SourceSlot,
+    pub(super) celebrity: AtomicBool,
     /// Its external id.
     pub id: SourceId,
+    pub(super) edges: RwLock<Edges>,
+    more: OnceBox<More>,
+    last_seen: AtomicI64,
+    /// The result of [`Source::flow_key`] and the version of `following` it was computed from, or `NO_FLOW_KEY`.
+    flow_key: AtomicU64,
+}
+
+/// Both sides of the edges of a source.
+#[derive(Debug, Default)]
+pub(super) struct Edges {
+    pub(super) followers: Followers,
+    pub(super) following: Arc<Following>,
+}
+
+impl Edges {
+    /// Returns the edges to others, to be changed.
+    pub(super) fn following_mut(&mut self) -> &mut Following {
+        Arc::make_mut(&mut self.following)
+    }
+
+    fn bytes(&self) -> usize {
+        self.followers.heap_bytes() + following_bytes(&self.following)
+    }
+}
+
+/// What a source has that publishes, chooses, is blocked or is erased.
+#[derive(Debug)]
+struct More {
     outbox: RwLock<Outbox>,
     /// The newest of its posts that must be pulled. Read without a lock, because readers on all cores read those of one
     /// celebrity at the same time.
     newest: ArcSwapOption<Newest>,
-    pub(super) followers: RwLock<Followers>,
-    pub(super) following: RwLock<Arc<Following>>,
-    /// `None` for the majority, who have never set any preference.
-    pub(super) preferences: RwLock<Option<Arc<Preferences>>>,
+    /// `None` for those who have never set any preference.
+    preferences: RwLock<Option<Arc<Preferences>>>,
     /// The number of sources that block it. For readers with zero, pages need not check the blocks of any author.
     blocked_by: AtomicU32,
     /// The sum of the hashes of the instants of these blocks, which identifies the set of blocks.
     blocked_since: AtomicU32,
-    pub(super) celebrity: AtomicBool,
-    /// The result of [`Source::crowd`], and the version of `following` it was computed from.
-    flow_key: Mutex<Option<(u64, SourceSlot)>>,
-    last_seen: AtomicI64,
     /// When its erasure began, or `NEVER`.
     erased_at: AtomicI64,
 }
+
+impl Default for More {
+    fn default() -> Self {
+        Self {
+            outbox: RwLock::default(),
+            newest: ArcSwapOption::empty(),
+            preferences: RwLock::default(),
+            blocked_by: AtomicU32::new(0),
+            blocked_since: AtomicU32::new(0),
+            erased_at: AtomicI64::new(NEVER),
+        }
+    }
+}
+
+/// The outbox of a source, locked for reading.
+#[derive(Debug)]
+pub enum OutboxGuard<'a> {
+    /// The source has published, or been written to.
+    Locked(RwLockReadGuard<'a, Outbox>),
+    /// It has not.
+    Empty(&'static Outbox),
+}
+
+impl Deref for OutboxGuard<'_> {
+    type Target = Outbox;
+
+    fn deref(&self) -> &Outbox {
+        match self {
+            Self::Locked(outbox) => outbox,
+            Self::Empty(outbox) => outbox,
+        }
+    }
+}
+
+static EMPTY_OUTBOX: LazyLock<Outbox> = LazyLock::new(Outbox::default);
 
 const NEVER: i64 = i64::MIN;
 
@@ -69,32 +135,33 @@ thread_local! {
     static DEFAULT_PREFERENCES: Arc<Preferences> = Arc::default();
 }
 
+/// No slot is this large.
+const NO_FLOW_KEY: u64 = u64::MAX;
+
 /// Seed of the hash that distinguishes being blocked from blocking at the same instant: mutes and blocks use 0 and 1.
 const BLOCKED_BY_SEED: u64 = 2;
 
 impl Source {
-    fn new(slot: SourceSlot, id: SourceId) -> Self {
+    fn new(slot: SourceSlot, id: SourceId, following: Arc<Following>) -> Self {
         Self {
             slot,
-            id,
-            outbox: RwLock::default(),
-            newest: ArcSwapOption::empty(),
-            followers: RwLock::default(),
-            following: RwLock::default(),
-            preferences: RwLock::default(),
-            blocked_by: AtomicU32::new(0),
-            blocked_since: AtomicU32::new(0),
             celebrity: AtomicBool::new(false),
-            flow_key: Mutex::default(),
+            id,
+            edges: RwLock::new(Edges { followers: Followers::default(), following }),
+            more: OnceBox::new(),
             last_seen: AtomicI64::new(NEVER),
-            erased_at: AtomicI64::new(NEVER),
+            flow_key: AtomicU64::new(NO_FLOW_KEY),
         }
+    }
+
+    fn more(&self) -> &More {
+        self.more.get_or_init(Box::default)
     }
 
     /// When its erasure began, if it did. Its slot remains allocated, because slots are permanent; nothing else of it
     /// remains.
     pub fn erased_at(&self) -> Option<UnixMicros> {
-        match self.erased_at.load(Ordering::Acquire) {
+        match self.more.get()?.erased_at.load(Ordering::Acquire) {
             NEVER => None,
             at => Some(UnixMicros(at)),
         }
@@ -102,7 +169,7 @@ impl Source {
 
     fn set_erased(&self, at: UnixMicros) {
         // No real instant equals `NEVER`, but a file may contain any number.
-        self.erased_at.store(at.0.max(NEVER + 1), Ordering::Release);
+        self.more().erased_at.store(at.0.max(NEVER + 1), Ordering::Release);
     }
 
     /// Returns true if it is being erased, or was erased.
@@ -111,8 +178,11 @@ impl Source {
     }
 
     /// Locks its outbox for reading. The guard must be short-lived: publishing waits for it.
-    pub fn outbox(&self) -> RwLockReadGuard<'_, Outbox> {
-        self.outbox.read()
+    pub fn outbox(&self) -> OutboxGuard<'_> {
+        match self.more.get() {
+            Some(more) => OutboxGuard::Locked(more.outbox.read()),
+            None => OutboxGuard::Empty(&EMPTY_OUTBOX),
+        }
     }
 
     /// Appends to `into` the requested posts of its outbox that are in memory.
@@ -120,68 +190,80 @@ impl Source {
     /// # Errors
     /// Fails if some of the requested posts may not be in memory.
     pub fn pull(&self, ask: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ReadGap> {
-        if self.newest.load().as_ref().is_some_and(|newest| newest.pull(ask, into)) {
+        let Some(more) = self.more.get() else { return Ok(()) };
+        if more.newest.load().as_ref().is_some_and(|newest| newest.pull(ask, into)) {
             return Ok(());
         }
-        self.outbox().pull(ask, into)
+        more.outbox.read().pull(ask, into)
     }
 
     /// Changes its outbox. Only the writer calls it.
     pub(super) fn change_outbox<T>(&self, change: impl FnOnce(&mut Outbox) -> T) -> T {
-        let mut outbox = self.outbox.write();
+        let more = self.more();
+        let mut outbox = more.outbox.write();
         let before = outbox.pulled_count();
         let changed = change(&mut outbox);
         if outbox.pulled_count() != before {
-            self.newest.store(outbox.newest_pulled(NEWEST_PULLED_MAX).map(Arc::new));
+            more.newest.store(outbox.newest_pulled(NEWEST_PULLED_MAX).map(Arc::new));
         }
         changed
     }
 
     /// Locks its followers for reading. The guard must be short-lived: new follows wait for it.
-    pub fn followers(&self) -> RwLockReadGuard<'_, Followers> {
-        self.followers.read()
+    pub fn followers(&self) -> MappedRwLockReadGuard<'_, Followers> {
+        RwLockReadGuard::map(self.edges.read(), |edges| &edges.followers)
     }
 
     /// Returns the sources that it follows now. Later edits do not change the returned value.
     pub fn following(&self) -> Arc<Following> {
-        Arc::clone(&self.following.read())
+        Arc::clone(&self.edges.read().following)
     }
 
     /// Returns its preferences as of now, or the default ones.
     pub fn preferences(&self) -> Arc<Preferences> {
-        self.preferences.read().clone().unwrap_or_else(|| DEFAULT_PREFERENCES.with(Arc::clone))
+        self.own_preferences().unwrap_or_else(|| DEFAULT_PREFERENCES.with(Arc::clone))
     }
 
     /// Returns its preferences, if it has ever set any.
     pub fn own_preferences(&self) -> Option<Arc<Preferences>> {
-        self.preferences.read().clone()
+        self.more.get()?.preferences.read().clone()
+    }
+
+    /// Returns the lock of its preferences. Only the writer changes them.
+    pub(super) fn preferences_lock(&self) -> &RwLock<Option<Arc<Preferences>>> {
+        &self.more().preferences
     }
 
     /// Returns true if any source blocks it.
     pub fn is_blocked(&self) -> bool {
-        self.blocked_by.load(Ordering::Relaxed) > 0
+        self.more.get().is_some_and(|more| more.blocked_by.load(Ordering::Relaxed) > 0)
     }
 
     /// Returns true if it blocks another source.
     pub fn blocks(&self, other: SourceSlot) -> bool {
-        self.preferences.read().as_ref().is_some_and(|preferences| preferences.blocks.contains(other))
+        let blocks = |more: &More| {
+            more.preferences.read().as_ref().is_some_and(|preferences| preferences.blocks.contains(other))
+        };
+        self.more.get().is_some_and(blocks)
     }
 
     /// Returns a fingerprint of the rules, mutes and blocks that decide what it is shown, its own and those of others.
     /// The value is the same after a restart.
     pub fn shown_by(&self) -> u32 {
-        let own = self.preferences.read().as_ref().map_or(0, |preferences| preferences.fingerprint());
-        own.wrapping_add(self.blocked_since.load(Ordering::Relaxed))
+        let Some(more) = self.more.get() else { return 0 };
+        let own = more.preferences.read().as_ref().map_or(0, |preferences| preferences.fingerprint());
+        own.wrapping_add(more.blocked_since.load(Ordering::Relaxed))
     }
 
     /// Notes that another source blocks it since an instant, or no longer blocks it. Only the writer calls it.
     pub(super) fn note_blocked(&self, since: UnixMicros, is_on: bool) {
         let mark = xxh3_64_with_seed(&since.0.to_le_bytes(), BLOCKED_BY_SEED) as u32;
         // Not a read-modify-write operation, because there is one writer.
-        let (by, marks) = (self.blocked_by.load(Ordering::Relaxed), self.blocked_since.load(Ordering::Relaxed));
+        let more = self.more();
+        let (by, marks) = (more.blocked_by.load(Ordering::Relaxed), more.blocked_since.load(Ordering::Relaxed));
         let (by, marks) = if is_on { (by + 1, marks.wrapping_add(mark)) } else { (by - 1, marks.wrapping_sub(mark)) };
-        self.blocked_since.store(marks, Ordering::Relaxed);
-        self.blocked_by.store(by, Ordering::Release);
+        more.blocked_since.store(marks, Ordering::Relaxed);
+        more.blocked_by.store(by, Ordering::Release);
     }
 
     /// Returns true if its posts are pulled.
@@ -207,49 +289,48 @@ impl Source {
     /// followers of that source.
     pub fn flow_key(&self, sources: &Sources) -> SourceSlot {
         let following = self.following();
-        let mut known = self.flow_key.lock();
-        if let Some((version, flow_key)) = *known
-            && version == following.version()
-        {
-            return flow_key;
+        let known = self.flow_key.load(Ordering::Relaxed);
+        if known != NO_FLOW_KEY && (known >> u32::BITS) as u32 == following.version() {
+            return SourceSlot(known as u32);
         }
         let step = following.reach_len().div_ceil(FLOW_KEY_SOURCES_MAX).max(1);
         let flow_key = following.sources().step_by(step).max_by_key(|source| sources.at(*source).followers().len());
         let flow_key = flow_key.unwrap_or(self.slot);
-        *known = Some((following.version(), flow_key));
+        self.flow_key.store(u64::from(following.version()) << u32::BITS | u64::from(flow_key.0), Ordering::Relaxed);
         flow_key
     }
 
-    /// Bytes it takes, without the allocator's own.
+    /// Bytes it takes, with its edges.
     pub fn bytes(&self) -> usize {
-        self.own_bytes() + self.edges_bytes()
+        SOURCE_BYTES + self.id.heap_bytes() + self.edges.read().bytes() + self.more_bytes()
     }
 
-    /// Bytes it takes regardless of how many edges it has.
-    fn own_bytes(&self) -> usize {
-        let id = self.id.as_str().len() + 2 * size_of::<usize>();
-        let preferences =
-            self.own_preferences().map_or(0, |preferences| size_of::<Preferences>() + preferences.heap_bytes());
-        let newest = self.newest.load().as_ref().map_or(0, |newest| newest.bytes());
-        size_of::<Self>() + size_of::<Following>() + id + self.outbox().heap_bytes() + newest + preferences
+    fn more_bytes(&self) -> usize {
+        let Some(more) = self.more.get() else { return 0 };
+        let preferences = more.preferences.read().as_ref().map_or(0, |own| size_of::<Preferences>() + own.heap_bytes());
+        let newest = more.newest.load().as_ref().map_or(0, |newest| newest.bytes());
+        allocated(size_of::<More>()) + more.outbox.read().heap_bytes() + newest + preferences
     }
+}
 
-    fn edges_bytes(&self) -> usize {
-        self.followers().heap_bytes() + self.following.read().heap_bytes()
-    }
+/// Bytes of a source without edges: its own, its entry in a vector of `Arc`, each with a flag, and a slot in a table that is about half full.
+const SOURCE_BYTES: usize = allocated(size_of::<Source>() + 2 * size_of::<usize>()) + 16 + 8;
 
-    /// The number of edges that begin or end at it.
-    fn ends(&self) -> usize {
-        self.following.read().len() + self.followers().len() as usize
-    }
+/// Bytes of the edges to others; none for those who never followed, which share one.
+fn following_bytes(following: &Following) -> usize {
+    let own = allocated(size_of::<Following>() + 2 * size_of::<usize>());
+    if following.version() == 0 { 0 } else { own + following.heap_bytes() }
 }
 
 /// All sources, by external id and by slot.
 #[derive(Debug, Default)]
 pub struct Sources {
-    by_id: DashMap<SourceId, Arc<Source>, foldhash::fast::RandomState>,
+    by_id: ById,
     by_slot: boxcar::Vec<Arc<Source>>,
     erasures: Erasures,
+    /// The edges of all who never followed.
+    no_following: Arc<Following>,
+    graph_bytes: AtomicUsize,
 }
 
 impl Sources {
@@ -275,16 +356,15 @@ impl Sources {
         // Done first, so that nobody finds the source by its id or its posts without seeing that it is erased.
         self.erasures.begin(at, Arc::clone(source), Some(source.id.clone()));
         source.set_erased(at);
-        self.by_id.remove(&source.id);
+        self.by_id.remove(source.slot, &source.id);
     }
 
     /// Restores a source that is being erased or was erased: with its id, if stored data may still contain it,
     /// otherwise with a placeholder that nobody can look up.
     pub(super) fn restore_erased(&self, name: &SourceId, at: UnixMicros, user: Option<SourceId>, is_under_way: bool) {
         let id = user.as_ref().unwrap_or(name);
-        let slot = self.by_slot.push_with(|slot| Arc::new(Source::new(SourceSlot(slot as u32), id.clone())));
         self.erasures.note_any();
-        let source = &self.by_slot[slot];
+        let source = self.push(id);
         if is_under_way {
             self.erasures.begin(at, Arc::clone(source), user);
         }
@@ -293,7 +373,7 @@ impl Sources {
 
     /// Returns the source with this id, if anything ever named it.
     pub fn get(&self, id: &SourceId) -> Option<Arc<Source>> {
-        self.by_id.get(id).map(|entry| Arc::clone(&entry))
+        self.by_id.get(id, |slot| &self.at(slot).id).map(|slot| Arc::clone(self.at(slot)))
     }
 
     /// Returns the source in this slot.
@@ -314,23 +394,31 @@ impl Sources {
         self.len() == 0
     }
 
-    /// Estimates the bytes of all sources with `edges` edges between them, from the average bytes per source and per
-    /// end of an edge in a sample.
-    pub fn bytes(&self, edges: usize) -> usize {
+    /// The bytes of all sources and edges, without posts and preferences.
+    pub fn graph_bytes(&self) -> usize {
+        self.graph_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes of all sources with their edges, outboxes and preferences. The latter two are estimated from a sample.
+    pub fn bytes(&self) -> usize {
         let step = self.len().div_ceil(SOURCES_SAMPLE_MAX).max(1);
         // A varying offset within each step, so that sources made in a regular pattern, such as users and their tags,
         // are all sampled.
         let within = |start: usize| start + start.wrapping_mul(0x9E37_79B9) / 64 % step;
         let sample = (0..self.len()).step_by(step).filter_map(|start| self.by_slot.get(within(start)));
-        let (mut looked, mut own, mut of_edges, mut ends) = (0_usize, 0, 0, 0_usize);
-        for source in sample {
-            looked += 1;
-            own += source.own_bytes();
-            of_edges += source.edges_bytes();
-            ends += source.ends();
-        }
-        let per = |bytes: usize, count: usize| if count == 0 { 0.0 } else { bytes as f64 / count as f64 };
-        (per(own, looked) * self.len() as f64 + per(of_edges, ends) * 2.0 * edges as f64).round() as usize
+        let (looked, more) =
+            sample.fold((0_usize, 0), |(looked, more), source| (looked + 1, more + source.more_bytes()));
+        self.graph_bytes() + (more as f64 / looked.max(1) as f64 * self.len() as f64).round() as usize
+    }
+
+    /// Changes the edges of a source. Only the writer calls it.
+    pub(super) fn change_edges<T>(&self, source: &Source, change: impl FnOnce(&mut Edges) -> T) -> T {
+        let mut edges = source.edges.write();
+        let before = edges.bytes();
+        let changed = change(&mut edges);
+        // Not a read-modify-write operation, because there is one writer.
+        self.graph_bytes.store(self.graph_bytes() + edges.bytes() - before, Ordering::Relaxed);
+        changed
     }
 
     /// Returns all sources, in the order of their slots.
@@ -345,60 +433,18 @@ impl Sources {
         if let Some(known) = self.known(id) {
             return known;
         }
-        let make = |slot: usize| Arc::new(Source::new(SourceSlot(slot as u32), id.clone()));
-        let slot = self.by_slot.push_with(make);
-        let source = Arc::clone(&self.by_slot[slot]);
-        self.by_id.insert(id.clone(), Arc::clone(&source));
+        let source = Arc::clone(self.push(id));
+        self.by_id.insert(source.slot, |slot| &self.at(slot).id);
+        source
+    }
+
+    /// Adds a source that nobody finds by its id yet.
+    fn push(&self, id: &SourceId) -> &Arc<Source> {
+        let make = |slot| Arc::new(Source::new(SourceSlot(slot as u32), id.clone(), Arc::clone(&self.no_following)));
+        let source = &self.by_slot[self.by_slot.push_with(make)];
+        self.graph_bytes.store(self.graph_bytes() + SOURCE_BYTES + source.id.heap_bytes(), Ordering::Relaxed);
         source
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::feed::followers::Sharding;
-
-    #[test]
-    fn a_crowd_is_whom_most_follow_until_the_reader_follows_others() {
-        let (sources, sharding) = (Sources::default(), Sharding::new(2));
-        let [ann, few, many, more] =
-            ["ann", "few", "many", "more"].map(|id| sources.intern(&SourceId::new(id).unwrap()));
-        assert_eq!(ann.flow_key(&sources), ann.slot, "of nobody's");
-        let follow = |source: &Source, followers: std::ops::Range<u32>| {
-            let mut of_source = source.followers.write();
-            followers.for_each(|nth| assert!(of_source.insert(SourceSlot(nth), UnixMicros(0), false, sharding)));
-        };
-        follow(&few, 10..12);
-        follow(&many, 10..100);
-        for source in [&few, &many] {
-            Arc::make_mut(&mut ann.following.write()).insert(source.slot, UnixMicros(0), false);
-        }
-        assert_eq!(ann.flow_key(&sources), many.slot);
-        follow(&more, 10..200);
-        Arc::make_mut(&mut ann.following.write()).insert(more.slot, UnixMicros(1), false);
-        assert_eq!(ann.flow_key(&sources), more.slot);
-        follow(&few, 100..500);
-        assert_eq!(ann.flow_key(&sources), more.slot, "looked at only when it follows or leaves somebody");
-    }
-
-    #[test]
-    fn a_sample_tells_what_all_take() {
-        let (sources, sharding) = (Sources::default(), Sharding::new(2));
-        let count = 3 * SOURCES_SAMPLE_MAX + 7;
-        (0..count).for_each(|nth| drop(sources.intern(&SourceId::new(&format!("{nth:04}")).unwrap())));
-        let alike = sources.at(SourceSlot(0)).bytes();
-        assert_eq!(sources.bytes(0), alike * count);
-        let mut edges = 0;
-        for (follower, source) in (0..count).flat_map(|nth| (1..20).map(move |n| (nth, (nth * n + 1) % count))) {
-            let (follower, source) = (sources.at(SourceSlot(follower as u32)), sources.at(SourceSlot(source as u32)));
-            let since = UnixMicros(edges as i64);
-            if Arc::make_mut(&mut follower.following.write()).insert(source.slot, since, false) {
-                source.followers.write().insert(follower.slot, since, false, sharding);
-                edges += 1;
-            }
-        }
-        let (estimate, all) =
-            (sources.bytes(edges) as f64, sources.iter().map(|source| source.bytes()).sum::<usize>() as f64);
-        assert!((estimate / all - 1.0).abs() < 0.1, "{estimate} of {all}");
-    }
-}
+mod tests;

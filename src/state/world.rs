@@ -20,7 +20,6 @@ use crate::clock::UnixMicros;
 use crate::feed::celebrity::CelebrityPolicy;
 use crate::feed::event::Event;
 use crate::feed::followers::Sharding;
-use crate::feed::following::{Edge, Following};
 use crate::feed::outbox::{Part, Route};
 use crate::feed::position::Position;
 use crate::feed::post::{Body, Post};
@@ -158,9 +157,9 @@ impl World {
         self.pulled_epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Estimates the bytes of all sources and their edges from a sample.
+    /// Returns the bytes of all sources with their edges, outboxes and preferences. The latter two are estimated from a sample.
     pub fn sources_bytes(&self) -> usize {
-        self.sources.bytes(self.edges())
+        self.sources.bytes()
     }
 
     /// The number of follow edges, including hidden ones.
@@ -372,16 +371,6 @@ impl Writer {
                 self.backlog.note_tombstone(id);
             }
         }
-    }
-
-    /// Restores all edges of one follower that has none yet.
-    pub(super) fn restore_following(&mut self, follower: SourceSlot, edges: Vec<Edge>) {
-        for edge in &edges {
-            let source = self.world.sources.at(edge.source);
-            source.followers.write().insert(follower, edge.since, edge.hidden, self.world.sharding);
-        }
-        self.world.edges.fetch_add(edges.len(), Ordering::Relaxed);
-        *self.world.sources.at(follower).following.write() = Arc::new(Following::restored(edges));
     }
 
     fn insert_pulled(&self, source: &Source, position: Position) {

@@ -55,7 +55,7 @@ pub fn state(world: &World) -> String {
             lines.push(format!("edge {} {followed} {since} {}", source.id, edge.hidden));
         }
         decided(world, source, &mut lines);
-        for (since, follower) in source.followers().newest_before(UnixMicros(i64::MAX), usize::MAX) {
+        for (since, follower) in world.followers_before(source, UnixMicros(i64::MAX), usize::MAX) {
             lines.push(format!("follower {} {} {}", source.id, world.sources.at(follower).id, since.0));
         }
     }
@@ -86,8 +86,8 @@ fn decided(world: &World, reader: &Source, lines: &mut Vec<String>) {
     }
     for (list, members) in &preferences.lists {
         lines.push(format!("list {who} {}", list.as_str()));
-        let member = |edge: &Edge| format!("member {who} {} {} {}", list.as_str(), name(edge.source), edge.since.0);
-        lines.extend(members.edges().iter().map(member));
+        let member = |edge: Edge| format!("member {who} {} {} {}", list.as_str(), name(edge.source), edge.since.0);
+        lines.extend(members.edges().map(member));
     }
     lines.extend(following.starts().iter().map(|(source, at)| format!("start {who} {} {at:?}", name(*source))));
     let kept = |kept: &RetainedRange| {

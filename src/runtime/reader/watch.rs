@@ -71,7 +71,7 @@ pub(super) struct PendingLookup {
 /// The decisions of a reader about the feed.
 #[derive(Debug)]
 struct Decided {
-    edges: u64,
+    edges: u32,
     preferences: Arc<Preferences>,
 }
 

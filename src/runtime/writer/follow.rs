@@ -1,9 +1,11 @@
 //! The follow part of the scribe: validating edges, and finding the earlier posts that each one brings.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::error::{Error, FollowRefusal};
 use crate::feed::event::{Event, NewEdge};
+use crate::feed::following::Following;
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::limits::{
@@ -14,6 +16,8 @@ use crate::runtime::writer::group::Added;
 use crate::runtime::writer::{Scribe, Then, refuse};
 use crate::state::sources::Source;
 use crate::storage::journal::Journal;
+
+type Hasher = foldhash::fast::RandomState;
 
 impl<J: Journal> Scribe<J> {
     pub(super) fn follow(&mut self, edges: Vec<NewEdge>, reply: Reply<Followed>) {
@@ -45,14 +49,12 @@ impl<J: Journal> Scribe<J> {
         }
         let limit = self.shared.config.following_max;
         let (mut fresh, mut new, mut refusals) = (Vec::with_capacity(requested), 0, Vec::new());
-        // The edges that this request already adds, by follower: each counts toward the limit and may be repeated.
-        let mut added: HashMap<SourceId, HashSet<SourceId>> = HashMap::new();
+        let mut followers: HashMap<SourceId, Requested, Hasher> = HashMap::default();
         for (nth, edge) in edges.into_iter().enumerate() {
-            let follower = world.sources.get(&edge.follower);
-            let following = follower.as_ref().map(|follower| follower.following()).unwrap_or_default();
-            let added = added.entry(edge.follower.clone()).or_default();
+            let Requested { follower, following, added } =
+                followers.entry(edge.follower.clone()).or_insert_with_key(|id| Requested::of(world.sources.get(id)));
             let source = world.sources.get(&edge.source);
-            let before = source.as_ref().and_then(|source| following.get(source.slot).copied());
+            let before = source.as_ref().and_then(|source| following.get(source.slot));
             if !edge.follower.is_user() {
                 refusals.push((nth, FollowRefusal::NotAUser(edge.follower)));
             } else if edge.follower == edge.source {
@@ -96,7 +98,7 @@ impl<J: Journal> Scribe<J> {
                 format!("backfills of {asked} posts in all are more than the {BACKFILLS_PER_REQUEST_MAX} allowed");
             return Err(Error::InvalidDraft { what });
         }
-        for edge in edges.iter_mut().filter(|edge| edge.start.is_none()) {
+        for edge in edges.iter_mut().filter(|edge| edge.start.is_none() && edge.backfill.is_some()) {
             let source = self.writer.world().sources.get(&edge.source);
             edge.start = self.start(edge, source.as_deref())?;
         }
@@ -165,6 +167,21 @@ impl<J: Journal> Scribe<J> {
     fn newest(&self, source: &Source, max: usize) -> Result<Vec<Position>, Error> {
         let newest = self.resolved.newest(self.writer.world(), source, max);
         newest.ok_or(Error::Overloaded { queue: "archive", limit: ARCHIVE_QUEUE_MAX })
+    }
+}
+
+/// A follower in a request for edges.
+struct Requested {
+    follower: Option<Arc<Source>>,
+    following: Arc<Following>,
+    /// The edges that the request already adds: each counts toward the limit and may be repeated.
+    added: HashSet<SourceId, Hasher>,
+}
+
+impl Requested {
+    fn of(follower: Option<Arc<Source>>) -> Self {
+        let following = follower.as_ref().map(|follower| follower.following()).unwrap_or_default();
+        Self { follower, following, added: HashSet::default() }
     }
 }
 

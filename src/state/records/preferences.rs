@@ -53,7 +53,7 @@ impl RecordTraversal<'_> {
             silenced.iter().filter(|(source, _)| is_known(*source)).map(|(source, since)| (source.0, since)).collect()
         };
         let members = |members: &Following| {
-            let known = members.edges().iter().filter(|edge| is_known(edge.source));
+            let known = members.edges().filter(|edge| is_known(edge.source));
             known.map(|edge| (edge.source.0, edge.since)).collect()
         };
         PreferencesRecord {
@@ -100,7 +100,7 @@ impl Writer {
         }
         preferences.note_change();
         let reader = Arc::clone(self.world().sources.at(SourceSlot(record.reader)));
-        *reader.preferences.write() = Some(Arc::new(preferences));
+        *reader.preferences_lock().write() = Some(Arc::new(preferences));
         Ok(())
     }
 }

@@ -5,20 +5,52 @@ use std::sync::atomic::Ordering;
 
 use crate::clock::UnixMicros;
 use crate::feed::event::{MuteOrBlock, NewEdge};
-use crate::feed::following::Edge;
+use crate::feed::following::{Edge, Following};
 use crate::feed::position::Position;
 use crate::feed::preferences::Preferences;
-use crate::id::{ListName, SourceId};
+use crate::id::{ListName, SourceId, SourceSlot};
 use crate::state::sources::Source;
-use crate::state::world::{Applied, Writer};
+use crate::state::world::{Applied, World, Writer};
+
+impl World {
+    /// Returns at most `max` visible followers of a source whose edges were made before `before`, youngest edge first.
+    pub fn followers_before(&self, source: &Source, before: UnixMicros, max: usize) -> Vec<(UnixMicros, SourceSlot)> {
+        let (mut youngest, mut until) = (Vec::new(), before);
+        while youngest.len() < max {
+            let Some((from, slots)) = source.followers().before(until, self.sharding) else { break };
+            // An edge that was removed or made again meanwhile is not there, or in a younger run.
+            let edge = |slot: SourceSlot| {
+                let edge = self.sources.at(slot).following().get(source.slot)?;
+                (!edge.hidden && (from..until).contains(&edge.since)).then_some((edge.since, slot))
+            };
+            let mut found: Vec<_> = slots.into_iter().filter_map(edge).collect();
+            found.sort_unstable_by(|a, b| b.cmp(a));
+            youngest.append(&mut found);
+            until = from;
+        }
+        youngest.truncate(max);
+        youngest
+    }
+}
 
 impl Writer {
+    /// Restores all edges of one follower that has none yet.
+    pub(in crate::state) fn restore_following(&mut self, follower: SourceSlot, edges: &[Edge]) {
+        let sources = &self.world.sources;
+        let restored = Arc::new(Following::restored(edges));
+        sources.change_edges(sources.at(follower), |own| own.following = restored);
+        for edge in edges {
+            self.insert_follower(self.world.sources.at(edge.source), follower, edge.since, edge.hidden);
+        }
+        self.world.edges.fetch_add(edges.len(), Ordering::Relaxed);
+    }
+
     pub(super) fn follow(&mut self, edges: &[NewEdge], first_since: UnixMicros) -> Applied {
         for (nth, edge) in edges.iter().enumerate() {
             let since = UnixMicros(first_since.0 + nth as i64);
             let follower = self.world.sources.intern(&edge.follower);
             let source = self.world.sources.intern(&edge.source);
-            let before = follower.following.read().get(source.slot).copied();
+            let before = follower.edges.read().following.get(source.slot);
             match before {
                 Some(before) if before.hidden == edge.hidden => continue,
                 Some(before) => self.set_edge_hidden(&follower, &source, before, since, edge.hidden),
@@ -38,28 +70,47 @@ impl Writer {
     ) {
         // The follower's side is changed last. The new version makes the reader fetch the posts published before; from
         // the change of the source's side on, new posts are pushed to the follower.
-        let mut followers = source.followers.write();
-        followers.insert(follower.slot, since, hidden, self.world.sharding);
-        let count = followers.len();
-        drop(followers);
-        let mut following = follower.following.write();
-        let following = Arc::make_mut(&mut *following);
-        following.insert(source.slot, since, hidden);
-        if let Some(start) = start.filter(|start| *start > Position::MIN) {
-            following.set_start(source.slot, start);
-        }
-        following.drop_superfluous(source.slot);
+        let count = self.insert_follower(source, follower.slot, since, hidden);
+        self.world.sources.change_edges(follower, |edges| {
+            let following = edges.following_mut();
+            following.insert(source.slot, since, hidden);
+            if let Some(start) = start.filter(|start| *start > Position::MIN) {
+                following.set_start(source.slot, start);
+            }
+            following.drop_superfluous(source.slot);
+        });
         self.world.edges.fetch_add(1, Ordering::Relaxed);
         self.update_celebrity(source, count);
     }
 
+    /// Adds a follower on the source's side, and returns how many there are.
+    fn insert_follower(&self, source: &Source, follower: SourceSlot, since: UnixMicros, hidden: bool) -> u64 {
+        let sharding = self.world.sharding;
+        let sources = &self.world.sources;
+        let must_split = source.followers().must_split(since, sharding);
+        // Looked up without the lock. Only this thread changes edges, so nothing changes in between.
+        let visible = must_split.map(|run| -> Vec<(UnixMicros, SourceSlot)> {
+            let edge = |slot: &SourceSlot| Some((*slot, sources.at(*slot).following().get(source.slot)?));
+            let visible = run.iter().filter_map(edge).filter(|(_, edge)| !edge.hidden);
+            visible.map(|(slot, edge)| (edge.since, slot)).collect()
+        });
+        sources.change_edges(source, |edges| {
+            if let Some(visible) = visible {
+                edges.followers.split(since, visible);
+            }
+            edges.followers.insert(follower, since, hidden, sharding);
+            edges.followers.len()
+        })
+    }
+
     /// Changes whether an edge is hidden. The posts that it brings and the number of followers do not change.
     fn set_edge_hidden(&self, follower: &Source, source: &Source, before: Edge, since: UnixMicros, hidden: bool) {
-        let mut followers = source.followers.write();
-        followers.remove(follower.slot, before.since, self.world.sharding);
-        followers.insert(follower.slot, since, hidden, self.world.sharding);
-        drop(followers);
-        Arc::make_mut(&mut *follower.following.write()).set_hidden(source.slot, since, hidden);
+        let (sources, sharding) = (&self.world.sources, self.world.sharding);
+        sources.change_edges(source, |edges| {
+            edges.followers.remove(follower.slot, before.since, before.hidden, sharding);
+        });
+        self.insert_follower(source, follower.slot, since, hidden);
+        sources.change_edges(follower, |edges| edges.following_mut().set_hidden(source.slot, since, hidden));
     }
 
     pub(super) fn unfollow(&mut self, follower: &SourceId, source: &SourceId, keep_until: Option<Position>) -> Applied {
@@ -72,19 +123,16 @@ impl Writer {
 
     pub(super) fn remove_edge(&self, follower: &Source, source: &Source, keep_until: Option<Position>) {
         let _removal = self.world.arrivals.begin_removal();
-        let removed = {
-            let mut following = follower.following.write();
-            let following = Arc::make_mut(&mut *following);
-            match keep_until {
-                Some(until) => following.remove_but_keep(source.slot, until),
-                None => following.remove(source.slot),
-            }
-        };
+        let (sources, sharding) = (&self.world.sources, self.world.sharding);
+        let removed = sources.change_edges(follower, |edges| match keep_until {
+            Some(until) => edges.following_mut().remove_but_keep(source.slot, until),
+            None => edges.following_mut().remove(source.slot),
+        });
         let Some(edge) = removed else { return };
-        let mut followers = source.followers.write();
-        followers.remove(follower.slot, edge.since, self.world.sharding);
-        let count = followers.len();
-        drop(followers);
+        let count = sources.change_edges(source, |edges| {
+            edges.followers.remove(follower.slot, edge.since, edge.hidden, sharding);
+            edges.followers.len()
+        });
         self.world.edges.fetch_sub(1, Ordering::Relaxed);
         self.update_celebrity(source, count);
     }
@@ -139,7 +187,7 @@ impl Writer {
 
     pub(super) fn change_preferences(&mut self, reader: &SourceId, change: impl FnOnce(&mut Preferences)) -> Applied {
         let reader = self.world.sources.intern(reader);
-        let mut preferences = reader.preferences.write();
+        let mut preferences = reader.preferences_lock().write();
         let preferences = Arc::make_mut(preferences.get_or_insert_default());
         change(preferences);
         preferences.note_change();
@@ -160,3 +208,5 @@ impl Writer {
         source.celebrity.store(celebrity, Ordering::Relaxed);
     }
 }
+
+mod tests;
