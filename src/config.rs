@@ -39,9 +39,12 @@ pub struct EngineConfig {
     pub outbox_posts: NonZeroUsize,
     /// Maximum number of known sources. Beyond it, new sources are refused. Default 50,000,000.
     pub sources_max: usize,
-    /// Maximum number of follow edges, hidden ones included. Beyond it, new edges are refused. An edge takes some tens of bytes, counting
+    /// Maximum number of follow edges, hidden ones included. Beyond it, new edges are refused. An edge takes some 20 bytes, counting
     /// both sides. Default 500,000,000.
     pub edges_max: usize,
+    /// Maximum bytes of sources and follow edges in memory, without outboxes and preferences. Beyond it, new ones are refused; edges can
+    /// still be removed. Default 16 GiB.
+    pub graph_bytes_max: usize,
     /// Maximum number of reposts, each counted once for each of its sources. Beyond it, new reposts are refused. A repost takes at most 24
     /// bytes, which always stay in memory. Default 250,000,000.
     pub reposts_max: usize,
@@ -80,6 +83,7 @@ impl Default for EngineConfig {
             outbox_posts: some(1_000),
             sources_max: 50_000_000,
             edges_max: 500_000_000,
+            graph_bytes_max: 16 << 30,
             reposts_max: 250_000_000,
             pull_budget: Duration::from_millis(50),
             archive_budget: Duration::from_secs(2),

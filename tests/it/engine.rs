@@ -8,6 +8,7 @@ use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, FeedPage};
 use tidewire::error::Error;
 use tidewire::feed::celebrity::CelebrityPolicy;
+use tidewire::feed::event::NewEdge;
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
 use tidewire::storage::journal::MemoryJournal;
@@ -167,6 +168,34 @@ async fn a_full_store_refuses_posts_and_keeps_serving() {
     assert_eq!(engine.own_page(&id("bob"), NEWEST).await.unwrap().page.items.len(), published);
     engine.delete(engine.own_page(&id("bob"), NEWEST).await.unwrap().page.items[0].0.id).await.unwrap();
     engine.publish(draft("bob", "1"), false).await.unwrap();
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_full_graph_refuses_edges_and_sources_and_lets_edges_go() {
+    let limit = 100_000;
+    let engine = Engine::start(EngineConfig { graph_bytes_max: limit, ..config(1, CelebrityPolicy::PushAll) });
+    let bytes = || engine.shared().world.sources.graph_bytes();
+    let edge = |nth: usize, source: usize| NewEdge::new(id(&format!("r{nth}")), id(&format!("s{source}")));
+    for nth in 0..100 {
+        engine.follow(vec![edge(nth, nth % 10)]).await.unwrap();
+    }
+    let refused = loop {
+        let nth = engine.shared().world.edges();
+        if let Err(refused) = engine.follow(vec![edge(nth % 100, nth / 100 + 10)]).await {
+            break refused;
+        }
+    };
+    assert_eq!(refused, Error::Full { what: "source and follow edge (bytes)", limit });
+    assert!((limit * 9 / 10..=limit).contains(&bytes()), "{} of {limit}", bytes());
+    let newcomer = engine.publish(draft("newcomer", "1"), false).await;
+    assert_eq!(newcomer.err(), Some(refused.clone()));
+    engine.publish(draft("s0", "1"), false).await.unwrap();
+    engine.follow(vec![edge(0, 0)]).await.unwrap();
+    for nth in 0..100 {
+        engine.unfollow(id(&format!("r{nth}")), id(&format!("s{}", nth % 10))).await.unwrap();
+    }
+    engine.follow(vec![edge(0, 1)]).await.unwrap();
     engine.shutdown();
 }
 

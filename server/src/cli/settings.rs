@@ -98,6 +98,9 @@ pub struct Settings {
     /// Follow edges that there may be; beyond it new ones are refused [edges, default: 500000000]
     #[arg(long, env = "TIDEWIRE_EDGES_MAX", value_name = "EDGES")]
     pub edges_max: Option<NonZeroUsize>,
+    /// Memory that sources and follow edges may take; beyond it new ones are refused [bytes, default: 17179869184]
+    #[arg(long, env = "TIDEWIRE_GRAPH_BYTES_MAX", value_name = "BYTES")]
+    pub graph_bytes_max: Option<NonZeroUsize>,
     /// Reposts that there may be, counted for each of their sources; beyond it new ones are refused [reposts, default: 250000000]
     #[arg(long, env = "TIDEWIRE_REPOSTS_MAX", value_name = "REPOSTS")]
     pub reposts_max: Option<NonZeroUsize>,
@@ -270,6 +273,7 @@ impl Settings {
             store_bytes_max: self.store_bytes_max.or(other.store_bytes_max),
             sources_max: self.sources_max.or(other.sources_max),
             edges_max: self.edges_max.or(other.edges_max),
+            graph_bytes_max: self.graph_bytes_max.or(other.graph_bytes_max),
             reposts_max: self.reposts_max.or(other.reposts_max),
             data_dir: self.data_dir.or_else(|| other.data_dir.clone()),
             durability: self.durability.or(other.durability),
@@ -401,6 +405,7 @@ impl Settings {
             store_bytes_max: number(self.store_bytes_max, default.store_bytes_max),
             sources_max: number(self.sources_max, default.sources_max),
             edges_max: number(self.edges_max, default.edges_max),
+            graph_bytes_max: number(self.graph_bytes_max, default.graph_bytes_max),
             reposts_max: number(self.reposts_max, default.reposts_max),
             pull_budget: span(self.pull_budget, default.pull_budget),
             live_max: number(self.live_max, default.live_max),

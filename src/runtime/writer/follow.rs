@@ -83,11 +83,17 @@ impl<J: Journal> Scribe<J> {
         Ok((fresh, new))
     }
 
-    /// Checks that this many more edges fit within the limit, together with those of the group.
+    /// Checks that this many more edges fit within the limits, together with those of the group.
     fn check_edges_limit(&self, new: usize) -> Result<(), Error> {
+        if new == 0 {
+            return Ok(());
+        }
         let limit = self.shared.config.edges_max;
-        let count = self.writer.world().edges() + self.group.added().edges + new;
-        if new > 0 && count > limit { Err(Error::Full { what: "follow edge", limit }) } else { Ok(()) }
+        let edges = self.group.added().edges + new;
+        if self.writer.world().edges() + edges > limit {
+            return Err(Error::Full { what: "follow edge", limit });
+        }
+        self.check_graph_bytes(edges, 0)
     }
 
     /// Finds the starts of edges that were requested with only some of the earlier posts.

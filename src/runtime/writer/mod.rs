@@ -60,6 +60,12 @@ const SCRIBE_BATCH_BYTES_MAX: usize = 256 * 1024;
 /// Maximum number of sources that one process can know: slots have 32 bits, and the last one is reserved.
 const SOURCES_MAX: usize = u32::MAX as usize - 1;
 
+/// Bytes that are counted for an edge that is accepted and not applied yet.
+const NEW_EDGE_BYTES: usize = 32;
+
+/// Bytes that are counted for a source that is accepted and not applied yet, with the longest id.
+const NEW_SOURCE_BYTES: usize = 320;
+
 /// The single writer of the world and of the journal.
 pub struct Scribe<J> {
     writer: Writer,
@@ -217,15 +223,32 @@ impl<J: Journal> Scribe<J> {
         let sources = &self.writer.world().sources;
         let limit = self.shared.config.sources_max.min(SOURCES_MAX);
         let known = sources.len();
-        if known + self.group.named() + ids.clone().count() <= limit {
-            // The limit is met even if all of them are new.
+        let named = self.group.named() + ids.clone().count();
+        let edges = self.group.added().edges;
+        if known + named <= limit && self.check_graph_bytes(edges, named).is_ok() {
+            // The limits are met even if all of them are new.
             return Ok(());
         }
         let of_group = self.group.unknown(sources);
         let is_new = |id: &&SourceId| sources.get(id).is_none() && !of_group.contains(*id);
         let new: HashSet<&SourceId> = ids.filter(is_new).collect();
-        let is_full = !new.is_empty() && known + of_group.len() + new.len() > limit;
-        if is_full { Err(Error::Full { what: "source", limit }) } else { Ok(()) }
+        if new.is_empty() {
+            return Ok(());
+        }
+        let added = of_group.len() + new.len();
+        if known + added > limit {
+            return Err(Error::Full { what: "source", limit });
+        }
+        self.check_graph_bytes(edges, added)
+    }
+
+    /// Checks that this many more edges and sources fit into the memory for them. What they will take is known only once they are applied,
+    /// so the budget is exceeded by at most what one group adds.
+    fn check_graph_bytes(&self, edges: usize, sources: usize) -> Result<(), Error> {
+        let limit = self.shared.config.graph_bytes_max;
+        let added = edges * NEW_EDGE_BYTES + sources * NEW_SOURCE_BYTES;
+        let is_full = self.writer.world().sources.graph_bytes() + added > limit;
+        if is_full { Err(Error::Full { what: "source and follow edge (bytes)", limit }) } else { Ok(()) }
     }
 
     /// Journals an event, which is applied and answered when the group is committed. Returns false if that failed.

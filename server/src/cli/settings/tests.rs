@@ -58,7 +58,7 @@ fn thresholds_have_three_forms() {
 
 #[test]
 fn nonsense_is_refused_with_the_options_name() {
-    let cases: [&[&str]; 31] = [
+    let cases: [&[&str]; 32] = [
         &["--inbox-posts", "0"],
         &["--inbox-posts", "100001"],
         &["--inbox-posts", "many"],
@@ -75,6 +75,7 @@ fn nonsense_is_refused_with_the_options_name() {
         &["--store-bytes-max", "8GiB"],
         &["--sources-max", "0"],
         &["--edges-max", "0"],
+        &["--graph-bytes-max", "16GiB"],
         &["--reposts-max", "many"],
         &["--durability", "sometimes"],
         &["--durability", "ALWAYS"],

@@ -318,6 +318,15 @@ impl Sheet<'_> {
         let reposts = world.reposts.bytes() as u64;
         self.gauge("reposts", "Memory that it takes to know who repeats what, by a sample", bytes, reposts)?;
         self.gauge("posts_limit", "Memory that posts may take", bytes, shared.config.store_bytes_max as u64)?;
+        let graph = world.sources.graph_bytes() as u64;
+        self.gauge(
+            "graph",
+            "Memory that sources and follow edges take, without outboxes and preferences",
+            bytes,
+            graph,
+        )?;
+        let limit = shared.config.graph_bytes_max as u64;
+        self.gauge("graph_limit", "Memory that sources and follow edges may take", bytes, limit)?;
         let waiting = watchers.waiting_bytes() as u64;
         self.gauge("live_waiting", "What waits for live connections to take it, once for each", bytes, waiting)?;
         let limit = LIVE_QUEUE_BYTES_MAX as u64;
