@@ -9,12 +9,13 @@
 mod common;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::{config, follow_all, id, resident_bytes, runtime, size};
 use tidewire::clock::SystemClock;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::celebrity::CelebrityPolicy;
+use tidewire::feed::event::NewEdge;
 use tidewire::id::SourceId;
 use tidewire::recovery::RecoveryProgress;
 
@@ -67,8 +68,9 @@ impl Before {
     }
 
     /// Prints what was added since, in all and for each of `count`, or for each new edge.
-    fn print(&self, engine: &Engine, what: &str, count: Option<usize>) {
+    async fn print(&self, engine: &Engine, what: &str, count: Option<usize>) {
         let took = self.at.elapsed().as_secs_f64();
+        settle(engine).await;
         let now = Self::now(engine);
         let (resident, reported, edges) =
             (now.resident - self.resident, now.reported - self.reported, now.edges - self.edges);
@@ -86,11 +88,19 @@ impl Before {
     }
 }
 
+/// Lets the allocator give back what it keeps for reuse: it does so after a second, when memory is asked for again.
+async fn settle(engine: &Engine) {
+    for _ in 0..size(4, 0) {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let _ = engine.follow((0..1_000).map(|_| NewEdge::new(id("nobody"), id("nobody"))).collect()).await;
+    }
+}
+
 async fn sleeping(engine: &Engine, sleepers: usize) {
     let author = |nth: usize| id(&format!("a{}", nth % 1_000));
     let before = Before::now(engine);
     follow_all(engine, (0..sleepers).map(|nth| (id(&format!("r{nth}")), author(nth)))).await;
-    before.print(engine, "a sleeping user with one edge", Some(sleepers));
+    before.print(engine, "a sleeping user with one edge", Some(sleepers)).await;
 }
 
 /// First every user gets one edge, so that what follows adds only edges: one to each follower in turn.
@@ -98,7 +108,7 @@ async fn generated(engine: &Engine, users: usize, each: usize, is_power: bool) {
     let user = |nth: usize| id(&format!("u{nth}"));
     let all = Before::now(engine);
     follow_all(engine, (0..users).map(|nth| (user(nth), user((nth + 1) % users)))).await;
-    all.print(engine, "users with an edge in each direction, each", Some(users));
+    all.print(engine, "users with an edge in each direction, each", Some(users)).await;
     let mut random = fastrand::Rng::with_seed(7);
     let mut source = move || {
         let uniform = random.f64();
@@ -110,8 +120,8 @@ async fn generated(engine: &Engine, users: usize, each: usize, is_power: bool) {
     let edges = followers.map(|follower| (follower, source())).filter(|(follower, source)| follower != source);
     let before = Before::now(engine);
     follow_all(engine, edges.map(|(follower, source)| (user(follower), user(source)))).await;
-    before.print(engine, "edges, each", None);
-    all.print(engine, "all, for each edge", None);
+    before.print(engine, "edges, each", None).await;
+    all.print(engine, "all, for each edge", None).await;
 }
 
 async fn from_file(engine: &Engine, file: &str) {
@@ -123,6 +133,6 @@ async fn from_file(engine: &Engine, file: &str) {
     let edges = edges.filter(|(follower, source)| follower != source);
     let all = Before::now(engine);
     follow_all(engine, edges).await;
-    all.print(engine, "all, for each edge", None);
+    all.print(engine, "all, for each edge", None).await;
     println!("{} sources", engine.shared().world.sources.len());
 }
