@@ -11,7 +11,7 @@
 mod by_id;
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwapOption;
@@ -154,8 +154,23 @@ impl Source {
         }
     }
 
+    /// Returns what only the writer adds.
     fn more(&self) -> &More {
-        self.more.get_or_init(Box::default)
+        self.more.get().unwrap_or_else(|| {
+            let more = self.more.get_or_init(Box::default);
+            fence(Ordering::SeqCst);
+            more
+        })
+    }
+
+    /// Returns what it has, if anything, after all that this thread did before. A reader is marked active and then looks for posts; the
+    /// writer adds the first post and then looks for active readers. One of them must see the other: where there is an outbox its lock sees
+    /// to that, and where there is none these two fences do.
+    fn more_by_now(&self) -> Option<&More> {
+        self.more.get().or_else(|| {
+            fence(Ordering::SeqCst);
+            self.more.get()
+        })
     }
 
     /// When its erasure began, if it did. Its slot remains allocated, because slots are permanent; nothing else of it
@@ -179,7 +194,7 @@ impl Source {
 
     /// Locks its outbox for reading. The guard must be short-lived: publishing waits for it.
     pub fn outbox(&self) -> OutboxGuard<'_> {
-        match self.more.get() {
+        match self.more_by_now() {
             Some(more) => OutboxGuard::Locked(more.outbox.read()),
             None => OutboxGuard::Empty(&EMPTY_OUTBOX),
         }
@@ -190,7 +205,7 @@ impl Source {
     /// # Errors
     /// Fails if some of the requested posts may not be in memory.
     pub fn pull(&self, ask: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ReadGap> {
-        let Some(more) = self.more.get() else { return Ok(()) };
+        let Some(more) = self.more_by_now() else { return Ok(()) };
         if more.newest.load().as_ref().is_some_and(|newest| newest.pull(ask, into)) {
             return Ok(());
         }
