@@ -187,7 +187,8 @@ async fn a_full_graph_refuses_edges_and_sources_and_lets_edges_go() {
         }
     };
     assert_eq!(refused, Error::Full { what: "source and follow edge (bytes)", limit });
-    assert!((limit * 9 / 10..=limit).contains(&bytes()), "{} of {limit}", bytes());
+    // What an edge takes is known only when it is there.
+    assert!((limit * 9 / 10..limit + 1_000).contains(&bytes()), "{} of {limit}", bytes());
     let newcomer = engine.publish(draft("newcomer", "1"), false).await;
     assert_eq!(newcomer.err(), Some(refused.clone()));
     engine.publish(draft("s0", "1"), false).await.unwrap();
