@@ -13,6 +13,7 @@ mod erase;
 mod live;
 mod personal;
 mod snapshots;
+mod sources;
 mod start;
 mod users;
 
@@ -31,6 +32,7 @@ pub use crate::engine::edges::Listed;
 pub use crate::engine::erase::{Erasing, ErasuresUnderWay};
 pub use crate::engine::live::{Unauthenticated, Watcher};
 pub use crate::engine::personal::Unread;
+pub use crate::engine::sources::SourceInfo;
 pub use crate::engine::start::{Claimed, StorageConfig};
 use crate::error::Error;
 use crate::feed::page::{Page, Range, Reach};
@@ -119,25 +121,6 @@ pub struct FeedPage {
     pub page: Page<Entry>,
     /// The sources that could not be read in time. If there are many, only the first of those in `page`.
     pub partial: Vec<SourceId>,
-}
-
-/// The public facts about a source.
-#[derive(Clone, Debug)]
-pub struct SourceInfo {
-    /// The id of the source.
-    pub id: SourceId,
-    /// The number of visible followers.
-    pub followers: usize,
-    /// The number of visible followed sources.
-    pub following: usize,
-    /// The number of posts in its outbox.
-    pub posts: usize,
-    /// True if followers pull its posts on read, instead of fan-out pushing them.
-    pub celebrity: bool,
-    /// True if the source is awake.
-    pub active: bool,
-    /// The time at which it last read its feed.
-    pub last_seen: Option<UnixMicros>,
 }
 
 /// The fill level of a queue, for operators.
@@ -349,25 +332,6 @@ impl Engine {
         };
         shared.read_cold(reply, page, build);
         answer.await.unwrap_or(Err(Error::ShuttingDown)).map(|page| self.with_names(page))
-    }
-
-    /// Returns the public facts about a source.
-    ///
-    /// # Errors
-    /// Fails if the source is unknown.
-    pub fn source(&self, id: &SourceId) -> Result<SourceInfo, Error> {
-        let shared = &self.inner.shared;
-        let source = shared.world.sources.get(id).ok_or_else(|| Error::UnknownSource(id.clone()))?;
-        let (followers, posts) = (source.followers().visible_len(), source.outbox().len());
-        Ok(SourceInfo {
-            id: source.id.clone(),
-            followers,
-            following: source.following().visible_len(),
-            posts,
-            celebrity: shared.world.route(&source) == crate::feed::outbox::Route::Pull,
-            active: shared.directory.is_active(source.slot),
-            last_seen: source.last_seen(),
-        })
     }
 
     /// Returns true if a reader's inbox is in memory, so that a page takes only microseconds.
