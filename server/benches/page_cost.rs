@@ -52,7 +52,9 @@ async fn world() -> Engine {
     let edge = |nth: usize| NewEdge::new(id('r', nth / AUTHORS), id('a', nth % AUTHORS));
     engine.follow((0..READERS * AUTHORS).step_by(2).map(edge).collect()).await.unwrap();
     for nth in 0..POSTS {
-        let body = format!(r#"{{"text":"post {nth}, of about a hundred bytes in all, which is what short messages have: {nth}"}}"#);
+        let body = format!(
+            r#"{{"text":"post {nth}, of about a hundred bytes in all, which is what short messages have: {nth}"}}"#
+        );
         engine.publish(Draft::new(id('a', nth % AUTHORS), Body::new(&body).unwrap()), true).await.unwrap();
     }
     for nth in 0..READERS {
