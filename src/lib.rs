@@ -111,11 +111,12 @@ pub mod fuzzing;
 pub use clock::{Clock, SystemClock, TimeError, UnixMicros};
 pub use config::EngineConfig;
 pub use engine::{
-    Engine, Erasing, FeedPage, Listed, QueueDepth, SnapshotOptions, SourceInfo, StorageConfig, Unread, Watcher,
+    Engine, Erasing, FeedPage, Listed, QueueDepth, RouteCost, SnapshotOptions, SourceInfo, StorageConfig, Unread,
+    Watcher,
 };
 pub use error::{Error, FollowRefusal};
 pub use feed::body::BodyError;
-pub use feed::celebrity::CelebrityPolicy;
+pub use feed::celebrity::{CelebrityPolicy, CostModel, RouteBasis};
 pub use feed::event::{MuteOrBlock, NewEdge};
 pub use feed::outbox::Route;
 pub use feed::page::{Page, Range, Reach};

@@ -160,3 +160,13 @@ pub fn print_latency(what: &str, latencies: &Histogram<u64>) {
     let micros = |quantile| latencies.value_at_quantile(quantile) as f64 / 1_000.0;
     println!("{what}: p50 {:.1} us, p99 {:.1} us, n {}", micros(0.5), micros(0.99), latencies.len());
 }
+
+/// The processor time that all threads of this process have used so far.
+pub fn processor_time() -> Duration {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let of_task = |task: std::io::Result<std::fs::DirEntry>| {
+        let statistics = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        statistics.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    Duration::from_nanos(tasks.filter_map(of_task).sum::<u64>())
+}

@@ -27,12 +27,11 @@ use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::clock::UnixMicros;
 pub use crate::engine::edges::Listed;
 pub use crate::engine::erase::{Erasing, ErasuresUnderWay};
 pub use crate::engine::live::{Unauthenticated, Watcher};
 pub use crate::engine::personal::Unread;
-pub use crate::engine::sources::SourceInfo;
+pub use crate::engine::sources::{RouteCost, SourceInfo};
 pub use crate::engine::start::{Claimed, StorageConfig};
 use crate::error::Error;
 use crate::feed::page::{Page, Range, Reach};

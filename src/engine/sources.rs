@@ -3,8 +3,10 @@
 use crate::clock::UnixMicros;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::feed::celebrity::RouteBasis;
 use crate::feed::outbox::Route;
 use crate::id::SourceId;
+use crate::state::sources::Source;
 
 /// The public facts about a source.
 #[derive(Clone, Debug)]
@@ -19,10 +21,24 @@ pub struct SourceInfo {
     pub posts: usize,
     /// True if followers pull its posts on read, instead of fan-out pushing them.
     pub celebrity: bool,
+    /// What its posts cost by either route.
+    pub cost: RouteCost,
     /// True if the source is awake.
     pub active: bool,
     /// The time at which it last read its feed.
     pub last_seen: Option<UnixMicros>,
+}
+
+/// What the posts of a source cost by either route, at present rates, in microseconds of processor time for each hour. The rates are known
+/// since the start of the process.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct RouteCost {
+    /// The cost of pushing its posts to the followers that have inboxes.
+    pub push_us_per_hour: f64,
+    /// The cost of pulling its posts for each page of a follower.
+    pub pull_us_per_hour: f64,
+    /// On what its route depends. The costs matter only for [`RouteBasis::Cost`].
+    pub decided_by: RouteBasis,
 }
 
 impl Engine {
@@ -40,8 +56,17 @@ impl Engine {
             following: source.following().visible_len(),
             posts,
             celebrity: shared.world.route(&source) == Route::Pull,
+            cost: self.route_cost(&source),
             active: shared.directory.is_active(source.slot),
             last_seen: source.last_seen(),
         })
+    }
+
+    /// Returns what the posts of a source cost by either route.
+    fn route_cost(&self, source: &Source) -> RouteCost {
+        let shared = self.shared();
+        let costs = shared.world.costs(source, shared.clock.now());
+        let (push_us_per_hour, pull_us_per_hour) = costs.us_per_hour();
+        RouteCost { push_us_per_hour, pull_us_per_hour, decided_by: shared.config.celebrity.basis() }
     }
 }

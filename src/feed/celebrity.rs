@@ -1,8 +1,24 @@
 //! Push or pull: how the posts of a source reach its followers.
+//!
+//! Responsible for:
+//! - the rules by which a source becomes a celebrity: by the number of its followers, or by cost.
+//!
+//! Not responsible for:
+//! - measuring rates (`state::activity`), applying decisions (`state::world`).
+//!
+//! The model of cost is that of Silberstein, Terrace, Cooper and Ramakrishnan, "Feeding Frenzy: Selectively Materializing Users' Event Feeds"
+//! (SIGMOD 2010): push what is read more often than it is published, weighted with what one delivery and one pull cost. They decide for each
+//! pair of source and reader; here one decision holds for all followers of a source.
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
+use crate::feed::decaying::HALF_LIFE;
 use crate::feed::outbox::Route;
+
+/// A change of routes costs at least as much as with so many edges. With few, the first posts and pages would decide, although less than a
+/// millisecond depends on them.
+const EDGES_MIN: usize = 10_000;
 
 /// Decides which sources are celebrities, whose posts are pulled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,22 +30,147 @@ pub enum CelebrityPolicy {
     /// A source becomes a celebrity with more followers than this, and stops being one when it has fallen to 80 % of it. Without that
     /// hysteresis, a source near the threshold would change its route with every follower.
     Above(NonZeroU64),
+    /// A source is a celebrity if pulling its posts takes less processor time than pushing them, at the rates at which it publishes and its
+    /// followers read.
+    ByCost(CostModel),
 }
 
 impl CelebrityPolicy {
-    /// Returns true if a source with `followers` is a celebrity, given whether it was one before.
+    /// Returns true if a source with `followers` is a celebrity, given whether it was one before. The number of followers alone changes
+    /// nothing where cost decides.
     pub fn is_celebrity(self, followers: u64, before: bool) -> bool {
         match self {
             Self::PushAll => false,
             Self::PullAll => true,
             Self::Above(threshold) if before => followers > threshold.get() - threshold.get().div_ceil(5),
             Self::Above(threshold) => followers > threshold.get(),
+            Self::ByCost(_) => before,
         }
     }
 
     /// Returns the route of new posts of a source to the source's followers.
     pub fn route(celebrity: bool) -> Route {
         if celebrity { Route::Pull } else { Route::Push }
+    }
+
+    /// Returns on what the route of a source depends.
+    pub fn basis(self) -> RouteBasis {
+        match self {
+            Self::PushAll | Self::PullAll => RouteBasis::Setting,
+            Self::Above(_) => RouteBasis::Followers,
+            Self::ByCost(_) => RouteBasis::Cost,
+        }
+    }
+
+    /// Returns the model by which costs are computed, also where they do not decide.
+    pub fn cost_model(self) -> CostModel {
+        match self {
+            Self::ByCost(model) => model,
+            Self::PushAll | Self::PullAll | Self::Above(_) => CostModel::default(),
+        }
+    }
+}
+
+/// On what the route of a source depends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RouteBasis {
+    /// The setting: it is the same for all sources.
+    Setting,
+    /// The number of followers.
+    Followers,
+    /// The processor time that each route takes.
+    Cost,
+}
+
+/// The costs of the operations that push and pull consist of, in processor time, and how large an advantage has to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CostModel {
+    /// The cost of a delivery, in nanoseconds.
+    pub delivery_ns: u64,
+    /// The cost of the fan-out of a post besides its deliveries, in nanoseconds.
+    pub fanout_ns: u64,
+    /// The cost of a pulled source in a page, in nanoseconds.
+    pub pull_ns: u64,
+    /// The cost of a change of routes for each edge, in nanoseconds: every reader looks again which followed sources have posts to pull.
+    pub refresh_ns: u64,
+    /// How much the present route of a source has to cost for a change, in percent of the other. Without that hysteresis, a source for which both
+    /// cost the same would change its route again and again.
+    pub advantage_percent: u64,
+    /// The number of posts of a pulled source, on average, at one of which costs are compared; of one that pushes, an eighth.
+    pub posts_per_comparison: u32,
+    /// The least time between changes. Those that are due are made together.
+    pub change_period: Duration,
+}
+
+/// The default costs were measured with `cargo bench --bench push_or_pull -- costs`. The refresh reads the same memory as a pull.
+impl Default for CostModel {
+    fn default() -> Self {
+        Self {
+            delivery_ns: 270,
+            fanout_ns: 2_000,
+            pull_ns: 90,
+            refresh_ns: 90,
+            advantage_percent: 150,
+            posts_per_comparison: 16,
+            change_period: Duration::from_secs(1),
+        }
+    }
+}
+
+/// The followers of a source that have inboxes, estimated from a sample.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Audience {
+    /// The number of active followers.
+    pub active: f64,
+    /// The decaying count of the pages that they read.
+    pub pages: f64,
+}
+
+/// What a source costs by either route, in nanoseconds of processor time for what its decaying counts hold.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Costs {
+    /// The cost of pushing its posts.
+    pub push_ns: f64,
+    /// The cost of pulling its posts.
+    pub pull_ns: f64,
+}
+
+impl CostModel {
+    /// Returns the costs of a source by the decaying count of its posts. Both counts began together and decay alike, so their ratio is that of
+    /// the rates from the first page on.
+    pub fn costs(self, posts: f64, audience: Audience) -> Costs {
+        let per_post = self.fanout_ns as f64 + audience.active * self.delivery_ns as f64;
+        // Nobody to push to: then the fan-out ends where it begins.
+        let per_post = if audience.active > 0.0 { per_post } else { 0.0 };
+        Costs { push_ns: posts * per_post, pull_ns: audience.pages * self.pull_ns as f64 }
+    }
+
+    /// Returns by how much the present route of a source costs more than the other with the required advantage, in nanoseconds. A change pays if
+    /// that is above zero.
+    pub fn advantage_ns(self, costs: Costs, is_celebrity: bool) -> f64 {
+        let Costs { push_ns, pull_ns } = costs;
+        let (present, other) = if is_celebrity { (pull_ns, push_ns) } else { (push_ns, pull_ns) };
+        present - other * self.advantage_percent as f64 / 100.0
+    }
+
+    /// Returns what it costs that all readers look through the sources that they follow, of which there are `edges`.
+    pub fn change_ns(self, edges: usize) -> f64 {
+        edges.max(EDGES_MIN) as f64 * self.refresh_ns as f64
+    }
+
+    /// Returns the number of posts of a source, on average, of which one is to be compared. A comparison is dear beside the post of a pulled
+    /// source, and cheap beside deliveries.
+    pub fn posts_per_comparison(self, is_celebrity: bool) -> u32 {
+        if is_celebrity { self.posts_per_comparison.max(1) } else { self.posts_per_comparison.div_ceil(8).max(1) }
+    }
+}
+
+impl Costs {
+    /// Returns the costs of an hour, in microseconds: by push and by pull.
+    pub fn us_per_hour(self) -> (f64, f64) {
+        let half_life_hours = HALF_LIFE.as_secs_f64() / 3_600.0;
+        let to_us = std::f64::consts::LN_2 / half_life_hours / 1_000.0;
+        (self.push_ns * to_us, self.pull_ns * to_us)
     }
 }
 
@@ -64,5 +205,58 @@ mod tests {
         assert!(policy.is_celebrity(2, false));
         assert!(policy.is_celebrity(1, true));
         assert!(!policy.is_celebrity(0, true));
+    }
+
+    #[test]
+    fn followers_alone_do_not_move_a_source_that_cost_decides_about() {
+        let policy = CelebrityPolicy::ByCost(CostModel::default());
+        for before in [false, true] {
+            assert_eq!([0, 1, u64::MAX].map(|followers| policy.is_celebrity(followers, before)), [before; 3]);
+        }
+    }
+
+    const MODEL: CostModel = CostModel {
+        delivery_ns: 200,
+        fanout_ns: 1_000,
+        pull_ns: 100,
+        refresh_ns: 50,
+        advantage_percent: 150,
+        posts_per_comparison: 16,
+        change_period: Duration::ZERO,
+    };
+
+    #[test]
+    fn a_change_of_route_pays_if_the_other_costs_less_by_a_third() {
+        for (push_ns, pull_ns, pays) in [
+            (300.0, 100.0, [true, false]),
+            (100.0, 300.0, [false, true]),
+            (290.0, 200.0, [false, false]),
+            (200.0, 290.0, [false, false]),
+            (1.0, 0.0, [true, false]),
+            (0.0, 1.0, [false, true]),
+            (0.0, 0.0, [false, false]),
+        ] {
+            let costs = Costs { push_ns, pull_ns };
+            let found = [false, true].map(|is_celebrity| MODEL.advantage_ns(costs, is_celebrity) > 0.0);
+            assert_eq!(found, pays, "of pushing for {push_ns} and pulling for {pull_ns}");
+        }
+        assert_eq!(MODEL.advantage_ns(Costs { push_ns: 500.0, pull_ns: 200.0 }, false), 200.0);
+        assert_eq!([3, EDGES_MIN, 1_000_000].map(|edges| MODEL.change_ns(edges)), [500_000.0, 500_000.0, 50_000_000.0]);
+    }
+
+    #[test]
+    fn costs_are_those_of_all_deliveries_and_of_all_pages() {
+        let costs = MODEL.costs(10.0, Audience { active: 1_000.0, pages: 5_000.0 });
+        assert_eq!(costs, Costs { push_ns: 10.0 * 201_000.0, pull_ns: 500_000.0 });
+        assert_eq!(MODEL.costs(10.0, Audience::default()), Costs::default(), "nobody reads");
+        let (push_us, pull_us) = costs.us_per_hour();
+        assert!((push_us - 2_010.0 * 0.028_881).abs() < 0.01 && (pull_us - 500.0 * 0.028_881).abs() < 0.01);
+    }
+
+    #[test]
+    fn costs_are_compared_more_often_while_posts_are_pushed() {
+        let every = |posts_per_comparison| CostModel { posts_per_comparison, ..MODEL };
+        let both = |posts| [false, true].map(|is_celebrity| every(posts).posts_per_comparison(is_celebrity));
+        assert_eq!([16, 1, 0].map(both), [[2, 16], [1, 1], [1, 1]]);
     }
 }

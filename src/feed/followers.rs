@@ -242,6 +242,16 @@ impl Followers {
         }
     }
 
+    /// Returns about `max` followers, hidden ones included, evenly spread over all: the same ones until the followers change.
+    pub fn sample(&self, max: usize, sharding: Sharding) -> Vec<SourceSlot> {
+        let step = (self.len() as usize).div_ceil(max).max(1);
+        let places = match &self.0 {
+            Form::Few(few) => few.places().iter().step_by(step).copied().collect(),
+            Form::Many(many) => many.places.every(step),
+        };
+        places.into_iter().map(|place| sharding.source_at(place)).collect()
+    }
+
     /// Appends to `into` the numbers within the shard of the active followers, in ascending order from number `from` on: at most `max` of
     /// them, after at most `scan_max` were scanned.
     ///
@@ -429,6 +439,24 @@ mod tests {
             edges.insert(SourceSlot(slot), (7, false));
         }
         assert_eq!(listed(&followers, &edges, sharding).len(), 3_000);
+    }
+
+    #[test]
+    fn a_sample_is_spread_over_all_followers_and_stays_the_same() {
+        let sharding = Sharding::new(3);
+        for (followers, max) in [(0, 64), (5, 64), (64, 64), (65, 64), (50, 8), (10_000, 64)] {
+            let all = followers_of(&(0..followers).map(|nth| nth * 7).collect(), sharding);
+            let mut sample = all.sample(max, sharding);
+            assert_eq!(sample, all.sample(max, sharding));
+            sample.sort_unstable();
+            sample.dedup();
+            let least = (followers as usize).min(max) / 2;
+            assert!((least..=max + sharding.shards()).contains(&sample.len()), "{} of {followers}", sample.len());
+            let is_follower = |slot: &SourceSlot| slot.0 % 7 == 0 && slot.0 < followers * 7;
+            assert!(sample.iter().all(is_follower));
+            let in_lower_half = sample.iter().filter(|slot| slot.0 < followers * 7 / 2).count();
+            assert!(in_lower_half.abs_diff(sample.len() / 2) <= sharding.shards(), "{in_lower_half}");
+        }
     }
 
     proptest! {

@@ -5,6 +5,7 @@
 pub mod body;
 pub mod celebrity;
 pub mod cursor;
+pub mod decaying;
 pub mod event;
 pub mod followers;
 pub mod following;

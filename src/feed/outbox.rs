@@ -266,6 +266,11 @@ impl Outbox {
             || self.archived_counts.as_ref().is_some_and(|archived_counts| archived_counts.pulled.posts > 0)
     }
 
+    /// Returns a position above which no post is left for the followers to pull; none if no post is.
+    pub fn newest_left_to_pull(&self) -> Option<Position> {
+        self.pulled.last().max(self.archived(Part::Pulled)).filter(|_| self.has_pulled())
+    }
+
     /// Returns at most `max` of the newest posts that are left for the followers to pull; none if there never was any.
     pub fn newest_pulled(&self, max: usize) -> Option<Newest> {
         let mut positions = Vec::with_capacity(max.min(self.pulled.len()));
@@ -431,6 +436,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn no_pulled_post_is_above_the_newest_that_is_left_to_pull() {
+        let mut outbox = Outbox::default();
+        outbox.insert(at(1, 0), Route::Pull);
+        outbox.insert(at(2, 0), Route::Push);
+        assert_eq!(outbox.newest_left_to_pull(), Some(at(1, 0)));
+        outbox.move_to_archive(at(1, 0));
+        assert_eq!(outbox.newest_left_to_pull(), Some(at(1, 0)), "it is in the archive");
+        outbox.forget_archived(at(1, 0));
+        assert_eq!(outbox.newest_left_to_pull(), None);
     }
 
     #[test]

@@ -154,7 +154,7 @@ pub struct Feed<'a, O, S> {
     /// The reader's inbox; without one the whole feed is cold.
     pub inbox: Option<&'a Inbox>,
     /// The outbox parts that must be merged with the inbox above its floor.
-    pub warm: &'a [(SourceSlot, Part)],
+    pub warm: &'a [WarmPart],
     /// Every source of the feed.
     pub sources: S,
     /// The place from which outboxes are read.
@@ -165,6 +165,17 @@ pub struct Feed<'a, O, S> {
     pub per_source_max: Option<NonZeroUsize>,
     /// Positions of late posts that are new to the resuming client, ascending.
     pub late: &'a [Position],
+}
+
+/// A part of an outbox that must be merged with the inbox above its floor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WarmPart {
+    /// The source of the outbox.
+    pub source: SourceSlot,
+    /// The part to be merged.
+    pub part: Part,
+    /// The part has nothing above this position.
+    pub until: Position,
 }
 
 struct Scan<E> {
@@ -360,7 +371,9 @@ impl<O: Outboxes, S: Iterator<Item = SourceSlot> + Clone> Feed<'_, O, S> {
     fn merge(&self, zone: Zone, direction: Direction, wanted: usize) -> Merge<'_, O> {
         match zone {
             Zone::Warm(span) => {
-                let outboxes = self.warm.iter().map(|(source, part)| Input::Outbox(*source, *part));
+                // Most parts of sources that pushed their last posts end far below, and are not even looked at.
+                let parts = self.warm.iter().filter(|warm| warm.until > span.above);
+                let outboxes = parts.map(|warm| Input::Outbox(warm.source, warm.part));
                 let inputs = self.inbox.into_iter().map(Input::Inbox).chain(outboxes);
                 Merge::new(self.outboxes, self.budget, inputs, span, direction, wanted)
             }

@@ -8,8 +8,7 @@
 //! - the contents of a token (`feed::resume`), filling the page (`feed::page`).
 
 use crate::clock::UnixMicros;
-use crate::feed::outbox::Part;
-use crate::feed::page::{Page, Range, Reach};
+use crate::feed::page::{Page, Range, Reach, WarmPart};
 use crate::feed::position::Position;
 use crate::feed::resume::{Resume, Settled};
 use crate::id::{PostId, SourceSlot};
@@ -21,7 +20,7 @@ const LATE_POSTS_PER_PAGE_MAX: usize = 1_024;
 
 /// Returns the range to read, the new late posts in ascending order, and true if others may be missing. In that case a
 /// client that resumes gets the newest page.
-pub(super) fn catch_up(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], range: Range) -> (Range, Vec<Position>, bool) {
+pub(super) fn catch_up(view: &FeedView<'_>, warm: &[WarmPart], range: Range) -> (Range, Vec<Position>, bool) {
     match range {
         Range::Newest | Range::Before(_) | Range::After(_) => (range, Vec::new(), false),
         Range::Resume(token) => match late(view, warm, token).filter(|_| is_same_feed(view, token)) {
@@ -50,7 +49,7 @@ fn is_same_feed(view: &FeedView<'_>, token: Resume) -> bool {
 
 /// Returns the late posts that are new, or `None` if not all are known, finding them is too much work, or others may be at positions where
 /// pages do not look.
-fn late(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], token: Resume) -> Option<Vec<Position>> {
+fn late(view: &FeedView<'_>, warm: &[WarmPart], token: Resume) -> Option<Vec<Position>> {
     let world = view.finder.world();
     // Read first: if an origin is forgotten meanwhile, the check below rejects the token.
     let revealed = token.since().map_or_else(Vec::new, |since| world.arrivals.revealed.since(since));
@@ -77,7 +76,7 @@ fn late(view: &FeedView<'_>, warm: &[(SourceSlot, Part)], token: Resume) -> Opti
         let own = view.viewer.has_own.then_some(view.viewer.reader);
         view.viewer.feed.sources().chain(own).all(&mut is_known)
     } else {
-        warm.iter().all(|(source, _)| is_known(*source))
+        warm.iter().all(|warm| is_known(warm.source))
     };
     late.sort_unstable();
     late.dedup();

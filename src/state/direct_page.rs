@@ -83,7 +83,7 @@ impl<'a> DirectPage<'a> {
         pulled: &PulledSources,
         time: ReadClock<'_>,
     ) -> Option<Page<Entry>> {
-        if pulled.parts.len() > DIRECT_PULLED_MAX {
+        if pulled.parts.iter().filter(|warm| warm.until > inbox.floor()).count() > DIRECT_PULLED_MAX {
             return None;
         }
         let is_late = || time.is_late();

@@ -71,6 +71,8 @@ pub struct Explanation {
     pub blockers: Vec<Bar>,
     /// The route of the newest of its reasons. `None` if it is not shown.
     pub route: Option<Route>,
+    /// The source by whose route it came, unless that source must not be named.
+    pub through: Option<SourceId>,
     /// The party whose decisions determine the result.
     pub concerns: Concern,
 }
@@ -165,7 +167,7 @@ pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explan
             collected.add(reason, bar, at, by.repost.source);
         }
     }
-    let Collected { reasons, bars: of_reasons, newest } = collected;
+    let Collected { reasons, bars: of_reasons, newest, is_newest_named } = collected;
     let shown = bars.is_empty() && !reasons.is_empty();
     let is_brought = !reasons.is_empty() || of_reasons.iter().any(|bar| !bar.is_by_others());
     let concerns = match () {
@@ -177,8 +179,10 @@ pub fn explain(finder: Finder<'_>, viewer: &Viewer, id: PostId) -> Result<Explan
         bars.extend(of_reasons);
     }
     let blockers = bars;
-    let route = newest.filter(|_| shown).map(|(at, source)| route(finder, at, source));
-    Ok(Explanation { shown, reasons, blockers, route, concerns })
+    let newest = newest.filter(|_| shown);
+    let route = newest.map(|(at, source)| route(finder, at, source));
+    let through = newest.filter(|_| is_newest_named).map(|(_, source)| names.id(source));
+    Ok(Explanation { shown, reasons, blockers, route, through, concerns })
 }
 
 fn found(finder: Finder<'_>, id: PostId) -> Result<Result<std::sync::Arc<Post>, Bar>, ExplainUnavailable> {
@@ -198,6 +202,7 @@ struct Collected {
     reasons: Vec<Reason>,
     bars: Vec<Bar>,
     newest: Option<(Position, SourceSlot)>,
+    is_newest_named: bool,
 }
 
 impl Collected {
@@ -223,10 +228,12 @@ impl Collected {
             Some(bar) if self.bars.contains(&bar) => {}
             Some(bar) => self.bars.push(bar),
             None => {
+                if self.newest < Some((at, source)) {
+                    (self.newest, self.is_newest_named) = (Some((at, source)), reason != Reason::Virtual);
+                }
                 if !self.reasons.contains(&reason) {
                     self.reasons.push(reason);
                 }
-                self.newest = self.newest.max(Some((at, source)));
             }
         }
     }

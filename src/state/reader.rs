@@ -16,11 +16,11 @@ use crate::feed::following::Following;
 use crate::feed::inbox::Inbox;
 use crate::feed::merge::{Input, Merge};
 use crate::feed::outbox::Part;
-use crate::feed::page::{Feed, Page, Range, Reach, Visibility};
+use crate::feed::page::{Feed, Page, Range, Reach, Visibility, WarmPart};
 use crate::feed::position::{Direction, Position, Span};
 use crate::feed::resume::Settled;
 use crate::feed::work::{Allowance, Budget};
-use crate::id::{PostId, SourceSlot};
+use crate::id::PostId;
 use crate::limits::PAGE_POSTS_MAX;
 use crate::state::catch_up::{catch_up, resume};
 use crate::state::feed_view::{Entry, FeedView, Finder, FoundOutboxes, PostLookup};
@@ -84,7 +84,7 @@ pub struct PageStart {
 #[derive(Debug, Default)]
 pub struct PulledSources {
     as_of: Option<(u32, u64)>,
-    pub(super) parts: Vec<(SourceSlot, Part)>,
+    pub(super) parts: Vec<WarmPart>,
 }
 
 impl Reader {
@@ -246,11 +246,14 @@ impl PulledSources {
     pub(super) fn of(own: &Source, following: &Following, world: &World) -> Self {
         // The epoch is read first: if a source gets posts to pull after that, the epoch changes again.
         let as_of = Some((following.version(), world.pulled_epoch()));
-        let has_pulled = |source: &SourceSlot| world.sources.at(*source).outbox().has_pulled();
-        let pulled = following.followed().filter(has_pulled).map(|source| (source, Part::Pulled));
+        let pulled = following.followed().filter_map(|source| {
+            let until = world.pulled_until(world.sources.at(source))?;
+            Some(WarmPart { source, part: Part::Pulled, until })
+        });
         // A reader's own posts are pushed to the followers, not to the reader.
         let never_pushed = following.only_kept().chain([own.slot]);
-        let parts = pulled.chain(never_pushed.map(|source| (source, Part::Whole))).collect();
+        let whole = never_pushed.map(|source| WarmPart { source, part: Part::Whole, until: Position::MAX });
+        let parts = pulled.chain(whole).collect();
         Self { as_of, parts }
     }
 
@@ -261,12 +264,15 @@ impl PulledSources {
     /// Returns a current list with a source that does not exist, of which no page can be built.
     #[cfg(test)]
     pub(crate) fn broken(own: &Source, world: &World) -> Self {
-        Self { parts: vec![(SourceSlot::NONE, Part::Whole)], ..Self::of(own, &own.following(), world) }
+        Self {
+            parts: vec![WarmPart { source: crate::id::SourceSlot::NONE, part: Part::Whole, until: Position::MAX }],
+            ..Self::of(own, &own.following(), world)
+        }
     }
 
     /// Returns the bytes on the heap, with its own struct but without the overhead of the allocator.
     pub fn heap_bytes(&self) -> usize {
-        size_of::<Self>() + self.parts.capacity() * size_of::<(SourceSlot, Part)>()
+        size_of::<Self>() + self.parts.capacity() * size_of::<WarmPart>()
     }
 }
 
@@ -284,7 +290,7 @@ pub enum LookupTarget {
 pub struct ColdRead {
     start: PageStart,
     inbox: Inbox,
-    warm: Vec<(SourceSlot, Part)>,
+    warm: Vec<WarmPart>,
 }
 
 impl ColdRead {
@@ -344,12 +350,7 @@ pub fn pulled_page(
 }
 
 /// Builds a page. `warm` has the outboxes that must be merged with the inbox.
-pub(super) fn build(
-    view: &mut FeedView<'_>,
-    warm: &[(SourceSlot, Part)],
-    settled: Settled,
-    request: PageRequest,
-) -> Page<Entry> {
+pub(super) fn build(view: &mut FeedView<'_>, warm: &[WarmPart], settled: Settled, request: PageRequest) -> Page<Entry> {
     let (viewer, arrivals) = (view.viewer, &view.finder.world().arrivals);
     let (is_steady, (range, gap, mut page)) = arrivals.watch_for_removals(|| build_by_token(view, warm, request));
     page.gap = gap;
@@ -365,11 +366,7 @@ pub(super) fn build(
 
 /// Fills a page; if the request has a token, with the entries that are new to the client. Returns the range that the
 /// page shows, true if the client has to read the feed again, and the page.
-fn build_by_token(
-    view: &mut FeedView<'_>,
-    warm: &[(SourceSlot, Part)],
-    request: PageRequest,
-) -> (Range, bool, Page<Entry>) {
+fn build_by_token(view: &mut FeedView<'_>, warm: &[WarmPart], request: PageRequest) -> (Range, bool, Page<Entry>) {
     let viewer = view.viewer;
     let (range, late, gap) = catch_up(view, warm, request.range);
     let request = PageRequest { range, ..request };
@@ -382,7 +379,7 @@ fn build_by_token(
 
 fn fill(
     view: &mut FeedView<'_>,
-    warm: &[(SourceSlot, Part)],
+    warm: &[WarmPart],
     late: &[Position],
     request: PageRequest,
     per_source_max: Option<NonZeroUsize>,

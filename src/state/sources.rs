@@ -27,6 +27,7 @@ use crate::feed::outbox::{Newest, Outbox, OutboxQuery, ReadGap};
 use crate::feed::position::Position;
 use crate::feed::preferences::Preferences;
 use crate::id::{SourceId, SourceSlot};
+use crate::state::activity::{Pages, Posts};
 use crate::state::erasures::Erasures;
 use crate::state::sources::by_id::ById;
 
@@ -49,6 +50,8 @@ pub struct Source {
     /// Its number in this process.
     pub slot: SourceSlot,
     pub(super) celebrity: AtomicBool,
+    /// How often it read since the start of the process.
+    pages: Pages,
     /// Its external id.
     pub id: SourceId,
     pub(super) edges: RwLock<Edges>,
@@ -89,6 +92,8 @@ struct More {
     blocked_by: AtomicU32,
     /// The sum of the hashes of the instants of these blocks, which identifies the set of blocks.
     blocked_since: AtomicU32,
+    /// How often it published since the start of the process.
+    posts: Posts,
     /// When its erasure began, or `NEVER`.
     erased_at: AtomicI64,
 }
@@ -101,6 +106,7 @@ impl Default for More {
             preferences: RwLock::default(),
             blocked_by: AtomicU32::new(0),
             blocked_since: AtomicU32::new(0),
+            posts: Posts::default(),
             erased_at: AtomicI64::new(NEVER),
         }
     }
@@ -146,6 +152,7 @@ impl Source {
         Self {
             slot,
             celebrity: AtomicBool::new(false),
+            pages: Pages::default(),
             id,
             edges: RwLock::new(Edges { followers: Followers::default(), following }),
             more: OnceBox::new(),
@@ -283,7 +290,7 @@ impl Source {
 
     /// Returns true if its posts are pulled.
     pub fn is_celebrity(&self) -> bool {
-        self.celebrity.load(Ordering::Relaxed)
+        self.celebrity.load(Ordering::Acquire)
     }
 
     /// Returns when it last read its feed.
@@ -296,7 +303,28 @@ impl Source {
 
     /// Notes that it reads its feed.
     pub fn seen(&self, at: UnixMicros) {
+        self.pages.decay(UnixMicros(self.last_seen.load(Ordering::Relaxed)), at);
         self.last_seen.store(at.0, Ordering::Relaxed);
+    }
+
+    /// Counts a page of its feed. [`Source::seen`] is called before.
+    pub fn note_page(&self) {
+        self.pages.note();
+    }
+
+    /// Returns the decaying count of the pages that it read since the start of the process.
+    pub fn pages(&self, now: UnixMicros) -> f32 {
+        self.pages.at(UnixMicros(self.last_seen.load(Ordering::Relaxed)), now)
+    }
+
+    /// Counts a post. Only the writer calls it.
+    pub(super) fn note_post(&self, now: UnixMicros) {
+        self.more().posts.note(now);
+    }
+
+    /// Returns the decaying count of the posts that it published since the start of the process.
+    pub fn posts(&self, now: UnixMicros) -> f32 {
+        self.more.get().map_or(0.0, |more| more.posts.at(now))
     }
 
     /// Returns its flow key for fair queueing: the source with the most followers among those that it follows, as of

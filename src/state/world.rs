@@ -10,6 +10,7 @@
 //! [`World`] is what all threads read. Only [`Writer`] changes it, and there is exactly one: the type cannot be cloned.
 
 mod arrivals;
+mod celebrities;
 mod erased;
 mod follows;
 
@@ -80,6 +81,7 @@ pub struct Writer {
     awaited: Awaited,
     /// The archive error that makes the replay invalid, if one occurred.
     replay_failure: Option<ArchiveError>,
+    due_changes: celebrities::DueChanges,
 }
 
 /// The effect of applying an event.
@@ -143,6 +145,7 @@ impl World {
             awaited: Awaited::default(),
             is_replaying: false,
             replay_failure: None,
+            due_changes: Default::default(),
         };
         (world, writer)
     }
@@ -167,8 +170,8 @@ impl World {
         self.edges.load(Ordering::Relaxed)
     }
 
-    /// A counter that changes whenever a source may get its first post to pull. Until it changes, a reader's list of such sources stays
-    /// valid.
+    /// A counter that changes when a source gets posts to pull above what [`World::pulled_until`] returned. Until it changes, a reader's list
+    /// of such sources stays valid.
     pub fn pulled_epoch(&self) -> u64 {
         self.pulled_epoch.load(Ordering::Acquire)
     }
@@ -177,16 +180,6 @@ impl World {
     pub fn pushed(&self, post: &Post) -> Box<[SourceSlot]> {
         let by_push = |slot: &SourceSlot| self.sources.at(*slot).outbox().was_pushed(post.position);
         post.sources().iter().map(|source| source.slot).filter(by_push).collect()
-    }
-
-    /// Returns the route by which a post reaches the followers of one of its sources now.
-    pub fn route(&self, source: &Source) -> Route {
-        // The pure modes ignore the flag: it is computed when an edge changes, so a source without edges may not have it.
-        match self.policy {
-            CelebrityPolicy::PullAll => Route::Pull,
-            CelebrityPolicy::PushAll => Route::Push,
-            CelebrityPolicy::Above(_) => CelebrityPolicy::route(source.is_celebrity()),
-        }
     }
 }
 
@@ -279,6 +272,7 @@ impl Writer {
             post.sources().iter().map(|source| Arc::clone(self.world.sources.at(source.slot))).collect();
         // The post is stored first: a reader that finds its position in an outbox must also find the post.
         self.world.posts.put(Arc::clone(&post));
+        sources.iter().for_each(|source| self.note_post(source, post.accepted_at));
         let push = sources.iter().filter(|source| self.place(source, position) == Route::Push);
         let push = push.map(|source| source.slot).collect();
         // After it is in its outboxes: until pages find the repost there, the entry of the original must keep its position.
@@ -374,13 +368,10 @@ impl Writer {
     }
 
     fn insert_pulled(&self, source: &Source, position: Position) {
-        let first = source.change_outbox(|outbox| {
-            let first = !outbox.has_pulled();
-            outbox.insert(position, Route::Pull);
-            first
-        });
-        if first {
-            self.world.pulled_epoch.fetch_add(1, Ordering::Release);
+        let known_until = self.world.pulled_until(source);
+        source.change_outbox(|outbox| outbox.insert(position, Route::Pull));
+        if known_until < Some(position) {
+            self.world.renew_pulled_epoch();
         }
     }
 

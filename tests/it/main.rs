@@ -25,6 +25,7 @@ mod paging;
 mod polling;
 mod power;
 mod properties;
+mod push_or_pull;
 mod reposts;
 mod revealed;
 mod tidy;

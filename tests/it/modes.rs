@@ -6,7 +6,7 @@ use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
 
 use crate::oracle::{NaivePost, Oracle};
-use crate::world::{NEWEST, above, config, draft, edge, id, some, whole_feed};
+use crate::world::{NEWEST, above, config, draft, edge, flapping, id, some, whole_feed};
 
 const USERS: usize = 200;
 const POSTS: usize = 1_200;
@@ -62,7 +62,7 @@ async fn push_pull_and_hybrid_show_every_user_the_same_feed() {
     oracle.posts = posts(&mut draw);
     let celebrities = (0..USERS).filter(|n| oracle.followers(&format!("u{n}")) > 20).count();
     assert!((5..USERS / 2).contains(&celebrities), "{celebrities} celebrities");
-    for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(20)] {
+    for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(20), flapping()] {
         let engine = Engine::start(tidewire::config::EngineConfig { inbox_posts: some(50), ..config(3, policy) });
         let edges = oracle.edges.keys().map(|(follower, source)| edge(follower, source)).collect();
         engine.follow(edges).await.unwrap();

@@ -13,11 +13,11 @@ use tidewire::feed::post::Draft;
 use tidewire::id::PostId;
 use tidewire::state::reader::PageRequest;
 
-use crate::world::{NEWEST, above, config, draft, edge, id, ids, some, whole_feed};
+use crate::world::{NEWEST, above, config, draft, edge, flapping, id, ids, some, whole_feed};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paging_while_others_publish_and_delete_has_no_gap_and_no_repeat() {
-    for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(1)] {
+    for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(1), flapping()] {
         let engine = Engine::start(EngineConfig { inbox_posts: some(40), ..config(2, policy) });
         let authors: Vec<String> = (0..8).map(|n| format!("a{n}")).collect();
         let mut edges: Vec<_> = authors.iter().map(|author| edge("ann", author)).collect();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, FeedPage};
-use tidewire::feed::celebrity::CelebrityPolicy;
+use tidewire::feed::celebrity::{CelebrityPolicy, CostModel};
 use tidewire::feed::event::NewEdge;
 use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
@@ -30,6 +30,13 @@ pub fn draft(author: &str, body: &str) -> Draft {
 
 pub fn above(followers: u64) -> CelebrityPolicy {
     CelebrityPolicy::Above(NonZeroU64::new(followers).unwrap())
+}
+
+/// Changes the route of a source at each post, once any follower has read.
+pub fn flapping() -> CelebrityPolicy {
+    let any_advantage =
+        CostModel { advantage_percent: 0, refresh_ns: 0, posts_per_comparison: 1, ..CostModel::default() };
+    CelebrityPolicy::ByCost(CostModel { change_period: Duration::ZERO, ..any_advantage })
 }
 
 pub fn some(count: usize) -> NonZeroUsize {

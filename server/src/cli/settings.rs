@@ -59,8 +59,8 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_INBOX_AGE", value_name = "DURATION")]
     pub inbox_age: Option<Span>,
 
-    /// Followers above which a source's posts are pulled; 0: pull all, off: push all [followers, default: 10000]
-    #[arg(long, env = "TIDEWIRE_CELEBRITY_FOLLOWERS", value_name = "FOLLOWERS|0|off")]
+    /// What decides whose posts are pulled; auto: the processor time of either way, a number: having more followers, 0: pull all, off: push all [default: auto]
+    #[arg(long, env = "TIDEWIRE_CELEBRITY_FOLLOWERS", value_name = "auto|FOLLOWERS|0|off")]
     pub celebrity_followers: Option<Celebrity>,
 
     /// How long a reader stays awake after its last read [duration, default: 7d]

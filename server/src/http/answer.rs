@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::http::problem::Problem;
 use crate::http::request::Parameters;
 use tidewire::clock::UnixMicros;
-use tidewire::engine::Listed;
+use tidewire::engine::{Listed, RouteCost};
+use tidewire::feed::celebrity::RouteBasis;
 use tidewire::feed::cursor;
 
 /// Answers a `PUT` request: 201 if the item was created, 200 if it existed before.
@@ -25,6 +26,20 @@ pub(super) fn deleted() -> HttpResponse {
 pub(super) fn json_text(json: String) -> HttpResponse {
     let content_type = HeaderValue::from_static("application/json");
     HttpResponse::Ok().insert_header((CONTENT_TYPE, content_type)).body(json)
+}
+
+/// Returns the costs of both routes of a source, in microseconds an hour to a thousandth.
+pub(super) fn route_cost(cost: RouteCost) -> Value {
+    let rounded = |us: f64| (us * 1_000.0).round() / 1_000.0;
+    json!({
+        "push_us_per_hour": rounded(cost.push_us_per_hour),
+        "pull_us_per_hour": rounded(cost.pull_us_per_hour),
+        "decided_by": match cost.decided_by {
+            RouteBasis::Setting => "setting",
+            RouteBasis::Followers => "followers",
+            RouteBasis::Cost => "cost",
+        },
+    })
 }
 
 /// Answers with one page of a list. `found` has one item more than `limit` if there is a next page; `cursor` encodes the position of the

@@ -64,6 +64,17 @@ impl SlotSet {
         self.runs.iter().flatten().copied()
     }
 
+    /// Returns the first number and every `step`-th after it. Reads no run that has none of them.
+    pub(super) fn every(&self, step: usize) -> Vec<u32> {
+        let (mut found, mut skipped) = (Vec::with_capacity(self.len.div_ceil(step)), 0);
+        for run in &self.runs {
+            found.extend(run.iter().skip(skipped).step_by(step));
+            let taken = run.len().saturating_sub(skipped).div_ceil(step);
+            skipped = (skipped + taken * step).saturating_sub(run.len());
+        }
+        found
+    }
+
     /// Adds a number. Returns false if it was there.
     pub(super) fn insert(&mut self, number: u32) -> bool {
         let nth = self.run_of(number);

@@ -43,6 +43,7 @@ struct World {
     archived_counts: TestOutboxes,
     inbox: Inbox,
     units_max: u64,
+    pulled_until: Position,
 }
 
 const SOURCES: [SourceSlot; 3] = [SourceSlot(0), SourceSlot(1), SourceSlot(2)];
@@ -50,7 +51,12 @@ const SOURCES: [SourceSlot; 3] = [SourceSlot(0), SourceSlot(1), SourceSlot(2)];
 impl World {
     fn new(posts_max: usize) -> Self {
         let archived_counts = TestOutboxes { outboxes: vec![Outbox::default(); 3], ..TestOutboxes::default() };
-        Self { archived_counts, inbox: Inbox::new(NonZeroUsize::new(posts_max).unwrap()), units_max: u64::MAX }
+        Self {
+            archived_counts,
+            inbox: Inbox::new(NonZeroUsize::new(posts_max).unwrap()),
+            units_max: u64::MAX,
+            pulled_until: Position::MAX,
+        }
     }
 
     fn publish(&mut self, source: usize, position: Position) {
@@ -61,12 +67,29 @@ impl World {
     }
 
     fn page(&self, range: Range, limit: usize, view: &mut Filter) -> Page<()> {
-        let warm = [(SourceSlot(2), Part::Pulled)];
+        let warm = [WarmPart { source: SourceSlot(2), part: Part::Pulled, until: self.pulled_until }];
         let inbox = Some(&self.inbox);
         let (sources, outboxes) = (SOURCES.into_iter(), &self.archived_counts);
         let budget = &Budget::untimed(Allowance { units_max: self.units_max, ..Allowance::last(0) });
         Feed { inbox, warm: &warm, sources, outboxes, budget, per_source_max: None, late: &[] }.page(range, limit, view)
     }
+}
+
+#[test]
+fn an_outbox_whose_pulled_posts_end_below_the_page_is_not_read() {
+    let mut world = World::new(5);
+    world.publish(2, at(3, 0));
+    (4..12).for_each(|time| world.publish(0, at(time, 0)));
+    world.pulled_until = at(3, 0);
+    let mut view = Filter::default();
+    let newest = world.page(Range::Newest, 3, &mut view);
+    assert_eq!((times(&newest), newest.work.pulls), (vec![11, 10, 9], 0));
+    assert_eq!(times(&world.page(Range::Newest, 20, &mut view)), [11, 10, 9, 8, 7, 6, 5, 4, 3]);
+    let mut world = World::new(50);
+    world.publish(2, at(3, 0));
+    (1..3).for_each(|time| world.publish(0, at(time, 0)));
+    world.pulled_until = at(3, 0);
+    assert_eq!(times(&world.page(Range::Newest, 20, &mut view)), [3, 2, 1], "the inbox reaches below it");
 }
 
 fn times(page: &Page<()>) -> Vec<i64> {

@@ -105,6 +105,7 @@ fn build(shared: &Shared, source: &Source, request: PageRequest) -> Option<Page<
         return None;
     }
     shared.count_page(&built);
+    source.note_page();
     shared.counters.direct_pages.add(1);
     Some(built)
 }
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
     use crate::config::EngineConfig;
     use crate::engine::Engine;
-    use crate::feed::celebrity::CelebrityPolicy;
+    use crate::feed::celebrity::{CelebrityPolicy, CostModel};
     use crate::feed::event::{MuteOrBlock, NewEdge};
     use crate::feed::page::Range;
     use crate::feed::post::{Body, Draft};
@@ -127,6 +128,7 @@ mod tests {
     use std::num::{NonZeroU64, NonZeroUsize};
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
 
     /// A message whose handler panics.
     #[derive(Message)]
@@ -274,7 +276,33 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn pages_beside_deliveries_sleep_and_crashes_have_no_gap() {
         let engine = engine().await;
-        publish(&engine, 0..60).await;
+        beside_everything(&engine, |page, _| (0..20).map(|nth| page[0].saturating_sub(nth)).collect()).await;
+        engine.shutdown();
+    }
+
+    /// A page may have some of the posts that are published while it is built, and lack some: its token has them as new. It has all others.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn pages_beside_changes_of_route_have_all_that_was_published_before() {
+        let often = CostModel { refresh_ns: 0, change_period: Duration::ZERO, ..CostModel::default() };
+        // The route changes at every post.
+        let celebrity = CelebrityPolicy::ByCost(CostModel { advantage_percent: 0, posts_per_comparison: 1, ..often });
+        let engine = Engine::start(EngineConfig { celebrity, ..config() });
+        engine.follow(vec![NewEdge::new(id("ann"), id("bob"))]).await.unwrap();
+        let expected = |page: &[usize], before: usize| {
+            let meanwhile: Vec<usize> = page.iter().copied().filter(|number| *number > before).collect();
+            assert!(meanwhile.is_sorted_by(|a, b| a > b));
+            meanwhile.into_iter().chain((0..=before).rev()).take(20).collect()
+        };
+        beside_everything(&engine, expected).await;
+        let pushed = engine.shared().counters.deliveries.get();
+        assert!((50..330).contains(&pushed), "{pushed} of 340 posts were pushed, the others pulled");
+        engine.shutdown();
+    }
+
+    /// Reads while posts are delivered and the reader sleeps and crashes. `expected` returns what a page has to be, of which the number of the
+    /// last post before it is given.
+    async fn beside_everything(engine: &Engine, expected: fn(&[usize], usize) -> Vec<usize>) {
+        publish(engine, 0..60).await;
         let (is_over, delivered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(59)));
         let readers: Vec<_> = (0..3)
             .map(|_| {
@@ -283,9 +311,8 @@ mod tests {
                     while !is_over.load(Ordering::SeqCst) {
                         let at_least = delivered.load(Ordering::SeqCst) as usize;
                         let page = page(&engine).await;
-                        let expected: Vec<usize> = (0..20).map(|nth| page[0].saturating_sub(nth)).collect();
                         assert!(page[0] >= at_least, "{page:?} begins below {at_least}");
-                        assert_eq!(page, expected);
+                        assert_eq!(page, expected(&page, at_least));
                         tokio::task::yield_now().await;
                     }
                 })
@@ -293,7 +320,7 @@ mod tests {
             .collect();
         let slot = engine.shared().world.sources.get(&id("ann")).unwrap().slot;
         for number in 60..400 {
-            publish(&engine, number..number + 1).await;
+            publish(engine, number..number + 1).await;
             delivered.store(number as u64, Ordering::SeqCst);
             match number {
                 // More crashes in a short time would quarantine her.
@@ -309,7 +336,6 @@ mod tests {
         let counters = &engine.shared().counters;
         assert!(counters.sleeps.get() > 0 && counters.user_crashes.get() > 0, "she slept and crashed");
         assert!((1..counters.pages.get()).contains(&counters.direct_pages.get()), "pages were built in both ways");
-        engine.shutdown();
     }
 
     #[tokio::test]

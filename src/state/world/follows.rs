@@ -193,20 +193,6 @@ impl Writer {
         preferences.note_change();
         Applied::Done
     }
-
-    /// Decides again which sources are celebrities, after all edges are restored: the threshold may have changed since
-    /// they were stored.
-    pub fn update_celebrities(&mut self) {
-        for source in self.world.sources.iter() {
-            let followers = source.followers().len();
-            self.update_celebrity(source, followers);
-        }
-    }
-
-    pub(super) fn update_celebrity(&self, source: &Source, followers: u64) {
-        let celebrity = self.world.policy.is_celebrity(followers, source.is_celebrity());
-        source.celebrity.store(celebrity, Ordering::Relaxed);
-    }
 }
 
 mod tests;

@@ -8,7 +8,7 @@ use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::rules::{Replies, RulesPatch};
 
 use crate::properties::live::LiveOp;
-use crate::world::above;
+use crate::world::{above, flapping};
 
 pub const PEOPLE: [&str; 7] = ["ann", "bob", "cas", "dan", "eve", "fay", "gus"];
 pub const TAGS: [&str; 2] = ["rust", "tea"];
@@ -260,7 +260,12 @@ pub fn settings() -> impl Strategy<Value = Settings> {
 }
 
 pub fn policy() -> impl Strategy<Value = CelebrityPolicy> {
-    prop_oneof![1 => Just(CelebrityPolicy::PushAll), 1 => Just(CelebrityPolicy::PullAll), 4 => (1..6u64).prop_map(above)]
+    prop_oneof![
+        1 => Just(CelebrityPolicy::PushAll),
+        1 => Just(CelebrityPolicy::PullAll),
+        4 => (1..6u64).prop_map(above),
+        4 => Just(flapping()),
+    ]
 }
 
 pub fn source_name(source: usize) -> String {

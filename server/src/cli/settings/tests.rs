@@ -3,7 +3,7 @@
 
 use super::*;
 use clap::{Args, Command, FromArgMatches};
-use tidewire::feed::celebrity::CelebrityPolicy;
+use tidewire::feed::celebrity::{CelebrityPolicy, CostModel};
 use tidewire::storage::journal::Durability;
 
 fn flags(words: &[&str]) -> Result<Settings, String> {
@@ -45,11 +45,15 @@ fn where_and_how_state_is_kept_is_said_by_flags_and_by_the_file() {
 }
 
 #[test]
-fn thresholds_have_three_forms() {
+fn thresholds_have_four_forms() {
+    let auto = CelebrityPolicy::ByCost(CostModel::default());
     let above = CelebrityPolicy::Above(NonZeroU64::new(5).unwrap());
-    for (flag, toml, policy) in
-        [("off", "\"off\"", CelebrityPolicy::PushAll), ("0", "0", CelebrityPolicy::PullAll), ("5", "5", above)]
-    {
+    for (flag, toml, policy) in [
+        ("off", "\"off\"", CelebrityPolicy::PushAll),
+        ("auto", "\"auto\"", auto),
+        ("0", "0", CelebrityPolicy::PullAll),
+        ("5", "5", above),
+    ] {
         assert_eq!(flags(&["--celebrity-followers", flag]).unwrap().celebrity_followers, Some(Celebrity(policy)));
         let file = file(&format!("celebrity-followers = {toml}")).unwrap();
         assert_eq!(file.celebrity_followers, Some(Celebrity(policy)));

@@ -11,7 +11,7 @@ use crate::http::auth::browser::Hosts;
 use crate::http::auth::cors::Origins;
 use crate::http::auth::rate::RequestsPerSecond;
 use crate::http::proxies::Proxies;
-use tidewire::feed::celebrity::CelebrityPolicy;
+use tidewire::feed::celebrity::{CelebrityPolicy, CostModel};
 use tidewire::storage::journal::Durability;
 
 /// A duration in text form: `90s`, `50ms`, `7d`.
@@ -26,7 +26,7 @@ impl FromStr for Span {
     }
 }
 
-/// The setting for the number of followers above which a source is a celebrity.
+/// The setting that decides which sources are celebrities: a number of followers, `auto` or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Celebrity(pub CelebrityPolicy);
 
@@ -34,11 +34,13 @@ impl FromStr for Celebrity {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "off" {
-            return Ok(Self(CelebrityPolicy::PushAll));
+        match text {
+            "off" => return Ok(Self(CelebrityPolicy::PushAll)),
+            "auto" => return Ok(Self(CelebrityPolicy::ByCost(CostModel::default()))),
+            _ => {}
         }
         let followers: u64 =
-            text.parse().map_err(|_| format!("{text:?} is neither a number of followers nor \"off\""))?;
+            text.parse().map_err(|_| format!("{text:?} is neither a number of followers nor \"auto\" nor \"off\""))?;
         Ok(Self(NonZeroU64::new(followers).map_or(CelebrityPolicy::PullAll, CelebrityPolicy::Above)))
     }
 }
@@ -124,9 +126,9 @@ impl<'de> Deserialize<'de> for RequestsPerSecond {
     }
 }
 
-/// The TOML form of the celebrity threshold: `off` is a string, a threshold is a number.
+/// The TOML form of the celebrity threshold: `auto` and `off` are strings, a threshold is a number.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a number of followers or \"off\"")]
+#[serde(untagged, expecting = "a number of followers, \"auto\" or \"off\"")]
 enum ThresholdToml {
     Number(u64),
     Text(String),

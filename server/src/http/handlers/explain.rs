@@ -3,6 +3,7 @@
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 
+use crate::http::answer;
 use crate::http::auth::Caller;
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
@@ -19,8 +20,11 @@ pub(in crate::http) async fn explain(
     Parameters::read(&request, &[])?;
     let post = path(&request, "post")?;
     let explanation = engine.explain(&user(&request)?, post).await?;
-    let Explanation { shown, reasons, blockers, route, .. } =
+    let Explanation { shown, reasons, blockers, route, through, .. } =
         if caller.is_user() { explanation.for_reader(post) } else { explanation };
+    // A source that is erased meanwhile has no costs.
+    let through = through.and_then(|source| engine.source(&source).ok());
+    let cost = through.map(|source| answer::route_cost(source.cost));
     Ok(HttpResponse::Ok().json(json!({
         "shown": shown,
         "reasons": reasons.iter().map(reason).collect::<Vec<_>>(),
@@ -29,6 +33,7 @@ pub(in crate::http) async fn explain(
             Route::Push => "push",
             Route::Pull => "pull",
         }),
+        "cost": cost,
     })))
 }
 

@@ -150,6 +150,7 @@ pub(in crate::http) async fn info(request: HttpRequest, engine: ReadyEngine) -> 
         "following": info.following,
         "posts": info.posts,
         "celebrity": info.celebrity,
+        "cost": answer::route_cost(info.cost),
         "active": info.active,
         "last_seen": info.last_seen.map(|at| at.to_string()),
     })))

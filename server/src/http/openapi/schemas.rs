@@ -215,6 +215,7 @@ fn edges() -> Named {
         "following": count(),
         "posts": count(),
         "celebrity": {"type": "boolean", "description": "Its posts are pulled, not pushed."},
+        "cost": schema("RouteCost"),
         "active": {"type": "boolean", "description": "Its reader is awake."},
         "last_seen": or_null(schema("Time")),
     }));
@@ -225,8 +226,23 @@ fn edges() -> Named {
         ("Followed", object(json!({"created": count(), "existing": count()}))),
         ("Put", object(json!({"created": {"type": "boolean"}}))),
         ("SourceList", list(listed)),
+        ("RouteCost", route_cost()),
         ("User", user),
     ]
+}
+
+fn route_cost() -> Value {
+    let us = |what: &str| json!({"type": "number", "minimum": 0, "description": what});
+    let mut cost = object(json!({
+        "push_us_per_hour": us("Pushing its posts to the followers that have inboxes."),
+        "pull_us_per_hour": us("Pulling its posts for the pages of its followers."),
+        "decided_by": {"enum": ["setting", "followers", "cost"], "description": "On what its route depends."},
+    }));
+    cost["description"] = json!(
+        "The processor time that the posts of a source take by either route, in microseconds an hour: estimated from the rates since the start \
+         of the server."
+    );
+    cost
 }
 
 fn users() -> Named {
@@ -342,6 +358,7 @@ fn explanation() -> Value {
             kind("own_posts_off", json!({})), kind("reposts_off", json!({})), reply,
         ]})),
         "route": {"enum": ["push", "pull", null]},
+        "cost": or_null(schema("RouteCost")),
     }))
 }
 

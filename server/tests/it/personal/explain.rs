@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
+use tidewire::feed::celebrity::{CelebrityPolicy, CostModel};
 
 use super::{follow, publish, server, status};
 use crate::server::Server;
@@ -12,7 +13,10 @@ fn an_explanation_names_every_reason_and_every_blocker() {
     let explain = |post: &str| {
         let answer = server.get(&format!("/v1/users/ann/feed/explain/{post}"));
         assert_eq!(answer.status, 200, "{}", answer.text);
-        answer.json()
+        let mut explanation = answer.json();
+        let cost = explanation.as_object_mut().unwrap().remove("cost").unwrap();
+        assert_eq!(json!(cost.is_object()), explanation["shown"], "{cost}");
+        explanation
     };
     let not_shown = |blockers: Value| json!({"shown": false, "reasons": [], "blockers": blockers, "route": null});
     assert_eq!(explain("7"), not_shown(json!([{"kind": "unknown", "post": "7"}])));
@@ -56,10 +60,33 @@ fn an_explanation_names_every_reason_and_every_blocker() {
 
 #[test]
 fn an_explanation_tells_what_was_pushed_from_what_is_pulled() {
-    let pull =
-        EngineConfig { celebrity: tidewire::feed::celebrity::CelebrityPolicy::PullAll, ..EngineConfig::default() };
+    let pull = EngineConfig { celebrity: CelebrityPolicy::PullAll, ..EngineConfig::default() };
     let server = Server::start(pull);
     follow(&server, "ann", "bob");
     let post = publish(&server, "bob", 1, &json!({}));
-    assert_eq!(server.get(&format!("/v1/users/ann/feed/explain/{post}")).json()["route"], "pull");
+    let explanation = server.get(&format!("/v1/users/ann/feed/explain/{post}")).json();
+    assert_eq!((&explanation["route"], &explanation["cost"]["decided_by"]), (&json!("pull"), &json!("setting")));
+}
+
+#[test]
+fn an_explanation_and_a_user_have_the_costs_of_both_routes() {
+    let celebrity = CelebrityPolicy::ByCost(CostModel::default());
+    let server = Server::start(EngineConfig { celebrity, ..EngineConfig::default() });
+    follow(&server, "ann", "bob");
+    let edge = json!({"follower": "cas", "source": "bob", "hidden": true});
+    assert_eq!(server.json("POST", "/v1/follows", &json!({"follows": [edge]})).status, 200);
+    server.get("/v1/users/ann/feed");
+    let post = publish(&server, "bob", 1, &json!({}));
+    let cost = server.get("/v1/users/bob").json()["cost"].clone();
+    let us = |route: &str| cost[route].as_f64().unwrap();
+    // A post to one reader, and a page of that reader, as counts that halve each day.
+    let CostModel { delivery_ns, fanout_ns, pull_ns, .. } = CostModel::default();
+    for (us, ns) in [(us("push_us_per_hour"), delivery_ns + fanout_ns), (us("pull_us_per_hour"), pull_ns)] {
+        let expected = ns as f64 / 1_000.0 * std::f64::consts::LN_2 / 24.0;
+        assert!((us - expected).abs() < 0.001, "{us} is not {expected}");
+    }
+    assert_eq!(cost["decided_by"], "cost");
+    assert_eq!(server.get(&format!("/v1/users/ann/feed/explain/{post}")).json()["cost"], cost);
+    let of_virtual = server.get(&format!("/v1/users/cas/feed/explain/{post}")).json();
+    assert_eq!((&of_virtual["route"], &of_virtual["cost"]), (&json!("push"), &json!(null)), "its source is not named");
 }

@@ -226,7 +226,12 @@ fn n8_an_explanation_says_why_a_post_is_or_is_not_in_the_feed() {
     let server = server();
     follow_all(&server, [("ann", "bob"), ("ann", "star"), ("eve", "star"), ("fay", "star")]);
     let posts = ["bob", "star", "cas"].map(|author| publish(&server, author, 1, &json!({})));
-    let explain = |post: &str| server.get(&format!("/v1/users/ann/feed/explain/{post}")).json();
+    let explain = |post: &str| {
+        let mut explanation = server.get(&format!("/v1/users/ann/feed/explain/{post}")).json();
+        let cost = explanation.as_object_mut().unwrap().remove("cost").unwrap();
+        assert_eq!(json!(cost["decided_by"] == "followers"), explanation["shown"], "{cost}");
+        explanation
+    };
     for (post, source, route) in [(&posts[0], "bob", "push"), (&posts[1], "star", "pull")] {
         let reasons = json!([{"kind": "follow", "source": source}]);
         assert_eq!(explain(post), json!({"shown": true, "reasons": reasons, "blockers": [], "route": route}));

@@ -80,6 +80,7 @@ fn explain() -> Documentation {
         "reasons": [{"kind": "follow", "source": "bob"}],
         "blockers": [{"kind": "muted", "source": "bob"}],
         "route": null,
+        "cost": null,
     });
     documented("Explain why a post is, or is not, in a home feed")
         .description(

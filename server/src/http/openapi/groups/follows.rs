@@ -69,7 +69,8 @@ fn followers() -> Documentation {
 
 fn read_user() -> Documentation {
     let user = json!({
-        "id": "ann", "followers": 0, "following": 1, "posts": 0, "celebrity": false, "active": true,
+        "id": "ann", "followers": 0, "following": 1, "posts": 0, "celebrity": false,
+        "cost": {"push_us_per_hour": 0.0, "pull_us_per_hour": 0.0, "decided_by": "cost"}, "active": true,
         "last_seen": "2026-11-20T10:00:00Z",
     });
     documented("Read what is known of a source")

@@ -1,0 +1,56 @@
+//! Decaying counts: how often something happened, where what happened earlier counts less.
+//!
+//! Not responsible for:
+//! - what is counted and where the counts are (`state::activity`), the clock (an argument).
+
+use std::time::Duration;
+
+use crate::clock::UnixMicros;
+
+/// The time after which an occurrence counts half. A day evens out day and night, and is short beside the week for which a reader stays
+/// awake. A rate that rises hundredfold shows after a hundredth of it.
+pub const HALF_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Less time than this leaves a count as it is, in microseconds: to compute so little would cost more than it is worth.
+const STEP_US: i64 = 1_000_000;
+
+/// Returns what is left at `now` of a count as of `since`. A clock that stepped back leaves it as it is.
+pub fn decayed(count: f32, since: UnixMicros, now: UnixMicros) -> f32 {
+    let elapsed_us = now.0.saturating_sub(since.0);
+    if elapsed_us < STEP_US || count == 0.0 {
+        return count;
+    }
+    count * (-(elapsed_us as f32) / HALF_LIFE.as_micros() as f32).exp2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: UnixMicros = UnixMicros(1_795_168_800_000_000);
+
+    fn after(start: UnixMicros, half_lives: f64) -> UnixMicros {
+        start.saturating_add(HALF_LIFE.mul_f64(half_lives))
+    }
+
+    #[test]
+    fn an_occurrence_counts_half_after_each_half_life() {
+        for start in [START, UnixMicros(0), UnixMicros(-5_000_000_000_000), UnixMicros(i64::MAX / 2)] {
+            for (half_lives, expected) in [(0.0, 1.0), (1.0, 0.5), (2.0, 0.25), (7.0, 1.0 / 128.0)] {
+                let count = decayed(1.0, start, after(start, half_lives));
+                assert!((count - expected).abs() < 0.001, "{count} after {half_lives}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_changes_nothing() {
+        assert_eq!(decayed(3.0, START, UnixMicros(START.0 - 3_600_000_000)), 3.0);
+        assert_eq!(decayed(3.0, UnixMicros(i64::MAX), UnixMicros(i64::MIN)), 3.0);
+    }
+
+    #[test]
+    fn nothing_stays_nothing() {
+        assert_eq!(decayed(0.0, UnixMicros(i64::MIN), START), 0.0);
+    }
+}

@@ -1,0 +1,106 @@
+//! The activity of sources: how often each published, and how often it read.
+//!
+//! Responsible for:
+//! - counting without a lock, in memory to which only posts and pages of one source write: pages of different readers share no cache line.
+//!
+//! Not responsible for:
+//! - what the counts decide (`feed::celebrity`). They begin anew with each start of the process.
+
+use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, Ordering};
+
+use crate::clock::UnixMicros;
+use crate::feed::decaying::decayed;
+
+/// The decaying count of the posts of a source.
+#[derive(Debug, Default)]
+pub struct Posts {
+    /// The count as of the last post, as the bits of a float.
+    count: AtomicU32,
+    last: AtomicI64,
+}
+
+impl Posts {
+    /// Counts a post. Only the writer calls it.
+    pub fn note(&self, now: UnixMicros) {
+        let count = self.at(now) + 1.0;
+        // Whoever reads between the two gets a slightly wrong count once.
+        self.last.store(now.0, Ordering::Relaxed);
+        self.count.store(count.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Returns the count as of `now`.
+    pub fn at(&self, now: UnixMicros) -> f32 {
+        let count = f32::from_bits(self.count.load(Ordering::Relaxed));
+        decayed(count, UnixMicros(self.last.load(Ordering::Relaxed)), now)
+    }
+}
+
+/// Counts in a page. Two bytes are free beside the other fields of a source, so that nobody who sleeps pays for them.
+const UNITS_PER_PAGE: u16 = 4;
+
+/// The decaying count of the pages that a reader read, as of when it was last seen. It ends at some 16,000: a reader who reads more than
+/// 11,000 pages a day counts like one who reads that many.
+#[derive(Debug, Default)]
+pub struct Pages(AtomicU16);
+
+impl Pages {
+    /// Counts a page. Not a read-modify-write operation: of two pages of one reader at the same moment one may be lost.
+    pub fn note(&self) {
+        self.0.store(self.0.load(Ordering::Relaxed).saturating_add(UNITS_PER_PAGE), Ordering::Relaxed);
+    }
+
+    /// Returns the count as of `now`, of a reader who was last seen at `seen`.
+    pub fn at(&self, seen: UnixMicros, now: UnixMicros) -> f32 {
+        decayed(f32::from(self.0.load(Ordering::Relaxed)), seen, now) / f32::from(UNITS_PER_PAGE)
+    }
+
+    /// Lets the count decay, because the reader is seen again.
+    pub fn decay(&self, seen: UnixMicros, now: UnixMicros) {
+        let count = self.0.load(Ordering::Relaxed);
+        let left = decayed(f32::from(count), seen, now).round() as u16;
+        if left != count {
+            self.0.store(left, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::decaying::HALF_LIFE;
+
+    /// Returns both counts after many days with so many occurrences each.
+    fn steady(per_day: u32) -> (f32, f32) {
+        let (posts, pages, mut now) = (Posts::default(), Pages::default(), UnixMicros(0));
+        for _ in 0..12 * per_day {
+            let seen = now;
+            now = now.saturating_add(HALF_LIFE / per_day);
+            posts.note(now);
+            pages.decay(seen, now);
+            pages.note();
+        }
+        (posts.at(now), pages.at(now, now))
+    }
+
+    #[test]
+    fn a_steady_rate_is_a_steady_count_of_either_kind() {
+        for per_day in [1, 10, 100, 1_000, 10_000] {
+            let expected = per_day as f32 / std::f32::consts::LN_2 + 0.5;
+            let (posts, pages) = steady(per_day);
+            for count in [posts, pages] {
+                assert!((count / expected - 1.0).abs() < 0.1, "{posts} and {pages} of {expected}");
+            }
+        }
+        assert!(steady(40_000).1 < 16_500.0);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_page_in_the_end() {
+        let pages = Pages::default();
+        pages.note();
+        let at = |half_lives| UnixMicros(0).saturating_add(HALF_LIFE * half_lives);
+        assert!((pages.at(UnixMicros(0), at(7)) - 1.0 / 128.0).abs() < 0.001);
+        pages.decay(UnixMicros(0), at(4));
+        assert_eq!(pages.at(at(4), at(4)), 0.0);
+    }
+}

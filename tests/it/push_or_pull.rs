@@ -1,0 +1,147 @@
+//! Push or pull where cost decides.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidewire::clock::{ManualClock, UnixMicros};
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire::feed::celebrity::{CelebrityPolicy, CostModel, RouteBasis};
+use tidewire::feed::outbox::Route;
+use tidewire::storage::files::memory::MemoryFiles;
+use tidewire::storage::journal::{Durability, MemoryJournal};
+
+use crate::kept::{open_with, storage};
+use crate::world::{NEWEST, config, draft, edge, flapping, id, ids};
+
+const START: UnixMicros = UnixMicros(1_795_168_800_000_000);
+
+/// A delivery and a pull cost the same, and every advantage counts.
+const SENSITIVE: CostModel = CostModel {
+    delivery_ns: 1_000_000,
+    fanout_ns: 0,
+    pull_ns: 1_000_000,
+    refresh_ns: 0,
+    advantage_percent: 150,
+    posts_per_comparison: 1,
+    change_period: Duration::ZERO,
+};
+
+fn engine(model: CostModel) -> (Engine, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(START));
+    let config = config(2, CelebrityPolicy::ByCost(model));
+    (Engine::start_with(config, MemoryJournal::default(), Arc::clone(&clock) as Arc<_>), clock)
+}
+
+async fn publish(engine: &Engine, author: &str, posts: usize) {
+    for _ in 0..posts {
+        engine.publish(draft(author, "1"), true).await.unwrap();
+    }
+}
+
+async fn read(engine: &Engine, reader: &str, pages: usize) {
+    for _ in 0..pages {
+        engine.feed(&id(reader), NEWEST).await.unwrap();
+    }
+}
+
+fn is_pulled(engine: &Engine, source: &str) -> bool {
+    engine.source(&id(source)).unwrap().celebrity
+}
+
+#[tokio::test]
+async fn a_source_is_pulled_while_it_posts_more_than_its_followers_read() {
+    let (engine, _) = engine(SENSITIVE);
+    engine.follow(vec![edge("ann", "bob"), edge("cas", "bob"), edge("dan", "bob")]).await.unwrap();
+    publish(&engine, "bob", 2).await;
+    assert!(!is_pulled(&engine, "bob"), "nobody reads, so to push costs nothing");
+    read(&engine, "ann", 4).await;
+    read(&engine, "cas", 4).await;
+    publish(&engine, "bob", 4).await;
+    assert_eq!(engine.shared().counters.deliveries.get(), 2 * 4, "only those who read have an inbox");
+    assert!(!is_pulled(&engine, "bob"), "six posts to two readers cost half as much again as eight pages, and no more");
+    publish(&engine, "bob", 1).await;
+    assert!(is_pulled(&engine, "bob"));
+    let of_bob = engine.source(&id("bob")).unwrap().cost;
+    assert!((of_bob.push_us_per_hour / of_bob.pull_us_per_hour - 14.0 / 8.0).abs() < 0.01, "{of_bob:?}");
+    assert_eq!(of_bob.decided_by, RouteBasis::Cost);
+    read(&engine, "ann", 40).await;
+    publish(&engine, "bob", 1).await;
+    assert!(!is_pulled(&engine, "bob"), "all these pages cost more than eight posts");
+    let page = engine.feed(&id("ann"), NEWEST).await.unwrap();
+    let mut routes = Vec::new();
+    for post in ids(&page) {
+        let explanation = engine.explain(&id("ann"), post).await.unwrap();
+        assert_eq!(explanation.through, Some(id("bob")));
+        routes.push(if explanation.route == Some(Route::Push) { 'h' } else { 'l' });
+    }
+    assert_eq!(routes.iter().collect::<String>(), "hlhhhhhh", "each post keeps the route it took");
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn changes_that_are_due_within_a_period_are_made_together() {
+    let (engine, clock) = engine(CostModel { change_period: Duration::from_secs(10), ..SENSITIVE });
+    let sources = ["bob", "cas", "dan"];
+    engine.follow(sources.map(|source| edge("ann", source)).into()).await.unwrap();
+    read(&engine, "ann", 1).await;
+    let sides = || sources.map(|source| is_pulled(&engine, source));
+    let epoch = || engine.shared().world.pulled_epoch();
+    let before = epoch();
+    publish(&engine, "bob", 2).await;
+    assert_eq!((sides(), epoch()), ([true, false, false], before + 1), "the first change is made at once");
+    clock.advance(Duration::from_secs(9));
+    publish(&engine, "cas", 4).await;
+    publish(&engine, "dan", 4).await;
+    assert_eq!((sides(), epoch()), ([true, false, false], before + 1));
+    clock.advance(Duration::from_secs(2));
+    publish(&engine, "bob", 1).await;
+    assert_eq!((sides(), epoch()), ([true, true, true], before + 2));
+    engine.shutdown();
+}
+
+#[tokio::test]
+async fn a_source_keeps_its_route_over_a_restart_that_forgets_the_rates() {
+    let (files, storage) = (MemoryFiles::default(), storage(Durability::Always, 1_000));
+    let open = || {
+        let clock = Arc::new(ManualClock::new(START));
+        let config = EngineConfig { ..config(2, CelebrityPolicy::ByCost(SENSITIVE)) };
+        open_with(config, files.clone(), &storage, clock).unwrap().0
+    };
+    let engine = open();
+    engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
+    read(&engine, "ann", 1).await;
+    publish(&engine, "bob", 4).await;
+    publish(&engine, "cas", 1).await;
+    engine.snapshot().await.unwrap();
+    engine.shutdown();
+    let engine = open();
+    assert_eq!(["bob", "cas"].map(|source| is_pulled(&engine, source)), [true, false]);
+    let cost = engine.source(&id("bob")).unwrap().cost;
+    assert_eq!((cost.push_us_per_hour, cost.pull_us_per_hour), (0.0, 0.0));
+    publish(&engine, "bob", 1).await;
+    assert!(is_pulled(&engine, "bob"), "nothing is known yet");
+    read(&engine, "ann", 4).await;
+    publish(&engine, "bob", 1).await;
+    assert!(!is_pulled(&engine, "bob"), "four pages cost more than two posts");
+    engine.shutdown();
+}
+
+/// Half of the posts are pushed, half are pulled, and the sources are listed for pages and let go of again.
+#[tokio::test]
+async fn a_feed_is_complete_however_often_its_sources_change_sides() {
+    let engine = Engine::start(EngineConfig { inbox_posts: crate::world::some(30), ..config(1, flapping()) });
+    engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
+    let (mut newest, mut sides) = (Vec::new(), Vec::new());
+    for nth in 0..200 {
+        read(&engine, "ann", 1).await;
+        let author = if nth % 3 == 0 { "bob" } else { "cas" };
+        newest.insert(0, engine.publish(draft(author, "1"), true).await.unwrap().post.id());
+        newest.truncate(20);
+        sides.push(is_pulled(&engine, "cas"));
+        assert_eq!(ids(&engine.feed(&id("ann"), NEWEST).await.unwrap()), newest);
+    }
+    let changes = sides.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!(changes > 60, "{changes} changes");
+    engine.shutdown();
+}
