@@ -129,7 +129,7 @@ fn readers_who_may_not_be_woken_now_are_refused_beside_those_who_are_awake() {
     let engine = Engine::start(EngineConfig::default());
     let limits = AdmissionLimits { wake_ups: 0, ..AdmissionLimits::default() };
     let state = HttpState { admission: Admission::new(limits), ..HttpState::from(engine.clone()) };
-    let server = Server::serving(state, engine.clone());
+    let server = Server::serving(state, engine);
     prepare(&server, &[], &["ann", "cas"], 1);
     assert_eq!(outcomes(&feeds(&server, &json!({"users": ["cas", "bob", "zed"]}))), ["overloaded", "overloaded", "0"]);
     let answer = feeds(&server, &json!({"users": ["ann"]})).json();
