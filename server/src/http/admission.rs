@@ -219,7 +219,10 @@ impl Admission {
         Arc::new(Self {
             reads: Gate::new("reads", limits.reads),
             // One request of any valid size is admitted.
-            bulk_reads: Gate::new("bulk_reads", (limits.reads * BULK_READS_PER_READ).max(FEEDS_PER_REQUEST_MAX)),
+            bulk_reads: Gate::new(
+                "bulk_reads",
+                limits.reads.saturating_mul(BULK_READS_PER_READ).max(FEEDS_PER_REQUEST_MAX),
+            ),
             wakes: Gate::new("wake_ups", limits.wake_ups),
             writes: Gate::new("writes", limits.writes),
             write_bytes: SharedGate::new("write_bytes", limits.write_bytes),

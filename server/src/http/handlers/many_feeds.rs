@@ -7,6 +7,9 @@
 //! Not responsible for:
 //! - building a page (the engine) and encoding it (`http::page_json`).
 
+use std::collections::{HashMap, HashSet};
+use std::ops::Range as Span;
+
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::{StreamExt as _, stream};
@@ -16,6 +19,7 @@ use tracing::warn;
 
 use crate::http::admission::Admission;
 use crate::http::answer;
+use crate::http::auth::caller::client_of;
 use crate::http::auth::{Access, Caller};
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::operation::WorkKind;
@@ -92,29 +96,47 @@ pub(in crate::http) async fn read(
     // The pipeline has admitted one page.
     let _more = admission.enter_many(WorkKind::BulkRead, users.len().saturating_sub(1))?;
     let (peer, newest) = (request.peer_addr(), PageRequest { range: Range::Newest, limit });
+    let client = client_of(Some(&caller), peer);
     let (caller, engine, access, admission) = (&caller, &engine, &access, &admission);
     let page = async |(nth, Reader(user)): (usize, &Reader)| -> Result<FeedPage, Problem> {
         access.enter_named(caller, (nth, user), peer)?;
         engine.feed_admitted(user, newest, || admission.enter(WorkKind::WakeUp)).await
     };
-    let mut pages = stream::iter(users.iter().enumerate()).map(page).buffered(PAGES_AT_ONCE);
+    // A token may read one feed only. Named a hundred times, it must not be built a hundred times.
+    let mut named = HashSet::new();
+    let distinct = users.iter().enumerate().filter(|(_, Reader(user))| named.insert(user));
+    let mut pages = stream::iter(distinct).map(page).buffered(PAGES_AT_ONCE);
     let fields = if fields.is_some() { Fields::Ids } else { Fields::All };
     let mut json = String::from(r#"{"feeds":["#);
+    // The bytes count from here on, since pages wait in `json` for those of readers who are asleep.
+    let mut reserved = Vec::new();
+    let mut answered: HashMap<&SourceId, Span<usize>> = HashMap::new();
     for (nth, Reader(user)) in users.iter().enumerate() {
         if nth > 0 {
             json.push(',');
         }
-        let built = match json.len() {
-            FEEDS_ANSWER_BYTES.. => None,
-            _ => pages.next().await,
+        let end = json.len();
+        let before = answered.get(user).cloned();
+        let appended = match before {
+            _ if end >= FEEDS_ANSWER_BYTES => Err(answer_full()),
+            Some(before) => {
+                json.extend_from_within(before);
+                Ok(())
+            }
+            None => pages.next().await.unwrap_or_else(|| Err(answer_full())).map(|page| {
+                page_json::page_of(&mut json, user, &page, fields);
+            }),
         };
-        match built.unwrap_or_else(|| Err(answer_full())) {
-            Ok(page) => page_json::page_of(&mut json, user, &page, fields),
+        let appended = appended.and_then(|()| admission.answer(WorkKind::BulkRead, client, json.len() - end));
+        match appended {
+            Ok(reservation) => reserved.push(reservation),
             Err(problem) => {
+                json.truncate(end);
                 metrics.count_refusal(problem.code());
                 refused(&mut json, user, problem, !caller.is_user());
             }
         }
+        answered.entry(user).or_insert(end..json.len());
     }
     json.push_str("]}");
     Ok(answer::json_text(json))
@@ -141,7 +163,10 @@ mod tests {
 
     #[test]
     fn a_request_has_so_many_readers_at_most() {
-        let body = |readers: usize| format!(r#"{{"users":[{}]}}"#, vec![r#""ann""#; readers].join(","));
+        let body = |readers: usize| {
+            let readers: Vec<String> = (0..readers).map(|nth| format!(r#""ann{nth}""#)).collect();
+            format!(r#"{{"users":[{}]}}"#, readers.join(","))
+        };
         assert_eq!(parse(body(FEEDS_PER_REQUEST_MAX).as_bytes()).unwrap().users.len(), FEEDS_PER_REQUEST_MAX);
         let refused = parse(body(FEEDS_PER_REQUEST_MAX + 1).as_bytes()).err().unwrap();
         let detail = "400 invalid_field: users: a request may have at most 100, this one has 101";
