@@ -164,7 +164,8 @@ where
         return router.call(request);
     }
     Box::pin(FEED.pass(request, async |request, _| {
-        let (request, _) = request.into_parts();
+        // The body stays where it is until the page is built.
+        let (request, _payload) = request.into_parts();
         let answer = feeds::home(&request).await.unwrap_or_else(HttpResponse::from_error);
         Ok(ServiceResponse::new(request, answer))
     }))
