@@ -9,6 +9,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -127,16 +128,16 @@ impl Verifier {
     pub fn observe(&self, operation: &Operation, answer: &Result<Answer, Failure>, deliveries: Option<u64>) {
         match (operation, answer) {
             (Operation::Page { reader: user } | Operation::OwnPage { author: user }, Ok(answer)) => {
-                let least = self.least(operation, *user);
-                if !(usize::from(least)..=PAGE_POSTS).contains(&answer.entries) {
-                    self.seen().odd_page(operation, answer.entries, usize::from(least));
+                let counts = usize::from(self.least(operation, *user))..=PAGE_POSTS;
+                if !counts.contains(&answer.entries) {
+                    self.seen().odd_page(operation, answer.entries, counts);
                 }
             }
             (Operation::Pages { readers }, Ok(answer)) => {
                 let least = |reader: &User| usize::from(self.least(&Operation::Page { reader: *reader }, *reader));
-                let least: usize = readers.iter().map(least).sum();
-                if !(least..=readers.len() * PAGE_POSTS).contains(&answer.entries) {
-                    self.seen().odd_page(operation, answer.entries, least);
+                let counts = readers.iter().map(least).sum::<usize>()..=readers.len() * PAGE_POSTS;
+                if !counts.contains(&answer.entries) {
+                    self.seen().odd_page(operation, answer.entries, counts);
                 }
             }
             (Operation::Publish(post), Ok(answer)) => {
@@ -294,9 +295,9 @@ impl Seen {
         }
     }
 
-    fn odd_page(&mut self, operation: &Operation, entries: usize, least: usize) {
+    fn odd_page(&mut self, operation: &Operation, entries: usize, counts: RangeInclusive<usize>) {
         self.odd_pages += 1;
-        let wrong = || format!("{operation:?}: {entries} posts, not {least} to {PAGE_POSTS}");
+        let wrong = || format!("{operation:?}: {entries} posts, not {} to {}", counts.start(), counts.end());
         self.first_odd_page.get_or_insert_with(wrong);
     }
 

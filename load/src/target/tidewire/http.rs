@@ -269,6 +269,12 @@ impl Client for HttpClient {
         Box::pin(async {
             let body = self.send(operation).await?;
             let reads = operation.is_page() || matches!(operation, Operation::Pages { .. });
+            if matches!(operation, Operation::Pages { .. })
+                && let Some(at) = memchr::memmem::find(body, br#","problem":{"#)
+            {
+                let problem = String::from_utf8_lossy(&body[at + 1..body.len().min(at + 200)]);
+                return Err(Failure::Failed(format!("one of many pages was refused: {problem}")));
+            }
             let entries = if reads { page::count(body) } else { 0 };
             Ok(Answer { entries, deliveries: None })
         })
