@@ -134,11 +134,11 @@ impl SourceId {
         }
     }
 
-    /// Returns the bytes on the heap.
-    pub fn heap_bytes(&self) -> usize {
+    /// Returns the bytes of its two allocations; 0 if it has none.
+    pub fn heap_bytes(&self) -> [usize; 2] {
         match &self.0 {
-            Characters::Within(_) => 0,
-            Characters::Shared(text) => 2 * size_of::<usize>() + size_of::<Box<str>>() + text.len(),
+            Characters::Within(_) => [0; 2],
+            Characters::Shared(text) => [2 * size_of::<usize>() + size_of::<Box<str>>(), text.len()],
         }
     }
 

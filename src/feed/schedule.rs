@@ -2,9 +2,9 @@
 //!
 //! Responsible for:
 //! - scheduling sources round-robin, slice by slice, separately for each shard, so that neither a huge author with many waiting posts nor a
-//!   slow shard delays the others; the jobs of one source are processed in their order;
+//!   slow shard delays the others; the jobs of one source are cut in their order;
 //! - the number of slices that each shard has in flight, counted separately for small and large jobs, so that no small job waits until
-//!   a shard has delivered a large one's slices; and which jobs are complete.
+//!   a shard has delivered the slices of another source's large one; and which jobs are complete.
 //!
 //! Not responsible for:
 //! - finding the recipients and delivering to them (`runtime::fanout`), the order in which a shard delivers its slices
@@ -186,8 +186,8 @@ impl<M: Copy, T> Schedule<M, T> {
         None
     }
 
-    /// Returns the next slice to cut for `shard`, if it may receive another one, of a small job if there is any. The caller cuts the slice and calls [`Schedule::cut`]
-    /// before it calls this again.
+    /// Returns the next slice to cut for `shard`, if it may receive another one: of a small job, if there is any and small jobs have credit. The
+    /// caller cuts the slice and calls [`Schedule::cut`] before it calls this again.
     pub fn next_slice(&mut self, shard: usize) -> Option<NextSlice<M>> {
         let (of, max) = (&mut self.shards[shard], self.in_flight_max);
         let lane = JobSize::ALL.into_iter().find_map(|size| {

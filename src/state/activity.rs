@@ -87,9 +87,10 @@ mod tests {
         for per_day in [1, 10, 100, 1_000, 10_000] {
             let expected = per_day as f32 / std::f32::consts::LN_2 + 0.5;
             let (posts, pages) = steady(per_day);
-            for count in [posts, pages] {
-                assert!((count / expected - 1.0).abs() < 0.1, "{posts} and {pages} of {expected}");
-            }
+            assert!((posts / expected - 1.0).abs() < 0.1, "{posts} of {expected}");
+            // Each time the reader is seen, at most half of a unit is rounded away.
+            let rounded = 0.5 / f32::from(UNITS_PER_PAGE) + 0.05;
+            assert!((pages / expected - 1.0).abs() < rounded, "{pages} of {expected}");
         }
         assert!(steady(40_000).1 < 16_500.0);
     }

@@ -171,8 +171,8 @@ impl Source {
     }
 
     /// Returns what it has, if anything, after all that this thread did before. A reader is marked active and then looks for posts; the
-    /// writer adds the first post and then looks for active readers. One of them must see the other: where there is an outbox its lock sees
-    /// to that, and where there is none these two fences do.
+    /// writer adds the first post, after which fan-out looks for active readers. One of them must see the other: where there is an outbox its
+    /// lock sees to that, and where there is none these two fences do, whatever lock the set of active readers has.
     fn more_by_now(&self) -> Option<&More> {
         self.more.get().or_else(|| {
             fence(Ordering::SeqCst);
@@ -345,7 +345,7 @@ impl Source {
 
     /// Bytes it takes, with its edges.
     pub fn bytes(&self) -> usize {
-        SOURCE_BYTES + self.id.heap_bytes() + self.edges.read().bytes() + self.more_bytes()
+        SOURCE_BYTES + id_bytes(&self.id) + self.edges.read().bytes() + self.more_bytes()
     }
 
     fn more_bytes(&self) -> usize {
@@ -358,6 +358,10 @@ impl Source {
 
 /// Bytes of a source without edges: its own, its entry in a vector of `Arc`, each with a flag, and a slot in a table that is about half full.
 const SOURCE_BYTES: usize = allocated(size_of::<Source>() + 2 * size_of::<usize>()) + 16 + 8;
+
+fn id_bytes(id: &SourceId) -> usize {
+    id.heap_bytes().map(allocated).iter().sum()
+}
 
 /// Bytes of the edges to others; none for those who never followed, which share one.
 fn following_bytes(following: &Following) -> usize {
@@ -485,7 +489,7 @@ impl Sources {
     fn push(&self, id: &SourceId) -> &Arc<Source> {
         let make = |slot| Arc::new(Source::new(SourceSlot(slot as u32), id.clone(), Arc::clone(&self.no_following)));
         let source = &self.by_slot[self.by_slot.push_with(make)];
-        self.graph_bytes.store(self.graph_bytes() + SOURCE_BYTES + source.id.heap_bytes(), Ordering::Relaxed);
+        self.graph_bytes.store(self.graph_bytes() + SOURCE_BYTES + id_bytes(&source.id), Ordering::Relaxed);
         source
     }
 }

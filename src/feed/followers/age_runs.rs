@@ -10,7 +10,7 @@
 //! added to the last run. An edge of another age may need its run split, for which the caller looks up the instants of that run.
 
 use crate::clock::UnixMicros;
-use crate::feed::followers::slot_set::{RUN_MAX, Run, insert_at, remove_at, run_bytes};
+use crate::feed::followers::place_set::{RUN_MAX, Run, insert_at, remove_at, run_bytes};
 use crate::feed::heap::allocated;
 use crate::id::SourceSlot;
 
@@ -111,6 +111,15 @@ impl AgeRuns {
 
     pub(super) fn heap_bytes(&self) -> usize {
         self.runs_bytes + allocated(self.runs.capacity() * size_of::<AgeRun>())
+    }
+
+    /// Checks what is counted against what is there.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let lengths: usize = self.runs.iter().map(|run| run.slots.len()).sum();
+        let bytes: usize = self.runs.iter().map(|run| run_bytes(&run.slots)).sum();
+        assert_eq!((self.len, self.runs_bytes), (lengths, bytes));
+        assert!(self.runs.is_sorted_by(|one, next| one.from < next.from));
     }
 
     /// Joins a run with the next one.

@@ -98,11 +98,9 @@ impl UserActor {
             start.synchronize(inbox, &shared.world, oldest);
             inbox.clone()
         });
-        let pulled_before = Arc::clone(reader.pulled());
         let page = reader.page(&start, &inbox, &shared.world, request, shared.read_clock(now));
-        if !Arc::ptr_eq(&pulled_before, reader.pulled()) {
-            inbox_handle.set_pulled(reader.pulled());
-        }
+        // Not only if it changed here: others than pages refresh it, too, and a list that a direct read crashed on is replaced.
+        inbox_handle.set_pulled(reader.pulled());
         inbox_handle.remove(&page.gone);
         if let Some(watch) = &mut self.watch {
             watch.page_built(request.range, &page, start.viewer());

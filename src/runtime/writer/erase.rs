@@ -28,6 +28,10 @@ impl<J: Journal> Scribe<J> {
         if erasures.len() >= ERASURES_MAX {
             return refuse(reply, self.shared.overloaded("erasures", ERASURES_MAX));
         }
+        // The slot of a user of whom only a revocation is known is allocated now, and stays.
+        if let Err(full) = self.check_sources_limit([&user].into_iter()) {
+            return refuse(reply, full);
+        }
         let at = self.tick(1).instant;
         self.accept(Event::Erased { user, at }, Then::Erase(reply));
         self.commit();

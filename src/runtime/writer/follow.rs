@@ -19,6 +19,9 @@ use crate::storage::journal::Journal;
 
 type Hasher = foldhash::fast::RandomState;
 
+/// The edges that take as much memory as what an unfollow may retain.
+const KEPT_AS_EDGES: usize = 8;
+
 impl<J: Journal> Scribe<J> {
     pub(super) fn follow(&mut self, edges: Vec<NewEdge>, reply: Reply<Followed>) {
         let requested = edges.len();
@@ -153,6 +156,10 @@ impl<J: Journal> Scribe<J> {
         let limit = self.shared.config.following_max;
         if keep && following.kept().len() >= limit {
             return refuse(reply, Error::TooMany { reader: follower, what: "kept sources", limit });
+        }
+        // What is retained takes more memory than the edge did.
+        if keep && let Err(full) = self.check_graph_bytes(self.group.added().edges + KEPT_AS_EDGES, 0) {
+            return refuse(reply, full);
         }
         let keep_until = if keep {
             let newest = match self.newest(&to, 1) {

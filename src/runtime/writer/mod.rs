@@ -57,7 +57,7 @@ use tier::Archiver;
 /// Maximum bytes of encoded events that the scribe commits in one batch.
 const SCRIBE_BATCH_BYTES_MAX: usize = 256 * 1024;
 
-/// Maximum number of sources that one process can know: slots have 32 bits, and the last one is reserved.
+/// Maximum number of sources that one process can know, and one less for each shard: slots have 32 bits, and the last one is reserved.
 const SOURCES_MAX: usize = u32::MAX as usize - 1;
 
 /// Bytes that are counted for an edge that is accepted and not applied yet.
@@ -221,7 +221,7 @@ impl<J: Journal> Scribe<J> {
     /// the group adds.
     fn check_sources_limit<'a>(&mut self, ids: impl Iterator<Item = &'a SourceId> + Clone) -> Result<(), Error> {
         let sources = &self.writer.world().sources;
-        let limit = self.shared.config.sources_max.min(SOURCES_MAX);
+        let limit = self.shared.config.sources_max.min(SOURCES_MAX - self.writer.world().sharding.shards());
         let known = sources.len();
         let named = self.group.named() + ids.clone().count();
         let edges = self.group.added().edges;

@@ -151,10 +151,6 @@ impl<J: Journal> Scribe<J> {
 
     fn notify_readers(&self, readers: Vec<&SourceId>, invalidation: Invalidation) {
         let (watchers, sources) = (&self.shared.watchers, &self.writer.world().sources);
-        // Mostly nobody watches while an import follows for many.
-        if (0..self.writer.world().sharding.shards()).all(|shard| watchers.watched(shard).is_empty()) {
-            return;
-        }
         let known = readers.into_iter().filter_map(|reader| sources.get(reader));
         let fanout_routes: Box<[FanoutRoute]> = known
             .map(|reader| reader.slot)

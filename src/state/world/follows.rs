@@ -40,7 +40,7 @@ impl Writer {
         let restored = Arc::new(Following::restored(edges));
         sources.change_edges(sources.at(follower), |own| own.following = restored);
         for edge in edges {
-            self.insert_follower(self.world.sources.at(edge.source), follower, edge.since, edge.hidden);
+            self.insert_follower(self.world.sources.at(edge.source), follower, edge.since, edge.hidden, None);
         }
         self.world.edges.fetch_add(edges.len(), Ordering::Relaxed);
     }
@@ -70,7 +70,7 @@ impl Writer {
     ) {
         // The follower's side is changed last. The new version makes the reader fetch the posts published before; from
         // the change of the source's side on, new posts are pushed to the follower.
-        let count = self.insert_follower(source, follower.slot, since, hidden);
+        let count = self.insert_follower(source, follower.slot, since, hidden, None);
         self.world.sources.change_edges(follower, |edges| {
             let following = edges.following_mut();
             following.insert(source.slot, since, hidden);
@@ -83,18 +83,30 @@ impl Writer {
         self.update_celebrity(source, count);
     }
 
-    /// Adds a follower on the source's side, and returns how many there are.
-    fn insert_follower(&self, source: &Source, follower: SourceSlot, since: UnixMicros, hidden: bool) -> u64 {
+    /// Adds a follower on the source's side, and returns how many there are. An edge that is `replaced` is removed in the same step: a follower
+    /// throughout must be in every slice of a fan-out.
+    fn insert_follower(
+        &self,
+        source: &Source,
+        follower: SourceSlot,
+        since: UnixMicros,
+        hidden: bool,
+        replaced: Option<Edge>,
+    ) -> u64 {
         let sharding = self.world.sharding;
         let sources = &self.world.sources;
         let must_split = source.followers().must_split(since, sharding);
         // Looked up without the lock. Only this thread changes edges, so nothing changes in between.
         let visible = must_split.map(|run| -> Vec<(UnixMicros, SourceSlot)> {
             let edge = |slot: &SourceSlot| Some((*slot, sources.at(*slot).following().get(source.slot)?));
-            let visible = run.iter().filter_map(edge).filter(|(_, edge)| !edge.hidden);
+            let others = run.iter().filter(|slot| replaced.is_none() || **slot != follower);
+            let visible = others.filter_map(edge).filter(|(_, edge)| !edge.hidden);
             visible.map(|(slot, edge)| (edge.since, slot)).collect()
         });
         sources.change_edges(source, |edges| {
+            if let Some(replaced) = replaced {
+                edges.followers.remove(follower, replaced.since, replaced.hidden, sharding);
+            }
             if let Some(visible) = visible {
                 edges.followers.split(since, visible);
             }
@@ -105,12 +117,8 @@ impl Writer {
 
     /// Changes whether an edge is hidden. The posts that it brings and the number of followers do not change.
     fn set_edge_hidden(&self, follower: &Source, source: &Source, before: Edge, since: UnixMicros, hidden: bool) {
-        let (sources, sharding) = (&self.world.sources, self.world.sharding);
-        sources.change_edges(source, |edges| {
-            edges.followers.remove(follower.slot, before.since, before.hidden, sharding);
-        });
-        self.insert_follower(source, follower.slot, since, hidden);
-        sources.change_edges(follower, |edges| edges.following_mut().set_hidden(source.slot, since, hidden));
+        self.insert_follower(source, follower.slot, since, hidden, Some(before));
+        self.world.sources.change_edges(follower, |edges| edges.following_mut().set_hidden(source.slot, since, hidden));
     }
 
     pub(super) fn unfollow(&mut self, follower: &SourceId, source: &SourceId, keep_until: Option<Position>) -> Applied {
@@ -124,6 +132,12 @@ impl Writer {
     pub(super) fn remove_edge(&self, follower: &Source, source: &Source, keep_until: Option<Position>) {
         let _removal = self.world.arrivals.begin_removal();
         let (sources, sharding) = (&self.world.sources, self.world.sharding);
+        // Blocks remove edges that mostly do not exist, and to change them takes memory.
+        let following = follower.following();
+        if !following.contains(source.slot) && following.kept_of(source.slot).next().is_none() {
+            return;
+        }
+        drop(following);
         let removed = sources.change_edges(follower, |edges| match keep_until {
             Some(until) => edges.following_mut().remove_but_keep(source.slot, until),
             None => edges.following_mut().remove(source.slot),

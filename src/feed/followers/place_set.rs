@@ -41,7 +41,7 @@ pub(super) fn run_bytes(run: &Run) -> usize {
 
 /// A sorted set of numbers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SlotSet {
+pub(super) struct PlaceSet {
     /// Runs in ascending order, none of them empty.
     runs: Vec<Run>,
     len: usize,
@@ -49,7 +49,7 @@ pub(super) struct SlotSet {
     runs_bytes: usize,
 }
 
-impl SlotSet {
+impl PlaceSet {
     /// Creates the set of a sorted run of at most `RUN_MAX`.
     pub(super) fn of(run: Run) -> Self {
         Self { len: run.len(), runs_bytes: run_bytes(&run), runs: if run.is_empty() { Vec::new() } else { vec![run] } }
@@ -220,7 +220,7 @@ mod tests {
             ops in prop::collection::vec(op(), 0..60),
             jumps in prop::collection::vec(prop_oneof![0..3_000u32, Just(u32::MAX)], 0..40),
         ) {
-            let (mut set, mut model) = (SlotSet::default(), BTreeSet::new());
+            let (mut set, mut model) = (PlaceSet::default(), BTreeSet::new());
             for op in ops {
                 match op {
                     Op::Insert(number) => prop_assert_eq!(set.insert(number), model.insert(number)),
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn numbers_in_ascending_order_fill_their_runs() {
-        let mut set = SlotSet::default();
+        let mut set = PlaceSet::default();
         (0..2_560).for_each(|number| assert!(set.insert(number * 70_000)));
         assert!(set.runs.iter().all(|run| run.len() == RUN_MAX));
         assert!(set.heap_bytes() <= 2_560 * 4 + 16 * 16);
