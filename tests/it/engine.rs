@@ -193,6 +193,8 @@ async fn a_full_graph_refuses_edges_and_sources_and_lets_edges_go() {
     assert_eq!(newcomer.err(), Some(refused.clone()));
     engine.publish(draft("s0", "1"), false).await.unwrap();
     engine.follow(vec![edge(0, 0)]).await.unwrap();
+    let kept = engine.unfollow_but_keep(id("r0"), id("s0")).await;
+    assert_eq!(kept.err(), Some(refused), "what is kept takes more than the edge");
     for nth in 0..100 {
         engine.unfollow(id(&format!("r{nth}")), id(&format!("s{}", nth % 10))).await.unwrap();
     }
