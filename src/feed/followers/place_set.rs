@@ -87,8 +87,10 @@ impl PlaceSet {
         insert_at(run, at, number);
         self.len += 1;
         if run.len() > RUN_MAX {
-            // A run that grows at its end is left full.
-            let start = if at == RUN_MAX { RUN_MAX } else { RUN_MAX / 2 };
+            // The last run grows at its end, and is left full.
+            let is_appended = at == RUN_MAX && nth + 1 == self.runs.len();
+            let run = &mut self.runs[nth];
+            let start = if is_appended { RUN_MAX } else { RUN_MAX / 2 };
             let upper: Run = run[start..].into();
             *run = run[..start].into();
             self.runs_bytes += run_bytes(&upper);
