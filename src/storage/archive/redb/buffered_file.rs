@@ -307,7 +307,7 @@ mod tests {
                 }
                 // On a busy machine the other thread may not have come to the full disk yet.
                 let full = (0..1_000).find_map(|_| {
-                    thread::sleep(RETRY / 100);
+                    thread::park_timeout(RETRY / 100);
                     archive.catch_up().err()
                 });
                 let waits = !persisting.is_finished();
