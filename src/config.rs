@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::clock::UnixMicros;
-use crate::feed::celebrity::{CelebrityPolicy, CostModel};
+use crate::feed::celebrity::CelebrityPolicy;
 use crate::feed::stream::StreamLimits;
 
 /// Maximum number of deliveries that the posts being fanned out may still need, for each shard: what a shard delivers in half a second to a
@@ -18,7 +18,7 @@ pub struct EngineConfig {
     pub inbox_posts: NonZeroUsize,
     /// Age at which a post is removed from inboxes. Readers can still reach it by scrolling. Default: none.
     pub inbox_age: Option<Duration>,
-    /// Decides which sources are celebrities, whose posts are pulled. Default: those for which pulling takes less processor time.
+    /// Decides which sources are celebrities, whose posts are pulled. Default: sources with more than 10,000 followers.
     pub celebrity: CelebrityPolicy,
     /// Time that a reader stays awake after its last read. Default 7 days.
     pub active_window: Duration,
@@ -73,7 +73,7 @@ impl Default for EngineConfig {
         Self {
             inbox_posts: some(300),
             inbox_age: None,
-            celebrity: CelebrityPolicy::ByCost(CostModel::default()),
+            celebrity: CelebrityPolicy::Above(std::num::NonZeroU64::new(10_000).expect("not zero")),
             active_window: Duration::from_secs(7 * 24 * 3_600),
             active_readers_max: some(2_000_000),
             shards: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),

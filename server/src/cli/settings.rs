@@ -59,7 +59,7 @@ pub struct Settings {
     #[arg(long, env = "TIDEWIRE_INBOX_AGE", value_name = "DURATION")]
     pub inbox_age: Option<Span>,
 
-    /// What decides whose posts are pulled; auto: the processor time of either way, a number: having more followers, 0: pull all, off: push all [default: auto]
+    /// What decides whose posts are pulled; auto: the processor time of either way, a number: having more followers, 0: pull all, off: push all [default: 10000]
     #[arg(long, env = "TIDEWIRE_CELEBRITY_FOLLOWERS", value_name = "auto|FOLLOWERS|0|off")]
     pub celebrity_followers: Option<Celebrity>,
 
