@@ -44,7 +44,7 @@ const NEWEST_PULLED_MAX: usize = 32;
 
 /// A user, tag, topic or account of another kind.
 ///
-/// Most are users who follow a few others, never publish and never choose: they pay for what is here, so the rest is in [`More`].
+/// Most are users who follow a few others, never publish and never choose: they pay for what is here, so the rest is in `More`.
 #[derive(Debug)]
 pub struct Source {
     /// Its number in this process.
