@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::id::PostId;
 use crate::limits::{LIVE_BEHIND_MAX, LIVE_QUEUE_BYTES_MAX};
@@ -56,7 +56,7 @@ pub enum Pushed {
 impl SubscriberQueue {
     /// Adds an event to the queue. Closes the connection if the queue exceeds the limit of bytes or of time.
     pub fn push(&self, event: LiveEvent, now: Instant) -> Pushed {
-        let queue = &mut *self.0.lock();
+        let mut queue = self.0.lock();
         if queue.closing.is_some() {
             return Pushed::Closed;
         }
@@ -66,11 +66,11 @@ impl SubscriberQueue {
         let behind_since = *queue.behind_since.get_or_insert(now);
         queue.bytes += event.bytes();
         if queue.bytes > LIVE_QUEUE_BYTES_MAX || now.duration_since(behind_since) > LIVE_BEHIND_MAX {
-            queue.close(Closing::TooSlow);
+            wake(queue.close(Closing::TooSlow), queue);
             return Pushed::CutOff;
         }
         queue.events.push_back(event);
-        queue.wake();
+        wake(queue.waker.take(), queue);
         Pushed::Queued
     }
 
@@ -93,9 +93,9 @@ impl SubscriberQueue {
 
     /// Ends the connection. If it has already ended, the first reason is kept.
     pub fn close(&self, closing: Closing) {
-        let queue = &mut *self.0.lock();
+        let mut queue = self.0.lock();
         if queue.closing.is_none() {
-            queue.close(closing);
+            wake(queue.close(closing), queue);
         }
     }
 
@@ -127,17 +127,18 @@ impl Queue {
         }
     }
 
-    fn close(&mut self, closing: Closing) {
+    /// Ends the connection, and returns the task to wake.
+    fn close(&mut self, closing: Closing) -> Option<Waker> {
         self.closing = Some(closing);
         (self.events, self.bytes) = (VecDeque::new(), 0);
-        self.wake();
+        self.waker.take()
     }
+}
 
-    fn wake(&mut self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
+/// Wakes a task after the lock is released: it runs on another thread, and would wait for the lock.
+fn wake(waker: Option<Waker>, queue: MutexGuard<'_, Queue>) {
+    drop(queue);
+    waker.into_iter().for_each(Waker::wake);
 }
 
 /// Closes a subscriber queue when the actor that feeds it is dropped, for whatever reason.
