@@ -1,6 +1,7 @@
 //! Fairness: how long small authors' posts take to their followers' inboxes, with and without a huge author beside them.
 //!
-//! `cargo bench --bench fairness -- FOLLOWERS_OF_THE_HUGE_ONE SHARDS`
+//! `cargo bench --bench fairness -- FOLLOWERS_OF_THE_HUGE_ONE SHARDS INBOX_POSTS`, with inboxes that no longer grow; with 0 as the last, with
+//! inboxes of 300 that are empty at the start.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, missing_docs)]
 
 mod common;
@@ -23,9 +24,13 @@ fn main() {
     let asked: Vec<usize> = std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
     let followers = asked.first().copied().unwrap_or(size(1_000_000, 100));
     let shards = common::some(asked.get(1).copied().unwrap_or(2));
+    let inbox_posts = asked.get(2).copied().unwrap_or(size(30, 2));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
     runtime.block_on(async {
-        let engine = Engine::start(EngineConfig { shards, ..config(300, CelebrityPolicy::PushAll) });
+        let engine = Engine::start(EngineConfig {
+            shards,
+            ..config(if inbox_posts == 0 { 300 } else { inbox_posts }, CelebrityPolicy::PushAll)
+        });
         let readers: Vec<SourceId> = (0..followers).map(|n| id(&format!("r{n}"))).collect();
         let huge = id("huge");
         follow_all(&engine, readers.iter().map(|reader| (reader.clone(), huge.clone()))).await;
@@ -36,7 +41,9 @@ fn main() {
         });
         follow_all(&engine, edges).await;
         wake_all(&engine, &readers).await;
-        publish(&engine, &huge, true).await;
+        for _ in 0..2 * inbox_posts + 1 {
+            publish(&engine, &huge, true).await;
+        }
         for _ in 0..size(3, 1) {
             small_posts(&engine, &small, None).await;
             small_posts(&engine, &small, Some(&huge)).await;

@@ -8,7 +8,7 @@
 //! | [`OrdersPending`] | scribe | fan-out supervisor | yes: it only asks the supervisor to read its queue |
 //! | [`RegisterCouriers`] | engine | fan-out supervisor | no, once at start |
 //! | [`Deliver`] | fan-out supervisor | courier | yes: the same post delivered twice is stored once |
-//! | [`SliceDelivered`] | courier | fan-out supervisor | no: it returns the shard's credit |
+//! | [`SlicesDelivered`] | courier | fan-out supervisor | no: it returns the shard's credit |
 //! | [`CollectStatistics`] | engine | courier | yes |
 //! | [`CopyInboxes`] | snapshotter | courier | yes |
 //! | [`Restore`] | engine | activator | no, once at start |
@@ -344,16 +344,14 @@ pub struct Deliver {
     pub recipients: Vec<u32>,
 }
 
-/// Reports that a slice is delivered.
+/// Reports that slices are delivered.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
-pub struct SliceDelivered {
+pub struct SlicesDelivered {
     /// The number of the shard.
     pub shard: usize,
-    /// The job that the slice belongs to.
-    pub job: JobId,
-    /// The number of recipients in the slice.
-    pub recipients: usize,
+    /// For each slice the job that it belongs to, and the number of its recipients.
+    pub slices: Vec<(JobId, usize)>,
 }
 
 /// Count the contents of the shard's inboxes.

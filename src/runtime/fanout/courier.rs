@@ -14,11 +14,13 @@ use std::time::Duration;
 
 use actix::{Actor, ActorFuture, Addr, AsyncContext, Context, Handler};
 
-use crate::feed::slice_queue::SliceQueue;
+use crate::feed::schedule::JobId;
+use crate::feed::slice_queue::{JobSize, SliceQueue};
 use crate::feed::stream::Invalidation;
+use crate::limits::{LIVE_NOTICES_MAX, SLICES_IN_FLIGHT_MAX};
 use crate::runtime::abort_on_exit::AbortOnExit;
 use crate::runtime::fanout::FanoutSupervisor;
-use crate::runtime::message::{CollectStatistics, CopyInboxes, Deliver, InvalidationsPending, SliceDelivered};
+use crate::runtime::message::{CollectStatistics, CopyInboxes, Deliver, InvalidationsPending, SlicesDelivered};
 use crate::runtime::reader::inbox_store::InboxStore;
 use crate::runtime::shared::Shared;
 
@@ -31,6 +33,15 @@ const INBOXES_PER_COPY: usize = 64;
 /// Number of deliveries after which a courier yields to the other actors of its shard.
 const DELIVERIES_PER_TURN_MAX: usize = 512;
 
+/// Number of turns after which a courier wakes the actors of watched readers while it has more to deliver. So an actor handles several posts
+/// at once.
+const TURNS_PER_WAKE_MAX: usize = 4;
+
+const _: () = assert!(
+    TURNS_PER_WAKE_MAX * JobSize::ALL.len() * SLICES_IN_FLIGHT_MAX < LIVE_NOTICES_MAX,
+    "the slices of these turns are fewer than the invalidations that may wait for an actor"
+);
+
 /// The courier of one shard.
 pub struct Courier {
     shard: usize,
@@ -41,6 +52,8 @@ pub struct Courier {
     slices: SliceQueue<Deliver>,
     /// The slice in delivery, and the index of the recipient with which it continues.
     current: Option<(Deliver, usize)>,
+    /// The number of turns since actors of watched readers were woken.
+    turns: usize,
     /// The bytes of the shard's inboxes according to the last sample.
     sampled_bytes: u64,
     _abort_on_exit: AbortOnExit,
@@ -61,6 +74,7 @@ impl Courier {
             supervisor,
             slices: SliceQueue::default(),
             current: None,
+            turns: 0,
             sampled_bytes: 0,
             _abort_on_exit: AbortOnExit("courier"),
         }
@@ -68,20 +82,29 @@ impl Courier {
 
     /// Delivers up to [`DELIVERIES_PER_TURN_MAX`] recipients. Returns true if any slices are left.
     fn deliver_some(&mut self) -> bool {
-        let mut left = DELIVERIES_PER_TURN_MAX;
+        let (mut left, mut delivered) = (DELIVERIES_PER_TURN_MAX, Vec::new());
         while left > 0
             && let Some((slice, next)) = self.current.take().or_else(|| self.slices.pop().map(|slice| (slice, 0)))
         {
+            if slice.size == JobSize::Large {
+                // Small posts are not kept waiting for it.
+                self.confirm(std::mem::take(&mut delivered));
+            }
             let end = slice.recipients.len().min(next + left);
             self.deliver(&slice, next..end);
             left -= end - next;
             if end == slice.recipients.len() {
-                self.confirm(&slice);
+                delivered.push((slice.job, slice.recipients.len()));
             } else {
                 self.current = Some((slice, end));
             }
         }
-        self.wake_users();
+        self.confirm(delivered);
+        self.turns += 1;
+        if self.turns == TURNS_PER_WAKE_MAX || !self.has_slices() {
+            self.turns = 0;
+            self.wake_users();
+        }
         self.has_slices()
     }
 
@@ -120,9 +143,12 @@ impl Courier {
         self.shared.counters.inboxes_bytes.change(std::mem::replace(&mut self.sampled_bytes, bytes), bytes);
     }
 
-    fn confirm(&self, slice: &Deliver) {
-        let recipients = slice.recipients.len();
-        let confirmed = self.supervisor.try_send(SliceDelivered { shard: self.shard, job: slice.job, recipients });
+    /// Reports delivered slices together: each message costs as much as some deliveries.
+    fn confirm(&self, slices: Vec<(JobId, usize)>) {
+        if slices.is_empty() {
+            return;
+        }
+        let confirmed = self.supervisor.try_send(SlicesDelivered { shard: self.shard, slices });
         assert!(
             !matches!(confirmed, Err(actix::dev::SendError::Full(_))),
             "the supervisor's mailbox has capacity for every slice it gave credit for"

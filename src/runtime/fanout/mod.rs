@@ -34,7 +34,7 @@ use crate::runtime::fanout::courier::Courier;
 use crate::runtime::fanout::latency::audience;
 use crate::runtime::fanout::open_fanouts::OpenFanout;
 use crate::runtime::message::{
-    Deliver, FanoutOrder, OrdersPending, Published, RegisterCouriers, Reply, SliceDelivered,
+    Deliver, FanoutOrder, OrdersPending, Published, RegisterCouriers, Reply, SlicesDelivered,
 };
 use crate::runtime::shared::Shared;
 
@@ -366,12 +366,14 @@ impl Handler<OrdersPending> for FanoutSupervisor {
     }
 }
 
-impl Handler<SliceDelivered> for FanoutSupervisor {
+impl Handler<SlicesDelivered> for FanoutSupervisor {
     type Result = ();
 
-    fn handle(&mut self, SliceDelivered { shard, job, recipients }: SliceDelivered, _: &mut Self::Context) {
-        let done = self.schedule.delivered(shard, job, recipients);
-        self.end(done);
+    fn handle(&mut self, SlicesDelivered { shard, slices }: SlicesDelivered, _: &mut Self::Context) {
+        for (job, recipients) in slices {
+            let done = self.schedule.delivered(shard, job, recipients);
+            self.end(done);
+        }
         self.pump();
     }
 }
