@@ -98,10 +98,11 @@ pub const SCRIBE_QUEUE_BYTES_MAX: usize = 128 << 20;
 pub const SCRIBE_BATCH_MAX: usize = 4 * 1024;
 
 /// Maximum number of posts that are queued for the fan-out supervisor. Beyond it publishing is refused.
-pub const FANOUT_QUEUE_MAX: usize = 16 * 1024;
+pub const FANOUT_QUEUE_MAX: usize = 28 * 1024;
 
-/// Maximum number of posts that are being fanned out at the same time.
-pub const FANOUT_JOBS_MAX: usize = 16 * 1024;
+/// Maximum number of posts that are being fanned out at the same time. The more there are, the less in order posts reach an inbox, and the
+/// more often one is inserted between packed entries: with 16,384, deliveries took 5 % more processor time.
+pub const FANOUT_JOBS_MAX: usize = 4 * 1024;
 
 /// Maximum number of recipients in one slice of a fan-out, the unit in which jobs are scheduled.
 pub const SLICE_RECIPIENTS_MAX: usize = 500;
