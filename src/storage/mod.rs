@@ -7,6 +7,7 @@ pub mod frame;
 pub mod identity;
 pub mod journal;
 pub mod lock;
+pub mod log;
 
 pub mod segment;
 pub mod snapshot;

@@ -1,0 +1,121 @@
+//! A log that several nodes share: the order of records for all of them.
+//!
+//! Responsible for:
+//! - the interface between a cluster and the log that it is built on: appending records, and reading them back in their order.
+//!
+//! Not responsible for:
+//! - the content of a record, and which records count (`cluster`), the journal of a single machine (`storage::journal`).
+//!
+//! A writer learns nothing about its records: it reads them back. What was not read back may be in the log or not.
+
+pub mod memory;
+
+use std::time::Duration;
+
+use crate::storage::journal::Sequence;
+
+/// Maximum bytes of one record. The largest is a bulk of follow edges with the longest ids.
+pub const RECORD_BYTES_MAX: usize = 16 << 20;
+
+/// A record as it was read from the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogRecord {
+    /// Its place in the order. Sequences start at 1 and increase without gaps.
+    pub sequence: Sequence,
+    /// Its content, as it was appended.
+    pub bytes: Vec<u8>,
+}
+
+/// The records that the log still has: from `first` on, up to and including `last`. The log is empty if `last` is before `first`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogRange {
+    /// The first record that was not deleted.
+    pub first: Sequence,
+    /// The last stored record.
+    pub last: Sequence,
+}
+
+/// The reason why a log could not be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// The log cannot be reached now, or does not answer in time. Later attempts may succeed.
+    #[error("the log is unavailable: {0}")]
+    Unavailable(String),
+    /// The writer has as many records under way as it may have.
+    #[error("{records} records wait to be stored in the log")]
+    Busy {
+        /// The number of these records.
+        records: usize,
+    },
+    /// The record is larger than the log takes.
+    #[error("a record of {bytes} bytes is larger than the log takes, {limit} bytes")]
+    TooLarge {
+        /// The size of the record.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The records after a sequence were deleted from the log.
+    #[error("the log begins at record {first}, and record {wanted} is needed")]
+    Deleted {
+        /// The record that is needed.
+        wanted: Sequence,
+        /// The first record that the log still has.
+        first: Sequence,
+    },
+    /// The log ends before a record that was read from it earlier: it is another log, or records are lost.
+    #[error("the log ends at record {last}, and record {wanted} was read from it before")]
+    Shorter {
+        /// The record that was read.
+        wanted: Sequence,
+        /// The last record of the log.
+        last: Sequence,
+    },
+    /// The log is set up in a way that would lose records. The text names the setting, its value, and the value that is needed.
+    #[error("{0}")]
+    Setup(String),
+}
+
+/// A log, as one node uses it.
+pub trait SharedLog: Send + Sync + 'static {
+    /// Creates a writer. Each node has one.
+    ///
+    /// # Errors
+    /// Fails if the log cannot be used.
+    fn writer(&self) -> Result<Box<dyn LogWriter>, LogError>;
+
+    /// Creates a reader of the records after `after`.
+    ///
+    /// # Errors
+    /// Fails if the log cannot be used, does not have the record after `after` any more, or ends before `after`.
+    fn reader(&self, after: Sequence) -> Result<Box<dyn LogReader>, LogError>;
+
+    /// Returns the range of records that the log has. May wait for the log.
+    ///
+    /// # Errors
+    /// Fails if the log does not answer.
+    fn range(&self) -> Result<LogRange, LogError>;
+
+    /// Returns the address of the log for messages.
+    fn place(&self) -> String;
+}
+
+/// Appends records to a log.
+pub trait LogWriter: Send + 'static {
+    /// Appends a record. Returns at once: the record is stored later, or never. The records of one writer are stored in the order of the
+    /// appends, none of them twice; if one is not stored, later ones may be.
+    ///
+    /// # Errors
+    /// Fails if the record was certainly not appended.
+    fn append(&mut self, record: Vec<u8>) -> Result<(), LogError>;
+}
+
+/// Reads the records of a log in their order.
+pub trait LogReader: Send + 'static {
+    /// Returns the next stored records, at most some thousand. Waits for the first of them up to `wait`; returns an empty list if there is
+    /// none by then.
+    ///
+    /// # Errors
+    /// Fails if the log cannot be read. The next call continues at the same record.
+    fn read(&mut self, wait: Duration) -> Result<Vec<LogRecord>, LogError>;
+}
