@@ -8,6 +8,9 @@
 //!
 //! A writer learns nothing about its records: it reads them back. What was not read back may be in the log or not.
 
+mod contract;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 pub mod memory;
 
 use std::time::Duration;
@@ -52,7 +55,7 @@ pub enum LogError {
     TooLarge {
         /// The size of the record.
         bytes: usize,
-        /// The limit.
+        /// The limit of the log.
         limit: usize,
     },
     /// The records after a sequence were deleted from the log.
@@ -70,6 +73,12 @@ pub enum LogError {
         wanted: Sequence,
         /// The last record of the log.
         last: Sequence,
+    },
+    /// A record is not the one that was read in its place before: the log was replaced by another one.
+    #[error("record {sequence} of the log is not the one that was read before: it is another log")]
+    Replaced {
+        /// The record that differs.
+        sequence: Sequence,
     },
     /// The log is set up in a way that would lose records. The text names the setting, its value, and the value that is needed.
     #[error("{0}")]
@@ -100,10 +109,11 @@ pub trait SharedLog: Send + Sync + 'static {
     fn place(&self) -> String;
 }
 
-/// Appends records to a log.
+/// Appends records to a log. Records that are not stored when it is dropped are lost.
 pub trait LogWriter: Send + 'static {
     /// Appends a record. Returns at once: the record is stored later, or never. The records of one writer are stored in the order of the
-    /// appends, none of them twice; if one is not stored, later ones may be.
+    /// appends, none of them twice; if one is not stored, later ones may be. This order ends with the error [`LogError::Unavailable`]: a
+    /// record from before it may still be stored after a record that is appended later.
     ///
     /// # Errors
     /// Fails if the record was certainly not appended.
@@ -116,6 +126,6 @@ pub trait LogReader: Send + 'static {
     /// none by then.
     ///
     /// # Errors
-    /// Fails if the log cannot be read. The next call continues at the same record.
+    /// Fails if the log cannot be read. The next call continues at the same record; it may fail at once, so wait a moment before it.
     fn read(&mut self, wait: Duration) -> Result<Vec<LogRecord>, LogError>;
 }
