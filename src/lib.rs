@@ -32,6 +32,9 @@
 pub mod clock;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
+pub mod cluster;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod config;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
@@ -75,6 +78,8 @@ pub mod throttle;
 
 #[cfg(not(feature = "internals"))]
 mod clock;
+#[cfg(not(feature = "internals"))]
+mod cluster;
 #[cfg(not(feature = "internals"))]
 mod config;
 #[cfg(not(feature = "internals"))]

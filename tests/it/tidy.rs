@@ -83,19 +83,23 @@ const ENGINE_MODULES: &[(&str, &[&str])] = &[
     ("feed", &["clock", "id", "json", "limits"]),
     ("config", &["clock", "feed", "limits"]),
     ("storage", &["clock", "feed", "id", "latency", "limits"]),
+    ("cluster", &["feed", "id", "storage"]),
     ("state", &["clock", "feed", "id", "limits", "storage"]),
     ("recovery", &["clock", "feed", "id", "limits", "state", "storage"]),
     ("live", &["feed", "id", "limits", "state"]),
     (
         "runtime",
         &[
-            "clock", "config", "error", "feed", "id", "latency", "limits", "live", "recovery", "state", "storage",
-            "throttle",
+            "clock", "cluster", "config", "error", "feed", "id", "latency", "limits", "live", "recovery", "state",
+            "storage", "throttle",
         ],
     ),
     (
         "engine",
-        &["clock", "config", "error", "feed", "id", "limits", "live", "recovery", "runtime", "state", "storage"],
+        &[
+            "clock", "cluster", "config", "error", "feed", "id", "limits", "live", "recovery", "runtime", "state",
+            "storage",
+        ],
     ),
     ("fuzzing", &["clock", "feed", "id", "recovery", "state", "storage"]),
 ];

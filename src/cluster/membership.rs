@@ -1,0 +1,297 @@
+//! What the records of a log mean in their order: which events count, which node is the sequencer, which node owns which readers.
+//!
+//! Responsible for:
+//! - deciding for each record whether it counts, from the records before it alone: all nodes decide alike, a deposed sequencer included;
+//! - the owner of each partition of the readers.
+//!
+//! Not responsible for:
+//! - time (`cluster::presence`): a member stays one until the sequencer removes it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::cluster::record::{
+    ClusterId, Content, Epoch, Header, Member, NodeName, NodeRun, RecordError, decode_content,
+};
+use crate::feed::event::Event;
+use crate::id::SourceId;
+
+/// Number of partitions of the readers, unless the cluster was founded with another one.
+pub const PARTITIONS: u32 = 256;
+
+/// The state of a cluster after a prefix of its log. Two nodes that have read the same prefix have equal ones.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Membership {
+    cluster: ClusterId,
+    partitions: u32,
+    epoch: Epoch,
+    sequencer: Option<NodeRun>,
+    /// The number that the next record of the sequencer must have.
+    next_nth: u64,
+    members: BTreeMap<NodeName, Member>,
+}
+
+/// The effect of a record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Counted {
+    /// It is an event, to be applied.
+    Event(Event),
+    /// Its writer is the sequencer from here on. Records of earlier epochs that follow do not count.
+    Claimed,
+    /// The members changed.
+    Members,
+    /// Its writer lives, at this address.
+    Beat {
+        /// The address at which other nodes reach it.
+        address: String,
+        /// True if the node has read the log.
+        is_ready: bool,
+    },
+    /// Its writer is about to end.
+    Left,
+    /// It does not count: it was written in another epoch than it stands in, or after a record that is missing.
+    Nothing,
+}
+
+/// The reason why a log cannot be followed any further.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The record counts, or may count, and this program cannot read it.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The log belongs to another cluster.
+    #[error("it belongs to cluster {found}, and this node to cluster {expected}")]
+    OtherCluster {
+        /// The cluster of the record.
+        found: ClusterId,
+        /// The cluster of this node.
+        expected: ClusterId,
+    },
+    /// The first record does not say which cluster the log belongs to.
+    #[error("it is not the first record of a cluster: create the log with `tidewire cluster init`")]
+    NotFounded,
+}
+
+impl Membership {
+    /// Reads the first record of a log.
+    ///
+    /// # Errors
+    /// Fails if the log is not the log of a cluster.
+    pub fn founded(header: &Header, content: &[u8]) -> Result<Self, ReadError> {
+        let Content::Founded { partitions } = decode_content(content)? else { return Err(ReadError::NotFounded) };
+        Ok(Self {
+            cluster: header.cluster,
+            partitions: partitions.max(1),
+            epoch: Epoch::default(),
+            sequencer: None,
+            next_nth: 0,
+            members: BTreeMap::new(),
+        })
+    }
+
+    /// Reads the next record.
+    ///
+    /// # Errors
+    /// Fails if the log cannot be followed any further. Nothing has changed then.
+    pub fn read(&mut self, header: &Header, content: &[u8]) -> Result<Counted, ReadError> {
+        if header.cluster != self.cluster {
+            return Err(ReadError::OtherCluster { found: header.cluster, expected: self.cluster });
+        }
+        let is_sequencers = self.sequencer.as_ref() == Some(&header.by) && header.epoch == self.epoch;
+        let is_next = is_sequencers && header.nth == self.next_nth;
+        let decoded = match decode_content(content) {
+            // What an old sequencer writes has no effect, so it need not be understood.
+            Err(_) if !is_next && header.epoch < self.epoch => return Ok(Counted::Nothing),
+            decoded => decoded?,
+        };
+        Ok(match decoded {
+            Content::Claim if header.epoch == self.epoch.next() => {
+                (self.epoch, self.sequencer, self.next_nth) = (header.epoch, Some(header.by.clone()), 1);
+                Counted::Claimed
+            }
+            Content::Event(event) if is_next => {
+                self.next_nth += 1;
+                Counted::Event(event)
+            }
+            Content::Members(members) if is_next => {
+                self.next_nth += 1;
+                self.members = members.into_iter().map(|member| (member.run.node.clone(), member)).collect();
+                Counted::Members
+            }
+            Content::Beat { address, is_ready } => Counted::Beat { address, is_ready },
+            Content::Leave => Counted::Left,
+            Content::Claim | Content::Event(_) | Content::Members(_) | Content::Founded { .. } => Counted::Nothing,
+        })
+    }
+
+    /// Returns the id of the cluster.
+    pub fn cluster(&self) -> ClusterId {
+        self.cluster
+    }
+
+    /// Returns the current epoch.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Returns the process that judges commands in this epoch.
+    pub fn sequencer(&self) -> Option<&NodeRun> {
+        self.sequencer.as_ref()
+    }
+
+    /// Returns the address of the sequencer, if it is a member.
+    pub fn sequencer_address(&self) -> Option<&str> {
+        let sequencer = self.sequencer.as_ref()?;
+        self.members.get(&sequencer.node).filter(|member| member.run == *sequencer).map(|member| &*member.address)
+    }
+
+    /// Returns the number that the sequencer's next record must have.
+    pub fn next_nth(&self) -> u64 {
+        self.next_nth
+    }
+
+    /// Returns the nodes that own readers, in the order of their names.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.values()
+    }
+
+    /// Returns true if this process is a member.
+    pub fn is_member(&self, run: &NodeRun) -> bool {
+        self.members.get(&run.node).is_some_and(|member| member.run == *run)
+    }
+
+    /// Returns the number of partitions of the readers.
+    pub fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
+    /// Returns the partition of a reader: the XXH3 hash of the id, 64 bits, modulo the number of partitions.
+    pub fn partition(&self, reader: &SourceId) -> u32 {
+        (xxh3_64_with_seed(reader.as_str().as_bytes(), 0) % u64::from(self.partitions)) as u32
+    }
+
+    /// Returns the owner of a partition: the member with the greatest hash together with the partition (rendezvous hashing). So a member
+    /// that joins or leaves moves only its own partitions.
+    pub fn owner(&self, partition: u32) -> Option<&Member> {
+        self.members.values().max_by_key(|member| (rank(&member.run.node, u64::from(partition)), &member.run.node))
+    }
+
+    /// Returns the owner of a reader.
+    pub fn owner_of(&self, reader: &SourceId) -> Option<&Member> {
+        self.owner(self.partition(reader))
+    }
+}
+
+/// Returns the rank of a node for something that one of several nodes has to do: the greatest is the first.
+pub(super) fn rank(node: &NodeName, what: u64) -> u64 {
+    xxh3_64_with_seed(node.as_str().as_bytes(), what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::record::{decode_header, encode};
+    use crate::id::PostId;
+
+    const CLUSTER: ClusterId = ClusterId(7);
+
+    fn run(node: &str, run: u64) -> NodeRun {
+        NodeRun { node: node.parse().unwrap(), run }
+    }
+
+    fn header(by: &NodeRun, epoch: u64, nth: u64) -> Header {
+        Header { cluster: CLUSTER, by: by.clone(), epoch: Epoch(epoch), nth }
+    }
+
+    fn event(id: u64) -> Content {
+        Content::Event(Event::Deleted { id: PostId(id), repost_of: None })
+    }
+
+    fn read(membership: &mut Membership, header: &Header, content: &Content) -> Result<Counted, ReadError> {
+        let bytes = encode(header, content);
+        let (header, content) = decode_header(&bytes).unwrap();
+        membership.read(&header, content)
+    }
+
+    fn new(partitions: u32) -> Membership {
+        let bytes = encode(&header(&run("a", 1), 0, 0), &Content::Founded { partitions });
+        let (header, content) = decode_header(&bytes).unwrap();
+        Membership::founded(&header, content).unwrap()
+    }
+
+    #[test]
+    fn only_what_the_sequencer_of_the_epoch_writes_without_a_gap_counts() {
+        let (a, b, again) = (run("a", 1), run("b", 1), run("a", 2));
+        let mut membership = new(4);
+        for (by, epoch, nth, content, counts) in [
+            (&a, 0, 0, event(1), false),
+            (&a, 2, 0, Content::Claim, false),
+            (&a, 1, 0, Content::Claim, true),
+            (&b, 1, 0, Content::Claim, false),
+            (&a, 1, 1, event(2), true),
+            (&b, 1, 2, event(3), false),
+            (&again, 1, 2, event(4), false),
+            (&a, 1, 2, event(5), true),
+            (&a, 1, 2, event(6), false),
+            (&b, 2, 0, Content::Claim, true),
+            (&a, 1, 3, event(7), false),
+            (&b, 2, 2, event(8), false),
+            (&b, 2, 1, event(9), true),
+            (&b, 2, 3, event(10), false),
+            (&b, 2, 4, event(11), false),
+            (&b, 3, 0, Content::Claim, true),
+            (&b, 3, 1, event(12), true),
+        ] {
+            let counted = read(&mut membership, &header(by, epoch, nth), &content).unwrap();
+            assert_eq!(counted != Counted::Nothing, counts, "{content:?} by {by:?} in {epoch}, {nth}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_followed_is_refused_and_what_does_not_count_is_passed_over() {
+        let a = run("a", 1);
+        let mut membership = new(4);
+        let foreign = Header { cluster: ClusterId(8), ..header(&a, 0, 0) };
+        assert!(matches!(read(&mut membership, &foreign, &Content::Claim), Err(ReadError::OtherCluster { .. })));
+        read(&mut membership, &header(&a, 1, 0), &Content::Claim).unwrap();
+        read(&mut membership, &header(&a, 2, 0), &Content::Claim).unwrap();
+        let before = membership.clone();
+        assert_eq!(membership.read(&header(&a, 1, 1), b"\xc1"), Ok(Counted::Nothing), "of an old epoch");
+        assert!(matches!(membership.read(&header(&a, 2, 1), b"\xc1"), Err(ReadError::Record(_))));
+        assert_eq!(membership, before);
+        let bytes = encode(&header(&a, 1, 0), &Content::Claim);
+        let (header, content) = decode_header(&bytes).unwrap();
+        assert_eq!(Membership::founded(&header, content), Err(ReadError::NotFounded));
+    }
+
+    #[test]
+    fn a_member_that_leaves_moves_only_its_own_readers_and_all_have_about_as_many() {
+        let members = |names: &[&str]| {
+            let mut membership = new(PARTITIONS);
+            let a = run("a", 1);
+            let list = names.iter().map(|name| Member { run: run(name, 1), address: format!("http://{name}") });
+            read(&mut membership, &header(&a, 1, 0), &Content::Claim).unwrap();
+            read(&mut membership, &header(&a, 1, 1), &Content::Members(list.collect())).unwrap();
+            membership
+        };
+        let (three, two) = (members(&["a", "b", "c"]), members(&["a", "c"]));
+        let mut owned = BTreeMap::<&str, u32>::new();
+        for partition in 0..PARTITIONS {
+            let (before, after) = (three.owner(partition).unwrap(), two.owner(partition).unwrap());
+            assert!(before == after || before.run.node.as_str() == "b", "{partition}");
+            *owned.entry(before.run.node.as_str()).or_default() += 1;
+        }
+        assert!(owned.values().all(|count| (60..110).contains(count)), "{owned:?}");
+        assert_eq!(new(4).owner(0), None);
+    }
+
+    #[test]
+    fn the_partition_of_a_reader_never_changes() {
+        let membership = new(PARTITIONS);
+        let partitions = ["alice", "bob", "carol"].map(|id| membership.partition(&SourceId::new(id).unwrap()));
+        assert_eq!(partitions, [0, 0, 0]);
+    }
+}

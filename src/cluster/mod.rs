@@ -1,0 +1,18 @@
+//! The core of a cluster: which records of a shared log count, which node is the sequencer, and which node owns which readers.
+//!
+//! Responsible for:
+//! - the records of the log ([`record`]), and their meaning in their order ([`membership`]): every node that has read the same records comes
+//!   to the same result;
+//! - what a node has to append so that the cluster goes on ([`presence`]).
+//!
+//! Not responsible for:
+//! - storing records (`storage::log`), the effect of events (`state::world`), threads and clocks (`runtime::cluster`).
+//!
+//! The order of the log replaces an election. A node becomes the sequencer by appending a claim of the next epoch, and it is the sequencer
+//! once it reads this claim back and no other node's claim of the same epoch stands before it. Only what the sequencer of the current epoch
+//! has appended counts, and only without a gap. So a node that was paused or cut off and goes on writing changes nothing, on any node.
+
+pub mod membership;
+pub mod placement;
+pub mod presence;
+pub mod record;

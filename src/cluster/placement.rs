@@ -1,0 +1,39 @@
+//! Where a request must be handled: what an engine in a cluster offers to its server.
+
+use std::sync::Arc;
+
+use crate::cluster::record::NodeName;
+use crate::id::SourceId;
+use crate::storage::journal::Sequence;
+
+/// The node that handles a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// This node.
+    Here,
+    /// Another node.
+    At {
+        /// Its name.
+        node: NodeName,
+        /// Its address: scheme, host and port.
+        address: Arc<str>,
+    },
+    /// No node now: the one that did it is gone, and no other has taken over yet. Or this node does not know it, since it has not heard
+    /// from the log for too long.
+    Nowhere,
+}
+
+/// The places of readers and of the sequencer, as this node knows them now. Cheap to ask for each request.
+pub trait Placement: Send + Sync + 'static {
+    /// Returns the name of this node.
+    fn me(&self) -> &NodeName;
+
+    /// Returns the node that answers the reads of a user, and through which the user's writes go.
+    fn owner(&self, user: &SourceId) -> Place;
+
+    /// Returns the node that judges commands.
+    fn sequencer(&self) -> Place;
+
+    /// Returns the last record of the log that this node has applied.
+    fn applied(&self) -> Sequence;
+}

@@ -1,0 +1,273 @@
+//! The records of a cluster's log.
+//!
+//! | bytes | content (numbers are little-endian) |
+//! |---|---|
+//! | 1 | version of the format, 1 |
+//! | 8 | id of the cluster |
+//! | 8 | epoch |
+//! | 8 | number of the record: see [`Header::nth`] |
+//! | 8 | run of the node: a random number for each start |
+//! | 1 | length of the node's name |
+//! | … | name of the node |
+//! | … | content: MessagePack, maps with named fields |
+//!
+//! The header can be read without the content. So a record that does not count needs no valid content, and a node learns from the content of
+//! one that counts that it is too old to go on.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::feed::event::Event;
+use crate::storage::frame::{pack, unpack};
+
+/// The version of the format that this program writes and reads.
+const VERSION: u8 = 1;
+
+/// Bytes of a header before the name of the node.
+const FIXED_BYTES: usize = 34;
+
+/// Maximum bytes of a node's name.
+pub const NODE_NAME_BYTES_MAX: usize = 64;
+
+/// The name of a node: 1–64 characters of `[A-Za-z0-9._-]`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct NodeName(Arc<str>);
+
+/// The reason why a text is not a valid name of a node.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the name of a node has 1 to {NODE_NAME_BYTES_MAX} letters, digits and characters . _ -, and {0:?} does not")]
+pub struct NodeNameError(String);
+
+impl NodeName {
+    /// Returns the name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for NodeName {
+    type Err = NodeNameError;
+
+    fn from_str(text: &str) -> Result<Self, NodeNameError> {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let is_valid = (1..=NODE_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_allowed);
+        if is_valid { Ok(Self(text.into())) } else { Err(NodeNameError(text.chars().take(80).collect())) }
+    }
+}
+
+impl TryFrom<String> for NodeName {
+    type Error = NodeNameError;
+
+    fn try_from(text: String) -> Result<Self, NodeNameError> {
+        text.parse()
+    }
+}
+
+impl From<NodeName> for String {
+    fn from(name: NodeName) -> Self {
+        name.0.as_ref().to_owned()
+    }
+}
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The id of a cluster: a random number, chosen when its log is made.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClusterId(pub u64);
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// A number that increases with each sequencer. 0 is before the first one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// Returns the epoch after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+/// One life of a node: a process, from its start to its end.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct NodeRun {
+    /// The name of the node, which it keeps.
+    pub node: NodeName,
+    /// A random number that differs for each start.
+    pub run: u64,
+}
+
+/// The part of a record that decides whether it counts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// The cluster that the log belongs to.
+    pub cluster: ClusterId,
+    /// The writer of the record.
+    pub by: NodeRun,
+    /// The epoch in which it was written, or which it claims.
+    pub epoch: Epoch,
+    /// For records of a sequencer, their number within the epoch; the claim has 0. For others, the number of the beat within the run.
+    pub nth: u64,
+}
+
+/// The content of a record.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Content {
+    /// The first record of a log: the properties of the cluster that never change.
+    Founded {
+        /// The number of partitions of the readers.
+        partitions: u32,
+    },
+    /// The node claims to be the sequencer from here on.
+    Claim,
+    /// The sequencer has accepted this event.
+    Event(Event),
+    /// The sequencer changes the members. All of them are listed.
+    Members(Vec<Member>),
+    /// The node lives. Counts in any epoch.
+    Beat {
+        /// The address at which other nodes reach it.
+        address: String,
+        /// True if it has read all records that were in the log when it started.
+        is_ready: bool,
+    },
+    /// The node is about to end, and has stopped judging commands.
+    Leave,
+}
+
+/// A node that owns readers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// The process.
+    pub run: NodeRun,
+    /// The address at which other nodes reach it.
+    pub address: String,
+}
+
+/// The reason why bytes are not a record that this program can read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// A newer program wrote it.
+    #[error("it has format {0}, and this program reads format {VERSION}: upgrade this node")]
+    Newer(u8),
+    /// The header is not complete or has an invalid name.
+    #[error("its header is damaged: {0}")]
+    Header(String),
+    /// The content is not known. The text names what is unknown.
+    #[error("its content cannot be read ({0}): it is damaged, or a newer program wrote it; then upgrade this node")]
+    Content(String),
+}
+
+/// Encodes a record.
+pub fn encode(header: &Header, content: &Content) -> Vec<u8> {
+    let name = header.by.node.as_str();
+    let mut bytes = Vec::with_capacity(FIXED_BYTES + name.len() + 64);
+    bytes.push(VERSION);
+    for number in [header.cluster.0, header.epoch.0, header.nth, header.by.run] {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes.push(u8::try_from(name.len()).expect("the name of a node has at most 64 bytes"));
+    bytes.extend(name.as_bytes());
+    pack(content, &mut bytes);
+    bytes
+}
+
+/// Decodes the header of a record, and returns it with the bytes of the content.
+///
+/// # Errors
+/// Fails if a newer program wrote the record, or the header is damaged.
+pub fn decode_header(bytes: &[u8]) -> Result<(Header, &[u8]), RecordError> {
+    let version = *bytes.first().ok_or_else(|| RecordError::Header("it is empty".to_owned()))?;
+    if version > VERSION {
+        return Err(RecordError::Newer(version));
+    }
+    let cut_short = || RecordError::Header("it is cut short".to_owned());
+    let fixed = bytes.get(..FIXED_BYTES).ok_or_else(cut_short)?;
+    let number = |at: usize| u64::from_le_bytes(fixed[at..at + 8].try_into().expect("eight bytes were taken"));
+    let end = FIXED_BYTES + usize::from(fixed[FIXED_BYTES - 1]);
+    let name = bytes.get(FIXED_BYTES..end).ok_or_else(cut_short)?;
+    let name = std::str::from_utf8(name).map_err(|cause| RecordError::Header(cause.to_string()))?;
+    let node = name.parse().map_err(|cause: NodeNameError| RecordError::Header(cause.to_string()))?;
+    let by = NodeRun { node, run: number(25) };
+    let (cluster, epoch, nth) = (ClusterId(number(1)), Epoch(number(9)), number(17));
+    Ok((Header { cluster, by, epoch, nth }, &bytes[end..]))
+}
+
+/// Decodes the content of a record.
+///
+/// # Errors
+/// Fails if this program does not know the content.
+pub fn decode_content(bytes: &[u8]) -> Result<Content, RecordError> {
+    unpack(bytes).map_err(RecordError::Content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_as_they_were_written_and_cut_ones_are_refused() {
+        let node: NodeName = "node-1.eu_west".parse().unwrap();
+        let header =
+            Header { cluster: ClusterId(1 << 63), by: NodeRun { node, run: u64::MAX }, epoch: Epoch(7), nth: 1 << 40 };
+        let member = Member { run: header.by.clone(), address: "http://127.0.0.1:7401".to_owned() };
+        for content in [
+            Content::Founded { partitions: 256 },
+            Content::Claim,
+            Content::Event(Event::Deleted { id: crate::id::PostId(9), repost_of: None }),
+            Content::Members(vec![member]),
+            Content::Beat { address: "http://[::1]:1".to_owned(), is_ready: true },
+            Content::Leave,
+        ] {
+            let bytes = encode(&header, &content);
+            let (decoded, rest) = decode_header(&bytes).unwrap();
+            assert_eq!((decoded, decode_content(rest)), (header.clone(), Ok(content)));
+            let cut = |end: usize| decode_header(&bytes[..end]).and_then(|(_, rest)| decode_content(rest));
+            (0..bytes.len()).for_each(|end| assert!(cut(end).is_err(), "cut at {end}"));
+        }
+    }
+
+    #[test]
+    fn a_record_of_a_newer_program_is_named_as_such() {
+        let header = Header {
+            cluster: ClusterId(1),
+            by: NodeRun { node: "a".parse().unwrap(), run: 1 },
+            epoch: Epoch(1),
+            nth: 1,
+        };
+        let mut newer = encode(&header, &Content::Claim);
+        newer[0] = 2;
+        assert_eq!(decode_header(&newer).unwrap_err(), RecordError::Newer(2));
+        let mut unknown = Vec::new();
+        pack(&std::collections::BTreeMap::from([("split", 1)]), &mut unknown);
+        let refused = decode_content(&unknown).unwrap_err().to_string();
+        assert!(refused.contains("split") && refused.contains("upgrade"), "{refused}");
+    }
+
+    #[test]
+    fn names_of_nodes_are_short_and_plain() {
+        for (name, is_valid) in
+            [("a", true), ("node-1._X", true), ("", false), ("a b", false), ("ü", false), ("a/b", false)]
+        {
+            assert_eq!(name.parse::<NodeName>().is_ok(), is_valid, "{name:?}");
+        }
+        assert!("n".repeat(64).parse::<NodeName>().is_ok() && "n".repeat(65).parse::<NodeName>().is_err());
+    }
+}
