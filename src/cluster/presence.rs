@@ -7,15 +7,18 @@
 //! Not responsible for:
 //! - which records count (`cluster::membership`), reading a clock: callers pass the time since the start of the process.
 //!
-//! A member is removed when the sequencer has read no beat of it for a session. A node may answer for its readers until a session has passed since it
-//! sent the last beat that it has read back. It sent that beat before the sequencer read it, so its lease ends before it can be removed, and two
-//! nodes never answer for a reader at once. Only the rates of their clocks must agree, to a tenth.
+//! A member is removed when the sequencer has read no beat of it for a session. A node may answer for its readers until nine tenths of a
+//! session have passed since it sent the last beat that it has read back. The sequencer read that beat later than it was sent, and the
+//! removal has no effect if the log has a newer one. So the lease of a node that is cut off ends before its readers have another owner, if
+//! the clocks of both run at the same rate, to a tenth. A node that is alive loses readers to one that joins when it reads this in the log,
+//! and until then answers from a state that is older by just that.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::cluster::membership::{Counted, Membership, rank};
 use crate::cluster::record::{Content, Header, Member, NodeRun};
+use crate::storage::journal::Sequence;
 
 /// Number of beats in a session.
 const BEATS_PER_SESSION: u32 = 12;
@@ -112,8 +115,8 @@ impl Presence {
         }
     }
 
-    /// Returns what to append now.
-    pub fn duties(&mut self, now: Duration, membership: &Membership) -> Vec<Duty> {
+    /// Returns what to append now, after the records up to `as_of` were read.
+    pub fn duties(&mut self, now: Duration, membership: &Membership, as_of: Sequence) -> Vec<Duty> {
         let mut duties = Vec::new();
         let is_due = self.last_beat.is_none_or(|last| now.saturating_sub(last) >= self.session / BEATS_PER_SESSION);
         if is_due && self.under_way.len() < BEATS_UNDER_WAY_MAX {
@@ -125,7 +128,8 @@ impl Presence {
             (self.next_beat, self.last_beat) = (self.next_beat + 1, Some(now));
         }
         if membership.sequencer() == Some(&self.me) {
-            duties.extend(self.changed_members(now, membership).map(|list| Duty::AsSequencer(Content::Members(list))));
+            let changed = self.changed_members(now, membership);
+            duties.extend(changed.map(|members| Duty::AsSequencer(Content::Members { members, as_of })));
         } else if self.may_claim(now, membership) {
             self.last_claim = Some(now);
             duties.push(Duty::Claim);
@@ -186,3 +190,6 @@ impl Presence {
         self.confirmed.map(|sent| sent + self.session / 10 * 9)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::feed::event::Event;
 use crate::storage::frame::{pack, unpack};
+use crate::storage::journal::Sequence;
 
 /// The version of the format that this program writes and reads.
 const VERSION: u8 = 1;
@@ -138,8 +139,13 @@ pub enum Content {
     Claim,
     /// The sequencer has accepted this event.
     Event(Event),
-    /// The sequencer changes the members. All of them are listed.
-    Members(Vec<Member>),
+    /// The sequencer changes the members.
+    Members {
+        /// All of them.
+        members: Vec<Member>,
+        /// The last record that the sequencer had read. A member that has written a beat since then is not removed: the record has no effect.
+        as_of: Sequence,
+    },
     /// The node lives. Counts in any epoch.
     Beat {
         /// The address at which other nodes reach it.
@@ -232,7 +238,7 @@ mod tests {
             Content::Founded { partitions: 256 },
             Content::Claim,
             Content::Event(Event::Deleted { id: crate::id::PostId(9), repost_of: None }),
-            Content::Members(vec![member]),
+            Content::Members { members: vec![member], as_of: Sequence(3) },
             Content::Beat { address: "http://[::1]:1".to_owned(), is_ready: true },
             Content::Leave,
         ] {
