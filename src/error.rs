@@ -111,6 +111,20 @@ pub enum Error {
     /// closed.
     #[error("the system has no room for another open file: {0}")]
     OutOfFiles(String),
+    /// This node does not judge commands, or cannot know whether it still does. Nothing was changed.
+    #[error("this node does not take writes now: another one does, or none until one has taken over")]
+    NotSequencer,
+    /// The shared log takes no events now. Nothing was changed.
+    #[error("the log is unavailable: {0}")]
+    LogUnavailable(String),
+    /// The event is on its way to the log, and may be stored or not. A repeated publish with the same post id is safe.
+    #[error(
+        "the log has not confirmed the change in time: it may be stored or not; publishing again with the same id is safe"
+    )]
+    OutcomeUnknown,
+    /// The request is not possible in a cluster.
+    #[error("{0} is not possible in a cluster")]
+    NotInCluster(&'static str),
     /// Taking a snapshot failed.
     #[error("the snapshot failed: {0}")]
     SnapshotFailed(String),
@@ -212,6 +226,10 @@ impl Error {
             Self::JournalFailed(_) => "journal_failed",
             Self::DiskFull(_) => "disk_full",
             Self::OutOfFiles(_) => "out_of_files",
+            Self::NotSequencer => "not_sequencer",
+            Self::LogUnavailable(_) => "log_unavailable",
+            Self::OutcomeUnknown => "outcome_unknown",
+            Self::NotInCluster(_) => "not_in_cluster",
             Self::SnapshotFailed(_) => "snapshot_failed",
             Self::NoDataDirectory => "no_data_directory",
             Self::ArchiveFailed(_) => "archive_failed",
@@ -226,6 +244,9 @@ impl Error {
             self,
             Self::Overloaded { .. }
                 | Self::ShuttingDown
+                | Self::NotSequencer
+                | Self::LogUnavailable(_)
+                | Self::OutcomeUnknown
                 | Self::DiskFull(_)
                 | Self::OutOfFiles(_)
                 | Self::ReaderCrashed(_)

@@ -145,6 +145,12 @@ impl MonotonicClock {
         self
     }
 
+    /// Continues after `last`, which another process issued, as [`Self::after`] does.
+    pub fn resume(&mut self, last: Taken) {
+        let fresh = Self::new(Arc::clone(&self.clock), Arc::clone(&self.report));
+        *self = fresh.after(last);
+    }
+
     /// Returns the last issued instant.
     pub fn last(&self) -> Taken {
         Taken { instant: self.last, lead_us: self.lead_us }

@@ -16,7 +16,7 @@ use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
 use tidewire::runtime::message::Published;
 use tidewire::state::reader::PageRequest;
-use tidewire::storage::journal::{Journal, JournalError, MemoryJournal, Sequence};
+use tidewire::storage::journal::{Committed, Journal, JournalError, MemoryJournal, Sequence};
 use tokio::task::JoinHandle;
 
 use crate::concurrency::{HoldingClock, hold};
@@ -59,7 +59,7 @@ impl Journal for Gated {
         0
     }
 
-    fn commit(&mut self) -> Result<(), JournalError> {
+    fn commit(&mut self) -> Result<Committed, JournalError> {
         self.gate.commits.fetch_add(1, Ordering::SeqCst);
         let is_shut = self.gate.is_shut.lock().unwrap();
         drop(self.gate.changed.wait_while(is_shut, |is_shut| *is_shut).unwrap());

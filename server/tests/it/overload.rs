@@ -17,7 +17,7 @@ use tidewire::feed::post::{Body, Draft};
 use tidewire::id::SourceId;
 use tidewire::limits::{REQUEST_BYTES_MAX, SCRIBE_QUEUE_BYTES_MAX};
 use tidewire::state::reader::PageRequest;
-use tidewire::storage::journal::{Journal, JournalError, MemoryJournal, Sequence};
+use tidewire::storage::journal::{Committed, Journal, JournalError, MemoryJournal, Sequence};
 use tidewire_server::http::admission::{Admission, AdmissionLimits};
 use tidewire_server::http::middleware::pace::Pace;
 use tidewire_server::http::state::HttpState;
@@ -91,7 +91,7 @@ impl Journal for Stuck {
         self.memory.pending_bytes()
     }
 
-    fn commit(&mut self) -> Result<(), JournalError> {
+    fn commit(&mut self) -> Result<Committed, JournalError> {
         // Until the other end is gone.
         let _ = self.may.recv();
         self.memory.commit()

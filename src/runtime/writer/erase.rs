@@ -12,7 +12,7 @@ use crate::storage::journal::Journal;
 impl<J: Journal> Scribe<J> {
     /// Begins an erasure. It is a group of its own, so later commands are validated after it is applied.
     pub(super) fn erase(&mut self, user: SourceId, reply: Reply<Erasing>) {
-        self.commit();
+        self.settle();
         let world = self.writer.world();
         let erasures = world.sources.erasures();
         if !user.is_user() {
@@ -34,7 +34,7 @@ impl<J: Journal> Scribe<J> {
         }
         let at = self.tick(1).instant;
         self.accept(Event::Erased { user, at }, Then::Erase(reply));
-        self.commit();
+        self.settle();
     }
 
     /// Returns the refusal of a command that names a user who is being erased, since no new data about the user may
@@ -60,7 +60,7 @@ impl<J: Journal> Scribe<J> {
     }
 
     pub(super) fn erase_step(&mut self, step: EraseStep, reply: Reply<()>) {
-        self.commit();
+        self.settle();
         match step {
             EraseStep::Apply(mut events) => {
                 let Some(last) = events.pop() else { return drop(reply.send(Ok(()))) };
@@ -69,12 +69,12 @@ impl<J: Journal> Scribe<J> {
                 }
                 // Either all of the events are committed, or none.
                 self.accept(last, Then::Answer(reply));
-                self.commit();
+                self.settle();
             }
             EraseStep::Rewrite(users) => self.rewrite_archive(users, reply),
             EraseStep::BeginSegment => {
                 let begun = self.failed.clone().map_or(Ok(()), Err);
-                let begun = begun.and_then(|()| self.journal.begin_segment().map_err(|cause| self.refusal(cause)));
+                let begun = begun.and_then(|()| self.journal.begin_segment().map_err(|cause| self.refusal(&cause)));
                 drop(reply.send(begun));
             }
         }

@@ -12,7 +12,8 @@
 //! applied later. Two changes of the same thing need no special rule, since they are applied in order; most commands
 //! read what they change.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
+use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
@@ -21,7 +22,7 @@ use crate::feed::position::Position;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::runtime::fanout::open_fanouts::Backlog;
 use crate::runtime::message::Command;
-use crate::runtime::writer::Accepted;
+use crate::runtime::writer::{Accepted, Then};
 use crate::state::sources::Sources;
 
 type Hasher = foldhash::fast::RandomState;
@@ -29,7 +30,11 @@ type Hasher = foldhash::fast::RandomState;
 /// Accepted commands, in order, and what they change.
 #[derive(Default)]
 pub(super) struct Group {
-    accepted: Vec<Accepted>,
+    accepted: VecDeque<Accepted>,
+    /// The number of the first of them that are on their way to a shared log.
+    sent: usize,
+    /// The time at which the first of these was sent.
+    sent_at: Option<Instant>,
     /// The posts that are published, edited or deleted.
     posts: HashSet<PostId, Hasher>,
     /// The users whose edges, decisions or revocations change.
@@ -60,6 +65,10 @@ pub(super) struct Added {
 impl Group {
     pub(super) fn len(&self) -> usize {
         self.accepted.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.accepted.is_empty()
     }
 
     /// Returns true if a command reads anything that the group changes.
@@ -108,7 +117,7 @@ impl Group {
                 unknown.insert(id.clone());
             }
         });
-        self.accepted.push(accepted);
+        self.accepted.push_back(accepted);
     }
 
     fn note_changes(&mut self, event: &Event) {
@@ -198,14 +207,60 @@ impl Group {
         }
     }
 
+    /// Returns true if all commands of the group are on their way to a shared log, or there are none.
+    pub(super) fn is_sent(&self) -> bool {
+        self.sent == self.accepted.len()
+    }
+
+    /// Records that all commands of the group are on their way to a shared log.
+    pub(super) fn note_sent(&mut self, now: Instant) {
+        (self.sent, self.sent_at) = (self.accepted.len(), self.sent_at.or(Some(now)));
+    }
+
+    /// Returns the time since which the oldest command is on its way.
+    pub(super) fn sent_at(&self) -> Option<Instant> {
+        self.sent_at
+    }
+
+    /// Removes and returns the oldest command that is on its way.
+    pub(super) fn take_sent(&mut self, now: Instant) -> Option<Accepted> {
+        self.sent = self.sent.checked_sub(1)?;
+        self.sent_at = (self.sent > 0).then_some(now);
+        let accepted = self.accepted.pop_front();
+        self.clear_if_empty();
+        accepted
+    }
+
+    /// Removes and returns the commands that are not on their way.
+    pub(super) fn take_unsent(&mut self) -> VecDeque<Accepted> {
+        let unsent = self.accepted.split_off(self.sent);
+        self.clear_if_empty();
+        unsent
+    }
+
     /// Ends the group: returns the accepted commands, and starts an empty group.
-    pub(super) fn take(&mut self) -> Vec<Accepted> {
-        // The sets keep their capacity for the next group.
-        self.posts.clear();
-        self.readers.clear();
-        self.fanouts_of.clear();
-        (self.added, self.named, self.unknown) = (Added::default(), 0, None);
-        std::mem::take(&mut self.accepted)
+    pub(super) fn take(&mut self) -> VecDeque<Accepted> {
+        (self.sent, self.sent_at) = (0, None);
+        let accepted = std::mem::take(&mut self.accepted);
+        self.clear_if_empty();
+        accepted
+    }
+
+    /// Returns the answers that are still due for commands on their way. These will be applied when they are read back, like those of
+    /// other processes.
+    pub(super) fn take_answers(&mut self) -> impl Iterator<Item = Then> {
+        self.sent_at = None;
+        self.accepted.iter_mut().take(self.sent).map(|accepted| std::mem::replace(&mut accepted.then, Then::Nothing))
+    }
+
+    fn clear_if_empty(&mut self) {
+        if self.accepted.is_empty() {
+            // The sets keep their capacity for the next group.
+            self.posts.clear();
+            self.readers.clear();
+            self.fanouts_of.clear();
+            (self.added, self.named, self.unknown) = (Added::default(), 0, None);
+        }
     }
 }
 

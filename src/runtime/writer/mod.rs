@@ -16,6 +16,7 @@
 //! it, and is validated with them and with memory. If posts have left memory in the meantime, so that it needs more
 //! records, they are looked up again.
 
+mod cluster;
 mod erase;
 mod follow;
 mod group;
@@ -30,10 +31,12 @@ mod users;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crossbeam_channel::{RecvTimeoutError, Sender};
 use tracing::{error, warn};
 
+use crate::clock::Taken;
 use crate::error::Error;
 use crate::feed::event::Event;
 use crate::feed::post::Post;
@@ -48,7 +51,7 @@ use crate::runtime::monotonic_clock::MonotonicClock;
 use crate::runtime::shared::Shared;
 use crate::state::resolved::Resolved;
 use crate::state::world::{Applied, Writer};
-use crate::storage::journal::{Journal, JournalError};
+use crate::storage::journal::{Committed, Journal, JournalError};
 use crate::throttle::Throttle;
 use group::Group;
 use queue::CommandReceiver;
@@ -78,6 +81,8 @@ pub struct Scribe<J> {
     /// The records that were looked up for the current command.
     resolved: Resolved,
     failed: Option<Error>,
+    /// The last logical instant of the events that were read from a shared log.
+    last_taken: Taken,
     /// The lead of instants over the times shown that the journal contains. None if this is unknown.
     kept_lead_us: Option<i64>,
     archiver: Option<Archiver>,
@@ -118,7 +123,7 @@ impl<J: Journal> Scribe<J> {
         archive: Option<(Sender<Task>, Resolver)>,
     ) -> Self {
         let (archiver, resolver) = archive.unzip();
-        let kept_lead_us = Some(monotonic_clock.kept_lead_us());
+        let (kept_lead_us, monotonic_clock_last) = (Some(monotonic_clock.kept_lead_us()), monotonic_clock.last());
         let mut scribe = Self {
             writer,
             journal,
@@ -129,6 +134,7 @@ impl<J: Journal> Scribe<J> {
             group: Group::default(),
             resolved: Resolved::default(),
             failed: None,
+            last_taken: monotonic_clock_last,
             kept_lead_us,
             archiver: archiver.map(Archiver::new),
             resolver,
@@ -143,7 +149,7 @@ impl<J: Journal> Scribe<J> {
     pub fn run(mut self) {
         loop {
             let mut next = match self.next() {
-                Ok(first) => Some(first),
+                Ok(first) => first,
                 Err(RecvTimeoutError::Timeout) => {
                     self.journal.mark_synced();
                     None
@@ -165,7 +171,7 @@ impl<J: Journal> Scribe<J> {
     }
 
     fn stop(&mut self) {
-        self.commit();
+        self.settle();
         if self.failed.is_none()
             && let Err(cause) = self.journal.close()
         {
@@ -174,8 +180,11 @@ impl<J: Journal> Scribe<J> {
     }
 
     fn take(&mut self, command: Command) {
-        if self.group.conflicts_with(&command) {
-            self.commit();
+        if let Some(refused) = self.refused_by_cluster(&command) {
+            return command.refuse(refused);
+        }
+        if self.group.conflicts_with(&command) && !self.settle() {
+            return command.refuse(Error::NotSequencer);
         }
         let (command, resolved, attempts) = match command {
             Command::Resolved { command, resolved, attempts } => (*command, *resolved, attempts),
@@ -261,7 +270,7 @@ impl<J: Journal> Scribe<J> {
         if self.failed.is_none()
             && let Err(cause) = self.journal.append(&event)
         {
-            let refusal = self.refusal(cause);
+            let refusal = self.refusal(&cause);
             then.refuse(refusal);
             return false;
         }
@@ -269,28 +278,27 @@ impl<J: Journal> Scribe<J> {
         true
     }
 
+    /// Commits the group. If the journal stores it at once, it is applied and answered at once, otherwise when it is read back.
     fn commit(&mut self) {
-        let group = self.group.take();
-        if group.is_empty() {
+        if self.group.is_sent() {
             return;
         }
-        let mut refusal = self.failed.clone();
-        if refusal.is_none()
-            && let Err(cause) = self.journal.commit()
-        {
-            refusal = Some(self.refusal(cause));
+        let committed = match &self.failed {
+            Some(failed) => Err(failed.clone()),
+            None => self.journal.commit().map_err(|cause| self.refusal(&cause)),
+        };
+        match committed {
+            Ok(Committed::Stored) => self.group.take().into_iter().for_each(|accepted| self.apply(accepted)),
+            Ok(Committed::Sent) => self.group.note_sent(Instant::now()),
+            Err(cause) => self.group.take_unsent().into_iter().for_each(|accepted| accepted.then.refuse(cause.clone())),
         }
-        for Accepted { event, found, then } in group {
-            match &refusal {
-                Some(cause) => then.refuse(cause.clone()),
-                None => {
-                    let applied = self.writer.apply_validated(&event, found.as_ref());
-                    self.notify_watched(&event, &applied);
-                    self.note_applied(&event);
-                    self.answer(applied, then);
-                }
-            }
-        }
+    }
+
+    fn apply(&mut self, Accepted { event, found, then }: Accepted) {
+        let applied = self.writer.apply_validated(&event, found.as_ref());
+        self.notify_watched(&event, &applied);
+        self.note_applied(&event);
+        self.answer(applied, then);
     }
 
     /// Counts an event as applied. A post counts when it is queued for fan-out or has no inboxes to reach.
@@ -305,7 +313,11 @@ impl<J: Journal> Scribe<J> {
         // Callers may have disconnected.
         match (then, applied) {
             (Then::Publish { wait, reply }, Applied::Published { post, push, answers }) => {
-                self.queue_fanout(post, &push, (wait, reply));
+                self.queue_fanout(post, &push, Some((wait, reply)));
+                self.notify_of_replies(answers.as_deref());
+            }
+            (Then::Nothing, Applied::Published { post, push, answers }) => {
+                self.queue_fanout(post, &push, None);
                 self.notify_of_replies(answers.as_deref());
             }
             (Then::Edit(reply), Applied::Edited(post)) => {
@@ -337,20 +349,24 @@ impl<J: Journal> Scribe<J> {
 
     /// Returns the error for callers when the journal did not store an event. Except after a full disk or a file that
     /// could not be opened, it stores no more events until a restart, since the content of the disk is unknown.
-    fn refusal(&mut self, cause: JournalError) -> Error {
+    fn refusal(&mut self, cause: &JournalError) -> Error {
         self.kept_lead_us = None;
         match cause {
             JournalError::DiskFull { .. } => {
-                self.log_refusal(&cause, "until there is space");
+                self.log_refusal(cause, "until there is space");
                 Error::DiskFull(cause.to_string())
             }
             JournalError::OutOfFiles { .. } => {
-                self.log_refusal(&cause, "until other files are closed");
+                self.log_refusal(cause, "until other files are closed");
                 Error::OutOfFiles(cause.to_string())
+            }
+            JournalError::Unavailable(text) => {
+                self.log_refusal(cause, "until the log is there again");
+                Error::LogUnavailable(text.clone())
             }
             JournalError::Failed(cause) => {
                 error!("the journal failed, no more writes are taken until a restart: {cause}");
-                let failed = Error::JournalFailed(cause);
+                let failed = Error::JournalFailed(cause.clone());
                 self.failed = Some(failed.clone());
                 failed
             }

@@ -207,14 +207,15 @@ impl<J: Journal> Scribe<J> {
         self.ids_listed(listed.map_err(|cause| archive_failed(&cause)));
     }
 
-    /// Queues a post for fan-out, and answers the author, either now or, with `wait`, when the post is delivered.
-    pub(super) fn queue_fanout(&self, post: Arc<Post>, push: &[SourceSlot], (wait, reply): (bool, Reply<Published>)) {
-        let (id, author, accepted_at) = (post.id(), post.author().slot, post.accepted_at);
+    /// Queues a post for fan-out, and answers the author if there is one to answer: either now or, if the author waits for it, when the post
+    /// is delivered.
+    pub(super) fn queue_fanout(&self, post: Arc<Post>, push: &[SourceSlot], author: Option<(bool, Reply<Published>)>) {
+        let (id, slot, accepted_at) = (post.id(), post.author().slot, post.accepted_at);
         let (invalidation, fanout_routes) = (Invalidation::Published(post.position), self.fanout_routes(&post, push));
-        let published = Published { post, created: true };
         self.shared.counters.published.add(1);
-        let (now, later) =
-            if wait && !push.is_empty() { (None, Some((reply, published))) } else { (Some((reply, published)), None) };
+        let waits = author.as_ref().is_some_and(|(wait, _)| *wait) && !push.is_empty();
+        let answer = author.map(|(_, reply)| (reply, Published { post, created: true }));
+        let (now, later) = if waits { (None, answer) } else { (answer, None) };
         if push.is_empty() {
             self.writer.world().arrivals.set_applied(accepted_at);
         }
@@ -222,7 +223,7 @@ impl<J: Journal> Scribe<J> {
             let (accepted_at, deliveries) = (Some(accepted_at), self.shared.count_deliveries(push.iter().copied()));
             self.fanout.push(FanoutOrder {
                 invalidation,
-                author,
+                author: slot,
                 fanout_routes,
                 deliveries,
                 accepted_at,

@@ -16,6 +16,15 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
 
 use crate::runtime::message::Command;
 
+/// Something that was received from one of two channels.
+#[derive(Debug)]
+pub enum Received<T> {
+    /// The next command.
+    Command(Command),
+    /// A message of the other channel.
+    Other(T),
+}
+
 /// The reason why a command was not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotTaken {
@@ -138,6 +147,22 @@ impl CommandReceiver {
     /// Waits at most this long for the next command.
     pub fn recv_timeout(&self, at_most: Duration) -> Result<Command, RecvTimeoutError> {
         self.commands.recv_timeout(at_most).map(|command| self.taken(command))
+    }
+
+    /// Waits at most this long for the next command, or for a message of another channel, which goes first. Returns none if neither
+    /// arrives.
+    pub fn recv_or<T>(&self, other: &Receiver<T>, at_most: Duration) -> Result<Option<Received<T>>, RecvTimeoutError> {
+        if let Ok(message) = other.try_recv() {
+            return Ok(Some(Received::Other(message)));
+        }
+        crossbeam_channel::select! {
+            recv(other) -> message => message.map(|message| Some(Received::Other(message))).map_err(|_| RecvTimeoutError::Disconnected),
+            recv(self.commands) -> command => {
+                let received = command.map(|command| Some(Received::Command(self.taken(command))));
+                received.map_err(|_| RecvTimeoutError::Disconnected)
+            }
+            default(at_most) => Ok(None),
+        }
     }
 
     /// Returns the next command, if there is one.

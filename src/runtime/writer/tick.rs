@@ -2,7 +2,7 @@
 
 use crate::clock::Taken;
 use crate::feed::event::Event;
-use crate::runtime::writer::Scribe;
+use crate::runtime::writer::{Scribe, Then};
 use crate::storage::journal::Journal;
 
 impl<J: Journal> Scribe<J> {
@@ -12,10 +12,10 @@ impl<J: Journal> Scribe<J> {
         if self.kept_lead_us != Some(taken.lead_us) && self.failed.is_none() {
             // The events of the group were accepted with the earlier lead and are applied with it, since an edit
             // contains the time to show to people.
-            self.commit();
+            self.settle();
             let jumped = Event::ClockJumped { at: taken.instant, lead_us: taken.lead_us };
             // If the journal refuses this event, it also refuses the one that follows.
-            self.kept_lead_us = self.journal.append(&jumped).is_ok().then_some(taken.lead_us);
+            self.kept_lead_us = self.accept(jumped, Then::Nothing).then_some(taken.lead_us);
             self.writer.world().arrivals.set_ahead(taken.lead_us, taken.instant);
         }
         taken

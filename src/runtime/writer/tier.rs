@@ -41,19 +41,23 @@ impl Archiver {
 
 impl<J: Journal> Scribe<J> {
     /// Waits for the next command. Wakes after a limited time to repeat a failed tiering, or to mark the journal as
-    /// synced.
-    pub(super) fn next(&self) -> Result<Command, RecvTimeoutError> {
-        match self.archiver.as_ref().and_then(|archiver| archiver.failed_at) {
+    /// synced, and when records of a shared log were read.
+    pub(super) fn next(&mut self) -> Result<Option<Command>, RecvTimeoutError> {
+        if self.journal.shared().is_some() {
+            return self.next_in_cluster();
+        }
+        let next = match self.archiver.as_ref().and_then(|archiver| archiver.failed_at) {
             Some(_) => self.commands.recv_timeout(TIERING_RETRY),
             None if self.journal.wants_mark() => self.commands.recv_timeout(JOURNAL_IDLE),
             None => self.commands.recv(),
-        }
+        };
+        next.map(Some)
     }
 
     pub(super) fn mark(&mut self, sync: bool, reply: Reply<Mark>) {
-        self.commit();
+        self.settle();
         if sync && let Err(cause) = self.journal.sync() {
-            let refusal = self.refusal(cause);
+            let refusal = self.refusal(&cause);
             return refuse(reply, refusal);
         }
         let sources = self.writer.world().sources.len();
@@ -81,7 +85,7 @@ impl<J: Journal> Scribe<J> {
     /// Rewrites the archive without these users, after it contains everything that it has to contain at this point.
     pub(super) fn rewrite_archive(&mut self, users: Vec<SourceId>, reply: Reply<()>) {
         if let Err(cause) = self.journal.sync() {
-            let refusal = self.refusal(cause);
+            let refusal = self.refusal(&cause);
             return refuse(reply, refusal);
         }
         let Some(archiver) = &mut self.archiver else { return drop(reply.send(Ok(()))) };

@@ -12,10 +12,13 @@ pub mod writer;
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
+use crossbeam_channel::Receiver;
 use serde::{Deserialize, Serialize};
 
 use crate::feed::event::Event;
+use crate::storage::log::{LogError, LogRecord};
 
 /// The number of an event in its journal. Sequences start at 1 and increase without gaps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
@@ -54,9 +57,54 @@ pub enum JournalError {
         /// The error of the operating system.
         cause: String,
     },
+    /// The shared log takes no records now. None of the events since the last commit was appended. Later events may be.
+    #[error("{0}")]
+    Unavailable(String),
     /// The content on disk is unknown, so no more events can be appended. The text is the cause.
     #[error("{0}")]
     Failed(String),
+}
+
+/// How far events are when a commit returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Committed {
+    /// They are stored.
+    Stored,
+    /// They are on their way to a log that several nodes share. They are stored once they are read back, see [`ReadBack`].
+    Sent,
+}
+
+/// What a journal on a shared log has read from it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ReadBack {
+    /// The oldest event of this process that was sent and not read back yet is stored.
+    Own,
+    /// Another process has appended this event, or this process has and no longer waits for it.
+    Other(Event),
+    /// This process is the sequencer from here on, and has read all that was appended before.
+    Promoted,
+    /// The events of this process that were not read back yet will never count.
+    Void,
+    /// The log cannot be followed any further. The text is the cause.
+    Failed(String),
+}
+
+/// The part of a journal on a shared log that others do not have.
+pub trait SharedJournal {
+    /// Returns the channel on which records arrive.
+    fn incoming(&self) -> &Receiver<Result<Vec<LogRecord>, LogError>>;
+
+    /// Reads records in their order, and passes what counts to `each`.
+    fn read(&mut self, records: Result<Vec<LogRecord>, LogError>, each: &mut dyn FnMut(Sequence, ReadBack));
+
+    /// Appends what keeps the cluster going, if it is due. It is called several times a second.
+    fn tend(&mut self);
+
+    /// Returns true if this process is the sequencer, and has heard from the log recently.
+    fn may_judge(&self) -> bool;
+
+    /// Returns the time for which an event may be on its way before its caller is answered that the outcome is unknown.
+    fn patience(&self) -> Duration;
 }
 
 /// The durability policy: when an event counts as committed.
@@ -96,11 +144,11 @@ pub trait Journal: Send + 'static {
     /// Bytes that are appended and not yet committed.
     fn pending_bytes(&self) -> usize;
 
-    /// Stores all events appended so far, with the durability of the policy.
+    /// Stores all events appended so far, with the durability of the policy, or sends them to a shared log.
     ///
     /// # Errors
-    /// Fails if it is not certain that the events are stored.
-    fn commit(&mut self) -> Result<(), JournalError>;
+    /// Fails if it is not certain that the events are stored, or on their way.
+    fn commit(&mut self) -> Result<Committed, JournalError>;
 
     /// Makes all committed events survive a power loss.
     ///
@@ -128,6 +176,11 @@ pub trait Journal: Send + 'static {
         Ok(())
     }
 
+    /// Returns the part for a shared log, if the journal is on one.
+    fn shared(&mut self) -> Option<&mut dyn SharedJournal> {
+        None
+    }
+
     /// Closes the journal in order, with everything synced.
     ///
     /// # Errors
@@ -151,8 +204,8 @@ impl Journal for MemoryJournal {
         0
     }
 
-    fn commit(&mut self) -> Result<(), JournalError> {
-        Ok(())
+    fn commit(&mut self) -> Result<Committed, JournalError> {
+        Ok(Committed::Stored)
     }
 
     fn sync(&mut self) -> Result<(), JournalError> {

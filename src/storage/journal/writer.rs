@@ -20,7 +20,7 @@ use crate::storage::error::StorageError;
 use crate::storage::files::{AppendFile, Files, is_full, is_out_of_files};
 use crate::storage::frame::{self, FrameKind, MARK};
 use crate::storage::journal::sync::SyncState;
-use crate::storage::journal::{Durability, Journal, JournalError, Sequence};
+use crate::storage::journal::{Committed, Durability, Journal, JournalError, Sequence};
 use crate::storage::segment;
 
 /// The options of a journal.
@@ -260,9 +260,9 @@ impl Journal for SegmentJournal {
         self.pending.len()
     }
 
-    fn commit(&mut self) -> Result<(), JournalError> {
+    fn commit(&mut self) -> Result<Committed, JournalError> {
         if self.pending.is_empty() {
-            return Ok(());
+            return Ok(Committed::Stored);
         }
         let written = self.write();
         if written.is_err() {
@@ -271,7 +271,7 @@ impl Journal for SegmentJournal {
         }
         written?;
         self.figures.commits.fetch_add(1, Ordering::Relaxed);
-        self.sync_by_policy()
+        self.sync_by_policy().map(|()| Committed::Stored)
     }
 
     fn sync(&mut self) -> Result<(), JournalError> {

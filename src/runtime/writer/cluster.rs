@@ -1,0 +1,150 @@
+//! The cluster part of the scribe: applying what was read back from a shared log.
+//!
+//! One way of applying: an event counts when it is read back, whichever node has appended it. The node that has judged it applies it with
+//! what the judgement found, and answers the caller then.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::RecvTimeoutError;
+use tracing::{error, info};
+
+use crate::error::Error;
+use crate::feed::event::Event;
+use crate::runtime::message::Command;
+use crate::runtime::writer::queue::Received;
+use crate::runtime::writer::{Accepted, Scribe, Then};
+use crate::storage::journal::{Journal, ReadBack};
+use crate::storage::log::{LogError, LogRecord};
+
+/// Maximum time between two looks at what is due.
+const TEND_PERIOD: Duration = Duration::from_millis(50);
+
+/// Time after which a full fan-out queue is looked at again.
+const FANOUT_RETRY: Duration = Duration::from_millis(1);
+
+impl<J: Journal> Scribe<J> {
+    /// Waits for a command or for records of the log. Returns none if there were records, or nothing for a while.
+    pub(super) fn next_in_cluster(&mut self) -> Result<Option<Command>, RecvTimeoutError> {
+        self.tend();
+        let Some(shared) = self.journal.shared() else { return Ok(None) };
+        match self.commands.recv_or(shared.incoming(), TEND_PERIOD)? {
+            Some(Received::Command(command)) => Ok(Some(command)),
+            Some(Received::Other(records)) => {
+                self.read_back(records);
+                Ok(None)
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Commits the group, and waits until all of it is applied. Returns false if that takes too long, or the events will never count:
+    /// their callers are answered then.
+    pub(super) fn settle(&mut self) -> bool {
+        self.commit();
+        while !self.group.is_empty() {
+            let Some(incoming) = self.journal.shared().map(|shared| shared.incoming().clone()) else { return true };
+            match incoming.recv_timeout(TEND_PERIOD) {
+                Ok(records) => self.read_back(records),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+            self.tend();
+            if !self.may_judge() {
+                self.give_up();
+                return false;
+            }
+        }
+        true
+    }
+
+    fn may_judge(&mut self) -> bool {
+        self.journal.shared().is_none_or(|shared| shared.may_judge())
+    }
+
+    /// Returns the refusal of a command that only the sequencer may judge, if this node is not the sequencer.
+    pub(super) fn refused_by_cluster(&mut self, command: &Command) -> Option<Error> {
+        let shared = self.journal.shared()?;
+        match command {
+            // Erasing needs a step on each node, which is not agreed upon yet.
+            Command::Erase { .. } | Command::EraseStep { .. } => Some(Error::NotInCluster("erasing a user")),
+            Command::Publish { .. }
+            | Command::Edit { .. }
+            | Command::Delete { .. }
+            | Command::Follow { .. }
+            | Command::Unfollow { .. }
+            | Command::Choose { .. }
+            | Command::RevokeTokens { .. } => (!shared.may_judge()).then_some(Error::NotSequencer),
+            Command::Resolved { command, .. } => self.refused_by_cluster(command),
+            Command::RegisterUser { .. }
+            | Command::Mark { .. }
+            | Command::TieringWritten(_)
+            | Command::IdsListed { .. }
+            | Command::Stop => None,
+        }
+    }
+
+    /// Does what is due: for the cluster, and for callers that have waited too long.
+    fn tend(&mut self) {
+        let sent_at = self.group.sent_at();
+        let Some(shared) = self.journal.shared() else { return };
+        shared.tend();
+        if sent_at.is_some_and(|at| at.elapsed() > shared.patience()) {
+            self.give_up();
+        }
+    }
+
+    /// Answers those whose events are on their way that the outcome is unknown. The events are applied if they are read back.
+    fn give_up(&mut self) {
+        self.group.take_answers().for_each(|then| then.refuse(Error::OutcomeUnknown));
+    }
+
+    fn read_back(&mut self, records: Result<Vec<LogRecord>, LogError>) {
+        let mut read = Vec::new();
+        if let Some(shared) = self.journal.shared() {
+            shared.read(records, &mut |_, back| read.push(back));
+        }
+        for back in read {
+            match back {
+                ReadBack::Own => {
+                    if let Some(accepted) = self.group.take_sent(Instant::now()) {
+                        self.note_taken(&accepted.event);
+                        self.apply(accepted);
+                    }
+                }
+                ReadBack::Other(event) => self.apply_other(event),
+                ReadBack::Promoted => {
+                    info!("this node takes writes from now on");
+                    self.monotonic_clock.resume(self.last_taken);
+                    self.kept_lead_us = Some(self.last_taken.lead_us);
+                }
+                ReadBack::Void => {
+                    let void = self.group.take();
+                    void.into_iter().for_each(|accepted| accepted.then.refuse(Error::NotSequencer));
+                }
+                ReadBack::Failed(cause) => {
+                    error!("the log cannot be followed any further, and this node has stopped: {cause}");
+                    self.give_up();
+                    self.failed = Some(Error::JournalFailed(cause));
+                }
+            }
+        }
+    }
+
+    /// Applies an event that another node has accepted.
+    fn apply_other(&mut self, event: Event) {
+        self.note_taken(&event);
+        // The node that has accepted it has checked its own queue only.
+        while !self.fanout.has_capacity_for(1) {
+            thread::park_timeout(FANOUT_RETRY);
+        }
+        self.apply(Accepted { event, found: None, then: Then::Nothing });
+    }
+
+    /// Records the last logical instant of the log, where the next sequencer continues.
+    fn note_taken(&mut self, event: &Event) {
+        if let Some(taken) = event.taken(self.last_taken.lead_us) {
+            self.last_taken = taken;
+        }
+    }
+}
