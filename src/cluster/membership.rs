@@ -195,6 +195,11 @@ impl Membership {
         self.seats.values().map(|seat| &seat.member)
     }
 
+    /// Returns true if another state has the same sequencer and the same members: beats and events change neither.
+    pub fn places_like(&self, other: &Self) -> bool {
+        self.epoch == other.epoch && self.sequencer == other.sequencer && self.members().eq(other.members())
+    }
+
     /// Returns true if this process is a member.
     pub fn is_member(&self, run: &NodeRun) -> bool {
         self.seats.get(&run.node).is_some_and(|seat| seat.member.run == *run)
@@ -343,7 +348,7 @@ mod tests {
         for (at, by, epoch, nth, content, counted) in [
             (2, &a, 1, 0, Content::Claim, Counted::Claimed),
             (3, &a, 1, 1, members(&[&a, &b], 0), Counted::Members),
-            (4, &b, 0, 7, beat.clone(), Counted::Beat { address: String::new(), is_ready: true }),
+            (4, &b, 0, 7, beat, Counted::Beat { address: String::new(), is_ready: true }),
             (5, &a, 1, 2, members(&[&a], 3), Counted::Nothing),
             (6, &a, 1, 3, members(&[&a], 4), Counted::Members),
             (7, &a, 1, 4, members(&[&a, &b], 4), Counted::Members),

@@ -3,16 +3,19 @@
 //! Responsible for:
 //! - the records of the log ([`record`]), and their meaning in their order ([`membership`]): every node that has read the same records comes
 //!   to the same result;
-//! - what a node has to append so that the cluster goes on ([`presence`]).
+//! - what a node has to append so that the cluster goes on ([`presence`]);
+//! - the log as the journal of a node ([`journal`]), and what other threads see of the cluster ([`view`]).
 //!
 //! Not responsible for:
-//! - storing records (`storage::log`), the effect of events (`state::world`), threads and clocks (`runtime::cluster`).
+//! - storing records (`storage::log`), the effect of events (`state::world`).
 //!
 //! The order of the log replaces an election. A node becomes the sequencer by appending a claim of the next epoch, and it is the sequencer
 //! once it reads this claim back and no other node's claim of the same epoch stands before it. Only what the sequencer of the current epoch
 //! has appended counts, and only without a gap. So a node that was paused or cut off and goes on writing changes nothing, on any node.
 
+pub mod journal;
 pub mod membership;
 pub mod placement;
 pub mod presence;
 pub mod record;
+pub mod view;

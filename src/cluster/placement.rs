@@ -9,13 +9,13 @@ use crate::storage::journal::Sequence;
 /// The node that handles a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// This node.
+    /// This node does.
     Here,
-    /// Another node.
+    /// Another node does.
     At {
-        /// Its name.
+        /// The name of that node.
         node: NodeName,
-        /// Its address: scheme, host and port.
+        /// The address of that node: scheme, host and port.
         address: Arc<str>,
     },
     /// No node now: the one that did it is gone, and no other has taken over yet. Or this node does not know it, since it has not heard

@@ -42,6 +42,8 @@ pub struct Presence {
     /// The time at which the last own beat that was read back was sent.
     confirmed: Option<Duration>,
     last_claim: Option<Duration>,
+    /// The time at which a beat of another process with the same name was last read, behind a beat of this one.
+    namesake: Option<Duration>,
     is_ready: bool,
 }
 
@@ -78,13 +80,14 @@ impl Presence {
             last_beat: None,
             confirmed: None,
             last_claim: None,
+            namesake: None,
             is_ready: false,
         }
     }
 
     /// Records that this node has read all records that were in the log when it started.
     pub fn set_ready(&mut self) {
-        self.is_ready |= true;
+        self.is_ready = true;
     }
 
     /// Takes note of a record that was read `now`.
@@ -93,6 +96,8 @@ impl Presence {
             Counted::Beat { address, is_ready } => {
                 if header.by == self.me {
                     self.confirm(header.nth);
+                } else if header.by.node == self.me.node && self.confirmed.is_some() {
+                    self.namesake = Some(now);
                 }
                 let heard = Heard { at: now, address: address.clone(), is_ready: *is_ready, has_left: false };
                 self.heard.insert(header.by.clone(), heard);
@@ -179,10 +184,9 @@ impl Presence {
         first == Some(&self.me) || now.saturating_sub(silent_since) > 2 * self.session
     }
 
-    /// Returns true if another living process has the name of this one.
-    pub fn is_name_taken(&self, now: Duration) -> bool {
-        let mut others = self.heard.iter().filter(|(run, _)| run.node == self.me.node && **run != self.me);
-        others.any(|(run, heard)| heard.at > self.started && self.lives(now, run))
+    /// Returns true if another process with the name of this one has written a beat after this one's, and is not silent.
+    pub fn has_namesake(&self, now: Duration) -> bool {
+        self.namesake.is_some_and(|at| now.saturating_sub(at) <= self.session)
     }
 
     /// Returns the time until which this node may answer for the readers that it owns: none before the log has confirmed a beat.

@@ -161,7 +161,7 @@ pub enum Content {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Member {
-    /// The process.
+    /// The process of the node.
     pub run: NodeRun,
     /// The address at which other nodes reach it.
     pub address: String,
@@ -183,15 +183,22 @@ pub enum RecordError {
 
 /// Encodes a record.
 pub fn encode(header: &Header, content: &Content) -> Vec<u8> {
+    let mut packed = Vec::new();
+    pack(content, &mut packed);
+    encode_packed(header, &packed)
+}
+
+/// Encodes a record with a content that is packed already.
+pub fn encode_packed(header: &Header, content: &[u8]) -> Vec<u8> {
     let name = header.by.node.as_str();
-    let mut bytes = Vec::with_capacity(FIXED_BYTES + name.len() + 64);
+    let mut bytes = Vec::with_capacity(FIXED_BYTES + name.len() + content.len());
     bytes.push(VERSION);
     for number in [header.cluster.0, header.epoch.0, header.nth, header.by.run] {
         bytes.extend(number.to_le_bytes());
     }
     bytes.push(u8::try_from(name.len()).expect("the name of a node has at most 64 bytes"));
     bytes.extend(name.as_bytes());
-    pack(content, &mut bytes);
+    bytes.extend(content);
     bytes
 }
 

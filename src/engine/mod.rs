@@ -7,6 +7,7 @@
 //! Not responsible for:
 //! - wire formats and settings files (the server).
 
+mod cluster;
 mod edges;
 mod embed;
 mod erase;

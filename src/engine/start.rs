@@ -99,14 +99,14 @@ impl StorageConfig {
 }
 
 /// The parts from which an engine is started.
-struct Foundation<J> {
-    config: Arc<EngineConfig>,
-    clock: Arc<dyn Clock>,
-    world: Arc<World>,
-    writer: Writer,
-    journal: J,
-    last_instant: Option<Taken>,
-    lock: Option<Arc<DirectoryLock>>,
+pub(super) struct Foundation<J> {
+    pub(super) config: Arc<EngineConfig>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) world: Arc<World>,
+    pub(super) writer: Writer,
+    pub(super) journal: J,
+    pub(super) last_instant: Option<Taken>,
+    pub(super) lock: Option<Arc<DirectoryLock>>,
 }
 
 impl Engine {
@@ -323,7 +323,7 @@ fn log_recovery(report: &RecoveryReport, took: Duration) {
     info!("recovered from {from} and {} journaled events in {took:.1?}", report.events);
 }
 
-fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
+pub(super) fn start<J: Journal>(foundation: Foundation<J>) -> (Engine, FanoutQueue) {
     let Foundation { config, clock, world, writer, journal, last_instant, lock } = foundation;
     let archive = world.archive().cloned();
     let archive_readers = ArchiveReaders::start(&world).expect(THREADS);

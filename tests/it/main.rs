@@ -8,6 +8,7 @@ mod archive_races;
 mod archive_reads;
 mod bounds;
 mod clock;
+mod cluster;
 mod concurrency;
 mod damage;
 mod engine;

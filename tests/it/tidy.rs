@@ -83,7 +83,7 @@ const ENGINE_MODULES: &[(&str, &[&str])] = &[
     ("feed", &["clock", "id", "json", "limits"]),
     ("config", &["clock", "feed", "limits"]),
     ("storage", &["clock", "feed", "id", "latency", "limits"]),
-    ("cluster", &["feed", "id", "storage"]),
+    ("cluster", &["clock", "feed", "id", "storage", "throttle"]),
     ("state", &["clock", "feed", "id", "limits", "storage"]),
     ("recovery", &["clock", "feed", "id", "limits", "state", "storage"]),
     ("live", &["feed", "id", "limits", "state"]),

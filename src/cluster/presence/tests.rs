@@ -1,4 +1,5 @@
 //! A simulation of nodes that are paused, cut off from the log, slow or restarted.
+#![cfg(test)]
 
 use super::*;
 use proptest::prelude::*;
@@ -77,7 +78,7 @@ impl Simulation {
                 continue;
             }
             // A node that was paused may append before it reads.
-            if delays % 2 == 0 {
+            if delays.is_multiple_of(2) {
                 node.append(self.now, delays);
             }
             if node.cut_off_ticks == 0 {
@@ -179,7 +180,7 @@ proptest! {
             prop_assert_eq!(node.membership.sequencer(), first.sequencer());
             prop_assert!(node.membership.members().eq(first.members()));
             prop_assert!(first.is_member(&node.me) && node.presence.lease_until() > Some(simulation.now));
-            prop_assert!(!node.presence.is_name_taken(simulation.now));
+            prop_assert!(!node.presence.has_namesake(simulation.now));
         }
         prop_assert!(first.sequencer().is_some_and(|run| first.is_member(run)));
         let epoch = first.epoch();

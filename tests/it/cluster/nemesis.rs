@@ -1,0 +1,125 @@
+//! Random writes while random nodes are cut off from the log.
+#![allow(clippy::print_stdout, reason = "the seed and the faults of a failed run")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::faulty_log::{Cut, FaultyLog};
+use super::*;
+
+const AUTHORS: u64 = 5;
+const READERS: usize = 8;
+
+/// What is known of the fate of each post, by its id.
+#[derive(Default)]
+struct Fates {
+    acknowledged: BTreeSet<u64>,
+    refused: BTreeSet<u64>,
+    unknown: BTreeSet<u64>,
+    deleted: BTreeSet<u64>,
+}
+
+impl Fates {
+    async fn publish(&mut self, node: &Node, number: u64) {
+        let draft = post(&format!("author-{}", number % AUTHORS), number);
+        match node.engine.publish(draft, false).await {
+            Ok(_) => self.acknowledged.insert(number),
+            Err(Error::OutcomeUnknown) => self.unknown.insert(number),
+            Err(Error::NotSequencer | Error::LogUnavailable(_)) => self.refused.insert(number),
+            Err(other) => panic!("{other}"),
+        };
+    }
+
+    async fn delete(&mut self, node: &Node, post: u64) {
+        if self.acknowledged.contains(&post) && node.engine.delete(PostId(post)).await != Err(Error::NotSequencer) {
+            self.acknowledged.remove(&post);
+            // Deleted or not, if the outcome is unknown.
+            self.deleted.insert(post);
+        }
+    }
+}
+
+fn faulty_cluster() -> (Vec<FaultyLog>, Vec<Node>) {
+    let log = MemoryLog::default();
+    found(&log, 16, ClusterId(5)).unwrap();
+    let logs: Vec<FaultyLog> = (0..3).map(|_| FaultyLog::new(&log)).collect();
+    let nodes = logs.iter().zip(["a", "b", "c"]).map(|(log, name)| join(log, name).unwrap()).collect();
+    (logs, nodes)
+}
+
+#[tokio::test]
+async fn nothing_acknowledged_is_lost_and_nothing_refused_has_an_effect_whoever_is_cut_off() {
+    let (logs, nodes) = faulty_cluster();
+    until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+    let edges = |reader: usize| (0..=reader as u64 % AUTHORS).map(move |author| (reader, author));
+    for (reader, author) in (0..READERS).flat_map(edges) {
+        let edge = edge(&format!("reader-{reader}"), &format!("author-{author}"));
+        sequencer(&nodes).await.engine.follow(vec![edge]).await.unwrap();
+    }
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (mut fates, mut number) = (Fates::default(), 0);
+    let rounds = std::env::var("TIDEWIRE_CLUSTER_FAULTS").ok().and_then(|count| count.parse().ok()).unwrap_or(8);
+    for round in 0..rounds {
+        let victim = random.usize(..nodes.len());
+        let is_sequencer = nodes[victim].is_sequencer();
+        let cut = [Cut::Delayed, Cut::Lost, Cut::Refused][random.usize(..3)];
+        let written = fates.acknowledged.len();
+        for phase in [Cut::No, cut, Cut::No] {
+            logs[victim].set(phase);
+            let ends = Instant::now() + SESSION.mul_f64(random.f64() * 3.0);
+            while Instant::now() < ends {
+                // Callers ask any node that takes itself for the sequencer, also one that was deposed.
+                for node in nodes.iter().filter(|node| node.is_sequencer()) {
+                    number += 1;
+                    fates.publish(node, number).await;
+                    if random.u8(..) < 30 {
+                        fates.delete(node, random.u64(1..=number)).await;
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+        until("a sequencer is there again", || nodes.iter().filter(|node| node.is_sequencer()).count() == 1).await;
+        let (more, kind) = (
+            fates.acknowledged.len() - written.min(fates.acknowledged.len()),
+            if is_sequencer { "sequencer" } else { "node" },
+        );
+        println!("fault {round}: {kind} {victim} {cut:?}, {more} acknowledged");
+    }
+    until("all are members again", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+    number += 1;
+    fates.publish(sequencer(&nodes).await, number).await;
+    assert!(fates.acknowledged.contains(&number), "the cluster takes writes after all faults");
+    in_step(&nodes).await;
+    check(&nodes, &fates).await;
+    nodes.iter().for_each(|node| node.engine.shutdown());
+}
+
+async fn check(nodes: &[Node], fates: &Fates) {
+    let mut exists = BTreeMap::new();
+    for node in nodes {
+        for post in fates.acknowledged.iter().chain(&fates.refused).chain(&fates.unknown).chain(&fates.deleted) {
+            let is_there = node.engine.post(PostId(*post)).await.is_ok();
+            assert_eq!(*exists.entry(*post).or_insert(is_there), is_there, "post {post} differs on {}", node.view.me());
+        }
+    }
+    fates.acknowledged.iter().for_each(|post| assert!(exists[post], "acknowledged post {post} is lost"));
+    fates.refused.iter().for_each(|post| assert!(!exists[post], "refused post {post} is there"));
+    for reader in 0..READERS {
+        let follows = |post: &u64| post % AUTHORS <= reader as u64 % AUTHORS;
+        let expected = exists.iter().rev().filter(|(post, is_there)| **is_there && follows(post));
+        let expected: Vec<PostId> = expected.map(|(post, _)| PostId(*post)).take(100).collect();
+        for node in nodes {
+            assert_eq!(node.feed(&id(&format!("reader-{reader}"))).await, expected, "on {}", node.view.me());
+        }
+    }
+    println!(
+        "{} acknowledged, {} refused, {} unknown, {} deleted",
+        fates.acknowledged.len(),
+        fates.refused.len(),
+        fates.unknown.len(),
+        fates.deleted.len()
+    );
+    assert!(!fates.acknowledged.is_empty());
+}
