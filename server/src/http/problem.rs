@@ -233,7 +233,7 @@ impl From<Error> for Problem {
             | Error::NotAUser { .. }
             | Error::FollowsRefused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Error::Full { .. } | Error::DiskFull(_) => StatusCode::INSUFFICIENT_STORAGE,
-            Error::NoDataDirectory => StatusCode::CONFLICT,
+            Error::NoDataDirectory | Error::NotInCluster(_) => StatusCode::CONFLICT,
             Error::ReaderCrashed(_) | Error::SnapshotFailed(_) | Error::ArchiveFailed(_) => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
@@ -241,6 +241,9 @@ impl From<Error> for Problem {
             | Error::ShuttingDown
             | Error::JournalFailed(_)
             | Error::OutOfFiles(_)
+            | Error::NotSequencer
+            | Error::LogUnavailable(_)
+            | Error::OutcomeUnknown
             | Error::Quarantined { .. } => StatusCode::SERVICE_UNAVAILABLE,
             // The enum is non-exhaustive. Every new error kind should get a line above.
             _ => StatusCode::INTERNAL_SERVER_ERROR,
