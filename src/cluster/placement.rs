@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cluster::record::NodeName;
+use crate::cluster::record::{Epoch, NodeName};
 use crate::id::SourceId;
 use crate::storage::journal::Sequence;
 
@@ -23,6 +23,30 @@ pub enum Place {
     Nowhere,
 }
 
+/// The nodes of a cluster, as one node sees them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct View {
+    /// The current epoch.
+    pub epoch: Epoch,
+    /// The number of partitions of the readers.
+    pub partitions: u32,
+    /// The sequencer.
+    pub sequencer: Option<NodeName>,
+    /// The nodes that own readers, in the order of their names.
+    pub nodes: Vec<NodeView>,
+}
+
+/// A node that owns readers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeView {
+    /// Its name.
+    pub name: NodeName,
+    /// Its address: scheme, host and port.
+    pub address: String,
+    /// The partitions that it owns, in ascending order.
+    pub partitions: Vec<u32>,
+}
+
 /// The places of readers and of the sequencer, as this node knows them now. Cheap to ask for each request.
 pub trait Placement: Send + Sync + 'static {
     /// Returns the name of this node.
@@ -36,4 +60,9 @@ pub trait Placement: Send + Sync + 'static {
 
     /// Returns the last record of the log that this node has applied.
     fn applied(&self) -> Sequence;
+
+    /// Returns all nodes. Not cheap: it is for people and balancers.
+    fn view(&self) -> View {
+        View::default()
+    }
 }

@@ -11,6 +11,8 @@ pub mod admission;
 mod answer;
 pub mod auth;
 mod client;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod engine_cell;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;

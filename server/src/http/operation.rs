@@ -17,6 +17,9 @@ pub(super) struct Operation {
     pub(super) path: &'static str,
     pub(super) needs: Needs,
     pub(super) work: WorkKind,
+    /// The nodes that can handle it, if there is a cluster.
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "there is one node"))]
+    pub(super) handled_by: HandledBy,
     /// The handler, as a route without a method guard.
     pub(super) route: fn() -> Route,
 }
@@ -70,6 +73,20 @@ pub(super) enum WorkKind {
     Operation,
     /// The metrics request, with limits of its own so that it works under overload.
     Metrics,
+}
+
+/// The nodes of a cluster that can handle an operation. A server that is not part of a cluster handles all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum HandledBy {
+    /// The node that has received the request: the operation is about this node, or about what all nodes have.
+    AnyNode,
+    /// The owner of the user in the path; if the path has no user, the owner of the caller. Any node if the caller is no user.
+    Owner,
+    /// The owners of the users whom the body names. The handler splits the request.
+    Owners,
+    /// The sequencer, which gets the request from the owner of the user whose write it is. The owner answers after it has applied the
+    /// write itself, so that this user reads it. A write of no single user goes straight to the sequencer.
+    Sequencer,
 }
 
 /// The start of the paths of operations on a user, which go on with the user's id.

@@ -15,7 +15,7 @@ use crate::http::handlers::{
 };
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pipeline::{self, Pipeline};
-use crate::http::operation::{Needs, Operation, Right, WorkKind, user_in_path};
+use crate::http::operation::{HandledBy, Needs, Operation, Right, WorkKind, user_in_path};
 use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
 use crate::http::{live, openapi};
@@ -25,22 +25,28 @@ const fn operation(
     name: &'static str,
     method: Method,
     path: &'static str,
-    (needs, work): (Needs, WorkKind),
+    (needs, work, handled_by): Kind,
     route: fn() -> Route,
 ) -> Operation {
-    Operation { name, method, path, needs, work, route }
+    Operation { name, method, path, needs, work, handled_by, route }
 }
 
-const OPEN: (Needs, WorkKind) = (Needs::Nothing, WorkKind::None);
-const OWN_READ: (Needs, WorkKind) = (Needs::Own(Right::Read), WorkKind::Read);
-const OWN_WRITE: (Needs, WorkKind) = (Needs::Own(Right::Write), WorkKind::Write);
-const OWN_LIVE: (Needs, WorkKind) = (Needs::Own(Right::Read), WorkKind::Live);
-const AUTHOR_READ: (Needs, WorkKind) = (Needs::Author(Right::Read), WorkKind::Read);
-const AUTHOR_WRITE: (Needs, WorkKind) = (Needs::Author(Right::Write), WorkKind::Write);
-const SERVER_READ: (Needs, WorkKind) = (Needs::Server(Right::Read), WorkKind::Operation);
-const SERVER_WRITE: (Needs, WorkKind) = (Needs::Server(Right::Write), WorkKind::Operation);
-const ERASE: (Needs, WorkKind) = (Needs::Server(Right::Write), WorkKind::Write);
-const BULK_WRITE: (Needs, WorkKind) = (Needs::Server(Right::Write), WorkKind::BulkWrite);
+/// What many operations have in common.
+type Kind = (Needs, WorkKind, HandledBy);
+
+const OPEN: Kind = (Needs::Nothing, WorkKind::None, HandledBy::AnyNode);
+const OWN_READ: Kind = (Needs::Own(Right::Read), WorkKind::Read, HandledBy::Owner);
+const OWN_WRITE: Kind = (Needs::Own(Right::Write), WorkKind::Write, HandledBy::Sequencer);
+const OWN_LIVE: Kind = (Needs::Own(Right::Read), WorkKind::Live, HandledBy::Owner);
+const NAMED_READ: Kind = (Needs::Named(Right::Read), WorkKind::BulkRead, HandledBy::Owners);
+const AUTHOR_READ: Kind = (Needs::Author(Right::Read), WorkKind::Read, HandledBy::Owner);
+const AUTHOR_WRITE: Kind = (Needs::Author(Right::Write), WorkKind::Write, HandledBy::Sequencer);
+const SERVER_READ: Kind = (Needs::Server(Right::Read), WorkKind::Operation, HandledBy::AnyNode);
+const SERVER_WRITE: Kind = (Needs::Server(Right::Write), WorkKind::Operation, HandledBy::AnyNode);
+const SERVER_WORK_ON_FEED: Kind = (Needs::Server(Right::Write), WorkKind::Operation, HandledBy::Owner);
+const SERVER_COMMAND: Kind = (Needs::Server(Right::Write), WorkKind::Write, HandledBy::Sequencer);
+const BULK_WRITE: Kind = (Needs::Server(Right::Write), WorkKind::BulkWrite, HandledBy::Sequencer);
+const METRICS: Kind = (Needs::Metrics, WorkKind::Metrics, HandledBy::AnyNode);
 
 const GET: Method = Method::GET;
 const PUT: Method = Method::PUT;
@@ -58,18 +64,18 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("delete_post", DELETE, "/v1/posts/{id}", AUTHOR_WRITE, || web::to(posts::delete)),
     operation("watch", GET, "/v1/users/{user}/live", OWN_LIVE, || web::to(live::websocket)),
     operation("stream_events", GET, "/v1/users/{user}/events", OWN_LIVE, || web::to(live::events)),
-    operation("read_feeds", POST, "/v1/feeds", (Needs::Named(Right::Read), WorkKind::BulkRead), || web::to(many_feeds::read)),
+    operation("read_feeds", POST, "/v1/feeds", NAMED_READ, || web::to(many_feeds::read)),
     operation("read_own_page", GET, "/v1/users/{user}/posts", OWN_READ, || web::to(feeds::own_page)),
 
     operation("follow_many", POST, "/v1/follows", BULK_WRITE, || web::to(follows::follow_many)),
     operation("read_user", GET, "/v1/users/{user}", OWN_READ, || web::to(follows::info)),
-    operation("erase_user", DELETE, "/v1/users/{user}", ERASE, || web::to(erase::erase)),
+    operation("erase_user", DELETE, "/v1/users/{user}", SERVER_COMMAND, || web::to(erase::erase)),
     operation("list_following", GET, "/v1/users/{user}/following", OWN_READ, || web::to(follows::following)),
     operation("list_followers", GET, "/v1/users/{user}/followers", OWN_READ, || web::to(follows::followers)),
     operation("follow", PUT, "/v1/users/{user}/following/{source}", OWN_WRITE, || web::to(follows::follow)),
     operation("unfollow", DELETE, "/v1/users/{user}/following/{source}", OWN_WRITE, || web::to(follows::unfollow)),
 
-    operation("revoke_tokens", POST, "/v1/users/{user}/revoke", (Needs::Server(Right::Write), WorkKind::Write), || web::to(users::revoke)),
+    operation("revoke_tokens", POST, "/v1/users/{user}/revoke", SERVER_COMMAND, || web::to(users::revoke)),
 
     operation("list_mutes", GET, "/v1/users/{user}/mutes", OWN_READ, || web::to(muted)),
     operation("mute", PUT, "/v1/users/{user}/mutes/{source}", OWN_WRITE, || web::to(mute)),
@@ -92,12 +98,13 @@ pub(super) static OPERATIONS: &[Operation] = &[
 
     operation("check_alive", GET, "/healthz", OPEN, || web::to(server::alive)),
     operation("check_ready", GET, "/readyz", OPEN, || web::to(server::ready)),
-    operation("read_metrics", GET, "/metrics", (Needs::Metrics, WorkKind::Metrics), || web::to(metrics::metrics)),
+    operation("read_metrics", GET, "/metrics", METRICS, || web::to(metrics::metrics)),
     operation("describe", GET, "/openapi.json", OPEN, || web::to(describe)),
     operation("read_stats", GET, "/v1/stats", SERVER_READ, || web::to(server::stats)),
+    operation("read_cluster", GET, "/v1/cluster", SERVER_READ, || web::to(server::cluster)),
     operation("take_snapshot", POST, "/v1/snapshots", SERVER_WRITE, || web::to(server::snapshot)),
-    operation("verify_feed", POST, "/v1/users/{user}/feed/verify", SERVER_WRITE, || web::to(server::verify)),
-    operation("rebuild_feed", POST, "/v1/users/{user}/feed/rebuild", SERVER_WRITE, || web::to(server::rebuild)),
+    operation("verify_feed", POST, "/v1/users/{user}/feed/verify", SERVER_WORK_ON_FEED, || web::to(server::verify)),
+    operation("rebuild_feed", POST, "/v1/users/{user}/feed/rebuild", SERVER_WORK_ON_FEED, || web::to(server::rebuild)),
 ];
 
 /// Defines the handlers that mutes and blocks have in common.

@@ -81,10 +81,15 @@ pub fn server(state: impl Into<HttpState>, listener: TcpListener, workers: usize
     // A worker that reaches its limit accepts no connections. The limit is a few connections higher than allowed, so that excess
     // connections are accepted and then refused, or get the slot of an idle one.
     let of_worker = (connections.limits().all + CONNECTIONS_REFUSED_TOGETHER).div_ceil(workers.max(1));
+    #[cfg(feature = "cluster")]
+    let node = state.cluster.as_ref().map(|cluster| cluster.name().clone());
+    #[cfg(not(feature = "cluster"))]
+    let node = None;
     let app = move || {
+        let node = node.clone();
         App::new()
             .wrap_fn(feed_or_routed)
-            .wrap_fn(answering::answer)
+            .wrap_fn(move |request, app| answering::answer(request, app, node.clone()))
             .configure(|app| state.register(app))
             .configure(routes)
     };
@@ -222,13 +227,24 @@ pub async fn run_on(
     let listen = listener.local_addr()?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let (engine_cell, certificate) = (state.engine_cell.clone(), state.certificate.clone());
+    #[cfg(feature = "cluster")]
+    let cluster = state.cluster.clone();
+    #[cfg(feature = "cluster")]
+    let stop_passed = move || cluster.iter().for_each(|cluster| cluster.stop_live());
+    #[cfg(not(feature = "cluster"))]
+    let stop_passed = || ();
+    let of_engine = engine_cell.clone();
+    let stop_live = move || {
+        of_engine.engine().inspect(|engine| engine.stop_live());
+        stop_passed();
+    };
     rt::spawn(Arc::clone(&state.access).keep());
     let server = server(state, listener, workers)?;
     let scheme = if certificate.is_some() { "https" } else { "http" };
     info!("serving on {scheme}://{listen}");
     certificate.into_iter().for_each(|certificate| drop(rt::spawn(renew(certificate))));
     let signals = signals()?;
-    rt::spawn(stop_in_time(server.handle(), engine_cell.clone(), at_most, failed, signals.clone()));
+    rt::spawn(stop_in_time(server.handle(), (engine_cell.clone(), stop_live), at_most, failed, signals.clone()));
     let ended = server.await;
     if let Some(engine) = engine_cell.engine() {
         take_last_snapshot(engine, signals).await;
@@ -265,7 +281,7 @@ async fn renew(certificate: Arc<Certificate>) {
 
 async fn stop_in_time(
     server: ServerHandle,
-    engine_cell: EngineCell,
+    (engine_cell, stop_live): (EngineCell, impl Fn()),
     at_most: Option<Duration>,
     failed: oneshot::Receiver<()>,
     mut signals: Receiver<Signals>,
@@ -290,7 +306,7 @@ async fn stop_in_time(
     .await;
     info!("{reason}: finishing requests under way, at most {DRAIN_SECONDS} s");
     // Live connections would never finish by themselves.
-    engine_cell.engine().inspect(|engine| engine.stop_live());
+    stop_live();
     server.stop(true).await;
 }
 

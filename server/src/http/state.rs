@@ -13,6 +13,8 @@ use actix_web::web::{Data, ServiceConfig};
 
 use crate::http::admission::{Admission, AdmissionLimits};
 use crate::http::auth::Access;
+#[cfg(feature = "cluster")]
+use crate::http::cluster::{Cluster, Peers};
 use crate::http::engine_cell::EngineCell;
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pace::Pace;
@@ -50,6 +52,9 @@ pub struct HttpState {
     pub connections: Arc<Connections>,
     /// The rate limits of paths that need no credentials.
     pub open_paths: Arc<OpenPaths>,
+    /// The node of a cluster that this server is, if it is one.
+    #[cfg(feature = "cluster")]
+    pub cluster: Option<Arc<Cluster>>,
     /// The exporter for request spans, if there is one.
     #[cfg(feature = "otel")]
     pub spans: Option<Spans>,
@@ -68,6 +73,8 @@ impl HttpState {
             access: Arc::default(),
             connections: Arc::default(),
             open_paths: Arc::new(OpenPaths::new(Proxies::default())),
+            #[cfg(feature = "cluster")]
+            cluster: None,
             #[cfg(feature = "otel")]
             spans: None,
         }
@@ -82,12 +89,17 @@ impl HttpState {
 
     /// Registers the parts on an `App`, each by its own type.
     pub(super) fn register(&self, app: &mut ServiceConfig) {
+        let pipeline = self.pipeline();
+        #[cfg(feature = "cluster")]
+        if let Some(peers) = &pipeline.peers {
+            app.app_data(Data::new(peers.clone()));
+        }
         app.app_data(Data::new(self.engine_cell.clone()))
             .app_data(Data::from(Arc::clone(&self.access)))
             .app_data(Data::from(Arc::clone(&self.admission)))
             .app_data(Data::from(Arc::clone(&self.connections)))
             .app_data(Data::from(Arc::clone(&self.requests)))
-            .app_data(Data::new(self.pipeline()));
+            .app_data(Data::new(pipeline));
     }
 
     fn pipeline(&self) -> PipelineState {
@@ -99,6 +111,8 @@ impl HttpState {
             pace: self.pace,
             requests: Arc::clone(&self.requests),
             slow: self.slow,
+            #[cfg(feature = "cluster")]
+            peers: self.cluster.clone().map(Peers::new),
             #[cfg(feature = "otel")]
             spans: self.spans.clone(),
         }

@@ -6,6 +6,8 @@ mod api;
 mod archive_damage;
 mod bad_input;
 mod browser;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod commands;
 mod connections;
 mod description;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use actix_web::dev::Payload;
 use actix_web::{FromRequest, HttpMessage as _, HttpRequest};
+use serde::{Deserialize, Serialize};
 
 use crate::http::auth::denial::Denial;
 use crate::http::auth::keys::{KeyId, KeyScope};
@@ -16,7 +17,10 @@ use tidewire::id::SourceId;
 
 /// The authenticated identity of a request's sender. The pipeline resolves it once and stores it in the request, from which handlers take it
 /// as an argument.
-#[derive(Clone, PartialEq, Eq, Debug)]
+///
+/// The nodes of a cluster send it to each other as JSON.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Caller {
     /// An unauthenticated caller with all permissions, because the server has no keys.
     Anybody,
@@ -31,7 +35,7 @@ pub(crate) enum Caller {
 }
 
 /// The user and the permissions of a valid token.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct User {
     /// The user's id.
     pub(crate) id: SourceId,

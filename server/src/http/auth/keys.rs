@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 
@@ -28,7 +28,7 @@ use tidewire::limits::CREDENTIAL_BYTES_MAX;
 pub type KeyHash = [u8; 32];
 
 /// A short hash that identifies a key without revealing it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct KeyId(u64);
 
 impl KeyId {
@@ -54,7 +54,7 @@ fn hash_of_parts(parts: &[&[u8]]) -> KeyHash {
 }
 
 /// The permissions of a server key.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyScope {
     /// Permits every operation

@@ -10,6 +10,8 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range as Span;
 
+#[cfg(feature = "cluster")]
+use actix_web::HttpMessage as _;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::{StreamExt as _, stream};
@@ -21,6 +23,8 @@ use crate::http::admission::Admission;
 use crate::http::answer;
 use crate::http::auth::caller::client_of;
 use crate::http::auth::{Access, Caller};
+#[cfg(feature = "cluster")]
+use crate::http::cluster::{Elsewhere, FeedsRequest, Hop, Peers};
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::operation::WorkKind;
 use crate::http::page_json::{self, Fields};
@@ -98,15 +102,27 @@ pub(in crate::http) async fn read(
     let (peer, newest) = (request.peer_addr(), PageRequest { range: Range::Newest, limit });
     let client = client_of(Some(&caller), peer);
     let (caller, engine, access, admission) = (&caller, &engine, &access, &admission);
-    let page = async |(nth, Reader(user)): (usize, &Reader)| -> Result<FeedPage, Problem> {
-        access.enter_named(caller, (nth, user), peer)?;
-        engine.feed_admitted(user, newest, || admission.enter(WorkKind::WakeUp)).await
-    };
+    let admit = |nth: usize, user: &SourceId| access.enter_named(caller, (nth, user), peer).map_err(Problem::from);
+    let fields = if fields.is_some() { Fields::Ids } else { Fields::All };
     // A token may read one feed only. Named a hundred times, it must not be built a hundred times.
     let mut named = HashSet::new();
-    let distinct = users.iter().enumerate().filter(|(_, Reader(user))| named.insert(user));
-    let mut pages = stream::iter(distinct).map(page).buffered(PAGES_AT_ONCE);
-    let fields = if fields.is_some() { Fields::Ids } else { Fields::All };
+    let distinct: Vec<_> =
+        users.iter().map(|Reader(user)| user).enumerate().filter(|(_, user)| named.insert(*user)).collect();
+    #[cfg(feature = "cluster")]
+    let (admit, mut elsewhere) = {
+        let is_inside = request.extensions().contains::<Hop>();
+        // The node that the client has reached has counted the readers.
+        let admit = move |nth: usize, user: &SourceId| admit(if is_inside { 0 } else { nth }, user);
+        (admit, elsewhere(&request, caller, (limit, fields), &distinct, admit).await)
+    };
+    #[cfg(not(feature = "cluster"))]
+    let mut elsewhere = HashMap::<SourceId, Result<String, Problem>>::new();
+    let page = async |(nth, user): (usize, &SourceId)| -> Result<FeedPage, Problem> {
+        admit(nth, user)?;
+        engine.feed_admitted(user, newest, || admission.enter(WorkKind::WakeUp)).await
+    };
+    let here: Vec<_> = distinct.into_iter().filter(|(_, user)| !elsewhere.contains_key(*user)).collect();
+    let mut pages = stream::iter(here).map(page).buffered(PAGES_AT_ONCE);
     let mut json = String::from(r#"{"feeds":["#);
     // The bytes count from here on, since pages wait in `json` for those of readers who are asleep.
     let mut reserved = Vec::new();
@@ -122,6 +138,10 @@ pub(in crate::http) async fn read(
             Some(before) => {
                 json.extend_from_within(before);
                 Ok(())
+            }
+            None if elsewhere.contains_key(user) => {
+                let entry = elsewhere.remove(user).unwrap_or_else(|| Err(answer_full()));
+                entry.map(|entry| json.push_str(&entry))
             }
             None => pages.next().await.unwrap_or_else(|| Err(answer_full())).map(|page| {
                 page_json::page_of(&mut json, user, &page, fields);
@@ -140,6 +160,27 @@ pub(in crate::http) async fn read(
     }
     json.push_str("]}");
     Ok(answer::json_text(json))
+}
+
+/// Returns the feeds of the readers whom other nodes own.
+#[cfg(feature = "cluster")]
+async fn elsewhere(
+    request: &HttpRequest,
+    caller: &Caller,
+    (limit, fields): (usize, Fields),
+    users: &[(usize, &SourceId)],
+    admit: impl FnMut(usize, &SourceId) -> Result<(), Problem>,
+) -> Elsewhere {
+    let Some(peers) = request.app_data::<Data<Peers>>() else { return Elsewhere::new() };
+    let asked = FeedsRequest {
+        caller,
+        peer: request.peer_addr(),
+        hop: request.extensions().get().copied(),
+        limit,
+        only_ids: matches!(fields, Fields::Ids),
+        after: request.headers().get("tidewire-after"),
+    };
+    peers.feeds(&asked, users.iter().copied(), admit).await
 }
 
 /// Creates the problem of a reader whose page the answer has no space for.

@@ -7,6 +7,8 @@
 //! - counting, which is done in the components themselves.
 
 use std::fmt;
+#[cfg(feature = "cluster")]
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use actix_web::web::Data;
@@ -19,6 +21,8 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::http::admission::Admission;
 use crate::http::auth::Access;
+#[cfg(feature = "cluster")]
+use crate::http::cluster::{Cluster, Peers};
 use crate::http::engine_cell::EngineCell;
 use crate::http::handlers::server::resident_bytes;
 use crate::http::problem::Problem;
@@ -49,7 +53,15 @@ pub(in crate::http) async fn metrics(
 ) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     let mut registry = Registry::with_prefix("tidewire");
-    registry.register_collector(Box::new(Figures { engine_cell, requests, admission, connections, access }));
+    registry.register_collector(Box::new(Figures {
+        engine_cell,
+        requests,
+        admission,
+        connections,
+        access,
+        #[cfg(feature = "cluster")]
+        cluster: request.app_data::<Data<Peers>>().map(|peers| Arc::clone(peers.cluster())),
+    }));
     let mut text = String::new();
     encode(&mut text, &registry).map_err(|cause| Problem::internal(&cause))?;
     Ok(HttpResponse::Ok().content_type(CONTENT_TYPE).body(text))
@@ -62,6 +74,8 @@ struct Figures {
     admission: Data<Admission>,
     connections: Data<Connections>,
     access: Data<Access>,
+    #[cfg(feature = "cluster")]
+    cluster: Option<Arc<Cluster>>,
 }
 
 impl fmt::Debug for Figures {
@@ -74,6 +88,8 @@ impl Collector for Figures {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut sheet = Sheet(encoder);
         sheet.of_requests(self)?;
+        #[cfg(feature = "cluster")]
+        self.cluster.as_deref().map_or(Ok(()), |cluster| sheet.of_cluster(cluster))?;
         sheet.gauge("ready", "Whether the state is recovered", None, u64::from(self.engine_cell.engine().is_some()))?;
         match self.engine_cell.engine() {
             Some(engine) => sheet.of_engine(engine),
@@ -193,6 +209,28 @@ impl Sheet<'_> {
         self.counters(("denied", "Requests that were not let in, by the code they were answered with"), denied)?;
         let help = "Signatures of tokens computed: one for each key that may have signed a token not verified lately";
         self.counter("token_signatures", help, figures.access.signatures_computed())
+    }
+
+    #[cfg(feature = "cluster")]
+    fn of_cluster(&mut self, cluster: &Cluster) -> fmt::Result {
+        let metrics = cluster.metrics();
+        let outcomes: Vec<_> = metrics.outcomes().collect();
+        let outcomes = outcomes.iter().map(|(labels, count)| (&labels[..], *count));
+        self.counters(("passed_on", "Requests passed on to other nodes, by role and outcome"), outcomes)?;
+        let help = "From passing a request on until its answer began, by the role of the other node";
+        self.histograms(("passed_on_duration", help), "to", metrics.latency())?;
+        self.counter("passed_on_retries", "Reads that were passed on a second time", metrics.retried())?;
+        let (live, live_max) = metrics.live();
+        self.gauge("passed_on_live", "Live connections that are passed on", None, live as u64)?;
+        self.gauge("passed_on_live_limit", "How many there may be", None, live_max as u64)?;
+        let gates = cluster.admission().gates();
+        let under_way = gates.map(|gate| (gate.name, gate.taken() as u64));
+        self.gauges(("inside_under_way", "Requests or bytes of other nodes under way, by gate"), "gate", under_way)?;
+        let limits = gates.map(|gate| (gate.name, gate.limit as u64));
+        self.gauges(("inside_limit", "How much of other nodes may be under way, by gate"), "gate", limits)?;
+        let refused = gates.map(|gate| ([("gate", gate.name)], gate.refused()));
+        let refused = refused.iter().map(|(labels, count)| (&labels[..], *count));
+        self.counters(("inside_refused", "Requests of other nodes refused at the door, by gate"), refused)
     }
 
     fn of_connections(&mut self, connections: &Connections) -> fmt::Result {

@@ -3,15 +3,20 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 
 use crate::http::admission::{Admission, Gate};
+#[cfg(feature = "cluster")]
+use crate::http::cluster::Peers;
 use crate::http::engine_cell::{EngineCell, ReadyEngine};
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, path};
 use tidewire::clock::UnixMicros;
+#[cfg(feature = "cluster")]
+use tidewire::cluster::placement::NodeView;
 use tidewire::engine::{Engine, QueueDepth};
 use tidewire::error::Error;
 use tidewire::feed::cursor;
@@ -108,6 +113,35 @@ pub(in crate::http) async fn stats(
         stats["inboxes"] = json!({"count": totals.inboxes, "entries": totals.entries, "bytes": totals.bytes});
     }
     Ok(HttpResponse::Ok().json(stats))
+}
+
+/// Handles `GET /v1/cluster`.
+#[cfg(feature = "cluster")]
+pub(in crate::http) async fn cluster(request: HttpRequest) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    let peers = request.app_data::<Data<Peers>>().ok_or_else(no_cluster)?;
+    let placement = peers.cluster().placement();
+    let view = placement.view();
+    let node = |node: &NodeView| json!({"name": node.name, "address": node.address, "partitions": node.partitions});
+    Ok(HttpResponse::Ok().json(json!({
+        "node": placement.me(),
+        "epoch": view.epoch,
+        "sequencer": view.sequencer,
+        "applied": placement.applied(),
+        "partitions": view.partitions,
+        "nodes": view.nodes.iter().map(node).collect::<Vec<_>>(),
+    })))
+}
+
+/// Handles `GET /v1/cluster`.
+#[cfg(not(feature = "cluster"))]
+pub(in crate::http) async fn cluster(request: HttpRequest) -> Result<HttpResponse, Problem> {
+    Parameters::read(&request, &[])?;
+    Err(no_cluster())
+}
+
+fn no_cluster() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "no_cluster", "this server is not part of a cluster")
 }
 
 fn figures(engine: &Engine) -> Value {

@@ -26,6 +26,8 @@ use crate::http::admission::{Admission, ByteReservation, Permit};
 use crate::http::auth::caller::client_of;
 use crate::http::auth::{Access, Caller, cors};
 use crate::http::client::Client;
+#[cfg(feature = "cluster")]
+use crate::http::cluster::{self, Hop, Peers};
 use crate::http::engine_cell::EngineCell;
 use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pace::Pace;
@@ -56,6 +58,9 @@ pub(in crate::http) struct PipelineState {
     pub(in crate::http) requests: Arc<RequestMetrics>,
     /// The duration above which a request is logged as slow.
     pub(in crate::http) slow: Duration,
+    /// The other nodes, if this server is part of a cluster.
+    #[cfg(feature = "cluster")]
+    pub(in crate::http) peers: Option<Peers>,
     #[cfg(feature = "otel")]
     pub(in crate::http) spans: Option<Spans>,
 }
@@ -131,9 +136,10 @@ async fn pass(
     let mut in_progress =
         RequestInProgress { state: Data::clone(&state), pipeline, began: Instant::now(), is_answered: false };
     let (answered, shows_failures) = match admit(&state, operation, &mut request).await {
-        Ok(Admitted { caller, client, shows_failures, _body, _permit }) => {
-            let answered = handle(request, caller).await;
-            (answered.map(|response| guard_response(&state, operation, client, response)), shows_failures)
+        Ok(Admitted { caller, client, admission, shows_failures, _body, _permit }) => {
+            let answered = handle_here_or_elsewhere(&state, operation, request, caller, handle).await;
+            let guard = |response| guard_response((admission, state.pace), operation.work, client, response);
+            (answered.map(guard), shows_failures)
         }
         Err(problem) => (Ok(request.error_response(problem)), false),
     };
@@ -154,7 +160,8 @@ async fn pass(
     let given = given_id(response.request());
     // A successful request gets an id only if the client sent one, because it need not be found in logs.
     if given.is_some() || is_slow || status.is_server_error() || status.is_client_error() {
-        let id = given.unwrap_or_else(new_id);
+        // Another node that has answered has given it an id under which its log has it.
+        let id = given.or_else(|| response.headers().get(&REQUEST_ID).cloned()).unwrap_or_else(new_id);
         if is_slow || is_fault {
             let what = if is_fault { "a request failed" } else { "a slow request" };
             log_request(what, failure.as_ref().and_then(Problem::inside), operation, &response, took, &id);
@@ -164,6 +171,38 @@ async fn pass(
     #[cfg(feature = "otel")]
     state.spans.iter().for_each(|spans| spans.record(operation, &response, took));
     Ok(response)
+}
+
+/// Handles an admitted request, unless another node of the cluster has to.
+#[cfg(feature = "cluster")]
+async fn handle_here_or_elsewhere(
+    state: &PipelineState,
+    operation: &'static Operation,
+    request: ServiceRequest,
+    caller: Option<Caller>,
+    handle: impl AsyncFnOnce(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
+) -> Result<ServiceResponse, Error> {
+    let Some(peers) = &state.peers else { return handle(request, caller).await };
+    let heartbeat = state.engine_cell.engine().map_or(HEARTBEAT, |engine| engine.shared().config.live_heartbeat);
+    let hop = request.extensions().get::<Hop>().copied();
+    // In a box, so that the futures of servers without a cluster are not larger.
+    Box::pin(peers.answer(request, cluster::Admitted { operation, caller, hop, heartbeat }, handle)).await
+}
+
+/// The interval of heartbeats of other nodes, as long as this one is not recovered.
+#[cfg(feature = "cluster")]
+const HEARTBEAT: Duration = Duration::from_secs(30);
+
+/// Handles an admitted request.
+#[cfg(not(feature = "cluster"))]
+async fn handle_here_or_elsewhere(
+    _: &PipelineState,
+    _: &'static Operation,
+    request: ServiceRequest,
+    caller: Option<Caller>,
+    handle: impl AsyncFnOnce(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
+) -> Result<ServiceResponse, Error> {
+    handle(request, caller).await
 }
 
 /// Answers a request that matches no operation.
@@ -203,7 +242,9 @@ impl Drop for RequestInProgress {
 }
 
 /// The reservation and the permit of a request, which are held until the handler has answered.
-struct Admitted {
+struct Admitted<'a> {
+    /// The limits by which the request is admitted.
+    admission: &'a Arc<Admission>,
     /// The caller, or `None` if the operation needs no credentials.
     caller: Option<Caller>,
     client: Client,
@@ -214,11 +255,11 @@ struct Admitted {
 }
 
 /// Admits a request to its handler and reads its body. The work permit is taken only after the body is read, however slowly it arrives.
-async fn admit(
-    state: &PipelineState,
+async fn admit<'a>(
+    state: &'a PipelineState,
     operation: &Operation,
     request: &mut ServiceRequest,
-) -> Result<Admitted, Problem> {
+) -> Result<Admitted<'a>, Problem> {
     // For an upgrade request, the parser treats everything that follows on the connection as the body, whatever its declared length.
     let mut upgrades = request.headers().get_all(UPGRADE);
     let is_upgrade = upgrades.any(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
@@ -230,24 +271,24 @@ async fn admit(
         request.extensions_mut().insert(Open);
         state.open_paths.enter(request.peer_addr())?;
     }
-    let caller = state.access.enter(operation, request, state.engine_cell.engine())?;
+    let (caller, admission) = enter(state, operation, request)?;
     if caller.as_ref().is_some_and(Caller::is_known) {
         request.conn_data::<Arc<ConnectionState>>().into_iter().for_each(|connection| connection.mark_authenticated());
     }
     let client = client_of(caller.as_ref(), request.peer_addr());
     let shows_failures = caller.as_ref().is_some_and(|caller| !caller.is_user());
-    state.admission.may_answer(operation.work, client)?;
+    admission.may_answer(operation.work, client)?;
     let bytes_max = operation.body_bytes_max();
     let length = length(request).unwrap_or(bytes_max);
     if bytes_max > 0 && length > bytes_max {
         return Err(body::too_large(bytes_max));
     }
     // The body is not read if the request would be refused anyway.
-    state.admission.check(operation.work)?;
+    admission.check(operation.work)?;
     let length = length.min(bytes_max);
     let mut reservation = None;
     if length > 0 {
-        reservation = Some(state.admission.receive(client, length)?);
+        reservation = Some(admission.receive(client, length)?);
         if request.head().expect() {
             // The client waits with the body until it receives `100 Continue`, which is sent only now.
             request.conn_data::<Arc<ConnectionState>>().into_iter().for_each(|connection| connection.ask_for_body());
@@ -255,8 +296,26 @@ async fn admit(
         let read = body::read(&mut request.take_payload(), length, &state.pace).await?;
         request.extensions_mut().insert(RequestBody(read));
     }
-    let permit = state.admission.enter(operation.work)?;
-    Ok(Admitted { caller, client, shows_failures, _body: reservation, _permit: permit })
+    let permit = admission.enter(operation.work)?;
+    Ok(Admitted { admission, caller, client, shows_failures, _body: reservation, _permit: permit })
+}
+
+/// Authenticates a request. Returns its caller, and the limits on its work: what other nodes send has limits of its own.
+fn enter<'a>(
+    state: &'a PipelineState,
+    operation: &Operation,
+    request: &mut ServiceRequest,
+) -> Result<(Option<Caller>, &'a Arc<Admission>), Problem> {
+    #[cfg(feature = "cluster")]
+    if let Some(peers) = &state.peers
+        && operation.needs != Needs::Nothing
+        && let Some((hop, caller)) = peers.cluster().enter(request)?
+    {
+        request.extensions_mut().insert(hop);
+        request.conn_data::<Arc<ConnectionState>>().into_iter().for_each(|connection| connection.mark_authenticated());
+        return Ok((Some(caller), peers.cluster().admission()));
+    }
+    Ok((state.access.enter(operation, request, state.engine_cell.engine())?, &state.admission))
 }
 
 /// Returns the declared length of the body; `None` for a chunked body.
@@ -268,8 +327,8 @@ fn length(request: &ServiceRequest) -> Option<usize> {
 
 /// Reserves the bytes of a large response until they are sent, or replaces the response by a refusal.
 fn guard_response(
-    state: &PipelineState,
-    operation: &Operation,
+    (admission, pace): (&Arc<Admission>, Pace),
+    work: WorkKind,
     client: Client,
     response: ServiceResponse,
 ) -> ServiceResponse {
@@ -278,8 +337,8 @@ fn guard_response(
     if bytes <= RESPONSE_PIECE_BYTES {
         return response;
     }
-    match state.admission.answer(operation.work, client, bytes) {
-        Ok(reservation) => response.map_body(|_, body| response_guard::body(body, reservation, state.pace)),
+    match admission.answer(work, client, bytes) {
+        Ok(reservation) => response.map_body(|_, body| response_guard::body(body, reservation, pace)),
         Err(problem) => ServiceResponse::from_err(problem, response.request().clone()),
     }
 }

@@ -33,8 +33,38 @@ struct ResponseGuard {
 pub(in crate::http) fn body(body: BoxBody, reservation: Option<ByteReservation>, pace: Pace) -> BoxBody {
     match body.try_into_bytes() {
         Ok(rest) => ResponseGuard { rest, taken_bytes: 0, began: None, pace, _reservation: reservation }.boxed(),
-        // A streamed body is never in memory as a whole, so it needs no reservation.
-        Err(stream) => stream,
+        // It comes from another node while the client takes it.
+        Err(stream) => StreamGuard { stream, taken_bytes: 0, began: None, pace, _reservation: reservation }.boxed(),
+    }
+}
+
+/// A body of known size that is not in memory as a whole. Its reservation and its pace bound how long slow clients occupy another node.
+struct StreamGuard {
+    stream: BoxBody,
+    taken_bytes: usize,
+    /// The time when the first piece was requested.
+    began: Option<Instant>,
+    pace: Pace,
+    _reservation: Option<ByteReservation>,
+}
+
+impl MessageBody for StreamGuard {
+    type Error = Box<dyn std::error::Error>;
+
+    fn size(&self) -> BodySize {
+        self.stream.size()
+    }
+
+    fn poll_next(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        let took = self.began.get_or_insert_with(Instant::now).elapsed();
+        if took > self.pace.allows_taking(self.taken_bytes) {
+            return Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::TimedOut).into())));
+        }
+        let next = Pin::new(&mut self.stream).poll_next(task);
+        if let Poll::Ready(Some(Ok(piece))) = &next {
+            self.taken_bytes += piece.len();
+        }
+        next
     }
 }
 

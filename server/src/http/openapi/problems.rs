@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::http::operation::{Needs, Right, WorkKind};
+use crate::http::operation::{HandledBy, Needs, Right, WorkKind};
 
 /// Problem codes by status.
 #[derive(Default)]
@@ -31,7 +31,7 @@ impl Refusals {
 }
 
 /// Returns the refusals of a kind of operation that come from the middleware and the engine's cell.
-pub(super) fn of_kind(needs: Needs, work: WorkKind) -> Refusals {
+pub(super) fn of_kind(needs: Needs, work: WorkKind, handled_by: HandledBy) -> Refusals {
     let mut refusals = Refusals::default();
     if needs != Needs::Nothing {
         refusals.add(401, &["unauthenticated", "invalid_token", "token_expired", "token_not_yet_valid"]);
@@ -60,6 +60,20 @@ pub(super) fn of_kind(needs: Needs, work: WorkKind) -> Refusals {
         refusals.add(409, &["being_erased"]);
         refusals.add(503, &["journal_failed", "out_of_files"]);
         refusals.add(507, &["disk_full", "store_full"]);
+    }
+    if needs != Needs::Nothing {
+        refusals.add(400, &["invalid_hop"]);
+        refusals.add(403, &["not_a_node"]);
+    }
+    match handled_by {
+        HandledBy::AnyNode => {}
+        HandledBy::Owner | HandledBy::Owners => {
+            refusals.add(400, &["invalid_header"]);
+            refusals.add(503, &["not_applied_yet", "owner_unavailable"]);
+        }
+        HandledBy::Sequencer => {
+            refusals.add(503, &["outcome_unknown", "owner_unavailable", "sequencer_unavailable"]);
+        }
     }
     refusals
 }
@@ -121,7 +135,9 @@ fn description(status: u16) -> &'static str {
         422 => "The request is well put, but cannot be done.",
         426 => "This needs a WebSocket handshake.",
         429 => "This client asks for too much.",
-        503 => "Too much is asked for, or the server is not ready. Nothing was done; try again.",
+        503 => {
+            "Too much is asked for, or the server is not ready. Nothing was done, but by `outcome_unknown` it may be; try again."
+        }
         507 => "There is no room for it. Nothing was done.",
         _ => "The server failed.",
     }

@@ -27,12 +27,26 @@ pub(super) fn all() -> Named {
         ("Alive", object(json!({"alive": {"const": true}}))),
         ("Ready", object(json!({"ready": {"const": true}}))),
         ("NotReady", object(json!({"ready": {"const": false}, "recovery": recovering}))),
+        ("Cluster", cluster()),
         ("Snapshot", object(snapshot())),
         ("Verdict", verdict),
         ("Stats", stats()),
         ("Erasure", object(json!({"erased": {"const": "under_way"}}))),
         ("OpenApi", json!({"type": "object", "required": ["openapi", "info", "paths"]})),
     ]
+}
+
+fn cluster() -> Value {
+    let name = || json!({"type": "string"});
+    let node = object(json!({"name": name(), "address": {"type": "string"}, "partitions": array(count())}));
+    object(json!({
+        "node": name(),
+        "epoch": count(),
+        "sequencer": or_null(name()),
+        "applied": count(),
+        "partitions": count(),
+        "nodes": array(node),
+    }))
 }
 
 fn snapshot() -> Value {

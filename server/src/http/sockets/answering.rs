@@ -4,7 +4,7 @@
 //! - marking a request as in progress until its response is passed to the connection, so that the connection is not closed as idle;
 //! - keeping the unread rest of a chunked body until the response is sent. The dispatcher then closes the connection; without this it
 //!   would keep reading for as long as the client sends;
-//! - the header `X-Content-Type-Options`.
+//! - the header `X-Content-Type-Options`, and the name of this node in a cluster.
 //!
 //! Not responsible for:
 //! - responses of the dispatcher itself to invalid requests: these have no content.
@@ -19,7 +19,7 @@ use actix_http::error::PayloadError;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{Payload, Service, ServiceRequest, ServiceResponse};
 use actix_web::http::StatusCode;
-use actix_web::http::header::{HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use actix_web::http::header::{HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use actix_web::web::Bytes;
 use actix_web::{Error, HttpMessage as _};
 use futures_core::Stream;
@@ -28,10 +28,14 @@ use crate::http::problem::Problem;
 use crate::http::sockets::connection_state::{ConnectionState, UnderWay};
 use tidewire::limits::RESPONSE_PIECE_BYTES;
 
-/// Answers a request with `app`.
+/// The header with the name of the node that has answered.
+const NODE: HeaderName = HeaderName::from_static("tidewire-node");
+
+/// Answers a request with `app`. `node` is the name of this node, if it is part of a cluster.
 pub(in crate::http) fn answer<S>(
     mut request: ServiceRequest,
     app: &S,
+    node: Option<HeaderValue>,
 ) -> impl Future<Output = Result<ServiceResponse, Error>> + use<S>
 where
     S: Service<ServiceRequest, Response = ServiceResponse, Error = Error>,
@@ -50,6 +54,11 @@ where
         };
         let mut response = answered.await?;
         response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if let Some(node) = node
+            && !response.headers().contains_key(NODE)
+        {
+            response.headers_mut().insert(NODE, node);
+        }
         if response.request().extensions().contains::<Open>() {
             // A client that slowly receives a response which needs no credentials does not protect its connection from being closed.
             under_way.iter_mut().for_each(UnderWay::give_way);

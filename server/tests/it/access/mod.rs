@@ -4,7 +4,7 @@ mod forged;
 mod intruders;
 mod lifetime;
 mod live;
-mod matrix;
+pub mod matrix;
 mod pages;
 mod program;
 mod revoke;

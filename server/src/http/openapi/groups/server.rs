@@ -13,6 +13,7 @@ pub(super) static DOCUMENTATION: Documented = &[
     ("describe", describe),
     ("read_metrics", read_metrics),
     ("read_stats", read_stats),
+    ("read_cluster", read_cluster),
     ("take_snapshot", take_snapshot),
     ("erase_user", erase_user),
     ("verify_feed", verify_feed),
@@ -48,6 +49,22 @@ fn read_stats() -> Documentation {
     documented("Read what the server is doing")
         .query("inboxes", "Figures too that need a walk over all inboxes.", inboxes)
         .answer(200, json!({"description": "Figures, most of them since the start.", "content": content}))
+}
+
+fn read_cluster() -> Documentation {
+    let nodes = json!([
+        {"name": "a", "address": "https://a.example:8080", "partitions": [0, 2]},
+        {"name": "b", "address": "https://b.example:8080", "partitions": [1]},
+    ]);
+    let cluster = json!({"node": "a", "epoch": 7, "sequencer": "b", "applied": 4096, "partitions": 3, "nodes": nodes});
+    documented("Read which node of the cluster does what")
+        .description(
+            "As the answering node sees it, `applied` being the last event that this node has. `partitions` of a node are those whose \
+             readers it owns: the partition of a reader is the XXH3 hash of the id (64 bits, seed 0) modulo `partitions`. Who asks the \
+             owner of a reader saves the way over another node.",
+        )
+        .answers(200, "The cluster.", "Cluster", &cluster)
+        .refuses(404, &["no_cluster"])
 }
 
 fn take_snapshot() -> Documentation {

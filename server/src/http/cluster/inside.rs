@@ -1,0 +1,120 @@
+//! Requests that other nodes send: their headers, and the check of the cluster's key.
+//!
+//! The node that a client has reached authenticates it and passes on the result. So the rights of a request are decided once, by one access
+//! file and one clock, and its rate is counted once. The receiver trusts this result only together with the key.
+
+use std::net::SocketAddr;
+
+use actix_web::dev::ServiceRequest;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
+
+use crate::http::auth::Caller;
+use crate::http::cluster::Cluster;
+use crate::http::problem::Problem;
+use tidewire::storage::journal::Sequence;
+
+/// The header with the role for which a node gets a request.
+pub(super) const HOP: HeaderName = HeaderName::from_static("tidewire-hop");
+
+/// The header with the key of the cluster.
+pub(super) const KEY: HeaderName = HeaderName::from_static("tidewire-cluster-key");
+
+/// The header with the caller, as JSON.
+pub(super) const CALLER: HeaderName = HeaderName::from_static("tidewire-caller");
+
+/// The header with the sequence that the answering node must have applied.
+pub(super) const AFTER: HeaderName = HeaderName::from_static("tidewire-after");
+
+/// The role for which a node gets a request from another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::http) enum Hop {
+    /// The node owns the user.
+    Owner,
+    /// The node judges commands.
+    Sequencer,
+}
+
+impl Hop {
+    /// All roles, in the order of [`Hop::index`].
+    pub(super) const ALL: [Self; 2] = [Self::Owner, Self::Sequencer];
+
+    /// Returns the name in headers and metrics.
+    pub(in crate::http) fn name(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::Sequencer => "sequencer",
+        }
+    }
+
+    /// Returns the place of the role in [`Hop::ALL`].
+    pub(super) fn index(self) -> usize {
+        match self {
+            Self::Owner => 0,
+            Self::Sequencer => 1,
+        }
+    }
+
+    /// Creates the problem of a request for which no node has this role, or for which that node cannot be reached.
+    pub(super) fn unavailable(self) -> Problem {
+        match self {
+            Self::Owner => {
+                let detail = "the node that has this user cannot be reached: another one takes over within seconds";
+                Problem::unavailable("owner_unavailable", detail).retry_soon()
+            }
+            Self::Sequencer => {
+                let detail = "the node that takes writes cannot be reached: another one takes over within seconds";
+                Problem::unavailable("sequencer_unavailable", detail).retry_soon()
+            }
+        }
+    }
+}
+
+/// The caller of a request, as nodes send it to each other.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Passed {
+    pub(super) caller: Caller,
+    /// The address of the client, by which the limits on unauthenticated WebSockets count.
+    pub(super) peer: Option<SocketAddr>,
+}
+
+impl Passed {
+    /// Returns the value of the header. It is ASCII, since ids of users are.
+    pub(super) fn header(&self) -> Option<HeaderValue> {
+        HeaderValue::from_str(&serde_json::to_string(self).ok()?).ok()
+    }
+}
+
+impl Cluster {
+    /// Returns the role and the caller of a request that another node sends, or `None` if a client sends it. From then on the address of the
+    /// request is the one of the client that the other node serves.
+    ///
+    /// # Errors
+    /// Fails if the request claims to come from a node and does not have the key.
+    pub(in crate::http) fn enter(&self, request: &mut ServiceRequest) -> Result<Option<(Hop, Caller)>, Problem> {
+        let headers = request.headers();
+        let Some(hop) = headers.get(&HOP) else { return Ok(None) };
+        if !headers.get(&KEY).is_some_and(|key| self.options.key.is(key.as_bytes())) {
+            let detail = "only nodes of the cluster may send the header Tidewire-Hop: leave it out";
+            return Err(Problem::new(StatusCode::FORBIDDEN, "not_a_node", detail));
+        }
+        let hop = Hop::ALL.into_iter().find(|known| known.name().as_bytes() == hop.as_bytes());
+        let passed = headers.get(&CALLER).and_then(|passed| serde_json::from_slice(passed.as_bytes()).ok());
+        let (Some(hop), Some(Passed { caller, peer })) = (hop, passed) else {
+            let detail = "this node does not know what another one sends: run the same version on all nodes";
+            return Err(Problem::bad("invalid_hop", detail));
+        };
+        request.head_mut().peer_addr = peer;
+        Ok(Some((hop, caller)))
+    }
+}
+
+/// Returns the sequence that the answering node must have applied, if the request names one.
+pub(super) fn after(request: &ServiceRequest) -> Result<Option<Sequence>, Problem> {
+    let Some(given) = request.headers().get(&AFTER) else { return Ok(None) };
+    let parsed = given.to_str().ok().and_then(|text| text.parse().ok()).map(Sequence);
+    let refuse = || Problem::bad("invalid_header", "Tidewire-After: not a whole number").of_field("Tidewire-After");
+    parsed.map(Some).ok_or_else(refuse)
+}

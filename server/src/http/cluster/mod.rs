@@ -1,0 +1,181 @@
+//! Passes requests on between the nodes of a cluster, with the feature `cluster` only.
+//!
+//! Responsible for:
+//! - sending a request that another node has to handle to that node, and its response to the client, WebSockets and event streams too
+//!   ([`pass`], [`peers`], [`relay`], [`websocket`]);
+//! - admitting what other nodes send: only with the key of the cluster ([`key`]), and with permits of their own, so that requests of
+//!   clients cannot take those of nodes ([`inside`]);
+//! - the headers `Tidewire-Node`, `Tidewire-Sequence`, `Tidewire-Applied` and `Tidewire-After`;
+//! - the feeds of readers that other nodes own, in a request for many feeds ([`feeds`]).
+//!
+//! Not responsible for:
+//! - who owns a reader and who is the sequencer (`tidewire::cluster`): a [`Placement`] knows it; the nodes that can handle an operation
+//!   (`http::operation`).
+//!
+//! A request takes at most two steps: from the node that received it to the owner of its user, and, if it is a write, from there to the
+//! sequencer. Each step names the role of its receiver in the header `Tidewire-Hop`. A receiver that does not have this role any more
+//! refuses the request, so that no request can go around in circles.
+
+mod decision;
+mod feeds;
+mod inside;
+mod key;
+mod metrics;
+mod pass;
+mod peers;
+mod relay;
+mod websocket;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix_web::http::header::HeaderValue;
+use actix_web::rt::time::sleep;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::sync::watch;
+
+use crate::http::admission::{Admission, AdmissionLimits};
+use crate::http::cluster::metrics::PassMetrics;
+use tidewire::cluster::placement::Placement;
+use tidewire::storage::journal::Sequence;
+
+pub(in crate::http) use crate::http::cluster::feeds::{Elsewhere, FeedsRequest};
+pub(in crate::http) use crate::http::cluster::inside::Hop;
+pub use crate::http::cluster::key::{ClusterKey, KeyError};
+pub(in crate::http) use crate::http::cluster::pass::Admitted;
+pub(in crate::http) use crate::http::cluster::peers::Peers;
+
+/// Maximum time that a request waits until this node has applied a sequence.
+const APPLIED_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Intervals between two looks at the applied sequence: the first one, and the longest.
+const APPLIED_LOOKS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(8)];
+
+/// The settings of a node.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// The key that all nodes of the cluster have.
+    pub key: ClusterKey,
+    /// The certificates that other nodes must have theirs from, as PEM. Needed for nodes whose address begins with `https`. Default none.
+    pub authorities: Option<PathBuf>,
+    /// Maximum time until another node begins its answer, and between two parts of it. Default 10 s: longer than a page or a write takes, and
+    /// than a silent node remains a member.
+    pub answer_timeout: Duration,
+    /// The limits on concurrent work for other nodes. Default as for clients.
+    pub limits: AdmissionLimits,
+    /// Maximum live connections that are passed on at the same time. Each takes two connections of this process. Default 16,384.
+    pub live_max: usize,
+}
+
+impl ClusterOptions {
+    /// Creates the default settings with this key.
+    pub fn new(key: ClusterKey) -> Self {
+        let (limits, answer_timeout) = (AdmissionLimits::default(), Duration::from_secs(10));
+        Self { key, authorities: None, answer_timeout, limits, live_max: 16_384 }
+    }
+}
+
+/// The reason a server cannot be a node.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// The file with the certificates cannot be used.
+    #[error("{}: {cause}", file.display())]
+    Authorities {
+        /// The path of the file.
+        file: PathBuf,
+        /// The underlying error.
+        cause: String,
+    },
+}
+
+/// This node of a cluster. All workers share it.
+pub struct Cluster {
+    placement: Arc<dyn Placement>,
+    options: ClusterOptions,
+    /// The name of this node, as a header.
+    name: HeaderValue,
+    tls: ClientConfig,
+    admission: Arc<Admission>,
+    metrics: PassMetrics,
+    /// True once live connections must end.
+    stopping: watch::Sender<bool>,
+}
+
+impl Cluster {
+    /// Creates a node from what its engine knows about the cluster.
+    ///
+    /// # Errors
+    /// Fails if the certificates of other nodes cannot be read.
+    pub fn new(placement: Arc<dyn Placement>, options: ClusterOptions) -> Result<Self, ClusterError> {
+        let name = HeaderValue::from_str(placement.me().as_str()).unwrap_or_else(|_| HeaderValue::from_static("-"));
+        let (tls, admission) = (tls(&options)?, Admission::new(options.limits));
+        let (metrics, stopping) = (PassMetrics::new(options.live_max), watch::Sender::new(false));
+        Ok(Self { placement, options, name, tls, admission, metrics, stopping })
+    }
+
+    /// Ends the live connections that are passed on to other nodes.
+    pub fn stop_live(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// Returns the value of `Tidewire-Node`.
+    pub(in crate::http) fn name(&self) -> &HeaderValue {
+        &self.name
+    }
+
+    /// Returns the placement of readers and of the sequencer.
+    pub(in crate::http) fn placement(&self) -> &dyn Placement {
+        &*self.placement
+    }
+
+    /// Returns the limits on work for other nodes.
+    pub(in crate::http) fn admission(&self) -> &Arc<Admission> {
+        &self.admission
+    }
+
+    /// Returns the metrics of requests that were passed on.
+    pub(in crate::http) fn metrics(&self) -> &PassMetrics {
+        &self.metrics
+    }
+
+    /// Waits until this node has applied a sequence. Returns false if it has not within a second.
+    ///
+    /// It looks again and again, because few requests wait at the same time, and then for some milliseconds.
+    async fn has_applied(&self, sequence: Sequence) -> bool {
+        let (began, [mut interval, longest]) = (Instant::now(), APPLIED_LOOKS);
+        while self.placement.applied() < sequence {
+            if began.elapsed() >= APPLIED_WAIT_MAX {
+                return false;
+            }
+            sleep(interval).await;
+            interval = longest.min(interval * 2);
+        }
+        true
+    }
+}
+
+/// Creates the TLS settings for connections to other nodes.
+fn tls(options: &ClusterOptions) -> Result<ClientConfig, ClusterError> {
+    let mut authorities = RootCertStore::empty();
+    if let Some(file) = &options.authorities {
+        let failed = |cause: String| ClusterError::Authorities { file: file.clone(), cause };
+        let read = CertificateDer::pem_file_iter(file).map_err(|cause| failed(cause.to_string()))?;
+        for certificate in read {
+            let certificate = certificate.map_err(|cause| failed(cause.to_string()))?;
+            authorities.add(certificate).map_err(|cause| failed(cause.to_string()))?;
+        }
+        if authorities.is_empty() {
+            return Err(failed("no certificate in it".to_owned()));
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|cause| ClusterError::Authorities {
+        file: options.authorities.clone().unwrap_or_default(),
+        cause: cause.to_string(),
+    })?;
+    Ok(config.with_root_certificates(authorities).with_no_client_auth())
+}

@@ -1,0 +1,308 @@
+//! Passes a request on, and turns the answer of the other node into the response.
+
+use std::time::{Duration, Instant};
+
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::StatusCode;
+use actix_web::http::header::{
+    CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION,
+    UPGRADE,
+};
+use actix_web::{Error, HttpMessage as _, HttpResponse};
+use serde::Deserialize;
+use tidewire::id::SourceId;
+use tidewire::storage::journal::Sequence;
+
+use crate::http::auth::{Caller, PROTOCOL, offers_protocol};
+use crate::http::cluster::decision::{Next, next};
+use crate::http::cluster::inside::{self, Hop, Passed};
+use crate::http::cluster::metrics::Outcome;
+use crate::http::cluster::peers::{Failure, Outgoing, Peers};
+use crate::http::cluster::relay;
+use crate::http::cluster::websocket;
+use crate::http::operation::{HandledBy, Operation, WorkKind, user_in_path};
+use crate::http::problem::Problem;
+use crate::http::request::RequestBody;
+
+/// The header with the sequence up to which a write is applied.
+const SEQUENCE: HeaderName = HeaderName::from_static("tidewire-sequence");
+
+/// The header with the sequence that the owner has applied, if it is behind the write that it answers.
+const APPLIED: HeaderName = HeaderName::from_static("tidewire-applied");
+
+/// The headers of a request that handlers read.
+const REQUEST_HEADERS: [HeaderName; 7] = [
+    CONTENT_TYPE,
+    inside::AFTER,
+    HeaderName::from_static("accept"),
+    HeaderName::from_static("last-event-id"),
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+    HeaderName::from_static("x-request-id"),
+];
+
+/// The headers of a WebSocket handshake, apart from the protocols.
+const WEBSOCKET_HEADERS: [HeaderName; 3] = [SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE];
+
+/// A live connection may be silent for this many heartbeats.
+const HEARTBEATS_MISSED_MAX: u32 = 3;
+
+/// A request that the pipeline has admitted.
+pub(in crate::http) struct Admitted {
+    pub(in crate::http) operation: &'static Operation,
+    pub(in crate::http) caller: Option<Caller>,
+    /// The role for which another node has sent it, or `None` if a client has.
+    pub(in crate::http) hop: Option<Hop>,
+    /// The interval of heartbeats on live connections.
+    pub(in crate::http) heartbeat: Duration,
+}
+
+impl Peers {
+    /// Answers a request: `handle` does it if this node has to, and another node otherwise.
+    pub(in crate::http) async fn answer(
+        &self,
+        request: ServiceRequest,
+        admitted: Admitted,
+        handle: impl AsyncFnOnce(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
+    ) -> Result<ServiceResponse, Error> {
+        let Admitted { operation, ref caller, hop, .. } = admitted;
+        let next = match caller {
+            // Its response is a close code, which needs no owner.
+            Some(Caller::Refused) => Ok(Next::Here),
+            _ => {
+                let user = user_of(operation, &request, caller.as_ref());
+                next(self.cluster.placement(), operation.handled_by, user.as_ref(), hop)
+            }
+        };
+        match next {
+            Ok(Next::Here) => self.answer_here(request, admitted, handle).await,
+            Ok(Next::Pass(to, address)) => {
+                let (request, passed) = self.pass(request, admitted, to, &address).await;
+                Ok(passed.map_or_else(
+                    |problem| ServiceResponse::from_err(problem, request.request().clone()),
+                    |response| ServiceResponse::new(request.request().clone(), response),
+                ))
+            }
+            Err(problem) => Ok(request.error_response(problem)),
+        }
+    }
+
+    async fn answer_here(
+        &self,
+        request: ServiceRequest,
+        Admitted { operation, caller, .. }: Admitted,
+        handle: impl AsyncFnOnce(ServiceRequest, Option<Caller>) -> Result<ServiceResponse, Error>,
+    ) -> Result<ServiceResponse, Error> {
+        if operation.handled_by == HandledBy::Sequencer {
+            let mut response = handle(request, caller).await?;
+            if response.status().is_success() {
+                let applied = self.cluster.placement().applied();
+                response.headers_mut().insert(SEQUENCE, HeaderValue::from(applied.0));
+            }
+            return Ok(response);
+        }
+        if operation.handled_by == HandledBy::AnyNode {
+            return handle(request, caller).await;
+        }
+        match inside::after(&request) {
+            Err(problem) => Ok(request.error_response(problem)),
+            Ok(Some(after)) if !self.cluster.has_applied(after).await => {
+                let applied = self.cluster.placement().applied().0;
+                let detail = format!("this node has applied {applied} and not {} yet", after.0);
+                Ok(request.error_response(Problem::unavailable("not_applied_yet", detail).retry_soon()))
+            }
+            Ok(_) => handle(request, caller).await,
+        }
+    }
+
+    /// Sends a request to the node at `address`, and returns it with the response.
+    async fn pass(
+        &self,
+        mut request: ServiceRequest,
+        admitted: Admitted,
+        to: Hop,
+        address: &str,
+    ) -> (ServiceRequest, Result<HttpResponse, Problem>) {
+        let began = Instant::now();
+        let is_read = admitted.operation.handled_by != HandledBy::Sequencer;
+        let passed = match self.outgoing(&request, &admitted, to) {
+            Err(problem) => Err(problem),
+            Ok(outgoing) if admitted.operation.work == WorkKind::Live => {
+                self.pass_live(&mut request, &outgoing, to, address, admitted.heartbeat).await
+            }
+            Ok(outgoing) if is_read => match self.send(address, &outgoing).await {
+                Ok((response, permit)) => Ok(relay::response(response, permit, self.cluster.options.answer_timeout)),
+                Err(failure) => Err(problem_of(&failure, true, to)),
+            },
+            Ok(outgoing) => self.pass_write(&outgoing, to, address).await,
+        };
+        let outcome = match &passed {
+            Ok(_) => Outcome::Answered,
+            Err(problem) if problem.code() == OUTCOME_UNKNOWN => Outcome::Unknown,
+            Err(_) => Outcome::Unavailable,
+        };
+        self.cluster.metrics.count(to, outcome, began.elapsed());
+        (request, passed)
+    }
+
+    /// Passes a write on. Its answer is read as a whole first, so that the client never gets a part of it.
+    async fn pass_write(&self, outgoing: &Outgoing, to: Hop, address: &str) -> Result<HttpResponse, Problem> {
+        let (response, _permit) =
+            self.send(address, outgoing).await.map_err(|failure| problem_of(&failure, false, to))?;
+        let read = relay::whole(response, self.cluster.options.answer_timeout).await;
+        let mut response = read.map_err(|cause| problem_of(&Failure::Lost(cause), false, to))?;
+        let sequence = response.headers().get(SEQUENCE).and_then(|sequence| sequence.to_str().ok()?.parse().ok());
+        if to == Hop::Sequencer
+            && let Some(sequence) = sequence.map(Sequence)
+            && !self.cluster.has_applied(sequence).await
+        {
+            // The write is done, so its client must not repeat it. It sees that reads here are behind, and can ask for the sequence.
+            let applied = HeaderValue::from(self.cluster.placement().applied().0);
+            response.headers_mut().insert(APPLIED, applied);
+        }
+        Ok(response)
+    }
+
+    async fn pass_live(
+        &self,
+        request: &mut ServiceRequest,
+        outgoing: &Outgoing,
+        to: Hop,
+        address: &str,
+        heartbeat: Duration,
+    ) -> Result<HttpResponse, Problem> {
+        let slot = self.cluster.metrics.enter_live().ok_or_else(|| {
+            let detail = format!("{} live connections are passed on already", self.cluster.options.live_max);
+            Problem::unavailable("overloaded", detail).retry_soon()
+        })?;
+        let (response, _permit) =
+            self.send(address, outgoing).await.map_err(|failure| problem_of(&failure, true, to))?;
+        let life = relay::Life::new(slot, self.cluster.stopping.subscribe(), heartbeat * HEARTBEATS_MISSED_MAX);
+        if response.status() == http1::StatusCode::SWITCHING_PROTOCOLS {
+            return websocket::response(response, request.take_payload(), life).await.map_err(|cause| {
+                let detail = format!("the owner of this user gave up the connection: {cause}");
+                Problem::unavailable("owner_unavailable", detail).retry_soon()
+            });
+        }
+        Ok(relay::live_response(response, life))
+    }
+
+    /// Creates the request to the other node.
+    fn outgoing(&self, request: &ServiceRequest, admitted: &Admitted, to: Hop) -> Result<Outgoing, Problem> {
+        let caller = admitted.caller.clone().ok_or_else(|| Problem::internal(&"a request without a caller"))?;
+        let mut headers = self.inside_headers(caller, request.peer_addr(), to)?;
+        let given = request.headers();
+        let is_upgrade = admitted.operation.work == WorkKind::Live && given.contains_key(UPGRADE);
+        let of_upgrade = WEBSOCKET_HEADERS.iter().filter(|_| is_upgrade);
+        for name in REQUEST_HEADERS.iter().chain(of_upgrade) {
+            if let Some(value) = given.get(name) {
+                headers.insert(name_of(name), value_of(value));
+            }
+        }
+        if is_upgrade {
+            headers.insert(http1::header::CONNECTION, http1::HeaderValue::from_static("Upgrade"));
+            if offers_protocol(given) {
+                // Another protocol that the client offers may be its token.
+                let protocol = http1::HeaderValue::from_static(PROTOCOL);
+                headers.insert(name_of(&SEC_WEBSOCKET_PROTOCOL), protocol);
+            }
+        }
+        let path_and_query = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let method = http1::Method::from_bytes(request.method().as_str().as_bytes());
+        Ok(Outgoing {
+            method: method.map_err(|cause| Problem::internal(&cause))?,
+            path_and_query,
+            headers,
+            body: request.extensions().get::<RequestBody>().map(|body| body.0.clone()).unwrap_or_default(),
+            is_read: admitted.operation.handled_by != HandledBy::Sequencer,
+        })
+    }
+
+    /// Returns the headers by which another node knows this one and the caller.
+    pub(super) fn inside_headers(
+        &self,
+        caller: Caller,
+        peer: Option<std::net::SocketAddr>,
+        to: Hop,
+    ) -> Result<http1::HeaderMap, Problem> {
+        let passed = Passed { caller, peer }.header().ok_or_else(|| Problem::internal(&"the caller is no header"))?;
+        let mut headers = http1::HeaderMap::new();
+        headers.insert(name_of(&inside::HOP), http1::HeaderValue::from_static(to.name()));
+        headers.insert(name_of(&inside::KEY), value_of(self.cluster.options.key.header()));
+        headers.insert(name_of(&inside::CALLER), value_of(&passed));
+        Ok(headers)
+    }
+}
+
+/// The code of the problem when the answer to a write was lost.
+const OUTCOME_UNKNOWN: &str = "outcome_unknown";
+
+/// Returns the problem of a request that has no answer.
+pub(super) fn problem_of(failure: &Failure, is_read: bool, to: Hop) -> Problem {
+    match failure {
+        Failure::Overloaded => {
+            Problem::unavailable("overloaded", "too many requests wait for other nodes").retry_soon()
+        }
+        Failure::Lost(_) if !is_read => {
+            let detail = "the connection to the node that takes the write broke, so it may be done or not: sending it again is \
+                          safe, a new post only with the same id";
+            Problem::unavailable(OUTCOME_UNKNOWN, detail).retry_soon()
+        }
+        Failure::NotSent(_) | Failure::Lost(_) => to.unavailable(),
+    }
+}
+
+/// Returns the user whose data a request reads or writes, if there is a single one.
+fn user_of(operation: &Operation, request: &ServiceRequest, caller: Option<&Caller>) -> Option<SourceId> {
+    #[derive(Deserialize)]
+    struct Authored<'a> {
+        #[serde(borrow)]
+        author: std::borrow::Cow<'a, str>,
+    }
+
+    if operation.handled_by == HandledBy::AnyNode {
+        return None;
+    }
+    if let Some((user, _)) = user_in_path(request.match_info().as_str()) {
+        return user.parse().ok();
+    }
+    match caller {
+        Some(Caller::User(user)) => Some(user.id.clone()),
+        // A server publishes for an author. Which other posts are whose, it knows as little as the sequencer needs to.
+        _ if operation.work == WorkKind::Write => {
+            let extensions = request.extensions();
+            let Authored { author } = serde_json::from_slice(&extensions.get::<RequestBody>()?.0).ok()?;
+            author.parse().ok()
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn name_of(name: &HeaderName) -> http1::HeaderName {
+    http1::HeaderName::from_bytes(name.as_str().as_bytes()).expect("a valid name is valid in both versions")
+}
+
+fn value_of(value: &HeaderValue) -> http1::HeaderValue {
+    let mut copy = http1::HeaderValue::from_bytes(value.as_bytes()).expect("a valid value is valid in both versions");
+    copy.set_sensitive(value.is_sensitive());
+    copy
+}
+
+/// The headers of a response that belong to one connection, or that this server sets itself.
+const OWN_RESPONSE_HEADERS: [&str; 7] =
+    ["connection", "content-length", "date", "keep-alive", "transfer-encoding", "upgrade", "x-content-type-options"];
+
+/// Copies the head of a response.
+pub(super) fn copy_head(from: &http1::response::Parts, headers: &mut HeaderMap) {
+    for (name, value) in from.headers.iter().filter(|(name, _)| !OWN_RESPONSE_HEADERS.contains(&name.as_str())) {
+        let name = HeaderName::from_bytes(name.as_str().as_bytes());
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value.as_bytes())) {
+            headers.append(name, value);
+        }
+    }
+}
+
+/// Returns the status of a response.
+pub(super) fn status_of(from: &http1::response::Parts) -> StatusCode {
+    StatusCode::from_u16(from.status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY)
+}

@@ -1,0 +1,156 @@
+//! The answer of another node as a response body, piece by piece.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use actix_web::HttpResponse;
+use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::http::StatusCode;
+use actix_web::rt::time::{Instant, Sleep, sleep};
+use actix_web::web::Bytes;
+use http_body_util::{BodyExt as _, Limited};
+use http1::Response;
+use hyper::body::{Body as _, Incoming};
+use tidewire::limits::BULK_REQUEST_BYTES_MAX;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::timeout;
+
+use crate::http::cluster::metrics::LiveSlot;
+use crate::http::cluster::pass::{copy_head, status_of};
+
+/// Maximum bytes of the answer to a write: a post, or the errors of a bulk request, which are not longer than the request.
+const WRITE_ANSWER_BYTES_MAX: usize = 2 * BULK_REQUEST_BYTES_MAX;
+
+/// Creates the response from the answer of another node. Its body passes through while the client takes it.
+pub(super) fn response(
+    answer: Response<Incoming>,
+    permit: OwnedSemaphorePermit,
+    silence_max: Duration,
+) -> HttpResponse {
+    let (head, body) = answer.into_parts();
+    let size = size_of(&head);
+    let silence = Silence::new(silence_max);
+    with_head(&head, BoxBody::new(Relayed { body, size, silence, life: None, _permit: Some(permit) }))
+}
+
+/// Creates the response of a live connection from the answer of another node: an event stream, or a refusal.
+pub(super) fn live_response(answer: Response<Incoming>, life: Life) -> HttpResponse {
+    let (head, body) = answer.into_parts();
+    let (size, silence) = (size_of(&head), Silence::new(life.silence_max));
+    with_head(&head, BoxBody::new(Relayed { body, size, silence, life: Some(life), _permit: None }))
+}
+
+/// Reads an answer as a whole. Fails with the reason if a part of it is missing.
+pub(super) async fn whole(answer: Response<Incoming>, at_most: Duration) -> Result<HttpResponse, String> {
+    let (head, body) = answer.into_parts();
+    let read = timeout(at_most, Limited::new(body, WRITE_ANSWER_BYTES_MAX).collect()).await;
+    let read = read.map_err(|_| format!("the rest of the answer did not come within {at_most:?}"))?;
+    let bytes = read.map_err(|cause| cause.to_string())?.to_bytes();
+    Ok(with_head(&head, BoxBody::new(bytes)))
+}
+
+fn with_head(head: &http1::response::Parts, body: BoxBody) -> HttpResponse {
+    let status = status_of(head);
+    // The response to a deletion has no body, not an empty one.
+    let body = if status == StatusCode::NO_CONTENT { BoxBody::new(()) } else { body };
+    let mut response = HttpResponse::with_body(status, body);
+    copy_head(head, response.headers_mut());
+    response
+}
+
+/// Returns the size that the head of an answer declares, which for `HEAD` is not the size of its body.
+fn size_of(head: &http1::response::Parts) -> BodySize {
+    let length = head.headers.get(http1::header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    length.map_or(BodySize::Stream, BodySize::Sized)
+}
+
+/// The conditions under which a live connection ends before the other node ends it.
+pub(super) struct Life {
+    stopping: Pin<Box<dyn Future<Output = ()>>>,
+    pub(super) silence_max: Duration,
+    _slot: LiveSlot,
+}
+
+impl Life {
+    pub(super) fn new(slot: LiveSlot, mut stopping: watch::Receiver<bool>, silence_max: Duration) -> Self {
+        let stopping = Box::pin(async move {
+            if stopping.wait_for(|is_stopping| *is_stopping).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        });
+        Self { stopping, silence_max, _slot: slot }
+    }
+
+    /// Returns true if this server stops.
+    pub(super) fn poll_stopping(&mut self, task: &mut Context<'_>) -> bool {
+        self.stopping.as_mut().poll(task).is_ready()
+    }
+}
+
+/// A limit on the time in which another node sends nothing.
+pub(super) struct Silence {
+    at_most: Duration,
+    ends: Pin<Box<Sleep>>,
+}
+
+impl Silence {
+    pub(super) fn new(at_most: Duration) -> Self {
+        Self { at_most, ends: Box::pin(sleep(at_most)) }
+    }
+
+    /// Restarts the time.
+    pub(super) fn interrupt(&mut self) {
+        self.ends.as_mut().reset(Instant::now() + self.at_most);
+    }
+
+    /// Returns true if the time is over.
+    pub(super) fn poll_over(&mut self, task: &mut Context<'_>) -> bool {
+        self.ends.as_mut().poll(task).is_ready()
+    }
+}
+
+/// The body of an answer on its way to the client. It is read as fast as the client takes it.
+struct Relayed {
+    body: Incoming,
+    size: BodySize,
+    silence: Silence,
+    /// Present for event streams.
+    life: Option<Life>,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl MessageBody for Relayed {
+    type Error = io::Error;
+
+    fn size(&self) -> BodySize {
+        self.size
+    }
+
+    fn poll_next(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        let this = self.get_mut();
+        if this.life.as_mut().is_some_and(|life| life.poll_stopping(task)) {
+            return Poll::Ready(None);
+        }
+        loop {
+            let broken = match Pin::new(&mut this.body).poll_frame(task) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => {
+                        this.silence.interrupt();
+                        return Poll::Ready(Some(Ok(data)));
+                    }
+                    // Trailers are not passed on.
+                    Err(_) => continue,
+                },
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Ready(Some(Err(cause))) => io::Error::other(cause),
+                Poll::Pending if this.silence.poll_over(task) => io::ErrorKind::TimedOut.into(),
+                Poll::Pending => return Poll::Pending,
+            };
+            // An event stream has no length, so it ends, and its client comes back. Any other body would look complete.
+            return Poll::Ready(if this.life.is_some() { None } else { Some(Err(broken)) });
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! A WebSocket that is passed on: the bytes of both sides pass through as they are.
+//!
+//! Only the boundaries of frames are followed in what the owner sends. So if the owner breaks off, the client gets a close frame and not the
+//! torn rest of another one.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use actix_http::ws::{CloseCode, CloseReason, OpCode, Parser};
+use actix_web::HttpResponse;
+use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::dev::Payload;
+use actix_web::http::StatusCode;
+use actix_web::web::{Buf as _, Bytes, BytesMut};
+use futures_core::Stream;
+use http1::Response;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::http::cluster::pass::copy_head;
+use crate::http::cluster::relay::{Life, Silence};
+
+/// Bytes per read from the owner.
+const READ_BYTES: usize = 16 * 1024;
+
+/// Maximum pieces that are sent to the owner before its messages are read.
+const PIECES_PER_POLL: usize = 16;
+
+/// Creates the response to a handshake from the owner's, and connects both sides.
+pub(super) async fn response(answer: Response<Incoming>, client: Payload, life: Life) -> Result<HttpResponse, String> {
+    let (head, body) = answer.into_parts();
+    let mut response = HttpResponse::build(StatusCode::SWITCHING_PROTOCOLS);
+    response.upgrade("websocket");
+    let owner = hyper::upgrade::on(Response::from_parts(head.clone(), body)).await;
+    let owner = TokioIo::new(owner.map_err(|cause| cause.to_string())?);
+    let silence = Silence::new(life.silence_max);
+    let (frames, to_owner, state) = (Frames::default(), Bytes::new(), ClientState::Sends);
+    let relayed = Relayed { client, owner, to_owner, state, frames, silence, life, is_over: false };
+    let mut response = response.message_body(BoxBody::new(relayed)).map_err(|cause| cause.to_string())?;
+    copy_head(&head, response.headers_mut());
+    Ok(response)
+}
+
+/// A WebSocket as a response body: polled whenever the socket of the client accepts data.
+struct Relayed<T> {
+    client: Payload,
+    owner: T,
+    /// The rest of a piece that the client has sent.
+    to_owner: Bytes,
+    state: ClientState,
+    frames: Frames,
+    silence: Silence,
+    life: Life,
+    is_over: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ClientState {
+    Sends,
+    /// It has closed its side. The owner is to know.
+    Closed,
+    /// The owner knows.
+    Over,
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Relayed<T> {
+    /// Sends to the owner what the client sent. Returns false if the owner takes nothing any more.
+    fn send(&mut self, task: &mut Context<'_>) -> bool {
+        for _ in 0..PIECES_PER_POLL {
+            if !self.to_owner.is_empty() {
+                match Pin::new(&mut self.owner).poll_write(task, &self.to_owner) {
+                    Poll::Ready(Ok(written)) if written > 0 => self.to_owner.advance(written),
+                    Poll::Ready(_) => return false,
+                    Poll::Pending => return true,
+                }
+                continue;
+            }
+            match self.state {
+                ClientState::Sends => match Pin::new(&mut self.client).poll_next(task) {
+                    Poll::Ready(Some(Ok(piece))) => self.to_owner = piece,
+                    Poll::Ready(Some(Err(_)) | None) => self.state = ClientState::Closed,
+                    // A TLS stream buffers data until it is flushed.
+                    Poll::Pending => return !matches!(Pin::new(&mut self.owner).poll_flush(task), Poll::Ready(Err(_))),
+                },
+                ClientState::Closed => match Pin::new(&mut self.owner).poll_shutdown(task) {
+                    Poll::Ready(Ok(())) => self.state = ClientState::Over,
+                    Poll::Ready(Err(_)) => return false,
+                    Poll::Pending => return true,
+                },
+                ClientState::Over => return true,
+            }
+        }
+        task.waker().wake_by_ref();
+        true
+    }
+
+    /// Reads what the owner sent. Returns `None` if it sends nothing any more.
+    fn read(&mut self, task: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut buffer = [0; READ_BYTES];
+        let mut read = ReadBuf::new(&mut buffer);
+        match Pin::new(&mut self.owner).poll_read(task, &mut read) {
+            Poll::Ready(Ok(())) if !read.filled().is_empty() => {
+                self.silence.interrupt();
+                self.frames.follow(read.filled());
+                Poll::Ready(Some(Bytes::copy_from_slice(read.filled())))
+            }
+            Poll::Ready(_) => Poll::Ready(None),
+            Poll::Pending if self.silence.poll_over(task) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Ends the connection. Returns a close frame if the client has not got one and expects a frame now.
+    fn end(&mut self) -> Option<Bytes> {
+        self.is_over = true;
+        if !self.frames.is_between() || self.frames.is_closed {
+            return None;
+        }
+        let mut close = BytesMut::new();
+        let reason = CloseReason { code: CloseCode::Restart, description: Some("come back".to_owned()) };
+        Parser::write_close(&mut close, Some(reason), false);
+        Some(close.freeze())
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> MessageBody for Relayed<T> {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Stream
+    }
+
+    fn poll_next(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
+        let this = self.get_mut();
+        if this.is_over {
+            return Poll::Ready(None);
+        }
+        let takes = this.send(task);
+        match this.read(task) {
+            Poll::Ready(Some(bytes)) => Poll::Ready(Some(Ok(bytes))),
+            Poll::Pending if takes && !this.life.poll_stopping(task) => Poll::Pending,
+            Poll::Ready(None) | Poll::Pending => Poll::Ready(this.end().map(Ok)),
+        }
+    }
+}
+
+/// The boundaries of the frames that a server sends.
+#[derive(Default)]
+struct Frames {
+    /// The bytes of a header that is not complete.
+    header: Vec<u8>,
+    /// The bytes of the frame that are still to come.
+    left: u64,
+    /// True once a close frame has begun.
+    is_closed: bool,
+}
+
+impl Frames {
+    /// Returns true if the next byte begins a frame.
+    fn is_between(&self) -> bool {
+        self.left == 0 && self.header.is_empty()
+    }
+
+    /// Follows the bytes of frames.
+    fn follow(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.left > 0 {
+                let part = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+                self.left -= part as u64;
+                bytes = &bytes[part..];
+                continue;
+            }
+            self.header.push(bytes[0]);
+            bytes = &bytes[1..];
+            if let Some(length) = payload_length(&self.header) {
+                self.is_closed |= self.header[0] & 0x0f == u8::from(OpCode::Close);
+                self.left = length;
+                self.header.clear();
+            }
+        }
+    }
+}
+
+/// Returns the bytes that follow a header, or `None` if the header is not complete. A server masks nothing, but if it did, the mask would be
+/// the first four of them.
+fn payload_length(header: &[u8]) -> Option<u64> {
+    let second = *header.get(1)?;
+    let mask = if second & 0x80 == 0 { 0 } else { 4 };
+    let extended = match second & 0x7f {
+        126 => header.get(2..4)?,
+        127 => header.get(2..10)?,
+        length => return Some(u64::from(length) + mask),
+    };
+    Some(extended.iter().fold(0, |length, byte| length << 8 | u64::from(*byte)).saturating_add(mask))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames() -> Vec<u8> {
+        let mut bytes = BytesMut::new();
+        for length in [0, 1, 125, 126, 65_535, 65_536] {
+            Parser::write_message(&mut bytes, "x".repeat(length), OpCode::Text, true, false);
+        }
+        Parser::write_message(&mut bytes, "masked", OpCode::Ping, true, true);
+        bytes.to_vec()
+    }
+
+    #[test]
+    fn frames_end_where_they_end_however_the_bytes_are_cut() {
+        let all = frames();
+        for piece in [1, 2, 3, 7, 4_096, all.len()] {
+            let mut frames = Frames::default();
+            all.chunks(piece).for_each(|piece| frames.follow(piece));
+            assert!(frames.is_between() && !frames.is_closed, "{piece}");
+        }
+        let mut frames = Frames::default();
+        frames.follow(&all[..all.len() - 1]);
+        assert!(!frames.is_between());
+        frames.follow(&all[all.len() - 1..]);
+        frames.follow(&[0x81]);
+        assert!(!frames.is_between(), "in a header");
+    }
+
+    #[test]
+    fn a_close_frame_is_noticed() {
+        let mut bytes = BytesMut::new();
+        Parser::write_close(&mut bytes, None, false);
+        let mut frames = Frames::default();
+        frames.follow(&bytes);
+        assert!(frames.is_closed && frames.is_between());
+    }
+}

@@ -1,0 +1,174 @@
+//! Real servers that are nodes of a cluster, with a placement that the test decides.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidewire::cluster::placement::{NodeView, Place, Placement, View};
+use tidewire::cluster::record::{Epoch, NodeName};
+use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire::id::SourceId;
+use tidewire::storage::journal::Sequence;
+use tidewire_server::http::auth::Access;
+use tidewire_server::http::cluster::{Cluster, ClusterKey, ClusterOptions};
+use tidewire_server::http::state::HttpState;
+
+use crate::server::Server;
+
+pub const KEY: &str = "0123456789abcdef0123456789abcdef";
+
+pub const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// Which node does what. Nodes are named by their place in [`NAMES`]; `None` is nobody.
+pub struct Roles {
+    owners: Mutex<HashMap<String, Option<usize>>>,
+    owner: Mutex<Option<usize>>,
+    sequencer: Mutex<Option<usize>>,
+    addresses: Mutex<Vec<String>>,
+    applied: [AtomicU64; NAMES.len()],
+}
+
+impl Roles {
+    pub fn own(&self, user: &str, owner: Option<usize>) {
+        self.owners.lock().unwrap().insert(user.to_owned(), owner);
+    }
+
+    pub fn own_all(&self, owner: Option<usize>) {
+        *self.owner.lock().unwrap() = owner;
+    }
+
+    pub fn sequence(&self, sequencer: Option<usize>) {
+        *self.sequencer.lock().unwrap() = sequencer;
+    }
+
+    pub fn move_to(&self, node: usize, address: String) {
+        self.addresses.lock().unwrap()[node] = address;
+    }
+
+    pub fn apply(&self, node: usize, sequence: u64) {
+        self.applied[node].store(sequence, Ordering::Relaxed);
+    }
+}
+
+/// What one node knows.
+struct Seen {
+    me: usize,
+    name: NodeName,
+    roles: Arc<Roles>,
+}
+
+impl Seen {
+    fn place(&self, node: Option<usize>) -> Place {
+        match node {
+            None => Place::Nowhere,
+            Some(node) if node == self.me => Place::Here,
+            Some(node) => {
+                let address = self.roles.addresses.lock().unwrap()[node].as_str().into();
+                Place::At { node: NAMES[node].parse().unwrap(), address }
+            }
+        }
+    }
+}
+
+impl Placement for Seen {
+    fn me(&self) -> &NodeName {
+        &self.name
+    }
+
+    fn owner(&self, user: &SourceId) -> Place {
+        let owner = self.roles.owners.lock().unwrap().get(user.as_str()).copied();
+        self.place(owner.unwrap_or_else(|| *self.roles.owner.lock().unwrap()))
+    }
+
+    fn sequencer(&self) -> Place {
+        self.place(*self.roles.sequencer.lock().unwrap())
+    }
+
+    fn applied(&self) -> Sequence {
+        Sequence(self.roles.applied[self.me].load(Ordering::Relaxed))
+    }
+
+    fn view(&self) -> View {
+        let addresses = self.roles.addresses.lock().unwrap();
+        let node = |nth: usize| NodeView {
+            name: NAMES[nth].parse().unwrap(),
+            address: addresses[nth].clone(),
+            partitions: vec![nth as u32],
+        };
+        let sequencer = self.roles.sequencer.lock().unwrap().map(|nth| NAMES[nth].parse().unwrap());
+        View { epoch: Epoch(7), partitions: 3, sequencer, nodes: (0..NAMES.len()).map(node).collect() }
+    }
+}
+
+/// Three nodes: at first `b` owns all readers and `c` is the sequencer.
+pub struct Nodes {
+    pub roles: Arc<Roles>,
+    clusters: Vec<Arc<Cluster>>,
+    servers: Vec<Server>,
+}
+
+impl Nodes {
+    /// Starts nodes that share an engine: what each of them would have, once all have applied the same log.
+    pub fn of_one_world(access: impl Fn() -> Access) -> Self {
+        let engine = Engine::start(EngineConfig::default());
+        Self::start(|| engine.clone(), access, Duration::from_secs(10))
+    }
+
+    /// Starts nodes each of which has a world of its own, so that it shows which one did something.
+    pub fn of_own_worlds() -> Self {
+        Self::impatient(Duration::from_secs(10))
+    }
+
+    /// Starts nodes with worlds of their own that wait for an answer no longer than this.
+    pub fn impatient(answer_timeout: Duration) -> Self {
+        Self::start(|| Engine::start(EngineConfig::default()), Access::default, answer_timeout)
+    }
+
+    fn start(engine: impl Fn() -> Engine, access: impl Fn() -> Access, answer_timeout: Duration) -> Self {
+        let roles = Arc::new(Roles {
+            owners: Mutex::default(),
+            owner: Mutex::new(Some(1)),
+            sequencer: Mutex::new(Some(2)),
+            addresses: Mutex::new(vec![String::new(); NAMES.len()]),
+            applied: Default::default(),
+        });
+        let (mut clusters, mut servers) = (Vec::new(), Vec::new());
+        for (me, name) in NAMES.iter().enumerate() {
+            let seen = Arc::new(Seen { me, name: name.parse().unwrap(), roles: Arc::clone(&roles) });
+            let options = ClusterOptions { answer_timeout, ..ClusterOptions::new(ClusterKey::new(KEY).unwrap()) };
+            let cluster = Arc::new(Cluster::new(seen, options).unwrap());
+            let (engine, access) = (engine(), Arc::new(access()));
+            let state = HttpState { access, cluster: Some(Arc::clone(&cluster)), ..HttpState::from(engine.clone()) };
+            let server = Server::serving(state, engine);
+            roles.move_to(me, server.url(""));
+            clusters.push(cluster);
+            servers.push(server);
+        }
+        Self { roles, clusters, servers }
+    }
+
+    pub fn a(&self) -> &Server {
+        &self.servers[0]
+    }
+
+    pub fn b(&self) -> &Server {
+        &self.servers[1]
+    }
+
+    pub fn c(&self) -> &Server {
+        &self.servers[2]
+    }
+
+    /// Ends the live connections that a node passes on, as its shutdown does.
+    pub fn stop_live(&self, node: usize) {
+        self.clusters[node].stop_live();
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        self.clusters.iter().for_each(|cluster| cluster.stop_live());
+    }
+}

@@ -1,0 +1,110 @@
+//! Every operation through a node that cannot handle it.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+use tidewire_server::http::auth::Access;
+use tidewire_server::http::operations;
+
+use crate::access::matrix;
+use crate::access::tokens::access;
+use crate::cluster::nodes::Nodes;
+use crate::server::{Answer, Server};
+
+/// The node that handles an operation, of those that the three nodes share: `a` has received the request, `b` owns all users, `c` is the
+/// sequencer. Apart from the table that the server goes by.
+fn answering(name: &str) -> &'static str {
+    match name {
+        "check_alive" | "check_ready" | "read_metrics" | "describe" | "read_stats" | "read_cluster"
+        | "take_snapshot" => "a",
+        // The request is split, and the node that has received it puts the parts together.
+        "read_feeds" => "a",
+        // With a server's key any node has it; with a token its user's owner.
+        "read_post" => "a or b",
+        "read_feed" | "read_own_page" | "read_user" | "list_following" | "list_followers" | "list_mutes"
+        | "list_blocks" | "read_rules" | "read_marker" | "explain" | "list_lists" | "read_list_feed"
+        | "list_members" | "watch" | "stream_events" | "verify_feed" | "rebuild_feed" => "b",
+        "publish" | "edit_post" | "delete_post" | "follow_many" | "erase_user" | "follow" | "unfollow"
+        | "revoke_tokens" | "mute" | "unmute" | "block" | "unblock" | "change_rules" | "mark" | "delete_list"
+        | "add_member" | "remove_member" => "c",
+        unknown => panic!("{unknown} is new: which node handles it?"),
+    }
+}
+
+#[test]
+fn every_operation_through_another_node_is_answered_as_by_the_right_one() {
+    let nodes = Nodes::of_one_world(access);
+    let alone = Server::guarded(nodes.a().engine.clone(), access());
+    for operation @ (name, ..) in operations().filter(|(name, ..)| *name != "read_cluster") {
+        let call = matrix::call(name);
+        for credential in matrix::credentials().into_iter().filter(|one| ["right", "server key"].contains(&one.name)) {
+            let direct = matrix::send(&alone, operation, &call, &credential);
+            let passed = matrix::send(nodes.a(), operation, &call, &credential);
+            let told = format!("{name} with {}: {direct:?}, {passed:?}", credential.name);
+            assert_eq!(passed.status, direct.status, "{told}");
+            let expected = answering(name);
+            let is_refused = direct.status == 403;
+            assert!(is_refused || expected.contains(passed.header("tidewire-node")), "{told}");
+            let names = |answer: &Answer| {
+                let names = answer.headers.keys().map(ToString::to_string);
+                names
+                    .filter(|name| !["x-request-id", "content-length", "transfer-encoding"].contains(&&**name))
+                    .collect()
+            };
+            let (of_direct, of_passed): (BTreeSet<String>, BTreeSet<String>) = (names(&direct), names(&passed));
+            let more: Vec<_> = of_passed.symmetric_difference(&of_direct).map(String::as_str).collect();
+            let of_writes = if expected == "c" && !is_refused {
+                &["tidewire-node", "tidewire-sequence"][..]
+            } else {
+                &["tidewire-node"]
+            };
+            assert_eq!(more, of_writes, "{told}");
+            let fields =
+                |answer: &Answer| answer.json().as_object().map(|object| object.keys().cloned().collect::<Vec<_>>());
+            assert_eq!(fields(&passed), fields(&direct), "{told}");
+        }
+    }
+}
+
+#[test]
+fn who_may_do_what_is_the_same_through_another_node() {
+    let nodes = Nodes::of_one_world(access);
+    matrix::check(nodes.a());
+}
+
+#[test]
+fn reads_are_the_owners_word_for_word() {
+    let nodes = Nodes::of_one_world(Access::default);
+    nodes.a().json("PUT", "/v1/users/ann/following/bob", &json!({}));
+    for nth in 0..60 {
+        nodes.a().post(
+            "/v1/posts?wait=delivered",
+            &json!({"author": "bob", "body": "x".repeat(1_000), "id": format!("{}", nth + 1)}),
+        );
+    }
+    let read = |server: &Server, method: &str, path: &str| {
+        let mut answer = server.ask(method, path, &[], "");
+        answer.headers.remove("date");
+        answer.headers.remove("tidewire-node");
+        let mut headers: Vec<_> = answer.headers.iter().map(|(name, value)| format!("{name}: {value:?}")).collect();
+        headers.sort();
+        (answer.status, headers, answer.text)
+    };
+    for (method, path) in [
+        ("GET", "/v1/users/ann/feed?limit=50"),
+        ("HEAD", "/v1/users/ann/feed?limit=50"),
+        ("GET", "/v1/users/ann/feed?limit=1&fields=ids"),
+        ("GET", "/v1/users/%61nn/feed?limit=2"),
+        ("GET", "/v1/users/bob/posts?limit=3"),
+        ("GET", "/v1/users/tag:rust/posts"),
+        ("GET", "/v1/users/ann/lists/none/feed"),
+        ("GET", "/v1/users/ann/feed?before=nonsense"),
+        ("GET", "/v1/users/ann/following"),
+    ] {
+        let (direct, passed) = (read(nodes.b(), method, path), read(nodes.a(), method, path));
+        let without_id = |(status, headers, text): (u16, Vec<String>, String)| {
+            (status, headers.into_iter().filter(|header| !header.starts_with("x-request-id")).collect::<Vec<_>>(), text)
+        };
+        assert_eq!(without_id(passed), without_id(direct), "{method} {path}");
+    }
+}
