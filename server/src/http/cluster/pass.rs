@@ -289,8 +289,8 @@ fn value_of(value: &HeaderValue) -> http1::HeaderValue {
 }
 
 /// The headers of a response that belong to one connection, or that this server sets itself.
-const OWN_RESPONSE_HEADERS: [&str; 7] =
-    ["connection", "content-length", "date", "keep-alive", "transfer-encoding", "upgrade", "x-content-type-options"];
+const OWN_RESPONSE_HEADERS: [&str; 6] =
+    ["connection", "content-length", "date", "keep-alive", "transfer-encoding", "x-content-type-options"];
 
 /// Copies the head of a response.
 pub(super) fn copy_head(from: &http1::response::Parts, headers: &mut HeaderMap) {

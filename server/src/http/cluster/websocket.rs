@@ -12,6 +12,7 @@ use actix_web::HttpResponse;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
+use actix_web::http::header::UPGRADE;
 use actix_web::web::{Buf as _, Bytes, BytesMut};
 use futures_core::Stream;
 use http1::Response;
@@ -39,6 +40,8 @@ pub(super) async fn response(answer: Response<Incoming>, client: Payload, life: 
     let (frames, to_owner, state) = (Frames::default(), Bytes::new(), ClientState::Sends);
     let relayed = Relayed { client, owner, to_owner, state, frames, silence, life, is_over: false };
     let mut response = response.message_body(BoxBody::new(relayed)).map_err(|cause| cause.to_string())?;
+    // The owner's head has it too.
+    response.headers_mut().remove(UPGRADE);
     copy_head(&head, response.headers_mut());
     Ok(response)
 }

@@ -113,7 +113,7 @@ impl Nodes {
     /// Starts nodes that share an engine: what each of them would have, once all have applied the same log.
     pub fn of_one_world(access: impl Fn() -> Access) -> Self {
         let engine = Engine::start(EngineConfig::default());
-        Self::start(|| engine.clone(), access, Duration::from_secs(10))
+        Self::start(|| engine.clone(), access, Duration::from_secs(10), |state| state)
     }
 
     /// Starts nodes each of which has a world of its own, so that it shows which one did something.
@@ -123,10 +123,20 @@ impl Nodes {
 
     /// Starts nodes with worlds of their own that wait for an answer no longer than this.
     pub fn impatient(answer_timeout: Duration) -> Self {
-        Self::start(|| Engine::start(EngineConfig::default()), Access::default, answer_timeout)
+        Self::start(|| Engine::start(EngineConfig::default()), Access::default, answer_timeout, |state| state)
     }
 
-    fn start(engine: impl Fn() -> Engine, access: impl Fn() -> Access, answer_timeout: Duration) -> Self {
+    /// Starts nodes with these engines and changes of their state.
+    pub fn with(engine: impl Fn() -> Engine, change: impl Fn(HttpState) -> HttpState) -> Self {
+        Self::start(engine, Access::default, Duration::from_secs(10), change)
+    }
+
+    fn start(
+        engine: impl Fn() -> Engine,
+        access: impl Fn() -> Access,
+        answer_timeout: Duration,
+        change: impl Fn(HttpState) -> HttpState,
+    ) -> Self {
         let roles = Arc::new(Roles {
             owners: Mutex::default(),
             owner: Mutex::new(Some(1)),
@@ -141,7 +151,7 @@ impl Nodes {
             let cluster = Arc::new(Cluster::new(seen, options).unwrap());
             let (engine, access) = (engine(), Arc::new(access()));
             let state = HttpState { access, cluster: Some(Arc::clone(&cluster)), ..HttpState::from(engine.clone()) };
-            let server = Server::serving(state, engine);
+            let server = Server::serving(change(state), engine);
             roles.move_to(me, server.url(""));
             clusters.push(cluster);
             servers.push(server);

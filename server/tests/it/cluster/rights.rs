@@ -1,0 +1,128 @@
+//! Rights are decided where a request came in, and nobody but a node passes requests on.
+
+use serde_json::{Value, json};
+use tidewire::engine::Engine;
+use tidewire_server::http::admission::{Admission, AdmissionLimits};
+use tidewire_server::http::auth::{Access, AccessOptions};
+use tidewire_server::http::state::HttpState;
+
+use crate::access::tokens::{SERVER_KEY, access, bearer, token};
+use crate::cluster::nodes::{KEY, Nodes};
+
+const ANYBODY: &str = r#"{"caller":"anybody","peer":null}"#;
+
+#[test]
+fn the_header_of_nodes_is_refused_without_the_key_whatever_else_the_request_has() {
+    for access in [Access::default, access] {
+        let nodes = Nodes::of_one_world(access);
+        let key = bearer(SERVER_KEY);
+        for more in [&[][..], &[("tidewire-cluster-key", "")], &[("tidewire-cluster-key", &KEY[1..])]] {
+            for hop in ["owner", "sequencer", "nonsense"] {
+                for (method, path) in [
+                    ("GET", "/v1/users/ann/feed"),
+                    ("DELETE", "/v1/users/ann/following/bob"),
+                    ("GET", "/v1/stats"),
+                    ("GET", "/metrics"),
+                ] {
+                    let of_node = [("tidewire-hop", hop), ("tidewire-caller", ANYBODY), ("authorization", &*key)];
+                    for node in [nodes.a(), nodes.b(), nodes.c()] {
+                        let answer = node.ask(method, path, &[&of_node, more].concat(), "");
+                        let told = format!("{method} {path} {hop}: {}", answer.text);
+                        assert_eq!((answer.status, &answer.json()["code"]), (403, &json!("not_a_node")), "{told}");
+                    }
+                }
+            }
+        }
+        // Alone, the other headers have no meaning.
+        let answer = nodes.b().ask(
+            "GET",
+            "/v1/users/ann/feed",
+            &[("tidewire-caller", ANYBODY), ("tidewire-cluster-key", KEY), ("authorization", &key)],
+            "",
+        );
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    }
+}
+
+#[test]
+fn a_node_trusts_what_another_one_says_of_the_caller_and_passes_nothing_on_that_was_passed_on() {
+    let nodes = Nodes::of_one_world(access);
+    let user = |may_write: bool| {
+        json!({"caller": {"user": {"id": "ann", "may_write": may_write, "issued_at": null, "until": i64::MAX, "key": 0}}, "peer": "192.0.2.1:9"})
+            .to_string()
+    };
+    let (writer, publish) = (user(true), r#"{"author":"bob","body":1}"#);
+    let unknown = r#"{"caller":"somebody","peer":null}"#;
+    for (node, hop, caller, method, path, body, expected) in [
+        (nodes.b(), "owner", ANYBODY, "GET", "/v1/users/ann/feed", "", (200, "")),
+        (nodes.c(), "owner", ANYBODY, "GET", "/v1/users/ann/feed", "", (503, "owner_unavailable")),
+        (nodes.c(), "sequencer", ANYBODY, "PUT", "/v1/users/ann/following/bob", "", (201, "")),
+        (nodes.b(), "sequencer", ANYBODY, "PUT", "/v1/users/ann/following/bob", "", (503, "sequencer_unavailable")),
+        (nodes.c(), "owner", ANYBODY, "PUT", "/v1/users/ann/following/bob", "", (503, "owner_unavailable")),
+        // What the handler has to decide it decides by the caller that came with the request.
+        (nodes.c(), "sequencer", &writer, "POST", "/v1/posts", publish, (403, "forbidden")),
+        (nodes.c(), "sequencer", ANYBODY, "POST", "/v1/posts", publish, (201, "")),
+        (nodes.b(), "owner", unknown, "GET", "/v1/users/ann/feed", "", (400, "invalid_hop")),
+        (nodes.b(), "owner", "", "GET", "/v1/users/ann/feed", "", (400, "invalid_hop")),
+        (nodes.b(), "elsewhere", ANYBODY, "GET", "/v1/users/ann/feed", "", (400, "invalid_hop")),
+    ] {
+        let mut headers = vec![("tidewire-hop", hop), ("tidewire-caller", caller), ("tidewire-cluster-key", KEY)];
+        headers.extend((!body.is_empty()).then_some(("content-type", "application/json")));
+        let answer = node.ask(method, path, &headers, body);
+        let code = answer.json()["code"].as_str().unwrap_or("").to_owned();
+        assert_eq!((answer.status, &*code), expected, "{hop} {method} {path}: {}", answer.text);
+    }
+}
+
+#[test]
+fn the_rate_of_a_client_is_counted_where_its_requests_come_in_and_nowhere_else() {
+    let limited = || {
+        let rate = "1".parse().ok();
+        Access::open(AccessOptions { rate, ..AccessOptions::default() }).unwrap()
+    };
+    let nodes = Nodes::of_one_world(limited);
+    let status = |node: &crate::server::Server| node.get("/v1/users/ann/feed").status;
+    let mut passed = 0;
+    while status(nodes.a()) == 200 {
+        passed += 1;
+        assert!(passed < 1_000, "there is no limit");
+    }
+    assert!(passed > 0);
+    assert_eq!(status(nodes.b()), 200, "the owner has counted none of {passed}");
+}
+
+#[test]
+fn requests_of_other_nodes_have_room_of_their_own() {
+    let engine = Engine::start(Default::default());
+    let nodes = Nodes::with(
+        || engine.clone(),
+        |state| {
+            let limits = AdmissionLimits { reads: 1, writes: 0, ..AdmissionLimits::default() };
+            HttpState { admission: Admission::new(limits), ..state }
+        },
+    );
+    // What clients send directly is refused where there is no room for clients.
+    let write = |node: &crate::server::Server| node.json("PUT", "/v1/users/ann/following/bob", &json!({})).status;
+    assert_eq!(write(nodes.c()), 503);
+    nodes.roles.sequence(Some(2));
+    let headers = [("tidewire-hop", "sequencer"), ("tidewire-caller", ANYBODY), ("tidewire-cluster-key", KEY)];
+    assert_eq!(nodes.c().ask("PUT", "/v1/users/ann/following/bob", &headers, "").status, 201);
+    let metrics = nodes.c().get("/metrics").text;
+    assert!(metrics.contains("tidewire_inside_limit{gate=\"writes\"} 4096"), "{metrics}");
+}
+
+#[test]
+fn a_token_is_good_for_its_user_through_another_node_also_for_many_feeds() {
+    let nodes = Nodes::of_one_world(access);
+    let headers = [("authorization", &*bearer(&token("ann"))), ("content-type", "application/json")];
+    let answer = nodes.a().ask("POST", "/v1/feeds", &headers, r#"{"users":["ann","cas"]}"#);
+    let feeds = answer.json()["feeds"].clone();
+    assert_eq!((&feeds[0]["items"], &feeds[1]["problem"]["code"]), (&json!([]), &json!("forbidden")), "{feeds}");
+    for (user, path, status) in [("ann", "/v1/users/ann/feed", 200), ("dan", "/v1/users/ann/feed", 403)] {
+        let answer = nodes.a().ask("GET", path, &[("authorization", &bearer(&token(user)))], "");
+        assert_eq!(answer.status, status, "{user}: {}", answer.text);
+    }
+    let cluster: Value = nodes.a().ask("GET", "/v1/cluster", &[("authorization", &bearer(SERVER_KEY))], "").json();
+    assert_eq!((&cluster["node"], &cluster["sequencer"], &cluster["epoch"]), (&json!("a"), &json!("c"), &json!(7)));
+    assert_eq!(cluster["nodes"][1]["address"], nodes.b().url(""));
+}
