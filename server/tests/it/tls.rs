@@ -21,7 +21,7 @@ use crate::kill::Program;
 use crate::server::Server;
 
 /// Writes a new certificate for "localhost" and its key, and returns it.
-fn issue(directory: &Path) -> CertificateDer<'static> {
+pub fn issue(directory: &Path) -> CertificateDer<'static> {
     let issued = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     // The key first: a server that looks in between keeps what it has.
     fs::write(directory.join("key.pem"), issued.signing_key.serialize_pem()).unwrap();
@@ -29,12 +29,12 @@ fn issue(directory: &Path) -> CertificateDer<'static> {
     issued.cert.der().clone()
 }
 
-fn read(directory: &Path) -> Result<Arc<Certificate>, CertificateError> {
+pub fn read(directory: &Path) -> Result<Arc<Certificate>, CertificateError> {
     Certificate::read(directory.join("cert.pem"), directory.join("key.pem"))
 }
 
 /// A connection of a client that trusts nothing but this certificate, or why there is none.
-fn connect(
+pub fn connect(
     address: SocketAddr,
     trusted: &CertificateDer<'static>,
 ) -> Result<StreamOwned<ClientConnection, TcpStream>, String> {
@@ -51,7 +51,7 @@ fn connect(
 }
 
 /// Sends a request, and returns the answer up to where it has this text.
-fn ask(stream: &mut StreamOwned<ClientConnection, TcpStream>, request: &str, until: &str) -> String {
+pub fn ask(stream: &mut StreamOwned<ClientConnection, TcpStream>, request: &str, until: &str) -> String {
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     let mut bytes = [0; 4_096];

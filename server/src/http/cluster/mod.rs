@@ -54,6 +54,9 @@ const APPLIED_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Intervals between two looks at the applied sequence: the first one, and the longest.
 const APPLIED_LOOKS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(8)];
 
+/// Applications that a worker has: for upgrade requests, and for all others.
+const APPLICATIONS_PER_WORKER: usize = 2;
+
 /// The settings of a node.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
@@ -66,15 +69,28 @@ pub struct ClusterOptions {
     pub answer_timeout: Duration,
     /// The limits on concurrent work for other nodes. Default as for clients.
     pub limits: AdmissionLimits,
-    /// Maximum live connections that are passed on at the same time. Each takes two connections of this process. Default 16,384.
+    /// Maximum live connections that are passed on at the same time. Each is an open file beside the connection of its client. Default
+    /// 16,384.
     pub live_max: usize,
+    /// Maximum requests that one application of a worker has under way at other nodes. It bounds the connections as well. Default 512.
+    pub passes_max: usize,
 }
 
 impl ClusterOptions {
     /// Creates the default settings with this key.
     pub fn new(key: ClusterKey) -> Self {
         let (limits, answer_timeout) = (AdmissionLimits::default(), Duration::from_secs(10));
-        Self { key, authorities: None, answer_timeout, limits, live_max: 16_384 }
+        Self { key, authorities: None, answer_timeout, limits, live_max: 16_384, passes_max: 512 }
+    }
+
+    /// Lowers the limits to what a process can have that may open this many files, and returns how many files are left to clients.
+    pub fn fit_into(&mut self, open_files: u64, workers: usize) -> u64 {
+        let files = usize::try_from(open_files).unwrap_or(usize::MAX);
+        let applications = workers.max(1) * APPLICATIONS_PER_WORKER;
+        self.live_max = self.live_max.min(files / 4);
+        self.passes_max = self.passes_max.min(files / 8 / applications).max(1);
+        let taken = self.live_max + self.passes_max * applications;
+        open_files.saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX))
     }
 }
 
@@ -178,4 +194,20 @@ fn tls(options: &ClusterOptions) -> Result<ClientConfig, ClusterError> {
         cause: cause.to_string(),
     })?;
     Ok(config.with_root_certificates(authorities).with_no_client_auth())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_to_other_nodes_leave_open_files_to_clients() {
+        for (files, workers, expected) in
+            [(1_024, 2, (256, 32, 640)), (1 << 20, 64, (16_384, 512, 966_656)), (8, 4, (2, 1, 0)), (0, 1, (0, 1, 0))]
+        {
+            let mut options = ClusterOptions::new(ClusterKey::new(&"k".repeat(40)).unwrap());
+            let left = options.fit_into(files, workers);
+            assert_eq!((options.live_max, options.passes_max, left), expected, "{files} files, {workers} workers");
+        }
+    }
 }

@@ -23,9 +23,6 @@ use tidewire::throttle::Throttle;
 /// Maximum time to connect to another node, and to wait for a permit to do so.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Maximum requests that one worker has under way at other nodes, apart from live connections. It bounds the connections as well.
-const PASSES_MAX: usize = 512;
-
 /// Maximum idle connections to one node that a worker keeps.
 const IDLE_MAX: usize = 64;
 
@@ -81,7 +78,8 @@ impl Peers {
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(IDLE_MAX)
             .build(connector.enable_http1().wrap_connector(http));
-        Self { cluster, client, permits: Arc::new(Semaphore::new(PASSES_MAX)), failures_logged: Arc::default() }
+        let permits = Arc::new(Semaphore::new(cluster.options.passes_max));
+        Self { cluster, client, permits, failures_logged: Arc::default() }
     }
 
     /// Returns this node.

@@ -1,6 +1,7 @@
 //! Real servers that are nodes of a cluster, with a placement that the test decides.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tidewire::storage::journal::Sequence;
 use tidewire_server::http::auth::Access;
 use tidewire_server::http::cluster::{Cluster, ClusterKey, ClusterOptions};
 use tidewire_server::http::state::HttpState;
+use tidewire_server::http::tls::Certificate;
 
 use crate::server::Server;
 
@@ -113,7 +115,7 @@ impl Nodes {
     /// Starts nodes that share an engine: what each of them would have, once all have applied the same log.
     pub fn of_one_world(access: impl Fn() -> Access) -> Self {
         let engine = Engine::start(EngineConfig::default());
-        Self::start(|| engine.clone(), access, Duration::from_secs(10), |state| state)
+        Self::start(|| engine.clone(), access, |options| options, |state| state)
     }
 
     /// Starts nodes each of which has a world of its own, so that it shows which one did something.
@@ -123,18 +125,31 @@ impl Nodes {
 
     /// Starts nodes with worlds of their own that wait for an answer no longer than this.
     pub fn impatient(answer_timeout: Duration) -> Self {
-        Self::start(|| Engine::start(EngineConfig::default()), Access::default, answer_timeout, |state| state)
+        let change = |options| ClusterOptions { answer_timeout, ..options };
+        Self::start(|| Engine::start(EngineConfig::default()), Access::default, change, |state| state)
     }
 
     /// Starts nodes with these engines and changes of their state.
     pub fn with(engine: impl Fn() -> Engine, change: impl Fn(HttpState) -> HttpState) -> Self {
-        Self::start(engine, Access::default, Duration::from_secs(10), change)
+        Self::start(engine, Access::default, |options| options, change)
+    }
+
+    /// Starts nodes with this certificate that trust these authorities.
+    pub fn over_tls(certificate: &Arc<Certificate>, authorities: PathBuf) -> Self {
+        let engine = Engine::start(EngineConfig::default());
+        let trusting = |options| ClusterOptions { authorities: Some(authorities.clone()), ..options };
+        let certified = |state| HttpState { certificate: Some(Arc::clone(certificate)), ..state };
+        let nodes = Self::start(|| engine.clone(), Access::default, trusting, certified);
+        for (nth, server) in nodes.servers.iter().enumerate() {
+            nodes.roles.move_to(nth, format!("https://localhost:{}", server.address().port()));
+        }
+        nodes
     }
 
     fn start(
         engine: impl Fn() -> Engine,
         access: impl Fn() -> Access,
-        answer_timeout: Duration,
+        options: impl Fn(ClusterOptions) -> ClusterOptions,
         change: impl Fn(HttpState) -> HttpState,
     ) -> Self {
         let roles = Arc::new(Roles {
@@ -147,7 +162,7 @@ impl Nodes {
         let (mut clusters, mut servers) = (Vec::new(), Vec::new());
         for (me, name) in NAMES.iter().enumerate() {
             let seen = Arc::new(Seen { me, name: name.parse().unwrap(), roles: Arc::clone(&roles) });
-            let options = ClusterOptions { answer_timeout, ..ClusterOptions::new(ClusterKey::new(KEY).unwrap()) };
+            let options = options(ClusterOptions::new(ClusterKey::new(KEY).unwrap()));
             let cluster = Arc::new(Cluster::new(seen, options).unwrap());
             let (engine, access) = (engine(), Arc::new(access()));
             let state = HttpState { access, cluster: Some(Arc::clone(&cluster)), ..HttpState::from(engine.clone()) };

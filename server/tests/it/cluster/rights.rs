@@ -8,6 +8,7 @@ use tidewire_server::http::state::HttpState;
 
 use crate::access::tokens::{SERVER_KEY, access, bearer, token};
 use crate::cluster::nodes::{KEY, Nodes};
+use crate::tls;
 
 const ANYBODY: &str = r#"{"caller":"anybody","peer":null}"#;
 
@@ -125,4 +126,22 @@ fn a_token_is_good_for_its_user_through_another_node_also_for_many_feeds() {
     let cluster: Value = nodes.a().ask("GET", "/v1/cluster", &[("authorization", &bearer(SERVER_KEY))], "").json();
     assert_eq!((&cluster["node"], &cluster["sequencer"], &cluster["epoch"]), (&json!("a"), &json!("c"), &json!(7)));
     assert_eq!(cluster["nodes"][1]["address"], nodes.b().url(""));
+}
+
+#[test]
+fn nodes_talk_over_tls_to_those_that_are_vouched_for() {
+    let (served, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (certificate, _) = (tls::issue(served.path()), tls::issue(other.path()));
+    for (authorities, status) in [(&served, 200), (&other, 503)] {
+        let nodes = Nodes::over_tls(&tls::read(served.path()).unwrap(), authorities.path().join("cert.pem"));
+        let mut stream = tls::connect(nodes.a().address(), &certificate).unwrap();
+        let page = tls::ask(&mut stream, "GET /v1/users/ann/feed HTTP/1.1\r\nHost: localhost\r\n\r\n", "}");
+        assert!(page.starts_with(&format!("HTTP/1.1 {status} ")), "{page}");
+        let node = if status == 200 { "b" } else { "a" };
+        assert!(page.contains(&format!("tidewire-node: {node}\r\n")), "{page}");
+        let upgrade = "GET /v1/users/ann/live HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                       Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        let hello = tls::ask(&mut stream, upgrade, if status == 200 { "\"hello\"" } else { "owner_unavailable" });
+        assert!(hello.starts_with(if status == 200 { "HTTP/1.1 101 " } else { "HTTP/1.1 503 " }), "{hello}");
+    }
 }
