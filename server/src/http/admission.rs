@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use actix_web::{HttpMessage as _, HttpRequest};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
@@ -213,7 +215,21 @@ pub struct Admission {
     response_bytes: SharedGate,
 }
 
+/// The limits on the work of a request, if they are not those of clients. The pipeline stores them in requests of other nodes, so that
+/// requests of clients cannot take their permits.
+#[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "there is no other node"))]
+pub(in crate::http) struct OtherLimits(pub(in crate::http) Arc<Admission>);
+
 impl Admission {
+    /// Returns the limits on the work of a request.
+    pub(in crate::http) fn of(request: &HttpRequest) -> Result<Arc<Self>, Problem> {
+        if let Some(OtherLimits(limits)) = request.extensions().get() {
+            return Ok(Arc::clone(limits));
+        }
+        let of_clients = request.app_data::<Data<Self>>().map(|limits| Arc::clone(limits));
+        of_clients.ok_or_else(|| Problem::internal(&"the server has no admission"))
+    }
+
     /// Creates the gates with these limits.
     pub fn new(limits: AdmissionLimits) -> Arc<Self> {
         Arc::new(Self {

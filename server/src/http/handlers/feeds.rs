@@ -18,13 +18,8 @@ pub(in crate::http) async fn home(request: &HttpRequest) -> Result<HttpResponse,
     let engine_cell = request.app_data::<Data<EngineCell>>();
     let engine = engine_cell.and_then(|engine_cell| engine_cell.engine()).ok_or_else(recovering)?;
     let PageQuery { user, page, fields } = PageQuery::parse(request)?;
-    let admission = admission(request)?;
-    let page = engine.feed_admitted(&user, page, || admission.enter(WorkKind::WakeUp)).await?;
+    let page = engine.feed_admitted(&user, page, || Admission::of(request)?.enter(WorkKind::WakeUp)).await?;
     Ok(answer(&page, fields))
-}
-
-fn admission(request: &HttpRequest) -> Result<&Data<Admission>, Problem> {
-    request.app_data::<Data<Admission>>().ok_or_else(|| Problem::internal(&"the server has no admission"))
 }
 
 /// Handles `GET /v1/users/{user}/posts`.

@@ -92,11 +92,11 @@ pub(in crate::http) async fn read(
     caller: Caller,
     engine: ReadyEngine,
     access: Data<Access>,
-    admission: Data<Admission>,
     metrics: Data<RequestMetrics>,
 ) -> Result<HttpResponse, Problem> {
     Parameters::read(&request, &[])?;
     let Feeds { users, limit, fields } = parse(body.json_bytes(&request)?)?;
+    let admission = Admission::of(&request)?;
     // The pipeline has admitted one page.
     let _more = admission.enter_many(WorkKind::BulkRead, users.len().saturating_sub(1))?;
     let (peer, newest) = (request.peer_addr(), PageRequest { range: Range::Newest, limit });

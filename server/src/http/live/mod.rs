@@ -47,7 +47,6 @@ pub(super) async fn websocket(
     payload: Payload,
     engine: ReadyEngine,
     access: Data<Access>,
-    admission: Data<Admission>,
     connections: Data<Connections>,
 ) -> Result<HttpResponse, Problem> {
     let (user, resume) = (user(&request)?, resume(&request)?);
@@ -66,7 +65,7 @@ pub(super) async fn websocket(
             // Until it is authenticated, the connection may be closed as idle for another one.
             request.extensions_mut().insert(Open);
             let (peer, connection) = (request.peer_addr(), request.conn_data::<Arc<ConnectionState>>().cloned());
-            let (access, admission) = (access.into_inner(), admission.into_inner());
+            let (access, admission) = (access.into_inner(), Admission::of(&request)?);
             let address = connections.limits().proxies.counted(peer);
             let live = LiveRequest { engine: (*engine).clone(), access, admission, user, resume, peer, connection };
             Handshake::new(wire, live, address)?.boxed()

@@ -22,6 +22,8 @@ use actix_web::web::Data;
 use actix_web::{Error, HttpMessage as _, HttpRequest, HttpResponse, ResponseError as _};
 use tracing::warn;
 
+#[cfg(feature = "cluster")]
+use crate::http::admission::OtherLimits;
 use crate::http::admission::{Admission, ByteReservation, Permit};
 use crate::http::auth::caller::client_of;
 use crate::http::auth::{Access, Caller, cors};
@@ -311,9 +313,11 @@ fn enter<'a>(
         && operation.needs != Needs::Nothing
         && let Some((hop, caller)) = peers.cluster().enter(request)?
     {
+        let admission = peers.cluster().admission();
         request.extensions_mut().insert(hop);
+        request.extensions_mut().insert(OtherLimits(Arc::clone(admission)));
         request.conn_data::<Arc<ConnectionState>>().into_iter().for_each(|connection| connection.mark_authenticated());
-        return Ok((Some(caller), peers.cluster().admission()));
+        return Ok((Some(caller), admission));
     }
     Ok((state.access.enter(operation, request, state.engine_cell.engine())?, &state.admission))
 }

@@ -1,6 +1,7 @@
 //! Rights are decided where a request came in, and nobody but a node passes requests on.
 
 use serde_json::{Value, json};
+use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire_server::http::admission::{Admission, AdmissionLimits};
 use tidewire_server::http::auth::{Access, AccessOptions};
@@ -94,20 +95,25 @@ fn the_rate_of_a_client_is_counted_where_its_requests_come_in_and_nowhere_else()
 
 #[test]
 fn requests_of_other_nodes_have_room_of_their_own() {
-    let engine = Engine::start(Default::default());
+    let engine = Engine::start(EngineConfig::default());
     let nodes = Nodes::with(
         || engine.clone(),
         |state| {
-            let limits = AdmissionLimits { reads: 1, writes: 0, ..AdmissionLimits::default() };
+            let limits = AdmissionLimits { reads: 0, wake_ups: 0, writes: 0, ..AdmissionLimits::default() };
             HttpState { admission: Admission::new(limits), ..state }
         },
     );
-    // What clients send directly is refused where there is no room for clients.
-    let write = |node: &crate::server::Server| node.json("PUT", "/v1/users/ann/following/bob", &json!({})).status;
-    assert_eq!(write(nodes.c()), 503);
-    nodes.roles.sequence(Some(2));
-    let headers = [("tidewire-hop", "sequencer"), ("tidewire-caller", ANYBODY), ("tidewire-cluster-key", KEY)];
-    assert_eq!(nodes.c().ask("PUT", "/v1/users/ann/following/bob", &headers, "").status, 201);
+    // What clients send is refused: there is no room for clients.
+    let as_node = |hop| [("tidewire-hop", hop), ("tidewire-caller", ANYBODY), ("tidewire-cluster-key", KEY)];
+    for (node, hop, method, path) in [
+        // Of a reader who is asleep.
+        (nodes.b(), "owner", "GET", "/v1/users/ann/feed"),
+        (nodes.c(), "sequencer", "PUT", "/v1/users/ann/following/bob"),
+    ] {
+        assert_eq!(node.ask(method, path, &[], "").status, 503, "{path}");
+        let answer = node.ask(method, path, &as_node(hop), "");
+        assert!(answer.status < 300, "{path}: {}", answer.text);
+    }
     let metrics = nodes.c().get("/metrics").text;
     assert!(metrics.contains("tidewire_inside_limit{gate=\"writes\"} 4096"), "{metrics}");
 }
