@@ -84,8 +84,8 @@ fn a_read_that_is_lost_is_unavailable_and_a_write_that_is_lost_may_be_done() {
             assert!(metrics.contains(&line), "{line} in {metrics}");
         }
     }
-    let (nodes, peer) = (Nodes::impatient(IMPATIENT), Peer::start(Fault::Breaks(HALF)));
-    nodes.roles.move_to(1, peer.url.clone());
+    let nodes = Nodes::impatient(IMPATIENT);
+    nodes.roles.move_to(1, Peer::start(Fault::Breaks(HALF)).url);
     assert_eq!(write(nodes.a()), unavailable("outcome_unknown"), "the body is missing");
     let mut stream = TcpStream::connect(nodes.a().address()).unwrap();
     write!(stream, "GET /v1/users/ann/feed HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();

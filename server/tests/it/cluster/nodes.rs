@@ -1,7 +1,7 @@
 //! Real servers that are nodes of a cluster, with a placement that the test decides.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -135,9 +135,9 @@ impl Nodes {
     }
 
     /// Starts nodes with this certificate that trust these authorities.
-    pub fn over_tls(certificate: &Arc<Certificate>, authorities: PathBuf) -> Self {
+    pub fn over_tls(certificate: &Arc<Certificate>, authorities: &Path) -> Self {
         let engine = Engine::start(EngineConfig::default());
-        let trusting = |options| ClusterOptions { authorities: Some(authorities.clone()), ..options };
+        let trusting = |options| ClusterOptions { authorities: Some(authorities.to_owned()), ..options };
         let certified = |state| HttpState { certificate: Some(Arc::clone(certificate)), ..state };
         let nodes = Self::start(|| engine.clone(), Access::default, trusting, certified);
         for (nth, server) in nodes.servers.iter().enumerate() {

@@ -139,7 +139,7 @@ fn nodes_talk_over_tls_to_those_that_are_vouched_for() {
     let (served, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (certificate, _) = (tls::issue(served.path()), tls::issue(other.path()));
     for (authorities, status) in [(&served, 200), (&other, 503)] {
-        let nodes = Nodes::over_tls(&tls::read(served.path()).unwrap(), authorities.path().join("cert.pem"));
+        let nodes = Nodes::over_tls(&tls::read(served.path()).unwrap(), &authorities.path().join("cert.pem"));
         let mut stream = tls::connect(nodes.a().address(), &certificate).unwrap();
         let page = tls::ask(&mut stream, "GET /v1/users/ann/feed HTTP/1.1\r\nHost: localhost\r\n\r\n", "}");
         assert!(page.starts_with(&format!("HTTP/1.1 {status} ")), "{page}");
