@@ -30,7 +30,7 @@ pub struct View {
     pub epoch: Epoch,
     /// The number of partitions of the readers.
     pub partitions: u32,
-    /// The sequencer.
+    /// The node that judges commands.
     pub sequencer: Option<NodeName>,
     /// The nodes that own readers, in the order of their names.
     pub nodes: Vec<NodeView>,
@@ -39,7 +39,7 @@ pub struct View {
 /// A node that owns readers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeView {
-    /// Its name.
+    /// The name of the node.
     pub name: NodeName,
     /// Its address: scheme, host and port.
     pub address: String,

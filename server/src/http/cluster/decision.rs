@@ -11,7 +11,7 @@ use tidewire::id::SourceId;
 /// The node that handles a request next.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Next {
-    /// This node.
+    /// The node that has received it.
     Here,
     /// The node at this address, in this role.
     Pass(Hop, Arc<str>),

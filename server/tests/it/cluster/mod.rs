@@ -6,3 +6,8 @@ mod nodes;
 mod operations;
 mod peer;
 mod rights;
+
+/// The metrics of a node.
+pub fn metrics() -> String {
+    nodes::Nodes::of_own_worlds().a().get("/metrics").text
+}
