@@ -36,6 +36,9 @@ const READ_WAIT: Duration = Duration::from_millis(100);
 /// Time after which a log that could not be read is tried again.
 const READ_RETRY: Duration = Duration::from_millis(200);
 
+/// Maximum time that a node which leaves waits until the log has stored that.
+const LEAVE_WAIT: Duration = Duration::from_secs(2);
+
 /// The default time after which a silent node counts as dead.
 pub const SESSION: Duration = Duration::from_secs(6);
 
@@ -123,9 +126,12 @@ pub fn found(log: &dyn SharedLog, partitions: u32, cluster: crate::cluster::reco
     let mut writer = log.writer()?;
     writer.append(encode(&header, &Content::Founded { partitions }))?;
     let mut reader = log.reader(Sequence(0))?;
-    match reader.read(FOUND_WAIT)?.is_empty() {
-        true => Err(LogError::Unavailable(format!("{} has not stored the first record in time", log.place()))),
-        false => Ok(()),
+    let first = reader.read(FOUND_WAIT)?;
+    let first = first.first().and_then(|record| decode_header(&record.bytes).ok());
+    match first {
+        None => Err(LogError::Unavailable(format!("{} has not stored the first record in time", log.place()))),
+        Some((first, _)) if first.cluster == cluster => Ok(()),
+        Some(_) => Err(LogError::Setup(format!("{} was made the log of another cluster just now", log.place()))),
     }
 }
 
@@ -210,6 +216,13 @@ impl ClusterJournal {
         }
     }
 
+    /// A writer that has failed may have lost records that were appended before.
+    fn note_failed_append(&mut self, cause: &LogError) {
+        let may_have_lost = !matches!(cause, LogError::Busy { .. } | LogError::TooLarge { .. });
+        self.must_reclaim |= may_have_lost && self.unread > 0;
+        self.log_unavailable(cause);
+    }
+
     fn claim(&mut self) -> Result<(), LogError> {
         self.writer.append(encode(&self.header(self.membership.epoch().next(), 0), &Content::Claim))
     }
@@ -222,8 +235,15 @@ impl ClusterJournal {
 
     fn read_record(&mut self, record: &LogRecord, each: &mut dyn FnMut(Sequence, ReadBack)) -> Result<(), ReadError> {
         let (header, content) = decode_header(&record.bytes)?;
+        let expected = self.membership.next_nth();
         let counted = self.membership.read(record.sequence, &header, content)?;
         let is_mine = header.by == self.me;
+        // A record before this one was lost on its way, so no more of this epoch count.
+        self.must_reclaim |= counted == Counted::Nothing
+            && is_mine
+            && self.is_sequencer()
+            && header.epoch == self.epoch
+            && header.nth > expected;
         self.applied = record.sequence;
         self.presence.note(self.clock.monotonic(), &header, &counted);
         match counted {
@@ -304,16 +324,12 @@ impl Journal for ClusterJournal {
             if self.unread == 0 {
                 self.unread_since = self.clock.monotonic();
             }
-            match self.append_as_sequencer(content) {
-                Ok(()) => self.unread += 1,
-                Err(cause) if nth == 0 => return Err(JournalError::Unavailable(cause.to_string())),
-                Err(cause) => {
-                    // Those before it are on their way. The next claim that is read back decides which of the group count.
-                    self.log_unavailable(&cause);
-                    self.must_reclaim = true;
-                    break;
-                }
+            if let Err(cause) = self.append_as_sequencer(content) {
+                self.note_failed_append(&cause);
+                let cause = JournalError::Unavailable(cause.to_string());
+                return if nth == 0 { Err(cause) } else { Ok(Committed::SentFirst(nth, cause)) };
             }
+            self.unread += 1;
         }
         Ok(Committed::Sent)
     }
@@ -331,8 +347,9 @@ impl Journal for ClusterJournal {
     }
 
     fn close(&mut self) -> Result<(), JournalError> {
-        let nth = 0;
-        let left = self.writer.append(encode(&self.header(self.membership.epoch(), nth), &Content::Leave));
+        let left = self.writer.append(encode(&self.header(self.membership.epoch(), 0), &Content::Leave));
+        // Otherwise the others would wait for a session until they take over.
+        self.writer.flush(LEAVE_WAIT);
         left.map_err(|cause| JournalError::Unavailable(cause.to_string()))
     }
 }
@@ -354,19 +371,28 @@ impl SharedJournal for ClusterJournal {
                     }
                 }
             }
-            Err(cause @ (LogError::Deleted { .. } | LogError::Shorter { .. } | LogError::Setup(_))) => {
+            Err(
+                cause @ (LogError::Deleted { .. }
+                | LogError::Shorter { .. }
+                | LogError::Replaced { .. }
+                | LogError::Setup(_)),
+            ) => {
                 return self.fail(cause.to_string(), each);
             }
             Err(cause) => self.log_unavailable(&cause),
         }
+        if self.presence.must_give_up_name(self.clock.monotonic(), &self.membership) {
+            self.fail(format!("another process takes part in the cluster as node {}", self.me.node), each);
+        }
+    }
+
+    fn note_applied(&mut self) {
         if self.applied >= self.ready_at {
             self.presence.set_ready();
         }
-        if self.presence.has_namesake(self.clock.monotonic()) && !self.membership.is_member(&self.me) {
-            let taken = format!("another process takes part in the cluster as node {}", self.me.node);
-            return self.fail(taken, each);
+        if !self.failed {
+            self.show();
         }
-        self.show();
     }
 
     fn tend(&mut self) {
@@ -383,7 +409,7 @@ impl SharedJournal for ClusterJournal {
         }
         for duty in duties {
             if let Err(cause) = self.fulfil(duty) {
-                self.log_unavailable(&cause);
+                self.note_failed_append(&cause);
             }
         }
     }

@@ -23,7 +23,7 @@ use crate::storage::journal::Sequence;
 /// Number of beats in a session.
 const BEATS_PER_SESSION: u32 = 12;
 
-/// Maximum number of beats that are under way. More are not sent, since the log does not answer.
+/// Maximum number of beats whose time is remembered until they are read back. While the log does not answer, the oldest are forgotten.
 const BEATS_UNDER_WAY_MAX: usize = 64;
 
 /// What this node knows about the life of the others and of itself.
@@ -42,8 +42,8 @@ pub struct Presence {
     /// The time at which the last own beat that was read back was sent.
     confirmed: Option<Duration>,
     last_claim: Option<Duration>,
-    /// The time at which a beat of another process with the same name was last read, behind a beat of this one.
-    namesake: Option<Duration>,
+    /// Another process with the same name, and the time at which a beat of it was last read, behind a beat of this one.
+    namesake: Option<(NodeRun, Duration)>,
     is_ready: bool,
 }
 
@@ -97,7 +97,7 @@ impl Presence {
                 if header.by == self.me {
                     self.confirm(header.nth);
                 } else if header.by.node == self.me.node && self.confirmed.is_some() {
-                    self.namesake = Some(now);
+                    self.namesake = Some((header.by.clone(), now));
                 }
                 let heard = Heard { at: now, address: address.clone(), is_ready: *is_ready, has_left: false };
                 self.heard.insert(header.by.clone(), heard);
@@ -124,7 +124,10 @@ impl Presence {
     pub fn duties(&mut self, now: Duration, membership: &Membership, as_of: Sequence) -> Vec<Duty> {
         let mut duties = Vec::new();
         let is_due = self.last_beat.is_none_or(|last| now.saturating_sub(last) >= self.session / BEATS_PER_SESSION);
-        if is_due && self.under_way.len() < BEATS_UNDER_WAY_MAX {
+        if is_due {
+            if self.under_way.len() == BEATS_UNDER_WAY_MAX {
+                self.under_way.pop_front();
+            }
             duties.push(Duty::Beat(
                 self.next_beat,
                 Content::Beat { address: self.address.clone(), is_ready: self.is_ready },
@@ -133,7 +136,9 @@ impl Presence {
             (self.next_beat, self.last_beat) = (self.next_beat + 1, Some(now));
         }
         if membership.sequencer() == Some(&self.me) {
-            let changed = self.changed_members(now, membership);
+            // Without a lease this node cannot know who is silent: it may be itself that does not hear.
+            let may_change = is_due && self.lease_until().is_some_and(|until| now < until);
+            let changed = may_change.then(|| self.changed_members(now, membership)).flatten();
             duties.extend(changed.map(|members| Duty::AsSequencer(Content::Members { members, as_of })));
         } else if self.may_claim(now, membership) {
             self.last_claim = Some(now);
@@ -184,9 +189,12 @@ impl Presence {
         first == Some(&self.me) || now.saturating_sub(silent_since) > 2 * self.session
     }
 
-    /// Returns true if another process with the name of this one has written a beat after this one's, and is not silent.
-    pub fn has_namesake(&self, now: Duration) -> bool {
-        self.namesake.is_some_and(|at| now.saturating_sub(at) <= self.session)
+    /// Returns true if this process must give up its name: another one with this name has written a beat after this one's, is not silent,
+    /// and is a member. If neither is, one of the two gives up.
+    pub fn must_give_up_name(&self, now: Duration, membership: &Membership) -> bool {
+        let Some((namesake, at)) = &self.namesake else { return false };
+        let lives = now.saturating_sub(*at) <= self.session;
+        lives && !membership.is_member(&self.me) && (membership.is_member(namesake) || self.me.run < namesake.run)
     }
 
     /// Returns the time until which this node may answer for the readers that it owns: none before the log has confirmed a beat.

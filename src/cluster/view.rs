@@ -1,5 +1,6 @@
 //! What other threads see of a cluster: where requests must be handled, and how far this node has applied the log.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use parking_lot::RwLock;
 
 use crate::clock::Clock;
 use crate::cluster::membership::Membership;
-use crate::cluster::placement::{Place, Placement};
+use crate::cluster::placement::{NodeView, Place, Placement, View};
 use crate::cluster::record::{Member, NodeName, NodeRun};
 use crate::id::SourceId;
 use crate::storage::journal::Sequence;
@@ -67,6 +68,11 @@ impl ClusterView {
         self.is_ready.load(Ordering::Relaxed) && !self.has_failed.load(Ordering::Relaxed)
     }
 
+    /// Returns true if this node cannot follow the log any further.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
     /// Returns true while this node has heard from the log recently enough to answer for its readers.
     pub fn is_leased(&self) -> bool {
         let now = self.clock.monotonic().as_micros();
@@ -98,6 +104,28 @@ impl Placement for ClusterView {
         let membership = self.membership();
         let sequencer = membership.sequencer();
         self.place(membership.members().find(|member| Some(&member.run) == sequencer))
+    }
+
+    fn view(&self) -> View {
+        let membership = self.membership();
+        let mut owned: BTreeMap<&NodeName, Vec<u32>> = BTreeMap::new();
+        for partition in 0..membership.partitions() {
+            if let Some(owner) = membership.owner(partition) {
+                owned.entry(&owner.run.node).or_default().push(partition);
+            }
+        }
+        let nodes = membership.members().map(|member| NodeView {
+            name: member.run.node.clone(),
+            address: member.address.clone(),
+            partitions: owned.remove(&member.run.node).unwrap_or_default(),
+        });
+        let sequencer = membership.sequencer().filter(|run| membership.is_member(run));
+        View {
+            epoch: membership.epoch(),
+            partitions: membership.partitions(),
+            sequencer: sequencer.map(|run| run.node.clone()),
+            nodes: nodes.collect(),
+        }
     }
 
     fn applied(&self) -> Sequence {

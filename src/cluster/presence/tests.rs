@@ -180,7 +180,7 @@ proptest! {
             prop_assert_eq!(node.membership.sequencer(), first.sequencer());
             prop_assert!(node.membership.members().eq(first.members()));
             prop_assert!(first.is_member(&node.me) && node.presence.lease_until() > Some(simulation.now));
-            prop_assert!(!node.presence.has_namesake(simulation.now));
+            prop_assert!(!node.presence.must_give_up_name(simulation.now, &node.membership));
         }
         prop_assert!(first.sequencer().is_some_and(|run| first.is_member(run)));
         let epoch = first.epoch();

@@ -14,7 +14,7 @@ use crate::feed::event::Event;
 use crate::runtime::message::Command;
 use crate::runtime::writer::queue::Received;
 use crate::runtime::writer::{Accepted, Scribe, Then};
-use crate::storage::journal::{Journal, ReadBack};
+use crate::storage::journal::{Journal, ReadBack, SharedJournal};
 use crate::storage::log::{LogError, LogRecord};
 
 /// Maximum time between two looks at what is due.
@@ -129,6 +129,8 @@ impl<J: Journal> Scribe<J> {
                 }
             }
         }
+        // Last, so that who sees this sequence also sees its effect.
+        self.journal.shared().into_iter().for_each(SharedJournal::note_applied);
     }
 
     /// Applies an event that another node has accepted.
@@ -137,6 +139,8 @@ impl<J: Journal> Scribe<J> {
         // The node that has accepted it has checked its own queue only.
         while !self.fanout.has_capacity_for(1) {
             thread::park_timeout(FANOUT_RETRY);
+            // The others must not take this node for dead.
+            self.tend();
         }
         self.apply(Accepted { event, found: None, then: Then::Nothing });
     }

@@ -20,6 +20,7 @@ use rustc_hash::FxHashMap;
 use crate::feed::event::{Event, MuteOrBlock, NewEdge};
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId, SourceSlot};
+use crate::limits::SCRIBE_BATCH_MAX;
 use crate::runtime::fanout::open_fanouts::Backlog;
 use crate::runtime::message::Command;
 use crate::runtime::writer::{Accepted, Then};
@@ -35,6 +36,8 @@ pub(super) struct Group {
     sent: usize,
     /// The time at which the first of these was sent.
     sent_at: Option<Instant>,
+    /// The number of commands since the group was last empty.
+    pushed: usize,
     /// The posts that are published, edited or deleted.
     posts: HashSet<PostId, Hasher>,
     /// The users whose edges, decisions or revocations change.
@@ -117,6 +120,7 @@ impl Group {
                 unknown.insert(id.clone());
             }
         });
+        self.pushed += 1;
         self.accepted.push_back(accepted);
     }
 
@@ -212,9 +216,16 @@ impl Group {
         self.sent == self.accepted.len()
     }
 
-    /// Records that all commands of the group are on their way to a shared log.
-    pub(super) fn note_sent(&mut self, now: Instant) {
-        (self.sent, self.sent_at) = (self.accepted.len(), self.sent_at.or(Some(now)));
+    /// Records that the first `count` of the commands that were not on their way to a shared log are so now.
+    pub(super) fn note_sent(&mut self, count: usize, now: Instant) {
+        self.sent = self.sent.saturating_add(count).min(self.accepted.len());
+        self.sent_at = self.sent_at.or(Some(now));
+    }
+
+    /// Returns true if so many commands were accepted since the group was last empty that what it has recorded should be forgotten:
+    /// it still counts those that were applied since.
+    pub(super) fn is_long(&self) -> bool {
+        self.pushed >= SCRIBE_BATCH_MAX
     }
 
     /// Returns the time since which the oldest command is on its way.
@@ -259,7 +270,7 @@ impl Group {
             self.posts.clear();
             self.readers.clear();
             self.fanouts_of.clear();
-            (self.added, self.named, self.unknown) = (Added::default(), 0, None);
+            (self.added, self.named, self.unknown, self.pushed) = (Added::default(), 0, None, 0);
         }
     }
 }

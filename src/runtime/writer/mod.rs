@@ -166,6 +166,9 @@ impl<J: Journal> Scribe<J> {
                 next = if is_full { None } else { self.commands.try_recv() };
             }
             self.commit();
+            if self.group.is_long() {
+                self.settle();
+            }
             self.start_tiering();
         }
     }
@@ -289,9 +292,18 @@ impl<J: Journal> Scribe<J> {
         };
         match committed {
             Ok(Committed::Stored) => self.group.take().into_iter().for_each(|accepted| self.apply(accepted)),
-            Ok(Committed::Sent) => self.group.note_sent(Instant::now()),
-            Err(cause) => self.group.take_unsent().into_iter().for_each(|accepted| accepted.then.refuse(cause.clone())),
+            Ok(Committed::Sent) => self.group.note_sent(usize::MAX, Instant::now()),
+            Ok(Committed::SentFirst(count, cause)) => {
+                self.group.note_sent(count, Instant::now());
+                let cause = self.refusal(&cause);
+                self.refuse_unsent(&cause);
+            }
+            Err(cause) => self.refuse_unsent(&cause),
         }
+    }
+
+    fn refuse_unsent(&mut self, cause: &Error) {
+        self.group.take_unsent().into_iter().for_each(|accepted| accepted.then.refuse(cause.clone()));
     }
 
     fn apply(&mut self, Accepted { event, found, then }: Accepted) {

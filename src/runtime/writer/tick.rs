@@ -10,13 +10,10 @@ impl<J: Journal> Scribe<J> {
     pub(super) fn tick(&mut self, count: usize) -> Taken {
         let taken = self.monotonic_clock.take(count);
         if self.kept_lead_us != Some(taken.lead_us) && self.failed.is_none() {
-            // The events of the group were accepted with the earlier lead and are applied with it, since an edit
-            // contains the time to show to people.
-            self.settle();
+            // The events before this one are applied before it, so with the earlier lead: an edit contains the time to show to people.
             let jumped = Event::ClockJumped { at: taken.instant, lead_us: taken.lead_us };
             // If the journal refuses this event, it also refuses the one that follows.
             self.kept_lead_us = self.accept(jumped, Then::Nothing).then_some(taken.lead_us);
-            self.writer.world().arrivals.set_ahead(taken.lead_us, taken.instant);
         }
         taken
     }

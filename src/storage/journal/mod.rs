@@ -66,12 +66,14 @@ pub enum JournalError {
 }
 
 /// How far events are when a commit returns.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Committed {
     /// They are stored.
     Stored,
     /// They are on their way to a log that several nodes share. They are stored once they are read back, see [`ReadBack`].
     Sent,
+    /// The same for the first of them, this many. The others were not appended.
+    SentFirst(usize, JournalError),
 }
 
 /// What a journal on a shared log has read from it.
@@ -96,6 +98,9 @@ pub trait SharedJournal {
 
     /// Reads records in their order, and passes what counts to `each`.
     fn read(&mut self, records: Result<Vec<LogRecord>, LogError>, each: &mut dyn FnMut(Sequence, ReadBack));
+
+    /// Shows other threads that all records that were read are applied.
+    fn note_applied(&mut self);
 
     /// Appends what keeps the cluster going, if it is due. It is called several times a second.
     fn tend(&mut self);

@@ -118,6 +118,11 @@ pub trait LogWriter: Send + 'static {
     /// # Errors
     /// Fails if the record was certainly not appended.
     fn append(&mut self, record: Vec<u8>) -> Result<(), LogError>;
+
+    /// Waits until all records are stored, at most this long. What is not stored by then may be lost when the writer is dropped.
+    fn flush(&mut self, at_most: Duration) {
+        let _ = at_most;
+    }
 }
 
 /// Reads the records of a log in their order.

@@ -18,15 +18,29 @@ struct Fates {
     deleted: BTreeSet<u64>,
 }
 
+/// Number of posts that are published at once, so that several are on their way.
+const AT_ONCE: u64 = 30;
+
 impl Fates {
-    async fn publish(&mut self, node: &Node, number: u64) {
-        let draft = post(&format!("author-{}", number % AUTHORS), number);
-        match node.engine.publish(draft, false).await {
-            Ok(_) => self.acknowledged.insert(number),
-            Err(Error::OutcomeUnknown) => self.unknown.insert(number),
-            Err(Error::NotSequencer | Error::LogUnavailable(_)) => self.refused.insert(number),
-            Err(other) => panic!("{other}"),
+    /// Publishes posts from `first` on, at once, and deletes some earlier ones meanwhile.
+    async fn publish(&mut self, node: &Node, first: u64, deleted: &[u64]) {
+        let publish = |number: u64| {
+            let (engine, draft) = (node.engine.clone(), post(&format!("author-{}", number % AUTHORS), number));
+            tokio::spawn(async move { (number, engine.publish(draft, false).await.map(drop)) })
         };
+        let published: Vec<_> = (first..first + AT_ONCE).map(publish).collect();
+        for number in deleted {
+            self.delete(node, *number).await;
+        }
+        for published in published {
+            let (number, outcome) = published.await.unwrap();
+            match outcome {
+                Ok(()) => self.acknowledged.insert(number),
+                Err(Error::OutcomeUnknown) => self.unknown.insert(number),
+                Err(Error::NotSequencer | Error::LogUnavailable(_)) => self.refused.insert(number),
+                Err(other) => panic!("{other}"),
+            };
+        }
     }
 
     async fn delete(&mut self, node: &Node, post: u64) {
@@ -58,7 +72,7 @@ async fn nothing_acknowledged_is_lost_and_nothing_refused_has_an_effect_whoever_
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let (mut fates, mut number) = (Fates::default(), 0);
+    let (mut fates, mut number) = (Fates::default(), 1);
     let rounds = std::env::var("TIDEWIRE_CLUSTER_FAULTS").ok().and_then(|count| count.parse().ok()).unwrap_or(8);
     for round in 0..rounds {
         let victim = random.usize(..nodes.len());
@@ -71,11 +85,9 @@ async fn nothing_acknowledged_is_lost_and_nothing_refused_has_an_effect_whoever_
             while Instant::now() < ends {
                 // Callers ask any node that takes itself for the sequencer, also one that was deposed.
                 for node in nodes.iter().filter(|node| node.is_sequencer()) {
-                    number += 1;
-                    fates.publish(node, number).await;
-                    if random.u8(..) < 30 {
-                        fates.delete(node, random.u64(1..=number)).await;
-                    }
+                    let deleted: Vec<u64> = (0..random.u64(..4)).map(|_| random.u64(1..=number)).collect();
+                    fates.publish(node, number + 1, &deleted).await;
+                    number += AT_ONCE;
                 }
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
@@ -88,11 +100,27 @@ async fn nothing_acknowledged_is_lost_and_nothing_refused_has_an_effect_whoever_
         println!("fault {round}: {kind} {victim} {cut:?}, {more} acknowledged");
     }
     until("all are members again", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
-    number += 1;
-    fates.publish(sequencer(&nodes).await, number).await;
-    assert!(fates.acknowledged.contains(&number), "the cluster takes writes after all faults");
+    fates.publish(sequencer(&nodes).await, number + 1, &[]).await;
+    assert!(fates.acknowledged.contains(&(number + 1)), "the cluster takes writes after all faults");
     in_step(&nodes).await;
     check(&nodes, &fates).await;
+    nodes.iter().for_each(|node| node.engine.shutdown());
+}
+
+#[tokio::test]
+async fn a_log_that_was_gone_for_long_takes_writes_again() {
+    let (logs, nodes) = faulty_cluster();
+    for cut in [Cut::Lost, Cut::Refused, Cut::Delayed] {
+        until("all are members", || nodes.iter().all(|node| node.view.membership().members().count() == 3)).await;
+        logs.iter().for_each(|log| log.set(cut));
+        // Longer than the beats that a node remembers.
+        tokio::time::sleep(8 * SESSION).await;
+        assert!(nodes.iter().all(|node| !node.is_sequencer() && !node.view.is_leased()), "{cut:?}");
+        logs.iter().for_each(|log| log.set(Cut::No));
+        let mut fates = Fates::default();
+        fates.publish(sequencer(&nodes).await, 1 + 1_000 * cut as u64, &[]).await;
+        assert!(!fates.acknowledged.is_empty(), "{cut:?}");
+    }
     nodes.iter().for_each(|node| node.engine.shutdown());
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -108,6 +109,12 @@ impl LogWriter for KafkaWriter {
             }
             Err((KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge), _)) => Err(too_large),
             Err((error, _)) => Err(self.replace(error.to_string())),
+        }
+    }
+
+    fn flush(&mut self, at_most: Duration) {
+        if let Err(error) = self.current.producer.flush(at_most) {
+            tracing::warn!(%error, log = self.connection.place(), "the last records may not be stored");
         }
     }
 }
